@@ -30,16 +30,16 @@ from irgraph.language.expressions.nodes import (
 from irgraph.language.patterns.nodes import (
     Blank,
     Bound,
-    Found,
-    Given,
     Hole,
-    Listed,
+    HoleList,
+    ListTemplate,
     Module,
-    Named,
+    NamedArgument,
+    NamedHole,
+    NamedOps,
     NewOp,
     OpPattern,
     Part,
-    Parts,
     Rest,
     Selection,
     Series,
@@ -59,14 +59,14 @@ LARGEST = 1e300
 WORDS = {"true": True, "false": False, "none": None, "no": 0}
 
 NODES: Mapping[str, type[Node]] = {
-    "anchor": Anchor, "attribute": Attribute, "bound": Bound, "call": Call, "found": Found,
-    "item": Item, "name": Name, "named_hole": Named, "named_part": Given, "parameter": Parameter,
+    "anchor": Anchor, "attribute": Attribute, "bound": Bound, "call": Call, "found": NamedOps,
+    "item": Item, "name": Name, "named_hole": NamedHole, "named_part": NamedArgument, "parameter": Parameter,
     "phase": Literal, "swap": Swap, "variable": Variable,
 }  # fmt: skip
 """Nodes whose fields are the parts of a rule, in order."""
 
 SEQUENCES: Mapping[str, Callable[..., Node]] = {
-    "list": ListOf, "list_hole": Listed, "made_list": Parts, "part_list": Parts, "series": Series,
+    "list": ListOf, "list_hole": HoleList, "made_list": ListTemplate, "part_list": ListTemplate, "series": Series,
     "template": Template,
 }  # fmt: skip
 """Nodes with a single field, which holds all parts of a rule."""
@@ -187,7 +187,7 @@ class Reader:
         self,
         place: Place,
         many: Token | None,
-        pattern: OpPattern | Series | Module | Found,
+        pattern: OpPattern | Series | Module | NamedOps,
         within: tuple[str, bool] | None,
         where: Expression | None,
     ) -> Selection:

@@ -19,7 +19,7 @@ from irgraph.language.expressions.kinds import (
     unbound,
 )
 from irgraph.language.expressions.nodes import Expression, Literal, Name, Splat
-from irgraph.language.patterns.nodes import Bound, Found, Module, Selection, Series, nested
+from irgraph.language.patterns.nodes import Bound, Module, NamedOps, Selection, Series, nested
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Checker:
         if not isinstance(pattern, Series) or len(pattern.ops) == 1:
             names["op"] = "op"
         kinds = Kinds(names, uses, self.problems)
-        if isinstance(pattern, Found) and pattern.name not in self.handles:
+        if isinstance(pattern, NamedOps) and pattern.name not in self.handles:
             alike = near(pattern.name, self.handles)
             message = f"{pattern.name!r} names no ops that were found or made before{alike}"
             hint = f"name ops with find {pattern.name} = ...; an op's name has a dot"

@@ -12,8 +12,8 @@ from irgraph.language.expressions.values import counted
 from irgraph.language.patterns.nodes import (
     Bound,
     Hole,
-    Listed,
-    Named,
+    HoleList,
+    NamedHole,
     OpPattern,
     Rest,
     Series,
@@ -62,7 +62,7 @@ class _Check:
             if all(other.many for other in ops[:place]) or all(o.many for o in ops[place:]):
                 self.note("'many' must be between two members of a series", op.place)
             for hole in (node for node in op.walk() if node is not op):
-                if isinstance(hole, (Listed, Splat, OpPattern)):
+                if isinstance(hole, (HoleList, Splat, OpPattern)):
                     self.note("an op after 'many' takes only names, '_' and literals", op.place)
                 elif isinstance(hole, Bound) and hole.name not in known:
                     message = f"%{hole.name} must be a list that another member of the series names"
@@ -102,14 +102,14 @@ class _Check:
             self.note("'...' can be used only once in a list", found[open_from[1]].place)
         said: set[str] = set()
         for i, hole in enumerate(found):
-            if isinstance(hole, Named):
+            if isinstance(hole, NamedHole):
                 if hole.name in said:
                     self.note(f"{hole.name!r} is given twice", hole.place)
                 said.add(hole.name)
             elif not isinstance(hole, Rest) and (said or (open_from and i > open_from[0])):
                 message = "arguments after '...' or a named one must be named, as in mode = %m"
                 self.note(message, hole.place)
-            elif isinstance(hole, Listed) and _splats(hole.items) > 1:
+            elif isinstance(hole, HoleList) and _splats(hole.items) > 1:
                 self.note("a list can contain only one '*'", hole.place)
 
     def _arguments(self, pattern: OpPattern, found: Sequence[Schema]) -> None:
@@ -121,7 +121,7 @@ class _Check:
             widest = max(found, key=lambda schema: len(schema.arguments))
             self.note(message, fixed[most].place, schema_hint([widest]))
         for hole in pattern.holes or ():
-            if isinstance(hole, Named) and hole.name not in known:
+            if isinstance(hole, NamedHole) and hole.name not in known:
                 message = f"{pattern.op} has no argument {hole.name!r}{near(hole.name, known)}"
                 self.note(message, hole.place, schema_hint(found))
 

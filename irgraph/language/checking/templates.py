@@ -15,10 +15,10 @@ from irgraph.language.expressions.nodes import Expression, ListOf, Splat, Variab
 from irgraph.language.expressions.values import counted
 from irgraph.language.patterns.nodes import (
     Bound,
-    Given,
+    ListTemplate,
+    NamedArgument,
     NewOp,
     Part,
-    Parts,
     Rest,
     Selection,
     Template,
@@ -40,7 +40,7 @@ def check_op(
                 check.note(*unbound(part.name, made, part.place))
     _check_schema(check, new)
     for part in opened(new.parts):
-        if not isinstance(part, Given):
+        if not isinstance(part, NamedArgument):
             continue
         items = part.value.items if isinstance(part.value, ListOf) else (part.value,)
         for item in items:
@@ -99,8 +99,8 @@ Misfit = tuple[str, Place] | None
 
 def _misfit(new: NewOp, schema: Schema) -> Misfit:
     """Return why a template does not match a schema, and where; nothing if it does."""
-    fixed = [part for part in new.parts if not isinstance(part, (Given, Rest))]
-    named = {part.name: part for part in new.parts if isinstance(part, Given)}
+    fixed = [part for part in new.parts if not isinstance(part, (NamedArgument, Rest))]
+    named = {part.name: part for part in new.parts if isinstance(part, NamedArgument)}
     count = len(schema.arguments)
     if len(fixed) > count:
         return f"it takes {counted(count, 'argument')}, not {len(fixed)}", fixed[count].place
@@ -122,12 +122,12 @@ def _misfit(new: NewOp, schema: Schema) -> Misfit:
 
 
 def _wrong(part: Part, argument: Argument) -> str:
-    is_list = isinstance(part, Parts)
+    is_list = isinstance(part, ListTemplate)
     if argument.is_tensor and argument.is_list and isinstance(part, Splat):
         return f"{argument.name!r} is a list: write [{part}]"
     if isinstance(part, Splat) or (is_list and argument.is_tensor and not argument.is_list):
         return f"{argument.name!r} is a single tensor, not a list"
-    items = part.items if isinstance(part, Parts) else (part,)
+    items = part.items if isinstance(part, ListTemplate) else (part,)
     written = any(getattr(item, "written", False) for item in items)
     if written and not argument.written:
         return f"it does not write {argument.name!r} in place: drop the '!'"
@@ -144,7 +144,7 @@ def _wrong_results(new: NewOp, schema: Schema) -> Misfit:
         place = new.results[len(returns)].place
         return f"it has {counted(len(returns), 'result')}, not {len(new.results)}", place
     for part, given in zip(new.results, returns, strict=False):
-        if given.is_list and not isinstance(part, Parts):
+        if given.is_list and not isinstance(part, ListTemplate):
             return f"its result is a list: write [{part}]", part.place
         if not given.is_list and not isinstance(part, Bound):
             return "its result is a single tensor, not a list", part.place

@@ -15,7 +15,7 @@ from irgraph.language.expressions.values import same_value
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassedArgument:
     """One argument of a call: its name in the schema (``""`` if unknown) and value.
 
     ``given`` is whether the op states it, rather than leaving it at its default.
@@ -27,23 +27,23 @@ class Passed:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def arguments(op: Op, extra: tuple[str, ...] = ()) -> Sequence[Passed]:
+def arguments(op: Op, extra: tuple[str, ...] = ()) -> Sequence[PassedArgument]:
     """Return all arguments of an op in schema order; operands without names where none is known.
 
     ``extra`` are the schemas that the model declares.
     """
     schema = resolve(op, extra)
     if schema is None:
-        loose = [Passed("", value) for value in op.operands]
-        return (*loose, *(Passed(name, value) for name, value in op.attributes.items()))
+        loose = [PassedArgument("", value) for value in op.operands]
+        return (*loose, *(PassedArgument(name, value) for name, value in op.attributes.items()))
     passed = []
     for i, argument in enumerate(schema.arguments):
         if i < len(op.operands):
-            passed.append(Passed(argument.name, op.operands[i]))
+            passed.append(PassedArgument(argument.name, op.operands[i]))
         elif argument.name in op.attributes:
-            passed.append(Passed(argument.name, op.attributes[argument.name]))
+            passed.append(PassedArgument(argument.name, op.attributes[argument.name]))
         else:
-            passed.append(Passed(argument.name, default_of(argument), False))
+            passed.append(PassedArgument(argument.name, default_of(argument), False))
     return tuple(passed)
 
 
@@ -77,7 +77,7 @@ def is_default(argument: Argument, value: Value) -> bool:
     return same_value(value, default)
 
 
-def says_nothing(op: Op, name: str, value: Value) -> bool:
+def has_no_effect(op: Op, name: str, value: Value) -> bool:
     """Return whether an op would be the same without this argument.
 
     It is if the value is the default of any overload (one that is written out where another

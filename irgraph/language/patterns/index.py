@@ -12,7 +12,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
-from irgraph.language.patterns.arguments import Passed, arguments
+from irgraph.language.patterns.arguments import PassedArgument, arguments
 from irgraph.language.patterns.nodes import glob, is_glob
 from irgraph.language.patterns.short_forms import COPIES, called
 
@@ -96,7 +96,7 @@ class Index:
         found = self.users.get(name, [])
         yield from found[bisect_left(found, after) :]
 
-    def arguments(self, here: int) -> Sequence[Passed]:
+    def arguments(self, here: int) -> Sequence[PassedArgument]:
         """Return the arguments of an op in schema order."""
         return arguments(self.ops[here], self.graph.schemas)
 

@@ -12,15 +12,22 @@ from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.nodes import Literal, Splat
 from irgraph.language.expressions.units import plain
 from irgraph.language.expressions.values import same, spell
-from irgraph.language.patterns.fit import Goal, Laid, MisfitError, is_written, lay, pair
+from irgraph.language.patterns.align import (
+    Alignment,
+    FormMismatchError,
+    Goal,
+    align,
+    is_written,
+    pair_holes,
+)
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.misses import Misses, Reason
 from irgraph.language.patterns.nodes import (
     Blank,
     Bound,
     Hole,
-    Listed,
-    Named,
+    HoleList,
+    NamedHole,
     OpPattern,
     glob,
     is_glob,
@@ -37,7 +44,7 @@ class Pair(NamedTuple):
 
     pattern: OpPattern
     here: int
-    laid: Laid = Laid()
+    laid: Alignment = Alignment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class Match:
         return Match(values, self.pairs, uses)
 
 
-class _Kept(NamedTuple):
+class _OpMatches(NamedTuple):
     """How a pattern fits an op by itself: its matches, or how near it came and why no nearer."""
 
     pattern: OpPattern
@@ -192,7 +199,7 @@ class Matcher:
     def _known(self, pattern: OpPattern, match: Match) -> Tensor | None:
         """Return a tensor that the op of a pattern must use, if one is bound already."""
         for hole in pattern.holes or ():
-            inner = hole.hole if isinstance(hole, Named) else hole
+            inner = hole.hole if isinstance(hole, NamedHole) else hole
             value = match.values.get(inner.name) if isinstance(inner, Bound) else None
             if isinstance(value, tuple) and value:
                 value = value[0]
@@ -235,7 +242,7 @@ class Matcher:
     def _alone(self, pattern: OpPattern, here: int) -> Iterator[Match]:
         """Match the first op of a series; an op keeps how the patterns last asked about fit."""
         op, schemas = self.index.ops[here], self.index.graph.schemas
-        kept: dict[object, _Kept] = op.__dict__.setdefault(KEPT, {})
+        kept: dict[object, _OpMatches] = op.__dict__.setdefault(KEPT, {})
         known = kept.get((id(pattern), schemas))
         if known is None:
             misses = Misses()
@@ -244,7 +251,7 @@ class Matcher:
                 found = tuple(self._fitted(pattern, here, Match()))
             finally:
                 self.misses = outer
-            known = _Kept(pattern, found, misses.depth, misses.reason)
+            known = _OpMatches(pattern, found, misses.depth, misses.reason)
             if len(kept) >= MOST_KEPT:
                 kept.clear()
             kept[id(pattern), schemas] = known
@@ -254,8 +261,8 @@ class Matcher:
 
     def _fitted(self, pattern: OpPattern, here: int, match: Match) -> Iterator[Match]:
         try:
-            laid = lay(self.index, pattern, here)
-        except MisfitError as error:
+            laid = align(self.index, pattern, here)
+        except FormMismatchError as error:
             self.misses.note(len(match.pairs), here, error.why)
             return
         yield from self._unify(laid.goals, here, match.with_op(Pair(pattern, here, laid)))
@@ -278,7 +285,7 @@ class Matcher:
                 return
             try:
                 match = self._fit(hole, value, here, match)
-            except MisfitError as error:
+            except FormMismatchError as error:
                 share = (i + 1) / (len(goals) + 1)
                 self.misses.note(len(match.pairs) - 1 + share, here, error.why)
                 return
@@ -306,24 +313,24 @@ class Matcher:
             return match
         if isinstance(hole, Literal):
             if not same(plain(hole.value), value):
-                raise MisfitError(lambda: f"{spell(value)} is not {hole}")
+                raise FormMismatchError(lambda: f"{spell(value)} is not {hole}")
             return match
-        if isinstance(hole, Listed):
+        if isinstance(hole, HoleList):
             return self._fit_list(hole, value, here, match)
         assert isinstance(hole, (Bound, Splat))
         if hole.written and not is_written(value, self.index.ops[here]):
-            raise MisfitError(lambda: f"it does not write {spell(value)} in place")
+            raise FormMismatchError(lambda: f"it does not write {spell(value)} in place")
         if hole.name in match.values and not same(match.values[hole.name], value):
             known = match.values[hole.name]
-            raise MisfitError(
+            raise FormMismatchError(
                 lambda: f"{spell(value)} is not the same as %{hole.name}, which is {spell(known)}"
             )
         return match.bind(hole.name, value, here)
 
-    def _fit_list(self, hole: Listed, value: Value, here: int, match: Match) -> Match:
+    def _fit_list(self, hole: HoleList, value: Value, here: int, match: Match) -> Match:
         if not isinstance(value, tuple):
-            raise MisfitError(lambda: f"{spell(value)} is not a list")
-        for item, given in pair(hole.items, value, "item"):
+            raise FormMismatchError(lambda: f"{spell(value)} is not a list")
+        for item, given in pair_holes(hole.items, value, "item"):
             match = self._fit(item, given, here, match)
         return match
 

@@ -41,7 +41,7 @@ class Rest(Node):
 
 
 @dataclass(frozen=True)
-class Listed(Node):
+class HoleList(Node):
     """A list of placeholders; a ``Splat`` among them takes the remaining elements."""
 
     items: tuple[Hole, ...]
@@ -51,7 +51,7 @@ class Listed(Node):
 
 
 @dataclass(frozen=True)
-class Named(Node):
+class NamedHole(Node):
     """An argument by the schema's name: ``mode = %m``."""
 
     name: str
@@ -79,12 +79,12 @@ class OpPattern(Node):
     @cached_property
     def placed(self) -> tuple[Hole, ...]:
         """The holes that stand for arguments by their place."""
-        return tuple(hole for hole in self.holes or () if not isinstance(hole, (Named, Rest)))
+        return tuple(hole for hole in self.holes or () if not isinstance(hole, (NamedHole, Rest)))
 
     @cached_property
     def named(self) -> Mapping[str, Hole]:
         """The holes that stand for arguments by their names."""
-        return {hole.name: hole.hole for hole in self.holes or () if isinstance(hole, Named)}
+        return {hole.name: hole.hole for hole in self.holes or () if isinstance(hole, NamedHole)}
 
     @cached_property
     def taken(self) -> Mapping[str, bool]:
@@ -114,7 +114,7 @@ class OpPattern(Node):
         return f"{label}{results}{spell_op(self.op)}{holes}"
 
 
-Hole: TypeAlias = Union[Bound, Blank, Rest, Listed, Named, Splat, Literal, OpPattern]
+Hole: TypeAlias = Union[Bound, Blank, Rest, HoleList, NamedHole, Splat, Literal, OpPattern]
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Module(Node):
 
 
 @dataclass(frozen=True)
-class Found(Node):
+class NamedOps(Node):
     """The ops that an earlier ``find`` or ``as`` named."""
 
     name: str
@@ -157,7 +157,7 @@ class Selection(Node):
     ``within`` is a module's path or a label, or a phase where ``phase`` is set.
     """
 
-    pattern: Series | Module | Found
+    pattern: Series | Module | NamedOps
     many: bool = False
     within: str = ""
     phase: bool = False
@@ -171,7 +171,7 @@ class Selection(Node):
 
 
 @dataclass(frozen=True)
-class Parts(Node):
+class ListTemplate(Node):
     """A list in a template."""
 
     items: tuple[Part, ...]
@@ -181,7 +181,7 @@ class Parts(Node):
 
 
 @dataclass(frozen=True)
-class Given(Node):
+class NamedArgument(Node):
     """An argument of a new op by the schema's name: ``mode = %m``."""
 
     name: str
@@ -191,7 +191,7 @@ class Given(Node):
         return f"{self.name} = {self.value}"
 
 
-Part: TypeAlias = Union[Bound, Splat, Literal, Parts, Rest, Given]
+Part: TypeAlias = Union[Bound, Splat, Literal, ListTemplate, Rest, NamedArgument]
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def nested(pattern: OpPattern) -> Iterator[OpPattern]:
 def opened(parts: Iterable[Part]) -> Iterator[Part]:
     """Yield parts of a template, those of lists one by one."""
     for part in parts:
-        if isinstance(part, Parts):
+        if isinstance(part, ListTemplate):
             yield from opened(part.items)
         else:
             yield part

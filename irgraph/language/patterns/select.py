@@ -15,7 +15,7 @@ from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.liveness import Liveness
 from irgraph.language.patterns.match import Match, Matcher, Pair
 from irgraph.language.patterns.misses import Misses, Reason
-from irgraph.language.patterns.nodes import Found, Module, OpPattern, Selection, Series
+from irgraph.language.patterns.nodes import Module, NamedOps, OpPattern, Selection, Series
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _ops(
         phase = selection.within if selection.phase else "forward"
         positions = list(_module(pattern.path, phase, index))
     else:
-        assert isinstance(pattern, Found)
+        assert isinstance(pattern, NamedOps)
         positions = _handled(pattern, index, handles)
     for here in positions:
         match = Match().with_op(Pair(OpPattern(index.ops[here].name), here))
@@ -222,7 +222,7 @@ def _module(path: str, phase: str, index: Index) -> Iterator[int]:
             end = index.end[here]
 
 
-def _handled(pattern: Found, index: Index, handles: Mapping[str, Handle]) -> list[int]:
+def _handled(pattern: NamedOps, index: Index, handles: Mapping[str, Handle]) -> list[int]:
     handle = handles[pattern.name]
     gone = [op for op in handle.ops if id(op) not in index.position]
     if gone:

@@ -8,14 +8,14 @@ from irgraph.ir.op import Value
 from irgraph.language.expressions.nodes import Literal
 from irgraph.language.expressions.units import plain
 from irgraph.language.expressions.values import same
-from irgraph.language.patterns.fit import Laid, MisfitError, lay
+from irgraph.language.patterns.align import Alignment, FormMismatchError, align
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.nodes import Blank, Bound, Hole, OpPattern
 
 
 def several(
     index: Index, pattern: OpPattern, places: range, values: Mapping[str, Value]
-) -> Iterator[tuple[int, Laid]]:
+) -> Iterator[tuple[int, Alignment]]:
     """Yield the outermost ops of a range that fit, with how they do.
 
     ``values`` are what the other members of the series bind: a name stands for any element of its
@@ -26,8 +26,8 @@ def several(
         if here < start or index.end[here] > places.stop:
             continue
         try:
-            laid = lay(index, pattern, here)
-        except MisfitError:
+            laid = align(index, pattern, here)
+        except FormMismatchError:
             continue
         if all(_fits(hole, value, values) for hole, value in laid.goals):
             yield here, laid

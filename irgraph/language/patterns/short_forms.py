@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from irgraph.ir.op import Op
 from irgraph.language.expressions.nodes import Attribute, Item, ListOf, Literal, Splat, Variable
-from irgraph.language.patterns.nodes import Bound, Given, NewOp, Part, Parts, Rest
+from irgraph.language.patterns.nodes import Bound, ListTemplate, NamedArgument, NewOp, Part, Rest
 
 ALL_REDUCE = "nccl.all_reduce"
 """In a template: the sum over all processes, which torch launches as ``c10d.allreduce_``."""
@@ -35,27 +35,31 @@ def spelled_out(new: NewOp) -> NewOp:
 
 
 def _listed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    return tuple(Parts((p,), place=p.place) if isinstance(p, Splat) else p for p in parts)
+    return tuple(ListTemplate((p,), place=p.place) if isinstance(p, Splat) else p for p in parts)
 
 
 def _all_reduce(new: NewOp) -> NewOp:
-    tensors = tuple(part for part in new.parts if not isinstance(part, (Given, Rest)))
-    given = {part.name: part for part in new.parts if isinstance(part, Given)}
+    tensors = tuple(part for part in new.parts if not isinstance(part, (NamedArgument, Rest)))
+    given = {part.name: part for part in new.parts if isinstance(part, NamedArgument)}
     for name, value in WORLD:
-        given.setdefault(name, Given(name, Literal(value, place=new.place), place=new.place))
-    operands = tensors if any(isinstance(p, Parts) for p in tensors) else (Parts(tensors),)
+        given.setdefault(
+            name, NamedArgument(name, Literal(value, place=new.place), place=new.place)
+        )
+    operands = (
+        tensors if any(isinstance(p, ListTemplate) for p in tensors) else (ListTemplate(tensors),)
+    )
     return replace(new, op="c10d.allreduce_", parts=(*operands, *given.values()))
 
 
 def _over_last_axis(new: NewOp) -> NewOp:
     first, *others = new.parts or (None,)
-    named = {part.name for part in others if isinstance(part, Given)}
-    placed = any(not isinstance(part, Given) for part in others)
+    named = {part.name for part in others if isinstance(part, NamedArgument)}
+    placed = any(not isinstance(part, NamedArgument) for part in others)
     if not isinstance(first, Bound) or placed or "normalized_shape" in named:
         return new
     shape = Attribute(Variable(first.name, place=first.place), "shape", place=first.place)
     last = Item(shape, Literal(-1, place=first.place), place=first.place)
-    given = Given("normalized_shape", ListOf((last,), place=first.place), place=first.place)
+    given = NamedArgument("normalized_shape", ListOf((last,), place=first.place), place=first.place)
     return replace(new, parts=(first, given, *others))
 
 

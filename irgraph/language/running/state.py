@@ -18,7 +18,7 @@ from irgraph.language.expressions.evaluate import EvaluationError, Pricer, Scope
 from irgraph.language.expressions.nodes import Expression, Node
 from irgraph.language.patterns.index import Index, index_of
 from irgraph.language.patterns.match import Match
-from irgraph.language.patterns.nodes import Found, Module, Selection, Series
+from irgraph.language.patterns.nodes import Module, NamedOps, Selection, Series
 from irgraph.language.patterns.select import Handle, Selected, match_scope, select
 from irgraph.language.running.report import Entry, op_place
 from irgraph.verbs.refusal import RefusedError
@@ -178,7 +178,7 @@ class Frame:
 
     def select_whole(self, selection: Selection) -> Selected:
         """Return what a selection matches; a module or a name stands for all its ops."""
-        return self.select(selection, all_=isinstance(selection.pattern, (Found, Module)))
+        return self.select(selection, all_=isinstance(selection.pattern, (NamedOps, Module)))
 
     def name_ops(self, name: str, ops: Iterable[Op], selection: Selection | None = None) -> None:
         """Give ops a name, if there is one."""
@@ -292,7 +292,7 @@ def nothing_matched(selected: Selected, selection: Selection) -> Diagnostic:
     return Diagnostic(message, selection.place, (note,), severity="warning")
 
 
-def _called(pattern: Series | Module | Found) -> str:
+def _called(pattern: Series | Module | NamedOps) -> str:
     """Return how messages refer to a pattern: its ops, without arguments."""
     if not isinstance(pattern, Series):
         return str(pattern)
@@ -305,7 +305,7 @@ def _unheard(selection: Selection, index: Index) -> str:
     if isinstance(pattern, Module):
         paths = {op.module for op in index.ops}
         return f": the model has no such module{'' if pattern.named else near(pattern.path, paths)}"
-    if isinstance(pattern, Found):
+    if isinstance(pattern, NamedOps):
         return ""
     name = pattern.ops[0].op
     alike = _near(name, tuple(index.by_name))

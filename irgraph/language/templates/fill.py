@@ -13,8 +13,16 @@ from irgraph.language.expressions.evaluate import EvaluationError, Scope, evalua
 from irgraph.language.expressions.nodes import Expression, ListOf, Literal, Splat, Variable
 from irgraph.language.expressions.units import plain
 from irgraph.language.expressions.values import same, spell
-from irgraph.language.patterns.arguments import Passed, is_default
-from irgraph.language.patterns.nodes import Bound, Given, NewOp, Part, Parts, Rest, opened
+from irgraph.language.patterns.arguments import PassedArgument, is_default
+from irgraph.language.patterns.nodes import (
+    Bound,
+    ListTemplate,
+    NamedArgument,
+    NewOp,
+    Part,
+    Rest,
+    opened,
+)
 
 
 class BuildError(ValueError):
@@ -26,12 +34,16 @@ class Filler:
     """What a template is filled from: one scope for each match, and their unnamed arguments."""
 
     scopes: Sequence[Scope]
-    rest: Sequence[Sequence[Passed]] = ()
+    rest: Sequence[Sequence[PassedArgument]] = ()
 
     def make(self, new: NewOp, schemas: Sequence[str]) -> Op:
         """Return the op of a template; ``schemas`` are those that the model declares."""
         positional = [v for part in new.parts for v in self._positional(part)]
-        named = {part.name: self.value(part.value) for part in new.parts if isinstance(part, Given)}
+        named = {
+            part.name: self.value(part.value)
+            for part in new.parts
+            if isinstance(part, NamedArgument)
+        }
         if any(isinstance(part, Rest) for part in new.parts):
             named = {**self._carried(), **named}
         results = cast(
@@ -51,7 +63,7 @@ class Filler:
         return list(tensors_in(v for part in new.results for v in self._positional(part)))
 
     def _positional(self, part: Part) -> Iterator[Value]:
-        if isinstance(part, Parts):
+        if isinstance(part, ListTemplate):
             yield tuple(v for item in part.items for v in self._positional(item))
         elif isinstance(part, Splat):
             yield from (scope.values[part.name] for scope in self.scopes)

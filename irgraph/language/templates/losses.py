@@ -10,8 +10,8 @@ from irgraph.ir.schema import parse_schema
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.nodes import Literal
 from irgraph.language.expressions.values import spell
-from irgraph.language.patterns.arguments import Passed
-from irgraph.language.patterns.fit import unsaid
+from irgraph.language.patterns.align import required_arguments
+from irgraph.language.patterns.arguments import PassedArgument
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Blank, NewOp, Rest
@@ -90,7 +90,7 @@ class Losses:
         """Refuse to lose an argument that the pattern does not name."""
         for pair in match.pairs:
             op = self.index.ops[pair.here]
-            hidden = unsaid(op, pair.laid.hidden) if pair.laid.hidden else ()
+            hidden = required_arguments(op, pair.laid.hidden) if pair.laid.hidden else ()
             if hidden and not (self.carries and pair.here == match.root):
                 argument = hidden[0]
                 what = f"{argument.name} = {spell(argument.value)}".removeprefix(" = ")
@@ -134,7 +134,7 @@ def _check_values(match: Match, news: Sequence[NewOp], first: Op) -> None:
             raise RefusedError(reason, [(first, "has it")])
 
 
-def rest_of(match: Match) -> Sequence[Passed]:
+def rest_of(match: Match) -> Sequence[PassedArgument]:
     """Return the arguments that ``...`` stands for in the first op of a pattern."""
     return match.pairs[0].laid.hidden
 

@@ -19,7 +19,7 @@ from irgraph.language.expressions.attributes import shape_text
 from irgraph.language.expressions.evaluate import Scope
 from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.match import Match
-from irgraph.language.patterns.nodes import Bound, NewOp, Part, Parts, opened
+from irgraph.language.patterns.nodes import Bound, ListTemplate, NewOp, Part, opened
 from irgraph.language.templates.fill import BuildError, Filler
 from irgraph.shapes import ShapeError, infer
 
@@ -85,7 +85,7 @@ def _results(
     results: list[Result] = []
     for i, part in enumerate(parts):
         inferred = types[i] if i < len(types) else None
-        if isinstance(part, Parts):
+        if isinstance(part, ListTemplate):
             inner = inferred if isinstance(inferred, tuple) else ()
             listed = _results(part.items, inner, values, taken, name)
             results.append(tuple(tensors_in(listed)))

@@ -9,7 +9,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.nodes import Splat
 from irgraph.language.expressions.values import counted, spell
-from irgraph.language.patterns.arguments import Passed, says_nothing
+from irgraph.language.patterns.arguments import PassedArgument, has_no_effect
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.misses import Reason
 from irgraph.language.patterns.nodes import Hole, OpPattern, Rest
@@ -19,31 +19,31 @@ Goal = tuple[Hole, Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class Alignment:
     """Placeholders with their values, and the arguments that ``...`` (or no list at all) skips."""
 
     goals: tuple[Goal, ...] = ()
-    hidden: tuple[Passed, ...] = ()
+    hidden: tuple[PassedArgument, ...] = ()
 
 
-class MisfitError(Exception):
+class FormMismatchError(Exception):
     """An op does not have the form of a pattern; ``why`` gives the reason."""
 
     def __init__(self, why: Reason) -> None:
         self.why = why
 
 
-def lay(index: Index, pattern: OpPattern, here: int) -> Laid:
+def align(index: Index, pattern: OpPattern, here: int) -> Alignment:
     """Pair a pattern's holes with an op's results and arguments; raise ``MisfitError``."""
     goals: list[Goal] = []
     if pattern.results is not None:
-        goals = pair(pattern.results, list(index.results(here)), "result")
+        goals = pair_holes(pattern.results, list(index.results(here)), "result")
     passed = index.arguments(here)
     if pattern.holes is None:
-        return Laid(tuple(goals), tuple(passed))
+        return Alignment(tuple(goals), tuple(passed))
     fixed, named = pattern.placed, pattern.named
     if len(fixed) > len(passed):
-        raise MisfitError(
+        raise FormMismatchError(
             lambda: f"it has {counted(len(passed), 'argument')}, the pattern has {len(fixed)}"
         )
     goals += [(hole, argument.value) for hole, argument in zip(fixed, passed, strict=False)]
@@ -53,35 +53,35 @@ def lay(index: Index, pattern: OpPattern, here: int) -> Laid:
         goals += _named(named, others)
         hidden = tuple(argument for argument in others if argument.name not in named)
     if not pattern.open:
-        for argument in unsaid(index.ops[here], hidden):
+        for argument in required_arguments(index.ops[here], hidden):
             what = f"{argument.name} = " if argument.name else ""
-            raise MisfitError(f"it also has {what}{spell(argument.value)}")
-    return Laid(tuple(goals), hidden)
+            raise FormMismatchError(f"it also has {what}{spell(argument.value)}")
+    return Alignment(tuple(goals), hidden)
 
 
-def _named(named: Mapping[str, Hole], passed: Sequence[Passed]) -> list[Goal]:
+def _named(named: Mapping[str, Hole], passed: Sequence[PassedArgument]) -> list[Goal]:
     by_name = {argument.name: argument.value for argument in passed}
     for name in named:
         if name not in by_name:
-            raise MisfitError(f"it has no argument {name!r}")
+            raise FormMismatchError(f"it has no argument {name!r}")
     return [(hole, by_name[name]) for name, hole in named.items()]
 
 
-def unsaid(op: Op, hidden: Sequence[Passed]) -> list[Passed]:
+def required_arguments(op: Op, hidden: Sequence[PassedArgument]) -> list[PassedArgument]:
     """Return those of an op's arguments that it would not be the same without."""
     return [
         argument
         for argument in hidden
-        if argument.given and not says_nothing(op, argument.name, argument.value)
+        if argument.given and not has_no_effect(op, argument.name, argument.value)
     ]
 
 
-def pair(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal]:
+def pair_holes(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal]:
     """Pair placeholders with values; ``...`` and a splat take the remaining ones."""
     at = next((i for i, hole in enumerate(holes) if isinstance(hole, (Rest, Splat))), None)
     if at is None:
         if len(holes) != len(values):
-            raise MisfitError(
+            raise FormMismatchError(
                 lambda: f"it has {counted(len(values), what)}, the pattern has {len(holes)}"
             )
         return list(zip(holes, values, strict=True))
@@ -89,7 +89,7 @@ def pair(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal
     end = len(values) - after
     if end < at:
         least = at + after
-        raise MisfitError(
+        raise FormMismatchError(
             f"it has {counted(len(values), what)}, the pattern needs at least {least}"
         )
     goals: list[Goal] = list(zip(holes[:at], values, strict=False))
