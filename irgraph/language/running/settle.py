@@ -11,7 +11,14 @@ from irgraph.ir.graph import END, Graph, outermost
 from irgraph.ir.op import Op, external_operands
 from irgraph.language.defects import blame
 from irgraph.language.running.report import op_place
-from irgraph.language.running.state import ILLEGAL, Dropping, Frame, Running, State, call_of
+from irgraph.language.running.state import (
+    ILLEGAL,
+    Frame,
+    RemovingStatement,
+    Running,
+    State,
+    call_of,
+)
 
 MOST_USERS = 5
 
@@ -93,9 +100,9 @@ def _use(op: Op, name: str) -> str:
 
 def _by_statement(
     missing: Sequence[tuple[str, Op]], state: State
-) -> Iterator[tuple[Dropping | None, list[tuple[str, Op]]]]:
+) -> Iterator[tuple[RemovingStatement | None, list[tuple[str, Op]]]]:
     grouped: dict[int, list[tuple[str, Op]]] = {}
-    statements: dict[int, Dropping | None] = {}
+    statements: dict[int, RemovingStatement | None] = {}
     for name, op in missing:
         statement = state.dropped.get(name)
         grouped.setdefault(id(statement), []).append((name, op))

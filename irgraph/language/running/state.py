@@ -44,7 +44,7 @@ class Running(Protocol):
         """Run it; return what was done."""
 
 
-class Dropping(Running, Protocol):
+class RemovingStatement(Running, Protocol):
     """A statement that takes results away."""
 
     @property
@@ -55,7 +55,7 @@ class Dropping(Running, Protocol):
         """Return what to write where a result is still in use."""
 
 
-class Called(Protocol):
+class RunningPass(Protocol):
     """A pass, as a run knows it."""
 
     @property
@@ -68,7 +68,7 @@ class Called(Protocol):
 
 
 @dataclass
-class Spent:
+class RunCounts:
     """What was run so far: statements, since its start in a run of a sweep, and runs of sweeps."""
 
     statements: int = 0
@@ -91,13 +91,13 @@ class State:
     """
 
     graph: Graph
-    passes: Mapping[str, Called]
+    passes: Mapping[str, RunningPass]
     pricer: Pricer | Target | None = None
     targets: Callable[[str], Target] | None = None
     kept: Collection[str] = ()
-    dropped: dict[str, Dropping] = field(default_factory=dict)
+    dropped: dict[str, RemovingStatement] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
-    spent: Spent = field(default_factory=Spent)
+    spent: RunCounts = field(default_factory=RunCounts)
     _index: Index | None = None
 
     @property
@@ -117,7 +117,7 @@ class State:
             hint = "lower the limits of the loops around it: repeat at most N"
             raise fail(message, statement.place, hint=hint)
 
-    def drop(self, members: Iterable[Op], made: Iterable[str], by: Dropping) -> None:
+    def drop(self, members: Iterable[Op], made: Iterable[str], by: RemovingStatement) -> None:
         """Record the results of removed ops that nothing defines any more."""
         results = {t.name for op in members for inner in op.walk() for t in inner.outputs}
         self.dropped.update(dict.fromkeys(results - set(made), by))
