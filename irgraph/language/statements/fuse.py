@@ -89,7 +89,7 @@ class Fuse(Statement):
 
     def run(self, frame: Frame) -> Entry:
         """Fuse what matches."""
-        fusing = _Fusing(self, frame, frame.select(self.selection))
+        fusing = _FuseRun(self, frame, frame.select(self.selection))
         fusing.run()
         done = fusing.done
         made = [fusion.op for fusion in done]
@@ -112,7 +112,7 @@ def _has_splat(new: NewOp) -> bool:
 
 
 @dataclass
-class _Fusing:
+class _FuseRun:
     """One ``fuse`` statement while it runs."""
 
     statement: Fuse

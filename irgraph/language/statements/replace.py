@@ -59,7 +59,7 @@ class Replace(Statement):
         """Replace each match."""
         both = bool(self.phase) and has_backward(frame.state.graph)
         selected = self.select(frame, both)
-        work = _Work(self, frame, selected, both)
+        work = _ReplaceRun(self, frame, selected, both)
         for root in [selected.op(match.root) for match in selected.matches]:
             while not work.replace(root):
                 pass
@@ -92,7 +92,7 @@ def _is_late(selected: Selected, match: Match) -> bool:
 
 
 @dataclass
-class _Work:
+class _ReplaceRun:
     """The replacements of one statement so far; with ``both`` those of their backward, too."""
 
     statement: Replace
