@@ -23,7 +23,7 @@ class DamagedError(ValueError):
     """A recorded value makes no sense; the message says which one and why."""
 
 
-def whole(value: object, what: str, least: int | None = None) -> int:
+def require_int(value: object, what: str, least: int | None = None) -> int:
     """Return a recorded whole number.
 
     Raises:

@@ -30,7 +30,7 @@ MODULES = (MODULE, "module::")
 """Prefixes of annotations that hold the path of a module."""
 
 
-class Around(Struct, frozen=True):
+class EnclosingContext(Struct, frozen=True):
     """What a call inherits from the ranges around it."""
 
     thread: str = "main"
@@ -74,12 +74,12 @@ class Lowering:
         """Begin on the default stream."""
         self.streams = Streams(self.resolver.identities, self.resolver.counts)
 
-    def calls(self, nodes: Sequence[Node], around: Around | None = None) -> list[Call]:
+    def calls(self, nodes: Sequence[Node], around: EnclosingContext | None = None) -> list[Call]:
         """Return the calls that recorded nodes stand for, in launch order."""
-        around = around or Around()
+        around = around or EnclosingContext()
         return [call for node in nodes for call in self._node(node, around)]
 
-    def _node(self, node: Node, around: Around) -> list[Call]:
+    def _node(self, node: Node, around: EnclosingContext) -> list[Call]:
         if node.name.startswith(BOOKKEEPING):
             return self.calls(node.children, around)
         if node.name.startswith(EVALUATE) or node.backward:
@@ -122,15 +122,15 @@ class Lowering:
         waits = self.streams.waits(record.waits, call)
         return [*saved, *waits, *self.streams.beside(call, record.issued)]
 
-    def _on_thread(self, node: Node, around: Around) -> Around:
+    def _on_thread(self, node: Node, around: EnclosingContext) -> EnclosingContext:
         if around.thread == "backward":
             return around
         thread = self.threads.setdefault(node.thread, f"thread{len(self.threads) + 1}")
         if thread == "backward":
-            return Around(thread, around.module, "backward")
+            return EnclosingContext(thread, around.module, "backward")
         return replace(around, thread=thread)
 
-    def _start(self, node: Node, name: str, around: Around) -> Call:
+    def _start(self, node: Node, name: str, around: EnclosingContext) -> Call:
         self._count += 1
         number = self._count if self.renumber else node.id
         call = Call(name, origin=around.origin or f"{self.source}#{number}")
@@ -138,7 +138,7 @@ class Lowering:
         call.stream = self.streams.current
         return call
 
-    def _unschemed(self, node: Node, around: Around) -> Call:
+    def _unschemed(self, node: Node, around: EnclosingContext) -> Call:
         """Lower a range that is no operator: a label, or a kernel that was called by its name."""
         before: Sequence[Node] = ()
         inner = around
@@ -157,11 +157,11 @@ class Lowering:
         """Collapse the engine's wrapper and the autograd node in it into one scope."""
         inner = node if node.backward else next((c for c in node.children if c.backward), None)
         if inner is None:
-            return self.calls(node.children, Around("backward", "", "backward"))
+            return self.calls(node.children, EnclosingContext("backward", "", "backward"))
         forward = self._forward.get(inner.sequence)
         # a gradient is accumulated right after the node that made it, on its stream
         self._module = forward.module if forward is not None else self._module
-        around = Around("backward", self._module, "backward")
+        around = EnclosingContext("backward", self._module, "backward")
         self._stream = forward.stream if forward is not None else self._stream
         with self.streams.on(self._stream):
             call = self._start(inner, autograd_name(inner.name), around)
@@ -182,7 +182,7 @@ class Lowering:
         call.operands = [h for h in found if h is not None and id(h) not in inside]
         return [call]
 
-    def _composite(self, node: Node, schema: Schema, call: Call, around: Around) -> Call:
+    def _composite(self, node: Node, schema: Schema, call: Call, around: EnclosingContext) -> Call:
         """Lower an operator made of others; its tensors are those its body names."""
         resolver = self.resolver
         early = {id(value): resolver.find(value) for value in tensors_in(node.inputs)}

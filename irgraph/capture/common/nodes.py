@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from irgraph.capture.common.damage import LARGEST, DamagedError, shown, whole
+from irgraph.capture.common.damage import LARGEST, DamagedError, require_int, shown
 from irgraph.ir.dtypes import FROM_CPP, ITEMSIZE
 
 Recorded: TypeAlias = Any
@@ -183,7 +183,7 @@ def _tensor(
     if not isinstance(value, list) or len(value) < 5:
         raise DamagedError(f"a tensor is {shown(value)}, not a list of five or six")
     identity, storage, offset, numel, itemsize = (
-        whole(item, f"tensor's {word}", 0)
+        require_int(item, f"tensor's {word}", 0)
         for item, word in zip(value, ("id", "storage", "offset", "size", "itemsize"), strict=False)
     )
     device = value[5] if len(value) > 5 else UNSAID
@@ -198,7 +198,7 @@ def _tensor(
         repairs["tensors whose number of elements contradicts their shape: shape used"] += 1
     if dtype in FROM_CPP and ITEMSIZE[known] != itemsize:
         repairs["tensors whose element size contradicts their type: type used"] += 1
-    whole((offset + elements) * ITEMSIZE[known], "tensor's end", 0)
+    require_int((offset + elements) * ITEMSIZE[known], "tensor's end", 0)
     steps = _sizes(strides, "strides") if strides else ()
     return TraceTensor(
         identity, storage, offset, device, sizes, known, steps if len(steps) == len(sizes) else None
@@ -208,7 +208,7 @@ def _tensor(
 def _sizes(sizes: Json, what: str) -> tuple[int, ...]:
     if not isinstance(sizes, list):
         raise DamagedError(f"its tensor's {what} is {shown(sizes)}, not a list")
-    return tuple(whole(size, f"tensor's {what}", 0) for size in sizes)
+    return tuple(require_int(size, f"tensor's {what}", 0) for size in sizes)
 
 
 def unknown_types(kinds: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from irgraph.capture.common.calls import Call, Item, handles_in
 from irgraph.capture.common.identity import Exact, Handle, Identities
 from irgraph.capture.common.nodes import Node, Recorded, TraceTensor
-from irgraph.capture.common.streams import Issued
+from irgraph.capture.common.streams import IssuedCollective
 from irgraph.capture.common.view_strides import view_strides
 from irgraph.ir.schema import Schema
 
@@ -26,7 +26,7 @@ class Record(Protocol):
     schema: str
     inputs: list[Recorded]
     outputs: list[Recorded]
-    issued: Issued | None
+    issued: IssuedCollective | None
     waits: tuple[str, ...]
 
 

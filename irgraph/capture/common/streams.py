@@ -22,7 +22,7 @@ COMM = "comm_"
 """Prefix of the streams on which collectives of a process group run beside other work."""
 
 
-class Issued(Struct, frozen=True):
+class IssuedCollective(Struct, frozen=True):
     """A collective of a captured program.
 
     Attributes:
@@ -87,7 +87,7 @@ class Streams:
         record = replace(template, name="sync.record", results=[event], stream=source)
         return [record, replace(template, name="sync.wait", operands=[event], stream=stream)]
 
-    def beside(self, call: Call, issued: Issued | None) -> list[Call]:
+    def beside(self, call: Call, issued: IssuedCollective | None) -> list[Call]:
         """Return a collective on its group's stream, with an event before and one behind it."""
         bare = Call("", thread=call.thread, module=call.module, phase=call.phase)
         bare.origin = call.origin

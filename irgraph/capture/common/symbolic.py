@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from irgraph.capture.common.fit import DifferentStructureError, with_batch
+from irgraph.capture.common.batch_dimension import DifferentStructureError, with_batch
 from irgraph.capture.common.result import Capture
-from irgraph.capture.common.steady import steady
+from irgraph.capture.common.step_counters import steady
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from types import FrameType
 
-from irgraph.capture.common.streams import Issued
+from irgraph.capture.common.streams import IssuedCollective
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.fallbacks import on_device
 from irgraph.capture.emulate.streams import mark
@@ -54,7 +54,7 @@ class Communication:
     notes: dict[str, None]
     started: bool = False
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    asked: Issued | None = None
+    asked: IssuedCollective | None = None
     recording: bool = False
     pending: dict[int, str] = field(default_factory=dict)
     reduced: dict[int, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Communication:
         if self.open:
             self.notes[OPEN.format(len(self.open))] = None
 
-    def issue(self, func: Torch, given: Sequence[Torch]) -> Issued | None:
+    def issue(self, func: Torch, given: Sequence[Torch]) -> IssuedCollective | None:
         """Describe a call if it is a collective; ``given`` are its arguments in schema order."""
         named = dict(zip((a.name for a in func._schema.arguments), given, strict=True))
         self.asked = None
@@ -87,7 +87,7 @@ class Communication:
         blocks = func._schema.name == BARRIER
         beside = bool(named.get("async_op", True)) and not blocks and on_device(given, "meta")
         number, way = f"c{next(self._numbers)}", _way(func._schema.name, named)
-        self.asked = Issued(number, self.name(group), beside, blocks, way)
+        self.asked = IssuedCollective(number, self.name(group), beside, blocks, way)
         if beside and self.recording:
             self.open[self.asked.number] = None
         return self.asked
@@ -98,7 +98,7 @@ class Communication:
             return self._taken(self.pending, tensors)
         return self._taken(self.reduced, tensors) if self._finishing else ()
 
-    def fills(self, issued: Issued, tensors: Sequence[Torch]) -> None:
+    def fills(self, issued: IssuedCollective, tensors: Sequence[Torch]) -> None:
         """Note that tensors hold a functional collective's result once it is waited for."""
         self.pending.update((_address(tensor), issued.number) for tensor in tensors)
 
@@ -122,7 +122,7 @@ class Communication:
         self.works.append(work)
         return work
 
-    def at_end(self, issued: Issued, tensors: Sequence[Torch]) -> None:
+    def at_end(self, issued: IssuedCollective, tensors: Sequence[Torch]) -> None:
         """Let backward's end wait for a collective, as ``DistributedDataParallel`` does.
 
         It does so bucket by bucket, before what uses the bucket, in a callback of its own, which
@@ -211,7 +211,9 @@ def _work_class() -> Torch:
     class Waited(Work):
         """Leaves a mark where it is waited for."""
 
-        def __init__(self, comm: Communication, issued: Issued | None, tensors: Torch) -> None:
+        def __init__(
+            self, comm: Communication, issued: IssuedCollective | None, tensors: Torch
+        ) -> None:
             super().__init__()
             self.comm, self.issued, self.tensors = comm, issued, tensors
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 
-from irgraph.capture.common.damage import DamagedError, as_utf8, quoted, shown, unmangled, whole
+from irgraph.capture.common.damage import (
+    DamagedError,
+    as_utf8,
+    quoted,
+    require_int,
+    shown,
+    unmangled,
+)
 from irgraph.capture.common.forest import attach, too_deep
 from irgraph.capture.common.interrupted import close_interrupted
 from irgraph.capture.common.nodes import Json, Node, Recorded, unknown_types, values
@@ -246,10 +253,10 @@ def _checked(raw: _Node, repairs: Counter[str]) -> Node:
         raise DamagedError(f"its op_schema is {shown(schema)}, not a text")
 
     def number(name: str) -> int:
-        return whole(attributes.get(name, getattr(raw, name)), name)
+        return require_int(attributes.get(name, getattr(raw, name)), name)
 
     return Node(
-        whole(raw.id, "id", 0),
+        require_int(raw.id, "id", 0),
         raw.name,
         schema,
         _side(raw.inputs, raw.input_shapes, raw.input_types, repairs),

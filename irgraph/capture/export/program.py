@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from irgraph.capture.common.named_dims import with_named_dim
 from irgraph.capture.common.result import Capture
-from irgraph.capture.common.sized import with_named_dim
 from irgraph.capture.common.source import Source
 from irgraph.capture.export.archive import read_program
 from irgraph.capture.export.vetted import UntrustedError

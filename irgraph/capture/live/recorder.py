@@ -17,7 +17,7 @@ from weakref import ref
 
 from irgraph.capture.common.identity import Exact
 from irgraph.capture.common.nodes import BY_SIZE
-from irgraph.capture.common.streams import Issued
+from irgraph.capture.common.streams import IssuedCollective
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.communication import FUNCTIONAL, WRAP, talking, unwaited, word_of
 from irgraph.capture.emulate.cuda_graphs import made_before
@@ -61,7 +61,7 @@ class CallRecord:
     name: str
     inputs: list[Any]
     outputs: list[Any]
-    issued: Issued | None = None
+    issued: IssuedCollective | None = None
     waits: tuple[str, ...] = ()
 
 
@@ -215,7 +215,7 @@ def _schema(func: Torch) -> str:
     return text
 
 
-def _communicated(func: Torch, given: list[Any]) -> tuple[Issued | None, tuple[str, ...]]:
+def _communicated(func: Torch, given: list[Any]) -> tuple[IssuedCollective | None, tuple[str, ...]]:
     """Describe a call as a collective, if it is one, and tell for which others it waits."""
     comm = talking.get()
     if comm is None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from irgraph.capture.common.named_dims import with_named_dim
 from irgraph.capture.common.result import Capture
-from irgraph.capture.common.sized import with_named_dim
 from irgraph.capture.common.source import Source
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Declared, Device, Graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from irgraph.anonymise.models import anonymous
-from irgraph.capture.common.fit import DifferentStructureError, with_batch
+from irgraph.capture.common.batch_dimension import DifferentStructureError, with_batch
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op

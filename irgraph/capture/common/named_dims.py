@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from irgraph.capture.common.fit import DifferentStructureError, with_batch
+from irgraph.capture.common.batch_dimension import DifferentStructureError, with_batch
 from irgraph.capture.common.symbolic import other_sizes
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
