@@ -25,7 +25,7 @@ BETWEEN = ("torch.utils._device", "torch.overrides")
 """Modules whose calls stand between, where a default device is set."""
 
 
-class OtherCardError(NotImplementedError):
+class SecondDeviceError(NotImplementedError):
     """The step names a second card: a capture has one device."""
 
 
@@ -79,7 +79,7 @@ class OnMeta:
         import torch
 
         if device.index not in (None, local_rank()):
-            raise OtherCardError(f"a capture has one device, and the step names {device}")
+            raise SecondDeviceError(f"a capture has one device, and the step names {device}")
         self.named = True
         return torch.device("meta")
 
@@ -223,7 +223,7 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
         stack.enter_context(_default_device())
         answers = {**answers_of(torch), **streams.answers(), (torch, "load"): load}
         for (owner, name), value in answers.items():
-            known = _told(f"{owner.__name__}.{name}", value, asked)
+            known = _recording_query(f"{owner.__name__}.{name}", value, asked)
             if isinstance(getattr(owner, name, None), type) and not isinstance(value, type):
                 known = _class_of(name, known)
             stack.enter_context(mock.patch.object(owner, name, known, create=True))
@@ -250,7 +250,7 @@ def _default_device() -> Iterator[None]:
             torch.set_default_device(kept)
 
 
-def _told(name: str, value: Torch, asked: dict[str, None]) -> Torch:
+def _recording_query(name: str, value: Torch, asked: dict[str, None]) -> Torch:
     """Return a function that notes that it was asked; classes stay as they are."""
     if isinstance(value, type):
         return value

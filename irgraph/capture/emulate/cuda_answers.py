@@ -24,7 +24,7 @@ MADE_UP = {
 """Answers that a program might act on and that are not true."""
 
 
-class Chosen(contextlib.nullcontext):  # type: ignore[type-arg]
+class CurrentDevice(contextlib.nullcontext):  # type: ignore[type-arg]
     """``torch.cuda.device(0)``: there is no other one."""
 
     def __init__(self, device: Torch = None) -> None:
@@ -55,7 +55,10 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
     values = {**fixed, **dict.fromkeys(zero, 0), **dict.fromkeys(nothing)}
     found = {(torch.cuda, name): _always(value) for name, value in values.items()}
     state = torch.get_rng_state
-    found |= {(torch.cuda, "get_rng_state"): lambda *_: state(), (torch.cuda, "device"): Chosen}
+    found |= {
+        (torch.cuda, "get_rng_state"): lambda *_: state(),
+        (torch.cuda, "device"): CurrentDevice,
+    }
     found[torch.cuda, "get_rng_state_all"] = lambda: [state()]
     found |= {
         (module, name): _always(None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.known import Known
+from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.ir.torch_schemas.convolutions import as_cudnn
 
 KERNELS = (
@@ -17,7 +17,7 @@ KERNELS = (
 """Kinds of kernels that run on meta tensors."""
 
 
-def run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: Known) -> Torch:
+def run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: KnownValues) -> Torch:
     """Run a call; one that needs values the meta device has not gets what is known of them.
 
     Where nothing is, a stand-in: then a sentence is added to ``repaired``.
@@ -99,7 +99,9 @@ def _sparse_clone(tensor: Torch) -> Torch:
     return clone._coalesced_(tensor.is_coalesced())
 
 
-def _fetched(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: Known) -> Torch:
+def _fetched(
+    func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: KnownValues
+) -> Torch:
     """Return on the host what a meta tensor holds: what is known, or else ones."""
     import torch
 

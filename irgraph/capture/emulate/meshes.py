@@ -37,7 +37,7 @@ def _call(module: str, *names: str) -> None:
         found()
 
 
-def forms_apart() -> Iterator[tuple[Torch, str, Torch]]:
+def unrecorded_shape_inference() -> Iterator[tuple[Torch, str, Torch]]:
     """Yield what lets DTensor find the forms of results unseen by what records a step."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes

@@ -16,12 +16,12 @@ from irgraph.capture.emulate.flex.attention import flex_attention_on_meta
 from irgraph.capture.emulate.fused_attention import fused_on_meta
 from irgraph.capture.emulate.processes import processes_on_meta
 from irgraph.capture.emulate.recurrent import cudnn_layers_on_meta
-from irgraph.capture.emulate.switches import kept_switches
+from irgraph.capture.emulate.switches import restored_switches
 from irgraph.diagnostics import fail
 
 
 @dataclass(slots=True)
-class StandIn:
+class CudaEmulation:
     """What was done so that the meta device stands for an accelerator.
 
     Attributes:
@@ -34,7 +34,7 @@ class StandIn:
 
 
 @contextlib.contextmanager
-def standing_in(device: str, process: Process | None = None) -> Iterator[StandIn]:
+def emulate_cuda(device: str, process: Process | None = None) -> Iterator[CudaEmulation]:
     """Let ``meta`` stand for a CUDA device while it lasts; other devices are left as they are.
 
     Optimizers choose their ``foreach`` and ``fused`` forms, attention and dropout their fused
@@ -46,9 +46,9 @@ def standing_in(device: str, process: Process | None = None) -> Iterator[StandIn
     if process is not None and device != "meta":
         message = f"one rank of many is captured on meta, not on {device}"
         raise fail(message, hint="leave the device out, or the ranks", exit_code=2)
-    stand_in = StandIn()
+    stand_in = CudaEmulation()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(kept_switches())
+        stack.enter_context(restored_switches())
         stack.enter_context(as_process(process))
         stack.enter_context(optimizers_on_meta())
         stack.enter_context(_without_workers())

@@ -16,7 +16,7 @@ from unittest import mock
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.communication import Communication, talking
 from irgraph.capture.emulate.environment import Process
-from irgraph.capture.emulate.meshes import forget_meshes, forms_apart
+from irgraph.capture.emulate.meshes import forget_meshes, unrecorded_shape_inference
 from irgraph.capture.emulate.pipelines import in_turn, static_stages
 from irgraph.diagnostics import fail
 
@@ -65,7 +65,7 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
         *((owner, name, _of_pairs) for owner in (dist, distributed_c10d) for name in PAIRS),
         *((owner, "batch_isend_irecv", in_turn) for owner in (dist, distributed_c10d)),
         *_sharding(),
-        *forms_apart(),
+        *unrecorded_shape_inference(),
     )
     token = talking.set(comm)
     forget_meshes()

@@ -53,7 +53,7 @@ def deterministic_note() -> list[str]:
 
 
 @contextlib.contextmanager
-def kept_switches() -> Iterator[None]:
+def restored_switches() -> Iterator[None]:
     """Set torch back, in the end, to how it rounded and chose algorithms before."""
     import torch
 

@@ -14,8 +14,8 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.environment import Process, process_of
-from irgraph.capture.emulate.known import Known
-from irgraph.capture.emulate.patches import StandIn, standing_in
+from irgraph.capture.emulate.known_values import KnownValues
+from irgraph.capture.emulate.patches import CudaEmulation, emulate_cuda
 from irgraph.capture.live import recorder
 from irgraph.capture.live.batches import Sizes
 from irgraph.capture.live.discover import model_of
@@ -102,9 +102,9 @@ class Capturing:
         self._notes: dict[str, None] = {}
         self._captures: list[Capture] = []
         self._taken: Taken | None = None
-        self._known = Known()
+        self._known = KnownValues()
         self._frame: FrameType | None = None
-        self._stand_in = StandIn()
+        self._stand_in = CudaEmulation()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of a loader, cut or repeated, until no more steps are needed.
@@ -166,7 +166,7 @@ class Capturing:
         """Let the device stand for an accelerator, and repair what it cannot run."""
         with contextlib.ExitStack() as around:
             around.enter_context(warnings_as_notes(self._notes))
-            self._stand_in = around.enter_context(standing_in(self._words.device, self._process))
+            self._stand_in = around.enter_context(emulate_cuda(self._words.device, self._process))
             around.enter_context(self._loaders())
             around.enter_context(without_vmap())
             around.enter_context(self._recording)  # ended first, and the rest even where that fails

@@ -22,7 +22,7 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.communication import FUNCTIONAL, WRAP, talking, unwaited, word_of
 from irgraph.capture.emulate.cuda_graphs import made_before
 from irgraph.capture.emulate.fallbacks import on_device, run
-from irgraph.capture.emulate.known import Known, tensors_in
+from irgraph.capture.emulate.known_values import KnownValues, tensors_in
 from irgraph.capture.live.literals import literal_values
 from irgraph.capture.live.vmap import refuse_old_vmap
 from irgraph.ir.dtypes import FROM_TORCH, ITEMSIZE
@@ -105,7 +105,7 @@ class Recording:
         self.seen.clear()
 
 
-def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> Torch:
+def dispatch_mode(recording: Recording | None, hints: Hints, known: KnownValues) -> Torch:
     """Return a dispatch mode that records; without a recording it only repairs calls.
 
     ``known`` holds what is known of values on the device.
@@ -181,7 +181,7 @@ def _decomposed(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
 
 
 def _record(
-    recording: Recording, hints: Hints, known: Known, func: Torch, args: Torch, kwargs: Torch
+    recording: Recording, hints: Hints, known: KnownValues, func: Torch, args: Torch, kwargs: Torch
 ) -> Torch:
     from torch.autograd.profiler import record_function
 

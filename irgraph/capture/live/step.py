@@ -9,8 +9,8 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.environment import process_of
-from irgraph.capture.emulate.known import Known
-from irgraph.capture.emulate.patches import standing_in
+from irgraph.capture.emulate.known_values import KnownValues
+from irgraph.capture.emulate.patches import emulate_cuda
 from irgraph.capture.live import recorder
 from irgraph.capture.live.batches import cut_to
 from irgraph.capture.live.discover import model_of
@@ -87,7 +87,7 @@ def capture(
     words = Words(name, device, dict(dims or {}), source, pinned)
     notes: dict[str, None] = {}
     process = process_of(ranks, rank)
-    with warnings_as_notes(notes), standing_in(device, process) as stand_in:
+    with warnings_as_notes(notes), emulate_cuda(device, process) as stand_in:
         if example_inputs is None:
             ties = lost_ties(model if model is not None else model_of(step))
             notes.update(dict.fromkeys(ties))
@@ -108,7 +108,7 @@ def capture(
 def _capture(step: Callable[[], object], model: Torch, words: Words) -> Capture:
     """Capture a step while the device already stands for an accelerator."""
     model = model if model is not None else model_of(step)
-    known = Known()
+    known = KnownValues()
     with recorder.dispatch_mode(None, {}, known):
         _call(step, words, "first running")
     with recorded(words, model, known) as taken:
@@ -171,7 +171,7 @@ def capture_file(
             raise fail(NOT_PROGRAM.format(target), hint=NAMED, exit_code=2)
         import_torch()
         notes: dict[str, None] = {}
-        with warnings_as_notes(notes), standing_in(device, process) as stand_in:
+        with warnings_as_notes(notes), emulate_cuda(device, process) as stand_in:
             sizes = (batch or BATCH, symbolic, batches)
             captured = _of_function(load_target(target), device, pinned, sizes, doing)
         return with_notes(captured, named(target)[0], (*notes, *stand_in.notes))

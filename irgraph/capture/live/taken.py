@@ -25,7 +25,7 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
 from irgraph.capture.emulate.communication import talking
 from irgraph.capture.emulate.forms import accelerator_forms
-from irgraph.capture.emulate.known import Known
+from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.processes import settle
 from irgraph.capture.emulate.streams import mark_current
 from irgraph.capture.emulate.switches import deterministic_note, float32_settings
@@ -87,7 +87,7 @@ class Taken:
 
 
 @contextlib.contextmanager
-def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
+def recorded(words: Words, model: Torch, known: KnownValues) -> Iterator[Taken]:
     """Record what runs while it lasts."""
     taken = Taken()
     with recorder.dispatch_mode(None, {}, known):

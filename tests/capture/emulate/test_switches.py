@@ -11,7 +11,7 @@ import irgraph
 
 torch = pytest.importorskip("torch")
 
-from irgraph.capture.emulate.switches import float32_settings, kept_switches  # noqa: E402
+from irgraph.capture.emulate.switches import float32_settings, restored_switches  # noqa: E402
 
 
 def allow(kind: str) -> Callable[[], None]:
@@ -42,7 +42,7 @@ def test_torch_rounds_by_itself_only_in_cudnn() -> None:
     ],
 )  # fmt: skip
 def test_each_way_of_saying_so_is_seen_and_undone(kind: str, settings: dict[str, bool]) -> None:
-    with kept_switches():
+    with restored_switches():
         allow(kind)()
         assert float32_settings() == settings
     assert float32_settings() == {}

@@ -14,7 +14,7 @@ from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.flex.spelling import aside, spelled
-from irgraph.capture.emulate.known import Known
+from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.ir.torch_schemas.flex import places, register_flex
 from irgraph.ir.torch_schemas.score_functions import computed
 
@@ -173,7 +173,7 @@ def _share(mask: str, held: Sequence[Torch], shape: Sequence[int], block: Sequen
     return round(float(sum(found) / len(found)), 6) if found and not math.isnan(found[0]) else 1.0
 
 
-def _known() -> Known | None:
+def _known() -> KnownValues | None:
     """Return what the recording of this step knows of values."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 

@@ -21,7 +21,7 @@ COUNTING = ("nonzero", "unique")
 """Words in the names of ops whose sizes depend on the values of real numbers."""
 
 
-class Known:
+class KnownValues:
     """The memory of meta tensors whose values are known, on the host.
 
     All views of one memory share what is known of it. Memory that is freed is forgotten.
@@ -110,10 +110,10 @@ class Known:
             self._memory, self._most = kept, 2 * len(kept) + 1000
 
 
-class _Zeros(Known):
+class _Zeros(KnownValues):
     """What is known, with zeros for real numbers that are not."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: KnownValues) -> None:
         self._known = known
 
     def value(self, tensor: Torch) -> Torch:
