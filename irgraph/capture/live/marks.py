@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from irgraph.capture.common.nodes import LOST, Node, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import tensors_in
-from irgraph.capture.emulate.flex.spelling import ASIDE
+from irgraph.capture.emulate.flex.trace_score import ASIDE
 from irgraph.capture.live.recorder import HOLLOW, MARK, CallRecord, Recording
 
 MODE = "PythonDispatchMode"

@@ -13,7 +13,7 @@ from importlib import import_module
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.flex.spelling import aside, spelled
+from irgraph.capture.emulate.flex.trace_score import aside, spelled
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.ir.torch_schemas.flex import places, register_flex
 from irgraph.ir.torch_schemas.score_functions import computed
