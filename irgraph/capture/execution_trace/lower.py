@@ -19,7 +19,7 @@ from irgraph.capture.execution_trace.collective_ranks import recorded_ranks
 from irgraph.capture.execution_trace.reader import (
     Trace,
     decode_execution_trace,
-    lacking,
+    missing_records_note,
     read_execution_trace,
 )
 from irgraph.diagnostics import Place, fail
@@ -86,7 +86,7 @@ def lower_execution_trace(
     )
     differing = accelerator_forms(graph) if on_host else ()
     checked, links = sound(graph, trace.source), tuple(lowering.links)
-    return Capture(checked, tuple(notes), differing, links, lacking(trace))
+    return Capture(checked, tuple(notes), differing, links, missing_records_note(trace))
 
 
 def _read(trace: str | Path | Source | bytes | Trace, name: str) -> Trace:

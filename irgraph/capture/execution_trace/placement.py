@@ -23,7 +23,7 @@ _MOVES = tuple(
 """Calls whose operands and results may lie on different devices."""
 
 
-def placed(nodes: Sequence[Node]) -> int:
+def infer_devices(nodes: Sequence[Node]) -> int:
     """Give every tensor without a device one, in place; return how many there are.
 
     What nothing tells the device of lies on the CPU.

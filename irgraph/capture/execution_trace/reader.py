@@ -22,7 +22,7 @@ from irgraph.capture.common.forest import attach, too_deep
 from irgraph.capture.common.interrupted import close_interrupted
 from irgraph.capture.common.nodes import Json, Node, Recorded, unknown_types, values
 from irgraph.capture.common.source import Source, no_trace
-from irgraph.capture.execution_trace.placement import placed
+from irgraph.capture.execution_trace.placement import infer_devices
 from irgraph.diagnostics import IrgraphError, Place, fail, place_at
 from irgraph.files import unpack
 
@@ -134,7 +134,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     deep = too_deep(nodes)
     if deep is not None:
         raise _error(deep, "too many calls lie around it", source)
-    inferred = placed(nodes)
+    inferred = infer_devices(nodes)
     if inferred:
         repairs["tensors are recorded without their device: it was inferred from the calls"] += (
             inferred
@@ -144,7 +144,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     return Trace(source, file.schema, nodes, warnings, file.pid)
 
 
-def lacking(trace: Trace) -> tuple[str, ...]:
+def missing_records_note(trace: Trace) -> tuple[str, ...]:
     """Return a sentence where records are numbered (``rf_id``) and not there: none is left out.
 
     A process numbers on from one trace to the next, so the first number tells nothing.
