@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import IO, Any
 
-from irgraph.capture.export.vetted import UntrustedError, vetted
+from irgraph.capture.export.validation import UntrustedError, vetted
 from irgraph.files import read_member
 
 MODEL = "models/model.json"

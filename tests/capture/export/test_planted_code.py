@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from irgraph.capture.export import lower_export
-from irgraph.capture.export.vetted import UntrustedError, vetted
+from irgraph.capture.export.validation import UntrustedError, vetted
 from irgraph.capture.lower import lower_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.text import print_graph
