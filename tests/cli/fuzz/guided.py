@@ -18,10 +18,10 @@ SECONDS, MEBIBYTES, LONGEST = 20, 2048, 1 << 16
 
 
 def _kineto(data: bytes) -> object:
+    from irgraph.capture.kineto.reading.events import EventReader
     from irgraph.capture.kineto.reading.health import Health
-    from irgraph.capture.kineto.reading.pieces import Pieces
 
-    return list(Pieces(Health("trace")).read(iter([data or b" "])))
+    return list(EventReader(Health("trace")).read(iter([data or b" "])))
 
 
 def _execution_trace(data: bytes) -> object:

@@ -11,7 +11,7 @@ import numpy as np
 
 from irgraph.capture.kineto.events.steps import Step, find_steps
 from irgraph.capture.kineto.reading.clean import MICROSECOND, launch_rows
-from irgraph.capture.kineto.reading.missing import say_silence
+from irgraph.capture.kineto.reading.missing import report_silence
 from irgraph.capture.kineto.reading.selection import PROFILER, Marks
 from irgraph.capture.kineto.reading.trace import Array, Integers, Kind, KinetoTrace
 
@@ -311,7 +311,7 @@ def _say_what_is_outside(tree: Tree) -> None:
     if {"K31", "K32"} & set(tree.trace.health.counts):
         return
     last = tree.steps[-1]
-    say_silence(tree.trace, _usual(tree), last.end, marked=last.marked != "trace")
+    report_silence(tree.trace, _usual(tree), last.end, marked=last.marked != "trace")
     inside, total = device_time(tree)
     if inside < COVERED * total:
         share = f"{inside / total:.1%} of {total / 1000:.3f} ms lies within the steps"

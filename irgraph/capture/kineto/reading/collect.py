@@ -22,8 +22,8 @@ from irgraph.capture.kineto.reading.decoders import (
     Event,
     Known,
 )
+from irgraph.capture.kineto.reading.events import Events
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.capture.kineto.reading.pieces import Events
 from irgraph.capture.kineto.reading.selection import Window
 from irgraph.capture.kineto.reading.trace import COLUMNS, NO_COLLECTIVE, Array, Collective, Kind
 

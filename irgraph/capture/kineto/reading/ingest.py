@@ -15,9 +15,9 @@ from irgraph.capture.kineto.reading.clean import clean, leave_out_later_work
 from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
 from irgraph.capture.kineto.reading.columns import Columns
 from irgraph.capture.kineto.reading.container import blocks
+from irgraph.capture.kineto.reading.events import EventReader
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.missing import say_missing_records
-from irgraph.capture.kineto.reading.pieces import Pieces
 from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Window, choose_window
 from irgraph.capture.kineto.reading.trace import (
     COLUMNS,
@@ -59,7 +59,7 @@ def read_kineto(
             is set (exit code 4).
     """
     health = Health(str(path))
-    pieces = Pieces(health)
+    pieces = EventReader(health)
     window = choose_window(path, selection, health)
     collector = Collector(health, selection.skip, window)
     with garbage.put_off():

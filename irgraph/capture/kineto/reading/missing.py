@@ -50,7 +50,7 @@ def _stretches(holes: Integers) -> str:
     return f"numbers {text}" + (f" and {len(holes) - 1} more stretches" if len(holes) > 1 else "")
 
 
-def say_silence(trace: KinetoTrace, usual: float, last: int, *, marked: bool) -> None:
+def report_silence(trace: KinetoTrace, usual: float, last: int, *, marked: bool) -> None:
     """Tell of a recording that goes on without an event of the host where a step would have been.
 
     The profiler writes the span that it recorded, which ends some 30 us after the last event.

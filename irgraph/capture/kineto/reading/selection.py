@@ -16,8 +16,8 @@ from msgspec import Struct
 from irgraph.capture.common.source import Source
 from irgraph.capture.kineto.reading.container import BLOCK, blocks
 from irgraph.capture.kineto.reading.decoders import Raw
+from irgraph.capture.kineto.reading.events import EventReader
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.capture.kineto.reading.pieces import Pieces
 from irgraph.diagnostics import Place, fail
 from irgraph.files import FREE
 
@@ -215,7 +215,7 @@ def text_size(path: Path) -> float:
 def _survey(path: str | Path | Source, skip: frozenset[str]) -> Survey:
     """Read a trace for its steps alone."""
     # its findings are those of the second reading
-    pieces = Pieces(Health(str(path)))
+    pieces = EventReader(Health(str(path)))
     found = Survey(0, {})
     for events in pieces.read(blocks(path, pieces.health)):
         complete = [event for event in events if event.ph == "X"]

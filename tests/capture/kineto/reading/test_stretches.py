@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from irgraph.capture.kineto.reading import pieces
+from irgraph.capture.kineto.reading import events as pieces
+from irgraph.capture.kineto.reading.events import EventReader
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.capture.kineto.reading.pieces import Pieces
 from irgraph.diagnostics import IrgraphError
 
 EVENT = b'{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
@@ -35,7 +35,7 @@ class Counted:
 def read(text: bytes) -> tuple[Health, list[Any]]:
     health = Health("trace.json")
     parts = (text[at : at + BLOCK] for at in range(0, len(text), BLOCK))
-    return health, [event for events in Pieces(health).read(parts) for event in events]
+    return health, [event for events in EventReader(health).read(parts) for event in events]
 
 
 FILLERS = [b" ", b"\n", b",\n", b"}", b"},", b"} ]", b"[", b"{", b"a", b'"', b"\\", b"{},", b"0,"]

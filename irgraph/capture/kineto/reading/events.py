@@ -40,7 +40,7 @@ _MOST_LOST = 100_000
 
 
 @dataclass(slots=True)
-class Pieces:
+class EventReader:
     """Reads the events of one trace, some thousands at a time.
 
     Attributes:
@@ -222,7 +222,7 @@ class Pieces:
             except _UNREADABLE:
                 if end == len(text) and cut_off and not part.endswith(b"}"):
                     continue
-            self._loosely(_mend, part, events, "K04")
+            self._loosely(_decode_tolerantly, part, events, "K04")
         return self._taken(events, len(text))
 
 
@@ -254,7 +254,7 @@ def _after_comma(data: bytes, cut: int) -> bytes:
     return data[data.index(b",", cut) + 1 :]
 
 
-def _mend(text: bytes) -> object:
+def _decode_tolerantly(text: bytes) -> object:
     """Decode the first JSON value of a text in spite of control characters and bad escapes."""
     plain = text.decode("utf-8", "replace")
     decoder = json.JSONDecoder(strict=False)
