@@ -24,10 +24,10 @@ from irgraph.capture.kineto.events.tree import PHASES, Tree, build_tree
 from irgraph.capture.kineto.lower.measured import (
     NO_DEVICE,
     Measured,
-    Recorded,
+    StepMeasurements,
     annotated,
     launched,
-    lost_calls,
+    unmeasured_calls,
     with_card,
 )
 from irgraph.capture.kineto.reading.ingest import read_kineto
@@ -270,7 +270,7 @@ def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:
     yield from ((s, k) for s, k in pairs if isinstance(s, list))
 
 
-def _recorded(tree: Tree, rows: dict[int, int], step: Step) -> tuple[Recorded, int]:
+def _recorded(tree: Tree, rows: dict[int, int], step: Step) -> tuple[StepMeasurements, int]:
     """Return what was measured of the calls, and device events of the step without one."""
     trace = tree.trace
     start = trace.columns["start"]
@@ -284,4 +284,4 @@ def _recorded(tree: Tree, rows: dict[int, int], step: Step) -> tuple[Recorded, i
         else:
             found[rows[call]].append(row)
     measured = {number: Measured.of(trace, [events]) for number, events in found.items()}
-    return Recorded(measured, set(rows.values()), lost_calls(tree, rows)), missed
+    return StepMeasurements(measured, set(rows.values()), unmeasured_calls(tree, rows)), missed

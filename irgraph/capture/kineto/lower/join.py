@@ -224,11 +224,11 @@ def _windows(calls: Sequence[str], events: Sequence[str]) -> list[tuple[int, int
     offsets = sorted(offset for offset, count in votes.items() if count >= 0.5 * best)
     return [
         (max(0, offset), min(len(events), offset + len(calls)))
-        for offset in _apart(offsets, votes, len(calls) // 2)
+        for offset in _spaced(offsets, votes, len(calls) // 2)
     ]
 
 
-def _apart(offsets: Sequence[int], votes: Mapping[int, int], least: int) -> list[int]:
+def _spaced(offsets: Sequence[int], votes: Mapping[int, int], least: int) -> list[int]:
     """Return the most voted for of offsets that lie closer together than ``least``."""
     kept: list[int] = []
     for offset in offsets:

@@ -63,7 +63,7 @@ class Measured(Struct, frozen=True):
         return {"time": time, "by": "measured", "kernels": self.kernels}
 
 
-class Recorded(Struct, frozen=True):
+class StepMeasurements(Struct, frozen=True):
     """Measurements of a model's ops, by the number in their origin.
 
     Attributes:
@@ -127,7 +127,7 @@ def with_times(graph: Graph, tree: Tree, joined: Join) -> tuple[Graph, int]:
         elif joined.window[0] <= tree.trace.columns["start"][launch] < joined.window[1]:
             missed += 1
     measured = {n: Measured.of(tree.trace, list(calls.values())) for n, calls in found.items()}
-    recorded = Recorded(measured, set(owner.values()), lost_calls(tree, owner))
+    recorded = StepMeasurements(measured, set(owner.values()), unmeasured_calls(tree, owner))
     return annotated(graph, recorded), missed
 
 
@@ -138,7 +138,7 @@ def launched(tree: Tree, owner: Mapping[int, int]) -> Iterator[tuple[int, int, i
         yield row, launch, _call(tree, launch, owner)
 
 
-def lost_calls(tree: Tree, owner: Mapping[int, int]) -> set[int]:
+def unmeasured_calls(tree: Tree, owner: Mapping[int, int]) -> set[int]:
     """Return the numbers of calls with a launch, as others are named, that started no event."""
     trace = tree.trace
     launches = np.unique(tree.launch[trace.on_device & (tree.launch >= 0)])
@@ -159,7 +159,7 @@ def with_card(graph: Graph, tree: Tree) -> Graph:
     return replace(graph, settings={**graph.settings, CARD: card}) if card else graph
 
 
-def annotated(graph: Graph, recorded: Recorded) -> Graph:
+def annotated(graph: Graph, recorded: StepMeasurements) -> Graph:
     """Return a graph with what was measured, and the streams that it ran on."""
     measured = recorded.measured
     if not measured:
@@ -177,7 +177,7 @@ def _number(op: Op) -> int:
     return int(number) if number.isdecimal() else -1
 
 
-def _noted(op: Op, recorded: Recorded, default: int, idle: bool = False) -> Op:
+def _noted(op: Op, recorded: StepMeasurements, default: int, idle: bool = False) -> Op:
     idle = idle or recorded.idle(op)
     body = tuple(_noted(child, recorded, default, idle) for child in op.body)
     found = recorded.measured.get(_number(op))
