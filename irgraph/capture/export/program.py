@@ -16,7 +16,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.common.source import Source
 from irgraph.capture.export.archive import read_program
 from irgraph.capture.export.validation import UntrustedError
-from irgraph.capture.live.warned import without_stderr
+from irgraph.capture.live.torch_warnings import without_stderr
 from irgraph.diagnostics import IrgraphError, Place, fail, near
 
 

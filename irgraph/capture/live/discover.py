@@ -116,24 +116,24 @@ def _reachable(path: str, value: Torch, depth: int, seen: set[int]) -> Iterator[
     if isinstance(value, (torch.nn.Module, torch.nn.Parameter)) or callable(value):
         yield path, value
     if depth and not isinstance(value, (torch.nn.Module, torch.Tensor, type, ModuleType)):
-        for name, inner in held(value).items():
+        for name, inner in named_members(value).items():
             yield from _reachable(f"{path}.{name}" if path else name, inner, depth - 1, seen)
 
 
-def held(value: Torch) -> dict[str, Torch]:
+def named_members(value: Torch) -> dict[str, Torch]:
     """Return what an object holds, by name."""
     if isinstance(value, dict):
         return {str(key): item for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return {f"{i}": item for i, item in enumerate(value)}
     if isinstance(value, functools.partial):
-        return {"func": value.func, **held(value.args), **value.keywords}
+        return {"func": value.func, **named_members(value.args), **value.keywords}
     if type(value).__module__.partition(".")[0] == "torch":
         return {}  # optimizers and their like hold nothing that has names
     found: dict[str, Torch] = {}
     owner = getattr(value, "__self__", None)
     if owner is not None and not isinstance(owner, type):
-        found.update(held(owner))
+        found.update(named_members(owner))
     function = value if hasattr(value, "__code__") else type(value).__dict__.get("__call__")
     code = getattr(function, "__code__", None)
     if code is not None:

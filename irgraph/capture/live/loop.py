@@ -18,20 +18,20 @@ from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import CudaEmulation, emulate_cuda
 from irgraph.capture.live import recorder
 from irgraph.capture.live.batches import Sizes
-from irgraph.capture.live.discover import model_of
-from irgraph.capture.live.marks import LOADER
-from irgraph.capture.live.returned import kept_tensors, returned_tensors
-from irgraph.capture.live.taken import (
-    Taken,
-    Words,
+from irgraph.capture.live.build_graph import (
+    CaptureSpec,
+    StepRecording,
     import_torch,
     lowered,
     recorded,
     with_notes,
 )
+from irgraph.capture.live.discover import model_of
+from irgraph.capture.live.marks import LOADER
+from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import hint_of
+from irgraph.capture.live.torch_warnings import warnings_as_notes
 from irgraph.capture.live.vmap import without_vmap
-from irgraph.capture.live.warned import warnings_as_notes
 from irgraph.diagnostics import fail
 
 NO_STEP = "no step of the loop was recorded: the second step, after one to warm up, did not end"
@@ -81,7 +81,7 @@ def capturing(
         IrgraphError: torch is missing; no step was recorded, which is said at the block's end.
     """
     import_torch()
-    return Capturing(Words(name, device, {}, "", pinned), process_of(ranks, rank))
+    return Capturing(CaptureSpec(name, device, {}, "", pinned), process_of(ranks, rank))
 
 
 class Capturing:
@@ -94,14 +94,14 @@ class Capturing:
 
     _no_step, _hint = NO_STEP, STEP
 
-    def __init__(self, words: Words, process: Process | None = None) -> None:
+    def __init__(self, words: CaptureSpec, process: Process | None = None) -> None:
         self.result: Capture | None = None
         self.done = False
         self._words, self._sizes, self._process = words, Sizes(), process
         self._around, self._recording = contextlib.ExitStack(), contextlib.ExitStack()
         self._notes: dict[str, None] = {}
         self._captures: list[Capture] = []
-        self._taken: Taken | None = None
+        self._taken: StepRecording | None = None
         self._known = KnownValues()
         self._frame: FrameType | None = None
         self._stand_in = CudaEmulation()
@@ -196,7 +196,7 @@ class Capturing:
         self._recording.close()
         taken, self._taken = self._taken, None
         if taken is not None:
-            taken.recording.note_results(returned_tensors(made), kept_tensors(held, model))
+            taken.recording.note_results(returned_tensors(made), reachable_tensors(held, model))
             self._captures.append(lowered(taken, self._words, model, held))
         self.done = self._sizes.end_step()
 

@@ -16,9 +16,9 @@ from unittest import mock
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.environment import Process
+from irgraph.capture.live.build_graph import CaptureSpec, import_torch
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.loop import Capturing
-from irgraph.capture.live.taken import Words, import_torch
 from irgraph.capture.live.target import load_target, named, user_error
 from irgraph.diagnostics import IrgraphError, fail
 
@@ -40,11 +40,11 @@ AT_BACKWARD = (
 )
 
 
-class EnoughError(BaseException):
+class StopProgramError(BaseException):
     """Stops a program of whose steps no more are needed; no ``except Exception`` takes it."""
 
 
-class Unmarked(Capturing):
+class UnmarkedLoop(Capturing):
     """A loop whose steps end by themselves.
 
     A step ends where the loop asks a ``DataLoader`` for its next batch after an optimizer has made
@@ -58,7 +58,7 @@ class Unmarked(Capturing):
         "that returns a step, as FILE.py:NAME, or mark the steps with irgraph.capturing()"
     )
 
-    def __init__(self, words: Words, step_at: str, process: Process | None = None) -> None:
+    def __init__(self, words: CaptureSpec, step_at: str, process: Process | None = None) -> None:
         super().__init__(words, process)
         self._step_at = step_at
         self._updated = False
@@ -132,7 +132,7 @@ class Unmarked(Capturing):
         """End a step, and the program with the last one that is needed."""
         self._updated = False
         if self._ended(held, made=made):
-            raise EnoughError
+            raise StopProgramError
 
     def _not_saved(self, *_: Torch, **__: Torch) -> None:
         self._notes[NOT_SAVED] = None
@@ -170,11 +170,11 @@ def capture_program(
     import_torch()
     path, call = named(target)
     name = "_".join(filter(None, (Path(path).stem, call.partition("(")[0])))
-    loop = Unmarked(Words(name, device, {}, path, pinned), step_at, process)
+    loop = UnmarkedLoop(CaptureSpec(name, device, {}, path, pinned), step_at, process)
     with loop, _arguments(path, arguments):
         try:
             _run(loop, target, path, call)
-        except EnoughError:
+        except StopProgramError:
             pass  # the rest of the program is not run
         except IrgraphError:
             raise
@@ -185,7 +185,7 @@ def capture_program(
     return loop.result
 
 
-def _run(loop: Unmarked, target: str, path: str, call: str) -> None:
+def _run(loop: UnmarkedLoop, target: str, path: str, call: str) -> None:
     if not call:
         runpy.run_path(path, run_name="__main__")
         return

@@ -13,12 +13,18 @@ from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import emulate_cuda
 from irgraph.capture.live import recorder
 from irgraph.capture.live.batches import cut_to
+from irgraph.capture.live.build_graph import (
+    CaptureSpec,
+    import_torch,
+    lowered,
+    recorded,
+    with_notes,
+)
+from irgraph.capture.live.capture_cache import cached_capture
 from irgraph.capture.live.discover import model_of
-from irgraph.capture.live.kept import kept
 from irgraph.capture.live.module import ModuleStep, batch_of, refuse_without_inputs
-from irgraph.capture.live.returned import kept_tensors, returned_tensors
 from irgraph.capture.live.script import capture_program
-from irgraph.capture.live.taken import Words, import_torch, lowered, recorded, with_notes
+from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import (
     Target,
     is_program,
@@ -27,9 +33,9 @@ from irgraph.capture.live.target import (
     refuse_unrun,
     user_error,
 )
-from irgraph.capture.live.ties import lost_ties
+from irgraph.capture.live.ties import possible_ties
+from irgraph.capture.live.torch_warnings import warnings_as_notes
 from irgraph.capture.live.vmap import without_vmap
-from irgraph.capture.live.warned import warnings_as_notes
 from irgraph.diagnostics import fail
 
 BATCH = 2048
@@ -84,12 +90,12 @@ def capture(
     import_torch()
     if example_inputs is None:
         refuse_without_inputs(step, loss, optimizer)
-    words = Words(name, device, dict(dims or {}), source, pinned)
+    words = CaptureSpec(name, device, dict(dims or {}), source, pinned)
     notes: dict[str, None] = {}
     process = process_of(ranks, rank)
     with warnings_as_notes(notes), emulate_cuda(device, process) as stand_in:
         if example_inputs is None:
-            ties = lost_ties(model if model is not None else model_of(step))
+            ties = possible_ties(model if model is not None else model_of(step))
             notes.update(dict.fromkeys(ties))
             captured = _capture(step, model, words)
         else:
@@ -105,7 +111,7 @@ def capture(
     return with_notes(captured, words.source, (*notes, *stand_in.notes))
 
 
-def _capture(step: Callable[[], object], model: Torch, words: Words) -> Capture:
+def _capture(step: Callable[[], object], model: Torch, words: CaptureSpec) -> Capture:
     """Capture a step while the device already stands for an accelerator."""
     model = model if model is not None else model_of(step)
     known = KnownValues()
@@ -113,7 +119,7 @@ def _capture(step: Callable[[], object], model: Torch, words: Words) -> Capture:
         _call(step, words, "first running")
     with recorded(words, model, known) as taken:
         made = _call(step, words, "capturing")
-    taken.recording.note_results(returned_tensors(made), kept_tensors(step, model))
+    taken.recording.note_results(returned_tensors(made), reachable_tensors(step, model))
     return lowered(taken, words, model, step)
 
 
@@ -179,7 +185,7 @@ def capture_file(
     if cache is None:
         return make()
     asked = (step_at, *arguments), (batch, symbolic, *batches), (device, pinned), (ranks, rank)
-    return kept(cache, *named(target), asked, make)
+    return cached_capture(cache, *named(target), asked, make)
 
 
 def _of_function(
@@ -190,7 +196,7 @@ def _of_function(
     doing: Callable[[str], None],
 ) -> Capture:
     """Capture the step of a function of (batch, device) at a size, and at others if asked to."""
-    words = Words(f"{Path(found.path).stem}_{found.name}", device, {}, found.path, pinned)
+    words = CaptureSpec(f"{Path(found.path).stem}_{found.name}", device, {}, found.path, pinned)
     batch, symbolic, batches = sizes
 
     def at(size: int) -> Capture:
@@ -203,7 +209,7 @@ def _of_function(
     return captured
 
 
-def _call(step: Callable[[], object], words: Words, doing: str) -> object:
+def _call(step: Callable[[], object], words: CaptureSpec, doing: str) -> object:
     try:
         with without_vmap():
             made = step()

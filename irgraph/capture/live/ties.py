@@ -13,7 +13,7 @@ UNTIED = (
 )
 
 
-def lost_ties(model: Torch) -> list[str]:
+def possible_ties(model: Torch) -> list[str]:
     """Return a sentence for each pair of a model's parameters on meta that may have been one.
 
     Such are those that a model of transformers calls tied, and an embedding's and a linear layer's
@@ -22,7 +22,7 @@ def lost_ties(model: Torch) -> list[str]:
     if model is None:
         return []
     known = dict(model.named_parameters(remove_duplicate=False))
-    pairs = {**dict(_alike(model)), **dict(_named(model))}
+    pairs = {**dict(_tie_candidates(model)), **dict(_named(model))}
     return [
         UNTIED.format(*pair)
         for pair in pairs.items()
@@ -38,7 +38,7 @@ def _named(model: Torch) -> Iterator[tuple[str, str]]:
         yield from keys.items()
 
 
-def _alike(model: Torch) -> Iterator[tuple[str, str]]:
+def _tie_candidates(model: Torch) -> Iterator[tuple[str, str]]:
     """Yield the weights of the last linear layer and the first embedding of one shape."""
     import torch
 

@@ -128,7 +128,7 @@ def _show(
 
 def beside(before: Graph, after: Graph, program: str) -> str:
     """Return how the first model, at the second one's batch size, differs from its program."""
-    from irgraph.capture.live.fresh import beside_program
+    from irgraph.capture.live.recapture import beside_program
 
     return beside_program(before, program, after.dims.get("B", before.dims.get("B", 1)))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.capture.execution_trace import lower_execution_trace
-from irgraph.capture.live.taken import live_ranks
+from irgraph.capture.live.build_graph import live_ranks
 from tests.capture.execution_trace.traces import Row, literal, node, tensor, trace
 
 

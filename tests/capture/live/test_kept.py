@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.capture.common.result import Capture
-from irgraph.capture.live import capture_file, kept
+from irgraph.capture.live import capture_cache, capture_file
 from irgraph.diagnostics import IrgraphError
 
 STEP = """
@@ -79,7 +79,7 @@ def test_other_versions_of_what_is_installed_are_captured_anew(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured(folder)
-    monkeypatch.setattr(kept, "installed", lambda: ("torch 99",))
+    monkeypatch.setattr(capture_cache, "installed", lambda: ("torch 99",))
     captured(folder)
     assert runs(folder) == 2
 

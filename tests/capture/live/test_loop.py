@@ -13,7 +13,7 @@ from torch.nn.utils import rnn
 from torch.utils.data import DataLoader, TensorDataset
 
 from irgraph.capture.common.result import Capture
-from irgraph.capture.live import Capturing, capture, capturing, taken
+from irgraph.capture.live import Capturing, build_graph, capture, capturing
 from irgraph.capture.live.batches import cut_to, length_of
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
@@ -202,7 +202,7 @@ def test_torch_is_itself_again_where_a_recording_cannot_be_read(
     def broken(*_: object) -> None:
         raise OSError("no trace")
 
-    monkeypatch.setattr(taken, "read_execution_trace", broken)
+    monkeypatch.setattr(build_graph, "read_execution_trace", broken)
     before = DataLoader.__iter__
     loop = capturing()
     with pytest.raises(OSError, match="no trace"), loop:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.live.discover import DEPTH, held
+from irgraph.capture.live.discover import DEPTH, named_members
 
 DEEPEST = 16
 """How many objects deep to look into what a step returns."""
@@ -27,7 +27,7 @@ def returned_tensors(made: object) -> list[Torch]:
     return list(_tensors(made, DEEPEST, set(), alone=True))
 
 
-def kept_tensors(step: object, model: Torch) -> list[Torch]:
+def reachable_tensors(step: object, model: Torch) -> list[Torch]:
     """Return the tensors that a step's closure, its object and its model's attributes hold."""
     seen: set[int] = set()
     found = list(_tensors(step, DEPTH, seen))
@@ -54,7 +54,7 @@ def _tensors(value: Torch, depth: int, seen: set[int], *, alone: bool = False) -
         if not alone:
             yield from _tensors(list(value.state.values()), NESTED, seen)
     elif depth and not (alone and callable(value)):
-        for inner in held(value).values():
+        for inner in named_members(value).values():
             yield from _tensors(inner, depth - 1, seen, alone=alone)
 
 

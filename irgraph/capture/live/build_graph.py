@@ -36,7 +36,7 @@ from irgraph.capture.live.literals import with_literals
 from irgraph.capture.live.marks import join, opened, unmarked, without_loading
 from irgraph.capture.live.modules import hints_of, module_ranges
 from irgraph.capture.live.pinned import pinned_memory
-from irgraph.capture.live.warned import without_stderr
+from irgraph.capture.live.torch_warnings import without_stderr
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, Stream
@@ -50,7 +50,7 @@ NOT_MOVED = (
 )
 
 
-class Words(Struct, frozen=True):
+class CaptureSpec(Struct, frozen=True):
     """What is said about a capture: see ``capture``."""
 
     name: str
@@ -70,7 +70,7 @@ NO_UPDATE = (
 
 
 @dataclass(slots=True)
-class Taken:
+class StepRecording:
     """A recorded step.
 
     Attributes:
@@ -87,9 +87,9 @@ class Taken:
 
 
 @contextlib.contextmanager
-def recorded(words: Words, model: Torch, known: KnownValues) -> Iterator[Taken]:
+def recorded(words: CaptureSpec, model: Torch, known: KnownValues) -> Iterator[StepRecording]:
     """Record what runs while it lasts."""
-    taken = Taken()
+    taken = StepRecording()
     with recorder.dispatch_mode(None, {}, known):
         settle()
     hints = hints_of(model)
@@ -104,7 +104,7 @@ def recorded(words: Words, model: Torch, known: KnownValues) -> Iterator[Taken]:
 
 
 @contextlib.contextmanager
-def _observed(file: Path, taken: Taken) -> Iterator[None]:
+def _observed(file: Path, taken: StepRecording) -> Iterator[None]:
     """Write an execution trace while it lasts, and note what is set at its end."""
     from torch.profiler import ExecutionTraceObserver
 
@@ -125,7 +125,7 @@ def _talking() -> contextlib.AbstractContextManager[None]:
     return comm.recorded() if comm is not None else contextlib.nullcontext()
 
 
-def lowered(taken: Taken, words: Words, model: Torch, step: object) -> Capture:
+def lowered(taken: StepRecording, words: CaptureSpec, model: Torch, step: object) -> Capture:
     """Return the model of a recorded step; ``step`` is what reaches its compiled parts."""
     device, nodes, recording = words.device, taken.nodes, taken.recording
     identities = Identities(("meta",) if device == "meta" else ())

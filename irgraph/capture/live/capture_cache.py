@@ -18,11 +18,11 @@ from irgraph.diagnostics import IrgraphError, Place, fail
 from irgraph.files import write_atomic
 from irgraph.text import parse, print_graph
 
-SHOWN = 24
+DIGEST_DIGITS = 24
 """Hexadecimal digits of a hash in a file's name."""
 
 
-class Kept(Struct, frozen=True, forbid_unknown_fields=True):
+class CacheEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """What a file of the folder holds.
 
     Attributes:
@@ -40,7 +40,7 @@ class Kept(Struct, frozen=True, forbid_unknown_fields=True):
     health: tuple[str, ...]
 
 
-def kept(
+def cached_capture(
     folder: str | Path, program: str, call: str, asked: object, make: Callable[[], Capture]
 ) -> Capture:
     """Return the capture that a folder holds of what is asked, or make it and keep it there.
@@ -66,15 +66,15 @@ def kept(
         raise fail(error.strerror or str(error), Place(str(folder)), exit_code=2) from None
     whole = str(Path(program).resolve())
     told = msgspec.json.encode([program, whole, call, asked, installed()])
-    path = place / f"{hashlib.sha256(told).hexdigest()[:SHOWN]}.json"
+    path = place / f"{hashlib.sha256(told).hexdigest()[:DIGEST_DIGITS]}.json"
     known = _read(path)
     if known is not None:
         return known
-    before = content_of(whole)
+    before = file_digest(whole)
     made = make()
     parts = {name: getattr(made, name) for name in ("notes", "differing", "links", "health")}
-    sources = {**loaded(), whole: before}
-    entry = Kept(sources=sources, model=print_graph(made.graph), **parts)
+    sources = {**loaded_files(), whole: before}
+    entry = CacheEntry(sources=sources, model=print_graph(made.graph), **parts)
     write_atomic(path, msgspec.json.encode(entry))
     return made
 
@@ -82,8 +82,8 @@ def kept(
 def _read(path: Path) -> Capture | None:
     """Return what a file holds; nothing where there is none, or it is out of date or damaged."""
     try:
-        entry = msgspec.json.decode(path.read_bytes(), type=Kept)
-        if any(content_of(name) != known for name, known in entry.sources.items()):
+        entry = msgspec.json.decode(path.read_bytes(), type=CacheEntry)
+        if any(file_digest(name) != known for name, known in entry.sources.items()):
             return None
         graph = parse(entry.model)
     except (OSError, msgspec.MsgspecError, IrgraphError):
@@ -98,17 +98,17 @@ def installed() -> tuple[str, ...]:
     return (f"python {sys.version}", *sorted(found))
 
 
-def loaded() -> dict[str, str]:
+def loaded_files() -> dict[str, str]:
     """Return the hashes of the loaded files of Python that no installed package brought."""
     paths = sysconfig.get_paths()
     theirs = tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     ours = {Path(name).resolve() for name in files if name and name.endswith(".py")}
     names = sorted(str(path) for path in ours)
-    return {name: content_of(name) for name in names if not name.startswith(theirs)}
+    return {name: file_digest(name) for name in names if not name.startswith(theirs)}
 
 
-def content_of(name: str) -> str:
+def file_digest(name: str) -> str:
     """Return the SHA-256 of a file's content, ``""`` where it cannot be read."""
     try:
         return hashlib.sha256(Path(name).read_bytes()).hexdigest()
