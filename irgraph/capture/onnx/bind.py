@@ -34,7 +34,7 @@ Number: TypeAlias = float
 Convert: TypeAlias = Callable[..., Any]
 
 
-class Known(NamedTuple):
+class Constant(NamedTuple):
     """A constant: its elements in row-major order, and their type."""
 
     elements: Sequence[float]
@@ -147,7 +147,7 @@ def _input(
         return _absent(place, attributes)
     kind = str(place.annotation).partition(" ")[0]
     value = known.get(name)
-    if kind in ("Ints", "Floats", "Number", "Known"):
+    if kind in ("Ints", "Floats", "Number", "Constant"):
         if value is None:
             raise UnsupportedError(
                 f"its input {place.name.rstrip('_')}, {name!r}, is not a constant"
@@ -172,7 +172,7 @@ def _is_number(value: Torch, node: Node, known: Mapping[str, Torch]) -> bool:
 def _constant(kind: str, value: Torch) -> Any:  # noqa: ANN401
     elements = tuple(value.reshape(-1).tolist())
     if kind != "Number":
-        return Known(elements, value.dtype) if kind == "Known" else elements
+        return Constant(elements, value.dtype) if kind == "Constant" else elements
     if value.numel() != 1:
         raise UnsupportedError(f"a constant of {value.numel()} elements stands for a number")
     return elements[0]

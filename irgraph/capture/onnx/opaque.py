@@ -23,7 +23,7 @@ _RESULTS: list[Types] = []
 """The types of what the op that is called next gives."""
 
 
-class Stranger(Struct, frozen=True):
+class OpaqueOp(Struct, frozen=True):
     """An op that stands for a node: called with its tensors it gives empty ones of known types."""
 
     call: Callable[..., list[Torch]]
@@ -38,7 +38,7 @@ class Stranger(Struct, frozen=True):
 
 def stranger(
     node: Node, opset: int, type_of: Callable[[str], Torch], known: Mapping[str, Torch]
-) -> Stranger:
+) -> OpaqueOp:
     """Return the op that stands for a node whose results have types that onnx infers.
 
     Raises:
@@ -47,7 +47,7 @@ def stranger(
     inferred = _inferred(node, opset, type_of, known)
     results = [_type(name, inferred.get(name)) for name in node.outputs if name]
     said = ", ".join(f"{name} = {value}" for name, value in node.attributes.items())
-    return Stranger(_op(node.op), " ".join(said.split()), results)
+    return OpaqueOp(_op(node.op), " ".join(said.split()), results)
 
 
 def _inferred(

@@ -19,7 +19,7 @@ from irgraph.capture.onnx.bind import Convert, UnsupportedError, bind
 from irgraph.capture.onnx.bodies import body_of, branch_of
 from irgraph.capture.onnx.loops import looped, scanned
 from irgraph.capture.onnx.model import SMALL, Model, Node, in_ir
-from irgraph.capture.onnx.opaque import Stranger, stranger
+from irgraph.capture.onnx.opaque import OpaqueOp, stranger
 from irgraph.capture.onnx.operators import OPERATORS, linear
 from irgraph.capture.onnx.operators.recurrent import GATES
 from irgraph.diagnostics import IrgraphError, Place, fail
@@ -211,7 +211,7 @@ class Program:
             hint = f"{error}; cut the model there"
             raise fail(message, Place(self.model.source), hint=hint) from None
         given = [name for name in node.inputs if name]
-        call = _Strange(made, given)
+        call = _OpaqueCall(made, given)
         outputs = tuple(filter(None, node.outputs))
         self.values.update(zip(outputs, call(self.tensor), strict=True))
         self.steps.append(Step(call, outputs, node))
@@ -254,10 +254,10 @@ class Program:
             self.declared[name] = ("param", self.values[name])
 
 
-class _Strange(Struct, frozen=True):
+class _OpaqueCall(Struct, frozen=True):
     """Calls a node that torch has no counterpart of."""
 
-    stranger: Stranger
+    stranger: OpaqueOp
     given: list[str]
 
     def __call__(self, lookup: Callable[[str], Torch]) -> tuple[Torch, ...]:

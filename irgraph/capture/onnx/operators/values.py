@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.onnx.bind import Convert, Ints, Known, UnsupportedError
+from irgraph.capture.onnx.bind import Constant, Convert, Ints, UnsupportedError
 from irgraph.capture.onnx.model import dtype_of, tensor_of
 
 
@@ -48,7 +48,7 @@ def filled(shape: Ints, *, value: Any = None) -> Torch:  # noqa: ANN401
     return torch.full(tuple(shape), one.item(), dtype=one.dtype)
 
 
-def arange(start: Known, limit: Known, delta: Known, *, stash_type: int = 1) -> Torch:
+def arange(start: Constant, limit: Constant, delta: Constant, *, stash_type: int = 1) -> Torch:
     """``Range``."""
     if stash_type != 1 and start.dtype in (torch.float16, torch.bfloat16):
         raise UnsupportedError(f"its attribute stash_type = {stash_type} is not supported")
