@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, finite, print_listing, say, working, write_json
+from irgraph.cli.common import JsonOption, finite, print_error, print_listing, working, write_json
 
 PANEL = "cost models"
 
@@ -55,12 +55,16 @@ def _measure(beside: float | None, json: bool) -> None:
     if json:
         write_json({**asdict(pace), **({} if factor is None else {"factor": factor})})
         return
-    say(
+    print_error(
         f"{pace.us:.2f} us a layer of a training step of {LAYERS} small layers "
         f"(+-{pace.spread:.0%} between {pace.rounds} rounds, torch {pace.torch})"
     )
     if factor is None:
-        say("the ratio of the numbers of two machines, with one release of torch, is the factor of")
-        say("--host NAME@1.5x: irgraph hosts --measure --beside US prints it")
+        print_error(
+            "the ratio of the numbers of two machines, with one release of torch, is the factor of"
+        )
+        print_error("--host NAME@1.5x: irgraph hosts --measure --beside US prints it")
     else:
-        say(f"use it as: --host NAME@{factor:g}x, for a table of the host where it was {beside:g}")
+        print_error(
+            f"use it as: --host NAME@{factor:g}x, for a table of the host where it was {beside:g}"
+        )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import TorchDeviceOption, finite, say, writable
+from irgraph.cli.common import TorchDeviceOption, finite, print_error, writable
 
 PANEL = "cost models"
 
@@ -74,11 +74,15 @@ def measure(
             dtypes=kinds,
             progress=lambda case: bar.update(task, advance=1, description=case.key),
         )
-    say(f"{done.new} new measurements in {output}")
+    print_error(f"{done.new} new measurements in {output}")
     if done.failed:
-        say(f"{done.failed} of them have no time: out of memory, or not for this device or type")
+        print_error(
+            f"{done.failed} of them have no time: out of memory, or not for this device or type"
+        )
     if done.left:
-        say(f"{done.left} cases are left: the budget of {budget:g} s is spent; run it again")
+        print_error(
+            f"{done.left} cases are left: the budget of {budget:g} s is spent; run it again"
+        )
 
 
 def _measure_models(paths: list[str], device: str, output: str, seed: int) -> None:
@@ -91,4 +95,4 @@ def _measure_models(paths: list[str], device: str, output: str, seed: int) -> No
 
     with working(f"measuring the calls of {', '.join(paths)}"):
         new = measure_calls(map(read_model, paths), device, output, seed=seed)
-    say(f"{new} new measurements in {output}")
+    print_error(f"{new} new measurements in {output}")

@@ -16,7 +16,7 @@ from costmodels.commands._training import (
     progress,
     require,
 )
-from irgraph.cli.common import JsonOption, console, say, writable, write_json
+from irgraph.cli.common import JsonOption, console, print_error, writable, write_json
 
 if TYPE_CHECKING:
     from costmodels.learnable.family import LearnedFamily
@@ -112,7 +112,7 @@ def _write_winner(
         "data": {f"kernels/{family.name}.csv.gz": rows.sha256},
     }
     save_paper(PaperNet(family, op, device, stage.layers, made), output)
-    say(f"wrote {output}")
+    print_error(f"wrote {output}")
 
 
 def _search(

@@ -15,7 +15,7 @@ from costmodels.commands._training import (
     progress,
     require,
 )
-from irgraph.cli.common import say, writable
+from irgraph.cli.common import print_error, writable
 
 PANEL = "cost models"
 
@@ -78,7 +78,7 @@ def _train_own(
     output = output or Path(f"{family}-{model.device}.safetensors")
     save_own(model, output)
     formula, ours = (model.made[name]["mape"] for name in ("formula_pct", "model_pct"))
-    say(f"wrote {output}: mean error on {model.made['held_out']} held-out rows {ours:.0f} %, "
+    print_error(f"wrote {output}: mean error on {model.made['held_out']} held-out rows {ours:.0f} %, "
         f"of the formula {formula:.0f} %")  # fmt: skip
 
 
@@ -110,4 +110,4 @@ def _train(
             made = {**model.made, "command": command}
             save(replace(model, made=made), folder / f"{family}-{name}.safetensors")
     save(replace(weights, made={**weights.made, "command": command}), output)
-    say(f"wrote {output}")
+    print_error(f"wrote {output}")

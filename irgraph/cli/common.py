@@ -151,7 +151,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
     for note in (text for name in sizes for text in kept_sizes(graph, name)):
-        say(f"warning: not resized: {note}")
+        print_error(f"warning: not resized: {note}")
     try:
         return with_dims(graph, sizes)
     except ValueError as error:
@@ -257,21 +257,21 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def say(message: str) -> None:
+def print_error(message: str) -> None:
     """Print a message to standard error."""
     from irgraph.diagnostics import visible
 
     sys.stderr.write(visible(message) + "\n")
 
 
-def tell(captured: Capture) -> None:
+def print_capture_notes(captured: Capture) -> None:
     """Print what a front end repaired and assumed, and which ops differ on the accelerator."""
     for line in captured.health:
-        say(line)
+        print_error(line)
     for note in captured.notes:
-        say(f"note: {note}")
+        print_error(f"note: {note}")
     for line in captured.differing:
-        say(f"differs on the accelerator: {line}")
+        print_error(f"differs on the accelerator: {line}")
 
 
 def print_listing(title: str, rows: list[dict[str, str]]) -> None:
@@ -279,7 +279,7 @@ def print_listing(title: str, rows: list[dict[str, str]]) -> None:
     from rich.table import Table
 
     if not rows:
-        say(f"no {title}")
+        print_error(f"no {title}")
         return
     first, *others = rows[0]
     table = Table(title=title, title_justify="left")

@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from irgraph.cli.discovery import PANELS, entries
-from irgraph.cli.options import spread
+from irgraph.cli.options import expand_options
 
 if TYPE_CHECKING:
     from irgraph.cli.discovery import Entry
@@ -52,5 +52,5 @@ def _command(entry: Entry) -> Any:  # noqa: ANN401  (Typer's own kind of command
         return get_command(module.APP)
     function = getattr(module, entry.module.rpartition(".")[2])
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(entry.name, cls=getattr(module, "COMMAND", TyperCommand))(spread(function))
+    app.command(entry.name, cls=getattr(module, "COMMAND", TyperCommand))(expand_options(function))
     return get_command(app)

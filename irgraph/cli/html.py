@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
+from irgraph.cli.command_line import GIVEN
 from irgraph.cli.common import writable
-from irgraph.cli.invoked import GIVEN
 
 if TYPE_CHECKING:
     from irgraph.html.page import Page

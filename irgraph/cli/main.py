@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.main import get_command
 
+from irgraph.cli.command_line import GIVEN
 from irgraph.cli.group import Group
-from irgraph.cli.invoked import GIVEN
 from irgraph.diagnostics import visible
 
 if TYPE_CHECKING:

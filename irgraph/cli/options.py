@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, get_type_hints
 
 
-def spread(command: Callable[..., Any]) -> Callable[..., Any]:
+def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command that takes each option of its dataclasses as a parameter of its own.
 
     An option stands where the parameter of its dataclass does, and has the field's type, with what

@@ -68,7 +68,7 @@ def steps_of(
     return steps
 
 
-def begun(
+def load_pipeline(
     ctx: typer.Context,
     model: str,
     dim: list[str] | None,

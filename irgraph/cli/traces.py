@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import DIGITS, console, say
+from irgraph.cli.common import DIGITS, console, print_error
 
 if TYPE_CHECKING:
     from irgraph.capture.kineto.events.tree import Tree
@@ -145,11 +145,13 @@ def read_trees(
             report.demand_clean()
         if health or report.repaired:
             for line in report.lines():
-                say(line)
+                print_error(line)
         else:
             for code in {"K06", "K27"} & set(report.counts):
                 detail = report.details.get(code, "")
-                say(f"{path}: {CODES[code][1]} ({code})" + (f": {detail}" if detail else ""))
+                print_error(
+                    f"{path}: {CODES[code][1]} ({code})" + (f": {detail}" if detail else "")
+                )
         trees.append(tree)
     return sorted(trees, key=lambda tree: tree.trace.rank)
 
@@ -169,7 +171,7 @@ def _say_size(path: str, part: Selection) -> None:
     if needed > _REPORTED:
         limit = f", of {memory_text(part.memory)}" if part.memory else ""
         millions = f"{events / 1e6:.1f} million events"
-        say(f"{path}: about {millions}, {memory_text(needed)} of memory{limit}")
+        print_error(f"{path}: about {millions}, {memory_text(needed)} of memory{limit}")
 
 
 def _progress() -> Any:  # noqa: ANN401

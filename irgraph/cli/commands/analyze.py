@@ -11,7 +11,7 @@ from irgraph.cli.common import (
     CsvOption,
     JsonOption,
     PlotOption,
-    say,
+    print_error,
     writable,
     write_csv,
     write_json,
@@ -114,7 +114,7 @@ def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str
         found["memory_timeline"] = memory.memory_timeline(trees)
         without = [tree.trace.source for tree in trees if not tree.trace.memory.size]
         for source in without:
-            say(f"{source}: no [memory] events were read: record with profile_memory=True")
+            print_error(f"{source}: no [memory] events were read: record with profile_memory=True")
     return found
 
 
@@ -139,7 +139,7 @@ def _merge(trees: list[Tree], path: str) -> None:
         if usual:
             steps[name if name not in steps else f"trace {number}"] = RecordedStep(tree, usual[-1])
         else:
-            say(f"--timeline: {tree.trace.source} has no usual step, and is left out")
+            print_error(f"--timeline: {tree.trace.source} has no usual step, and is left out")
     write_side_by_side(steps, path)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import read_model, say, working
+from irgraph.cli.common import print_error, read_model, working
 
 PANEL = "traces"
 
@@ -40,7 +40,7 @@ def anonymise(
     for number, path in enumerate(models, 1):
         written.append(_model(path, folder, number, key))
     for source, target in zip([*others, *models], written, strict=True):
-        say(f"{source} -> {target}")
+        print_error(f"{source} -> {target}")
 
 
 def _model(path: str, folder: str, number: int, key: str) -> Path:

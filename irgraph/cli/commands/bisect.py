@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from irgraph.cli import common as cli
-from irgraph.cli.pipeline import PassOption, PipelineCommand, ScriptOption, TextOption, begun
+from irgraph.cli.pipeline import (
+    PassOption,
+    PipelineCommand,
+    ScriptOption,
+    TextOption,
+    load_pipeline,
+)
 
 PANEL = "transform"
 COMMAND = PipelineCommand
@@ -50,7 +56,7 @@ def bisect(
 
     if limit and check:
         raise fail("give --limit or --check, not both", exit_code=2)
-    graph, pipeline = begun(ctx, model, dim, (pass_, text, script), (ranks, fabric))
+    graph, pipeline = load_pipeline(ctx, model, dim, (pass_, text, script), (ranks, fabric))
     if not pipeline:
         raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
     options = PredictOptions(device=device, host=host)
@@ -60,10 +66,10 @@ def bisect(
     folders, pricer = tuple(pass_path or ()), find_target(device, options)
     found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
-        cli.say(f"no stage breaks it ({len(pipeline)} stages; checks: {found.asked})")
+        cli.print_error(f"no stage breaks it ({len(pipeline)} stages; checks: {found.asked})")
         raise typer.Exit
     verb = "fails" if found.after is None else "breaks it"
-    cli.say(f"{found.stage} {verb} (checks: {found.asked}):\n{found.reason}")
+    cli.print_error(f"{found.stage} {verb} (checks: {found.asked}):\n{found.reason}")
     if output is not None:
         cli.write_result(print_graph(found.before), output)
     raise typer.Exit(1)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, say, working, write_json
+from irgraph.cli.common import JsonOption, print_error, working, write_json
 
 PANEL = "traces"
 
@@ -27,11 +27,11 @@ def calibrate_profiler(
     if launch is None:
         from irgraph.overheads.extract import PAPER_COST
 
-        say(f"{host:.2f} us per host event; launches: not measured, as a CPU has none")
-        say(
+        print_error(f"{host:.2f} us per host event; launches: not measured, as a CPU has none")
+        print_error(
             f"use it as: irgraph overheads TRACE --profiler {host:.2f},{PAPER_COST.device:g} (the "
             f"paper's {PAPER_COST.device:g} us for a launch), or measure with --device cuda"
         )
         return
-    say(f"{host:.2f} us per host event, {launch:.2f} us more per launch")
-    say(f"use it as: irgraph overheads TRACE --profiler {host:.2f},{launch:.2f}")
+    print_error(f"{host:.2f} us per host event, {launch:.2f} us more per launch")
+    print_error(f"use it as: irgraph overheads TRACE --profiler {host:.2f},{launch:.2f}")

@@ -71,5 +71,5 @@ def capture(
             target, batch=batch, arguments=arguments or (), step_at=step_at.value, device=device,
             symbolic=symbolic, pinned=pinned, ranks=ranks, rank=rank, doing=doing,
         )  # fmt: skip
-    cli.tell(captured)
+    cli.print_capture_notes(captured)
     cli.write_result(print_graph(captured.graph), output)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import CsvOption, JsonOption, say, write_csv, write_json
+from irgraph.cli.common import CsvOption, JsonOption, print_error, write_csv, write_json
 from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import Reading, print_rows, repaired
 
@@ -68,7 +68,7 @@ def _show(parts: list[Change], by: str, longest: int) -> None:
     print_rows(f"{of} a step by {by}, largest change first", rows)
     total = sum(c.delta for c in parts)
     shown = sum(c.delta for c in parts[:longest])
-    say(
+    print_error(
         f"{of} in all: {sum(c.before for c in parts):.1f} → {sum(c.after for c in parts):.1f} us a "
         f"step, {total:+.1f} us, of which {shown:+.1f} us are shown"
     )

@@ -9,8 +9,8 @@ import typer
 from irgraph.cli.common import (
     JsonOption,
     OutputOption,
+    print_error,
     print_listing,
-    say,
     write_json,
     write_result,
 )
@@ -57,7 +57,7 @@ def init(db: DbOption = "") -> None:
     database = Database(db)
     before, after = upgrade(database)
     how = f"migrated from schema {before} to {after}" if before else f"made with schema {after}"
-    say(f"{database}: {how if before != after else f'already of schema {after}'}")
+    print_error(f"{database}: {how if before != after else f'already of schema {after}'}")
 
 
 @APP.command()
@@ -95,9 +95,9 @@ def add(
     for file in files:
         found = entries(file, said, private)
         for reason in (reason for entry in found for reason in entry.left_out):
-            say(f"{file}: left out: {reason}")
+            print_error(f"{file}: left out: {reason}")
         for one in store(database, found, name):
-            say(f"{file}: {_told(one)}")
+            print_error(f"{file}: {_told(one)}")
 
 
 @APP.command("list")
@@ -161,7 +161,7 @@ def import_records(
 
     done = imported(_open(db), file)
     new, rows = sum(one.is_new for one in done), sum(one.new for one in done)
-    say(f"{file}: {new} new of {len(done)} records, {rows} new rows")
+    print_error(f"{file}: {new} new of {len(done)} records, {rows} new rows")
 
 
 def _open(name: str) -> Database:
@@ -195,7 +195,7 @@ def _list(kind: str, where: list[str], most: int, json: bool, db: str) -> None:
         return
     _print(kind, rows)
     if total > len(rows):
-        say(f"{total - len(rows)} more rows: narrow them with --where, or raise --most")
+        print_error(f"{total - len(rows)} more rows: narrow them with --where, or raise --most")
 
 
 def _print(title: str, rows: list[dict[str, Any]]) -> None:

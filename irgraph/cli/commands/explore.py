@@ -49,13 +49,13 @@ def explore(
         predict(graph, device=card, host=host, ranks=ranks, fabric=fabric) for graph in graphs
     ]
     for line in dict.fromkeys(line for each in predictions for line in each.warnings):
-        cli.say(f"WARNING: {line}")
+        cli.print_error(f"WARNING: {line}")
     shown = _shown(predictions)
     if json is not None:
         from irgraph.exchange.explorer.shown import write_json
 
         for path in write_json(shown, json):
-            cli.say(f"wrote {path}")
+            cli.print_error(f"wrote {path}")
         return
     from irgraph.exchange.explorer.serve import serve
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import DIGITS, OutputOption, tell, working, write_result
+from irgraph.cli.common import DIGITS, OutputOption, print_capture_notes, working, write_result
 
 PANEL = "models"
 
@@ -56,7 +56,7 @@ def lower(
     sizes = _sizes(dim)
     with working(f"lowering {trace}"):
         captured = lower_file(trace, name=name, step=step, kineto=kineto, dims=sizes, trust=trust)
-    tell(captured)
+    print_capture_notes(captured)
     write_result(print_graph(captured.graph), output)
     raise typer.Exit(captured.exit_code)
 

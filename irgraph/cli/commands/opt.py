@@ -117,14 +117,14 @@ def opt(
     outcome = _run(graph, pipeline, priced, [*tables, *shown, checked], kept)
     if not quiet:
         for line in outcome.report_lines():
-            cli.say(line)
+            cli.print_error(line)
         _say_memory(graph, outcome.graph)
     for stage in outcome.skipped:
-        cli.say(f"left out: {stage}")
+        cli.print_error(f"left out: {stage}")
     for table in tables:
         print_table(table.title, table.rows(), sys.stderr, table.caption)
         for line in table.remarks():
-            cli.say(line)
+            cli.print_error(line)
     told = _check(checked) if check else []
     if html is not None:
         _report(graph, outcome, tables, told, priced, html)
@@ -138,7 +138,9 @@ def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
     hidden = shadowed_passes(folders) if folders else {}
     for name in sorted({stage.name for stage in pipeline} & hidden.keys()):
         others = ", ".join(map(str, hidden[name]))
-        cli.say(f"note: {name} is from {find_pass(name, folders).source}; it hides {others}")
+        cli.print_error(
+            f"note: {name} is from {find_pass(name, folders).source}; it hides {others}"
+        )
 
 
 class _Priced(NamedTuple):
@@ -197,7 +199,7 @@ def _run(
         )
     finally:
         if written.written:
-            cli.say(f"note: irgraph opt {path}{priced} reproduces the failure")
+            cli.print_error(f"note: irgraph opt {path}{priced} reproduces the failure")
 
 
 def _tables(stats: bool, times: bool, priced: _Priced) -> list[Tabular]:
@@ -219,8 +221,8 @@ def _shown(
 
     if print_after is not None:
         _check_name(print_after, {*watch.WHICH, *(stage.name for stage in pipeline)})
-    found: list[Watcher] = [watch.PrintAfter(print_after, cli.say)] if print_after else []
-    found += [watch.PrintDiff(cli.say)] if diff else []
+    found: list[Watcher] = [watch.PrintAfter(print_after, cli.print_error)] if print_after else []
+    found += [watch.PrintDiff(cli.print_error)] if diff else []
     found += [watch.StopAfter(stop_after)] if stop_after is not None else []
     return found
 
@@ -234,7 +236,7 @@ def _say_memory(before: Graph, after: Graph) -> None:
     if first != last:
         change = f"{last / first - 1:+.1%}" if first else "from nothing"
         change_text = f"{bytes_text(first)} before, {bytes_text(last)} after ({change})"
-        cli.say(f"peak memory of tensors: {change_text}")
+        cli.print_error(f"peak memory of tensors: {change_text}")
 
 
 def _report(
@@ -265,9 +267,9 @@ def _check(checked: Checked) -> list[str]:
     lines = [line for verdict in verdicts for line in _verdict_lines(verdict, len(verdicts))]
     lines = lines or ["same: the model has not changed"]
     for line in lines:
-        cli.say(line)
+        cli.print_error(line)
     if not all(verdict.same for verdict in verdicts):
-        cli.say("the new model is not written: its results differ")
+        cli.print_error("the new model is not written: its results differ")
         raise typer.Exit(1)
     return lines
 

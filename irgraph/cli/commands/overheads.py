@@ -14,7 +14,7 @@ from irgraph.cli.common import (
     JsonOption,
     OutputOption,
     PlotOption,
-    say,
+    print_error,
     write_csv,
     write_json,
     write_result,
@@ -99,7 +99,7 @@ def _say_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
     if not found:
         return
     counts = ", ".join(f"{short} of {count} of {kind}" for kind, (short, count) in found.items())
-    say(
+    print_error(
         f"note: samples shorter than the profiler's cost, counted as 0: {counts}; if there "
         "are many, measure this machine's cost with `irgraph calibrate-profiler`"
     )
@@ -182,7 +182,7 @@ def _show(file: HostFile, other: HostFile | None, longest: int) -> None:
     if other is None:
         rows = [{k: v for k, v in row.items() if k != "other us"} for row in rows]
     print_rows(f"host overheads: {file.name}", rows)
-    say(f"{len(file.ops)} operations; listed by their share of all host time")
+    print_error(f"{len(file.ops)} operations; listed by their share of all host time")
 
 
 def _row(kind: str, name: str, stat: Stat, other: Stat | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, PassPathOption, console, say, write_json
+from irgraph.cli.common import JsonOption, PassPathOption, console, print_error, write_json
 from irgraph.diagnostics import visible
 
 PANEL = "transform"
@@ -54,7 +54,9 @@ def passes(
     console().print(table)
     for row in rows:
         if row["hides"]:
-            say(f"note: {row['name']} is from {row['source']}; it hides {row['hides']}: {FIRST}")
+            print_error(
+                f"note: {row['name']} is from {row['source']}; it hides {row['hides']}: {FIRST}"
+            )
 
 
 def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> None:
@@ -73,7 +75,7 @@ def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> No
         return
     sys.stdout.write("".join(f"{call}\n" for call in calls))
     if not calls:
-        say(f"{name} changes nothing in {model}")
+        print_error(f"{name} changes nothing in {model}")
 
 
 def _show(name: str, folders: tuple[str, ...], as_json: bool) -> None:

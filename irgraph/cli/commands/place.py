@@ -173,7 +173,7 @@ def place(
             _say(one)
     _uncounted(graph, found)
     for reason in others:
-        cli.say(f"not shown: {reason}")
+        cli.print_error(f"not shown: {reason}")
 
 
 def _uncounted(graph: Graph, ways: Sequence[Service]) -> None:
@@ -181,9 +181,11 @@ def _uncounted(graph: Graph, ways: Sequence[Service]) -> None:
     from irgraph.serving.problem import fixed_of
 
     if any(one.group > 1 for one in ways):
-        cli.say("traffic between hosts that share a copy is not counted")
+        cli.print_error("traffic between hosts that share a copy is not counted")
     for table in fixed_of(graph):
-        cli.say(f"{table.name} stays in fast memory, {table.nbytes / 1e9:,.3g} GB: {table.why}")
+        cli.print_error(
+            f"{table.name} stays in fast memory, {table.nbytes / 1e9:,.3g} GB: {table.why}"
+        )
 
 
 def _written(
@@ -250,7 +252,7 @@ def _say(one: Service) -> None:
     if one.pooled:
         size = f"{one.pooled_bytes / 1e9:,.3g} GB of {one.pooled:,} pooled bags of each"
         bags, lookups = f"{size} answer {one.pooled_hits:.1%} {lookups}; ", "of the others"
-    cli.say(
+    cli.print_error(
         f"{one.name}: {many}, {one.moved_bytes / 1e9:,.3g} GB; {bags}"
         f"{one.cache_bytes / 1e9:,.3g} GB of cache answer {one.hits:.1%} {lookups}; "
         f"{one.reads:,.0f} reads a query, load {one.load:.0%}; rewrites of all: {hours}"
@@ -316,8 +318,8 @@ def _tradeoff(
     if over:
         print_rows("sharded over devices, dominated by other plans",
                    [_cells(one, asked.wanted, False) for one in over])  # fmt: skip
-    cli.say(f"data: {held.source}")
-    cli.say(f"{len(points)} plans simulated; those on the Pareto front are shown")
+    cli.print_error(f"data: {held.source}")
+    cli.print_error(f"{len(points)} plans simulated; those on the Pareto front are shown")
     _uncounted(asked.graph, [one.way for one in points if one.front])
 
 

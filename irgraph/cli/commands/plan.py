@@ -88,12 +88,12 @@ def _show(tried: list[Tried], lines: list[str], output: str | None, as_json: boo
 
     print_rows("plans", [{k: _cell(k, v) for k, v in row.items()} for row in rows])
     shares = ", ".join(f"{share:.1%} {by}" for by, share in tried[0].coverage.items())
-    cli.say(f"device time of the first plan: {shares}")
-    cli.say(INTERVALS)
+    cli.print_error(f"device time of the first plan: {shares}")
+    cli.print_error(INTERVALS)
     for line in lines:
-        cli.say(line)
+        cli.print_error(line)
     if output is None:
-        cli.say(str(tried[0].plan).rstrip())
+        cli.print_error(str(tried[0].plan).rstrip())
 
 
 def _figures(one: Tried) -> dict[str, Any]:

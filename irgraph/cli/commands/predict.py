@@ -153,11 +153,11 @@ def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
     from irgraph.capture.recording.folder import figures
 
     captured = lower_file(path)
-    cli.tell(captured)
+    cli.print_capture_notes(captured)
     found = figures(path)
     if device is not None or not found.on_accelerator:
         where = "another device" if found.on_accelerator else "the CPU"
-        cli.say(
+        cli.print_error(
             f"note: recorded on {where}, so its step time, {found.step_time_us / 1e3:.3f} ms, is "
             "not compared with the prediction (use --measured for that)"
         )
@@ -195,7 +195,7 @@ def _show(summary: dict[str, Any], known: float | None, broken: list[str], as_js
         for table in prediction_tables(summary, known):
             out.print(table)
     for line in broken:
-        cli.say(line)
+        cli.print_error(line)
 
 
 def recorded_step(path: str) -> RecordedStep:

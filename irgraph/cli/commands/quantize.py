@@ -140,9 +140,9 @@ def _monitor(bench: Bench, plan: str, limit: float, output: str | None, as_json:
             hint = "is it a plan of this model?"
             raise fail(f"the plan does not fit: {entry}", hint=hint, exit_code=2)
         if entry.refused:
-            cli.say(str(entry))
+            cli.print_error(str(entry))
     if not done.report.entries:
-        cli.say("the plan is empty: nothing is changed")
+        cli.print_error("the plan is empty: nothing is changed")
     errors = bench.compared(done.graph)
     over = errors.kl > limit
     if as_json:
@@ -205,7 +205,7 @@ def _show(found: Found, bench: Bench, output: str | None, as_json: bool) -> None
     links = found.figures["before"]["link_bytes"] > 0
     print_rows("formats, each alone", [_cells(row, links) for row in found.rows])
     for line in _lines(found, bench, refused):
-        cli.say(line)
+        cli.print_error(line)
     if output is None:
         cli.write_result(found.script, None)
 

@@ -103,7 +103,7 @@ def _show(
         return
     from irgraph.predict.tables import bytes_text
 
-    cli.say(_step(figures))
+    cli.print_error(_step(figures))
     rows = figures["ranks"]
     apart = ("shares_us", "sent_bytes")
     cells = [{k: _cell(k, v) for k, v in row.items() if k not in apart} for row in rows]
@@ -114,19 +114,21 @@ def _show(
     count, transfer = len(found.meetings), sum(m.transfer for m in found.meetings) / 1e3
     sent = bytes_text(max(row["sent_bytes"] for row in rows))
     what = f"{transfer:.3f} ms of transfer, {sent} sent by the rank that sends most"
-    cli.say(f"{count} collective{'s' if count != 1 else ''}, {what}")
+    cli.print_error(f"{count} collective{'s' if count != 1 else ''}, {what}")
     if found.in_pairs:
         share = f"{100 * found.bubble:.1f} %"
-        cli.say(f"bubble: devices neither compute nor transfer for {share} of the step, on average")
+        cli.print_error(
+            f"bubble: devices neither compute nor transfer for {share} of the step, on average"
+        )
     if any(found.waiting):
-        cli.say(f"the others wait longest for rank {found.straggler}")
+        cli.print_error(f"the others wait longest for rank {found.straggler}")
     if drawn is not None:
         told = ", ".join(f"{k} {v / 1e3:.3f} ms" for k, v in figures["step_draws_us"].items())
-        cli.say(
+        cli.print_error(
             f"step over {len(drawn)} draws of start times: {told}; tables: at the mean start times"
         )
     for line in lines:
-        cli.say(line)
+        cli.print_error(line)
 
 
 def _step(figures: dict[str, Any]) -> str:

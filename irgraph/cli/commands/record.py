@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from irgraph.cli.common import BatchOption, JsonOption, read_model, say, working, write_json
+from irgraph.cli.common import BatchOption, JsonOption, print_error, read_model, working, write_json
 
 if TYPE_CHECKING:
     from irgraph.capture.recording.record import Recording
@@ -42,7 +42,7 @@ def record(
     if json:
         write_json(asdict(found))
         return
-    say(
+    print_error(
         f"step {found.step_time_us / 1e3:.3f} ms without a profiler (median of {runs}), "
         f"{found.profiled_us / 1e3:.3f} ms with it; traces in {folder}"
     )

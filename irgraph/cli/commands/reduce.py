@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from irgraph.cli import common as cli
-from irgraph.cli.pipeline import PassOption, PipelineCommand, ScriptOption, TextOption, begun
+from irgraph.cli.pipeline import (
+    PassOption,
+    PipelineCommand,
+    ScriptOption,
+    TextOption,
+    load_pipeline,
+)
 
 PANEL = "transform"
 COMMAND = PipelineCommand
@@ -47,7 +53,7 @@ def reduce(
     from irgraph.text import print_graph
 
     folders = tuple(pass_path or ())
-    graph, pipeline = begun(ctx, model, dim, (pass_, text, script), (ranks, fabric))
+    graph, pipeline = load_pipeline(ctx, model, dim, (pass_, text, script), (ranks, fabric))
     options = PredictOptions(device=device, host=host)
     pricer = find_target(device, options)
     found = (
@@ -60,5 +66,5 @@ def reduce(
         raise fail(f"nothing to reduce: the stages {what} on this model", exit_code=2)
     with cli.working(f"reducing {model}"):
         result = shrink(graph, found, most=most)
-    cli.say(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
+    cli.print_error(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
     cli.write_result(print_graph(result.graph), output)

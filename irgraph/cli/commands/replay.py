@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from irgraph.cli.common import CsvOption, JsonOption, finite, say, write_csv, write_json
+from irgraph.cli.common import CsvOption, JsonOption, finite, print_error, write_csv, write_json
 from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import (
     OutliersOption,
@@ -138,7 +138,7 @@ def _check_limit(found: list[Replayed], limit: float | None) -> None:
     """Exit with 1 where the worst usual step is off by more than a limit in percent."""
     worst = max(abs(r.error) for r in [r for r in found if not r.left_out] or found)
     if limit is not None and worst * 100 > limit:
-        say(f"error is {worst:.1%}, over the limit of {limit:g}%")
+        print_error(f"error is {worst:.1%}, over the limit of {limit:g}%")
         raise typer.Exit(1)
 
 
@@ -293,7 +293,7 @@ def _unexplained(own: list[Replayed]) -> list[str]:
 def _say_errors(found: list[Replayed], usual: list[Replayed]) -> None:
     mean, middle = _mean_error(usual), _median_error(usual)
     worst = max(usual, key=lambda r: abs(r.error), default=found[0])
-    say(
+    print_error(
         f"error of the mean of {len(usual)} steps: {mean:+.2%}, of their median: {middle:+.2%}, "
         f"of the worst: {worst.error:+.2%}"
         + (f"; {len(found) - len(usual)} left out" if len(usual) < len(found) else "")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from irgraph.cli.common import say, writable
+from irgraph.cli.common import print_error, writable
 from irgraph.cli.discovery import Entry, entries
 
 PANEL = "predict"
@@ -58,7 +58,7 @@ def report(
     before = path.stat().st_mtime_ns if path.exists() else -1
     code = main([*words, "--html", output])
     if path.exists() and path.stat().st_mtime_ns != before:
-        say(f"the report: {output}")
+        print_error(f"the report: {output}")
     raise typer.Exit(code)
 
 

@@ -151,10 +151,10 @@ def _show(tables: dict[str, list[dict[str, Any]]], below: list[str], longest: in
     shown = [{k: str(v) for k, v in row.items()} for row in missing[:longest]]
     print_rows("calls without a count", shown, [*lines, *below])
     if not missing:
-        from irgraph.cli.common import say
+        from irgraph.cli.common import print_error
 
         for line in below:
-            say(line)
+            print_error(line)
 
 
 def _cells(row: dict[str, Any], by: str) -> dict[str, str]:

@@ -11,9 +11,9 @@ from irgraph.cli.common import (
     JsonOption,
     ModelArgument,
     console,
+    print_error,
     print_listing,
     read_model,
-    say,
     write_json,
 )
 from irgraph.cli.traces import record_cells
@@ -82,9 +82,9 @@ def sweep(
         return
     print_listing("shortest steps", [record_cells(row) for row in found])
     kept = f"; {done.known} of {done.new + done.known} chunks were done before" * bool(done.known)
-    say(f"{grid.variants:,} variants in {output}{kept}")
+    print_error(f"{grid.variants:,} variants in {output}{kept}")
     if refused:
-        say(f"{refused:,} of them are refused: the column 'refused' says why")
+        print_error(f"{refused:,} of them are refused: the column 'refused' says why")
 
 
 def _swept(model: str, grid: Grid, output: str, engine: Engine) -> Swept:
@@ -106,7 +106,7 @@ def _swept(model: str, grid: Grid, output: str, engine: Engine) -> Swept:
         graph: Any = read_model(model)
         sizes = [{name: size} for name, many in grid.dims.items() for size in many]
         for line in unresized(graph, *sizes):
-            say(f"warning: {line}")
+            print_error(f"warning: {line}")
         return run(graph, grid, output, engine, version=version("irgraph"), progress=show)
 
 

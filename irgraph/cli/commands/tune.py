@@ -12,9 +12,9 @@ from irgraph.cli.common import (
     ModelArgument,
     OutputOption,
     console,
+    print_error,
     print_listing,
     read_model,
-    say,
     working,
     write_json,
     write_result,
@@ -115,7 +115,7 @@ def _tell_left_out(space: SearchSpace) -> None:
         message = "there is nothing to choose: the space has one point"
         raise fail(message, hint=hint, notes=notes, exit_code=2)
     for line in told:
-        say(line)
+        print_error(line)
 
 
 def _study(
@@ -142,7 +142,7 @@ def _run(study: Study, trials: int) -> None:
         try:
             study.run(trials, lambda done: bar.update(task, completed=done))
         except KeyboardInterrupt:
-            say(f"ended after {study.finished} of {trials} trials")
+            print_error(f"ended after {study.finished} of {trials} trials")
 
 
 def _told(study: Study, known: int) -> dict[str, Any]:
@@ -186,7 +186,9 @@ def _report(study: Study, known: int, json: bool) -> None:
     best, importances = study.best, study.importances()
     print_listing("best trials (predicted, unvalidated)", [_row(t) for t in best[:SHOWN]])
     if len(best) > SHOWN:
-        say(f"{len(best) - SHOWN} more are as good in one of the objectives: --json lists all")
+        print_error(
+            f"{len(best) - SHOWN} more are as good in one of the objectives: --json lists all"
+        )
     rows = [
         {
             "choice": name,
@@ -197,12 +199,12 @@ def _report(study: Study, known: int, json: bool) -> None:
     if rows:
         print_listing("importances of the choices, over these trials (Optuna's)", rows)
     kept = f", {known} of them before" if known else ""
-    say(f"{study.finished} trials{kept}, of at most {study.space.most:,} points")
+    print_error(f"{study.finished} trials{kept}, of at most {study.space.most:,} points")
     if study.infeasible:
-        say(f"{study.infeasible} of them break a limit")
+        print_error(f"{study.infeasible} of them break a limit")
     _tell_nearest(study)
     for why, count in list(study.refused.items())[:REASONS]:
-        say(f"{count} refused: {why}")
+        print_error(f"{count} refused: {why}")
 
 
 def _tell_nearest(study: Study) -> None:
@@ -212,11 +214,11 @@ def _tell_nearest(study: Study) -> None:
     if study.nearest is None:
         return
     trial, shares = study.nearest
-    say(f"no trial meets all limits; the nearest is trial {trial.number}:")
+    print_error(f"no trial meets all limits; the nearest is trial {trial.number}:")
     for name, share in shares.items():
         value = FIGURES[name].text(trial.values[name]) if name in trial.values else "not known"
         kept = f"breaks it by {share:.1%}" if share > 0 else "keeps it"
-        say(f"  {name} {value}, {limit_text(name, study.space.limits[name])}: {kept}")
+        print_error(f"  {name} {value}, {limit_text(name, study.space.limits[name])}: {kept}")
 
 
 def _row(trial: Trial) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from irgraph.cli.common import ModelArgument, say
+from irgraph.cli.common import ModelArgument, print_error
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
@@ -25,13 +25,15 @@ def verify(model: ModelArgument) -> None:
     graph = read_graph(model)
     for warning in unknown(graph):
         hint = f"; {warning.hint}" if warning.hint else ""
-        say(f"warning: {describe(graph, warning)}{hint}")
+        print_error(f"warning: {describe(graph, warning)}{hint}")
     findings = [*find(graph), *_unknown_sheets(graph)]
     findings = findings or _mistyped(graph)
     for finding in findings:
-        say(describe(graph, finding))
+        print_error(describe(graph, finding))
     count = sum(1 for _ in graph.walk())
-    say(f"{model}: {count} ops, {len(findings) or 'no'} finding{'s' * (len(findings) != 1)}")
+    print_error(
+        f"{model}: {count} ops, {len(findings) or 'no'} finding{'s' * (len(findings) != 1)}"
+    )
     raise typer.Exit(1 if findings else 0)
 
 

@@ -39,7 +39,7 @@ def studio(
     made = _studio(graph, options, tuple(pass_path or ()), model)
     from irgraph.studio.serve import serve
 
-    serve(made, port=port, browser=browser, say=cli.say)
+    serve(made, port=port, browser=browser, say=cli.print_error)
 
 
 def _studio(graph: Graph, options: PredictOptions, pass_path: tuple[str, ...], path: str) -> Studio:
