@@ -113,7 +113,7 @@ def opt(
     tables = _tables(stats, time_passes, priced)
     checked = Checked(tuple(pass_path or ()))
     shown = _shown(pipeline, print_after, diff, stop_after)
-    kept = _Kept(reproducer, tuple(pass_path or ()), verified=not no_verify)
+    kept = _RunSettings(reproducer, tuple(pass_path or ()), verified=not no_verify)
     outcome = _run(graph, pipeline, priced, [*tables, *shown, checked], kept)
     if not quiet:
         for line in outcome.report_lines():
@@ -166,7 +166,7 @@ class _Priced(NamedTuple):
         return "".join(f" --{name} {value}" for name, value in given if value is not None)
 
 
-class _Kept(NamedTuple):
+class _RunSettings(NamedTuple):
     """The reproducer's file and other settings of a pipeline run."""
 
     reproducer: str | None
@@ -179,7 +179,7 @@ def _run(
     pipeline: Sequence[Stage],
     priced: _Priced,
     watchers: Sequence[Watcher],
-    kept: _Kept,
+    kept: _RunSettings,
 ) -> Outcome:
     """Run a pipeline; if it fails, say how to reproduce the failure."""
     from irgraph.manage.reproducer import Reproducer

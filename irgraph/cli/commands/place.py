@@ -149,7 +149,7 @@ def place(
     options = PredictOptions(device=host.device, host=host.host, indices=indices or ())
     wanted = _wanted(qps, latency, policy, rows, lists)
     what = f"{host.name}: {qps:g} queries a second, {latency} each"
-    asked = Asked(graph, host, wanted, options, what, spread)
+    asked = PlacementRequest(graph, host, wanted, options, what, spread)
     if formats is not None:
         against = (BUDGET if budget is None else budget, "power" if aim is None else aim)
         _tradeoff(asked, formats, data, executed, *against, output, html, json)
@@ -189,7 +189,11 @@ def _uncounted(graph: Graph, ways: Sequence[Service]) -> None:
 
 
 def _written(
-    asked: Asked, graph: Graph, ways: Sequence[Service], output: str | None, html: str | None
+    asked: PlacementRequest,
+    graph: Graph,
+    ways: Sequence[Service],
+    output: str | None,
+    html: str | None,
 ) -> None:
     """Write the model of the first way, and the report of all, where they are asked for."""
     if output is None and html is None:
@@ -259,7 +263,7 @@ def _say(one: Service) -> None:
     )
 
 
-class Asked(NamedTuple):
+class PlacementRequest(NamedTuple):
     """What is served: a model on hosts, under a load."""
 
     graph: Graph
@@ -277,7 +281,7 @@ class Asked(NamedTuple):
 
 
 def _tradeoff(
-    asked: Asked,
+    asked: PlacementRequest,
     formats: str,
     data: str | None,
     executed: str | None,
@@ -323,14 +327,14 @@ def _tradeoff(
     _uncounted(asked.graph, [one.way for one in points if one.front])
 
 
-def _made(asked: Asked, bench: Bench, best: Point) -> Graph:
+def _made(asked: PlacementRequest, bench: Bench, best: Point) -> Graph:
     """Return the model of a point, its tables in their formats and placed."""
     from irgraph.tradeoff import Served
 
     return asked.placed(Served(bench, asked.graph).rewritten(best.plan), best.way)
 
 
-def _write(asked: Asked, bench: Bench, best: Point | None, output: str) -> None:
+def _write(asked: PlacementRequest, bench: Bench, best: Point | None, output: str) -> None:
     """Write the model of a point."""
     from irgraph.diagnostics import fail
     from irgraph.text import print_graph
@@ -344,7 +348,7 @@ def _write(asked: Asked, bench: Bench, best: Point | None, output: str) -> None:
 
 
 def _report(
-    asked: Asked,
+    asked: PlacementRequest,
     bench: Bench,
     best: Point | None,
     rows: Sequence[dict[str, Any]],
