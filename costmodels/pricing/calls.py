@@ -52,7 +52,7 @@ def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
     """
     from costmodels.measure.rows import read_rows
     from costmodels.measure.run import sheet_name
-    from irgraph.database.stored import PREFIX, stored
+    from irgraph.database.references import PREFIX, stored
 
     found: dict[str, tuple[float, float]] = {}
     for path in paths:

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from irgraph.database.access import Database
 from irgraph.database.entry import Entry, Provenance, canonical, content_hash
-from irgraph.database.store import MOST, Added, add_record
+from irgraph.database.store import MOST, AddResult, add_record
 from irgraph.diagnostics import Place, fail
 from irgraph.files import read_text
 
@@ -61,14 +61,14 @@ def exported(database: Database) -> Iterator[str]:
             yield canonical(line) + "\n"
 
 
-def imported(database: Database, path: str) -> list[Added]:
+def imported(database: Database, path: str) -> list[AddResult]:
     """Add what a file holds, all of it or nothing; what is there already stays as it is.
 
     Raises ``IrgraphError`` with its line where the file is no export or was changed, or where a
     name belongs to another record.
     """
     entries = list(_read(path))
-    done: list[Added] = []
+    done: list[AddResult] = []
     with database.writing() as connection:
         for line, entry in entries:
             done.append(add_record(connection, entry, line.name, line.added))

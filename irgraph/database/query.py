@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from irgraph.database.access import Database
-from irgraph.database.where import conditions
+from irgraph.database.filters import conditions
 
 PROVENANCE = ("name", "card", "driver", "software", "clock_mhz", "by", "source", "added", "hash")
 """Columns of records that are listed beside their rows."""

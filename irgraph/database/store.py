@@ -23,7 +23,7 @@ BATCH = 500
 """Rows inserted at once."""
 
 
-class Added(Struct, frozen=True):
+class AddResult(Struct, frozen=True):
     """What became of an entry.
 
     Attributes:
@@ -41,7 +41,7 @@ class Added(Struct, frozen=True):
 
 def add(
     database: Database, entries: Sequence[Entry], name: str = "", added: str = ""
-) -> list[Added]:
+) -> list[AddResult]:
     """Add entries in one transaction: all of them, or after an error or a kill none.
 
     Args:
@@ -67,7 +67,7 @@ def add(
     return done
 
 
-def add_record(connection: Connection, entry: Entry, name: str, now: str) -> Added:
+def add_record(connection: Connection, entry: Entry, name: str, now: str) -> AddResult:
     """Add one entry in a transaction of the caller's, as ``add`` does."""
     from irgraph.database.tables import KINDS, RECORDS
 
@@ -89,7 +89,7 @@ def add_record(connection: Connection, entry: Entry, name: str, now: str) -> Add
         _insert(connection, KINDS[entry.kind], made[at : at + BATCH], ("record", "hash"))
         for at in range(0, len(made), BATCH)
     )
-    return Added(entry.kind, found.name, is_new, new, len(rows) - new)
+    return AddResult(entry.kind, found.name, is_new, new, len(rows) - new)
 
 
 def _columns(table: Table, row: Row) -> dict[str, Any]:

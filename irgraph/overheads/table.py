@@ -213,7 +213,7 @@ def load_host(name_or_path: str) -> HostTable:
 
 def _load_stored(name: str) -> HostTable:
     """Return a table of the database, whose name then tells its content's hash."""
-    from irgraph.database.stored import stored
+    from irgraph.database.references import stored
 
     content, _, digits = stored(name, "hosts")
     told = {**content, "name": f"{name} ({digits[:12]})"}

@@ -13,8 +13,8 @@ import pytest
 from irgraph.database.access import Database
 from irgraph.database.entry import Entry, Provenance
 from irgraph.database.query import listed, records
+from irgraph.database.references import record
 from irgraph.database.store import add
-from irgraph.database.stored import record
 from irgraph.diagnostics import IrgraphError
 
 FORK = multiprocessing.get_context("fork")

@@ -18,7 +18,7 @@ from irgraph.cli.traces import record_cells
 
 if TYPE_CHECKING:
     from irgraph.database.access import Database
-    from irgraph.database.store import Added
+    from irgraph.database.store import AddResult
 
 PANEL = "cost models"
 
@@ -175,7 +175,7 @@ def _open(name: str) -> Database:
     return database
 
 
-def _told(one: Added) -> str:
+def _told(one: AddResult) -> str:
     """Return what became of a record, in words."""
     rows = [_rows(one.new) + " added"] if one.new else []
     rows += [_rows(one.known) + " there already"] if one.known else []
