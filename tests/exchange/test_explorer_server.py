@@ -17,8 +17,8 @@ from playwright.sync_api import Page
 
 import irgraph
 from irgraph.exchange.explorer import explorer_graph, overlays, serve
+from irgraph.exchange.explorer.model_files import ExplorerModel
 from irgraph.exchange.explorer.overlays import Overlay
-from irgraph.exchange.explorer.shown import Shown
 from tests.browser import Browser
 from tests.exchange.test_explorer import DLRM
 
@@ -46,7 +46,7 @@ def test_its_extensions_open_a_model(tmp_path: Path) -> None:
 
 
 @contextmanager
-def running(models: list[Shown]) -> Iterator[str]:
+def running(models: list[ExplorerModel]) -> Iterator[str]:
     """Start the server beside the test, until the tests end; yield its address."""
     with socket.socket() as free:
         free.bind((serve.HOST, 0))
@@ -69,7 +69,7 @@ def address() -> Iterator[str]:
     text = 'model "a/b <i>" { format = 1 }\n\ndevice @gpu0 "v100"\ninput %x : f32[8] in $x\n\n'
     graph = irgraph.parse(text + "%y = aten.relu(%x) : f32[8] in $y\n")
     with running(
-        [Shown(graph.name, graph, [Overlay("time (us)", {"aten.relu %y": 1.5})])]
+        [ExplorerModel(graph.name, graph, [Overlay("time (us)", {"aten.relu %y": 1.5})])]
     ) as found:
         yield found
 
@@ -130,7 +130,7 @@ def test_a_browser_shows_two_models_and_their_overlays(browser: Browser) -> None
     text = irgraph.print_graph(graph).replace('"bot_mlp.0.weight"', json.dumps(planted))
     prediction = irgraph.predict(irgraph.parse(text), device="v100")
     found = overlays(prediction.priced, prediction.timeline, prediction.path)
-    both = [Shown(f"{planted} {at}", prediction.priced.graph, found) for at in (1, 2)]
+    both = [ExplorerModel(f"{planted} {at}", prediction.priced.graph, found) for at in (1, 2)]
     config = serve.configured(both)
     with running(both) as address:
         page = browser.chromium.new_page(viewport={"width": 1400, "height": 900})

@@ -9,7 +9,7 @@ import typer
 from irgraph.cli import common as cli
 
 if TYPE_CHECKING:
-    from irgraph.exchange.explorer.shown import Shown
+    from irgraph.exchange.explorer.model_files import ExplorerModel
     from irgraph.predict.prediction import Prediction
 
 PANEL = "models"
@@ -52,7 +52,7 @@ def explore(
         cli.print_error(f"WARNING: {line}")
     shown = _shown(predictions)
     if json is not None:
-        from irgraph.exchange.explorer.shown import write_json
+        from irgraph.exchange.explorer.model_files import write_json
 
         for path in write_json(shown, json):
             cli.print_error(f"wrote {path}")
@@ -62,10 +62,10 @@ def explore(
     serve(shown, port=port, browser=browser)
 
 
-def _shown(predictions: list[Prediction]) -> list[Shown]:
+def _shown(predictions: list[Prediction]) -> list[ExplorerModel]:
     """Return models with their overlays; two also with what changed from one to the other."""
+    from irgraph.exchange.explorer.model_files import ExplorerModel
     from irgraph.exchange.explorer.overlays import changes, overlays
-    from irgraph.exchange.explorer.shown import Shown
 
     found = [overlays(p.priced, p.timeline, p.path) for p in predictions]
     graphs = [p.priced.graph for p in predictions]
@@ -77,4 +77,4 @@ def _shown(predictions: list[Prediction]) -> list[Shown]:
         for each, change in zip(found, changes(graphs[0], graphs[1], rows), strict=True):
             each.append(change)
         names = [f"{name} ({when})" for name, when in zip(names, ("before", "after"), strict=True)]
-    return [Shown(*each) for each in zip(names, graphs, found, strict=True)]
+    return [ExplorerModel(*each) for each in zip(names, graphs, found, strict=True)]

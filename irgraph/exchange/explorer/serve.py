@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 from irgraph.diagnostics import fail
+from irgraph.exchange.explorer.model_files import ExplorerModel
 from irgraph.exchange.explorer.names import segment
-from irgraph.exchange.explorer.shown import Shown
 
 HOST, PORT = "127.0.0.1", 8080
 
@@ -36,7 +36,7 @@ ELSEWHERE = re.compile(r"@font-face\s*\{[^{}]*https:[^{}]*\}|<link[^>]*https:[^>
 """Fonts and links of other hosts."""
 
 
-def serve(models: Sequence[Shown], *, port: int = PORT, browser: bool = True) -> None:
+def serve(models: Sequence[ExplorerModel], *, port: int = PORT, browser: bool = True) -> None:
     """Show models until the program is interrupted; two side by side, joined by their nodes' ids.
 
     Args:
@@ -119,7 +119,7 @@ def _kept_here(response: Any) -> Any:  # noqa: ANN401
     return response
 
 
-def configured(models: Sequence[Shown]) -> Any:  # noqa: ANN401  (a class of Model Explorer)
+def configured(models: Sequence[ExplorerModel]) -> Any:  # noqa: ANN401  (a class of Model Explorer)
     """Return Model Explorer's configuration: graphs, node data, and which panes show them."""
     from model_explorer.config import ModelExplorerConfig
 
@@ -147,7 +147,7 @@ def configured(models: Sequence[Shown]) -> Any:  # noqa: ANN401  (a class of Mod
     return found
 
 
-def _pane(model: Shown, count: int) -> dict[str, Any]:
+def _pane(model: ExplorerModel, count: int) -> dict[str, Any]:
     return {
         "deepestExpandedGroupNodeIds": [],
         "selectedNodeId": "",

@@ -16,7 +16,7 @@ from irgraph.files import write_atomic
 from irgraph.ir.graph import Graph
 
 
-class Shown(Struct, frozen=True):
+class ExplorerModel(Struct, frozen=True):
     """One model as it is shown.
 
     Attributes:
@@ -34,7 +34,7 @@ class Shown(Struct, frozen=True):
         return {"label": self.label, "graphs": [explorer_graph(self.graph, self.label)]}
 
 
-def write_json(models: Sequence[Shown], path: str | Path) -> list[Path]:
+def write_json(models: Sequence[ExplorerModel], path: str | Path) -> list[Path]:
     """Write graphs and node data as files for Model Explorer; return the files.
 
     The graphs go to ``path``; each overlay goes beside it, ``STEM.device-time.json``, with the
@@ -50,7 +50,7 @@ def write_json(models: Sequence[Shown], path: str | Path) -> list[Path]:
     return found
 
 
-def node_data(models: Sequence[Shown]) -> Iterator[tuple[str, dict[str, Any]]]:
+def node_data(models: Sequence[ExplorerModel]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each overlay's name with its node data, by the label of the model."""
     for name in dict.fromkeys(overlay.name for model in models for overlay in model.overlays):
         yield (
