@@ -80,7 +80,7 @@ def _lines(graph: Graph, ops: Sequence[Op]) -> Iterator[str]:
     for at, op in enumerate(ops):
         here = f"op{at}"
         yield _op_line(here, op)
-        for tensor in dict.fromkeys(_taken(op)):
+        for tensor in dict.fromkeys(_inputs(op)):
             source = makers.get(tensor.name)
             if source is None:
                 source = makers[tensor.name] = quoted(f"%{tensor.name}")
@@ -88,7 +88,7 @@ def _lines(graph: Graph, ops: Sequence[Op]) -> Iterator[str]:
                 text = quoted(f"{label}\n{type_text(tensor)}")
                 yield f'{source} [label = {text}, style = "rounded", color = "#999999"]'
             yield f"{source} -> {here}"
-        makers |= {tensor.name: here for tensor in _made(op)}
+        makers |= {tensor.name: here for tensor in _outputs(op)}
 
 
 def _op_line(here: str, op: Op) -> str:
@@ -98,7 +98,7 @@ def _op_line(here: str, op: Op) -> str:
     return f'{here} [label = {label}, fillcolor = "{FILLS.get(op.phase, FILLS["forward"])}"]'
 
 
-def _taken(op: Op) -> Iterator[Tensor]:
+def _inputs(op: Op) -> Iterator[Tensor]:
     """Yield what an op takes from outside of it."""
     own: set[str] = set()
     for inner in op.walk():
@@ -106,7 +106,7 @@ def _taken(op: Op) -> Iterator[Tensor]:
         own.update(t.name for t in inner.outputs)
 
 
-def _made(op: Op) -> Iterator[Tensor]:
+def _outputs(op: Op) -> Iterator[Tensor]:
     """Yield what an op leaves to others: new tensors, and those that it writes."""
     for inner in op.walk():
         yield from inner.outputs
