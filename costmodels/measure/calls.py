@@ -12,8 +12,8 @@ from costmodels.benchmarks.bench import Call
 from costmodels.measure.run import current, describe, resume, torch_for
 from costmodels.measure.timer import RUNS, measure_by_turns, measure_call
 from costmodels.pricing.calls import CALLS, call_key
-from irgraph.execute.draw import Drawer
 from irgraph.execute.machine import Machine, alone
+from irgraph.execute.random_values import Drawer
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op

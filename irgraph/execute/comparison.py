@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.diagnostics import Diagnostic, Place, fail
+from irgraph.execute.host_reads import ReadPair, paired
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.held import tolerance_of
 from irgraph.execute.pair import Measure, Pair, floating, largest, plain
-from irgraph.execute.reads import Read, paired
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
 from irgraph.execute.scatter import SURE, scatter
 from irgraph.execute.torch_values import Torch
@@ -143,7 +143,9 @@ def _compared(
         yield replace(one, problem=one.problem or shared.get((name, other), ""))
 
 
-def _compared_reads(trial: Trial, reads: Sequence[Read], measure: Measure) -> Iterator[Compared]:
+def _compared_reads(
+    trial: Trial, reads: Sequence[ReadPair], measure: Measure
+) -> Iterator[Compared]:
     """Compare what the host reads, as it was when it was read."""
     pairs = [(read.name, read.other) for read in reads]
     scattered = trial.scattered(pairs, measure.norm) if measure.coarse else [0.0] * len(pairs)

@@ -11,9 +11,9 @@ import torch
 
 from irgraph.diagnostics import IrgraphError, Place, fail
 from irgraph.execute.callables import computations, place_of
-from irgraph.execute.draw import TAME, Drawer
 from irgraph.execute.narrow.ops import prepare
 from irgraph.execute.narrow.rows import expand
+from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.records import Result
 from irgraph.execute.tiers.caches import hold
 from irgraph.execute.torch_values import (

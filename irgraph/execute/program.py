@@ -13,8 +13,8 @@ import torch
 from msgspec.structs import replace
 
 from irgraph.execute.callables import Computation
-from irgraph.execute.draw import Drawer
 from irgraph.execute.machine import Machine, alone
+from irgraph.execute.random_values import Drawer
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import is_label, live_out

@@ -70,7 +70,7 @@ def pinned(self: Torch, **_: object) -> Torch:
     return self
 
 
-def nothing(*_: object, **__: object) -> None:
+def no_op(*_: object, **__: object) -> None:
     """Do nothing."""
 
 
@@ -87,7 +87,7 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.histc": histc,
     "aten.pin_memory": pinned,
     "aten._pin_memory": pinned,
-    "aten.record_stream": nothing,
+    "aten.record_stream": no_op,
 }
 """Called with arguments by the schema's names."""
 
@@ -105,4 +105,4 @@ def collectives(ranks: int) -> Mapping[str, Callable[..., Torch]]:
             for tensor in tensors:
                 tensor.mul_(ranks)
 
-    return dict(zip(COLLECTIVES, (allreduce, allreduce, nothing, nothing), strict=True))
+    return dict(zip(COLLECTIVES, (allreduce, allreduce, no_op, no_op), strict=True))

@@ -12,12 +12,12 @@ from irgraph.diagnostics import IrgraphError, fail
 from irgraph.execute.callables import place_of, reduces
 from irgraph.execute.comparison import Trial, check_starts, compare, undefined
 from irgraph.execute.coverage import Observer
-from irgraph.execute.draw import SIGNED, TAME, UNDEFINED, WIDE
 from irgraph.execute.machine import one_thread, run
 from irgraph.execute.narrow.held import is_quantized, moved, run_held
+from irgraph.execute.random_values import SIGNED, TAME, UNDEFINED, WIDE
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.execute.sizes import SMALL, memory, small_sizes
-from irgraph.execute.typed import mistyped
+from irgraph.execute.type_check import mistyped
 from irgraph.execute.widen import short_types, widened
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op

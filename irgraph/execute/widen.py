@@ -41,7 +41,7 @@ def widened(graph: Graph, wide: str = "f32") -> Graph:
 
     What quantised layers hold in short types stays: their ops compute in no other.
     """
-    made = _Widened(WIDE[wide], short_in_layers(graph))
+    made = _Widener(WIDE[wide], short_in_layers(graph))
     declared = tuple(replace(d, tensor=made.tensor(d.tensor)) for d in graph.tensors)
     returned = map_value(graph.returned, made.tensor)
     return replace(graph, tensors=declared, ops=tuple(map(made.op, graph.ops)), returned=returned)
@@ -66,7 +66,7 @@ def spelled_out(graph: Graph) -> Graph:
     return edit.commit()
 
 
-class _Widened(Struct, frozen=True):
+class _Widener(Struct, frozen=True):
     """Gives tensors, arguments and products other types."""
 
     types: Mapping[str, str]

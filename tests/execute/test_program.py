@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from irgraph.execute.draw import Drawer
 from irgraph.execute.machine import Machine, alone
 from irgraph.execute.program import Program, calls_of
+from irgraph.execute.random_values import Drawer
 from irgraph.ir.graph import Graph
 from tests.language.models import model
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.capture.lower import lower_file
-from irgraph.execute.typed import mistyped
+from irgraph.execute.type_check import mistyped
 from irgraph.ir.verify import unknown, verify
 from tests.language.models import model
 

@@ -43,7 +43,7 @@ def _mistyped(graph: Graph) -> list[Finding]:
 
     if find_spec("torch") is None:
         return []
-    from irgraph.execute.typed import mistyped
+    from irgraph.execute.type_check import mistyped
 
     return list(mistyped(graph))
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.execute.comparison import Trial, compare, undefined
 from irgraph.execute.coverage import Observer
-from irgraph.execute.draw import TAME
 from irgraph.execute.machine import run
+from irgraph.execute.random_values import TAME
 from irgraph.execute.ranks.running import run_together
 from irgraph.execute.records import Comparison, Result
 from irgraph.execute.sizes import check_memory, resized

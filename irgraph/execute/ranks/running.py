@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from irgraph.diagnostics import fail
-from irgraph.execute.draw import TAME, Drawer
 from irgraph.execute.machine import Machine, alone, precision
+from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranks.meetings import MEETINGS
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch

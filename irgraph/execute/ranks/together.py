@@ -15,9 +15,9 @@ import torch
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.execute.comparison import Trial, compare, undefined
 from irgraph.execute.coverage import Observer
-from irgraph.execute.draw import TAME, Drawer
 from irgraph.execute.machine import Machine, alone, precision
 from irgraph.execute.narrow.held import is_quantized, run_held
+from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranges import Starts, integer_rules
 from irgraph.execute.ranks.pipelined import compare_pipeline
 from irgraph.execute.ranks.running import run_together

@@ -15,7 +15,7 @@ from costmodels.pricing.price import price
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture, capture_file
 from irgraph.execute import compare
-from irgraph.execute.typed import mistyped
+from irgraph.execute.type_check import mistyped
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph

@@ -15,7 +15,7 @@ Reads = Sequence[tuple[str, Torch]]
 """Names and values that the host read, one after the other."""
 
 
-class Read(Struct, frozen=True):
+class ReadPair(Struct, frozen=True):
     """All reads of one tensor of the first step, beside those that they are in the second.
 
     Attributes:
@@ -30,7 +30,7 @@ class Read(Struct, frozen=True):
     second: Result
 
 
-def paired(first: Result, second: Result) -> list[Read]:
+def paired(first: Result, second: Result) -> list[ReadPair]:
     """Return the tensors of which each read of the first step is one of the second.
 
     A tensor that both steps read as often is the same under its name; all other reads are the same
@@ -42,7 +42,7 @@ def paired(first: Result, second: Result) -> list[Read]:
     for (name, a), (other, b) in _in_order(first.read, second.read, named):
         found.setdefault(name, []).append((other, a, b))
     return [
-        Read(
+        ReadPair(
             name,
             pairs[0][0],
             Result({name: torch.stack([a for _, a, _ in pairs])}, {}),
