@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from irgraph.diagnostics import Diagnostic, Place, fail
 from irgraph.execute.host_reads import ReadPair, paired
 from irgraph.execute.machine import run
-from irgraph.execute.narrow.held import tolerance_of
+from irgraph.execute.narrow.reference import tolerance_of
 from irgraph.execute.pair import Measure, Pair, floating, largest, plain
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
 from irgraph.execute.scatter import SURE, scatter

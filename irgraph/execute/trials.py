@@ -13,7 +13,7 @@ from irgraph.execute.callables import place_of, reduces
 from irgraph.execute.comparison import Trial, check_starts, compare, undefined
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import one_thread, run
-from irgraph.execute.narrow.held import is_quantized, moved, run_held
+from irgraph.execute.narrow.reference import format_effect, is_quantized, run_reference
 from irgraph.execute.random_values import SIGNED, TAME, UNDEFINED, WIDE
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.execute.sizes import SMALL, memory, small_sizes
@@ -106,8 +106,8 @@ class Trials(Struct, frozen=True):
                 notes.append(remark)
             start, seed = first.initial, self._seed(number)
             if self.quantized:
-                plain, first = first, run_held(before, (after,), first, seed, ranks)
-                notes.append(moved(before, plain, first))
+                plain, first = first, run_reference(before, (after,), first, seed, ranks)
+                notes.append(format_effect(before, plain, first))
             trial = Trial(before, after, first, seed, ranks, manner, small[0], start)
             return trial, notes, (width,)
         raise AssertionError("no width is tried")

@@ -16,7 +16,7 @@ from irgraph.diagnostics import IrgraphError, fail
 from irgraph.execute.comparison import Trial, compare, undefined
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import Machine, alone, precision
-from irgraph.execute.narrow.held import is_quantized, run_held
+from irgraph.execute.narrow.reference import is_quantized, run_reference
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranges import Starts, integer_rules
 from irgraph.execute.ranks.pipelined import compare_pipeline
@@ -229,7 +229,7 @@ class _Draw:
         plain, after = first, self.models[0]
         given = tuple(self._started(plain, rank) for rank in range(len(self.models)))
         if self.narrow is not None:
-            first = run_held(self.before, self.models, plain, self.seed, 1)
+            first = run_reference(self.before, self.models, plain, self.seed, 1)
             after = next(graph for graph in self.models if is_quantized(graph))
         return Together(self.before, after, first, self.seed, 1, manner, self.said,
                         plain.initial, tuple(self.models), given)  # fmt: skip

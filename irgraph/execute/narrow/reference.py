@@ -42,7 +42,7 @@ def tolerance_of(graph: Graph) -> float:
     return max((TOLERANCE[each] for each in known), default=TOLERANCE["rows"])
 
 
-def held(one: Prepared, value: Torch) -> Torch:
+def round_trip(one: Prepared, value: Torch) -> Torch:
     """Return what a format holds of a table, in f32."""
     scale = scale_of(value, one.format) if one.format in SCALED else None
     return dequantised(quantised(value, one.format), one.format, scale)
@@ -83,7 +83,7 @@ def _layers(graph: Graph) -> dict[str, str | float]:
     return found
 
 
-def run_held(
+def run_reference(
     before: Graph, afters: Sequence[Graph], given: Result, seed: int, ranks: int
 ) -> Result:
     """Run a model with what the formats of others hold: of one, or of all ranks'.
@@ -96,15 +96,17 @@ def run_held(
     values = {**given.initial}
     how = {name: way for after in afters for name, way in _layers(after).items()}
     layers = {
-        before.by_name[name].buffer: _Held(how.get(name, "i8"), one.format, values[name].float())
+        before.by_name[name].buffer: _RoundedLayer(
+            how.get(name, "i8"), one.format, values[name].float()
+        )
         for name, one in weights.items()
     }
     for name, one in rows.items():
-        values[name] = held(one, values[name].float())
+        values[name] = round_trip(one, values[name].float())
     return run(before, values, seed, ranks, _Rounding(before, layers) if layers else None)
 
 
-class _Held(Struct, frozen=True):
+class _RoundedLayer(Struct, frozen=True):
     """How layers round their rows, their weight's format, and the parameter that it is made of."""
 
     rows: str | float
@@ -119,7 +121,7 @@ class _Rounding:
     it a part of a parameter; a table that is a layer's weight too is held in two formats.
     """
 
-    def __init__(self, graph: Graph, layers: Mapping[str, _Held]) -> None:
+    def __init__(self, graph: Graph, layers: Mapping[str, _RoundedLayer]) -> None:
         self.layers = layers
         self.starts = {d.tensor.buffer: d.tensor.offset for d in graph.tensors}
 
@@ -141,7 +143,7 @@ class _Rounding:
         values[op.outputs[0].name].copy_(found)
 
 
-def moved(graph: Graph, result: Result, other: Result) -> str:
+def format_effect(graph: Graph, result: Result, other: Result) -> str:
     """Return in a sentence by how much the formats alone move what a step returns."""
     shares = {t.name: _share(result[t.name], other[t.name]) for t in graph.returned or ()}
     if not shares:
