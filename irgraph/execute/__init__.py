@@ -116,7 +116,7 @@ def compare_ranks(
             come to different collectives.
     """
     _need_torch()
-    from irgraph.execute.ranks.together import compare_ranks as run_ranks
+    from irgraph.execute.ranks.comparison import compare_ranks as run_ranks
 
     return run_ranks(before, ranks, seed=seed, dims=dims or {}, limit=limit, widen=widen,
                      draws=max(draws, 1))  # fmt: skip

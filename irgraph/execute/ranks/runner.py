@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from irgraph.diagnostics import fail
 from irgraph.execute.machine import Machine, alone, precision
 from irgraph.execute.random_values import TAME, Drawer
-from irgraph.execute.ranks.meetings import MEETINGS
+from irgraph.execute.ranks.collectives import MEETINGS
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph

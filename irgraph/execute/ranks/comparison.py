@@ -19,8 +19,8 @@ from irgraph.execute.machine import Machine, alone, precision
 from irgraph.execute.narrow.reference import is_quantized, run_reference
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranges import Starts, integer_rules
-from irgraph.execute.ranks.pipelined import compare_pipeline
-from irgraph.execute.ranks.running import run_together
+from irgraph.execute.ranks.pipeline_check import compare_pipeline
+from irgraph.execute.ranks.runner import run_together
 from irgraph.execute.records import Comparison, Result
 from irgraph.execute.sizes import check_memory, resized
 from irgraph.execute.torch_values import Torch, view_of
@@ -35,7 +35,7 @@ from irgraph.plans.layout import BATCH, SAMPLES, Layout, layouts_of
 Values = Sequence[Torch]
 
 
-class Together(Trial, frozen=True, dict=True):
+class RankComparison(Trial, frozen=True, dict=True):
     """A whole step and the models of all its ranks, at the sizes at which they run."""
 
     models: tuple[Graph, ...] = ()
@@ -218,7 +218,7 @@ class _Draw:
         among = f"{self.shares} groups of {alike}" if alike > 1 else f"{self.shares}"
         return f"{self.dim} = {self.batch} on each of {among} ranks"
 
-    def trial(self, observer: Observer) -> Together:
+    def trial(self, observer: Observer) -> RankComparison:
         """Run the whole step; return it with what its ranks start from."""
         manner = MANNERS[self.number % len(MANNERS)] if self.widen else MANNERS[0]
         first = self._run(observer, manner)
@@ -231,7 +231,7 @@ class _Draw:
         if self.narrow is not None:
             first = run_reference(self.before, self.models, plain, self.seed, 1)
             after = next(graph for graph in self.models if is_quantized(graph))
-        return Together(self.before, after, first, self.seed, 1, manner, self.said,
+        return RankComparison(self.before, after, first, self.seed, 1, manner, self.said,
                         plain.initial, tuple(self.models), given)  # fmt: skip
 
     def _run(self, observer: Observer, manner: str) -> Result:

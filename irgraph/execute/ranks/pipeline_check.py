@@ -19,7 +19,7 @@ from irgraph.execute.comparison import Trial, compare, undefined
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import run
 from irgraph.execute.random_values import TAME
-from irgraph.execute.ranks.running import run_together
+from irgraph.execute.ranks.runner import run_together
 from irgraph.execute.records import Comparison, Result
 from irgraph.execute.sizes import check_memory, resized
 from irgraph.execute.torch_values import DTYPES, Torch
