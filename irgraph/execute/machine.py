@@ -15,7 +15,7 @@ from irgraph.execute.narrow.ops import prepare
 from irgraph.execute.narrow.rows import expand
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.records import Result
-from irgraph.execute.tiers.caches import hold
+from irgraph.execute.tiers.caches import fill_caches
 from irgraph.execute.torch_values import (
     DTYPES,
     Torch,
@@ -142,7 +142,9 @@ class Machine:
             self._hold_constant(declared)
             self._give(declared.tensor)
         self._prepare()
-        hold(self.graph, self.values, self.inputs, self._drawer.generator("caches").initial_seed())
+        fill_caches(
+            self.graph, self.values, self.inputs, self._drawer.generator("caches").initial_seed()
+        )
         for declared in self.graph.tensors:
             self.initial[declared.tensor.name] = self.values[declared.tensor.name].clone()
 

@@ -18,7 +18,7 @@ EMPTY_SHARE = 4
 """One slot of so many is empty."""
 
 
-def hold(
+def fill_caches(
     graph: Graph, values: Mapping[str, torch.Tensor], given: Collection[str], seed: int
 ) -> None:
     """Let every cache of a graph hold rows of its table; those that were given stay as they are.
