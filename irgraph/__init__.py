@@ -234,7 +234,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'irgraph' has no attribute {name!r}")
     module, attribute = _FOUND[name]
     if module != "irgraph.diagnostics":  # what catches its error
-        import_module("irgraph.shadowed").check_packages()
+        import_module("irgraph.shadowed_packages").check_packages()
     found = getattr(import_module(module), attribute)
     return globals().setdefault(name, found)  # a package of the name can be called, too
 

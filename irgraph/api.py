@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from irgraph import garbage
+from irgraph import gc_pause
 from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _applied(
 
         pricer = target(device)
     folders = tuple(pass_path)
-    with garbage.put_off():
+    with gc_pause.gc_paused():
         return run_stages(graph, pipeline, pass_path=folders, pricer=pricer, watchers=watchers)
 
 

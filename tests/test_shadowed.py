@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.shadowed import PACKAGES
+from irgraph.shadowed_packages import PACKAGES
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """import irgraph

@@ -117,7 +117,7 @@ def _defect(error: Exception) -> int:
     from traceback import extract_tb
 
     from irgraph.diagnostics import IrgraphError
-    from irgraph.shadowed import check_packages
+    from irgraph.shadowed_packages import check_packages
 
     try:
         check_packages()

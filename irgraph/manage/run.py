@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import passes
-from irgraph import garbage
+from irgraph import gc_pause
 from irgraph.diagnostics import IrgraphError, fail, near
 from irgraph.ir.graph import Graph
 from irgraph.language import Pricer, load_pass, run
@@ -60,7 +60,7 @@ def run_stages(
             watcher.before(stage, graph)
         start = time.perf_counter()
         try:
-            with garbage.put_off():
+            with gc_pause.gc_paused():
                 outcome = run(
                     stage.script,
                     graph,

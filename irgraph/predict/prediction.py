@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from irgraph import garbage
+from irgraph import gc_pause
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.counts.flops import step_flops
@@ -184,7 +184,7 @@ def predict(
     Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
     chosen = predict_options(options, **changes)
-    with garbage.put_off():
+    with gc_pause.gc_paused():
         graph = prepared(graph, chosen)
         name = chosen.device or device_of(graph)
         sheet, host = backend().device(name, graph), load_host(chosen.host)

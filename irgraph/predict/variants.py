@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.diagnostics import IrgraphError, check_sizes, fail, listed
-from irgraph.garbage import put_off
+from irgraph.gc_pause import gc_paused
 from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph, cached_per_graph
 from irgraph.ir.points.pieces import Ints
@@ -65,7 +65,7 @@ class Variants(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-@put_off()
+@gc_paused()
 def predict_variants(
     graph: Graph,
     devices: Sequence[str],

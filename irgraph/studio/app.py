@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import irgraph
-from irgraph import Diagnostic, IrgraphError, garbage
+from irgraph import Diagnostic, IrgraphError, gc_pause
 from irgraph.html.page import asset, island
 from irgraph.studio import folder, patterns, shown, words
 from irgraph.studio.guard import Guard
@@ -97,7 +97,7 @@ class Studio:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Take the session; put garbage collection off, which takes a quarter of an edit's time."""
-        with self.lock, garbage.put_off():
+        with self.lock, gc_pause.gc_paused():
             yield
 
     def tried(self, asked: Tried) -> dict[str, Any]:

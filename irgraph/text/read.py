@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irgraph import garbage
+from irgraph import gc_pause
 from irgraph.ir.graph import Graph
 from irgraph.text.canonical import NotCanonicalError, read_canonical
 
@@ -13,7 +13,7 @@ def parse(text: str, source: str = "model.ir") -> Graph:
     Canonical text is read line by line; any other layout through the grammar.
     """
     try:
-        with garbage.put_off():
+        with gc_pause.gc_paused():
             return read_canonical(text, source)
     except NotCanonicalError:
         from irgraph.text.parser import parse_any  # the grammar's library takes time to load

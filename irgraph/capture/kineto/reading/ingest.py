@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from irgraph import garbage
+from irgraph import gc_pause
 from irgraph.capture.common.source import Source
 from irgraph.capture.kineto.reading.clean import clean, leave_out_later_work
 from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
@@ -62,7 +62,7 @@ def read_kineto(
     pieces = EventReader(health)
     window = choose_window(path, selection, health)
     collector = Collector(health, selection.skip, window)
-    with garbage.put_off():
+    with gc_pause.gc_paused():
         for events in pieces.read(blocks(path, health)):
             collector.add(events)
             if progress is not None:

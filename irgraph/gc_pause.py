@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def put_off() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Put off searches for cycles: among millions of new objects they take a third of the time.
 
     Those of other threads are put off with them. What was off before stays off.
