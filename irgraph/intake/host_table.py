@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.database.entry import Entry, Provenance
-from irgraph.intake.privacy import Kept
+from irgraph.intake.privacy import TextFilter
 from irgraph.overheads import load_host
 from irgraph.overheads.format import HostFile, OpEntry, Stat
 from irgraph.overheads.names import LAUNCHES
@@ -18,7 +18,7 @@ LAUNCH_KINDS = frozenset((*LAUNCHES.values(), "call"))
 """Kinds of launch that tables name."""
 
 
-def entries(path: str, kept: Kept, provenance: Provenance) -> list[Entry]:
+def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
     """Return a table as a record without its name, its figures as rows.
 
     Raises ``IrgraphError`` where the file is no host table.
@@ -35,7 +35,7 @@ def entries(path: str, kept: Kept, provenance: Provenance) -> list[Entry]:
     return [Entry("hosts", content, rows, replace(provenance, source=source), tuple(said))]
 
 
-def _shared(file: HostFile, kept: Kept) -> HostFile:
+def _shared(file: HostFile, kept: TextFilter) -> HostFile:
     """Return what of a table may be shared."""
     if kept.everything:
         return file
@@ -52,7 +52,7 @@ def _shared(file: HostFile, kept: Kept) -> HostFile:
     )
 
 
-def _entry(entry: OpEntry, kept: Kept) -> OpEntry:
+def _entry(entry: OpEntry, kept: TextFilter) -> OpEntry:
     shapes = {key: one for key, one in entry.shapes.items() if kept.shapes(key)}
     return OpEntry(
         _stat(entry.t2),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.database.entry import Entry, Provenance
-from irgraph.intake.privacy import Kept, figures, software
+from irgraph.intake.privacy import TextFilter, figures, software
 from irgraph.ir.dtypes import ITEMSIZE
 
 CALLS = "calls"
@@ -18,7 +18,7 @@ CALLS = "calls"
 TIMES = ("op_us", "spread_us", "kernel_us", "kernel_spread_us", "fastest_us", "runs")
 
 
-def entries(path: str, kept: Kept, provenance: Provenance) -> list[Entry]:
+def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
     """Return a file's head as a record with its measurements as rows.
 
     Files of equal heads are one record: a file that was continued adds what is new in it.
@@ -46,7 +46,7 @@ def entries(path: str, kept: Kept, provenance: Provenance) -> list[Entry]:
     return [Entry("kernels", content, shared, known, tuple(said))]
 
 
-def _head(head: Mapping[str, Any], kept: Kept) -> dict[str, Any]:
+def _head(head: Mapping[str, Any], kept: TextFilter) -> dict[str, Any]:
     """Return what a file was measured on: numbers, versions, and the card's public name."""
     found = figures(head)
     found |= {
@@ -55,7 +55,7 @@ def _head(head: Mapping[str, Any], kept: Kept) -> dict[str, Any]:
     return {**found, "device": kept.device(head["device"]), "name": kept.card(str(head["name"]))}
 
 
-def _row(row: Mapping[str, Any], kept: Kept) -> dict[str, Any] | None:
+def _row(row: Mapping[str, Any], kept: TextFilter) -> dict[str, Any] | None:
     """Return a case that may be shared, ``None`` for another."""
     times = {name: row[name] for name in TIMES if row.get(name) is not None}
     kernels = [kept.kernel(str(name)) for name in row.get("kernels", ())]

@@ -26,7 +26,7 @@ _SHAPES = re.compile(r"\w+\[[\d,]*\](?: \w+\[[\d,]*\])*", re.ASCII)
 _SAID = frozenset(("float", "True", "False", "None", "inf", "nan", "e"))
 
 
-class Kept:
+class TextFilter:
     """Decides what is kept of texts.
 
     Attributes:
@@ -96,7 +96,7 @@ class Kept:
         return self.everything or all(text in backend().words() for text in texts)
 
 
-def software(head: Mapping[str, Any], kept: Kept) -> str:
+def software(head: Mapping[str, Any], kept: TextFilter) -> str:
     """Return the versions in a head as ``torch 2.13.0, CUDA 12.8``."""
     found = {"torch": "torch", "cuda": "CUDA", "python": "Python"}
     said = ((name, kept.version(head.get(key))) for key, name in found.items())

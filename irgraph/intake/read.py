@@ -9,8 +9,8 @@ import msgspec
 from irgraph.database.entry import Entry, Provenance
 from irgraph.diagnostics import Place, fail
 from irgraph.files import read_bytes
-from irgraph.intake import compared, host_table, measurements, recording
-from irgraph.intake.privacy import Kept
+from irgraph.intake import comparisons, host_table, measurements, recording
+from irgraph.intake.privacy import TextFilter
 
 TAKEN = (
     "host tables (overheads -o), measurements (measure), folders of record, and what evaluate and "
@@ -31,7 +31,7 @@ def entries(path: str, provenance: Provenance | None = None, private: bool = Fal
     Raises:
         IrgraphError: the file cannot be read, or is of no kind that a database takes.
     """
-    kept, said = Kept(private), provenance or Provenance()
+    kept, said = TextFilter(private), provenance or Provenance()
     if Path(path).is_dir():
         return recording.entries(path, kept, said)
     data = read_bytes(path)
@@ -43,9 +43,9 @@ def entries(path: str, provenance: Provenance | None = None, private: bool = Fal
         if "T1" in whole and "format" in whole:
             return host_table.entries(path, kept, said)
         if "evaluation" in whole:
-            return compared.evaluation(path, data, kept, said)
-        if compared.is_prediction(whole):
-            return compared.prediction(path, data, kept, said)
+            return comparisons.evaluation(path, data, kept, said)
+        if comparisons.is_prediction(whole):
+            return comparisons.prediction(path, data, kept, said)
     raise fail("nothing that a database takes", Place(path), hint=f"it takes {TAKEN}")
 
 

@@ -12,13 +12,13 @@ from irgraph.capture.recording.record import Recording
 from irgraph.database.entry import Entry, Provenance
 from irgraph.diagnostics import Place, fail
 from irgraph.files import read_bytes
-from irgraph.intake.privacy import Kept, software
+from irgraph.intake.privacy import TextFilter, software
 
 MOST = 1e12
 """Microseconds that no step takes: eleven days."""
 
 
-def entries(path: str, kept: Kept, provenance: Provenance) -> list[Entry]:
+def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
     """Return a recording's measured step.
 
     Raises ``IrgraphError`` where the folder is no recording.

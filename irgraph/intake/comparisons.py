@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from irgraph.database.entry import Entry, Provenance
 from irgraph.diagnostics import Place, fail
-from irgraph.intake.privacy import Kept
+from irgraph.intake.privacy import TextFilter
 
 UNITS = {"measured_ms": ("ms", 1000.0), "measured_x": ("x", 1.0)}
 """By the name of a measured figure, its unit, and what makes it microseconds or leaves it."""
@@ -37,7 +37,7 @@ class _Prediction(Struct, rename={"name": "model"}):
     measured_us: float | None = None
 
 
-def evaluation(path: str, data: bytes, kept: Kept, provenance: Provenance) -> list[Entry]:
+def evaluation(path: str, data: bytes, kept: TextFilter, provenance: Provenance) -> list[Entry]:
     """Return an evaluation as a record: its settings, and a row for each point.
 
     Raises ``IrgraphError`` where it is none, or compares no measured times or gains.
@@ -79,7 +79,7 @@ def _batch(workload: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 19 and "B = " in workload else None
 
 
-def prediction(path: str, data: bytes, kept: Kept, provenance: Provenance) -> list[Entry]:
+def prediction(path: str, data: bytes, kept: TextFilter, provenance: Provenance) -> list[Entry]:
     """Return a prediction as a record of one row, beside what was measured if that is said.
 
     Raises ``IrgraphError`` where the file holds no prediction.
