@@ -16,8 +16,8 @@ from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
 from irgraph.pages.breakdowns import BESIDE
-from irgraph.pages.recorded import compared_sections, recorded_sections
-from irgraph.pages.roofs import roof_sections
+from irgraph.pages.recording import compared_sections, recorded_sections
+from irgraph.pages.roofline import roof_sections
 from irgraph.pages.timelines import longest
 from irgraph.report.console import time_text
 

@@ -10,7 +10,7 @@ from irgraph.html.page import Page
 from irgraph.html.sections import Section
 from irgraph.pages.breakdowns import of_prediction, what_ifs
 from irgraph.pages.memory import memory_over_time
-from irgraph.pages.roofs import roof_sections
+from irgraph.pages.roofline import roof_sections
 from irgraph.pages.slices import Slices, add_events
 from irgraph.pages.timelines import add_timeline, path_slices
 from irgraph.predict.prediction import Prediction

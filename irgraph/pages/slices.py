@@ -14,7 +14,7 @@ import numpy as np
 
 from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.reading.trace import Kind
-from irgraph.pages.texts import Numbered
+from irgraph.pages.texts import InternTable
 
 NS = 1000
 """Nanoseconds in a microsecond."""
@@ -43,9 +43,9 @@ class Slices:
     """Collects slices of several tracks."""
 
     def __init__(self) -> None:
-        self.texts = Numbered()
-        self._tracks = Numbered()
-        self._facts = Numbered()
+        self.texts = InternTable()
+        self._tracks = InternTable()
+        self._facts = InternTable()
         self._columns: list[np.ndarray] = []
 
     def track(self, group: str, process: str, thread: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 
-class Numbered:
+class InternTable:
     """Values by number, each once, in the order in which they came."""
 
     def __init__(self) -> None:

@@ -205,7 +205,7 @@ def _written(
         cli.write_result(print_graph(made), output)
     if html is not None:
         from irgraph.cli.html import write_page
-        from irgraph.pages.served import service_page
+        from irgraph.pages.placement import service_page
         from irgraph.predict.prediction import predict
 
         query = predict(made, asked.options)
@@ -357,7 +357,7 @@ def _report(
 ) -> None:
     """Write the report of all points; ``aim`` is what was sought, and the budget in nats."""
     from irgraph.cli.html import write_page
-    from irgraph.pages.served import tradeoff_page
+    from irgraph.pages.placement import tradeoff_page
     from irgraph.predict.prediction import predict
 
     one = best if best is not None and best.spread is None else None

@@ -181,7 +181,7 @@ def _said(errors: Errors) -> str:
 
 def _report(found: Found, bench: Bench, aim: str, path: str) -> None:
     from irgraph.cli.html import write_page
-    from irgraph.pages.quantized import quantized_page
+    from irgraph.pages.quantization import quantized_page
     from irgraph.predict.difference import Difference
 
     step = Difference(bench.prediction({}), bench.prediction(found.plan))

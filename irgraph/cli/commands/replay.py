@@ -117,7 +117,7 @@ def _report(
 ) -> None:
     """Write the report of the steps; the last one is shown on a timeline."""
     from irgraph.cli.html import write_page
-    from irgraph.pages.replayed import replay_page
+    from irgraph.pages.replay import replay_page
 
     usual = [r for r in found if not r.left_out]
     errors = {f"mean of {len(usual)} steps": _mean_error(usual), "median": _median_error(usual)}

@@ -163,7 +163,7 @@ def _told(study: Study, known: int) -> dict[str, Any]:
 def _write_report(study: Study, known: int, path: str) -> None:
     """Write the report of a study, with the step of the best trial."""
     from irgraph.cli.html import write_page
-    from irgraph.pages.tuned import tuned_page
+    from irgraph.pages.search import tuned_page
     from irgraph.tuning.limits import FIGURES
 
     told, best = _told(study, known), study.best
