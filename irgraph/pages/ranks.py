@@ -12,7 +12,7 @@ from irgraph.html.sections import Section
 from irgraph.pages.prediction import provenance
 from irgraph.pages.slices import Slices
 from irgraph.pages.timelines import add_timeline, longest, path_slices
-from irgraph.planning.plans import Tried
+from irgraph.planning.plans import PlanResult
 from irgraph.predict.figures import coverage
 from irgraph.predict.prediction import Prediction
 from irgraph.report.console import time_text
@@ -87,7 +87,7 @@ def ranks_page(
 
 
 def plan_page(
-    model: str, tried: Sequence[Tried], rows: Sequence[Mapping[str, Any]], lines: Sequence[str]
+    model: str, tried: Sequence[PlanResult], rows: Sequence[Mapping[str, Any]], lines: Sequence[str]
 ) -> Page:
     """Return the report of a search for a plan.
 
@@ -144,7 +144,7 @@ def ranks_sections(found: Ranks) -> list[Section]:
     ]
 
 
-def _placed(best: Tried) -> Section:
+def _placed(best: PlanResult) -> Section:
     rows = [(name, placed.scheme, ", ".join(map(str, best.plan.over(name))))
             for name, placed in best.plan.tables.items()]  # fmt: skip
     columns = [("table", "text"), ("scheme", "text"), ("ranks", "text")]

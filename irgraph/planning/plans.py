@@ -25,7 +25,7 @@ FOUND, PACKED = "search", "longest first"
 """The plan of the search, and whole tables placed by their times, the longest first."""
 
 
-class Tried(Struct, frozen=True, dict=True):
+class PlanResult(Struct, frozen=True, dict=True):
     """A plan, and what became of it. Times in microseconds.
 
     Attributes:
@@ -73,7 +73,7 @@ def plans_of(
     seed: int = 0,
     seconds: float = SECONDS,
     others: bool = True,
-) -> list[Tried]:
+) -> list[PlanResult]:
     """Return the plan of the search and those of greedy sharders, the fastest by simulation first.
 
     Args:
@@ -114,7 +114,7 @@ def _fitting(layouts: Mapping[str, Layout | None]) -> Iterator[tuple[str, Layout
         yield ", ".join(same), layout
 
 
-def _tried(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> Tried:
+def _tried(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> PlanResult:
     plan = layout.plan()
     models = tuple(shard(graph, plan, rank).graph for rank in range(plan.ranks))
     found = each_rank(models, options)
@@ -123,10 +123,10 @@ def _tried(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> 
     mean = sum(layout.time) / len(layout.time)
     memory = tuple(prediction.memory.peak for prediction in found)
     imbalance = max(layout.time) / mean if mean else 1.0
-    return Tried(name, plan, models, together, layout.cost(), imbalance, memory, tuple(found))
+    return PlanResult(name, plan, models, together, layout.cost(), imbalance, memory, tuple(found))
 
 
-def best_of(tried: Sequence[Tried]) -> Tried:
+def best_of(tried: Sequence[PlanResult]) -> PlanResult:
     """Return the plan with the shortest simulated step; raise ``IrgraphError`` if there is none."""
     if not tried:
         raise fail("no plan fits into the memory by what the ranks' models need", exit_code=1)

@@ -17,10 +17,10 @@ from irgraph.planning.problem import KEYS, Layout, Problem, packed
 ROUNDS, SECONDS = 30, 30.0
 """Times that the search starts anew, and how long it goes on."""
 
-WIDE = 12
+TABLES_PER_STEP = 12
 """Tables that are tried to be spread another way in one step: the largest on the slowest rank."""
 
-LESS = 1.0 - 1e-9
+IMPROVEMENT_FACTOR = 1.0 - 1e-9
 """A step must make a plan better by more than rounding."""
 
 
@@ -52,21 +52,21 @@ def search(
     """Return the best plan found, ``None`` where none fits into the memory."""
     source, end = random.Random(seed), time.monotonic() + seconds
     starts = [packed(problem, [0] * len(problem.tables)), *baselines(problem, seed).values()]
-    starts += [_spread_out(problem)]
+    starts += [_least_memory_plan(problem)]
     fitting = [layout for layout in starts if layout is not None]
     if not fitting:
         return None
-    best = min((_descended(layout, end) for layout in fitting), key=Layout.cost)
+    best = min((_local_search(layout, end) for layout in fitting), key=Layout.cost)
     for _ in range(rounds):
         if time.monotonic() > end:
             break
-        started = _shaken(best, source)
-        found = _descended(started, end) if started is not None else best
+        started = _perturbed(best, source)
+        found = _local_search(started, end) if started is not None else best
         best = min(best, found, key=Layout.cost)
     return best
 
 
-def _spread_out(problem: Problem) -> Layout | None:
+def _least_memory_plan(problem: Problem) -> Layout | None:
     """Return the plan that takes least memory of any one rank."""
     smallest = [
         min(range(len(table.choices)), key=lambda at, t=table: t.choices[at].memory)  # type: ignore[misc]
@@ -75,7 +75,7 @@ def _spread_out(problem: Problem) -> Layout | None:
     return packed(problem, smallest)
 
 
-def _shaken(layout: Layout, source: random.Random) -> Layout | None:
+def _perturbed(layout: Layout, source: random.Random) -> Layout | None:
     """Return a plan in which a few tables are spread another way, or lie elsewhere."""
     problem, chosen = layout.problem, list(layout.chosen)
     for number in source.sample(range(len(chosen)), min(len(chosen), source.randint(1, 3))):
@@ -90,30 +90,30 @@ def _shaken(layout: Layout, source: random.Random) -> Layout | None:
     return made if made.feasible else None
 
 
-def _descended(layout: Layout, end: float) -> Layout:
+def _local_search(layout: Layout, end: float) -> Layout:
     """Return a plan that neither kind of step makes better."""
     while True:
-        _settle(layout)
-        better = _respread(layout)
+        _move_shards(layout)
+        better = _best_resharding(layout)
         if better is None or time.monotonic() > end:
             return layout
         layout = better
 
 
-def _respread(layout: Layout) -> Layout | None:
+def _best_resharding(layout: Layout) -> Layout | None:
     """Return the best plan with one table spread another way, if that is better."""
-    problem, best, least = layout.problem, None, layout.cost() * LESS
+    problem, best, least = layout.problem, None, layout.cost() * IMPROVEMENT_FACTOR
     slowest = max(range(problem.ranks), key=layout.time.__getitem__)
     heavy = sorted(range(len(layout.chosen)), key=lambda t: -layout.choice(t).time)
-    here = [t for t in heavy if slowest in layout.ranks[t]][:WIDE]
-    for number in dict.fromkeys([*here, *heavy[:WIDE]]):
-        for made in _spread_otherwise(layout, number):
+    here = [t for t in heavy if slowest in layout.ranks[t]][:TABLES_PER_STEP]
+    for number in dict.fromkeys([*here, *heavy[:TABLES_PER_STEP]]):
+        for made in _reshardings(layout, number):
             if made.cost() < least:
-                best, least = made, made.cost() * LESS
+                best, least = made, made.cost() * IMPROVEMENT_FACTOR
     return best
 
 
-def _spread_otherwise(layout: Layout, number: int) -> Iterator[Layout]:
+def _reshardings(layout: Layout, number: int) -> Iterator[Layout]:
     """Yield the plans with one table spread in each other way."""
     for at in range(len(layout.problem.tables[number].choices)):
         if at != layout.chosen[number]:
@@ -123,16 +123,16 @@ def _spread_otherwise(layout: Layout, number: int) -> Iterator[Layout]:
                 yield made
 
 
-def _settle(layout: Layout) -> None:
+def _move_shards(layout: Layout) -> None:
     """Move parts between ranks, and let them change places, while that helps."""
-    while _improved(layout):
+    while _apply_improvement(layout):
         pass
 
 
-def _improved(layout: Layout) -> bool:
+def _apply_improvement(layout: Layout) -> bool:
     """Make the first step that helps."""
-    least = layout.cost() * LESS
-    for steps in _steps(layout):
+    least = layout.cost() * IMPROVEMENT_FACTOR
+    for steps in _shard_moves(layout):
         for step in steps:
             layout.moved(*step)
         if layout.feasible and layout.cost() < least:
@@ -145,7 +145,7 @@ def _improved(layout: Layout) -> bool:
 Step = tuple[int, int, int]
 
 
-def _steps(layout: Layout) -> Iterator[list[Step]]:
+def _shard_moves(layout: Layout) -> Iterator[list[Step]]:
     """Yield moves off the slowest rank and the one that sends most, then exchanges with others."""
     count = layout.problem.ranks
     loads = (layout.time, layout.sent)

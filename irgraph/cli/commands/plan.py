@@ -12,7 +12,7 @@ from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
-    from irgraph.planning.plans import Tried
+    from irgraph.planning.plans import PlanResult
 
 PANEL = "predict"
 
@@ -75,7 +75,7 @@ def plan(
     _show(tried, lines, output, json)
 
 
-def _show(tried: list[Tried], lines: list[str], output: str | None, as_json: bool) -> None:
+def _show(tried: list[PlanResult], lines: list[str], output: str | None, as_json: bool) -> None:
     """Print a row for each plan, the fastest first, and the plan if it is not written."""
     rows = [_figures(one) for one in tried]
     if as_json:
@@ -96,7 +96,7 @@ def _show(tried: list[Tried], lines: list[str], output: str | None, as_json: boo
         cli.print_error(str(tried[0].plan).rstrip())
 
 
-def _figures(one: Tried) -> dict[str, Any]:
+def _figures(one: PlanResult) -> dict[str, Any]:
     return {
         "plan": one.name,
         "step_us": one.step_time,
