@@ -18,7 +18,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.tensor import Tensor
 from irgraph.planning.problem import Choice, Problem, Table, Time
-from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, TABLE_ROW, Placed, Plan, Scheme
+from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, TABLE_ROW, Plan, Scheme, TableSharding
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.memory import peak_memory
@@ -81,8 +81,8 @@ class _Costs:
         """Return the plan that spreads all tables alike from rank 0 on, whole where that fails."""
         ranks = () if scheme in (ROW, DATA) else tuple(range(holders))
         return Plan(self.ranks, {
-            table.name: Placed(scheme, ranks) if self._can(table, scheme, holders)
-            else Placed(TABLE, (0,))
+            table.name: TableSharding(scheme, ranks) if self._can(table, scheme, holders)
+            else TableSharding(TABLE, (0,))
             for table in self.tables
         })  # fmt: skip
 

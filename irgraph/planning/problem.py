@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from irgraph.plans.plan import DATA, ROW, Placed, Plan, Scheme
+from irgraph.plans.plan import DATA, ROW, Plan, Scheme, TableSharding
 
 
 class Choice(Struct, frozen=True):
@@ -143,11 +143,11 @@ class Layout:
         """Return the plan."""
         return Plan(self.problem.ranks, dict(self._placed()))
 
-    def _placed(self) -> Iterator[tuple[str, Placed]]:
+    def _placed(self) -> Iterator[tuple[str, TableSharding]]:
         for number, table in enumerate(self.problem.tables):
             scheme = self.choice(number).scheme
             ranks = () if scheme in (ROW, DATA) else self.ranks[number]
-            yield table.name, Placed(scheme, ranks)
+            yield table.name, TableSharding(scheme, ranks)
 
 
 Key = Callable[[Table], float]

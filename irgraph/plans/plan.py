@@ -33,7 +33,7 @@ Sizes: TypeAlias = Mapping[str, tuple[int, int]]
 """Rows and columns of tables by name."""
 
 
-class Placed(Struct, frozen=True, forbid_unknown_fields=True):
+class TableSharding(Struct, frozen=True, forbid_unknown_fields=True):
     """How one table is spread.
 
     Attributes:
@@ -47,7 +47,7 @@ class Placed(Struct, frozen=True, forbid_unknown_fields=True):
     ranks: tuple[int, ...] = ()
 
 
-class Part(Struct, frozen=True):
+class TableShard(Struct, frozen=True):
     """What one rank holds of a table: first and one past the last row and column."""
 
     rank: int
@@ -83,7 +83,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     ranks: int
-    tables: Mapping[str, Placed] = {}
+    tables: Mapping[str, TableSharding] = {}
     format: Literal[1] = 1
     optimizer: Literal["", "split"] = ""
     layers: Mapping[str, LayerScheme] = {}
@@ -107,18 +107,18 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         """Return the ranks that hold parts of a table, in the order of the parts."""
         return self.tables[name].ranks or tuple(range(self.ranks))
 
-    def parts(self, name: str, rows: int, columns: int) -> tuple[Part, ...]:
+    def parts(self, name: str, rows: int, columns: int) -> tuple[TableShard, ...]:
         """Return what each rank holds of a table of this size; nothing where it has no rows."""
         scheme, ranks = self.tables[name].scheme, self.over(name)
         whole = (0, rows), (0, columns)
         if scheme in (TABLE, DATA):
-            return tuple(Part(rank, *whole) for rank in ranks)
+            return tuple(TableShard(rank, *whole) for rank in ranks)
         size = columns if scheme == COLUMN else rows
         edges = _edges(size, len(ranks))
         spans = [span for span in zip(ranks, pairwise(edges), strict=True) if len(set(span[1])) > 1]
         if scheme == COLUMN:
-            return tuple(Part(rank, whole[0], span) for rank, span in spans)
-        return tuple(Part(rank, span, whole[1]) for rank, span in spans)
+            return tuple(TableShard(rank, whole[0], span) for rank, span in spans)
+        return tuple(TableShard(rank, span, whole[1]) for rank, span in spans)
 
 
 def _edges(size: int, count: int) -> list[int]:
@@ -139,7 +139,7 @@ def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
     named = msgspec.convert(scheme, Scheme)
     every = tuple(range(ranks)) if scheme in (COLUMN, TABLE_ROW) else ()
     return Plan(ranks, {
-        name: Placed(named, (place % ranks,) if scheme == TABLE else every)
+        name: TableSharding(named, (place % ranks,) if scheme == TABLE else every)
         for place, name in enumerate(names)
     })  # fmt: skip
 
@@ -180,7 +180,7 @@ def _check_mesh(plan: Plan) -> None:
         raise fail("plan: a mesh shares linear layers, and none are named", hint=hint, exit_code=2)
 
 
-def _problem(plan: Plan, placed: Placed, rows: int, columns: int) -> str:
+def _problem(plan: Plan, placed: TableSharding, rows: int, columns: int) -> str:
     """Return why a table cannot be spread so; ``""`` where it can."""
     ranks, scheme = placed.ranks, placed.scheme
     beyond = [rank for rank in ranks if not 0 <= rank < plan.ranks]

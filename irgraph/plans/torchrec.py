@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from irgraph.diagnostics import fail
-from irgraph.plans.plan import DATA, Part, Placed, Plan, Sizes, check_plan, listed
+from irgraph.plans.plan import DATA, Plan, Sizes, TableShard, TableSharding, check_plan, listed
 
 TYPES = "table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel"
 """Our schemes as TorchRec's ``ShardingType`` spells them."""
@@ -77,7 +77,7 @@ def _unsaid(what: str) -> Exception:
     return fail(f"plan: TorchRec's format cannot express {what}", exit_code=2)
 
 
-def _shard(part: Part) -> dict[str, object]:
+def _shard(part: TableShard) -> dict[str, object]:
     offsets = [part.rows[0], part.columns[0]]
     sizes = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]]
     return {
@@ -105,7 +105,7 @@ def from_torchrec(raw: object) -> Plan:
         ValueError: it is none, or says what our plans cannot: kernels that keep rows elsewhere or
             in another type, shards that are not equal blocks, tables without ranks, other fields.
     """
-    tables: dict[str, Placed] = {}
+    tables: dict[str, TableSharding] = {}
     specs: dict[str, object] = {}
     for module, held in _items(raw):
         for table, given in _items(held):
@@ -121,7 +121,7 @@ def from_torchrec(raw: object) -> Plan:
     return plan
 
 
-def _placed(name: str, given: Mapping[str, object]) -> tuple[Placed, object]:
+def _placed(name: str, given: Mapping[str, object]) -> tuple[TableSharding, object]:
     """Return how a table is spread, and the specification of its shards."""
     spelled, kernel = given.get("sharding_type"), given.get("compute_kernel")
     if spelled not in TYPES:
@@ -135,7 +135,7 @@ def _placed(name: str, given: Mapping[str, object]) -> tuple[Placed, object]:
     if not ranks:
         raise ValueError(f"table {name!r}: it names no ranks")
     scheme: Any = str(spelled).replace("_", "-")
-    return Placed(scheme, ranks), given.get("sharding_spec")
+    return TableSharding(scheme, ranks), given.get("sharding_spec")
 
 
 def _check_shards(plan: Plan, name: str, spec: object) -> None:
@@ -153,7 +153,7 @@ def _check_shards(plan: Plan, name: str, spec: object) -> None:
 WAYS = "rows", "columns"
 
 
-def _parts(shards: object) -> Iterator[Part]:
+def _parts(shards: object) -> Iterator[TableShard]:
     """Yield the shards that hold anything."""
     given = msgspec.convert(shards, list[dict[str, Any]])
     for shard in given:
@@ -164,7 +164,7 @@ def _parts(shards: object) -> Iterator[Part]:
         if not where.isascii() or not where.isdigit():
             raise ValueError(f"no rank in the placement {shard.get('placement')!r}")
         if min(sizes) > 0:
-            yield Part(int(where[:9]), rows, columns)
+            yield TableShard(int(where[:9]), rows, columns)
 
 
 def _items(raw: object) -> Sequence[tuple[str, object]]:

@@ -21,7 +21,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.verify import verify
-from irgraph.plans.plan import Placed, Plan, uniform
+from irgraph.plans.plan import Plan, TableSharding, uniform
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
 from irgraph.verbs.refusal import RefusedError
@@ -65,8 +65,8 @@ def mixed(ranks: int) -> Plan:
     """Return a plan in which every scheme occurs."""
     last = ranks - 1
     placed = [
-        Placed("table-wise", (last,)), Placed("column-wise", (last, 0)), Placed("row-wise"),
-        Placed("table-row-wise", (last, 0)), Placed("data-parallel"),
+        TableSharding("table-wise", (last,)), TableSharding("column-wise", (last, 0)), TableSharding("row-wise"),
+        TableSharding("table-row-wise", (last, 0)), TableSharding("data-parallel"),
     ]  # fmt: skip
     return Plan(ranks, dict(zip(table_sizes(dlrm()), placed, strict=True)))
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.plans.plan import (
-    Part,
-    Placed,
     Plan,
+    TableShard,
+    TableSharding,
     check_plan,
     uniform,
 )
@@ -21,9 +21,9 @@ from irgraph.plans.torchrec import named_as, to_torchrec
 SIZES = {"ebc.embedding_bags.users.weight": (10, 8), "items.weight": (7, 12), "tags": (64, 4)}
 USERS, ITEMS, TAGS = SIZES
 PLAN = Plan(4, {
-    USERS: Placed("table-wise", (3,)),
-    ITEMS: Placed("column-wise", (2, 0, 1)),
-    TAGS: Placed("row-wise"),
+    USERS: TableSharding("table-wise", (3,)),
+    ITEMS: TableSharding("column-wise", (2, 0, 1)),
+    TAGS: TableSharding("row-wise"),
 })  # fmt: skip
 
 
@@ -61,10 +61,19 @@ def test_torchrecs_form_comes_back_under_the_models_names() -> None:
 
 
 UNSAID = [
-    (Plan(4, {"t": Placed("row-wise")}, layers={"*.up": "column-parallel"}), r"layers.*\*\.up"),
-    (Plan(4, {"t": Placed("row-wise")}, optimizer="split"), "the optimizer is split"),
-    (Plan(4, {"t": Placed("table-wise", (2,))}), "how many ranks there are.* 4 holds no table"),
-    (Plan(4, {"t": Placed("row-wise"), "t.weight": Placed("row-wise")}), "'t' and 't.weight'"),
+    (
+        Plan(4, {"t": TableSharding("row-wise")}, layers={"*.up": "column-parallel"}),
+        r"layers.*\*\.up",
+    ),
+    (Plan(4, {"t": TableSharding("row-wise")}, optimizer="split"), "the optimizer is split"),
+    (
+        Plan(4, {"t": TableSharding("table-wise", (2,))}),
+        "how many ranks there are.* 4 holds no table",
+    ),
+    (
+        Plan(4, {"t": TableSharding("row-wise"), "t.weight": TableSharding("row-wise")}),
+        "'t' and 't.weight'",
+    ),
 ]
 
 
@@ -76,12 +85,12 @@ def test_what_torchrecs_form_cannot_say_is_refused_and_named(plan: Plan, said: s
 
 def test_a_plan_of_other_tables_is_not_written_as_torchrecs() -> None:
     with pytest.raises(IrgraphError, match="it does not mention tags"):
-        to_torchrec(Plan(1, {"t": Placed("row-wise")}), {"t": (64, 8), "tags": (64, 4)})
+        to_torchrec(Plan(1, {"t": TableSharding("row-wise")}), {"t": (64, 8), "tags": (64, 4)})
 
 
 def _theirs(**changed: object) -> str:
     """Return a table in two groups of columns as TorchRec says it, with some fields changed."""
-    plan = Plan(2, {"ebc.t": Placed("column-wise", (1, 0))})
+    plan = Plan(2, {"ebc.t": TableSharding("column-wise", (1, 0))})
     said = json.loads(to_torchrec(plan, {"ebc.t": (10, 8)}))
     said["ebc"]["t"] |= changed
     return json.dumps(said)
@@ -95,7 +104,7 @@ def _shards(*given: tuple[int, int, int]) -> dict[str, object]:
 
 
 def test_torchrecs_fields_that_say_nothing_more_are_read() -> None:
-    plan = Plan(2, {"ebc.t": Placed("column-wise", (1, 0))})
+    plan = Plan(2, {"ebc.t": TableSharding("column-wise", (1, 0))})
     for given in ({}, {"cache_params": None}, {"compute_kernel": None}, {"sharding_spec": None}):
         assert read_plan(_theirs(**given)) == plan
     turned = _shards((0, 4, 4), (1, 0, 4))
@@ -145,20 +154,20 @@ def test_parts_cover_each_table_once(scheme: str) -> None:
 
 def test_blocks_of_rows_are_equal_but_the_last() -> None:
     parts = uniform("row-wise", 4, ["t"]).parts("t", 10, 8)
-    assert parts[0] == Part(0, (0, 3), (0, 8))
+    assert parts[0] == TableShard(0, (0, 3), (0, 8))
     assert [part.rows for part in parts] == [(0, 3), (3, 6), (6, 9), (9, 10)]
 
 
 @pytest.mark.parametrize(
     ("placed", "said"),
     [
-        (Placed("row-wise", (0, 1)), "row-wise takes all ranks"),
-        (Placed("column-wise"), "column-wise names the ranks"),
-        (Placed("column-wise", (1, 1)), "a rank is named twice"),
-        (Placed("table-row-wise", (0, 1, 2)), "4 rows leave nothing for some of 3 ranks"),
+        (TableSharding("row-wise", (0, 1)), "row-wise takes all ranks"),
+        (TableSharding("column-wise"), "column-wise names the ranks"),
+        (TableSharding("column-wise", (1, 1)), "a rank is named twice"),
+        (TableSharding("table-row-wise", (0, 1, 2)), "4 rows leave nothing for some of 3 ranks"),
     ],
 )
-def test_what_does_not_fit_a_table_is_refused(placed: Placed, said: str) -> None:
+def test_what_does_not_fit_a_table_is_refused(placed: TableSharding, said: str) -> None:
     with pytest.raises(IrgraphError, match=said):
         check_plan(Plan(4, {"t": placed}), {"t": (4, 8)})
 

@@ -16,7 +16,7 @@ from irgraph.execute import compare_ranks
 from irgraph.execute.narrow.rows import quantised
 from irgraph.ir.cost import Popularity
 from irgraph.ir.narrow.prepared import prepared_of
-from irgraph.plans.plan import Placed, Plan
+from irgraph.plans.plan import Plan, TableSharding
 from irgraph.precision.candidates import TABLE, candidates
 from irgraph.precision.data import drawn, read_data
 from irgraph.precision.measure import Bench
@@ -145,7 +145,7 @@ def test_tables_are_spread_over_devices_that_hold_them_in_their_formats(
         assert held and all(one.format == "i8" for one in held)
     assert compare_ranks(small, point.spread.models).same
     every = [name for name, _, _ in placeable(small)]
-    by_columns = Plan(2, {name: Placed("column-wise", (0, 1)) for name in every})
+    by_columns = Plan(2, {name: TableSharding("column-wise", (0, 1)) for name in every})
     cut = [in_formats(shard(small, by_columns, rank).graph, point.formats) for rank in (0, 1)]
     assert not compare_ranks(small, cut).same, "a row's halves have scales of their own"
     timelines = [predict(m, OPTIONS, ranks=2).timeline for m in point.spread.models]

@@ -9,7 +9,7 @@ from irgraph.execute import compare_ranks
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
-from irgraph.plans.plan import COLUMN, ROW, TABLE, Placed, Plan
+from irgraph.plans.plan import COLUMN, ROW, TABLE, Plan, TableSharding
 from irgraph.precision.data import drawn
 from irgraph.precision.measure import Bench
 from irgraph.predict.options import PredictOptions
@@ -39,7 +39,7 @@ return %y
 FLOATS = "_c10d_functional.{all_to_all_single,reduce_scatter_tensor}(%x, ...) where %x.dtype == f32"
 
 
-def ranks(first: Placed, second: Placed) -> list[Graph]:
+def ranks(first: TableSharding, second: TableSharding) -> list[Graph]:
     """Return the models of two ranks."""
     plan = Plan(2, {"users": first, "items": second})
     return [shard(parse(TEXT), plan, rank).graph for rank in range(2)]
@@ -54,10 +54,13 @@ def links(graph: Graph) -> float:
 @pytest.mark.parametrize("to", ["bf16", "f16"])
 @pytest.mark.parametrize(
     "plans",
-    [(Placed(TABLE, (0,)), Placed(TABLE, (1,))), (Placed(ROW), Placed(COLUMN, (0, 1)))],
+    [
+        (TableSharding(TABLE, (0,)), TableSharding(TABLE, (1,))),
+        (TableSharding(ROW), TableSharding(COLUMN, (0, 1))),
+    ],
 )
 def test_ranks_send_half_of_their_bags_and_do_the_same(
-    plans: tuple[Placed, Placed], to: str
+    plans: tuple[TableSharding, TableSharding], to: str
 ) -> None:
     models = ranks(*plans)
     script = load_script(f'quantize many {FLOATS} to "{to}"')
@@ -83,7 +86,7 @@ def test_ranks_send_half_of_their_bags_and_do_the_same(
     ],
 )
 def test_other_exchanges_are_refused(old: str, new: str, to: str, why: str) -> None:
-    model, _ = ranks(Placed(TABLE, (0,)), Placed(TABLE, (1,)))
+    model, _ = ranks(TableSharding(TABLE, (0,)), TableSharding(TABLE, (1,)))
     ops = [op for op in model.leaves() if op.base == "all_to_all_single"]
     chosen = ops[-1] if not old else ops[0]
     with pytest.raises(RefusedError, match=why):
@@ -91,7 +94,7 @@ def test_other_exchanges_are_refused(old: str, new: str, to: str, why: str) -> N
 
 
 def test_an_exchange_that_nobody_waits_for_is_refused() -> None:
-    model, _ = ranks(Placed(TABLE, (0,)), Placed(TABLE, (1,)))
+    model, _ = ranks(TableSharding(TABLE, (0,)), TableSharding(TABLE, (1,)))
     lines = print_graph(model).splitlines()
     waits = [n for n, line in enumerate(lines) if "wait_tensor" in line]
     del lines[waits[-1]]
@@ -102,6 +105,6 @@ def test_an_exchange_that_nobody_waits_for_is_refused() -> None:
 
 
 def test_a_rank_alone_is_not_searched() -> None:
-    model, _ = ranks(Placed(TABLE, (0,)), Placed(TABLE, (1,)))
+    model, _ = ranks(TableSharding(TABLE, (0,)), TableSharding(TABLE, (1,)))
     with pytest.raises(IrgraphError, match="exchanges with other ranks, which do not run"):
         Bench(model, [], drawn(model), PredictOptions(device="a100-sxm4-40gb"))

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType, Tensor
-from irgraph.plans.plan import ROW, TABLE_ROW, Part, Plan
+from irgraph.plans.plan import ROW, TABLE_ROW, Plan, TableShard
 from irgraph.verbs.refusal import refused
 from irgraph.verbs.sharding.tables import Table
 from irgraph.verbs.sharding.writer import Writer
 
-Piece = tuple[Table, Part]
+Piece = tuple[Table, TableShard]
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Exchange:
         """Return how a table is spread."""
         return self.plan.tables[table.name].scheme
 
-    def part(self, table: Table) -> Part | None:
+    def part(self, table: Table) -> TableShard | None:
         """Return what this rank holds of a table."""
         return next((part for known, part in self.pieces[self.rank] if known is table), None)
 
@@ -145,7 +145,7 @@ class Exchange:
         )
         return write.call("aten.select", [every], made, dim=1, index=place)
 
-    def _masked(self, table: Table, part: Part, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _masked(self, table: Table, part: TableShard, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows here that ids name, and weights: 0 for ids of rows held elsewhere."""
         write, (first, end) = self.forward, part.rows
         if table.given.get("mode", 0) != 0 or table.given.get("scale_grad_by_freq"):
@@ -164,7 +164,7 @@ class Exchange:
         write.call("aten._to_copy", [equal], weights, dtype=DType(table.weight.dtype))
         return inside, weights
 
-    def _lookup(self, table: Table, part: Part) -> Tensor:
+    def _lookup(self, table: Table, part: TableShard) -> Tensor:
         """Write the lookup of what is held here, for the samples of all ranks."""
         write = self.forward
         rows = write.sizes.times(self.plan.ranks, self.batch)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
-from irgraph.plans.plan import ROW, Part
+from irgraph.plans.plan import ROW, TableShard
 from irgraph.verbs.sharding.exchange import Exchange, Piece
 from irgraph.verbs.sharding.tables import Table
 from irgraph.verbs.sharding.writer import Writer
@@ -88,7 +88,7 @@ class Gradients:
         made = self.write.fresh("scaled", given.dtype, given.shape)
         return self.write.call("aten.mul", [given, self.forward.plan.ranks**-self.scaled], made)
 
-    def gradient_of(self, table: Table, part: Part, found: Tensor) -> Op:
+    def gradient_of(self, table: Table, part: TableShard, found: Tensor) -> Op:
         """Return the op that makes the gradient of what is held here."""
         assert table.backward is not None and table.gradient is not None
         changed = self.forward.changed(table, table.backward, {table.gradient.name: found})

@@ -16,7 +16,7 @@ from irgraph.ir.ranks import GROUPS, RANK, groups_text, is_collective, with_rank
 from irgraph.ir.resize import kept_sizes, with_dims
 from irgraph.ir.tensor import Tensor
 from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, Layout, layout_text
-from irgraph.plans.plan import DATA, SPLIT, Mesh, Part, Plan, check_plan
+from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.sharding.batch_placement import batch_axis
@@ -170,7 +170,7 @@ class _Rank:
         device = tables[0].weight.device if tables else graph.device
         self.forward, self.backward = (Writer(graph, device, group) for _ in range(2))
         self.backward.taken = self.forward.taken
-        self.parts: dict[str, Part | None] = {}
+        self.parts: dict[str, TableShard | None] = {}
         self.made = self.split = 0
 
     def sharded(self) -> ShardResult:
