@@ -9,7 +9,7 @@ from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
 from irgraph.pages.difference import difference_headline, difference_sections, remarks
-from irgraph.precision.report import Found
+from irgraph.precision.report import SearchResult
 from irgraph.predict.difference import Difference
 from irgraph.predict.tables import bytes_text
 
@@ -29,7 +29,7 @@ SCATTER_TEXT = (
 
 
 def quantized_page(
-    found: Found,
+    found: SearchResult,
     difference: Difference,
     *,
     aim: str,
@@ -58,7 +58,7 @@ def quantized_page(
     return Page(difference.before.priced.graph.name, about, parts)
 
 
-def _accuracy(found: Found) -> Iterator[dict[str, str]]:
+def _accuracy(found: SearchResult) -> Iterator[dict[str, str]]:
     errors = found.errors
     tone = "bad" if errors.kl > found.budget else "good"
     before, after = (found.figures[side]["parameter_bytes"] for side in ("before", "after"))
@@ -75,7 +75,7 @@ def _accuracy(found: Found) -> Iterator[dict[str, str]]:
     }
 
 
-def _plan(found: Found) -> list[Section]:
+def _plan(found: SearchResult) -> list[Section]:
     text = "What irgraph opt -s runs; the divergence is of all of it together."
     return [sections.listing("plan", "The plan", found.script, text=text)] if found.script else []
 

@@ -34,7 +34,7 @@ class Data(Struct, frozen=True):
     source: str
 
 
-def drawn(graph: Graph) -> Data:
+def random_batch(graph: Graph) -> Data:
     """Return one batch of values that the executor draws."""
     return Data([{}], dict(graph.dims), [], DRAWN)
 

@@ -40,7 +40,7 @@ class Alone:
         return float(before - after)
 
 
-class Found(Struct, frozen=True):
+class SearchResult(Struct, frozen=True):
     """A plan and its figures.
 
     Attributes:
@@ -66,7 +66,7 @@ class Found(Struct, frozen=True):
     figures: dict[str, Any]
 
 
-def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> Found:
+def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> SearchResult:
     """Search the plan of most gain within a budget of divergence (nats), and report on it."""
     if aim == "links":
         check_links(bench)
@@ -75,7 +75,7 @@ def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> Found:
     singles = {(item.candidate, item.format): item for item in problem.items}
     alone = sum(singles[pair].kl for pair in plan.items())
     rows = [_row(bench, item, plan) for item in problem.items]
-    return Found(plan, script(bench.known, plan, bench.ranges), budget, bench.errors(plan), alone,
+    return SearchResult(plan, script(bench.known, plan, bench.ranges), budget, bench.errors(plan), alone,
                  bench.added(plan), said, rows, figures(bench, plan))  # fmt: skip
 
 

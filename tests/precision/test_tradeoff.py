@@ -18,7 +18,7 @@ from irgraph.ir.cost import Popularity
 from irgraph.ir.narrow.prepared import prepared_of
 from irgraph.plans.plan import Plan, TableSharding
 from irgraph.precision.candidates import TABLE, candidates
-from irgraph.precision.data import drawn, read_data
+from irgraph.precision.data import random_batch, read_data
 from irgraph.precision.measure import Bench
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
@@ -204,6 +204,6 @@ def test_tables_that_no_format_takes_stay_as_they_are() -> None:
     graph = parse(MAXIMUM)
     known = [one for one in candidates(graph, ["i8"]) if one.kind == TABLE]
     assert [one.formats for one in known] == [("i8",), ()]
-    bench = Bench(graph, known, drawn(graph), OPTIONS)
+    bench = Bench(graph, known, random_batch(graph), OPTIONS)
     found = tradeoff(bench, graph, load_platform(PLATFORM), Wanted(10.0, 50_000.0), OPTIONS)
     assert [dict(one.formats) for one in found] == [{}, {"a": "i8"}]

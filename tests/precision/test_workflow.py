@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from irgraph.capture.live import capture_file
 from irgraph.cli.main import app
 from irgraph.precision.candidates import candidates, script
-from irgraph.precision.data import Data, drawn, read_data
+from irgraph.precision.data import Data, random_batch, read_data
 from irgraph.precision.measure import Bench
 from irgraph.precision.predictions import Predictions, predictions_of
 from irgraph.precision.report import Alone, find
@@ -268,11 +268,11 @@ def test_all_heads_of_a_step_are_compared() -> None:
     """What a layer loses shows wherever it goes: divergences of several predictions add up."""
     graph = parse(HEADS)
     assert predictions_of(graph) == Predictions(("a", "b"), ("s", "h"))
-    bench = Bench(graph, candidates(graph, ["i8"]), drawn(graph), DEVICE)
+    bench = Bench(graph, candidates(graph, ["i8"]), random_batch(graph), DEVICE)
     both = {n: bench.errors({n: "i8"}).kl for n, one in enumerate(bench.known)}
     assert len(both) == 3 and all(kl > 0 for kl in both.values())
     for name in ("a", "b"):
-        one = Bench(graph, candidates(graph, ["i8"]), drawn(graph), DEVICE, name)
+        one = Bench(graph, candidates(graph, ["i8"]), random_batch(graph), DEVICE, name)
         alone = {n: one.errors({n: "i8"}).kl for n in both}
         assert sum(kl > 0 for kl in alone.values()) == 2, "the other head is not compared"
         both = {n: kl - alone[n] for n, kl in both.items()}
@@ -285,12 +285,15 @@ def test_logits_that_a_sigmoid_overwrites_are_compared_before() -> None:
     there = "%p = aten.sigmoid(%a) : f32[B, 1] in $p\n"
     plain = parse(HEADS.replace("return %s, %h, %p, %q", "return %p"))
     graph = parse(HEADS.replace(there, "aten.sigmoid_(%a!)\n").replace("%h, %p, %q", "%h, %a"))
-    found = [Bench(one, candidates(one, ["i8"]), drawn(one), DEVICE, "a") for one in (plain, graph)]
+    found = [
+        Bench(one, candidates(one, ["i8"]), random_batch(one), DEVICE, "a")
+        for one in (plain, graph)
+    ]
     first, second = (bench.errors({0: "i8"}).kl for bench in found)
     assert second == pytest.approx(first, rel=1e-9)
     used = print_graph(graph).replace("%b =", "%c = aten.mul(%a, %a) : f32[B, 1] in $c\n%b =")
     with pytest.raises(IrgraphError, match=r"aten\.mul reads that: its logits are gone"):
-        Bench(parse(used), [], drawn(graph), DEVICE, "a")
+        Bench(parse(used), [], random_batch(graph), DEVICE, "a")
 
 
 def test_a_loss_is_no_prediction() -> None:
@@ -360,7 +363,7 @@ def test_predictions_that_tell_nothing_are_said_to_be_so(folder: Path) -> None:
 def test_what_is_drawn_is_the_same_in_every_format() -> None:
     """Rows by themselves become bags: their indices are drawn once, for the reference."""
     graph = parse(SINGLE)
-    bench = Bench(graph, candidates(graph), drawn(graph), DEVICE)
+    bench = Bench(graph, candidates(graph), random_batch(graph), DEVICE)
     for to, most in (("f16", 1e-3), ("i8", 0.01), ("i4", 0.12), ("f8e4m3", 0.04)):
         errors = bench.errors({0: to})
         assert 0 < errors.ops["e"] < most
@@ -369,7 +372,7 @@ def test_what_is_drawn_is_the_same_in_every_format() -> None:
 
 def test_training_steps_offer_nothing_and_a_plan_of_nothing_is_empty(bench: Bench) -> None:
     assert script(bench.known, {}) == ""
-    assert drawn(bench.graph).source.startswith("drawn")
+    assert random_batch(bench.graph).source.startswith("drawn")
     assert predictions_of(bench.graph).logits == bench.logits
     with pytest.raises(IrgraphError):
         predictions_of(replace(bench.graph, returned=()))

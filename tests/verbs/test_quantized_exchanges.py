@@ -10,7 +10,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.plans.plan import COLUMN, ROW, TABLE, Plan, TableSharding
-from irgraph.precision.data import drawn
+from irgraph.precision.data import random_batch
 from irgraph.precision.measure import Bench
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
@@ -107,4 +107,4 @@ def test_an_exchange_that_nobody_waits_for_is_refused() -> None:
 def test_a_rank_alone_is_not_searched() -> None:
     model, _ = ranks(TableSharding(TABLE, (0,)), TableSharding(TABLE, (1,)))
     with pytest.raises(IrgraphError, match="exchanges with other ranks, which do not run"):
-        Bench(model, [], drawn(model), PredictOptions(device="a100-sxm4-40gb"))
+        Bench(model, [], random_batch(model), PredictOptions(device="a100-sxm4-40gb"))

@@ -295,14 +295,14 @@ def _tradeoff(
     from irgraph.diagnostics import fail
     from irgraph.precision.asked import read_budget, read_formats
     from irgraph.precision.candidates import TABLE, candidates
-    from irgraph.precision.data import drawn, read_data
+    from irgraph.precision.data import random_batch, read_data
     from irgraph.precision.measure import Bench
     from irgraph.tradeoff import AIMS, as_row, chosen, tradeoff
 
     if aim not in AIMS:
         raise fail(f"--for: expected one of {', '.join(AIMS)}, not {aim!r}", exit_code=2)
     small = asked.graph if executed is None else cli.read_model(executed)
-    held = drawn(small) if data is None else read_data(data, small)
+    held = random_batch(small) if data is None else read_data(data, small)
     known = [c for c in candidates(small, read_formats(formats, TABLE)) if c.kind == TABLE]
     bench = Bench(small, known, held, asked.options)
     limit = read_budget(budget, bench)

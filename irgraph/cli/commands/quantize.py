@@ -12,7 +12,7 @@ from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
     from irgraph.precision.measure import Bench, Errors
-    from irgraph.precision.report import Found
+    from irgraph.precision.report import SearchResult
 
 PANEL = "transform"
 
@@ -97,7 +97,7 @@ def quantize(
     from irgraph.diagnostics import fail
     from irgraph.precision.asked import read_budget, read_formats
     from irgraph.precision.candidates import candidates
-    from irgraph.precision.data import drawn, read_data
+    from irgraph.precision.data import random_batch, read_data
     from irgraph.precision.measure import AIMS, Bench
     from irgraph.precision.report import find
     from irgraph.predict.options import PredictOptions
@@ -112,7 +112,7 @@ def quantize(
             raise fail(f"{name} applies to a search: --plan only measures", exit_code=2)
     graph = cli.with_dim_options(cli.read_model(model), dim)
     chosen = [] if formats is None else read_formats(formats)
-    held = drawn(graph) if data is None else read_data(data, graph)
+    held = random_batch(graph) if data is None else read_data(data, graph)
     known = [] if plan else candidates(graph, chosen, device or device_of(graph))
     options = PredictOptions(device=device, host=host)
     bench = Bench(graph, known, held, options, output_name, int(limit * 2**30), place or ())
@@ -179,7 +179,7 @@ def _said(errors: Errors) -> str:
     return text
 
 
-def _report(found: Found, bench: Bench, aim: str, path: str) -> None:
+def _report(found: SearchResult, bench: Bench, aim: str, path: str) -> None:
     from irgraph.cli.html import write_page
     from irgraph.pages.quantization import quantized_page
     from irgraph.predict.difference import Difference
@@ -193,7 +193,7 @@ def _refused(bench: Bench) -> dict[str, dict[str, str]]:
     return {one.name: dict(one.refused) for one in bench.known if one.refused}
 
 
-def _show(found: Found, bench: Bench, output: str | None, as_json: bool) -> None:
+def _show(found: SearchResult, bench: Bench, output: str | None, as_json: bool) -> None:
     refused = _refused(bench)
     if as_json:
         about = {"data": bench.data.source, "budget": found.budget, "sum_of_kl": found.alone,
@@ -237,7 +237,7 @@ def _cells(row: dict[str, Any], links: bool) -> dict[str, str]:
     }
 
 
-def _lines(found: Found, bench: Bench, refused: dict[str, dict[str, str]]) -> list[str]:
+def _lines(found: SearchResult, bench: Bench, refused: dict[str, dict[str, str]]) -> list[str]:
     before, after = found.figures["before"], found.figures["after"]
     low, high = after["step_interval_us"]
     lines = [
