@@ -9,7 +9,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 
-class Calls:
+class CallClasses:
     """Classes of calls of a graph with equal prices.
 
     Attributes:

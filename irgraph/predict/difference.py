@@ -53,13 +53,13 @@ class Difference(Struct, frozen=True, dict=True):
 
     def plot(self) -> Plot:
         """Draw the critical path by cause, before and after (needs matplotlib)."""
-        from irgraph.predict.shown import plot_change
+        from irgraph.predict.notebook import plot_change
 
         return plot_change(self.summary())
 
     def _repr_html_(self) -> str:
         """Return the change as a notebook shows it."""
-        from irgraph.predict.shown import difference_html
+        from irgraph.predict.notebook import difference_html
 
         return difference_html(self.summary())
 

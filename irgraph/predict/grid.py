@@ -15,10 +15,10 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.points.pieces import Floats, Ints, KernelRegime, Sizes
 from irgraph.ir.resize import with_dims
-from irgraph.predict.calls import Calls, is_sparse
+from irgraph.predict.calls import CallClasses, is_sparse
 
 
-class Part(Struct, frozen=True):
+class KernelRegion(Struct, frozen=True):
     """Sizes at which all calls have the same kernels, and so the same schedule but for times.
 
     Attributes:
@@ -40,12 +40,12 @@ class Part(Struct, frozen=True):
 
 
 def price_grid(
-    calls: Calls,
+    calls: CallClasses,
     device: str,
     options: PriceOptions,
     sizes: Sequence[Mapping[str, int]],
     columns: Sizes | None = None,
-) -> list[Part]:
+) -> list[KernelRegion]:
     """Return the work of all calls at all sizes on a device, by parts of equal structure.
 
     ``columns`` are those of ``columns_of``, where they are asked for on several devices.
@@ -64,7 +64,7 @@ def price_grid(
     return list(_parts([pieces or () for pieces in found], len(sizes)))
 
 
-def columns_of(calls: Calls, sizes: Sequence[Mapping[str, int]]) -> Sizes:
+def columns_of(calls: CallClasses, sizes: Sequence[Mapping[str, int]]) -> Sizes:
     """Return sizes by dimension, for ``price_grid`` of the same calls on any device."""
     names = sorted({name for given in sizes for name in given})
     dims = calls.graph.dims
@@ -81,21 +81,21 @@ def _at_once(
     return list(ask(graph, device, options, dims))
 
 
-class _Some(Struct, frozen=True):
+class _CallSubset(Struct, frozen=True):
     """A graph of some of the representative calls, and their places."""
 
     graph: Graph
     places: list[int]
 
 
-def _needed(calls: Calls, alone: Sequence[int]) -> _Some:
+def _needed(calls: CallClasses, alone: Sequence[int]) -> _CallSubset:
     """Return the calls that are priced one size at a time; all, where prices depend on others."""
     graph, ops = calls.graph, list(calls.graph.top_level())
     if calls.differ or any(
         is_sparse(op) or "ookup" in inner.name for op in ops for inner in op.walk()
     ):
-        return _Some(graph, list(range(len(ops))))
-    return _Some(replace(graph, ops=tuple(ops[at] for at in alone)), list(alone))
+        return _CallSubset(graph, list(range(len(ops))))
+    return _CallSubset(replace(graph, ops=tuple(ops[at] for at in alone)), list(alone))
 
 
 def _one_by_one(
@@ -139,7 +139,7 @@ def _joined(group: Sequence[tuple[list[int], KernelRegime]]) -> KernelRegime:
     )
 
 
-def _parts(found: Sequence[Sequence[KernelRegime]], points: int) -> Iterator[Part]:
+def _parts(found: Sequence[Sequence[KernelRegime]], points: int) -> Iterator[KernelRegion]:
     """Yield parts of the points at which no call has another structure."""
     which = np.zeros((len(found), points), np.int64)
     for row, pieces in zip(which, found, strict=True):
@@ -156,14 +156,14 @@ def _parts(found: Sequence[Sequence[KernelRegime]], points: int) -> Iterator[Par
         places = [np.searchsorted(piece.points, chosen) for piece in pieces]
         times = [p.times[:, at] for p, at in zip(pieces, places, strict=True)]
         spreads = [p.spreads[:, at] for p, at in zip(pieces, places, strict=True)]
-        yield Part(chosen, tuple(pieces), _stacked(times), _stacked(spreads))
+        yield KernelRegion(chosen, tuple(pieces), _stacked(times), _stacked(spreads))
 
 
 def _stacked(parts: Sequence[Floats]) -> Floats:
     return np.concatenate(parts) if parts else np.zeros((0, 0))
 
 
-def as_priced(graph: Graph, of: Sequence[int], part: Part, device: str) -> Priced:
+def as_priced(graph: Graph, of: Sequence[int], part: KernelRegion, device: str) -> Priced:
     """Return the graph with the kernels of a part, one object for each row of its times.
 
     ``of`` gives for each top-level call its representative. Schedules read sizes only where host
@@ -190,7 +190,7 @@ def _copy(kernel: Kernel) -> Kernel:
     return replace(kernel)
 
 
-def rows_of(priced: Priced, of: Sequence[int], part: Part) -> dict[int, int]:
+def rows_of(priced: Priced, of: Sequence[int], part: KernelRegion) -> dict[int, int]:
     """Return, by ``id`` of each kernel of ``as_priced``, its row in the times of the part."""
     first = np.cumsum([0, *(len(piece.times) for piece in part.calls)])
     found: dict[int, int] = {}

@@ -16,9 +16,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.measured import measured_on
 from irgraph.ir.resize import unresized
 from irgraph.overheads import HostTable, load_host
-from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
-from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
-from irgraph.predict.remarks import (
+from irgraph.predict.caveats import (
     assumptions,
     cliffs,
     collectives,
@@ -28,6 +26,8 @@ from irgraph.predict.remarks import (
     without_time,
     without_units,
 )
+from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
+from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
 from irgraph.report.console import time_text
 from irgraph.report.plots import Plot
 from irgraph.schedule.algorithm1 import algorithm1
@@ -122,7 +122,7 @@ class Prediction(Struct, frozen=True, dict=True):
 
     def plot(self) -> Plot:
         """Draw host threads, streams and the critical path over time (needs matplotlib)."""
-        from irgraph.predict.shown import plot_step
+        from irgraph.predict.notebook import plot_step
 
         low, high = map(time_text, self.interval)
         title = f"{time_text(self.step_time)} ({low} to {high}) on {self.sheet.name}"
@@ -130,7 +130,7 @@ class Prediction(Struct, frozen=True, dict=True):
 
     def _repr_html_(self) -> str:
         """Return the figures as a notebook shows them."""
-        from irgraph.predict.shown import prediction_html
+        from irgraph.predict.notebook import prediction_html
 
         return prediction_html(self.summary())
 

@@ -84,11 +84,11 @@ def rests_on(predictions: Sequence[Prediction]) -> list[str]:
     lines = dict.fromkeys(line for p in predictions for line in p.summary()["collectives"])
     timed = all(any(is_collective(k) and is_timed(k) for k in p.kernels()) for p in predictions)
     notes = [MEASURED.format(count=len(predictions))] if timed else []
-    warnings = _said_once(text for p in predictions for text in p.warnings)
+    warnings = _without_repeats(text for p in predictions for text in p.warnings)
     return [*lines, *notes, *(f"WARNING: {text}" for text in warnings)]
 
 
-def _said_once(texts: Iterable[str]) -> Iterator[str]:
+def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
     """Yield texts that differ in whole percentages alone once, with the least and the greatest."""
     found: dict[str, list[list[int]]] = {}
     for text in texts:

@@ -16,12 +16,12 @@ from irgraph.ir.cost import Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.expressions.evaluate import EvaluationError
+from irgraph.predict.caveats import without_time
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
 from irgraph.predict.prediction import DEFAULT_DEVICE, predict
-from irgraph.predict.remarks import without_time
 
 
-class Predicted:
+class PredictionTarget:
     """A device and the other options of predictions for scripts."""
 
     def __init__(self, options: PredictOptions) -> None:
@@ -108,7 +108,7 @@ def _opened(ops: Iterable[Op], priced: Priced) -> Iterator[Op]:
 
 def target(
     options: PredictOptions | str | None = None, **changes: Unpack[PredictFields]
-) -> Predicted:
+) -> PredictionTarget:
     """Return the target of scripts for the device of some options, ``v100`` by default.
 
     Sizes are those of the graph asked about; ``dims`` of the options are ignored.
@@ -118,4 +118,4 @@ def target(
     chosen = predict_options(options, **changes)
     device = chosen.device or DEFAULT_DEVICE
     backend().device(device)
-    return Predicted(replace(chosen, device=device, dims={}, measured=False))
+    return PredictionTarget(replace(chosen, device=device, dims={}, measured=False))

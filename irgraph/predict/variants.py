@@ -23,8 +23,8 @@ from irgraph.ir.graph import Declared, Graph, cached_per_graph
 from irgraph.ir.points.pieces import Ints
 from irgraph.ir.resize import unresized
 from irgraph.overheads import HostTable, load_host
-from irgraph.predict.calls import Calls
-from irgraph.predict.grid import Part, as_priced, columns_of, price_grid, rows_of
+from irgraph.predict.calls import CallClasses
+from irgraph.predict.grid import KernelRegion, as_priced, columns_of, price_grid, rows_of
 from irgraph.predict.options import (
     PredictFields,
     PredictOptions,
@@ -124,13 +124,13 @@ def predict_variants(
 
 
 @cached_per_graph
-def _calls(graph: Graph) -> Calls:
-    return Calls(graph, lookups_differ=False)
+def _calls(graph: Graph) -> CallClasses:
+    return CallClasses(graph, lookups_differ=False)
 
 
 @cached_per_graph
-def _calls_apart(graph: Graph) -> Calls:
-    return Calls(graph, lookups_differ=True)
+def _calls_apart(graph: Graph) -> CallClasses:
+    return CallClasses(graph, lookups_differ=True)
 
 
 def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
@@ -179,14 +179,14 @@ def _shapes(graph: Graph) -> Iterator[tuple[Term, ...]]:
 
 def _scheduled(
     graph: Graph,
-    calls: Calls,
-    parts: Sequence[tuple[int, Part]],
+    calls: CallClasses,
+    parts: Sequence[tuple[int, KernelRegion]],
     sizes: Sequence[Mapping[str, int]],
     table: HostTable,
     rules: Accounting,
-) -> Iterator[tuple[_Schedule, list[tuple[int, Part]]]]:
+) -> Iterator[tuple[_Schedule, list[tuple[int, KernelRegion]]]]:
     """Yield a schedule for each structure, and what it is of: rows with parts of their points."""
-    groups: dict[tuple[object, int], list[tuple[int, Part]]] = defaultdict(list)
+    groups: dict[tuple[object, int], list[tuple[int, KernelRegion]]] = defaultdict(list)
     for row, part in parts:
         for some in _by_size(part) if _by_shape(table) else (part,):
             point = int(some.points[0]) if _by_shape(table) else -1
@@ -215,7 +215,7 @@ def _schedules(graph: Graph) -> dict[object, _Schedule]:
     return {}
 
 
-def _by_size(part: Part) -> Iterator[Part]:
+def _by_size(part: KernelRegion) -> Iterator[KernelRegion]:
     """Yield a part's points one at a time."""
     for at in range(len(part.points)):
         one = slice(at, at + 1)
@@ -233,7 +233,12 @@ class _Schedule:
     """The task graph that variants of one structure share."""
 
     def __init__(
-        self, graph: Graph, calls: Calls, part: Part, table: HostTable, rules: Accounting
+        self,
+        graph: Graph,
+        calls: CallClasses,
+        part: KernelRegion,
+        table: HostTable,
+        rules: Accounting,
     ) -> None:
         priced = as_priced(graph, calls.of, part, "")
         self.columns = columns = simulate(priced, table, accounting=rules).columns
@@ -254,7 +259,7 @@ class _Schedule:
         return Collapsed(self.tasks, self.work)
 
     def times(
-        self, members: Sequence[tuple[int, Part]]
+        self, members: Sequence[tuple[int, KernelRegion]]
     ) -> Iterator[tuple[int, Ints, tuple[Floats, Floats]]]:
         """Yield rows, their points, and step and active times.
 
@@ -268,7 +273,9 @@ class _Schedule:
             yield row, part.points, (step[own], active[own])
             first = own.stop
 
-    def intervals(self, members: Sequence[tuple[int, Part]]) -> Iterator[tuple[int, Ints, Floats]]:
+    def intervals(
+        self, members: Sequence[tuple[int, KernelRegion]]
+    ) -> Iterator[tuple[int, Ints, Floats]]:
         """Yield rows, their points, and the ends of 90 % intervals, ``float64[points, 2]``."""
         lengths, spreads = (
             np.concatenate(columns, axis=1)
@@ -286,7 +293,7 @@ class _Schedule:
             yield row, part.points, ends[own]
             first = own.stop
 
-    def _work(self, part: Part) -> tuple[Floats, Floats]:
+    def _work(self, part: KernelRegion) -> tuple[Floats, Floats]:
         """Return how long kernels take and their spreads, ``float64[kernels, points]`` each."""
         if not self.tasks.shared_pools:
             return part.times + self.extra, part.spreads

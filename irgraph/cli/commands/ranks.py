@@ -58,9 +58,9 @@ def ranks(
     json: cli.JsonOption = False,
 ) -> None:
     """Predict several ranks together: a collective starts when the last rank arrives."""
-    from irgraph.predict.late import read_late, starts_of
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.ranks import each_rank, rank_groups, rests_on
+    from irgraph.predict.start_times import draw_start_times, parse_start_times
     from irgraph.schedule.ranks import late_steps, simulate_ranks
 
     graphs = {
@@ -68,7 +68,10 @@ def ranks(
     }
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
     predictions = each_rank([graphs[path] for path in models], options)
-    begins, timelines = read_late(late or [], len(models)), [p.timeline for p in predictions]
+    begins, timelines = (
+        parse_start_times(late or [], len(models)),
+        [p.timeline for p in predictions],
+    )
     groups = rank_groups([graphs[path] for path in models])
     found = simulate_ranks(timelines, starts=[each.mean for each in begins], groups=groups)
     if timeline is not None:
@@ -81,7 +84,7 @@ def ranks(
         write_rank_traces([(p.timeline, p.priced) for p in predictions], groups, chakra)
     drawn = None
     if any(each.law for each in begins):
-        drawn = late_steps(timelines, starts_of(begins, draws, seed), groups=groups)
+        drawn = late_steps(timelines, draw_start_times(begins, draws, seed), groups=groups)
     figures = _figures(models, found, predictions)
     if drawn is not None:
         figures["step_draws_us"] = _percentiles(drawn)

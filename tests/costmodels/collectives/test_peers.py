@@ -17,7 +17,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import with_ranks
 from irgraph.ir.tensor import Tensor
-from irgraph.predict.remarks import without_time
+from irgraph.predict.caveats import without_time
 
 MIB = 2**20
 

@@ -11,12 +11,12 @@ from irgraph.diagnostics import fail
 from irgraph.predict.limits import parse_time
 from irgraph.schedule.tasks import Floats
 
-ALL = "all"
-LAWS = {"exponential": 1, "normal": 2, "uniform": 2}
+ALL_RANKS = "all"
+DISTRIBUTIONS = {"exponential": 1, "normal": 2, "uniform": 2}
 """Distributions, and how many times each takes: mean; mean and deviation; least and greatest."""
 
 
-class Late(Struct, frozen=True):
+class StartTime(Struct, frozen=True):
     """When one rank begins, microseconds after the first.
 
     Attributes:
@@ -40,40 +40,40 @@ class Late(Struct, frozen=True):
         return np.maximum(drawn, 0.0)
 
 
-def read_late(items: Sequence[str], count: int) -> list[Late]:
+def parse_start_times(items: Sequence[str], count: int) -> list[StartTime]:
     """Return when each rank begins by texts such as ``7=7.5ms`` and ``all=normal:2ms,500us``.
 
     Ranks that are not named begin as ``all`` do, or at 0. Raises ``IrgraphError`` (exit code 2)
     for what is no rank, no time or no distribution, and for a rank that is given twice.
     """
-    known: dict[str, Late] = {}
+    known: dict[str, StartTime] = {}
     for item in items:
         rank, _, text = item.partition("=")
-        if rank not in (ALL, *map(str, range(count))):
+        if rank not in (ALL_RANKS, *map(str, range(count))):
             raise fail(f"--late: there is no rank {rank!r} among {count} models", exit_code=2)
         if rank in known:
             raise fail(f"--late: rank {rank} is given twice: name each rank once", exit_code=2)
-        known[rank] = _late(text, f"--late {rank}")
-    return [known.get(str(rank), known.get(ALL, Late())) for rank in range(count)]
+        known[rank] = _parse_start_time(text, f"--late {rank}")
+    return [known.get(str(rank), known.get(ALL_RANKS, StartTime())) for rank in range(count)]
 
 
-def _late(text: str, option: str) -> Late:
+def _parse_start_time(text: str, option: str) -> StartTime:
     law, colon, given = text.partition(":")
     if not colon:
-        return Late(times=(parse_time(text, option),))
-    if law not in LAWS:
-        known = ", ".join(LAWS)
+        return StartTime(times=(parse_time(text, option),))
+    if law not in DISTRIBUTIONS:
+        known = ", ".join(DISTRIBUTIONS)
         raise fail(f"{option}: no distribution is called {law!r}; known: {known}", exit_code=2)
     times = tuple(0.0 if part == "0" else parse_time(part, option) for part in given.split(","))
-    if len(times) != LAWS[law]:
+    if len(times) != DISTRIBUTIONS[law]:
         hint = "exponential:MEAN, normal:MEAN,DEVIATION or uniform:LEAST,GREATEST"
-        raise fail(f"{option}: {law} takes {LAWS[law]} times", hint=hint, exit_code=2)
+        raise fail(f"{option}: {law} takes {DISTRIBUTIONS[law]} times", hint=hint, exit_code=2)
     if law == "uniform" and times[0] > times[1]:
         raise fail(f"{option}: uniform: the least time goes first", exit_code=2)
-    return Late(law, times)
+    return StartTime(law, times)
 
 
-def starts_of(late: Sequence[Late], count: int, seed: int) -> Floats:
+def draw_start_times(late: Sequence[StartTime], count: int, seed: int) -> Floats:
     """Return draws of when each rank begins, ``float64[ranks, count]``."""
     generator = np.random.default_rng(seed)
     return np.stack([each.draws(count, generator) for each in late])
