@@ -341,7 +341,7 @@ def replay_trace(trace: str | Path, *, means: bool = True, strict: bool = False)
     Raises:
         IrgraphError: the trace cannot be used, or has no device events.
     """
-    from irgraph.replay.lengths import Lengths
+    from irgraph.replay.host_times import Lengths
     from irgraph.replay.replay import replayer
 
     tree = _tree(trace, strict)

@@ -10,7 +10,7 @@ from statistics import median
 from costmodels.evaluate.comparison import Point, Series
 from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.samples import Samples
-from irgraph.replay.lengths import Lengths, launch_ratio
+from irgraph.replay.host_times import Lengths, launch_ratio
 from irgraph.replay.replay import Replayed, Replayer, replayer
 
 TRACES = (

@@ -10,7 +10,7 @@ import numpy as np
 from irgraph.analyze.intervals import complement, intersection, length, union
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.reading.trace import Integers
-from irgraph.replay.lengths import Lengths
+from irgraph.replay.host_times import Lengths
 from irgraph.replay.replay import Replayer
 from irgraph.schedule.timeline import CAUSES, Timeline
 

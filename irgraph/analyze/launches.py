@@ -11,7 +11,7 @@ import numpy as np
 from irgraph.capture.kineto.events.device import stream_of
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.capture.kineto.reading.trace import Integers, Kind
-from irgraph.replay.lengths import Lengths
+from irgraph.replay.host_times import Lengths
 from irgraph.replay.replay import replayer, usual_steps
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import CAUSES, Interval, Timeline

@@ -12,7 +12,7 @@ from irgraph.html import sections
 from irgraph.html.sections import Section
 from irgraph.pages.slices import Slices, add_events
 from irgraph.pages.timelines import path_slices
-from irgraph.replay.recorded import RecordedStep
+from irgraph.replay.recorded_step import RecordedStep
 from irgraph.replay.replay import usual_steps
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import Timeline

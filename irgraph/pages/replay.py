@@ -11,7 +11,7 @@ from irgraph.html.page import Page
 from irgraph.pages.breakdowns import shares
 from irgraph.pages.slices import Slices, add_events
 from irgraph.pages.timelines import add_timeline, longest, path_slices
-from irgraph.replay.recorded import RecordedStep
+from irgraph.replay.recorded_step import RecordedStep
 from irgraph.replay.replay import Replayed
 from irgraph.report.console import time_text
 from irgraph.schedule.critical_path import critical_path

@@ -16,7 +16,7 @@ from irgraph.capture.kineto.events.tree import Tree
 from irgraph.capture.kineto.reading.trace import Integers, KinetoTrace
 from irgraph.ir.cost import Kernel
 from irgraph.overheads.samples import KINDS, US, Sample, Samples, collect, gaps, of_item
-from irgraph.replay.lengths import Lengths
+from irgraph.replay.host_times import Lengths
 from irgraph.replay.uncertainty import step_interval
 from irgraph.schedule.tasks import TaskBuilder, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
@@ -88,7 +88,7 @@ class Replayed(Struct, frozen=True):
         }
 
 
-class Work(Struct, frozen=True):
+class DeviceWork(Struct, frozen=True):
     """Device work sorted by start, so that the work of a step is found quickly.
 
     Attributes:
@@ -114,13 +114,13 @@ class Work(Struct, frozen=True):
         return busy_time(start / US, end / US)
 
 
-def device_work(trace: KinetoTrace) -> Work:
+def device_work(trace: KinetoTrace) -> DeviceWork:
     """Return the device work of a trace."""
     rows = np.flatnonzero(trace.on_device)
     rows = rows[np.argsort(trace.columns["start"][rows], kind="stable")]
     start = trace.columns["start"][rows]
     end = start + trace.columns["duration"][rows]
-    return Work(rows, start, end, np.maximum.accumulate(end))
+    return DeviceWork(rows, start, end, np.maximum.accumulate(end))
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Replayer:
     tree: Tree
     view: HostView
     orders: Orders
-    work: Work
+    work: DeviceWork
     left_out: dict[int, str]
 
     @property

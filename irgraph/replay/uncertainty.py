@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from irgraph.overheads.samples import Sample
-from irgraph.replay.lengths import Lengths, is_loading
+from irgraph.replay.host_times import Lengths, is_loading
 from irgraph.schedule.sampling import DRAWS, NORMAL_90, TABLE_STD, WORKLOAD_STD, interval
 from irgraph.schedule.tasks import Floats, Tasks, last_ends
 

@@ -16,7 +16,7 @@ from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.cli.main import app
 from irgraph.diagnostics import IrgraphError
-from irgraph.replay.lengths import Lengths
+from irgraph.replay.host_times import Lengths
 from irgraph.replay.replay import replayer
 from tests.analyze import damage, raw
 

@@ -13,7 +13,7 @@ from costmodels.evaluate.replays import MACHINES, covered, half_width, with_othe
 from costmodels.hosts.from_traces import published_tree
 from irgraph.cli.main import app
 from irgraph.overheads.samples import Sample, Samples
-from irgraph.replay.lengths import Lengths, sources
+from irgraph.replay.host_times import Lengths, sources
 from irgraph.replay.replay import Replayed, Replayer, replayer
 from irgraph.replay.uncertainty import step_interval
 from irgraph.schedule.sampling import NORMAL_90, TABLE_STD, WORKLOAD_STD

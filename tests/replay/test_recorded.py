@@ -14,8 +14,8 @@ from costmodels.evaluate.dlrm_v100 import measured_model
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.predict.prediction import predict
-from irgraph.replay.lengths import Lengths
-from irgraph.replay.recorded import RecordedStep
+from irgraph.replay.host_times import Lengths
+from irgraph.replay.recorded_step import RecordedStep
 from irgraph.replay.replay import replayer
 from irgraph.schedule.perfetto import trace_events
 from irgraph.schedule.trace_format import microseconds

@@ -8,7 +8,7 @@ import pytest
 
 from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.rules import find_rule
-from irgraph.replay.lengths import Lengths, launch_ratio
+from irgraph.replay.host_times import Lengths, launch_ratio
 from irgraph.replay.replay import Replayer, replayer
 from irgraph.schedule.critical_path import critical_path
 from tests.capture.kineto.builder import Event, events, host, kernel, write

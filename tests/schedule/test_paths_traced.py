@@ -13,7 +13,7 @@ from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.predict.prediction import predict
-from irgraph.replay.lengths import Lengths
+from irgraph.replay.host_times import Lengths
 from irgraph.replay.replay import replayer
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import Timeline

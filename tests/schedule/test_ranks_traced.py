@@ -8,7 +8,7 @@ import pytest
 
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
-from irgraph.replay.lengths import Lengths
+from irgraph.replay.host_times import Lengths
 from irgraph.replay.replay import Replayed, replayer
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.ranks import Ranks, longest, shortest, simulate_ranks

@@ -128,7 +128,7 @@ def _shortened(record: dict[str, Any]) -> dict[str, str]:
 
 def _merge(trees: list[Tree], path: str) -> None:
     """Write the last usual step of each rank as tracks of one file; all begin at zero."""
-    from irgraph.replay.recorded import RecordedStep
+    from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import usual_steps
     from irgraph.schedule.perfetto import write_side_by_side
 

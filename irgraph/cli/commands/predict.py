@@ -12,7 +12,7 @@ from irgraph.cli.html import HtmlOption
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
-    from irgraph.replay.recorded import RecordedStep
+    from irgraph.replay.recorded_step import RecordedStep
     from irgraph.schedule.timeline import Timeline
 
 PANEL = "predict"
@@ -202,7 +202,7 @@ def recorded_step(path: str) -> RecordedStep:
     """Return the last complete step of a trace that is not far longer than the others."""
     from irgraph.cli.traces import read_trees
     from irgraph.diagnostics import Place, fail
-    from irgraph.replay.recorded import RecordedStep
+    from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import usual_steps
 
     (tree,) = read_trees([path], strict=False, health=False)

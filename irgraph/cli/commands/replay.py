@@ -23,8 +23,8 @@ from irgraph.cli.traces import (
 if TYPE_CHECKING:
     from irgraph.capture.kineto.events.tree import Tree
     from irgraph.capture.kineto.reading.selection import Selection
-    from irgraph.replay.lengths import Lengths
-    from irgraph.replay.recorded import RecordedStep
+    from irgraph.replay.host_times import Lengths
+    from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import Replayed, Replayer
 
 PANEL = "traces"
@@ -73,8 +73,8 @@ def replay(
 ) -> None:
     """Simulate recorded steps with measured kernels; compare simulated with measured."""
     from irgraph.diagnostics import Place, fail
-    from irgraph.replay.lengths import Lengths
-    from irgraph.replay.recorded import RecordedStep
+    from irgraph.replay.host_times import Lengths
+    from irgraph.replay.recorded_step import RecordedStep
 
     trees = reading.trees(traces)
     other = None if overheads in ("own", "table") else _other(overheads, reading.part)
@@ -160,7 +160,7 @@ def _lengths(
 ) -> Lengths:
     """Return the host times to replay with: each as measured, the trace's means, or another's."""
     from irgraph.overheads.rules import find_rule
-    from irgraph.replay.lengths import Lengths, launch_ratio
+    from irgraph.replay.host_times import Lengths, launch_ratio
 
     if overheads == "own":
         return Lengths()
@@ -200,7 +200,7 @@ class _Origin(Struct, frozen=True):
     @classmethod
     def of_replay(cls, one: Replayer, other: Replayer, lengths: Lengths) -> _Origin:
         """Return the origin of a replay's host times."""
-        from irgraph.replay.lengths import sources
+        from irgraph.replay.host_times import sources
 
         mine, theirs = one.tree.trace, other.tree.trace
         cards = (mine.device_name, theirs.device_name)
@@ -210,13 +210,13 @@ class _Origin(Struct, frozen=True):
     @property
     def strange(self) -> bool:
         """Whether most of the host time is of operations that the other trace does not have."""
-        from irgraph.replay.lengths import KNOWN
+        from irgraph.replay.host_times import KNOWN
 
         return sum(self.shares[level] for level in KNOWN) < FAMILIAR
 
     def lines(self) -> list[str]:
         """Return what to print below the table."""
-        from irgraph.replay.lengths import LEVELS
+        from irgraph.replay.host_times import LEVELS
 
         speed = "as recorded there"
         if self.scale != 1.0:

@@ -27,7 +27,7 @@ FEWEST = 3
 """Minimum number of samples whose deviation is believed."""
 
 
-class Alike(Struct, frozen=True):
+class SampleGroup(Struct, frozen=True):
     """Samples that stand for one.
 
     Attributes:
@@ -41,7 +41,7 @@ class Alike(Struct, frozen=True):
     mean: float = 0.0
 
 
-class Spread(Struct, frozen=True):
+class RelativeSpread(Struct, frozen=True):
     """Relative standard deviations of a charged time (log-normal).
 
     Attributes:
@@ -67,7 +67,7 @@ class Lengths(Struct, frozen=True):
     rule: Rule = keep_all
     scale: float = 1.0
     other: bool = False
-    _alike: dict[tuple[tuple[str, str, str], str], Alike] = field(default_factory=dict)
+    _alike: dict[tuple[tuple[str, str, str], str], SampleGroup] = field(default_factory=dict)
     _usual: dict[str, float] = field(default_factory=dict)
 
     def of(self, sample: Sample) -> float:
@@ -79,14 +79,14 @@ class Lengths(Struct, frozen=True):
             return sample.time
         return found.mean if sample.kind == "wait" else self.scale * found.mean
 
-    def alike(self, sample: Sample) -> Alike:
+    def alike(self, sample: Sample) -> SampleGroup:
         """Return similar samples: of the same shapes, else the same name, else the same kind."""
         key = (sample.key, sample.shape)
         if key not in self._alike:
             self._alike[key] = self._find(sample)
         return self._alike[key]
 
-    def spread(self, sample: Sample) -> Spread:
+    def spread(self, sample: Sample) -> RelativeSpread:
         """Return how far the time of a sample may be from what is charged for it.
 
         Of few samples the deviation is taken to be what is usual for the kind. The mean of ``n``
@@ -96,13 +96,13 @@ class Lengths(Struct, frozen=True):
         found = self.alike(sample)
         usual = self._usual_spread(sample.kind)
         if found.level == "measured":
-            return Spread(0.0, 0.0)
+            return RelativeSpread(0.0, 0.0)
         own = _relative(found.times, usual)
         if found.level in KNOWN:
-            return Spread(own / len(found.times) ** 0.5, own)
-        return Spread(own, usual)
+            return RelativeSpread(own / len(found.times) ** 0.5, own)
+        return RelativeSpread(own, usual)
 
-    def _find(self, sample: Sample) -> Alike:
+    def _find(self, sample: Sample) -> SampleGroup:
         groups = self.samples.by_key if self.samples is not None else {}
         mine = groups.get(sample.key, [])
         kind = {key: group for key, group in groups.items() if key[0] == sample.kind}
@@ -115,8 +115,8 @@ class Lengths(Struct, frozen=True):
         for level, chosen in choices.items():
             if chosen:
                 times = np.sort([s.time for s in chosen])
-                return Alike(times, level, float(self.rule(times).mean()))
-        return Alike(np.empty(0), "measured")
+                return SampleGroup(times, level, float(self.rule(times).mean()))
+        return SampleGroup(np.empty(0), "measured")
 
     def _usual_spread(self, kind: str) -> float:
         """Return the median relative deviation of the operations' times of a kind."""
