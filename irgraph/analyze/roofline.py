@@ -21,7 +21,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.replay.replay import usual_steps
-from irgraph.report.roofline import Work
+from irgraph.report.roofline import CallWork
 
 US = 1000
 NO_OPERATOR = "(no operator)"
@@ -42,9 +42,9 @@ Grads = Mapping[int, tuple[int, ...]]
 """Shape of the gradient that autograd passed to the node of a sequence number: that of a result."""
 
 
-def works_of(trees: Sequence[Tree]) -> tuple[list[Work], int]:
+def works_of(trees: Sequence[Tree]) -> tuple[list[CallWork], int]:
     """Return the calls with device work in the usual steps of traces, and how many steps."""
-    found: list[Work] = []
+    found: list[CallWork] = []
     steps = 0
     for tree in trees:
         usual = usual_steps(tree)
@@ -62,7 +62,7 @@ class _Calls:
         self.grads = _gradients(tree)
         self.made: dict[tuple[Any, ...], tuple[Op, int | None, int | None]] = {}
 
-    def works(self, steps: Sequence[int]) -> list[Work]:
+    def works(self, steps: Sequence[int]) -> list[CallWork]:
         """Return the calls with device work in some steps, by their position."""
         tree = self.tree
         rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, steps))
@@ -74,20 +74,20 @@ class _Calls:
             of[at if at >= 0 else op if op >= 0 else ~row].append(row)
         return [self._work(call, work) for call, work in of.items()]
 
-    def _work(self, call: int, rows: Sequence[int]) -> Work:
+    def _work(self, call: int, rows: Sequence[int]) -> CallWork:
         trace = self.tree.trace
         duration, kinds = trace.columns["duration"], trace.columns["kind"]
         kernels = tuple((trace.text(row), float(duration[row]) / US) for row in rows)
         link = all(kinds[r] == Kind.MEMCPY and _LINK.search(trace.text(r)) for r in rows)
         if call < 0:
-            return Work(NO_OPERATOR, "", "", kernels, over_link=link)
+            return CallWork(NO_OPERATOR, "", "", kernels, over_link=link)
         op, flop, nbytes = self._op(call)
         dtype = op.inputs[0].dtype if op.inputs else ""
         if dtype == "f32" and any(TF32.search(name) for name, _ in kernels):
             dtype = "tf32"
         shape = operand_shapes(*trace.shapes[int(trace.columns["shape"][call])])
         name = trace.text(call)
-        return Work(name, shape, dtype, kernels, flop, nbytes, link)
+        return CallWork(name, shape, dtype, kernels, flop, nbytes, link)
 
     def _op(self, row: int) -> tuple[Op, int | None, int | None]:
         """Return a call as an op, its operations and its bytes."""

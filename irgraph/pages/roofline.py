@@ -9,7 +9,7 @@ from typing import Any
 from irgraph.backend import DeviceFacts
 from irgraph.html import sections
 from irgraph.html.sections import Section
-from irgraph.report.roofline import Work, roofline
+from irgraph.report.roofline import CallWork, roofline
 
 POINTS = 600
 """Points of the chart at most, those of the longest calls."""
@@ -20,7 +20,7 @@ TEXT = (
 )
 
 
-def roof_sections(works: Sequence[Work], device: DeviceFacts, steps: int = 1) -> list[Section]:
+def roof_sections(works: Sequence[CallWork], device: DeviceFacts, steps: int = 1) -> list[Section]:
     """Return the chart, where some call's operations are counted, and the table of all calls."""
     total = sum(work.time for work in works) / steps
     rows = [row.row("op", total) for row in roofline(works, "op", device, steps)]
@@ -40,8 +40,8 @@ def roof_sections(works: Sequence[Work], device: DeviceFacts, steps: int = 1) ->
     return [chart, listed]
 
 
-def _points(works: Sequence[Work], steps: int) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str, str], list[Work]] = defaultdict(list)
+def _points(works: Sequence[CallWork], steps: int) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str, str], list[CallWork]] = defaultdict(list)
     for work in works:
         if work.flop and work.nbytes and work.time:
             groups[work.op, work.shape, work.dtype].append(work)

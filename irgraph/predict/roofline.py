@@ -9,10 +9,10 @@ from irgraph.ir.cost import COLLECTIVE, Priced
 from irgraph.ir.counts.flops import flops, is_product
 from irgraph.ir.counts.traffic import moves_all, traffic
 from irgraph.ir.op import Op
-from irgraph.report.roofline import Work
+from irgraph.report.roofline import CallWork
 
 
-def works_of(priced: Priced, device: DeviceFacts) -> list[Work]:
+def works_of(priced: Priced, device: DeviceFacts) -> list[CallWork]:
     """Return the calls of a priced step with device work, and those that no cost model knows."""
     unknown = {id(op) for op in priced.unknown}
     return [
@@ -32,14 +32,14 @@ def _paying(op: Op, priced: Priced, unknown: set[int]) -> Iterator[Op]:
         yield from _paying(child, priced, unknown)
 
 
-def _work(op: Op, priced: Priced, device: DeviceFacts) -> Work:
+def _work(op: Op, priced: Priced, device: DeviceFacts) -> CallWork:
     work = priced.of(op)
     over_link = bool(work) and all(kernel.launch == "memcpy" for kernel in work)
     talks = any(kernel.family == COLLECTIVE for kernel in work)
     dtype = op.inputs[0].dtype if op.inputs else ""
     if dtype == "f32" and "convolution" in op.base:
         dtype = device.convolution_dtype
-    return Work(
+    return CallWork(
         op.name,
         " ".join(_text(tensor.dtype, tensor.shape) for tensor in op.inputs),
         dtype,

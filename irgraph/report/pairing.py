@@ -12,7 +12,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, tensors_in
 
 
-class Place(Struct, frozen=True):
+class TreePosition(Struct, frozen=True):
     """An op, the position of the op around it (-1 at the top), and one past its last inner op."""
 
     op: Op
@@ -30,8 +30,8 @@ class Pairing:
         backward: position before, by position after.
     """
 
-    before: Sequence[Place]
-    after: Sequence[Place]
+    before: Sequence[TreePosition]
+    after: Sequence[TreePosition]
     forward: dict[int, int] = field(default_factory=dict)
     backward: dict[int, int] = field(default_factory=dict)
 
@@ -79,20 +79,20 @@ KEYS: tuple[Key, ...] = (id, _exact, _by_results, _by_origin, _by_operands, _by_
 """Keys by which ops match, the most reliable first."""
 
 
-def places(graph: Graph) -> list[Place]:
+def places(graph: Graph) -> list[TreePosition]:
     """Return all ops of a graph, outer before inner, with their positions."""
-    found: list[Place] = []
+    found: list[TreePosition] = []
     for op in graph.ops:
         _place(op, -1, found)
     return found
 
 
-def _place(op: Op, parent: int, found: list[Place]) -> None:
+def _place(op: Op, parent: int, found: list[TreePosition]) -> None:
     here = len(found)
-    found.append(Place(op, parent, 0))
+    found.append(TreePosition(op, parent, 0))
     for child in op.body:
         _place(child, here, found)
-    found[here] = Place(op, parent, len(found))
+    found[here] = TreePosition(op, parent, len(found))
 
 
 def pair_ops(before: Graph, after: Graph) -> Pairing:
@@ -111,7 +111,9 @@ def pair_ops(before: Graph, after: Graph) -> Pairing:
     return pairing
 
 
-def _by_key(found: Sequence[Place], taken: dict[int, int], key: Key) -> dict[Hashable, list[int]]:
+def _by_key(
+    found: Sequence[TreePosition], taken: dict[int, int], key: Key
+) -> dict[Hashable, list[int]]:
     keyed: dict[Hashable, list[int]] = {}
     for i, place in enumerate(found):
         if i not in taken:

@@ -26,7 +26,7 @@ _PREPARES = re.compile(
 """What names of kernels of those families hold that prepare or sum up."""
 
 
-class Work(Struct, frozen=True):
+class CallWork(Struct, frozen=True):
     """Device work of one call.
 
     Attributes:
@@ -58,7 +58,7 @@ class Work(Struct, frozen=True):
         return self.flop is not None or self.nbytes is not None
 
 
-class Roof(Struct, frozen=True):
+class RooflineRow(Struct, frozen=True):
     """One row of a roofline, of all calls alike; times in microseconds a step.
 
     Attributes:
@@ -121,8 +121,8 @@ def _ratio(value: float | None, whole: float) -> float | None:
 
 
 def roofline(
-    works: Iterable[Work], by: str = "op", device: DeviceFacts | None = None, steps: int = 1
-) -> list[Roof]:
+    works: Iterable[CallWork], by: str = "op", device: DeviceFacts | None = None, steps: int = 1
+) -> list[RooflineRow]:
     """Return the rows of a roofline, the longest first.
 
     Args:
@@ -131,7 +131,7 @@ def roofline(
         device: whose limits hold; ``None`` where it is not known.
         steps: how many steps the calls are of.
     """
-    groups: dict[str, list[Work]] = defaultdict(list)
+    groups: dict[str, list[CallWork]] = defaultdict(list)
     for work in works:
         for name, part in _parts(work, by):
             groups[name].append(part)
@@ -139,7 +139,7 @@ def roofline(
     return sorted(rows, key=lambda row: -row.time)
 
 
-def _parts(work: Work, by: str) -> list[tuple[str, Work]]:
+def _parts(work: CallWork, by: str) -> list[tuple[str, CallWork]]:
     """Return what a call adds to the rows."""
     if by == "op":
         return [(work.op, work)]
@@ -148,7 +148,7 @@ def _parts(work: Work, by: str) -> list[tuple[str, Work]]:
     return [(kernel[0], _of_kernel(work, kernel)) for kernel in work.kernels]
 
 
-def _of_kernel(work: Work, kernel: tuple[str, float]) -> Work:
+def _of_kernel(work: CallWork, kernel: tuple[str, float]) -> CallWork:
     """Return what one kernel of a call does.
 
     Operations go to the kernels that multiply where all have one name, bytes to those of a call
@@ -166,13 +166,15 @@ def _multiplies(kernel: str) -> bool:
     return family_of(kernel, Kind.KERNEL) in MULTIPLIES and not _PREPARES.search(kernel)
 
 
-def _roof(name: str, works: Sequence[Work], device: DeviceFacts | None, steps: int) -> Roof:
+def _roof(
+    name: str, works: Sequence[CallWork], device: DeviceFacts | None, steps: int
+) -> RooflineRow:
     flops = [work for work in works if work.flop is not None]
     moves = [work for work in works if work.nbytes is not None]
     limits = [_limits(work, device) for work in works]
     limited = [work for work, limit in zip(works, limits, strict=True) if limit is not None]
     known = [limit for limit in limits if limit is not None]
-    return Roof(
+    return RooflineRow(
         name,
         len(works) / steps,
         sum(work.time for work in works) / steps,
@@ -188,7 +190,7 @@ def _roof(name: str, works: Sequence[Work], device: DeviceFacts | None, steps: i
     )
 
 
-def _limits(work: Work, device: DeviceFacts | None) -> tuple[float, float] | None:
+def _limits(work: CallWork, device: DeviceFacts | None) -> tuple[float, float] | None:
     """Return microseconds at the device's peak and at its memory's bandwidth."""
     if device is None or work.over_link or not work.counted:
         return None
@@ -196,7 +198,7 @@ def _limits(work: Work, device: DeviceFacts | None) -> tuple[float, float] | Non
     return compute, (work.nbytes or 0) / device.bandwidth / 1e3
 
 
-def uncounted(works: Iterable[Work], steps: int = 1) -> list[dict[str, Any]]:
+def uncounted(works: Iterable[CallWork], steps: int = 1) -> list[dict[str, Any]]:
     """Return the operators with calls of which neither operations nor bytes are known."""
     missing = [work for work in works if not work.counted]
     rows = roofline(missing, "op", steps=steps)

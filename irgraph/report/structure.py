@@ -12,7 +12,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.values import spell
-from irgraph.report.pairing import Pairing, Place, pair_ops, unmoved
+from irgraph.report.pairing import Pairing, TreePosition, pair_ops, unmoved
 
 KINDS = {
     "removed": "-", "added": "+", "moved": ">", "retyped": "~", "rewired": "=", "repriced": "$",
@@ -157,7 +157,7 @@ def _one_sided(kind: str, pairing: Pairing, times: _Times) -> Iterable[Change]:
             yield Change(kind, op, None, types_of(op), (time, 0.0))
 
 
-def _changed(a: Place, b: Place, steady: bool) -> tuple[str, str] | None:
+def _changed(a: TreePosition, b: TreePosition, steady: bool) -> tuple[str, str] | None:
     """Return kind and detail of what differs between two matched ops, if anything does."""
     first, second = types_of(a.op), types_of(b.op)
     if first != second:

@@ -15,7 +15,7 @@ from irgraph.analyze.roofline import works_of
 from irgraph.backend import backend
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
-from irgraph.report.roofline import Work, roofline, uncounted
+from irgraph.report.roofline import CallWork, roofline, uncounted
 from tests.analyze import raw
 
 Event = dict[str, Any]
@@ -116,8 +116,10 @@ def test_convolutions_have_the_flop_of_resnet50(data_dir: Path) -> None:
     assert rows["aten::cudnn_convolution_backward_input"].flop == pytest.approx(forward - first)
 
 
-def work(op: str, us: float, flop: float | None, nbytes: float | None, dtype: str = "f32") -> Work:
-    return Work(op, "", dtype, ((f"{op}_kernel", us),), flop, nbytes)
+def work(
+    op: str, us: float, flop: float | None, nbytes: float | None, dtype: str = "f32"
+) -> CallWork:
+    return CallWork(op, "", dtype, ((f"{op}_kernel", us),), flop, nbytes)
 
 
 def test_limits_are_those_of_the_device() -> None:
@@ -146,8 +148,8 @@ def test_without_a_device_there_are_rates_and_no_shares() -> None:
 
 
 def test_operations_go_to_the_kernel_that_multiplies() -> None:
-    call = Work("mm", "f32[2,2]", "f32", (("sgemm_64", 5.0), ("splitKreduce", 1.0)), 8e6, 1e6)
-    both = Work("mm", "f32[2,2]", "f32", (("sgemm_64", 2.0), ("sgemm_64", 2.0)), 8e6, 1e6)
+    call = CallWork("mm", "f32[2,2]", "f32", (("sgemm_64", 5.0), ("splitKreduce", 1.0)), 8e6, 1e6)
+    both = CallWork("mm", "f32[2,2]", "f32", (("sgemm_64", 2.0), ("sgemm_64", 2.0)), 8e6, 1e6)
     one, two = ({r.name: r for r in roofline([w], "kernel")} for w in (call, both))
     assert (one["sgemm_64"].flop, one["sgemm_64"].nbytes) == (8e6, None)
     assert one["splitKreduce"].flop is None

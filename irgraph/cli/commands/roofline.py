@@ -23,7 +23,7 @@ from irgraph.cli.traces import Reading, print_rows, repaired
 if TYPE_CHECKING:
     from irgraph.backend import DeviceFacts
     from irgraph.capture.kineto.events.tree import Tree
-    from irgraph.report.roofline import Work
+    from irgraph.report.roofline import CallWork
 
 PANEL = "traces"
 
@@ -87,7 +87,7 @@ def _is_model(files: Sequence[str]) -> bool:
 
 def _predicted(
     path: str, device: str | None, dim: list[str] | None, software: str, formulas: bool
-) -> tuple[list[Work], DeviceFacts | None, int, list[str]]:
+) -> tuple[list[CallWork], DeviceFacts | None, int, list[str]]:
     from irgraph.backend import backend
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.prediction import device_of
@@ -106,7 +106,7 @@ def _predicted(
 
 def _measured(
     trees: Sequence[Tree], device: str | None
-) -> tuple[list[Work], DeviceFacts | None, int, list[str]]:
+) -> tuple[list[CallWork], DeviceFacts | None, int, list[str]]:
     from irgraph.analyze.roofline import works_of
     from irgraph.backend import backend
 
@@ -124,7 +124,7 @@ def _measured(
 
 
 def _tables(
-    works: list[Work], sheet: DeviceFacts | None, steps: int
+    works: list[CallWork], sheet: DeviceFacts | None, steps: int
 ) -> dict[str, list[dict[str, Any]]]:
     from irgraph.report.roofline import BY, uncounted
     from irgraph.report.roofline import roofline as rows_of
