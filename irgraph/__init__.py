@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from irgraph.schedule.accounting import Accounting
     from irgraph.schedule.critical_path import CriticalPath
     from irgraph.schedule.intervals import Interval
-    from irgraph.schedule.joined import Meeting
+    from irgraph.schedule.joint_tasks import Meeting
     from irgraph.schedule.memory import Memory, peak_memory
     from irgraph.schedule.perfetto import write_timeline
     from irgraph.schedule.ranks import Ranks
@@ -209,7 +209,7 @@ _HOMES = {
     "irgraph.schedule.intervals": ("Interval",),
     "irgraph.schedule.memory": ("Memory", "peak_memory"),
     "irgraph.schedule.perfetto": ("write_timeline",),
-    "irgraph.schedule.joined": ("Meeting",),
+    "irgraph.schedule.joint_tasks": ("Meeting",),
     "irgraph.schedule.ranks": ("Ranks",),
     "irgraph.schedule.timeline": ("Resource", "Timeline"),
     "irgraph.text": ("parse", "print_graph"),

@@ -54,7 +54,7 @@ class Charge(NamedTuple):
     node: Op | None = None
 
 
-class Launched(NamedTuple):
+class LaunchedWork(NamedTuple):
     """What a call launches, and how that was found.
 
     Attributes:
@@ -209,15 +209,15 @@ class Charges:
             found.append((None, node))
         return found
 
-    def launches(self, op: Op) -> Launched | None:
+    def launches(self, op: Op) -> LaunchedWork | None:
         """Return what a call launches, ``None`` where that is not all it does."""
         if op.is_annotation or self.rules.sync == "to":
             return None
-        found = Launched([], [], [])
+        found = LaunchedWork([], [], [])
         sound = self._add_launches(op, found)
         return found if sound and not self._beyond(op, len(found.kernels)) else None
 
-    def _add_launches(self, node: Op, found: Launched) -> bool:
+    def _add_launches(self, node: Op, found: LaunchedWork) -> bool:
         """Add what an op launches; return whether it does nothing else."""
         if node.name in ODD:
             return False

@@ -103,7 +103,7 @@ def memory_by_op(
 
     The kinds are those of ``Memory.by_kind``; arguments as for ``peak_memory``.
     """
-    lives = _Lives(graph, device or graph.device)
+    lives = _Lifetimes(graph, device or graph.device)
     count = max(len(lives.leaves), 1)
     changes: dict[str, Ints] = defaultdict(lambda: np.zeros(count + 1, np.int64))
     for buffer, size in lives.sizes.items():
@@ -121,7 +121,7 @@ class Peaks:
     """
 
     def __init__(self, graph: Graph, device: str = "", *, rounded: int = ROUND) -> None:
-        lives = _Lives(graph, device or graph.device)
+        lives = _Lifetimes(graph, device or graph.device)
         self._dims, self._rounded = graph.dims, rounded
         self._count = max(len(lives.leaves), 1)
         self._born = np.array([lives.born[name] for name in lives.sizes], np.int64)
@@ -171,7 +171,7 @@ def _end(view: Tensor, dims: Mapping[str, Any]) -> Ints:
     return np.where(np.equal(count, 0), first, first + (last + 1) * view.itemsize)
 
 
-class _Lives:
+class _Lifetimes:
     """First and last op of every buffer of a device, with its size and kind."""
 
     def __init__(self, graph: Graph, device: str) -> None:

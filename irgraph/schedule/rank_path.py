@@ -9,13 +9,13 @@ from math import fsum
 from msgspec import Struct
 
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.joined import TRANSFER
+from irgraph.schedule.joint_tasks import TRANSFER
 from irgraph.schedule.ranks import Ranks, is_collective
 
 _RANK = re.compile(r"rank (\d+) ")
 
 
-class Stretch(Struct, frozen=True):
+class PathSegment(Struct, frozen=True):
     """What the path spends on one rank without a break. Times in microseconds.
 
     Attributes:
@@ -32,7 +32,7 @@ class Stretch(Struct, frozen=True):
     time: float
 
 
-def rank_path(ranks: Ranks) -> list[Stretch]:
+def rank_path(ranks: Ranks) -> list[PathSegment]:
     """Return the critical path of ranks in order of time; its times add up to the step's."""
     timeline = ranks.timeline
     path = critical_path(timeline)
@@ -47,26 +47,26 @@ def rank_path(ranks: Ranks) -> list[Stretch]:
     for at in path.chain.tolist():
         what = names[tasks.kernel[at]] if running[at] else tasks.causes[tasks.cause[at]]
         start, end = float(columns.start[at]), float(columns.end[at])
-        found.append(Stretch(numbers[tasks.resource[at]], what, start, end - start))
+        found.append(PathSegment(numbers[tasks.resource[at]], what, start, end - start))
     return [_joined(list(same)) for _, same in groupby(found, key=_where)]
 
 
-def _where(stretch: Stretch) -> tuple[int, str]:
+def _where(stretch: PathSegment) -> tuple[int, str]:
     return stretch.rank, stretch.what
 
 
-def _joined(same: list[Stretch]) -> Stretch:
+def _joined(same: list[PathSegment]) -> PathSegment:
     first = same[0]
-    return Stretch(first.rank, first.what, first.start, fsum(s.time for s in same))
+    return PathSegment(first.rank, first.what, first.start, fsum(s.time for s in same))
 
 
-def hops(path: list[Stretch]) -> int:
+def hops(path: list[PathSegment]) -> int:
     """Return how often a path goes from one rank to another."""
     ranks = [rank for rank, _ in groupby(path, lambda stretch: stretch.rank)]
     return max(0, len(ranks) - 1)
 
 
-def by_what(path: list[Stretch]) -> dict[str, tuple[float, list[int]]]:
+def by_what(path: list[PathSegment]) -> dict[str, tuple[float, list[int]]]:
     """Return microseconds and ranks by what is on a path, the longest first."""
     times: dict[str, float] = {}
     ranks: dict[str, set[int]] = {}

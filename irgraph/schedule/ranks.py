@@ -17,8 +17,17 @@ import numpy as np
 from irgraph.diagnostics import fail
 from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.ir.ranks import EXCHANGING
-from irgraph.schedule.joined import TRANSFER, WAIT, WORK, Groups, Joined, Meeting, Parts, matched
-from irgraph.schedule.kinds import kinds_of, parts_of
+from irgraph.schedule.joint_tasks import (
+    TRANSFER,
+    WAIT,
+    WORK,
+    Groups,
+    Joined,
+    Meeting,
+    RankTimelines,
+    matched,
+)
+from irgraph.schedule.rank_classes import kinds_of, parts_of
 from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, last_ends, run
 from irgraph.schedule.timeline import Timeline
 
@@ -156,7 +165,7 @@ def simulate_ranks(
     """
     begins = starts or [0.0] * len(timelines)
     _check(timelines, begins)
-    one_by_one = Parts(timelines, range(len(timelines)), groups if any(groups) else ())
+    one_by_one = RankTimelines(timelines, range(len(timelines)), groups if any(groups) else ())
     kinds = None
     if len(timelines) > SHOWN and not any(map(_in_pairs, timelines)):
         kinds = kinds_of(timelines, begins, one_by_one.groups)
@@ -173,7 +182,7 @@ def _in_pairs(timeline: Timeline) -> bool:
     return any(kernel.peer for kernel in timeline.columns.kernels)
 
 
-def late_steps(
+def draw_step_times(
     timelines: Sequence[Timeline],
     starts: Floats,
     *,
@@ -193,7 +202,7 @@ def late_steps(
     Every step lasts from time 0 to the end of the last rank's work.
     """
     _check(timelines, starts[:, 0].tolist() if starts.size else [])
-    parts = Parts(timelines, range(len(timelines)), groups if any(groups) else ())
+    parts = RankTimelines(timelines, range(len(timelines)), groups if any(groups) else ())
     joined, _, tasks = _joined(parts, [0.0] * len(timelines), transfer, collective)
     rows = dict(zip(joined.begins(tasks), starts, strict=True))
     own = tasks.length.tolist()
@@ -202,7 +211,7 @@ def late_steps(
 
 
 def _joined(
-    parts: Parts,
+    parts: RankTimelines,
     begins: Sequence[float],
     transfer: Callable[[Sequence[Kernel]], float],
     collective: Callable[[Kernel], bool],
@@ -218,7 +227,7 @@ def _joined(
 
 
 def _simulated(
-    parts: Parts,
+    parts: RankTimelines,
     begins: Sequence[float],
     transfer: Callable[[Sequence[Kernel]], float],
     collective: Callable[[Kernel], bool],

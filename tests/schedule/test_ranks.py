@@ -19,11 +19,11 @@ from irgraph.ir.ranks import groups_at
 from irgraph.predict.prediction import predict
 from irgraph.predict.ranks import predict_ranks
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.kinds import kinds_of
+from irgraph.schedule.rank_classes import kinds_of
 from irgraph.schedule.rank_path import by_what, hops, rank_path
 from irgraph.schedule.ranks import (
+    draw_step_times,
     is_collective,
-    late_steps,
     shortest,
     simulate_ranks,
     transfer_time,
@@ -331,11 +331,11 @@ def test_one_path_hops_between_ranks_and_adds_up_to_the_step() -> None:
 def test_many_draws_of_starts_are_those_simulated_one_by_one() -> None:
     timelines = [rank(100.0, meetings=2), rank(140.0, meetings=2), rank(90.0, meetings=2)]
     starts = np.random.default_rng(0).exponential(80.0, (3, 5))
-    found = late_steps(timelines, starts)
+    found = draw_step_times(timelines, starts)
     one_by_one = [simulate_ranks(timelines, starts=draw).step_time for draw in starts.T.tolist()]
     assert found == pytest.approx(one_by_one)
     with pytest.raises(IrgraphError, match="3 ranks have 2 starts"):
-        late_steps(timelines, starts[:2])
+        draw_step_times(timelines, starts[:2])
 
 
 def test_a_captured_rank_stands_for_those_of_its_mesh() -> None:

@@ -61,7 +61,7 @@ def ranks(
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.ranks import each_rank, rank_groups, rests_on
     from irgraph.predict.start_times import draw_start_times, parse_start_times
-    from irgraph.schedule.ranks import late_steps, simulate_ranks
+    from irgraph.schedule.ranks import draw_step_times, simulate_ranks
 
     graphs = {
         path: cli.with_dim_options(cli.read_model(path), dim) for path in dict.fromkeys(models)
@@ -84,7 +84,7 @@ def ranks(
         write_rank_traces([(p.timeline, p.priced) for p in predictions], groups, chakra)
     drawn = None
     if any(each.law for each in begins):
-        drawn = late_steps(timelines, draw_start_times(begins, draws, seed), groups=groups)
+        drawn = draw_step_times(timelines, draw_start_times(begins, draws, seed), groups=groups)
     figures = _figures(models, found, predictions)
     if drawn is not None:
         figures["step_draws_us"] = _percentiles(drawn)

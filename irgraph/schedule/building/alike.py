@@ -12,7 +12,7 @@ from irgraph.ir.op import Op
 from irgraph.schedule.accounting import Accounting
 from irgraph.schedule.building.repeats import Form
 from irgraph.schedule.building.step import Step, needed
-from irgraph.schedule.charges import Charge, Charges, Launched
+from irgraph.schedule.charges import Charge, Charges, LaunchedWork
 
 KEPT = "irgraph.schedule.alike"
 """Where an op keeps what its call launches, for the host and the rules last asked about."""
@@ -124,7 +124,7 @@ class Alike:
         return all(kernels.get(key) is part for key, part in known.parts)
 
     def _key(
-        self, op: Op, found: Launched, costs: Overheads, streams: set[tuple[str, str]]
+        self, op: Op, found: LaunchedWork, costs: Overheads, streams: set[tuple[str, str]]
     ) -> tuple[object, ...]:
         kernels, blocks = found.kernels, self.rules.sync == "blocking"
         odd = len(streams) > 1 or len(kernels) >= self.rules.queue_depth

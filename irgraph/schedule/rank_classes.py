@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from irgraph.schedule.joined import Groups, Parts
+from irgraph.schedule.joint_tasks import Groups, RankTimelines
 from irgraph.schedule.timeline import Timeline
 
 
@@ -31,13 +31,13 @@ def kinds_of(
 
 def parts_of(
     timelines: Sequence[Timeline], kinds: Sequence[int], firsts: Sequence[int], groups: Groups
-) -> Parts:
+) -> RankTimelines:
     """Return the first rank of each kind, with groups of kinds in place of ranks."""
     of_kinds = [
         {name: tuple(sorted({kinds[r] for r in members})) for name, members in groups[rank].items()}
         for rank in (firsts if groups else ())
     ]
-    return Parts([timelines[rank] for rank in firsts], firsts, of_kinds, kinds=True)
+    return RankTimelines([timelines[rank] for rank in firsts], firsts, of_kinds, kinds=True)
 
 
 def _met(rank: int, kinds: Sequence[int], groups: Groups) -> Hashable:

@@ -47,7 +47,7 @@ class Meeting(Struct, frozen=True):
     last: int
 
 
-class Parts(Struct, frozen=True):
+class RankTimelines(Struct, frozen=True):
     """Ranks that are simulated one by one.
 
     Attributes:
@@ -63,7 +63,9 @@ class Parts(Struct, frozen=True):
     kinds: bool = False
 
 
-def matched(ranks: Parts, collective: Callable[[Kernel], bool]) -> list[tuple[str, dict[int, int]]]:
+def matched(
+    ranks: RankTimelines, collective: Callable[[Kernel], bool]
+) -> list[tuple[str, dict[int, int]]]:
     """Return, for each collective, its group's name and its task on every rank of the group."""
     parts = [timeline.columns for timeline in ranks.timelines]
     everyone = tuple(range(len(parts)))
