@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from irgraph.ir.cost import Host, Priced
 from irgraph.schedule.accounting import BLOCKING, Accounting
-from irgraph.schedule.building.alike import Alike
+from irgraph.schedule.building.call_reuse import CallReuse
 from irgraph.schedule.building.step import Step
 from irgraph.schedule.charges import Charges
 from irgraph.schedule.sharing import run_sharing
@@ -26,7 +26,7 @@ def simulate(priced: Priced, host: Host, *, accounting: Accounting = BLOCKING) -
     """
     step = Step(priced, accounting)
     charges = Charges(priced, host, accounting)
-    for charge in charges.all(Alike(step, charges)):
+    for charge in charges.all(CallReuse(step, charges)):
         step.run(charge)
     tasks = step.build.tasks()
     start, end = run_sharing(tasks)

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from irgraph.schedule.building.repeats import Form, Repeats
+from irgraph.schedule.building.task_templates import Repeats, TaskTemplate
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -154,7 +154,7 @@ class TaskBuilder:
         """The last task of each resource."""
         return self._last.copy()
 
-    def form(self, since: int, last: Mapping[int, int], others: Mapping[int, int]) -> Form:
+    def form(self, since: int, last: Mapping[int, int], others: Mapping[int, int]) -> TaskTemplate:
         """Return the tasks added one by one since a position as what can be repeated.
 
         ``last`` are the last tasks of resources before it, by resource; ``others`` are keys of
@@ -169,10 +169,17 @@ class TaskBuilder:
         code = self._causes.get("kernel", -1)
         work = [at for at, row in enumerate(self._rows[start:]) if row[2] == code]
         count = self._count - since
-        return Form(start, count, since, len(waits), tuple(opened), tuple(changed), tuple(work))
+        return TaskTemplate(
+            start, count, since, len(waits), tuple(opened), tuple(changed), tuple(work)
+        )
 
     def repeat(
-        self, form: Form, op: int, kernel: int, times: Iterable[float], others: Sequence[int] = ()
+        self,
+        form: TaskTemplate,
+        op: int,
+        kernel: int,
+        times: Iterable[float],
+        others: Sequence[int] = (),
     ) -> int:
         """Add the tasks of a form again and return the position of the first.
 

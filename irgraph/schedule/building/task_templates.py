@@ -14,7 +14,7 @@ Columns: TypeAlias = tuple[Floats, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 """Length, first, after, resource, cause, op, kernel and pool, as in ``tasks.Tasks``."""
 
 
-class Form(Struct, frozen=True):
+class TaskTemplate(Struct, frozen=True):
     """Tasks that were added one after the other and can be added again.
 
     Attributes:

@@ -10,8 +10,8 @@ from msgspec import Struct
 from irgraph.ir.cost import CALL, Host, Kernel, Overheads
 from irgraph.ir.op import Op
 from irgraph.schedule.accounting import Accounting
-from irgraph.schedule.building.repeats import Form
 from irgraph.schedule.building.step import Step, needed
+from irgraph.schedule.building.task_templates import TaskTemplate
 from irgraph.schedule.charges import Charge, Charges, LaunchedWork
 
 KEPT = "irgraph.schedule.alike"
@@ -47,13 +47,13 @@ class Launches(Struct, frozen=True):
 class Kind(Struct, frozen=True):
     """What the calls of a kind add: tasks, with the op and the kernel that the first one had."""
 
-    form: Form
+    form: TaskTemplate
     op: int
     kernel: int
     costs: Overheads
 
 
-class Alike:
+class CallReuse:
     """Adds the tasks of calls: those of the first of a kind one by one, of the others at once.
 
     A kind is all that tasks follow from but the times of kernels: overheads, thread, stream, for
