@@ -35,8 +35,8 @@ from irgraph.predict.options import (
 from irgraph.schedule.accounting import Accounting
 from irgraph.schedule.sampling import intervals_of, sample_variants
 from irgraph.schedule.simulate import simulate
-from irgraph.schedule.steps.collapsed import Collapsed
-from irgraph.schedule.steps.together import Chain, chains_of, lengths_of, times_of
+from irgraph.schedule.steps.batch import Chain, chains_of, lengths_of, times_of
+from irgraph.schedule.steps.node_graph import NodeGraph
 from irgraph.schedule.tasks import Floats
 
 
@@ -254,9 +254,9 @@ class _Schedule:
         return chains_of(self.tasks, self.work)
 
     @cached_property
-    def collapsed(self) -> Collapsed:
+    def collapsed(self) -> NodeGraph:
         """The tasks, folded for many draws."""
-        return Collapsed(self.tasks, self.work)
+        return NodeGraph(self.tasks, self.work)
 
     def times(
         self, members: Sequence[tuple[int, KernelRegion]]

@@ -20,9 +20,9 @@ import numpy as np
 
 from irgraph.ir.cost import Host
 from irgraph.schedule.sensitivity import CELLS
-from irgraph.schedule.steps.collapsed import Collapsed
+from irgraph.schedule.steps.node_graph import NodeGraph
 from irgraph.schedule.steps.passes import ends_under_draws
-from irgraph.schedule.steps.products import Work
+from irgraph.schedule.steps.products import KernelSamples
 from irgraph.schedule.tasks import Floats, Ints, last_ends
 from irgraph.schedule.timeline import Intervals, Timeline
 
@@ -68,7 +68,7 @@ def sample_steps(
 def sample_variants(
     columns: Intervals,
     host: Host,
-    collapsed: Collapsed,
+    collapsed: NodeGraph,
     work: Ints,
     rows: Ints,
     lengths: Floats,
@@ -102,7 +102,7 @@ def sample_variants(
         count = min(width, DRAWS - at)
         folded = model.folded(at, count, collapsed.fold, len(collapsed.folds))
         errors = np.array([_normal(f"family {name}", at, count) for name in model.families])
-        own = Work(rows, lengths, deviations, families, errors.reshape(-1, count))
+        own = KernelSamples(rows, lengths, deviations, families, errors.reshape(-1, count))
         found[:, at : at + count] = ends_under_draws(collapsed, folded, own)
     return found
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from irgraph.schedule.steps.collapsed import FIXED, Collapsed
-from irgraph.schedule.steps.drawn import Drawn, Term
-from irgraph.schedule.steps.products import Lengths, Products, Sums, Work
+from irgraph.schedule.steps.host_draws import HostDraws, WaitTerm
+from irgraph.schedule.steps.node_graph import FIXED, NodeGraph
+from irgraph.schedule.steps.products import KernelSamples, Lengths, Products, Sums
 from irgraph.schedule.steps.regions import Flags, Region, candidates_alive, in_batches
 from irgraph.schedule.tasks import Floats, Ints
 
@@ -19,12 +19,12 @@ BYTES = 2**24
 """Most that is known at once of the candidates and the kernels in several batches."""
 
 
-def ends_under_draws(of: Collapsed, folded: Floats, work: Work) -> Floats:
+def ends_under_draws(of: NodeGraph, folded: Floats, work: KernelSamples) -> Floats:
     """Return when the last task of each step ends under each draw, ``float64[steps, draws]``.
 
     ``folded`` says how long the folds of tasks take, ``float64[folds, draws]``.
     """
-    drawn, products = Drawn(of, folded, work.rows), Products(work)
+    drawn, products = HostDraws(of, folded, work.rows), Products(work)
     kernels = work.rows.tolist()
     found = np.empty((work.lengths.shape[1], work.errors.shape[1]))
     for some, alive in _batches(drawn, products):
@@ -32,7 +32,7 @@ def ends_under_draws(of: Collapsed, folded: Floats, work: Work) -> Floats:
     return found
 
 
-def _batches(drawn: Drawn, products: Products) -> Iterator[tuple[Ints, Flags]]:
+def _batches(drawn: HostDraws, products: Products) -> Iterator[tuple[Ints, Flags]]:
     """Yield steps that are alike, with the candidates of regions that may be the latest in them."""
     work = products.work
     often = np.bincount(work.rows, minlength=len(work.lengths))
@@ -86,7 +86,7 @@ class _Run:
     """
 
     def __init__(
-        self, drawn: Drawn, kernels: Sequence[int], lengths: Lengths, alive: Flags
+        self, drawn: HostDraws, kernels: Sequence[int], lengths: Lengths, alive: Flags
     ) -> None:
         self.drawn, self.of, self.kernels, self.lengths = drawn, drawn.of, kernels, lengths
         self.alive, self.often = alive, alive.sum(1).tolist()
@@ -181,7 +181,7 @@ class _Run:
         assert time is not None
         return time
 
-    def _start(self, terms: Sequence[Term], base: int, over: Sequence[int]) -> Floats:
+    def _start(self, terms: Sequence[WaitTerm], base: int, over: Sequence[int]) -> Floats:
         """Return how long after its reference a node starts, in place of a time that is over."""
         if terms and terms[0].row is None and terms[0].node in over:
             time = self._time(terms[0].node)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from irgraph.schedule.tasks import Floats, Ints
 
 
-class Work(Struct, frozen=True):
+class KernelSamples(Struct, frozen=True):
     """Kernels of many steps. Times in microseconds.
 
     Attributes:
@@ -45,7 +45,7 @@ class Products:
         order: of each family, its draws from the lowest error on, ``int64[families, draws]``.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: KernelSamples) -> None:
         lengths, deviations, errors = work.lengths, work.deviations, work.errors
         self.work = work
         self.families: list[int] = work.families.tolist()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from irgraph.schedule.steps.collapsed import Collapsed
+from irgraph.schedule.steps.node_graph import NodeGraph
 from irgraph.schedule.steps.passes import TOGETHER, ends_under_draws
-from irgraph.schedule.steps.products import Work
+from irgraph.schedule.steps.products import KernelSamples
 from irgraph.schedule.tasks import TaskBuilder, Tasks, last_ends
 
 DRAWS = 7
@@ -51,7 +51,7 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
         work = np.flatnonzero(choose.random(len(tasks)) < choose.random())
     steps = int(choose.integers(1, 2 * TOGETHER))
     kernels = int(choose.integers(1, 9))
-    own = Work(
+    own = KernelSamples(
         choose.integers(0, kernels, len(work)),
         choose.uniform(0, 5, (kernels, steps)),
         choose.uniform(0, 3, (kernels, steps)),
@@ -60,7 +60,7 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
     )
     drawn = choose.uniform(0, 5, (len(tasks), DRAWS))
     lengths = [row if choose.random() < 0.7 else float(row[0]) for row in drawn]
-    collapsed = Collapsed(tasks, work)
+    collapsed = NodeGraph(tasks, work)
     folded = np.zeros((len(collapsed.folds), DRAWS))
     for fold, length in zip(collapsed.fold.tolist(), lengths, strict=True):
         if fold >= 0:
@@ -77,7 +77,7 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
 def test_a_step_of_nothing_ends_at_once() -> None:
     none = np.zeros((0, 3))
     nothing = np.zeros(0, np.int64)
-    work = Work(nothing, none, none, nothing, np.zeros((0, DRAWS)))
+    work = KernelSamples(nothing, none, none, nothing, np.zeros((0, DRAWS)))
     assert not ends_under_draws(
-        Collapsed(TaskBuilder().tasks(), nothing), np.zeros((0, DRAWS)), work
+        NodeGraph(TaskBuilder().tasks(), nothing), np.zeros((0, DRAWS)), work
     ).any()

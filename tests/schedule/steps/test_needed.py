@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from irgraph.schedule.steps.needed import needed_waits
+from irgraph.schedule.steps.reduced_waits import reduced_waits
 from irgraph.schedule.tasks import TaskBuilder, Tasks
 from tests.schedule.steps.test_collapsed import a_step, launches
 
@@ -22,7 +22,7 @@ def ended(tasks: Tasks, waited: list[list[int]]) -> list[float]:
 def test_tasks_end_when_they_did(seed: int) -> None:
     choose = np.random.default_rng(seed)
     tasks = (launches if seed % 2 else a_step)(choose)
-    needed = needed_waits(tasks)
+    needed = reduced_waits(tasks)
     assert ended(tasks, needed) == ended(tasks, tasks.waited)
     assert all(set(few) <= set(all_) for few, all_ in zip(needed, tasks.waited, strict=True))
 
@@ -35,6 +35,6 @@ def test_a_launch_does_not_wait_again_for_work_that_the_host_has_seen_end() -> N
     synced = build.add(0, "sync", 1.0, waits=[first])
     third = build.add(0, "T4", 1.0, waits=[first])
     fourth = build.add(0, "T4", 1.0, waits=[second])
-    needed = needed_waits(build.tasks())
+    needed = reduced_waits(build.tasks())
     assert needed[third] == [synced]
     assert needed[fourth] == [third, second]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from irgraph.schedule.steps.collapsed import Collapsed
-from irgraph.schedule.steps.drawn import Drawn
-from irgraph.schedule.steps.products import Lengths, Products, Sums, Work
+from irgraph.schedule.steps.host_draws import HostDraws
+from irgraph.schedule.steps.node_graph import NodeGraph
+from irgraph.schedule.steps.products import KernelSamples, Lengths, Products, Sums
 from irgraph.schedule.steps.regions import Region, candidates_alive
 from irgraph.schedule.tasks import Floats, TaskBuilder
 
@@ -61,16 +61,16 @@ def test_regions_are_between_waits_of_the_host() -> None:
             build.add(0, "sync", 1.0, waits=(kernel,))
     tasks = build.tasks()
     work = np.flatnonzero(tasks.having("kernel"))
-    collapsed = Collapsed(tasks, work)
+    collapsed = NodeGraph(tasks, work)
     folded = np.ones((len(collapsed.folds), DRAWS))
-    drawn = Drawn(collapsed, folded, np.arange(7))
+    drawn = HostDraws(collapsed, folded, np.arange(7))
     found = [(region.kernels, region.closing >= 0) for region in drawn.regions.values()]
     assert found == [((0, 1, 2), True), ((3,), True), ((4, 5, 6), False)]
 
 
-def some_lengths(choose: np.random.Generator) -> tuple[Work, Lengths]:
+def some_lengths(choose: np.random.Generator) -> tuple[KernelSamples, Lengths]:
     """Return kernels of which draws would leave less than nothing, in some of the steps."""
-    work = Work(
+    work = KernelSamples(
         np.arange(6),
         choose.uniform(0, 5, (6, 8)),
         choose.uniform(0, 6, (6, 8)),
@@ -80,7 +80,7 @@ def some_lengths(choose: np.random.Generator) -> tuple[Work, Lengths]:
     return work, Products(work).of(np.array([1, 4, 6]))
 
 
-def expected(work: Work) -> Floats:
+def expected(work: KernelSamples) -> Floats:
     """Return the lengths in the steps of ``some_lengths``, ``float64[kernels, draws, steps]``."""
     errors = work.errors[work.families][:, :, None]
     found = work.lengths[:, None] + work.deviations[:, None] * errors

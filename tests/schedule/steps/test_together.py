@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from irgraph.schedule.steps.together import LONGEST, WIDTH, times_of
+from irgraph.schedule.steps.batch import LONGEST, WIDTH, times_of
 from irgraph.schedule.tasks import TaskBuilder, Tasks, run
 from irgraph.schedule.timeline import busy_time
 

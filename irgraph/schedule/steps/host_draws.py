@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from irgraph.schedule.steps.collapsed import FIXED, Collapsed
+from irgraph.schedule.steps.node_graph import FIXED, NodeGraph
 from irgraph.schedule.steps.regions import Region
 from irgraph.schedule.tasks import Floats, Ints
 
 
-class Term(NamedTuple):
+class WaitTerm(NamedTuple):
     """What a node may have to wait for after its reference.
 
     Attributes:
@@ -29,7 +29,7 @@ class Term(NamedTuple):
     row: Floats | float | None
 
 
-class Drawn:
+class HostDraws:
     """What the draws of the host's times say of each node, for all steps alike.
 
     Attributes:
@@ -46,7 +46,7 @@ class Drawn:
         tails: of each region, what is taken off its candidates to have the time that is kept.
     """
 
-    def __init__(self, of: Collapsed, folded: Floats, rows: Ints) -> None:
+    def __init__(self, of: NodeGraph, folded: Floats, rows: Ints) -> None:
         """Take how long folds of tasks take, ``float64[folds, draws]``, and what work runs."""
         self.of = of
         self.offsets: dict[int, Floats | float] = {
@@ -81,18 +81,18 @@ class Drawn:
             self._rows[at] = row
         return self._rows[at]
 
-    def _terms(self, at: int) -> Iterator[Term]:
+    def _terms(self, at: int) -> Iterator[WaitTerm]:
         """Yield what a node may have to wait for; first what its row was chosen for."""
         node, rest = self.of.nodes[at], []
         for wait in node.others:
             before = self.of.node[wait]
             if self.of.follower.get(before) == (at, wait):
-                yield Term(before, None)
+                yield WaitTerm(before, None)
                 continue
             row = self.offsets[wait] - self.references[at]
             if not self._earlier(before, node.base, row):
                 kept = self.row(before) if self.of.is_work(before) else 0.0
-                rest.append(Term(before, row + kept))
+                rest.append(WaitTerm(before, row + kept))
         yield from rest
 
     def _earlier(self, before: int, base: int, row: Floats | float) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from irgraph.schedule.steps.needed import needed_waits
+from irgraph.schedule.steps.reduced_waits import reduced_waits
 from irgraph.schedule.tasks import Ints, Tasks
 
 FIXED = -1
@@ -50,7 +50,7 @@ class Fold(NamedTuple):
     starts: tuple[int, ...]
 
 
-class Collapsed:
+class NodeGraph:
     """The nodes of a task graph; every other task ends some time after one of them.
 
     Attributes:
@@ -67,7 +67,7 @@ class Collapsed:
     def __init__(self, tasks: Tasks, work: Ints) -> None:
         """Collapse tasks, of which those of ``work`` differ between steps, ``int64[work]``."""
         rows = dict(zip(work.tolist(), range(len(work)), strict=True))
-        self.waited = needed_waits(tasks, rows)
+        self.waited = reduced_waits(tasks, rows)
         self.node: list[int] = []
         self.nodes: list[Node] = []
         for task, waits in enumerate(self.waited):

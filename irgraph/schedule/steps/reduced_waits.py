@@ -7,7 +7,7 @@ from collections.abc import Collection
 from irgraph.schedule.tasks import Tasks
 
 
-def needed_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
+def reduced_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
     """Return what each task waits for, without what comes before another of its waits anyway.
 
     For each task it is known up to which task it comes after, on every resource: of those that wait
@@ -22,12 +22,12 @@ def needed_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
         zip(tasks.waited, tasks.resource.tolist(), strict=True)
     ):
         before = last.get(resource, task)
-        needed = waits if len(waits) < 2 else _needed(waits, before, work, ordered, after)
+        needed = waits if len(waits) < 2 else _without_implied(waits, before, work, ordered, after)
         found.append(needed)
         if before != task and needed == [before]:
             after.append(after[before])
         else:
-            after.append(_joined(needed, ordered, after))
+            after.append(_merged_reach(needed, ordered, after))
         if before == task or before in waits:
             last[resource] = task
             ordered.append(resource)
@@ -36,7 +36,7 @@ def needed_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
     return found
 
 
-def _needed(
+def _without_implied(
     waits: list[int], before: int, work: Collection[int], ordered: list[int],
     after: list[dict[int, int]],
 ) -> list[int]:  # fmt: skip
@@ -53,7 +53,9 @@ def _needed(
     return found
 
 
-def _joined(waits: list[int], ordered: list[int], after: list[dict[int, int]]) -> dict[int, int]:
+def _merged_reach(
+    waits: list[int], ordered: list[int], after: list[dict[int, int]]
+) -> dict[int, int]:
     """Return the last task of each resource that something comes after which waits for some."""
     found = after[waits[0]].copy() if waits else {}
     for wait in waits[1:]:
