@@ -96,7 +96,7 @@ def tables_of(graph: Graph, indices: Sequence[str] = (), lists: str | None = Non
     return found
 
 
-class Fixed(Struct, frozen=True):
+class FixedTable(Struct, frozen=True):
     """A table that stays in fast memory: its name, its bytes, and why it cannot be placed."""
 
     name: str
@@ -104,7 +104,7 @@ class Fixed(Struct, frozen=True):
     why: str
 
 
-def fixed_of(graph: Graph) -> list[Fixed]:
+def fixed_of(graph: Graph) -> list[FixedTable]:
     """Return the tables that a step looks up and that cannot be placed, each once."""
     bags = {weight.buffer: name for name, weight, _ in placeable(graph)}
     reasons = {buffer: why_not(graph, name) for buffer, name in bags.items()}
@@ -112,7 +112,7 @@ def fixed_of(graph: Graph) -> list[Fixed]:
         if op.name == "aten.embedding" and op.inputs:
             reasons[op.inputs[0].buffer] = "its rows are looked up one by one, not in bags"
     return [
-        Fixed(d.label or d.tensor.name, float(d.tensor.nbytes), reasons[d.tensor.buffer])
+        FixedTable(d.label or d.tensor.name, float(d.tensor.nbytes), reasons[d.tensor.buffer])
         for d in graph.tensors
         if d.role == "param" and reasons.get(d.tensor.buffer)
     ]
@@ -142,7 +142,7 @@ class Problem:
     slow: Store
     policy: Policy = "lru"
     sub_block: bool = False
-    known: dict[frozenset[str], Placed] = field(default_factory=dict, compare=False)
+    known: dict[frozenset[str], TableLayout] = field(default_factory=dict, compare=False)
 
     def density(self, table: Table) -> float:
         """Return seconds of the slower tier that a query's lookups take, for each byte of a table.
@@ -152,14 +152,14 @@ class Problem:
         asked = demand(self.slow.tier, table.row, table.lookups, sub_block=self.sub_block)
         return self.slow.seconds(asked) / max(table.nbytes, 1.0)
 
-    def placed(self, fast: Collection[str]) -> Placed:
+    def placed(self, fast: Collection[str]) -> TableLayout:
         """Return what it means to keep some tables in fast memory."""
         key = frozenset(fast)
         if key not in self.known:
             self.known[key] = self._placed(key)
         return self.known[key]
 
-    def pooled(self, placed: Placed) -> Placed:
+    def pooled(self, placed: TableLayout) -> TableLayout:
         """Return a placement with a cache of pooled bags in that part of the room that is best.
 
         Each moved table has as many; the same placement comes back where none makes reads fewer.
@@ -171,7 +171,7 @@ class Problem:
         found = [self._placed(placed.fast, count) for count in sorted(counts)]
         return min([placed, *found], key=lambda one: one.cost)
 
-    def _placed(self, fast: frozenset[str], pooled: int = 0) -> Placed:
+    def _placed(self, fast: frozenset[str], pooled: int = 0) -> TableLayout:
         moved = [table for table in self.tables if table.name not in fast]
         kept = sum(table.nbytes for table in self.tables if table.name in fast)
         whole = max(self.fast - kept, 0.0)
@@ -188,7 +188,9 @@ class Problem:
             asked += demand(self.slow.tier, table.row, rows, sub_block=self.sub_block)
         slow = sum(table.nbytes for table in moved)
         fits = kept <= self.fast * (1 + 1e-9) and slow <= self.slow.nbytes * (1 + 1e-9)
-        return Placed(fast, tuple(moved), cache, asked, fits, self.slow, whole, pooled, tuple(left))
+        return TableLayout(
+            fast, tuple(moved), cache, asked, fits, self.slow, whole, pooled, tuple(left)
+        )
 
     def _found(self, table: Table, pooled: int) -> float:
         """Return the share of a table's lookups that are of bags which a cache of so many holds."""
@@ -197,7 +199,7 @@ class Problem:
         return table.bags.found(pooled, self.policy)[1]
 
 
-class Placed(Struct, frozen=True, eq=False):
+class TableLayout(Struct, frozen=True, eq=False):
     """One way of placing tables.
 
     Attributes:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterator
 from itertools import combinations
 
-from irgraph.serving.problem import Placed, Problem
+from irgraph.serving.problem import Problem, TableLayout
 
 LESS = 1.0 - 1e-9
 """A step must make a placement better by more than rounding."""
@@ -27,7 +27,7 @@ WIDE = 24
 """Tables of each memory, the densest or the least dense, that are tried to change places."""
 
 
-def greedy(problem: Problem) -> Placed:
+def greedy(problem: Problem) -> TableLayout:
     """Return the placement that fills fast memory in order of density, the densest first."""
     kept: list[str] = []
     room = problem.fast
@@ -40,7 +40,7 @@ def greedy(problem: Problem) -> Placed:
 
 def search(
     problem: Problem, seed: int = 0, rounds: int = ROUNDS, seconds: float = SECONDS
-) -> Placed | None:
+) -> TableLayout | None:
     """Return the best placement found, ``None`` where none fits.
 
     It starts from the greedy one, from all tables behind the cache, and from each of the greedy
@@ -62,7 +62,7 @@ def search(
     return best if best.fits else None
 
 
-def _shaken(problem: Problem, here: Placed, source: random.Random) -> Placed:
+def _shaken(problem: Problem, here: TableLayout, source: random.Random) -> TableLayout:
     """Return a placement in which a few tables leave fast memory, or come into it."""
     names = [table.name for table in problem.tables]
     changed = set(source.sample(names, min(len(names), source.randint(1, 3))))
@@ -73,7 +73,7 @@ def _shaken(problem: Problem, here: Placed, source: random.Random) -> Placed:
     return problem.placed(_filled(problem, kept, changed & here.fast))
 
 
-def _descended(problem: Problem, best: Placed) -> Placed:
+def _descended(problem: Problem, best: TableLayout) -> TableLayout:
     """Move tables, and let them change places, while that helps."""
     while True:
         better = min(_steps(problem, best), key=lambda placed: placed.cost, default=best)
@@ -82,7 +82,7 @@ def _descended(problem: Problem, best: Placed) -> Placed:
         best = better
 
 
-def _steps(problem: Problem, here: Placed) -> Iterator[Placed]:
+def _steps(problem: Problem, here: TableLayout) -> Iterator[TableLayout]:
     """Yield every move of one table, and every exchange of two."""
     order = sorted(problem.tables, key=lambda t: problem.density(t))
     kept = [t.name for t in order if t.name in here.fast][:WIDE]
@@ -122,7 +122,7 @@ def _filled(problem: Problem, fast: frozenset[str], last: Collection[str]) -> fr
     return frozenset(kept)
 
 
-def exhaustive(problem: Problem) -> Placed | None:
+def exhaustive(problem: Problem) -> TableLayout | None:
     """Return the best of all placements of at most ``MOST`` tables; ``ValueError`` above that."""
     names = [table.name for table in problem.tables]
     if len(names) > MOST:

@@ -13,7 +13,15 @@ from irgraph.ir.graph import Graph
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
 from irgraph.serving.fleet import Fleet, Host, fleet
-from irgraph.serving.problem import Fixed, Placed, Problem, Store, fixed_of, store, tables_of
+from irgraph.serving.problem import (
+    FixedTable,
+    Problem,
+    Store,
+    TableLayout,
+    fixed_of,
+    store,
+    tables_of,
+)
 from irgraph.serving.search import search
 from irgraph.tiers.hits import Policy
 from irgraph.tiers.tier import Figure, Platform
@@ -137,7 +145,7 @@ def services_and_others(
     return sorted(served, key=lambda one: (one.fleet.watts, one.name)), reasons
 
 
-def _nothing(fixed: Sequence[Fixed]) -> str:
+def _nothing(fixed: Sequence[FixedTable]) -> str:
     """Say why no table is placed."""
     if not fixed:
         return "the model has no lookup of bags: nothing can be placed"
@@ -148,7 +156,7 @@ def _best(
     graph: Graph,
     platform: Platform,
     problem: Problem,
-    best: Placed,
+    best: TableLayout,
     wanted: Wanted,
     options: PredictOptions,
 ) -> Service | None:
@@ -191,7 +199,7 @@ def _placed(
     graph: Graph,
     platform: Platform,
     problem: Problem,
-    best: Placed,
+    best: TableLayout,
     wanted: Wanted,
     options: PredictOptions,
 ) -> Service | None:
@@ -222,7 +230,9 @@ def _placed(
     )  # fmt: skip
 
 
-def _rewritten(graph: Graph, problem: Problem, best: Placed, wanted: Wanted, load: float) -> Graph:
+def _rewritten(
+    graph: Graph, problem: Problem, best: TableLayout, wanted: Wanted, load: float
+) -> Graph:
     """Return the step with its tables placed."""
     if not best.moved:
         return graph
