@@ -23,7 +23,7 @@ from starlette.routing import Route
 import irgraph
 from irgraph import Diagnostic, IrgraphError, gc_pause
 from irgraph.html.page import asset, island
-from irgraph.studio import folder, patterns, shown, words
+from irgraph.studio import folder, page_data, patterns, words
 from irgraph.studio.guard import Guard
 from irgraph.studio.session import Session
 
@@ -37,21 +37,21 @@ LIBRARY = ("codemirror/codemirror.js", "codemirror/show-hint.js")
 STYLES = ("codemirror/codemirror.css", "codemirror/show-hint.css", "studio.css")
 
 
-class Tried(msgspec.Struct):
+class PreviewRequest(msgspec.Struct):
     """Statements; ``number`` counts the page's requests, so that only the last is worked on."""
 
     text: str
     number: int = 0
 
 
-class Selected(msgspec.Struct):
+class SelectionRequest(msgspec.Struct):
     """Ops that were selected, by their places among all."""
 
     verb: str
     ops: list[int]
 
 
-class Moved(msgspec.Struct):
+class HistoryRequest(msgspec.Struct):
     """Edits to undo (negative) or to apply again."""
 
     by: int
@@ -91,7 +91,7 @@ class Studio:
             "forms": [[verb, label] for verb, (label, _) in patterns.FORMS.items()],
             "passes": [[one.name, one.description, words.call(one), one.changing]
                        for one in self.passes],
-            "state": shown.state(self.session),
+            "state": page_data.state(self.session),
         }  # fmt: skip
 
     @contextmanager
@@ -100,34 +100,34 @@ class Studio:
         with self.lock, gc_pause.gc_paused():
             yield
 
-    def tried(self, asked: Tried) -> dict[str, Any]:
+    def tried(self, asked: PreviewRequest) -> dict[str, Any]:
         """Return what statements would do, nothing where others were tried since."""
         self._latest = max(self._latest, asked.number)
         with self._alone():
             if asked.number < self._latest:
                 return {"late": True}
-            return shown.attempt(self.session, self.session.attempt(asked.text))
+            return page_data.attempt(self.session, self.session.attempt(asked.text))
 
-    def applied(self, asked: Tried) -> dict[str, Any]:
+    def applied(self, asked: PreviewRequest) -> dict[str, Any]:
         """Apply statements; return the state after them, or why they are refused."""
         with self._alone():
             found = self.session.apply(asked.text)
             if found.step is None:
-                return shown.attempt(self.session, found)
-            return {"legal": True, "state": shown.state(self.session)}
+                return page_data.attempt(self.session, found)
+            return {"legal": True, "state": page_data.state(self.session)}
 
-    def moved(self, asked: Moved) -> dict[str, Any]:
+    def moved(self, asked: HistoryRequest) -> dict[str, Any]:
         """Undo or redo edits."""
         with self.lock:
             self.session.move(asked.by)
-            return {"state": shown.state(self.session)}
+            return {"state": page_data.state(self.session)}
 
-    def selected(self, asked: Selected) -> dict[str, Any]:
+    def selected(self, asked: SelectionRequest) -> dict[str, Any]:
         """Return a statement about ops."""
         with self.lock:
             return {"text": patterns.statement(self.session.step.graph, asked.verb, asked.ops)}
 
-    def completed(self, asked: Tried) -> dict[str, Any]:
+    def completed(self, asked: PreviewRequest) -> dict[str, Any]:
         """Return the words that may follow a text."""
         earlier = "".join(step.text.rstrip() + "\n" for step in self.session.done)
         graph = self.session.step.graph
@@ -142,7 +142,7 @@ class Studio:
         files = {"script": (asked.script, text), "model": (asked.model, model)}
         try:
             paths = folder.write(self.place, files, replace=asked.replace)
-        except folder.TakenError as error:
+        except folder.FileConflictError as error:
             return {"taken": error.diagnostics[0].message}
         return {"saved": [path.name for path in paths]}
 
@@ -150,11 +150,11 @@ class Studio:
 def application(studio: Studio, token: str, port: int) -> Guard:
     """Return what a server runs: the studio, to its own page alone."""
     calls: dict[str, tuple[type[msgspec.Struct], Callable[[Any], dict[str, Any]]]] = {
-        "try": (Tried, studio.tried),
-        "apply": (Tried, studio.applied),
-        "move": (Moved, studio.moved),
-        "select": (Selected, studio.selected),
-        "complete": (Tried, studio.completed),
+        "try": (PreviewRequest, studio.tried),
+        "apply": (PreviewRequest, studio.applied),
+        "move": (HistoryRequest, studio.moved),
+        "select": (SelectionRequest, studio.selected),
+        "complete": (PreviewRequest, studio.completed),
         "save": (Saved, studio.saved),
     }
     routes = [
@@ -182,7 +182,7 @@ def _call(
         try:
             return _json(await run_in_threadpool(act, asked))
         except IrgraphError as error:
-            return _json({"problems": [shown.problem(one) for one in error.diagnostics]}, 422)
+            return _json({"problems": [page_data.problem(one) for one in error.diagnostics]}, 422)
         except Exception as error:
             return _json({"problems": _said(_defect(error))}, 500)
 
@@ -198,7 +198,7 @@ def _defect(error: Exception) -> str:
 
 
 def _said(message: str) -> list[dict[str, Any]]:
-    return [shown.problem(Diagnostic(message))]
+    return [page_data.problem(Diagnostic(message))]
 
 
 def _json(value: Mapping[str, Any], status: int = 200) -> Response:

@@ -16,7 +16,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +=,@-]{0,119}")
 SUFFIXES = {"script": ".irg", "model": ".ir"}
 
 
-class TakenError(IrgraphError):
+class FileConflictError(IrgraphError):
     """A file is there already, and nobody said that it may be replaced."""
 
 
@@ -60,7 +60,7 @@ def write(folder: Path, files: Mapping[str, tuple[str, str]], *, replace: bool) 
     paths = [path_of(folder, name, kind) for kind, (name, _) in files.items()]
     there = [path.name for path in paths if path.exists()]
     if there and not replace:
-        raise TakenError(fail(f"{', '.join(there)}: there already").diagnostics, 2)
+        raise FileConflictError(fail(f"{', '.join(there)}: there already").diagnostics, 2)
     for path, (_, text) in zip(paths, files.values(), strict=True):
         write_atomic(path, text)
     return paths

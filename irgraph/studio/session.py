@@ -33,7 +33,7 @@ KEPT = 8
 
 
 @dataclass(frozen=True, repr=False)
-class Step:
+class Revision:
     """The model after an edit; the first has no text.
 
     Attributes:
@@ -73,7 +73,7 @@ class Attempt:
     """
 
     text: str
-    step: Step | None = None
+    step: Revision | None = None
     problems: tuple[Diagnostic, ...] = ()
     wrong: bool = False
 
@@ -92,27 +92,27 @@ class Session:
     ) -> None:
         first = irgraph.predict(graph, options)
         self.pass_path = tuple(pass_path)
-        self._steps = [Step("", graph, Difference(first, first))]
+        self._steps = [Revision("", graph, Difference(first, first))]
         self._at = 0
         self._tried: dict[tuple[int, str], Attempt] = {}
 
     @property
-    def step(self) -> Step:
+    def step(self) -> Revision:
         """The present model."""
         return self._steps[self._at]
 
     @property
-    def first(self) -> Step:
+    def first(self) -> Revision:
         """The model that the session began with."""
         return self._steps[0]
 
     @property
-    def done(self) -> list[Step]:
+    def done(self) -> list[Revision]:
         """The edits that led to the present model, in order."""
         return self._steps[1 : self._at + 1]
 
     @property
-    def undone(self) -> list[Step]:
+    def undone(self) -> list[Revision]:
         """The edits that ``redo`` would apply again, the next one first."""
         return self._steps[self._at + 1 :]
 
@@ -154,7 +154,7 @@ class Session:
             raise IrgraphError([Diagnostic(message, hint=hint)], 70)
         return text
 
-    def difference(self, step: Step) -> Difference | None:
+    def difference(self, step: Revision) -> Difference | None:
         """Return what an edit changes, ``None`` where the predictions rest on different times."""
         if self.step is self.first:
             return step.total
@@ -177,7 +177,7 @@ class Session:
         reports = [done.report for done in ran.applied]
         entries = tuple(entry for report in reports for entry in report.entries)[skipped:]
         unused = tuple(line for report in reports for line in report.unused)
-        return Attempt(text, Step(text, ran.graph, total, entries, _from(unused, before)))
+        return Attempt(text, Revision(text, ran.graph, total, entries, _from(unused, before)))
 
     def _total(self, graph: Graph) -> Difference:
         """Return what changed since the session began; a model that is there is known."""

@@ -19,7 +19,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import irgraph
-from irgraph.studio.app import Studio, Tried
+from irgraph.studio.app import PreviewRequest, Studio
 from irgraph.studio.session import Session
 from tests.benchmarks.bench_commands import thousand_ops
 
@@ -41,7 +41,7 @@ def edited(studio: Studio, text: str) -> tuple[list[float], int, bool]:
     """Return processor milliseconds of each try, bytes of the answer, and if it is legal."""
     times, size, legal = [], 0, False
     for number in range(RUNS + 1):
-        tried = Tried(f"{text.format(n=100 + number)} # {number}\n", number + 1)
+        tried = PreviewRequest(f"{text.format(n=100 + number)} # {number}\n", number + 1)
         studio.session._tried.clear()
         studio._latest = 0
         begun = time.process_time()

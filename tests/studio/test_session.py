@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import irgraph
-from irgraph.studio import shown
+from irgraph.studio import page_data
 from irgraph.studio.session import Session
 from tests.studio.conftest import SMALL
 
@@ -28,7 +28,7 @@ def test_figures_are_those_of_the_library(dlrm: irgraph.Graph) -> None:
     once = irgraph.rewrite(dlrm, "fuse-epilogue").graph
     twice = irgraph.rewrite(once, "fuse-embedding").graph
     assert found.graph == twice
-    record = shown.attempt(session, session.attempt("apply fuse-embedding"))["figures"]
+    record = page_data.attempt(session, session.attempt("apply fuse-embedding"))["figures"]
     change, total = irgraph.diff(once, twice), irgraph.diff(dlrm, twice)
     for key, difference in (("change", change), ("total", total)):
         low, high = difference.interval
@@ -60,7 +60,7 @@ def test_a_refusal_has_its_reasons(session: Session) -> None:
     found = session.apply("remove aten.relu")
     assert found.step is None and not found.wrong
     assert session.step is session.first
-    (problem,) = shown.attempt(session, found)["problems"]
+    (problem,) = page_data.attempt(session, found)["problems"]
     assert problem["message"] == "a result that this removes is still in use"
     assert [note["message"] for note in problem["notes"]] == ["aten.neg (%z) uses %y"]
     assert problem["hint"].startswith("give its users another tensor")
@@ -96,7 +96,7 @@ def test_lines_count_from_the_edit_on(session: Session) -> None:
 
 
 def test_a_statement_that_changes_nothing_is_no_error(session: Session) -> None:
-    record = shown.attempt(session, session.attempt("cast many aten.mul to bf16"))
+    record = page_data.attempt(session, session.attempt("cast many aten.mul to bf16"))
     assert record["legal"] and not record["changed"]
     assert "nothing matches" in record["problems"][0]["message"]
 

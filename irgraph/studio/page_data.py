@@ -13,7 +13,7 @@ from irgraph.pages.difference import changes
 from irgraph.pages.slices import Slices
 from irgraph.pages.timelines import add_path, add_timeline
 from irgraph.report.structure import grouped
-from irgraph.studio.session import Attempt, Session, Step
+from irgraph.studio.session import Attempt, Revision, Session
 
 Record = dict[str, Any]
 
@@ -53,7 +53,7 @@ def attempt(session: Session, found: Attempt) -> Record:
     }
 
 
-def ops(step: Step) -> Record:
+def ops(step: Revision) -> Record:
     """Return all ops in launch order, outer before inner, as columns.
 
     Times are microseconds: the device's work priced at an op, and what its calls add to the
@@ -124,7 +124,7 @@ def drawn(prediction: Prediction) -> list[Record]:
     ]
 
 
-def marks(step: Step, change: Difference) -> dict[str, str]:
+def marks(step: Revision, change: Difference) -> dict[str, str]:
     """Return what happens to ops of a model: by their places, a kind of ``Change``."""
     found: dict[str, str] = {}
     for one in change.changes:
@@ -147,7 +147,7 @@ def entry(found: Entry) -> Record:
     }
 
 
-def edit(step: Step) -> Record:
+def edit(step: Revision) -> Record:
     """Return an applied edit: its text, and the step time after it."""
     return {"text": step.text, "step": step.prediction.step_time}
 
@@ -173,7 +173,7 @@ def warnings(prediction: Prediction) -> list[str]:
     return [*prediction.warnings, *lines]
 
 
-def _remarks(step: Step) -> Iterable[Diagnostic]:
+def _remarks(step: Revision) -> Iterable[Diagnostic]:
     yield from step.warnings
     for one in step.entries:
         yield from one.refused
