@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from irgraph.diagnostics import fail
 from irgraph.sweep.grid import Chunk, Grid
-from irgraph.sweep.price import Priced, priced
+from irgraph.sweep.price import ChunkFigures, priced
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
@@ -56,7 +56,7 @@ class Model:
         worker.__dict__.get("irgraph_models", {}).pop(self.name, None)
 
 
-def work(key: str, chunk: Chunk) -> Priced:
+def work(key: str, chunk: Chunk) -> ChunkFigures:
     """Return the figures of a chunk, in a worker that has the model."""
     from distributed import get_worker
 
@@ -114,7 +114,7 @@ def _begins() -> str:
 
 def spread(
     client: Client, key: str, text: str, grid: Grid, chunks: Sequence[Chunk]
-) -> Iterator[tuple[Chunk, Priced]]:
+) -> Iterator[tuple[Chunk, ChunkFigures]]:
     """Yield chunks with their figures as they are done; those of a worker that dies run again.
 
     Raises ``IrgraphError`` where a chunk ends its workers again and again, or cannot be priced.
@@ -149,11 +149,11 @@ def _plugin(key: str, text: str, grid: Grid) -> Any:  # noqa: ANN401  (a class o
     return type("SweptModel", (Model, WorkerPlugin), {})(key, text, grid)
 
 
-def _result(future: Any, chunk: Chunk) -> Priced:  # noqa: ANN401  (Dask's future)
+def _result(future: Any, chunk: Chunk) -> ChunkFigures:  # noqa: ANN401  (Dask's future)
     from distributed.scheduler import KilledWorker
 
     try:
-        found: Priced = future.result()
+        found: ChunkFigures = future.result()
     except KilledWorker:
         message = f"chunk {chunk.number} ended {DEATHS} workers: does it fit into their memory?"
         raise fail(message, hint="--chunk makes chunks smaller; what is done is kept") from None

@@ -15,7 +15,7 @@ from irgraph.schedule.tasks import Floats
 from irgraph.sweep.grid import Chunk, Grid
 
 
-class Priced(Struct, frozen=True):
+class ChunkFigures(Struct, frozen=True):
     """Figures of a chunk.
 
     Attributes:
@@ -30,7 +30,7 @@ class Priced(Struct, frozen=True):
     refused: Mapping[int, str]
 
 
-def priced(graph: Graph, grid: Grid, chunk: Chunk) -> Priced:
+def priced(graph: Graph, grid: Grid, chunk: Chunk) -> ChunkFigures:
     """Return the figures of a chunk; sizes that the model cannot have are refused one by one.
 
     Raises ``IrgraphError`` where not the sizes are wrong, but the device, host or another option.
@@ -38,7 +38,7 @@ def priced(graph: Graph, grid: Grid, chunk: Chunk) -> Priced:
     sizes = grid.sizes(chunk)
     try:
         step, active = _times(graph, grid, chunk.host, sizes)
-        return Priced(chunk.number, step, active, {})
+        return ChunkFigures(chunk.number, step, active, {})
     except IrgraphError:
         pass
     return _one_by_one(graph, grid, chunk, sizes)
@@ -60,7 +60,7 @@ def _times(
 
 def _one_by_one(
     graph: Graph, grid: Grid, chunk: Chunk, sizes: Sequence[Mapping[str, int]]
-) -> Priced:
+) -> ChunkFigures:
     """Return what the sizes that can be give, and why the others cannot."""
     shape = len(grid.devices), len(sizes)
     step, active = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -71,4 +71,4 @@ def _one_by_one(
             step[:, place], active[:, place] = times[0][:, 0], times[1][:, 0]
         except IrgraphError as error:
             refused[place] = error.diagnostics[0].message
-    return Priced(chunk.number, step, active, refused)
+    return ChunkFigures(chunk.number, step, active, refused)

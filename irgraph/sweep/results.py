@@ -13,7 +13,7 @@ import numpy as np
 from irgraph.diagnostics import Place, fail
 from irgraph.files import read_text, write_atomic
 from irgraph.sweep.grid import Chunk, Grid
-from irgraph.sweep.price import Priced
+from irgraph.sweep.price import ChunkFigures
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,7 +64,7 @@ class Results:
         """Return the file of a chunk."""
         return self.folder / f"part-{number:07d}.parquet"
 
-    def write(self, chunk: Chunk, found: Priced) -> None:
+    def write(self, chunk: Chunk, found: ChunkFigures) -> None:
         """Write a chunk's file, whole or not at all."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -73,7 +73,7 @@ class Results:
         pq.write_table(self.table(chunk, found), buffer, compression="zstd")
         write_atomic(self.path(chunk.number), buffer.getvalue().to_pybytes())
 
-    def table(self, chunk: Chunk, found: Priced) -> pyarrow.Table:
+    def table(self, chunk: Chunk, found: ChunkFigures) -> pyarrow.Table:
         """Return a chunk's figures: sizes by sizes, each on all devices."""
         import pyarrow as pa
 

@@ -15,11 +15,11 @@ from irgraph.predict.options import PredictOptions
 from irgraph.predict.variants import predict_variants
 from irgraph.sweep.cluster import connected, need, spread
 from irgraph.sweep.grid import MOST, Chunk, Grid
-from irgraph.sweep.price import Priced, priced
+from irgraph.sweep.price import ChunkFigures, priced
 from irgraph.sweep.results import Results
 from irgraph.text.printer import print_graph
 
-Worked: TypeAlias = Iterator[tuple[Chunk, Priced]]
+Worked: TypeAlias = Iterator[tuple[Chunk, ChunkFigures]]
 """Chunks with their figures, as they are done."""
 
 
@@ -37,7 +37,7 @@ class Engine(Struct, frozen=True):
     dashboard: str = ""
 
 
-class Swept(Struct, frozen=True):
+class SweepOutcome(Struct, frozen=True):
     """What became of a sweep.
 
     Attributes:
@@ -58,7 +58,7 @@ def sweep(
     *,
     version: str = "",
     progress: Callable[[int, int], None] | None = None,
-) -> Swept:
+) -> SweepOutcome:
     """Price all variants of a grid into a folder of Parquet files; chunks that it holds are kept.
 
     Each chunk's file is written when the chunk is done, so that a sweep that was ended goes on.
@@ -88,7 +88,7 @@ def sweep(
             results.write(chunk, figures)
             if progress is not None:
                 progress(done, total)
-    return Swept(results, len(todo), known)
+    return SweepOutcome(results, len(todo), known)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from irgraph.cli.traces import record_cells
 
 if TYPE_CHECKING:
     from irgraph.sweep.grid import Grid
-    from irgraph.sweep.run import Engine, Swept
+    from irgraph.sweep.run import Engine, SweepOutcome
 
 PANEL = "predict"
 
@@ -87,7 +87,7 @@ def sweep(
         print_error(f"{refused:,} of them are refused: the column 'refused' says why")
 
 
-def _swept(model: str, grid: Grid, output: str, engine: Engine) -> Swept:
+def _swept(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutcome:
     """Run the sweep; show its progress on a terminal."""
     from importlib.metadata import version
 
