@@ -18,7 +18,7 @@ from irgraph.tiers.bags import Bags
 from irgraph.tiers.demand import Demand, demand
 from irgraph.tiers.hits import Cache, Lookups, Policy, cache_of
 from irgraph.tiers.library import load_tier
-from irgraph.tiers.tier import Piece, Tier
+from irgraph.tiers.tier import Tier, TierDevices
 from irgraph.verbs.place import why_not
 from irgraph.verbs.tiered_lookups import bag_sizes, longest_of, placeable
 
@@ -64,7 +64,7 @@ class Store(Struct, frozen=True):
         return max(by_reads, asked.nbytes / (1e9 * self.tier.read_gbs.value * self.pieces))
 
 
-def store(piece: Piece) -> Store:
+def store(piece: TierDevices) -> Store:
     """Return what a platform has of a tier."""
     tier = load_tier(piece.tier)
     each = piece.capacity_gb or (tier.capacity_gb.value if tier.capacity_gb else 0.0)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from irgraph.diagnostics import fail, near
 from irgraph.files import read_text
 from irgraph.plugins import plugins
-from irgraph.tiers.tier import Piece, Platform, Tier, read_platform, read_tier
+from irgraph.tiers.tier import Platform, Tier, TierDevices, read_platform, read_tier
 
 TIERS, PLATFORMS = "irgraph.tiers", "irgraph.platforms"
 """Entry points of these groups name packages whose folders hold more of them."""
@@ -51,7 +51,7 @@ def load_platform(name: str) -> Platform:
     return found
 
 
-def _check_size(platform: Platform, piece: Piece, tier: Tier) -> None:
+def _check_size(platform: Platform, piece: TierDevices, tier: Tier) -> None:
     """Refuse a piece of a tier of which nobody says how much it holds."""
     if piece.tables_gb is None and not piece.capacity_gb and tier.capacity_gb is None:
         message = f"{platform.name}: how much {tier.name} holds is not said"

@@ -97,7 +97,7 @@ class Tier(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return int(math.ceil(row / unit) * unit)
 
 
-class Piece(Struct, frozen=True, forbid_unknown_fields=True):
+class TierDevices(Struct, frozen=True, forbid_unknown_fields=True):
     """Pieces of a tier in a host.
 
     Attributes:
@@ -131,9 +131,9 @@ class Platform(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str
     base_watts: Figure
-    fast: Piece
+    fast: TierDevices
     device: str
-    slow: tuple[Piece, ...] = ()
+    slow: tuple[TierDevices, ...] = ()
     devices: int = 1
     host: str = "v100"
     aliases: tuple[str, ...] = ()
