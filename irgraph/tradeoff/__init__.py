@@ -25,7 +25,7 @@ from irgraph.precision.search import Item, best_sums, plan_of
 from irgraph.predict.options import PredictOptions
 from irgraph.serving.service import Service, Wanted, services
 from irgraph.tiers.tier import Platform
-from irgraph.tradeoff.spread import Spread, Spreading
+from irgraph.tradeoff.sharded_plan import Spread, Spreading
 
 AIMS = ("power", "hosts", "step", "price", "links")
 """What may stand against accuracy: watts or price of all hosts, how many they are, microseconds of

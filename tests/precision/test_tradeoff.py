@@ -31,7 +31,7 @@ from irgraph.tiers.hits import POLICIES, Policy
 from irgraph.tiers.library import load_platform, load_tier
 from irgraph.tiers.tier import read_platform
 from irgraph.tradeoff import Point, chosen, tradeoff
-from irgraph.tradeoff.spread import in_formats
+from irgraph.tradeoff.sharded_plan import in_formats
 from irgraph.verbs.place import place
 from irgraph.verbs.sharding.shard import shard
 from irgraph.verbs.tiered_lookups import TablePlacement, placeable

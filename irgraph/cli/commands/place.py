@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from irgraph.serving.service import Service, Wanted
     from irgraph.tiers.tier import Platform
     from irgraph.tradeoff import Point
-    from irgraph.tradeoff.spread import Spread
+    from irgraph.tradeoff.sharded_plan import Spread
 
 PANEL = "predict"
 
