@@ -15,7 +15,7 @@ from irgraph.predict.prediction import Prediction, predict
 from irgraph.predict.variants import predict_variants
 from irgraph.schedule.memory import workspace
 from irgraph.tuning.axes import Point
-from irgraph.tuning.described import Described
+from irgraph.tuning.definition import SpaceDefinition
 from irgraph.tuning.limits import DEVICE, FIGURES, excess
 from irgraph.tuning.script import calls_of
 from irgraph.tuning.structures import Structure, Structures
@@ -63,7 +63,7 @@ class Pricing:
         structures: the steps that passes make.
     """
 
-    def __init__(self, space: Described) -> None:
+    def __init__(self, space: SpaceDefinition) -> None:
         self.space = space
         self.structures = Structures(space.graph, space.pass_path)
         self._devices: dict[str, DeviceFacts] = {}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from irgraph.tuning.axes import OFF, Point
-from irgraph.tuning.described import Described
+from irgraph.tuning.definition import SpaceDefinition
 
 
-def calls_of(space: Described, point: Point) -> tuple[str, ...]:
+def calls_of(space: SpaceDefinition, point: Point) -> tuple[str, ...]:
     """Return the calls of passes that a point chooses, in the order in which they are applied."""
     axes = {axis.name: axis for axis in space.axes}
     found = []
@@ -24,7 +24,7 @@ def calls_of(space: Described, point: Point) -> tuple[str, ...]:
     return tuple(found)
 
 
-def script_of(space: Described, point: Point, said: str) -> str:
+def script_of(space: SpaceDefinition, point: Point, said: str) -> str:
     """Return the script of a point, with comments about what a script cannot say."""
     places = {kind: _chosen(space, point, kind) for kind in ("device", "host", "ranks")}
     options = "".join(f" --{kind} {value}" for kind, value in places.items() if value)
@@ -38,7 +38,7 @@ def script_of(space: Described, point: Point, said: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _chosen(space: Described, point: Point, kind: str) -> str:
+def _chosen(space: SpaceDefinition, point: Point, kind: str) -> str:
     """Return the device, the host or the ranks of a point; ``""`` where nothing says so."""
     for axis in space.axes:
         if axis.kind == kind:

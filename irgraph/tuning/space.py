@@ -18,7 +18,7 @@ from irgraph.predict.prediction import Prediction
 from irgraph.sweep.grid import content_of
 from irgraph.text.printer import print_graph
 from irgraph.tuning.axes import Axis, Choice, Point, check_point, condition, every_point, ordered
-from irgraph.tuning.described import Described
+from irgraph.tuning.definition import SpaceDefinition
 from irgraph.tuning.figures import PointFigures, Pricing
 from irgraph.tuning.limits import limit, limit_text
 from irgraph.tuning.script import calls_of, script_of
@@ -27,7 +27,7 @@ FORMAT = 1
 """Version of a space's JSON."""
 
 
-class SearchSpace(Described, frozen=True, eq=False):
+class SearchSpace(SpaceDefinition, frozen=True, eq=False):
     """Which variants of a step may be chosen, and what they must keep to.
 
     ``search_space`` makes it. A point is a plain ``dict`` of choices by the names of axes.

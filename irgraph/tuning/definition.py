@@ -11,7 +11,7 @@ from irgraph.predict.options import PredictOptions
 from irgraph.tuning.axes import Axis
 
 
-class Described(Struct, frozen=True, eq=False):
+class SpaceDefinition(Struct, frozen=True, eq=False):
     """Which variants of a step may be chosen, and what they must keep to.
 
     Attributes:
