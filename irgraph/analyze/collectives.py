@@ -46,7 +46,7 @@ Key: TypeAlias = tuple[int, str, str, int]
 """Which collective: step, process group, kind, and the how many-th of these."""
 
 
-class Met(Struct, frozen=True):
+class MatchedCollective(Struct, frozen=True):
     """One collective of a step, as the ranks given ran it.
 
     Attributes:
@@ -116,7 +116,7 @@ def bus_factor(kind: str, ranks: int) -> float | None:
     return 2 * share if kind == "all_reduce" else share
 
 
-def collectives(replayers: Sequence[Replayer]) -> list[Met]:
+def collectives(replayers: Sequence[Replayer]) -> list[MatchedCollective]:
     """Return the collectives of the usual steps, matched over the ranks of their process group.
 
     The n-th collective of a kind in a step and a group is the same on every rank. No data moves
@@ -134,9 +134,9 @@ def collectives(replayers: Sequence[Replayer]) -> list[Met]:
     return [_met(key, facts, ranks) for key, facts in sorted(found.items())]
 
 
-def by_kind(met: Sequence[Met], steps: int) -> list[dict[str, Any]]:
+def by_kind(met: Sequence[MatchedCollective], steps: int) -> list[dict[str, Any]]:
     """Return one row for each group, kind and size, means of its collectives, longest first."""
-    groups: dict[tuple[str, str, int | None], list[Met]] = defaultdict(list)
+    groups: dict[tuple[str, str, int | None], list[MatchedCollective]] = defaultdict(list)
     for one in met:
         groups[one.key[1], one.key[2], one.nbytes].append(one)
     found = []
@@ -152,7 +152,7 @@ def by_kind(met: Sequence[Met], steps: int) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: -row["time_us"] * row["calls"])
 
 
-def stragglers(met: Sequence[Met]) -> list[dict[str, Any]]:
+def stragglers(met: Sequence[MatchedCollective]) -> list[dict[str, Any]]:
     """Return by rank how long it waits a step, and how long others wait for it."""
     complete = [one for one in met if one.complete]
     steps = len({one.key[0] for one in complete}) or 1
@@ -181,11 +181,15 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(f"{np.mean(known):.6g}") if known else None
 
 
-def _met(key: Key, facts: Mapping[int, tuple[float, int | None, int]], ranks: Sequence[int]) -> Met:
+def _met(
+    key: Key, facts: Mapping[int, tuple[float, int | None, int]], ranks: Sequence[int]
+) -> MatchedCollective:
     times = {rank: time for rank, (time, _, _) in facts.items()}
     sizes = [nbytes for _, nbytes, _ in facts.values() if nbytes is not None]
     complete = len(times) > 1 and times.keys() >= _members(key[1], ranks)
-    return Met(key, times, max(sizes, default=None), max(n for _, _, n in facts.values()), complete)
+    return MatchedCollective(
+        key, times, max(sizes, default=None), max(n for _, _, n in facts.values()), complete
+    )
 
 
 def _members(group: str, ranks: Sequence[int]) -> set[int]:
