@@ -16,8 +16,8 @@ from costmodels.learned.together import Models, WaitingError
 from costmodels.lookups.indices import Indices, indices_of
 from costmodels.pricing.calls import CallTimes, as_call, with_time
 from costmodels.pricing.context import fbgemm_lookups, sparse_values
-from costmodels.pricing.kept import Kept, Outcome
 from costmodels.pricing.measured import is_measured, measured_kernels
+from costmodels.pricing.price_cache import Outcome, PriceCache
 from costmodels.pricing.signature import Signatures
 from irgraph.diagnostics import fail, near
 from irgraph.ir.cost import Kernel, Priced
@@ -80,7 +80,7 @@ def price(
     lookups = indices_of(graph) if indices is None else indices
     machine = machine_of(graph, sheet, mode, software, pinned, learned or {}, lookups, correct)
     context = sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings
-    kept = Kept(machine, *context) if keep and correct is None and not calls else None
+    kept = PriceCache(machine, *context) if keep and correct is None and not calls else None
     pricer = Pricer(machine, *context, calls or {}, kept=kept)
     pricer.price(graph.ops)
     reasons = {id(op): machine.peers.lacks(op) for op in pricer.unknown if is_collective(op)}
@@ -112,7 +112,7 @@ class Pricer:
     def __init__(
         self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
         measured: bool, loose: bool, calls: CallTimes, remember: bool = True,
-        kept: Kept | None = None,
+        kept: PriceCache | None = None,
     ) -> None:  # fmt: skip
         """Take what ``price`` knows of a graph; ``remember`` equal calls unless sizes are many."""
         self.kept = kept

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import passes
 from costmodels.backend import price
-from costmodels.pricing import kept
+from costmodels.pricing import price_cache
 from costmodels.pricing.price import Pricer
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.cost import Kernel, Priced, PriceOptions
@@ -35,7 +35,7 @@ WAYS = (
 def fresh(graph: Graph) -> Graph:
     """Return an equal graph of other ops, which keep nothing."""
     made: Graph = pickle.loads(pickle.dumps(graph))
-    assert not any(kept.KEY in op.__dict__ for op in made.walk())
+    assert not any(price_cache.CACHE_KEY in op.__dict__ for op in made.walk())
     return made
 
 
@@ -132,11 +132,11 @@ def test_unchanged_ops_are_not_priced_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_op_keeps_prices_for_few_machines() -> None:
     graph = random_graph(1)
-    for clock in range(3 * kept.MOST):
+    for clock in range(3 * price_cache.MAX_MACHINES):
         price(graph, "v100", PriceOptions(indices=[f"zipf:1.{clock}"]))
-    held = [len(op.__dict__.get(kept.KEY, ())) for op in graph.walk()]
-    assert 0 < max(held) <= kept.MOST
-    assert len(kept._MACHINES._known) <= kept.MOST
+    held = [len(op.__dict__.get(price_cache.CACHE_KEY, ())) for op in graph.walk()]
+    assert 0 < max(held) <= price_cache.MAX_MACHINES
+    assert len(price_cache._MACHINES._known) <= price_cache.MAX_MACHINES
 
 
 ALIKE = """model "m" { format = 1 }

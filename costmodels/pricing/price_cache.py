@@ -22,25 +22,25 @@ from irgraph.ir.tensor import Tensor
 Outcome: TypeAlias = "tuple[tuple[Kernel, ...] | None, bool]"
 """An op's work, ``None`` where it is that of the ops inside; and whether no model knows it."""
 
-KEY = "costmodels.pricing.kept"
+CACHE_KEY = "costmodels.pricing.price_cache"
 """Where an op keeps its prices, beside what else was worked out of it."""
 
-MOST = 32
+MAX_MACHINES = 32
 """Machines for which an op keeps its price, and which are known again."""
 
-MOST_CALLS = 8192
+MAX_CALLS = 8192
 """Calls whose prices are remembered beside, for ops that differ in names alone."""
 
 _CALLS: dict[object, tuple[Kernel, ...] | None] = {}
 
-TIERS = "irgraph.tier_"
+TIER_OP_PREFIX = "irgraph.tier_"
 """How the names of ops begin that read files of tiers."""
 
-OF_FILES = (TIERS, *EXCHANGING)
+FILE_OP_PREFIXES = (TIER_OP_PREFIX, *EXCHANGING)
 """How the names of all ops begin that may read files."""
 
 
-class Machines:
+class MachineTokens:
     """The machines for which ops keep prices; each has a token that stands for it."""
 
     def __init__(self) -> None:
@@ -62,15 +62,15 @@ class Machines:
                     return token
             token = object()
             self._known[token] = said
-            if len(self._known) > MOST:
+            if len(self._known) > MAX_MACHINES:
                 self._known.popitem(last=False)
             return token
 
 
-_MACHINES = Machines()
+_MACHINES = MachineTokens()
 
 
-class Kept:
+class PriceCache:
     """Finds the prices that ops of a graph keep, and lets them keep new ones."""
 
     def __init__(
@@ -83,17 +83,17 @@ class Kept:
 
     def of(self, op: Op, ask: Callable[[Op], Outcome]) -> Outcome:
         """Return an op's outcome: one it keeps, or else what ``ask`` says."""
-        kept: dict[object, Outcome] | None = op.__dict__.get(KEY)
+        kept: dict[object, Outcome] | None = op.__dict__.get(CACHE_KEY)
         if kept is None:
-            kept = op.__dict__[KEY] = {}
+            kept = op.__dict__[CACHE_KEY] = {}
         if (self.sparse or self.lookups) and self._told(op):
             return ask(op)
         found = kept.get(self.token)
         if found is None:
             found = ask(op)
             # what is priced by the ops inside it was asked of its own rule alone
-            if not (_is_of_files(op) if found[0] is None else _reads_files(op)):
-                if len(kept) >= MOST:
+            if not (_is_priced_from_files(op) if found[0] is None else _reads_files(op)):
+                if len(kept) >= MAX_MACHINES:
                     kept.clear()
                 kept[self.token] = found
         return found
@@ -109,7 +109,7 @@ class Kept:
             return _CALLS[key]
         except KeyError:
             found = _CALLS[key] = ask()
-        if len(_CALLS) > MOST_CALLS:
+        if len(_CALLS) > MAX_CALLS:
             _CALLS.pop(next(iter(_CALLS)), None)
         return found
 
@@ -123,9 +123,11 @@ class Kept:
 
 def _reads_files(op: Op) -> bool:
     """Return whether the price of an op, or of one inside it, is looked up in a file."""
-    return any(map(_is_of_files, op.walk())) if op.body else _is_of_files(op)
+    return any(map(_is_priced_from_files, op.walk())) if op.body else _is_priced_from_files(op)
 
 
-def _is_of_files(op: Op) -> bool:
+def _is_priced_from_files(op: Op) -> bool:
     name = op.name
-    return name.startswith(OF_FILES) and (name.startswith(TIERS) or is_collective(op))
+    return name.startswith(FILE_OP_PREFIXES) and (
+        name.startswith(TIER_OP_PREFIX) or is_collective(op)
+    )
