@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats, Hardware
 from costmodels.learnable.inputs import Sizes
-from costmodels.learned.exact import ExactLayer, exact_forward, exact_layers
+from costmodels.learned.batch_invariant import ExactLayer, exact_forward, exact_layers
 from costmodels.learned.files import Layers
 from costmodels.learned.weights import Weights
 

@@ -20,9 +20,9 @@ from costmodels.formulas.machine import Answer, Predictor
 from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Hardware
+from costmodels.learned.estimate_cache import EstimateCache
 from costmodels.learned.infer import estimate
-from costmodels.learned.remembered import Remembered
-from costmodels.learned.together import Models, Together
+from costmodels.learned.query_batch import BatchedModels, QueryBatch
 from costmodels.learned.weights import Weights, load_shipped, shipped
 from irgraph.ir.points.point_values import PointMask, PointValues, at_all, most, points_of
 
@@ -37,11 +37,11 @@ def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
     """Return the models for a device under a software profile, by family; often none."""
     if software not in MEASURED:
         return {}
-    families, together = (learned_families()[name] for name in shipped()), Together()
+    families, together = (learned_families()[name] for name in shipped()), QueryBatch()
     found = {
         f.name: _predictor(f, sheet, together) for f in families if _answers(f.campaign, sheet)
     }
-    return Models(found, together)
+    return BatchedModels(found, together)
 
 
 def _answers(campaign: Campaign, sheet: DeviceSheet) -> bool:
@@ -56,12 +56,12 @@ def _measured(family: LearnedFamily, device: str) -> bool:
     return device in devices or bool(campaign.targets)
 
 
-def _predictor(family: LearnedFamily, sheet: DeviceSheet, together: Together) -> Predictor:
+def _predictor(family: LearnedFamily, sheet: DeviceSheet, together: QueryBatch) -> Predictor:
     """Return the predictor of a family; its weights are read on first use."""
     card = family.campaign.card(sheet)
     bounded = family.flops is not None and card not in family.campaign.known
     device = family.campaign.hardware([sheet.whole_rate() if bounded else sheet])
-    known = Remembered()
+    known = EstimateCache()
 
     def ask(sizes: Mapping[str, float | str]) -> Answer | None:
         fits = sizes.get("dtype") in family.campaign.dtypes
@@ -97,7 +97,7 @@ def _held(answer: Answer, flops: float, dtype: str, sheet: DeviceSheet) -> Answe
 
 
 def _answer(
-    weights: Weights, device: Hardware, query: Query, known: Remembered, together: Together
+    weights: Weights, device: Hardware, query: Query, known: EstimateCache, together: QueryBatch
 ) -> Answer:
     points = points_of(*query.sizes.values())
     if points:
@@ -108,7 +108,7 @@ def _answer(
 
 
 def _answers_for(
-    weights: Weights, device: Hardware, query: Query, rows: int, known: Remembered
+    weights: Weights, device: Hardware, query: Query, rows: int, known: EstimateCache
 ) -> Answer:
     """Return the answer to a query whose sizes have values at many points."""
     columns = {name: at_all(v, rows).astype(np.float32) for name, v in query.sizes.items()}

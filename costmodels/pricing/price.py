@@ -12,7 +12,7 @@ from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import rules
 from costmodels.formulas.machine import MODES, SMALL, Corrector, Machine, Predictor, Rule, traffic
 from costmodels.formulas.software import software_profile
-from costmodels.learned.together import Models, WaitingError
+from costmodels.learned.query_batch import BatchedModels, PendingEstimateError
 from costmodels.lookups.indices import Indices, indices_of
 from costmodels.pricing.calls import CallTimes, as_call, with_time
 from costmodels.pricing.context import fbgemm_lookups, sparse_values
@@ -132,13 +132,13 @@ class Pricer:
     def price(self, ops: Sequence[Op]) -> None:
         """Price ops in order; what trained models are asked is asked at once."""
         learned = self.machine.learned
-        if isinstance(learned, Models):
+        if isinstance(learned, BatchedModels):
             learned.together.collect()
         try:
             for op in ops:
                 self.visit(op)
         finally:
-            if isinstance(learned, Models):
+            if isinstance(learned, BatchedModels):
                 learned.together.answer()
         for op in self._waiting:
             self.visit(op)
@@ -156,7 +156,7 @@ class Pricer:
         kept = self.kept
         try:
             found, lacking = self._outcome(op) if kept is None else kept.of(op, self._outcome)
-        except WaitingError:
+        except PendingEstimateError:
             self._waiting.append(op)
             self.kernels[id(op)] = ()  # its place
             return

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from costmodels.devices.library import load_device
-from costmodels.learned.exact import exact_forward, exact_layers
+from costmodels.learned.batch_invariant import exact_forward, exact_layers
 from costmodels.learned.infer import estimate, forward
 from costmodels.learned.weights import load_shipped, shipped
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from costmodels.learned.estimate_cache import MOST, EstimateCache
 from costmodels.learned.infer import Estimates
-from costmodels.learned.remembered import MOST, Remembered
 
 Column = NDArray[np.float32]
 NAMES = ("m", "n", "k", "op")
@@ -37,7 +37,7 @@ def sizes(choose: np.random.Generator, varying: int, rows: int) -> dict[str, Col
 
 @pytest.mark.parametrize("varying", range(5))
 def test_answers_are_those_of_asking_each_time(varying: int) -> None:
-    choose, known = np.random.default_rng(varying), Remembered()
+    choose, known = np.random.default_rng(varying), EstimateCache()
     for _ in range(200):
         columns = sizes(choose, varying, int(choose.integers(1, 20)))
         found = known.estimates(columns, Asked())
@@ -50,7 +50,7 @@ def test_answers_are_those_of_asking_each_time(varying: int) -> None:
 
 
 def test_parts_of_what_was_asked_are_not_asked_again() -> None:
-    known, asked = Remembered(), Asked()
+    known, asked = EstimateCache(), Asked()
     columns = {name: np.full(100, 3, np.float32) for name in NAMES}
     columns["m"] = np.arange(100, dtype=np.float32) % 50
     known.estimates(columns, asked)
@@ -63,7 +63,7 @@ def test_parts_of_what_was_asked_are_not_asked_again() -> None:
 
 
 def test_what_was_asked_long_ago_is_forgotten() -> None:
-    known, asked = Remembered(), Asked()
+    known, asked = EstimateCache(), Asked()
     columns = {name: np.arange(1, 3, dtype=np.float32) for name in ("m",)}
     for kind in (*range(MOST + 1), MOST, 0):
         more = {name: np.full(2, kind, np.float32) for name in ("n", "k", "op")}

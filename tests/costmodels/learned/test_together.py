@@ -11,10 +11,10 @@ from costmodels.devices.library import load_device
 from costmodels.formulas.machine import Answer
 from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Sizes
-from costmodels.learned import together as asked_together
+from costmodels.learned import query_batch as asked_together
 from costmodels.learned.infer import Estimates
 from costmodels.learned.predictors import predictors
-from costmodels.learned.together import Models, Together, WaitingError
+from costmodels.learned.query_batch import BatchedModels, PendingEstimateError, QueryBatch
 from costmodels.learned.weights import Weights
 from costmodels.pricing.price import price
 from irgraph.ir.cost import Kernel
@@ -43,7 +43,7 @@ def shown(graph: Graph, models: Mapping[str, object]) -> list[tuple[int, tuple[K
 def test_a_step_is_priced_as_if_asked_one_by_one(name: str, size: int) -> None:
     graph = with_dims(shipped(name), {"B": size})
     models = predictors(load_device("v100"), "torch-2")
-    assert isinstance(models, Models)
+    assert isinstance(models, BatchedModels)
     assert shown(graph, models) == shown(graph, dict(models))
 
 
@@ -63,13 +63,13 @@ def test_a_network_is_asked_once_for_all_products(monkeypatch: pytest.MonkeyPatc
 
 def test_a_collected_question_waits_for_its_answer() -> None:
     models = predictors(load_device("v100"), "torch-2")
-    assert isinstance(models, Models)
+    assert isinstance(models, BatchedModels)
     alone = models["gemm"](PRODUCT)
     others = predictors(load_device("v100"), "torch-2")
-    assert isinstance(others, Models)
+    assert isinstance(others, BatchedModels)
     others.together.collect()
     for m in (256, 512):
-        with pytest.raises(WaitingError):
+        with pytest.raises(PendingEstimateError):
             others["gemm"]({**PRODUCT, "m": m})
     others.together.answer()
     assert others["gemm"](PRODUCT) == alone
@@ -100,7 +100,7 @@ def test_an_op_that_waited_in_vain_is_priced_by_those_inside_it(
         return models["gemm"](PRODUCT)
 
     models = predictors(load_device("v100"), "torch-2")
-    assert isinstance(models, Models)
+    assert isinstance(models, BatchedModels)
     known = dict(pricing.rules())
     known["aten.linear"] = lambda op, machine: ask({}) and None
     monkeypatch.setattr(pricing, "rules", lambda: known)
@@ -111,7 +111,7 @@ def test_an_op_that_waited_in_vain_is_priced_by_those_inside_it(
 
 
 def test_questions_of_no_family_are_answered_by_nothing() -> None:
-    together = Together()
+    together = QueryBatch()
     together.collect()
     together.answer()
-    assert not Models({}, together)
+    assert not BatchedModels({}, together)

@@ -17,26 +17,26 @@ from costmodels.learnable.hardware import Hardware
 from costmodels.learned.infer import Estimates, estimate
 from costmodels.learned.weights import Weights
 
-Found: TypeAlias = tuple[float, float, bool]
+KernelEstimate: TypeAlias = tuple[float, float, bool]
 """Of one kernel: time, width and whether it is outside, as in ``Estimates``."""
 
-Kind: TypeAlias = tuple[str, tuple[str, ...]]
+QueryKind: TypeAlias = tuple[str, tuple[str, ...]]
 """Questions that one call of ``estimate`` answers: their family, and the names of their sizes."""
 
-Asked: TypeAlias = tuple[float, ...]
+QuerySizes: TypeAlias = tuple[float, ...]
 
 
-class WaitingError(Exception):
+class PendingEstimateError(Exception):
     """A question is collected, and has no answer yet."""
 
 
-class Together:
+class QueryBatch:
     """Questions about single kernels on one device, and their answers."""
 
     def __init__(self) -> None:
         self._collecting = False
-        self._kinds: dict[Kind, tuple[Weights, Hardware, dict[Asked, None]]] = {}
-        self._known: dict[tuple[Kind, Asked], Found] = {}
+        self._kinds: dict[QueryKind, tuple[Weights, Hardware, dict[QuerySizes, None]]] = {}
+        self._known: dict[tuple[QueryKind, QuerySizes], KernelEstimate] = {}
 
     def collect(self) -> None:
         """Let new questions wait until ``answer``."""
@@ -50,7 +50,7 @@ class Together:
             self._known.update(((kind, sizes), each) for sizes, each in found.items())
         self._kinds.clear()
 
-    def ask(self, weights: Weights, device: Hardware, query: Query) -> Found:
+    def ask(self, weights: Weights, device: Hardware, query: Query) -> KernelEstimate:
         """Return the estimate for a query without sizes of many points, or let it wait."""
         kind = weights.family.name, tuple(query.sizes)
         sizes = (*query.sizes.values(), weights.family.ops.index(query.op))
@@ -59,13 +59,13 @@ class Together:
             return found
         if self._collecting:
             self._kinds.setdefault(kind, (weights, device, {}))[2][sizes] = None
-            raise WaitingError
+            raise PendingEstimateError
         return _estimates(weights, device, kind, [sizes])[sizes]
 
 
 def _estimates(
-    weights: Weights, device: Hardware, kind: Kind, asked: list[Asked]
-) -> dict[Asked, Found]:
+    weights: Weights, device: Hardware, kind: QueryKind, asked: list[QuerySizes]
+) -> dict[QuerySizes, KernelEstimate]:
     names = (*kind[1], "op")
     columns = dict(zip(names, np.array(asked, np.float32).T.copy(), strict=True))
     found: Estimates = estimate(weights, columns, device)
@@ -73,13 +73,13 @@ def _estimates(
     return dict(zip(asked, rows, strict=True))
 
 
-class Models(dict[str, Predictor]):
+class BatchedModels(dict[str, Predictor]):
     """Trained models by family, whose questions can be collected.
 
     Attributes:
         together: where they are.
     """
 
-    def __init__(self, models: Mapping[str, Predictor], together: Together) -> None:
+    def __init__(self, models: Mapping[str, Predictor], together: QueryBatch) -> None:
         super().__init__(models)
         self.together = together

@@ -27,7 +27,7 @@ class _Kind(Struct, frozen=True):
     found: Estimates
 
 
-class Remembered:
+class EstimateCache:
     """Estimates of one family on one device by the sizes of its kernels."""
 
     def __init__(self) -> None:
