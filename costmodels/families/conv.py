@@ -27,7 +27,7 @@ from costmodels.formulas.hopper.narrow import narrow_on_hopper
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.tiles import Product, tiled_time
-from costmodels.learnable.convolving import algorithms, convolution, fastest
+from costmodels.learnable.conv_algorithms import algorithms, convolution, fastest
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Floats, Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, waves

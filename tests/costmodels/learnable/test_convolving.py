@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from costmodels.devices.library import load_device
-from costmodels.learnable.convolving import Convolution, algorithms
+from costmodels.learnable.conv_algorithms import Convolution, algorithms
 from costmodels.learnable.hardware import hardware
 
 
