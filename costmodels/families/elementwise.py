@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
 from costmodels.families.copy import device_copy
-from costmodels.formulas.blocks.drawing import DRAWING, dropping_time
+from costmodels.formulas.blocks.random_numbers import DRAWING, dropping_time
 from costmodels.formulas.elements import ROOFLINE, broadcast_copy, streaming
 from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.blocks.drawing import DRAWING, DRAWN, drawing_time
+from costmodels.formulas.blocks.random_numbers import DRAWING, DRAWN, drawing_time
 from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from costmodels.formulas.serial import laws_hold

@@ -5,13 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
-from costmodels.formulas.blocks.reducing import (
+from costmodels.formulas.blocks.reductions import (
     HALVES_AT_ONCE,
     READ_AT_ONCE,
     launch_of,
     reducing_time,
 )
-from costmodels.formulas.blocks.scanning import scanning_time
+from costmodels.formulas.blocks.scans import scanning_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import EXACT, FAIR, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.families.copy import host_copy
-from costmodels.formulas.blocks.sorting import selecting_time, sorting_time
+from costmodels.formulas.blocks.sorts import selecting_time, sorting_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import FEW, ROUGH
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work

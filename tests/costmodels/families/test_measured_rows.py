@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from costmodels.formulas.blocks.drawing import dropping_time
-from costmodels.formulas.blocks.reducing import launch_of, reducing_time
-from costmodels.formulas.blocks.scanning import scanning_time
+from costmodels.formulas.blocks.random_numbers import dropping_time
+from costmodels.formulas.blocks.reductions import launch_of, reducing_time
+from costmodels.formulas.blocks.scans import scanning_time
 from costmodels.formulas.blocks.softmax_rows import backward_time, forward_time
-from costmodels.formulas.blocks.sorting import selecting_time, sorting_time
+from costmodels.formulas.blocks.sorts import selecting_time, sorting_time
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import PointValues, SplitError, power_of_two
 from irgraph.ir.tensor import Tensor
