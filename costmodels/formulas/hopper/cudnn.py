@@ -35,7 +35,7 @@ BORDER = 16
 NOTE = "padded and turned for matrix units, or on the plain cores (cuDNN 9.19, H100)"
 
 
-class Turning(Struct, frozen=True):
+class LayoutConversion(Struct, frozen=True):
     """What goes with a convolution whose channels are padded.
 
     Attributes:
@@ -51,17 +51,23 @@ class Turning(Struct, frozen=True):
     tiles: float
 
 
-TURNINGS = {"f16": Turning(16.7, 0.45, 0.09, 1.12), "tf32": Turning(15.0, 0.63, 0.14, 1.14)}
+TURNINGS = {
+    "f16": LayoutConversion(16.7, 0.45, 0.09, 1.12),
+    "tf32": LayoutConversion(15.0, 0.63, 0.14, 1.14),
+}
 FITTING = 6.0
 """Microseconds of the start where channels fit, so that weights need not be padded: three kernels,
 the convolution and two that turn images (an assumption)."""
 
-ODD_GROUPS = {"f16": Turning(25.0, 0.3, 0.09, 2.0), "tf32": Turning(35.0, 0.63, 0.14, 3.0)}
+ODD_GROUPS = {
+    "f16": LayoutConversion(25.0, 0.3, 0.09, 2.0),
+    "tf32": LayoutConversion(35.0, 0.63, 0.14, 3.0),
+}
 """Without groups, or with groups whose channels fit (a traced RegNet-Y in f16, 24 channels each,
 comes out 10 % too long), and with others (123 rows, four groups each: 40 % off on average)."""
 
 
-class Plain(Struct, frozen=True):
+class CudaCoreLaw(Struct, frozen=True):
     """Kernels on the plain cores that turn nothing.
 
     Attributes:
@@ -76,9 +82,9 @@ class Plain(Struct, frozen=True):
 
 
 PLAINS = {
-    "conv": Plain(5.0, 0.0125, 0.15),
-    "gradient": Plain(12.0, 0.0, 0.11),
-    "grouped": Plain(12.0, 0.0, 0.045),
+    "conv": CudaCoreLaw(5.0, 0.0125, 0.15),
+    "gradient": CudaCoreLaw(12.0, 0.0, 0.11),
+    "grouped": CudaCoreLaw(12.0, 0.0, 0.045),
 }
 ROWS, COLUMNS, SLICE = 128, 32, 8
 """Tile to whose multiples their results are padded, and slice of depth."""
@@ -171,7 +177,7 @@ def _padded(
 
 
 def _plain(
-    kind: Plain, groups: int, pixels: int, outer: int, depth: int, machine: Machine
+    kind: CudaCoreLaw, groups: int, pixels: int, outer: int, depth: int, machine: Machine
 ) -> float:
     """Return microseconds on the plain cores."""
     area = -(-pixels // ROWS) * ROWS * -(-outer // COLUMNS) * COLUMNS

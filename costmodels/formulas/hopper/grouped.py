@@ -30,7 +30,7 @@ FEWEST = 2
 """Channels of a group, read and written, up to which forward passes take a direct kernel."""
 
 
-class Slow(Struct, frozen=True):
+class GroupedConvLaw(Struct, frozen=True):
     """What a convolution or one of its gradients takes.
 
     Attributes:
@@ -50,11 +50,15 @@ WIDE = 64
 """Result channels of a group to whose multiples they are padded."""
 
 LAST = {
-    ("f16", False): Slow(27.0, 0.37, 119.0, 64), ("f32", False): Slow(36.0, 0.57, 78.0, 64),
-    ("f16", True): Slow(34.0, 0.093, 129.0), ("f32", True): Slow(59.0, 0.19, 70.0),
+    ("f16", False): GroupedConvLaw(27.0, 0.37, 119.0, 64), ("f32", False): GroupedConvLaw(36.0, 0.57, 78.0, 64),
+    ("f16", True): GroupedConvLaw(34.0, 0.093, 129.0), ("f32", True): GroupedConvLaw(59.0, 0.19, 70.0),
 }  # fmt: skip
 """By type, and whether it is a gradient: images whose channels are last."""
-FIRST, FIRST_EVEN, EVEN = Slow(55.0, 0.028, math.inf), Slow(55.0, 0.051, math.inf), 1.25
+FIRST, FIRST_EVEN, EVEN = (
+    GroupedConvLaw(55.0, 0.028, math.inf),
+    GroupedConvLaw(55.0, 0.051, math.inf),
+    1.25,
+)
 """Gradients in f32 of images whose channels come first, and of groups that make up to ``EVEN``
 times the channels that they read (two long rows; a RegNet-Y's step in f32 leaves room for no
 more)."""
@@ -74,7 +78,7 @@ def grouped_on_hopper(
     outer, gradient = int(weight.shape[0]) // groups, name != "conv"
     dtype = "f16" if data.dtype == "bf16" else data.dtype
     few = not gradient and width <= FEWEST >= outer
-    slow: Slow | None
+    slow: GroupedConvLaw | None
     if not channels_last(data):
         slow = FIRST_EVEN if outer <= EVEN * width else FIRST
         slow = slow if gradient and dtype == "f32" else None
