@@ -25,7 +25,7 @@ from costmodels.formulas.machine import (
 )
 from costmodels.formulas.offsets import needs_offsets, one_by_one
 from costmodels.formulas.scatter import add_rows
-from costmodels.formulas.serial import laws_hold
+from costmodels.formulas.serial import has_gpu_laws
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Floats, Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, settling
@@ -93,7 +93,7 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = learned or _in_layers(op, name, target, machine)
     if learned:
         return (learned,)
-    if op.base in DROPOUTS and laws_hold(machine):
+    if op.base in DROPOUTS and has_gpu_laws(machine):
         moved = traffic(*op.inputs, *op.outputs)
         time = dropping_time(count, target.itemsize, moved, machine) + machine.start
         return (work("elementwise", name, time, NEAR, DRAWING),)

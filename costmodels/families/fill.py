@@ -7,7 +7,7 @@ from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.blocks.random_numbers import DRAWING, DRAWN, drawing_time
 from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
-from costmodels.formulas.serial import laws_hold
+from costmodels.formulas.serial import has_gpu_laws
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -32,7 +32,7 @@ def fill_kernel(tensor: Tensor, machine: Machine) -> Kernel:
 def _drawn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price random numbers: generators are started, then as many drawn as the units can."""
     target = first_tensor(op)
-    if target is None or not (target.numel and laws_hold(machine)):
+    if target is None or not (target.numel and has_gpu_laws(machine)):
         return _fill(op, machine)
     time = drawing_time(target.numel, traffic(target), DRAWN, machine) + machine.start
     return (work("fill", f"draw {shape_text(target)}", time, NEAR, DRAWING),)

@@ -47,7 +47,7 @@ from costmodels.formulas.machine import (
     traffic,
     work,
 )
-from costmodels.formulas.serial import MEASURED_ON, START, doubt, laws_hold
+from costmodels.formulas.serial import MEASURED_ON, START, doubt, has_gpu_laws
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
@@ -107,11 +107,11 @@ def _norm_of_rows(op: Op, machine: Machine) -> Kernel | None:
     learned = machine.ask("layer_norm", name, **sizes)
     learned = learned or machine.ask_other("transformer", name, "norm", {**sizes, "op": "norm"})
     root = op.base == "_fused_rms_norm"  # sums squares alone, as a gradient sums two products
-    own = laws_hold(machine) and machine.sheet.architecture == MEASURED_ON and not root
+    own = has_gpu_laws(machine) and machine.sheet.architecture == MEASURED_ON and not root
     seen = learned and not (learned.outside or columns % VECTOR)
-    if learned and not own and (seen or not laws_hold(machine)):
+    if learned and not own and (seen or not has_gpu_laws(machine)):
         return learned
-    if not laws_hold(machine):
+    if not has_gpu_laws(machine):
         return work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE)
     time = norm_time(rows, columns, target.itemsize, machine, gradient=root)
     if learned and not own and learned.time >= time:
@@ -154,7 +154,7 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     backward = op.base.endswith(("backward", "backward_impl"))
     if not backward and op.attributes.get("training") is False:
         return (_by_statistics(op, target, machine),)
-    if laws_hold(machine) and _by_torch(op, target):
+    if has_gpu_laws(machine) and _by_torch(op, target):
         return _channels(op, target, machine)
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
     moved = _passes(op, "", target, passes, machine)
@@ -186,7 +186,7 @@ def _padded_channels(op: Op, target: Tensor, machine: Machine) -> int:
     """Return the channels that the blocks of cuDNN's kernels for channels last have room for."""
     channels = to_int(target.shape[1]) if target.rank > 1 else 0
     known = machine.sheet.architecture in COLUMNED and op.base.startswith("cudnn")
-    if not (known and laws_hold(machine)) or not channels_last(target):
+    if not (known and has_gpu_laws(machine)) or not channels_last(target):
         return channels
     return -(-channels // COLUMN) * COLUMN
 
@@ -194,7 +194,7 @@ def _padded_channels(op: Op, target: Tensor, machine: Machine) -> int:
 def _by_statistics(op: Op, target: Tensor, machine: Machine) -> Kernel:
     """Price batch norm by given statistics."""
     moved = _passes(op, "", target, 2, machine)
-    alone = op.base.startswith("cudnn") and channels_last(target) and laws_hold(machine)
+    alone = op.base.startswith("cudnn") and channels_last(target) and has_gpu_laws(machine)
     if not alone:
         return moved
     time = streaming(machine, 2 * traffic(target), elements=target.numel)
@@ -229,7 +229,7 @@ def _channels(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
 
 def _is_narrow(target: Tensor, machine: Machine) -> bool:
     """Return whether torch's kernel for channels last has few blocks for want of channels."""
-    return laws_hold(machine) and channels_last(target) and target.shape[1] <= FEW_CHANNELS
+    return has_gpu_laws(machine) and channels_last(target) and target.shape[1] <= FEW_CHANNELS
 
 
 def _rows_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -251,7 +251,7 @@ def _gradients(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if target is None:
         return None
     (rows, columns), asked = _rows(op, target), any(t.numel < target.numel for t in op.outputs)
-    if not laws_hold(machine):
+    if not has_gpu_laws(machine):
         data, weight = (_passes(op, name, target, n, machine) for name, n in OF_ROWS)
         return (data, weight) if asked else (data,)
     time = norm_time(rows, columns, target.itemsize, machine, gradient=True)
@@ -289,7 +289,7 @@ def _group(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target = first_tensor(op)
     if target is None:
         return None
-    if not laws_hold(machine):
+    if not has_gpu_laws(machine):
         return _group_passes(op, target, machine)
     data, backward = _groups(op, target), op.base.endswith("backward")
     first = sums_time(data, machine) if backward else moments_time(data, machine)
@@ -340,7 +340,7 @@ def _add_norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if target is None or not op.inputs:
         return None
     time = streaming(machine, traffic(*op.inputs[:2]) + 2 * traffic(target))
-    if laws_hold(machine):
+    if has_gpu_laws(machine):
         rows, columns = _rows(op, target)
         time = most(time, norm_time(rows, columns, target.itemsize, machine, gradient=False))
     return (work("norm", f"{op.base} {shape_text(target)}", time, UNTRACED, ROOFLINE),)

@@ -9,7 +9,7 @@ from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
 from costmodels.formulas.intervals import BORROWED, EXACT, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
-from costmodels.formulas.serial import START, laws_hold, rounds, step
+from costmodels.formulas.serial import START, has_gpu_laws, rounds, step
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import most
@@ -59,7 +59,9 @@ def _cleared(op: Op, machine: Machine) -> tuple[Kernel, ...]:
     """Return the fill by which the gradient of a maximum starts; its bytes are in the rates."""
     if not (op.base.startswith("max_pool") and op.base.endswith("backward")):
         return ()
-    return (work("fill", "clear gradient", START, EXACT, ROOFLINE),) if laws_hold(machine) else ()
+    return (
+        (work("fill", "clear gradient", START, EXACT, ROOFLINE),) if has_gpu_laws(machine) else ()
+    )
 
 
 PLANE_BY_PLANE = ("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d",
@@ -78,7 +80,7 @@ WALK = (
 
 def _walking(op: Op, moved: int, machine: Machine) -> float:
     """Return microseconds of the steps through all planes; 0 where channels lie side by side."""
-    if op.base not in PLANE_BY_PLANE or not laws_hold(machine) or not (op.inputs and op.outputs):
+    if op.base not in PLANE_BY_PLANE or not has_gpu_laws(machine) or not (op.inputs and op.outputs):
         return 0.0
     made = op.outputs[0]
     if made.rank < 3 or channels_last(op.inputs[0]):

@@ -15,7 +15,7 @@ from costmodels.formulas.blocks.scans import scanning_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import EXACT, FAIR, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
-from costmodels.formulas.serial import laws_hold
+from costmodels.formulas.serial import has_gpu_laws
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import most
@@ -48,7 +48,7 @@ def reduction(
     read and nothing else.
     """
     name = f"reduce {shape_text(source)} to {results}"
-    if not laws_hold(machine):
+    if not has_gpu_laws(machine):
         return (work("reduce", name, streaming(machine, traffic(source)), FAIR, ROOFLINE),)
     launch = launch_of(results, -(-source.numel // results), rows, machine)
     together = HALVES_AT_ONCE if rows and source.itemsize == 2 and not indexed else READ_AT_ONCE
@@ -71,7 +71,7 @@ def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     time = streaming(machine, traffic(source) + traffic(*written))
     name, columns = f"{op.base} {shape_text(source)}", source.shape[-1] if source.rank else 1
     rows = source.numel // most(columns, 1)
-    if not laws_hold(machine) or not _along_rows(op) or rows < 2 or not source.contiguous:
+    if not has_gpu_laws(machine) or not _along_rows(op) or rows < 2 or not source.contiguous:
         return (work("reduce", name, time, UNTRACED, ROOFLINE, outside=True),)
     time = most(time, scanning_time(rows, columns, machine))
     return (work("reduce", name, time, UNTRACED, SCANNED),)

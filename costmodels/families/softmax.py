@@ -14,7 +14,7 @@ from costmodels.formulas.blocks.softmax_rows import (
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
-from costmodels.formulas.serial import doubt, laws_hold
+from costmodels.formulas.serial import doubt, has_gpu_laws
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
@@ -44,7 +44,11 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
     if learned:
         return (learned,)
-    if not laws_hold(machine) or op.base not in (*FORWARD, *BACKWARD) or not _over_rows(op, target):
+    if (
+        not has_gpu_laws(machine)
+        or op.base not in (*FORWARD, *BACKWARD)
+        or not _over_rows(op, target)
+    ):
         return (work("softmax", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
     error, unheld = most(doubt(machine), FEW), columns > BLOCK * MOST_HELD
     if op.base in FORWARD:

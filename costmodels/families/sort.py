@@ -14,7 +14,7 @@ from costmodels.formulas.intervals import FEW, ROUGH
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from costmodels.formulas.rows import measured
 from costmodels.formulas.scatter import SORT, SORT_TILE, sort_kernel
-from costmodels.formulas.serial import doubt, laws_hold
+from costmodels.formulas.serial import doubt, has_gpu_laws
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import most, to_int
@@ -56,7 +56,7 @@ def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ..
     pair, rows = source.itemsize + 8, source.numel // most(together, 1)
     name = f"sort {shape_text(source)}"
     places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), FEW, ROOFLINE)
-    if laws_hold(machine) and (rows > 1 or together <= SORT_TILE):
+    if has_gpu_laws(machine) and (rows > 1 or together <= SORT_TILE):
         bytes_alone = machine.stream(2.0 * pair * source.numel)
         time = most(sorting_time(rows, together, machine) - machine.start, bytes_alone)
         return places, work("sort", name, time, most(doubt(machine), FEW), SORTED)
@@ -90,7 +90,7 @@ def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if source is None:
         return None
     name, kept = f"{op.base} {shape_text(source)}", op.outputs[0] if op.outputs else None
-    if op.base == "topk" and kept is not None and laws_hold(machine):
+    if op.base == "topk" and kept is not None and has_gpu_laws(machine):
         together = _slice(op, source)
         rows = source.numel // most(together, 1)
         time = most(selecting_time(rows, together, machine), machine.stream(traffic(source)))

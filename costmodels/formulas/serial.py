@@ -35,7 +35,7 @@ def doubt(machine: Machine) -> float:
     return NEAR if machine.sheet.architecture == MEASURED_ON else UNTRACED
 
 
-def laws_hold(machine: Machine) -> bool:
+def has_gpu_laws(machine: Machine) -> bool:
     """Return whether kernels are those of a GPU, and formulas may leave the paper's."""
     return not (machine.paper or machine.sheet.is_host)
 

@@ -11,7 +11,7 @@ import math
 
 from costmodels.formulas.elements import channels_last
 from costmodels.formulas.machine import SMALL, Machine
-from costmodels.formulas.serial import START, laws_hold
+from costmodels.formulas.serial import START, has_gpu_laws
 from irgraph.ir.points.point_values import least, most
 from irgraph.ir.tensor import Tensor
 
@@ -52,7 +52,7 @@ KEEP_FORMULA = "channels kept in shared memory: bytes once, and a start for each
 
 def blocks_time(target: Tensor, passes: int, machine: Machine) -> float:
     """Return microseconds of a block for each channel; 0 where rows of channels are contiguous."""
-    if not laws_hold(machine) or target.rank < 3 or channels_last(target):
+    if not has_gpu_laws(machine) or target.rank < 3 or channels_last(target):
         return 0.0
     channels = most(target.shape[1], 1)
     newer = machine.sheet.architecture not in OLDER
@@ -68,7 +68,7 @@ def kept_time(target: Tensor, tensors: int, machine: Machine) -> float:
     ``tensors`` are those that are read; one is written. Kernels for pairs of 16 bits are newer.
     """
     cuda = machine.sheet.target.startswith("sm_") and target.dtype != "bf16"
-    if not (cuda and laws_hold(machine)) or target.rank < 3 or channels_last(target):
+    if not (cuda and has_gpu_laws(machine)) or target.rank < 3 or channels_last(target):
         return 0.0
     channels = most(target.shape[1], 1)
     elements, size = target.numel // channels, target.itemsize
