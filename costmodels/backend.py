@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from costmodels.collectives.load import platforms
 from costmodels.devices.library import list_devices, load_device, sheet_of_card
 from costmodels.devices.sheet import DeviceSheet
-from costmodels.families.tiers import Looked, bags_for
+from costmodels.families.tiers import TableLookup, bags_for
 from costmodels.hosts.library import host_files
 from costmodels.learned.correction import corrector
 from costmodels.learned.predictors import predictors
@@ -69,7 +69,7 @@ def bags(
     graph: Graph, indices: Sequence[str], index: Tensor, sizes: tuple[int, int, int], lists: str
 ) -> Bags:
     """Return the lists of a table's bags, as ``Backend`` says."""
-    return bags_for(Looked(index, *sizes), lists, indices_of(graph, indices))
+    return bags_for(TableLookup(index, *sizes), lists, indices_of(graph, indices))
 
 
 def price_points(

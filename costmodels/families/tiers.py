@@ -35,7 +35,7 @@ TAG = 8
 """Bytes of a directory's entry, as FBGEMM's cache state has them."""
 
 
-class Read(Struct, frozen=True):
+class TierRead(Struct, frozen=True):
     """What reading one table's rows takes: units and bytes of the tier.
 
     Of the lookups some find their row in a cache, and some are of bags that were pooled before.
@@ -78,7 +78,7 @@ def _to_device(asked: Demand, machine: Machine) -> Kernel:
                 link_bytes=asked.wanted)  # fmt: skip
 
 
-def _reads(op: Op, machine: Machine) -> Iterator[Read]:
+def _reads(op: Op, machine: Machine) -> Iterator[TierRead]:
     """Yield what each table's lookups read."""
     weights, indices = (members(v) for v in op.operands[:2])
     tier, given = load_tier(str(op.attributes["tier"])), op.attributes
@@ -96,7 +96,7 @@ def _reads(op: Op, machine: Machine) -> Iterator[Read]:
         row = int(weight.shape[1]) * weight.itemsize
         sub_block = given.get("sub_block") is True
         asked = demand(tier, row, rows, sub_block=sub_block)
-        yield Read(asked, lookups, hits * left, pooled * lookups)
+        yield TierRead(asked, lookups, hits * left, pooled * lookups)
 
 
 def _pooled(op: Op, number: int, machine: Machine) -> float:
@@ -107,12 +107,12 @@ def _pooled(op: Op, number: int, machine: Machine) -> float:
         return 0.0
     weight, index = (members(v)[number] for v in op.operands[:2])
     most, count = (int(str(each[number])) for each in (longest, slots))
-    looked = Looked(index, int(weight.shape[0]), found[number].numel, most)
+    looked = TableLookup(index, int(weight.shape[0]), found[number].numel, most)
     bags = bags_for(looked, str(given.get("lists", "")), machine.indices)
     return bags.found(count, _policy(str(given.get("policy", "lru"))))[1]
 
 
-class Looked(Struct, frozen=True):
+class TableLookup(Struct, frozen=True):
     """How a table is looked up: its indices, its rows, the bags of a step, and the longest held."""
 
     index: Tensor
@@ -121,7 +121,7 @@ class Looked(Struct, frozen=True):
     longest: int
 
 
-def bags_for(looked: Looked, lists: str, indices: Indices) -> Bags:
+def bags_for(looked: TableLookup, lists: str, indices: Indices) -> Bags:
     """Return the lists of a table's bags and how often each comes; ``""`` for rows drawn singly.
 
     Raises ``IrgraphError`` where ``lists`` are no number and a law.
