@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from costmodels.lookups.popularity import (
     Distribution,
     Floats,
-    Rows,
+    RowGroups,
     Uniform,
     even_rows,
     rows_of,
@@ -94,7 +94,7 @@ class _Run:
         return self.indices, self.rows.tobytes(), self.lookups.tobytes(), self.row
 
     @property
-    def popularity(self) -> Rows:
+    def popularity(self) -> RowGroups:
         """The rows of the table at every point, or its only ones."""
         if isinstance(self.indices, Uniform):
             return even_rows(self.rows)
@@ -118,13 +118,13 @@ def _lru_misses(runs: Sequence[_Run], capacity: float, together: Floats) -> list
     weight = np.minimum(np.maximum(together - 1.0, 0.0), len(runs) - 1.0) / others
     share = _shares(most.tobytes())
     found = {
-        key: _misses(run, share, _Held(remember(*key, most.tobytes()), every, weight), capacity)
+        key: _misses(run, share, _HitCurve(remember(*key, most.tobytes()), every, weight), capacity)
         for key, run in kinds.items()
     }
     return [found[key] for key in keys]
 
 
-class _Held(Struct, frozen=True):
+class _HitCurve(Struct, frozen=True):
     """Bytes in the cache after each share of the lookups; they never become fewer.
 
     Attributes:
@@ -199,7 +199,7 @@ _every_alone = lru_cache(maxsize=64)(_bring_all)
 _every = lru_cache(maxsize=4)(_bring_all)
 
 
-def _misses(run: _Run, share: Floats, held: _Held, capacity: float) -> Floats:
+def _misses(run: _Run, share: Floats, held: _HitCurve, capacity: float) -> Floats:
     """Return the lookups that miss if shares of the run bring so many bytes to the cache."""
     whole, lookups = run.popularity, run.lookups[:, None]
     last = held.last_within(capacity)

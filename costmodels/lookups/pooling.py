@@ -26,7 +26,7 @@ STEPS = 512
 """Points at which the quantiles of the longest bag are averaged."""
 
 
-class Equal(Struct, frozen=True):
+class EqualLengths(Struct, frozen=True):
     """All bags are equally long."""
 
     def __str__(self) -> str:
@@ -76,9 +76,9 @@ class Lengths(Struct, frozen=True):
 
 Scaled: TypeAlias = Normal | LogNormal | Lengths
 Uneven: TypeAlias = Poisson | Scaled
-Pooling: TypeAlias = Equal | Uneven
+Pooling: TypeAlias = EqualLengths | Uneven
 
-EQUAL = Equal()
+EQUAL = EqualLengths()
 
 
 def longest(law: Pooling, bags: Number, lookups: Number) -> float:
@@ -87,7 +87,7 @@ def longest(law: Pooling, bags: Number, lookups: Number) -> float:
     Not less than the mean, and not more than all ``lookups``.
     """
     mean: float = lookups / most(bags, 1)
-    if isinstance(law, Equal):
+    if isinstance(law, EqualLengths):
         return mean
     if points_of(bags, lookups):
         raise ScalarOnlyError("bags that are not equally long")
@@ -108,7 +108,7 @@ def _longest(law: Uneven, bags: int, mean: float) -> float:
 
 def length_shares(law: Pooling, mean: float) -> dict[int, float]:
     """Return the share of the bags that have each length, in rows; of a few lengths of many."""
-    if isinstance(law, Equal):
+    if isinstance(law, EqualLengths):
         low = int(mean)
         both = ((low, 1.0 - mean + low), (low + 1, mean - low))
         return {length: share for length, share in both if share > 0}

@@ -44,7 +44,7 @@ class Zipf(Struct, frozen=True):
         return f"zipf:{self.exponent:g}" + (f",{self.shift:g}" if self.shift else "")
 
 
-class Hitters(Struct, frozen=True):
+class HeavyHitters(Struct, frozen=True):
     """A few rows with chances of their own, the other ranks by a Zipf law (FBGEMM's trace model).
 
     As in FBGEMM's generator of indices (fbgemm_gpu/src/tbe/eeg): the row of rank r after the
@@ -73,12 +73,12 @@ class Histogram(Struct, frozen=True):
         return f"histogram of {len(self.rows)} groups"
 
 
-Distribution: TypeAlias = Uniform | Zipf | Hitters | Histogram
+Distribution: TypeAlias = Uniform | Zipf | HeavyHitters | Histogram
 
 UNIFORM = Uniform()
 
 
-class Rows(Struct, frozen=True, eq=False):
+class RowGroups(Struct, frozen=True, eq=False):
     """A table's rows in groups: how many, and the chance that one lookup takes a given one.
 
     ``counts * chances`` sums to one. Rows that are never looked up have the chance zero.
@@ -108,13 +108,13 @@ class Rows(Struct, frozen=True, eq=False):
         return -np.expm1(missed)
 
 
-def even_rows(rows: Floats) -> Rows:
+def even_rows(rows: Floats) -> RowGroups:
     """Return tables of so many rows, all looked up equally often; ``rows`` at many points.
 
     ``distinct`` and ``repeated`` then take ``float64[points, n]``.
     """
     counts = np.asarray(rows, np.float64)[:, None, None]
-    return Rows(counts, 1.0 / counts)
+    return RowGroups(counts, 1.0 / counts)
 
 
 def distinct_rows(distribution: Distribution, rows: Number, lookups: Number) -> float:
@@ -138,34 +138,34 @@ def greatest_chance(distribution: Distribution, rows: Number) -> float:
 
 
 @cache
-def rows_of(distribution: Distribution, rows: int) -> Rows:
+def rows_of(distribution: Distribution, rows: int) -> RowGroups:
     """Return a distribution over a table of so many rows, at least one."""
     if isinstance(distribution, Zipf):
         return _zipf(distribution, rows)
-    if isinstance(distribution, Hitters):
+    if isinstance(distribution, HeavyHitters):
         return _hitters(distribution, rows)
     if isinstance(distribution, Histogram):
         return _histogram(distribution, rows)
-    return Rows(np.array([float(rows)]), np.array([1.0 / rows]))
+    return RowGroups(np.array([float(rows)]), np.array([1.0 / rows]))
 
 
-def _zipf(law: Zipf, rows: int) -> Rows:
+def _zipf(law: Zipf, rows: int) -> RowGroups:
     edges = _ranks(rows)
     counts = np.diff(edges)
     weights = np.array([_weight(law, low, high) for low, high in pairwise(edges)])
-    return Rows(counts, weights / weights.sum() / counts)
+    return RowGroups(counts, weights / weights.sum() / counts)
 
 
-def _hitters(law: Hitters, rows: int) -> Rows:
+def _hitters(law: HeavyHitters, rows: int) -> RowGroups:
     """Return single rows with their chances, and what follows; fewer rows share all chance."""
     single = np.array(law.chances[:rows], np.float64)
     others = rows - len(single)
     if not others:
-        return Rows(np.ones(rows), single / single.sum())
+        return RowGroups(np.ones(rows), single / single.sum())
     shifted = Zipf(law.law.exponent, law.law.shift + len(single))
     rest = _zipf(shifted, others)
     counts = np.concatenate([np.ones(len(single)), rest.counts])
-    return Rows(counts, np.concatenate([single, (1.0 - single.sum()) * rest.chances]))
+    return RowGroups(counts, np.concatenate([single, (1.0 - single.sum()) * rest.chances]))
 
 
 def _ranks(rows: int) -> Floats:
@@ -188,7 +188,7 @@ def _weight(law: Zipf, low: float, high: float) -> float:
     return float((high - low) * (ends + 4 * ((first + last) / 2) ** -law.exponent) / 6)
 
 
-def _histogram(parts: Histogram, rows: int) -> Rows:
+def _histogram(parts: Histogram, rows: int) -> RowGroups:
     """Lay groups over a table, the most popular first; one thinner than a row shares it."""
     given, looked = np.array(parts.rows, np.float64), np.array(parts.lookups, np.float64)
     order = np.argsort(-looked / np.maximum(given, np.finfo(float).tiny))
@@ -196,7 +196,7 @@ def _histogram(parts: Histogram, rows: int) -> Rows:
     edges = np.union1d([0.0, float(rows)], np.ceil(np.round(ends, 6)).clip(1, rows))
     reached = np.interp(edges, np.append(0.0, ends), np.append(0.0, np.cumsum(looked[order])))
     counts = np.diff(edges)
-    return Rows(counts, np.diff(reached) / reached[-1] / counts)
+    return RowGroups(counts, np.diff(reached) / reached[-1] / counts)
 
 
 def histogram(counts: Sequence[float]) -> Histogram:

@@ -12,8 +12,8 @@ from msgspec import Struct
 from costmodels.lookups.pooling import EQUAL, Lengths, LogNormal, Normal, Poisson, Pooling
 from costmodels.lookups.popularity import (
     Distribution,
+    HeavyHitters,
     Histogram,
-    Hitters,
     Uniform,
     Zipf,
     histogram,
@@ -150,7 +150,7 @@ def parse_distribution(text: str, place: Place | None = None) -> Distribution:
     if not all(chance > 0 for chance in chances) or not math.fsum(chances) < 1:
         message = f"{text!r}: chances of single rows are above 0, and below 1 together"
         raise fail(message, place, exit_code=2)
-    return Hitters(chances, Zipf(exponent, shift))
+    return HeavyHitters(chances, Zipf(exponent, shift))
 
 
 def _no_zipf(text: str, place: Place | None) -> IrgraphError:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.lookups.pooling import Equal, Poisson, Pooling, quantiles
+from costmodels.lookups.pooling import EqualLengths, Poisson, Pooling, quantiles
 from costmodels.lookups.popularity import Distribution, rows_of
 
 Whole: TypeAlias = NDArray[np.int64]
@@ -66,7 +66,7 @@ def draw_lengths(law: Pooling, bags: int, lookups: int, source: np.random.Genera
     if isinstance(law, Poisson):
         placed: Whole = np.bincount(source.integers(bags, size=lookups), minlength=bags)
         return placed
-    shares = np.ones(bags) if isinstance(law, Equal) else quantiles(law, source.random(bags))
+    shares = np.ones(bags) if isinstance(law, EqualLengths) else quantiles(law, source.random(bags))
     if not shares.sum():
         shares = np.ones(bags)
     exact = shares * (lookups / shares.sum())

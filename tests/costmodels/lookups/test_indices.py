@@ -10,7 +10,7 @@ import pytest
 from costmodels.devices.library import load_device
 from costmodels.lookups.indices import indices_of
 from costmodels.lookups.pooling import EQUAL, Lengths, Normal, Poisson
-from costmodels.lookups.popularity import UNIFORM, Histogram, Hitters, Zipf
+from costmodels.lookups.popularity import UNIFORM, HeavyHitters, Histogram, Zipf
 from costmodels.lookups.rules import parse_distribution
 from costmodels.pricing.price import price
 from irgraph.cli.main import main
@@ -179,7 +179,7 @@ def test_bags_are_said_beside_rows_or_alone() -> None:
 
 def test_heavy_hitters_are_read_as_they_print() -> None:
     law = parse_distribution("zipf:0.89,2.75+0.0032+0.001")
-    assert law == Hitters((0.0032, 0.001), Zipf(0.89, 2.75))
+    assert law == HeavyHitters((0.0032, 0.001), Zipf(0.89, 2.75))
     assert parse_distribution(str(law)) == law
 
 

@@ -12,7 +12,7 @@ from costmodels.lookups.pooling import EQUAL, Lengths, LogNormal, Normal, Poisso
 from costmodels.lookups.popularity import (
     Distribution,
     Floats,
-    Hitters,
+    HeavyHitters,
     Zipf,
     distinct_rows,
     rows_of,
@@ -77,11 +77,11 @@ def test_a_single_bag_has_all_lookups() -> None:
     assert all(longest(law, 10, 0) == 0 for law in LAWS)
 
 
-TRACE = Hitters((0.02, 0.01, 0.0032), Zipf(0.89, 2.75))
+TRACE = HeavyHitters((0.02, 0.01, 0.0032), Zipf(0.89, 2.75))
 """FBGEMM's published figures, with more hitters."""
 
 
-def _fbgemm(law: Hitters, rows: int) -> Floats:
+def _fbgemm(law: HeavyHitters, rows: int) -> Floats:
     """Return every row's chance as FBGEMM's generator has it: k + q + H for k from 1 on."""
     after = np.arange(1, rows - len(law.chances) + 1) + law.law.shift + len(law.chances)
     weights = after**-law.law.exponent
