@@ -23,7 +23,7 @@ TWINS = {"all_gather_base": "reduce_scatter", "reduce_scatter": "all_gather_base
 Reference = Callable[[float], float]
 
 
-class Shaped(Struct, frozen=True):
+class ReferenceCurve(Struct, frozen=True):
     """Measured points over a reference: between two, the logarithm of their ratio is linear.
 
     Attributes:
@@ -54,7 +54,7 @@ def reference(
     if twin not in tables:
         return model
     points = _without(tables[twin], without)
-    shaped = Shaped(points, model_of(twin, fabric))
+    shaped = ReferenceCurve(points, model_of(twin, fabric))
 
     def bent(nbytes: float) -> float:
         inside = min(max(nbytes, points.sizes[0]), points.sizes[-1])
@@ -71,7 +71,7 @@ def model_of(key: Key, fabric: Fabric) -> Reference:
 
 def filled(points: Table, bent: Reference) -> Table:
     """Return a table with the powers of two between its points, where the shape puts them."""
-    shaped = Shaped(points, bent)
+    shaped = ReferenceCurve(points, bent)
     sizes = {*points.sizes}
     power = 1.0
     while power < points.sizes[-1]:
@@ -92,7 +92,7 @@ def left_out(key: Key, fabric: Fabric, tables: Mapping[Key, Table], *, twin: boo
     errors = []
     for size, time in list(zip(points.sizes, points.times, strict=True))[1:-1]:
         bent = reference(key, fabric, tables, size) if twin else whole
-        errors.append(Shaped(_without(points, size), bent).time(size) / time - 1.0)
+        errors.append(ReferenceCurve(_without(points, size), bent).time(size) / time - 1.0)
     return errors
 
 
