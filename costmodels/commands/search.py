@@ -21,7 +21,7 @@ from irgraph.cli.common import JsonOption, console, print_error, writable, write
 if TYPE_CHECKING:
     from costmodels.learnable.family import LearnedFamily
     from costmodels.learnable.measurements import Measurements
-    from costmodels.training.table_search import Winner
+    from costmodels.training.table_search import BestModel
 
 PANEL = "cost models"
 
@@ -90,7 +90,7 @@ def _write_winner(
     family: LearnedFamily,
     op: str,
     device: str,
-    best: Winner,
+    best: BestModel,
     output: Path,
     *,
     seeds: int,

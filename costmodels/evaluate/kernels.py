@@ -24,7 +24,7 @@ from costmodels.learnable.family import WEIGHTS
 from costmodels.learned.paper_net import shipped_paper
 from costmodels.learned.weights import Weights, load, load_shipped, shipped
 from costmodels.training.recipe import devices_of, read
-from costmodels.training.score import Judged, Score, judge, score
+from costmodels.training.score import Score, ScoredRows, judge, score
 from costmodels.training.study import OCTAVES, SMALLER, smaller, thresholds, volume
 
 Flags = NDArray[np.bool_]
@@ -139,12 +139,12 @@ def evaluate_kernels(*, baseline: bool = False) -> KernelEvaluation:
     return KernelEvaluation(tables, traced_products(folder), worst[:WORST], residuals)
 
 
-def _by_device(judged: Judged) -> Iterator[tuple[str, str, Score]]:
+def _by_device(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
     for what, part, keep in cells(judged.data):
         yield what, part, judged.score(keep)
 
 
-def _residuals(judged: Judged) -> list[Residuals]:
+def _residuals(judged: ScoredRows) -> list[Residuals]:
     data, found = judged.data, []
     for name in data.devices:
         keep = data.dev & data.of(name)
@@ -168,7 +168,7 @@ def _paper(folder: Path) -> list[tuple[str, str, Score]]:
     return found
 
 
-def _by_size(judged: Judged) -> Iterator[tuple[str, str, Score]]:
+def _by_size(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
     data = judged.data
     fair = data.dev & ~data.of("T4")
     for low, high in pairwise(EDGES):
@@ -177,7 +177,7 @@ def _by_size(judged: Judged) -> Iterator[tuple[str, str, Score]]:
             yield data.name, f"{low:g} to {high:g} ms", judged.score(rows)
 
 
-def _worst(judged: Judged) -> list[Mapping[str, Any]]:
+def _worst(judged: ScoredRows) -> list[Mapping[str, Any]]:
     """Return the held-out rows of the largest errors; the throttled T4 would fill the list."""
     data = judged.data
     errors = np.where(data.dev & ~data.of("T4"), np.abs(judged.errors), 0)
@@ -232,7 +232,7 @@ def _larger(folder: Path) -> list[tuple[str, str, Score]]:
     return found
 
 
-def _by_growth(judged: Judged) -> Iterator[tuple[str, str, Score]]:
+def _by_growth(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
     data = judged.data
     large = data.dev & ~smaller(data)
     growth = 2**OCTAVES * volume(data) / thresholds(data)

@@ -24,7 +24,7 @@ from costmodels.learnable.family import WEIGHTS, LearnedFamily
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.weights import Weights, load, load_shipped, shipped
 from costmodels.training.recipe import devices_of, read
-from costmodels.training.score import OFFSET, Judged, judge
+from costmodels.training.score import OFFSET, ScoredRows, judge
 
 ASKED: Mapping[str, Mapping[str, float | str]] = {
     "sweep": {"dtype": "bf16"}, "sweep_f8": {"dtype": "f8e4m3"}, "layer": {"dtype": "f16"},
@@ -134,7 +134,7 @@ def _left_out(data: Measurements) -> Iterator[Cell]:
                 yield Cell(data.name, op, card, LEFT_OUT, int(rows.sum()), figures)
 
 
-def _cells(weights: Weights, judged: Judged, baseline: bool) -> Iterator[Cell]:
+def _cells(weights: Weights, judged: ScoredRows, baseline: bool) -> Iterator[Cell]:
     data = judged.data
     apart = np.zeros(len(data.times), bool) if data.apart is None else data.apart
     for (number, op), card in product(enumerate(data.ops), data.devices):
@@ -168,7 +168,7 @@ def _means(errors: NDArray[np.float32]) -> tuple[float, float]:
     return 100 * float(sizes.mean()), 100 * float(np.exp(np.log(sizes + OFFSET).mean()))
 
 
-def _figures(judged: Judged, rows: NDArray[np.bool_]) -> dict[str, float]:
+def _figures(judged: ScoredRows, rows: NDArray[np.bool_]) -> dict[str, float]:
     width = float(np.sinh(np.median(judged.estimates.width[rows])))
     return _summary(judged.errors[rows], judged.inside[rows], width)
 

@@ -63,7 +63,7 @@ def score(errors: Floats, inside: NDArray[np.bool_] | None) -> Score:
     )
 
 
-class Judged(Struct, frozen=True):
+class ScoredRows(Struct, frozen=True):
     """Predictions beside measurements, one value a row.
 
     Attributes:
@@ -96,7 +96,7 @@ class Judged(Struct, frozen=True):
         return score(self.errors[keep], self.inside[keep])
 
 
-def judge(weights: Weights, data: Measurements, device: Hardware, launches: Launches) -> Judged:
+def judge(weights: Weights, data: Measurements, device: Hardware, launches: Launches) -> ScoredRows:
     """Predict measured times; ``device`` has one row a kernel.
 
     The launch is added as ``costmodels.learnable.launch`` tells it apart. A kernel that ended
@@ -109,7 +109,7 @@ def judge(weights: Weights, data: Measurements, device: Hardware, launches: Laun
     least = np.maximum(before + found.time * np.exp(-found.width), floor * 0.9)
     most = np.maximum(before + found.time * np.exp(found.width), floor * 1.1)
     inside = (least <= data.times) & (data.times <= most)
-    return Judged(data, found, predicted, inside, launches)
+    return ScoredRows(data, found, predicted, inside, launches)
 
 
 def launch_columns(data: Measurements, launches: Launches) -> tuple[Floats, Floats]:

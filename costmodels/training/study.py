@@ -23,7 +23,7 @@ from costmodels.learnable.settings import Architecture, Settings
 from costmodels.learned.infer import SLACK
 from costmodels.learned.weights import Weights
 from costmodels.training.recipe import devices_of, learn, read
-from costmodels.training.score import Judged, judge
+from costmodels.training.score import ScoredRows, judge
 from costmodels.training.train import FEW
 
 SMALLER = "smaller-shapes"
@@ -150,7 +150,7 @@ def _needs(models: Mapping[str, Weights], data: Measurements) -> dict[str, Needs
     return found
 
 
-def _by_op(judged: Judged, rows: Flags) -> Needs:
+def _by_op(judged: ScoredRows, rows: Flags) -> Needs:
     """Return what rows need by op, of ops that pricing asks about.
 
     Those that no other device was measured for tell nothing.
@@ -167,7 +167,7 @@ def _strange_devices(model: Weights, data: Measurements) -> Hardware:
     return devices_of(data, unseen=tuple(model.made["without"]))
 
 
-def _need(judged: Judged, rows: Flags) -> NDArray[np.float64]:
+def _need(judged: ScoredRows, rows: Flags) -> NDArray[np.float64]:
     """Return what is to be added to widths, as an independent error, of kernels in training.
 
     Only those that outlast their launch tell it.
@@ -179,7 +179,7 @@ def _need(judged: Judged, rows: Flags) -> NDArray[np.float64]:
     return np.asarray(np.sqrt(np.maximum(error**2 - own**2, 0.0)), np.float64)
 
 
-def _growing(small: Weights, judged: Judged) -> Weights:
+def _growing(small: Weights, judged: ScoredRows) -> Weights:
     """Return weights whose 90 % intervals hold on the largest training rows, by op and card."""
     kernel, outlasts = judged.kernels()
     data, beyond = judged.data, judged.estimates.beyond

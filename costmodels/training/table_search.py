@@ -37,7 +37,7 @@ RUNGS, FACTOR = (100, 300, 900, 2700, 8100), 3
 continue; the last is the end of training."""
 
 
-class Winner(Struct, frozen=True):
+class BestModel(Struct, frozen=True):
     """The best model of a search.
 
     Attributes:
@@ -95,13 +95,13 @@ def grid(table: Mapping[str, tuple[Any, ...]] = TABLE) -> list[dict[str, Any]]:
     return [dict(zip(table, values, strict=True)) for values in product(*table.values())]
 
 
-def winner(journal: str | Path, *, whole: bool = False) -> Winner:
+def winner(journal: str | Path, *, whole: bool = False) -> BestModel:
     """Return the best model that a journal remembers."""
     study = _study(journal, whole, RUNGS)
     best = study.best_trial
     states = [trial.state.name for trial in study.trials]
     times = [trial.duration.total_seconds() for trial in study.trials if trial.duration]
-    return Winner(
+    return BestModel(
         {**best.user_attrs["point"], "rate": best.user_attrs["rate"]},
         float(best.value),
         Score(**best.user_attrs["held_out"]),
@@ -168,7 +168,7 @@ class Stage(Struct, frozen=True):
 
 def train_winner(
     data: Measurements,
-    best: Winner,
+    best: BestModel,
     *,
     seeds: int = 1,
     whole: bool = False,

@@ -28,7 +28,7 @@ from costmodels.learnable.family import WEIGHTS
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.weights import Weights, load, load_shipped, shipped
 from costmodels.training.recipe import devices_of, read
-from costmodels.training.score import Judged, judge
+from costmodels.training.score import ScoredRows, judge
 from costmodels.training.study import OCTAVES, SMALLER, smaller, thresholds, volume
 
 Flags = NDArray[np.bool_]
@@ -145,7 +145,7 @@ def _unseen(data: Measurements) -> Iterator[Group]:
             yield from _groups(judged, part, rows, data.devices)
 
 
-def _groups(judged: Judged, part: str, rows: Flags, cards: Sequence[str]) -> Iterator[Group]:
+def _groups(judged: ScoredRows, part: str, rows: Flags, cards: Sequence[str]) -> Iterator[Group]:
     data, family = judged.data, load_shipped(judged.data.name).family
     _, outlasts = judged.kernels()
     for (number, op), card in product(enumerate(data.ops), cards):
