@@ -55,7 +55,7 @@ REFERENCES: Mapping[str, Reference] = {
 
 
 @dataclass
-class _Maker:
+class _GraphBuilder:
     """Makes tensors with fresh names and buffers, and ops over them."""
 
     numbers: Iterator[int] = field(default_factory=count)
@@ -85,7 +85,7 @@ Labelled = Iterator[tuple[str, tuple[Op, ...]]]
 
 def reference_ops(model: str, batch: int) -> Labelled:
     """Yield the step's traced op names, each with the ops whose kernels it launches, in order."""
-    sizes, make = REFERENCES[model], _Maker()
+    sizes, make = REFERENCES[model], _GraphBuilder()
     top = (sizes.width + sizes.pairs, *sizes.top)
     yield from _inputs(sizes, batch, make)
     yield from _mlp_forward(sizes.bottom, batch, make, last_relu=True)
@@ -111,14 +111,16 @@ def _parameters(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield (outputs,)
 
 
-def _inputs(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+def _inputs(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
     bags = batch * len(sizes.rows)
     yield "aten::to", (make.to_device(bags * sizes.lookups, dtype="i32"),)
     yield "aten::to", (make.to_device(bags + 1, dtype="i32"),)
     yield "aten::to", (make.to_device(batch, sizes.bottom[0]),)
 
 
-def _mlp_forward(sizes: tuple[int, ...], batch: int, make: _Maker, last_relu: bool) -> Labelled:
+def _mlp_forward(
+    sizes: tuple[int, ...], batch: int, make: _GraphBuilder, last_relu: bool
+) -> Labelled:
     for inputs, outputs in pairwise(sizes):
         data, weight, bias = make.tensor(batch, inputs), make.tensor(outputs, inputs), outputs
         yield (
@@ -129,30 +131,30 @@ def _mlp_forward(sizes: tuple[int, ...], batch: int, make: _Maker, last_relu: bo
             yield "aten::relu", (_unary("relu", (batch, outputs), make),)
 
 
-def _unary(name: str, shape: tuple[int, ...], make: _Maker, operands: int = 1) -> Op:
+def _unary(name: str, shape: tuple[int, ...], make: _GraphBuilder, operands: int = 1) -> Op:
     return make.call(name, *(make.tensor(*shape) for _ in range(operands)), out=shape)
 
 
-def _lists(sizes: Reference, batch: int, make: _Maker) -> tuple[Value, ...]:
+def _lists(sizes: Reference, batch: int, make: _GraphBuilder) -> tuple[Value, ...]:
     weights = tuple(make.tensor(rows, sizes.width) for rows in sizes.rows)
     indices = tuple(make.tensor(batch * sizes.lookups, dtype="i32") for _ in sizes.rows)
     offsets = tuple(make.tensor(batch, dtype="i32") for _ in sizes.rows)
     return weights, indices, offsets
 
 
-def _lookup(sizes: Reference, batch: int, make: _Maker) -> Op:
+def _lookup(sizes: Reference, batch: int, make: _GraphBuilder) -> Op:
     result = tuple(make.tensor(batch, sizes.width) for _ in sizes.rows)
     return Op("irgraph.batched_embedding", _lists(sizes, batch, make), (result,))
 
 
-def _lookup_update(sizes: Reference, batch: int, make: _Maker) -> Op:
+def _lookup_update(sizes: Reference, batch: int, make: _GraphBuilder) -> Op:
     weights, indices, offsets = _lists(sizes, batch, make)
     gradients = tuple(make.tensor(batch, sizes.width) for _ in sizes.rows)
     operands = (weights, gradients, indices, offsets)
     return Op("irgraph.batched_embedding_sgd", operands, (), {"alpha": -0.1})
 
 
-def _interaction(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+def _interaction(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
     vectors, width = len(sizes.rows) + 1, sizes.width
     parts = tuple(make.tensor(batch, width) for _ in range(vectors))
     joined = make.call("cat", parts, out=(batch, vectors * width))
@@ -176,7 +178,7 @@ def _crossed(tensor: Tensor) -> Tensor:
     return Tensor(f"{tensor.name}t", tensor.dtype, shape, tensor.buffer, strides)
 
 
-def _loss(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+def _loss(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
     yield "aten::sigmoid", (_unary("sigmoid", (batch, 1), make),)
     yield "aten::to", (make.to_device(batch, 1),)
     both = (make.tensor(batch, 1), make.tensor(batch, 1))
@@ -184,7 +186,7 @@ def _loss(sizes: Reference, batch: int, make: _Maker) -> Labelled:
     yield "aten::to", (make.to_host(),)
 
 
-def _loss_backward(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+def _loss_backward(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
     yield "aten::ones_like", (make.call("ones_like", make.tensor(), out=()),)
     node = "MseLossBackward" if sizes.loss == "mse_loss" else "BinaryCrossEntropyBackward"
     three = (make.tensor(), make.tensor(batch, 1), make.tensor(batch, 1))
@@ -195,7 +197,7 @@ def _loss_backward(sizes: Reference, batch: int, make: _Maker) -> Labelled:
 def _mlp_backward(
     sizes: tuple[int, ...],
     batch: int,
-    make: _Maker,
+    make: _GraphBuilder,
     first_gradient: bool,
     relu_first: bool = False,
 ) -> Labelled:
@@ -214,7 +216,7 @@ def _mlp_backward(
         yield "torch::autograd::AccumulateGrad", (make.in_place("add_", outputs, inputs),)
 
 
-def _interaction_backward(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+def _interaction_backward(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
     vectors, width, pairs = len(sizes.rows) + 1, sizes.width, sizes.pairs
     square = (batch, vectors, vectors)
     target = make.tensor(*square)

@@ -55,7 +55,7 @@ def summarize(errors: Sequence[float]) -> Errors:
 ALL = "all"
 
 
-class Held(Struct, frozen=True):
+class IntervalHit(Struct, frozen=True):
     """Whether a measured time lies in its interval, of which half is this share of it."""
 
     inside: bool
@@ -83,7 +83,7 @@ class Coverage(Struct, frozen=True):
         return asdict(self) | {"share": self.share}
 
 
-def coverage(held: Mapping[str, Sequence[Held]]) -> tuple[Coverage, ...]:
+def coverage(held: Mapping[str, Sequence[IntervalHit]]) -> tuple[Coverage, ...]:
     """Return the coverage of each group, and of all cases where there are several groups."""
     groups = {name: found for name, found in sorted(held.items()) if found}
     if len(groups) > 1:

@@ -56,7 +56,7 @@ class Work(Struct, frozen=True):
     times: int = 1
 
 
-class Alone(Struct, frozen=True):
+class ModelTotals(Struct, frozen=True):
     """The published times of a model's ops beside that of the whole.
 
     Attributes:
@@ -74,7 +74,7 @@ def evaluate_models() -> Comparison:
     inference: list[Point] = []
     training: list[Point] = []
     families: list[Point] = []
-    alone: dict[str, list[Alone]] = defaultdict(list)
+    alone: dict[str, list[ModelTotals]] = defaultdict(list)
     for folder, device in DEVICES.items():
         for path in sorted((root / folder).glob("*.json.gz")):
             name = path.name.removesuffix(".json.gz")
@@ -99,13 +99,13 @@ def evaluate_models() -> Comparison:
     return Comparison("models", series, settings, (*NOTES, *contradictions))
 
 
-def _alone(families: Sequence[Point], whole: float) -> Alone:
+def _alone(families: Sequence[Point], whole: float) -> ModelTotals:
     """Compare the published times of a model's ops with that of the model."""
     gemm = sum(point.measured for point in families if point.workload.endswith(" gemm"))
-    return Alone(sum(point.measured for point in families) / whole - 1, gemm > whole)
+    return ModelTotals(sum(point.measured for point in families) / whole - 1, gemm > whole)
 
 
-def _contradiction(device: str, models: Sequence[Alone]) -> str:
+def _contradiction(device: str, models: Sequence[ModelTotals]) -> str:
     """Return how far the times of single ops are from those of whole models on a device."""
     low, high = (bound(model.excess for model in models) for bound in (min, max))
     more = sum(model.gemm_exceeds for model in models)

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct
 
 from costmodels.evaluate.comparison import Comparison, Point, Series
-from costmodels.evaluate.errors import Held, coverage
+from costmodels.evaluate.errors import IntervalHit, coverage
 from costmodels.evaluate.timed.gains import Pair, pairs
 from costmodels.evaluate.timed.steps import Step, steps_of
 from costmodels.evaluate.whole.programs import tried
@@ -116,7 +116,7 @@ class _Found:
         self.timed, self.steps = timed, steps
         self.points: defaultdict[str, list[Point]] = defaultdict(list)
         self.memory: defaultdict[str, list[Point]] = defaultdict(list)
-        self.held: defaultdict[str, list[Held]] = defaultdict(list)
+        self.held: defaultdict[str, list[IntervalHit]] = defaultdict(list)
         self.lacking: dict[str, None] = {}
         self.times: dict[int, float] = {}
         for step in steps:
@@ -138,7 +138,7 @@ class _Found:
         self.points[group].append(Point(step.name, step.time / 1e3, found.step_time / 1e3))
         low, high = found.interval
         half = (high - low) / 2 / step.time
-        self.held[group].append(Held(low <= step.time <= high, half))
+        self.held[group].append(IntervalHit(low <= step.time <= high, half))
 
     def _predicted(self, step: Step) -> Prediction:
         return self.timed.predicted(self.timed.program(step), step)

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from costmodels.evaluate.comparison import Comparison, Point, Row, Series
-from costmodels.evaluate.errors import Held, coverage
+from costmodels.evaluate.errors import IntervalHit, coverage
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.whole.kept import kept
 from costmodels.evaluate.whole.programs import classifier, tried
@@ -86,7 +86,7 @@ def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Compa
     counts = (TRAINED, INFERRED) if models is None else (models, models)
     cases = [*_timm(folder, *counts), *nvidia(folder)]
     points: defaultdict[str, list[Point]] = defaultdict(list)
-    held: defaultdict[str, list[Held]] = defaultdict(list)
+    held: defaultdict[str, list[IntervalHit]] = defaultdict(list)
     lacking: dict[str, None] = {}
     for case in cases:
         graph = tried(partial(kept, keep, f"{case.group} {case.name}", case.program))
@@ -97,7 +97,7 @@ def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Compa
         found = predict(graph, case.card, software=case.software)
         points[group].append(Point(case.name, case.measured, found.step_time / 1e3))
         low, high = (end / 1e3 for end in found.interval)
-        within = Held(low <= case.measured <= high, (high - low) / 2 / case.measured)
+        within = IntervalHit(low <= case.measured <= high, (high - low) / 2 / case.measured)
         held[group].append(within)
     lacking |= dict.fromkeys(contradicted(folder))
     notes = (*NOTES, *(f"left out: {text}" for text in lacking))

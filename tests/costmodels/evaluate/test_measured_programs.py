@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.evaluate.errors import Coverage, Held, coverage
+from costmodels.evaluate.errors import Coverage, IntervalHit, coverage
 from costmodels.evaluate.whole import gains, programs, steps
 from costmodels.evaluate.whole.gains import evaluate_gains
 from costmodels.evaluate.whole.kept import folder_for
@@ -130,7 +130,11 @@ def test_as_many_models_as_asked_are_captured_once(
 
 
 def test_coverage_counts_groups_and_all() -> None:
-    held = {"b": [Held(True, 0.2), Held(False, 0.4)], "a": [Held(True, 0.1)], "none": []}
+    held = {
+        "b": [IntervalHit(True, 0.2), IntervalHit(False, 0.4)],
+        "a": [IntervalHit(True, 0.1)],
+        "none": [],
+    }
     assert coverage(held) == (
         Coverage("a", 1, 1, 0.1), Coverage("b", 2, 1, pytest.approx(0.3)),
         Coverage("all", 3, 2, 0.2),
