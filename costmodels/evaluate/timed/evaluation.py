@@ -44,7 +44,7 @@ NOTES = (
 )
 
 
-class Timed(Struct):
+class TimedEvaluation(Struct):
     """Predictions of timed steps, each with the overheads of the other models' traces."""
 
     device: str
@@ -97,7 +97,7 @@ def evaluate_timed(
     """
     steps = [step for step in steps_of(device) if only is None or only(step)]
     with TemporaryDirectory() as folder:
-        timed = Timed(device, keep, Path(folder))
+        timed = TimedEvaluation(device, keep, Path(folder))
         found = _Found(timed, steps)
         kinds = ((found.points, "ms"), (found.gains(), "x"), (found.memory, "GB"))
         series = [
@@ -112,7 +112,7 @@ def evaluate_timed(
 class _Found:
     """Predictions of steps, made as they are asked for."""
 
-    def __init__(self, timed: Timed, steps: Sequence[Step]) -> None:
+    def __init__(self, timed: TimedEvaluation, steps: Sequence[Step]) -> None:
         self.timed, self.steps = timed, steps
         self.points: defaultdict[str, list[Point]] = defaultdict(list)
         self.memory: defaultdict[str, list[Point]] = defaultdict(list)
