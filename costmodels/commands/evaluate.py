@@ -68,7 +68,7 @@ def _evaluated(what: str, baseline: bool, models: int | None, keep: str | None) 
         evaluate_steps,
         evaluate_timed,
     )
-    from costmodels.evaluate.whole.kept import folder_for
+    from costmodels.evaluate.whole.program_cache import folder_for
     from irgraph.diagnostics import fail, near
 
     if what not in EVALUATIONS:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from costmodels.evaluate.timed.swept import SHIPPED
-from costmodels.evaluate.whole.kept import kept
+from costmodels.evaluate.whole.program_cache import cached_program
 from costmodels.evaluate.whole.programs import imported
 from irgraph.files import read_text
 from irgraph.ir.graph import Graph
@@ -93,7 +93,7 @@ class Step(Struct, frozen=True):
     def graph(self, keep: Path | None = None) -> Graph:
         """Return the captured program. Raises ``IrgraphError`` where it cannot be captured."""
         name = " ".join(map(str, self.program_key()))
-        return kept(keep, name, self._captured)
+        return cached_program(keep, name, self._captured)
 
     def _captured(self) -> Graph:
         from irgraph.capture.live import capture_file

@@ -18,7 +18,7 @@ from msgspec import Struct
 from costmodels.evaluate.comparison import Comparison, Point, Row, Series
 from costmodels.evaluate.errors import IntervalHit, coverage
 from costmodels.evaluate.measurements import measurements
-from costmodels.evaluate.whole.kept import kept
+from costmodels.evaluate.whole.program_cache import cached_program
 from costmodels.evaluate.whole.programs import classifier, tried
 from costmodels.formulas.software import PROFILES
 from costmodels.learnable.measurements import read_table
@@ -89,7 +89,7 @@ def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Compa
     held: defaultdict[str, list[IntervalHit]] = defaultdict(list)
     lacking: dict[str, None] = {}
     for case in cases:
-        graph = tried(partial(kept, keep, f"{case.group} {case.name}", case.program))
+        graph = tried(partial(cached_program, keep, f"{case.group} {case.name}", case.program))
         if isinstance(graph, str):
             lacking[f"{case.name}: {graph}"] = None
             continue

@@ -11,7 +11,7 @@ import pytest
 from costmodels.evaluate.errors import Coverage, IntervalHit, coverage
 from costmodels.evaluate.whole import gains, programs, steps
 from costmodels.evaluate.whole.gains import evaluate_gains
-from costmodels.evaluate.whole.kept import folder_for
+from costmodels.evaluate.whole.program_cache import folder_for
 from costmodels.evaluate.whole.programs import bags, dlrm_inference, launched_at_once
 from costmodels.evaluate.whole.steps import evaluate_steps, kind
 from irgraph.diagnostics import IrgraphError

@@ -15,7 +15,7 @@ from irgraph.text import print_graph
 NO_NAME = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
-def kept(folder: Path | None, name: str, make: Callable[[], Graph]) -> Graph:
+def cached_program(folder: Path | None, name: str, make: Callable[[], Graph]) -> Graph:
     """Return the program of this name in a folder, or what ``make`` captures, which is kept there.
 
     Raises ``IrgraphError`` where it cannot be captured, read or written.
