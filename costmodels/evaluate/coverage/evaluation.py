@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.table import Table
 
-from costmodels.evaluate.exchange.errors import Judged as Curve
+from costmodels.evaluate.exchange.errors import CurveErrors as Curve
 from costmodels.evaluate.exchange.errors import of_sizes
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.modern import is_priced

@@ -19,7 +19,7 @@ COPIES = {"h200": "h100", "b300": "b200", "a100-slow-network": "a100"}
 """Platforms that are near copies of another in their links."""
 
 
-class Judged(Struct, frozen=True):
+class CurveErrors(Struct, frozen=True):
     """Signed relative errors of one curve beside measurements.
 
     Attributes:
@@ -46,25 +46,25 @@ class Judged(Struct, frozen=True):
         return 100.0 * statistics.fmean(held)
 
 
-def of_points(tables: Sequence[Measured], *, twin: bool = False) -> Iterator[Judged]:
+def of_points(tables: Sequence[Measured], *, twin: bool = False) -> Iterator[CurveErrors]:
     """Yield errors at each point of each table by the curve through the others.
 
     With ``twin`` the size is left out of the collective that passes the same bytes, too.
     """
     points = {found.key: found.points for found in tables}
     for key in points:
-        yield Judged(key, left_out(key, fabric_of(key.platform), points, twin=twin))
+        yield CurveErrors(key, left_out(key, fabric_of(key.platform), points, twin=twin))
 
 
-def of_sizes(data: Path, width: float) -> Iterator[Judged]:
+def of_sizes(data: Path, width: float) -> Iterator[CurveErrors]:
     """Yield errors of what ships at sizes that were held out; ``width`` of the intervals."""
     for key, points in sorted(modern(data / MODERN, "dev").items()):
         curve = find_curve(key.collective, key.ranks, key.platform)
         table = Table(tuple(sorted(points)), tuple(points[s] for s in sorted(points)))
-        yield Judged(key, _errors(curve, table), width * curve.error)
+        yield CurveErrors(key, _errors(curve, table), width * curve.error)
 
 
-def of_ranks(tables: Sequence[Measured]) -> Iterator[Judged]:
+def of_ranks(tables: Sequence[Measured]) -> Iterator[CurveErrors]:
     """Yield errors of tables carried to other numbers of ranks of one machine."""
     alone = [found for found in tables if found.key.local == found.key.ranks]
     for found in alone:
@@ -74,7 +74,7 @@ def of_ranks(tables: Sequence[Measured]) -> Iterator[Judged]:
                 yield _carried(other, found)
 
 
-def of_machines(tables: Sequence[Measured]) -> Iterator[Judged]:
+def of_machines(tables: Sequence[Measured]) -> Iterator[CurveErrors]:
     """Yield errors of tables of one machine carried to two, where that was published."""
     for found in published():
         inside = Key(found.key.platform, found.key.local, found.key.local, found.key.collective)
@@ -83,7 +83,7 @@ def of_machines(tables: Sequence[Measured]) -> Iterator[Judged]:
                 yield _carried(other, found)
 
 
-def of_fabrics(tables: Sequence[Measured]) -> Iterator[Judged]:
+def of_fabrics(tables: Sequence[Measured]) -> Iterator[CurveErrors]:
     """Yield errors of NCCL's model alone, on platforms that it has not seen, nor near copies."""
     alone = [found for found in tables if found.key.local == found.key.ranks]
     launches = {found.key: _launch(found) for found in alone}
@@ -93,7 +93,7 @@ def of_fabrics(tables: Sequence[Measured]) -> Iterator[Judged]:
         ring = Ring(found.key.ranks, found.key.ranks, fabric_of(found.key.platform))
         curve = _Model(found.key.collective, ring, statistics.median(seen))
         if found.key.platform != "v100":  # measured with a release that takes 80 us to start
-            yield Judged(found.key, _errors(curve, found.points))
+            yield CurveErrors(found.key, _errors(curve, found.points))
 
 
 def launch(tables: Sequence[Measured]) -> float:
@@ -102,14 +102,14 @@ def launch(tables: Sequence[Measured]) -> float:
     return statistics.median(map(_launch, alone))
 
 
-def mean(judged: Sequence[Judged]) -> float:
+def mean(judged: Sequence[CurveErrors]) -> float:
     """Return the mean over curves of their mean absolute errors, in percent."""
     return statistics.fmean(each.mape for each in judged)
 
 
-def by_collective(judged: Sequence[Judged]) -> Mapping[tuple[str, str], list[Judged]]:
+def by_collective(judged: Sequence[CurveErrors]) -> Mapping[tuple[str, str], list[CurveErrors]]:
     """Return curves by what they were made from, and their collective."""
-    found: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    found: dict[tuple[str, str], list[CurveErrors]] = defaultdict(list)
     for each in judged:
         found[each.source, each.key.collective].append(each)
     return found
@@ -134,7 +134,7 @@ def _launch(found: Measured) -> float:
     return found.points.times[0] - model
 
 
-def _carried(other: Measured, found: Measured) -> Judged:
+def _carried(other: Measured, found: Measured) -> CurveErrors:
     fabric: Fabric = fabric_of(found.key.platform)
     key = other.key
     record = Record(
@@ -142,7 +142,7 @@ def _carried(other: Measured, found: Measured) -> Judged:
         sizes=other.points.sizes, times=other.points.times,
     )  # fmt: skip
     curve = carried(record, found.key.collective, Ring(found.key.ranks, found.key.local, fabric))
-    return Judged(found.key, _errors(curve, found.points), source=f"{key.ranks} ranks")
+    return CurveErrors(found.key, _errors(curve, found.points), source=f"{key.ranks} ranks")
 
 
 def _errors(curve: Curve, points: Table) -> list[float]:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from costmodels.collectives.measured import Key, measured
 from costmodels.evaluate.exchange import errors
-from costmodels.evaluate.exchange.errors import Judged, by_collective, mean
+from costmodels.evaluate.exchange.errors import CurveErrors, by_collective, mean
 from costmodels.evaluate.measurements import measurements
 from costmodels.families.collective import INTERVAL
 
@@ -31,12 +31,12 @@ class CollectiveEvaluation(Struct, frozen=True):
         fabrics: NCCL's model alone on platforms that it has not seen.
     """
 
-    points: Sequence[Judged]
-    alone: Sequence[Judged]
-    sizes: Sequence[Judged]
-    ranks: Sequence[Judged]
-    machines: Sequence[Judged]
-    fabrics: Sequence[Judged]
+    points: Sequence[CurveErrors]
+    alone: Sequence[CurveErrors]
+    sizes: Sequence[CurveErrors]
+    ranks: Sequence[CurveErrors]
+    machines: Sequence[CurveErrors]
+    fabrics: Sequence[CurveErrors]
 
     def render(self) -> list[RenderableType]:
         """Return a table for each way of leaving out, and a line on the bar."""
@@ -64,7 +64,7 @@ class CollectiveEvaluation(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values, in percent."""
-        parts: Mapping[str, Sequence[Judged]] = {
+        parts: Mapping[str, Sequence[CurveErrors]] = {
             "points": self.points, "alone": self.alone, "sizes": self.sizes, "ranks": self.ranks,
             "machines": self.machines, "fabrics": self.fabrics,
         }  # fmt: skip
@@ -88,7 +88,7 @@ def evaluate_collectives() -> CollectiveEvaluation:
     )  # fmt: skip
 
 
-def _record(each: Judged) -> dict[str, Any]:
+def _record(each: CurveErrors) -> dict[str, Any]:
     key = each.key
     return {
         "platform": key.platform, "ranks": key.ranks, "local": key.local,
@@ -102,7 +102,7 @@ def _layout(key: Key) -> str:
     return f"{machines}x{key.local}" if machines > 1 else str(key.ranks)
 
 
-def _means(title: str, judged: Sequence[Judged], platform: bool = False) -> Table:
+def _means(title: str, judged: Sequence[CurveErrors], platform: bool = False) -> Table:
     table = Table("platform" if platform else "from, to", "collective", "MAPE", title=title)
     table.title_justify = "left"
     for (first, name), found in sorted(_parts(judged, platform)):
@@ -112,8 +112,8 @@ def _means(title: str, judged: Sequence[Judged], platform: bool = False) -> Tabl
 
 
 def _parts(
-    judged: Sequence[Judged], platform: bool
-) -> Iterator[tuple[tuple[str, str], list[Judged]]]:
+    judged: Sequence[CurveErrors], platform: bool
+) -> Iterator[tuple[tuple[str, str], list[CurveErrors]]]:
     names = {each.key.platform if platform else _step(each) for each in judged}
     for first in names:
         mine = [each for each in judged if first in (each.key.platform, _step(each))]
@@ -122,11 +122,11 @@ def _parts(
                 yield (first, name), found
 
 
-def _step(each: Judged) -> str:
+def _step(each: CurveErrors) -> str:
     return f"{each.source.partition(' ')[0]} to {each.key.ranks}"
 
 
-def _machines(judged: Sequence[Judged]) -> Table:
+def _machines(judged: Sequence[CurveErrors]) -> Table:
     title = "carried from one machine to two, as published"
     table = Table("platform", "collective", "points", "MAPE", "worst", title=title)
     table.title_justify = "left"
