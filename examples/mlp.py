@@ -17,9 +17,12 @@ class Train:
     def __init__(self, batch: int, device: str, width: int = 256) -> None:
         with torch.device(device):
             self.model = nn.Sequential(
-                nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+                nn.Linear(width, width),
+                nn.ReLU(),
+                nn.Linear(width, width),
+                nn.ReLU(),
                 nn.Linear(width, 10),
-            )  # fmt: skip
+            )
         self.optimizer = torch.optim.Adam(self.model.parameters())
         self.device = device
         self.features = torch.rand(batch, width)

@@ -18,11 +18,19 @@ from irgraph.capture import lower
 CACHES: tuple[Callable[[], None], ...] = tuple(
     function.cache_clear
     for function in (
-        plugins.plugins, plugins._declarations, families._modules, families.rules, families.sweeps,
-        families.learned_families, weights.load_shipped, library._sheets, library._names,
-        host_library.host_files, lower.front_ends,
+        plugins.plugins,
+        plugins._declarations,
+        families._modules,
+        families.rules,
+        families.sweeps,
+        families.learned_families,
+        weights.load_shipped,
+        library._sheets,
+        library._names,
+        host_library.host_files,
+        lower.front_ends,
     )
-)  # fmt: skip
+)
 """What forgets the packages that were installed when they were first looked for."""
 
 

@@ -71,9 +71,23 @@ class GraphMaker:
     def value(self, depth: int = 2) -> Value:
         """Return a literal, or a list of literals."""
         options: list[Value] = [
-            None, True, False, 3, -1, self.size(), 0.1, -2.5e-7, 1e300, float("inf"),
-            self.random.choice(WORDS), DType("f16"), DeviceRef("gpu0"), (), 1.0, "",
-        ]  # fmt: skip
+            None,
+            True,
+            False,
+            3,
+            -1,
+            self.size(),
+            0.1,
+            -2.5e-7,
+            1e300,
+            float("inf"),
+            self.random.choice(WORDS),
+            DType("f16"),
+            DeviceRef("gpu0"),
+            (),
+            1.0,
+            "",
+        ]
         if depth and self.random.random() < 0.3:
             return tuple(self.value(0) for _ in range(3))
         return self.random.choice(options)
@@ -101,13 +115,21 @@ class GraphMaker:
         name = plain if operands or results or rand.random() < 0.5 else rand.choice(WORDS)
         self.known.extend(t for r in results for t in _opened(r) if not body)
         return Op(
-            name, tuple(operands), tuple(results), attributes, written, body,
-            rand.choice(["main", "backward"]), rand.choice(["", "", "s7"]),
-            rand.choice(["", "bot.0"]), rand.choice(["forward", "backward", "optimizer"]),
+            name,
+            tuple(operands),
+            tuple(results),
+            attributes,
+            written,
+            body,
+            rand.choice(["main", "backward"]),
+            rand.choice(["", "", "s7"]),
+            rand.choice(["", "bot.0"]),
+            rand.choice(["forward", "backward", "optimizer"]),
             {"time": Quantity(41.25, "us", 2.0), "by": "learned", "of": WORDS[3]}
-            if rand.random() < 0.2 else {},
+            if rand.random() < 0.2
+            else {},
             rand.choice(["", "et.json#47", WORDS[3]]),
-        )  # fmt: skip
+        )
 
     def result(self, used: list[Tensor]) -> Tensor | tuple[Tensor, ...] | None:
         """Return a fresh tensor, a view of an operand, a list, or nothing."""

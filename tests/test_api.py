@@ -120,12 +120,14 @@ def test_passes_and_statements_have_a_function_each() -> None:
 
 @pytest.mark.parametrize(
     ("call", "text", "place"),
-    [(irgraph.rewrite, "no-such-pass", "pipeline:1:1:"),
-     (irgraph.rewrite, "fuse-embedding(lest = 1)", "pipeline:1:23:"),
-     (irgraph.run_script, "remove aten.relu", "script:1:"),
-     (irgraph.run_script, "expect no aten.relu", "script:1:")],
+    [
+        (irgraph.rewrite, "no-such-pass", "pipeline:1:1:"),
+        (irgraph.rewrite, "fuse-embedding(lest = 1)", "pipeline:1:23:"),
+        (irgraph.run_script, "remove aten.relu", "script:1:"),
+        (irgraph.run_script, "expect no aten.relu", "script:1:"),
+    ],
     ids=["pass", "parameter", "statement", "expectation"],
-)  # fmt: skip
+)
 def test_errors_of_a_rewrite_name_the_argument(
     call: Callable[[irgraph.Graph, str], irgraph.Outcome], text: str, place: str
 ) -> None:

@@ -24,8 +24,14 @@ def run(folder: Path, text: str = SCRIPT, **environment: str) -> str:
     """Return what a script in a folder prints; Python looks there first."""
     (folder / "step.py").write_text(text)
     command = [sys.executable, "step.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True,
-                          env={**os.environ, **environment}).stdout  # fmt: skip
+    return subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    ).stdout
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -168,13 +168,16 @@ def hook(name: str) -> dict[str, Any]:
         ("README.md", "![a](docs/images/studio.png)", "![a](images/studio.png)"),
         ("README.md", "[a](CONTRIBUTING.md) [b](#use)", "[a](CONTRIBUTING.md) [b](#use)"),
         ("README.md", "[x](examples/notebooks)", "x"),
-        ("docs/report.md", "[a](../examples/notebooks/first_prediction.ipynb)",
-         "[a](notebooks/first_prediction.md)"),
+        (
+            "docs/report.md",
+            "[a](../examples/notebooks/first_prediction.ipynb)",
+            "[a](notebooks/first_prediction.md)",
+        ),
         ("docs/editors/README.md", "[a](../check.md)", "[a](../check.md)"),
         ("docs/check.md", "[a](https://b.org/c)", "[a](https://b.org/c)"),
         ("docs/a.md", "```\n[a](../LICENSE)\n```\n[a](../LICENSE)", "```\n[a](../LICENSE)\n```\na"),
     ],
-)  # fmt: skip
+)
 def test_links_lead_where_pages_are_on_the_site(source: str, text: str, found: str) -> None:
     assert hook("links")["moved"](text, source) == found
 

@@ -35,10 +35,17 @@ def records(data: Path) -> list[Record]:
         times = tuple(map(_rounded, every.times))
         found.append(
             Record(
-                key.platform, key.ranks, key.local, key.collective, table.source, _rounded(error),
-                largest=every.sizes[-1], sizes=every.sizes, times=times,
+                key.platform,
+                key.ranks,
+                key.local,
+                key.collective,
+                table.source,
+                _rounded(error),
+                largest=every.sizes[-1],
+                sizes=every.sizes,
+                times=times,
             )
-        )  # fmt: skip
+        )
     return [*found, *_published(data)]
 
 

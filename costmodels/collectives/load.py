@@ -61,9 +61,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         """The curve."""
         points = Table(self.sizes, self.times) if self.sizes else None
         return Form(
-            self.alpha, self.per_byte, error=self.error, source=self.source,
-            largest=self.largest, points=points,
-        )  # fmt: skip
+            self.alpha,
+            self.per_byte,
+            error=self.error,
+            source=self.source,
+            largest=self.largest,
+            points=points,
+        )
 
 
 def traffic(collective: str, ranks: int) -> float:
@@ -122,8 +126,9 @@ def _curve(collective: str, ranks: int, local: int, fabric: Fabric) -> Form:
         source = f"NCCL's own model over {fabric.name}: nobody measured it"
         return Form(0.0, 0.0, UNMEASURED, source, 0.0, Table(SIZES, times), measured=False)
     if (best.ranks, best.local) == (ranks, local) and best.collective in (
-        collective, *LIKE.get(collective, ())[:1],
-    ):  # fmt: skip
+        collective,
+        *LIKE.get(collective, ())[:1],
+    ):
         return best.form
     return carried(best, collective, ring)
 

@@ -154,8 +154,15 @@ def peers_of(graph: Graph, device: str) -> Peers:
     fabric = _fabric(graph, device)
     layout = layout_of(graph)
     rank = graph.settings.get(RANK)
-    return Peers(layout.ranks, layout.local, layout.source, fabric, device, groups_of(graph),
-                 int(rank) if isinstance(rank, int) else -1)  # fmt: skip
+    return Peers(
+        layout.ranks,
+        layout.local,
+        layout.source,
+        fabric,
+        device,
+        groups_of(graph),
+        int(rank) if isinstance(rank, int) else -1,
+    )
 
 
 def message_bytes(op: Op) -> int:

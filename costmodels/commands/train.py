@@ -78,8 +78,10 @@ def _train_own(
     output = output or Path(f"{family}-{model.device}.safetensors")
     save_own(model, output)
     formula, ours = (model.made[name]["mape"] for name in ("formula_pct", "model_pct"))
-    print_error(f"wrote {output}: mean error on {model.made['held_out']} held-out rows {ours:.0f} %, "
-        f"of the formula {formula:.0f} %")  # fmt: skip
+    print_error(
+        f"wrote {output}: mean error on {model.made['held_out']} held-out rows {ours:.0f} %, "
+        f"of the formula {formula:.0f} %"
+    )
 
 
 def _train(

@@ -104,8 +104,14 @@ def _slice_gradient(node: Op) -> Iterator[Op]:
     new = {made.name: inner, **hosts}
     yield map_tensors(replace(node, body=tuple(kept)), lambda t: new.get(t.name, t))
     sizes = {"input_sizes": made.shape, "dim": 0, "start": 0, "end": made.shape[0], "step": 1}
-    call = replace(node, name="aten.slice_backward", operands=(inner,), results=(made,),
-                   attributes=sizes, body=())  # fmt: skip
+    call = replace(
+        node,
+        name="aten.slice_backward",
+        operands=(inner,),
+        results=(made,),
+        attributes=sizes,
+        body=(),
+    )
     yield replace(node, name="autograd.SliceBackward0", operands=(inner,), body=(call,))
 
 

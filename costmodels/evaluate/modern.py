@@ -27,14 +27,18 @@ from costmodels.training.recipe import devices_of, read
 from costmodels.training.score import OFFSET, ScoredRows, judge
 
 ASKED: Mapping[str, Mapping[str, float | str]] = {
-    "sweep": {"dtype": "bf16"}, "sweep_f8": {"dtype": "f8e4m3"}, "layer": {"dtype": "f16"},
-    "xla": {"dtype": "bf16"}, "xla_tf32": {"dtype": "tf32"},
-    "volta_nn": {"dtype": "f16", "layout": "nn"}, "volta_nt": {"dtype": "f16", "layout": "nt"},
+    "sweep": {"dtype": "bf16"},
+    "sweep_f8": {"dtype": "f8e4m3"},
+    "layer": {"dtype": "f16"},
+    "xla": {"dtype": "bf16"},
+    "xla_tf32": {"dtype": "tf32"},
+    "volta_nn": {"dtype": "f16", "layout": "nn"},
+    "volta_nt": {"dtype": "f16", "layout": "nt"},
     "volta_tn": {"dtype": "f16", "layout": "tn"},
     "causal": {"dtype": "bf16", "sees": "causal", "dim": 64.0},
     "full": {"dtype": "bf16", "sees": "full", "dim": 64.0},
     **{op: {"dtype": "f16", "op": op} for op in ("add", "gelu", "norm", "embedding")},
-}  # fmt: skip
+}
 """What pricing asks of a model, by the way of measuring that was closest to it."""
 
 PARTS, LEFT_OUT = ("point", "group"), "left out"

@@ -138,8 +138,9 @@ def _sample(row: Mapping[str, str], machine: Machine) -> Sample:
 def _families(rows: Mapping[str, Sequence[Residual]]) -> Table:
     title = "traced kernels of DLRM_default and DLRM_MLPerf at batch 2048, V100-SXM2-16GB"
     heads = [h for name in rows for h in (name, "abs")]
-    table = Table("ops", "count", "measured", *heads, "in interval", title=title,
-                  title_justify="left")  # fmt: skip
+    table = Table(
+        "ops", "count", "measured", *heads, "in interval", title=title, title_justify="left"
+    )
     for row in rows["formulas"]:
         others = [next(r for r in found if r.group == row.group) for found in rows.values()]
         figures = [f for o in others for f in (f"{o.error:+.1%}", f"{o.absolute / o.measured:.1%}")]
@@ -171,8 +172,17 @@ def _recorded(rows: Sequence[Residual]) -> Table:
     title = (
         "other recorded training steps, by family (pools, NLL and short means took constants here)"
     )
-    table = Table("step", "family", "ops", "measured", "formulas", "abs", "in interval",
-                  title=title, title_justify="left")  # fmt: skip
+    table = Table(
+        "step",
+        "family",
+        "ops",
+        "measured",
+        "formulas",
+        "abs",
+        "in interval",
+        title=title,
+        title_justify="left",
+    )
     for row in rows:
         figures = (
             f"{row.measured:.0f} us",

@@ -59,11 +59,17 @@ def _between_two(op: Op, machine: Machine) -> tuple[Kernel, ...]:
     what = "send to" if way == "to" else "receive from"
     return (
         Kernel(
-            f"{what} {peer}, {size} B", COLLECTIVE, time, INTERVAL * curve.error * time,
-            outside=not curve.measured, formula=formula, group=group_of(op), peer=f"{way} {peer}",
+            f"{what} {peer}, {size} B",
+            COLLECTIVE,
+            time,
+            INTERVAL * curve.error * time,
+            outside=not curve.measured,
+            formula=formula,
+            group=group_of(op),
+            peer=f"{way} {peer}",
             link_bytes=float(size) if way == "to" else 0.0,
         ),
-    )  # fmt: skip
+    )
 
 
 def _nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:

@@ -95,13 +95,26 @@ def _sharded(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 RULES: dict[str, Rule] = {
     **{f"fsdp.{n}": _sharded for n in ("all_gather_copy_in", "split_with_sizes_copy", "chunk_cat")},
-    **{f"aten.{n}": cat for n in ("cat", "concat", "concatenate", "stack", "_cat", "hstack",
-                                   "vstack", "_stack", "_chunk_cat", "block_diag",
-                                   "_pack_padded_sequence",
-                                   "_pack_padded_sequence_backward")},
+    **{
+        f"aten.{n}": cat
+        for n in (
+            "cat",
+            "concat",
+            "concatenate",
+            "stack",
+            "_cat",
+            "hstack",
+            "vstack",
+            "_stack",
+            "_chunk_cat",
+            "block_diag",
+            "_pack_padded_sequence",
+            "_pack_padded_sequence_backward",
+        )
+    },
     **{f"aten.{n}": _split for n in ("split_copy", "split_with_sizes_copy", "unbind_copy")},
     **{f"aten.{n}": _repeat for n in ("repeat", "tile")},
-}  # fmt: skip
+}
 
 
 def _bench(bench: Bench) -> Call:

@@ -179,15 +179,21 @@ DATA_FIRST = ("cudnn_convolution_backward", "cudnn_convolution_transpose_backwar
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
-        ("aten.convolution", "aten._convolution", "aten.cudnn_convolution",
-         "aten.convolution_overrideable", "aten.cudnn_convolution_transpose",
-         "aten._conv_depthwise2d", "aten.conv_depthwise3d"),
+        (
+            "aten.convolution",
+            "aten._convolution",
+            "aten.cudnn_convolution",
+            "aten.convolution_overrideable",
+            "aten.cudnn_convolution_transpose",
+            "aten._conv_depthwise2d",
+            "aten.conv_depthwise3d",
+        ),
         _forward,
     ),
     **dict.fromkeys(
         ("aten.convolution_backward", *(f"aten.{name}" for name in DATA_FIRST)), _backward
     ),
-}  # fmt: skip
+}
 
 GROUPS = 4
 """Groups of the measured grouped convolution; channels are rounded up to a multiple of it."""

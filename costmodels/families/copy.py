@@ -71,8 +71,16 @@ def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> K
     kind = "pinned" if pinned else "pageable"
     name = f"{'device to host' if to_host else f'{kind} host to device'} {shape_text(tensor)}"
     error = CLOSE if pinned or machine.paper else FEW
-    return work("copy", name, time, error, HOST_LINK, launch="memcpy", blocking=waits,
-                link_bytes=real(tensor.nbytes))  # fmt: skip
+    return work(
+        "copy",
+        name,
+        time,
+        error,
+        HOST_LINK,
+        launch="memcpy",
+        blocking=waits,
+        link_bytes=real(tensor.nbytes),
+    )
 
 
 def _engine_time(nbytes: int, machine: Machine) -> float:

@@ -122,9 +122,14 @@ FORWARD = (
 )  # fmt: skip
 
 NAMES = (
-    *FORWARD, *(f"{name}_backward" for name in FORWARD), "constant_pad_nd", "max_unpool2d",
-    "max_unpool3d", "im2col", "col2im",
-)  # fmt: skip
+    *FORWARD,
+    *(f"{name}_backward" for name in FORWARD),
+    "constant_pad_nd",
+    "max_unpool2d",
+    "max_unpool3d",
+    "im2col",
+    "col2im",
+)
 
 RULES: dict[str, Rule] = {f"aten.{name}": _pool for name in NAMES}
 

@@ -53,9 +53,13 @@ def reduction(
     launch = launch_of(results, -(-source.numel // results), rows, machine)
     together = HALVES_AT_ONCE if rows and source.itemsize == 2 and not indexed else READ_AT_ONCE
     time = reducing_time(
-        launch, traffic(source) + written, source.numel, machine,
-        together=together, indexed=indexed,
-    )  # fmt: skip
+        launch,
+        traffic(source) + written,
+        source.numel,
+        machine,
+        together=together,
+        indexed=indexed,
+    )
     kernel = work("reduce", name, time, FAIR, FORMULA)
     if not launch.sharing > 1:
         return (kernel,)
@@ -87,9 +91,13 @@ def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     whole = replace(source, shape=(source.numel * len(op.inputs),)) if _pairs(op) else source
     indexed = op.base in ("argmax", "argmin") or (op.base in ("max", "min") and len(op.outputs) > 1)
     return reduction(
-        whole, most(op.outputs[0].numel, 1), machine, written=traffic(*op.outputs),
-        rows=_along_rows(op), indexed=indexed,
-    )  # fmt: skip
+        whole,
+        most(op.outputs[0].numel, 1),
+        machine,
+        written=traffic(*op.outputs),
+        rows=_along_rows(op),
+        indexed=indexed,
+    )
 
 
 def _along_rows(op: Op) -> bool:

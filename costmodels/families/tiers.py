@@ -63,8 +63,9 @@ def _read(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         formula += f", {pooled:.0f} are of bags that were pooled before"
     name = f"read {len(weights)} tables from {tier.name}"
     launch = "kernel" if tier.kind == "link" else "memcpy"
-    one = work("tiers", name, time, tier.error.value, formula, launch=launch,
-               link_bytes=asked.nbytes)  # fmt: skip
+    one = work(
+        "tiers", name, time, tier.error.value, formula, launch=launch, link_bytes=asked.nbytes
+    )
     if tier.kind == "link" or machine.sheet.architecture == "cpu" or not asked.wanted:
         return (one,)
     return (one, _to_device(asked, machine))
@@ -74,8 +75,15 @@ def _to_device(asked: Demand, machine: Machine) -> Kernel:
     """Return the copy of rows from the host to the device, out of pinned memory."""
     time = START + asked.wanted / machine.sheet.host_bandwidth(True) / 1e3
     formula = "bytes / PCIe bandwidth of pinned memory, plus a start"
-    return work("tiers", "copy of rows to the device", time, CLOSE, formula, launch="memcpy",
-                link_bytes=asked.wanted)  # fmt: skip
+    return work(
+        "tiers",
+        "copy of rows to the device",
+        time,
+        CLOSE,
+        formula,
+        launch="memcpy",
+        link_bytes=asked.wanted,
+    )
 
 
 def _reads(op: Op, machine: Machine) -> Iterator[TierRead]:

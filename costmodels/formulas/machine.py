@@ -167,6 +167,14 @@ def work(
     """
     spread = error * time + SMALL_SPREAD
     return Kernel(
-        name, family, time, spread, "heuristic", launch, blocking, outside, formula,
+        name,
+        family,
+        time,
+        spread,
+        "heuristic",
+        launch,
+        blocking,
+        outside,
+        formula,
         link_bytes=link_bytes,
-    )  # fmt: skip
+    )

@@ -107,9 +107,13 @@ def _unaligned(
 def _aligned_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     p, name = product, _name(product)
     sizes: dict[str, float | str] = {
-        "batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth, "dtype": p.dtype,
+        "batch": p.batch,
+        "m": p.rows,
+        "n": p.columns,
+        "k": p.depth,
+        "dtype": p.dtype,
         "layout": p.layout,
-    }  # fmt: skip
+    }
     learned = machine.ask("gemm", name, **sizes)
     learned = learned or machine.ask_other("gemm_units", name, "gemm", sizes)
     # beyond what was measured of fp8 the formula keeps its distance from wider types

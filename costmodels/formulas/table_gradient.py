@@ -142,11 +142,21 @@ def sparse_gradient(one: Table, machine: Machine, factors: int = 0) -> tuple[Ker
         time, formula = picked_time(one.lookups, one.width, one.size, nbytes, machine), PICKED
     name = f"gradient rows {one.lookups}x{one.width}"
     rows = work("embedding", name, time, CLOSE, formula)
-    scaled = work("elementwise", f"scale {one.lookups}x{one.width}",
-                  streaming(machine, 2 * size, elements=one.lookups * one.width),
-                  CLOSE, ROOFLINE)  # fmt: skip
-    return (rows, *(kernel for _ in range(factors)
-                    for kernel in (*tiny_kernels(2, one.lookups, machine), scaled)))  # fmt: skip
+    scaled = work(
+        "elementwise",
+        f"scale {one.lookups}x{one.width}",
+        streaming(machine, 2 * size, elements=one.lookups * one.width),
+        CLOSE,
+        ROOFLINE,
+    )
+    return (
+        rows,
+        *(
+            kernel
+            for _ in range(factors)
+            for kernel in (*tiny_kernels(2, one.lookups, machine), scaled)
+        ),
+    )
 
 
 def weights_gradient(one: Table, machine: Machine) -> Kernel:

@@ -127,8 +127,10 @@ def linear_in_waves(
     for op, name, rows in _groups(data):
         floor = _floor(data, base, rows)
         used = rows & (data.times > floor + 25) & (data.times < LONGEST)
-        laws = [_tile_law(data, used & (data.kernels == k), k, device) for k in
-                np.unique(data.kernels[used])]  # fmt: skip
+        laws = [
+            _tile_law(data, used & (data.kernels == k), k, device)
+            for k in np.unique(data.kernels[used])
+        ]
         good = [law for law in laws if law is not None]
         if good:
             weights = [count / error**2 for _, error, count in good]

@@ -39,9 +39,11 @@ BATCHED: Mapping[str, tuple[tuple[int, int], ...]] = {
 """Tiles of ``bmm`` (``ampere_sgemm_128x128_nn``, ... by name)."""
 
 _MENU = np.asarray(
-    [[[tile in kinds[name] for tile in TILES] for kinds in (SINGLE, BATCHED)]
-     for name in GENERATIONS]
-)  # fmt: skip
+    [
+        [[tile in kinds[name] for tile in TILES] for kinds in (SINGLE, BATCHED)]
+        for name in GENERATIONS
+    ]
+)
 
 STEP = np.float32(8)
 """Depth of the slices in which a block reads its factors: 32 bytes, one sector of the cache."""

@@ -95,10 +95,22 @@ def load(path: str | Path) -> Weights:
     launches = {(op, device): Launch(a, b, tuple(c)) for op, device, a, b, c in head["launches"]}
     cards, octaves = (tuple(map(tuple, head.get(name, ()))) for name in ("cards", "octaves"))
     return Weights(
-        learned_families()[head["family"]], layers, low, high, mean, scale, extent,
-        stretch, tuple(head.get("stretches", ())), unseen, octave, cards, octaves,
-        launches, head["made"],
-    )  # fmt: skip
+        learned_families()[head["family"]],
+        layers,
+        low,
+        high,
+        mean,
+        scale,
+        extent,
+        stretch,
+        tuple(head.get("stretches", ())),
+        unseen,
+        octave,
+        cards,
+        octaves,
+        launches,
+        head["made"],
+    )
 
 
 def shipped() -> tuple[str, ...]:

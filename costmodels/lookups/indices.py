@@ -111,9 +111,12 @@ def indices_of(graph: Graph, given: Sequence[str] = ()) -> Indices:
     laws = [(b, rows, by_name[name].distribution) for b, rows, name in found]
     bags = [(b, rows, by_name[name].pooling) for b, rows, name in found]
     return Indices(
-        tuple(by_name.values()), _unlike(laws, every.distribution), every.distribution,
-        _unlike(bags, every.pooling), every.pooling,
-    )  # fmt: skip
+        tuple(by_name.values()),
+        _unlike(laws, every.distribution),
+        every.distribution,
+        _unlike(bags, every.pooling),
+        every.pooling,
+    )
 
 
 def _unlike(

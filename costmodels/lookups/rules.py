@@ -135,8 +135,9 @@ def parse_distribution(text: str, place: Place | None = None) -> Distribution:
         return Uniform()
     if name != "zipf":
         guess = near(name, ("uniform", "zipf"))
-        raise fail(f"no distribution of indices is called {text!r}{guess}", place, hint=KNOWN,
-                   exit_code=2)  # fmt: skip
+        raise fail(
+            f"no distribution of indices is called {text!r}{guess}", place, hint=KNOWN, exit_code=2
+        )
     law, *hitters = rest.split("+")
     try:
         exponent, shift = (*map(float, law.split(",")), 0.0)[:2]

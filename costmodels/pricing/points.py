@@ -24,9 +24,12 @@ MOST_PARTS = 256
 
 
 def price_calls(
-    graph: Graph, machine: Machine, sparse: Mapping[str, Tensor], loose: bool,
+    graph: Graph,
+    machine: Machine,
+    sparse: Mapping[str, Tensor],
+    loose: bool,
     dims: Mapping[str, Ints],
-) -> list[tuple[KernelRegime, ...] | None]:  # fmt: skip
+) -> list[tuple[KernelRegime, ...] | None]:
     """Return, for each top-level call, its work at every point.
 
     ``dims`` holds the sizes of dimensions, ``int64[points]`` each, in ``graph`` those of the
@@ -40,9 +43,13 @@ def price_calls(
 
 class _Batch:
     def __init__(
-        self, graph: Graph, machine: Machine, sparse: Mapping[str, Tensor], loose: bool,
+        self,
+        graph: Graph,
+        machine: Machine,
+        sparse: Mapping[str, Tensor],
+        loose: bool,
         dims: Mapping[str, Ints],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.graph, self.machine, self.sparse, self.loose = graph, machine, sparse, loose
         self.dims = dims
         self.known = dims.known if isinstance(dims, Sizes) else {}

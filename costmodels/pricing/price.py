@@ -90,9 +90,15 @@ def price(
 
 
 def machine_of(
-    graph: Graph, sheet: DeviceSheet, mode: str, software: str, pinned: bool | None,
-    learned: Mapping[str, Predictor], indices: Indices, correct: Corrector | None,
-) -> Machine:  # fmt: skip
+    graph: Graph,
+    sheet: DeviceSheet,
+    mode: str,
+    software: str,
+    pinned: bool | None,
+    learned: Mapping[str, Predictor],
+    indices: Indices,
+    correct: Corrector | None,
+) -> Machine:
     """Return the machine that prices a graph, with the arguments of ``price``.
 
     Raises ``IrgraphError`` where ``mode`` or ``software`` is unknown.
@@ -110,10 +116,16 @@ class Pricer:
     """Walks ops from the outermost in; equal calls are priced once."""
 
     def __init__(
-        self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
-        measured: bool, loose: bool, calls: CallTimes, remember: bool = True,
+        self,
+        machine: Machine,
+        sparse: Mapping[str, Tensor],
+        lookups: Mapping[int, Op],
+        measured: bool,
+        loose: bool,
+        calls: CallTimes,
+        remember: bool = True,
         kept: PriceCache | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take what ``price`` knows of a graph; ``remember`` equal calls unless sizes are many."""
         self.kept = kept
         self.machine = machine

@@ -52,9 +52,16 @@ class MachineTokens:
         indices = machine.indices
         laws = (indices.by_buffer, indices.default, indices.bags_by_buffer, indices.default_bags)
         said = (
-            machine.sheet, machine.software, machine.mode, machine.pinned, tuple(machine.learned),
-            laws, measured, loose, rules(),
-        )  # fmt: skip
+            machine.sheet,
+            machine.software,
+            machine.mode,
+            machine.pinned,
+            tuple(machine.learned),
+            laws,
+            measured,
+            loose,
+            rules(),
+        )
         with self._lock:
             for token, known in self._known.items():
                 if known == said:
@@ -74,9 +81,13 @@ class PriceCache:
     """Finds the prices that ops of a graph keep, and lets them keep new ones."""
 
     def __init__(
-        self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
-        measured: bool, loose: bool,
-    ) -> None:  # fmt: skip
+        self,
+        machine: Machine,
+        sparse: Mapping[str, Tensor],
+        lookups: Mapping[int, Op],
+        measured: bool,
+        loose: bool,
+    ) -> None:
         """Take what ``Pricer`` takes."""
         self.token = _MACHINES.token(machine, measured, loose)
         self.sparse, self.lookups = sparse, lookups

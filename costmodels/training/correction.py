@@ -153,8 +153,11 @@ def _errors(logarithms: NDArray[np.float32]) -> dict[str, float]:
     """Return mean, median and bias of relative errors in percent, of log(predicted / measured)."""
     errors = 100 * np.expm1(logarithms.astype(np.float64))
     sizes = np.abs(errors)
-    return {"mape": float(sizes.mean()), "median": float(np.median(sizes)),
-            "bias": float(errors.mean())}  # fmt: skip
+    return {
+        "mape": float(sizes.mean()),
+        "median": float(np.median(sizes)),
+        "bias": float(errors.mean()),
+    }
 
 
 def _fit(

@@ -12,9 +12,11 @@ OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "CHANGELOG.md": "CHANGELOG.md",
-    **{f"examples/notebooks/{path.name}": f"notebooks/{path.stem}.md"
-       for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))},
-}  # fmt: skip
+    **{
+        f"examples/notebooks/{path.name}": f"notebooks/{path.stem}.md"
+        for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+    },
+}
 """Where pages stand on the site that the repository keeps outside ``docs``."""
 
 FENCED = re.compile(r"(^(`{3,}).*?^\2$)", re.MULTILINE | re.DOTALL)

@@ -97,12 +97,17 @@ def launch_delays(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     rows = []
     for (function, kernel), some in found.items():
         calls, works, delays = (np.array(column) for column in zip(*some, strict=True))
-        rows.append({
-            "function": function, "kernel": kernel, "calls": round(len(some) / steps, 2),
-            "call_us": round(float(calls.mean()), 3), "work_us": round(float(works.mean()), 3),
-            "delay_us": round(float(np.median(delays)), 3),
-            "short": round(int((works < calls).sum()) / steps, 2),
-        })  # fmt: skip
+        rows.append(
+            {
+                "function": function,
+                "kernel": kernel,
+                "calls": round(len(some) / steps, 2),
+                "call_us": round(float(calls.mean()), 3),
+                "work_us": round(float(works.mean()), 3),
+                "delay_us": round(float(np.median(delays)), 3),
+                "short": round(int((works < calls).sum()) / steps, 2),
+            }
+        )
     return sorted(rows, key=lambda row: -row["short"])
 
 
@@ -124,10 +129,13 @@ def sequences(trees: Sequence[Tree], length: int = LENGTH) -> list[dict[str, Any
                 times[key] += int(duration[at : at + length].sum())
     often = [(key, count) for key, count in counts.items() if count > 1]
     return [
-        {"sequence": " → ".join(key), "calls": round(n / steps, 2),
-         "us": round(times[key] / US / steps, 3)}
+        {
+            "sequence": " → ".join(key),
+            "calls": round(n / steps, 2),
+            "us": round(times[key] / US / steps, 3),
+        }
         for key, n in sorted(often, key=lambda item: (-item[1], -times[item[0]]))
-    ]  # fmt: skip
+    ]
 
 
 def _streams(tree: Tree) -> Iterator[list[int]]:
@@ -157,10 +165,17 @@ def critical_work(trees: Sequence[Tree]) -> list[dict[str, Any]]:
             times[_place(timeline, interval)].append(interval.end - interval.start)
         head = {"rank": tree.trace.rank, "step": usual[-1].number}
         found += [
-            {**head, "where": where, "what": what, "name": name, "pieces": len(pieces),
-             "us": round(sum(pieces), 3), "share": round(sum(pieces) / timeline.step_time, 6)}
+            {
+                **head,
+                "where": where,
+                "what": what,
+                "name": name,
+                "pieces": len(pieces),
+                "us": round(sum(pieces), 3),
+                "share": round(sum(pieces) / timeline.step_time, 6),
+            }
             for (where, what, name), pieces in times.items()
-        ]  # fmt: skip
+        ]
     return sorted(found, key=lambda row: -row["us"])
 
 

@@ -34,14 +34,20 @@ def memory_peaks(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     for (rank, device), rows in sorted(groups.items()):
         peak = max(rows, key=lambda row: row["allocated"])
         reserved = [row["reserved"] for row in rows if row["reserved"] is not None]
-        found.append({
-            "rank": rank, "device": device, "changes": len(rows),
-            "peak_mb": round(peak["allocated"] / 1e6, 6), "at_us": peak["at_us"],
-            "in_op": peak["op"], "of_op": peak["outermost"],
-            "at_end_mb": round(rows[-1]["allocated"] / 1e6, 6),
-            "reserved_mb": round(max(reserved) / 1e6, 6) if reserved else None,
-            "counted_from": "zero" if peak["from_zero"] else "the begin of the trace",
-        })  # fmt: skip
+        found.append(
+            {
+                "rank": rank,
+                "device": device,
+                "changes": len(rows),
+                "peak_mb": round(peak["allocated"] / 1e6, 6),
+                "at_us": peak["at_us"],
+                "in_op": peak["op"],
+                "of_op": peak["outermost"],
+                "at_end_mb": round(rows[-1]["allocated"] / 1e6, 6),
+                "reserved_mb": round(max(reserved) / 1e6, 6) if reserved else None,
+                "counted_from": "zero" if peak["from_zero"] else "the begin of the trace",
+            }
+        )
     return found
 
 
@@ -55,12 +61,19 @@ def _of_trace(tree: Tree) -> list[dict[str, Any]]:
         device = "host" if change.device_type == HOST else f"gpu{max(change.device, 0)}"
         running[device] += change.nbytes
         known = change.allocated >= 0
-        found.append({
-            "rank": tree.trace.rank, "at_us": change.start / US, "device": device,
-            "bytes": change.nbytes, "allocated": change.allocated if known else running[device],
-            "reserved": change.reserved if change.reserved >= 0 else None, "from_zero": known,
-            "op": _name(tree, row), "outermost": _name(tree, top),
-        })  # fmt: skip
+        found.append(
+            {
+                "rank": tree.trace.rank,
+                "at_us": change.start / US,
+                "device": device,
+                "bytes": change.nbytes,
+                "allocated": change.allocated if known else running[device],
+                "reserved": change.reserved if change.reserved >= 0 else None,
+                "from_zero": known,
+                "op": _name(tree, row),
+                "outermost": _name(tree, top),
+            }
+        )
     return found
 
 

@@ -27,9 +27,11 @@ from irgraph.tiers.bags import read_lists
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,3}(?:-chakra(?:\.\d{1,3}){0,3})?", re.ASCII)
 _SIZE = re.compile(r"\d{1,6}(?:x\d{1,6})?", re.ASCII)
 _LAW = re.compile(
-    r"(?:(?:uniform|zipf:N(?:,N)?(?:\+N){0,20})(?: bags (?:B))?|bags (?:B))"
-    .replace("B", "equal|poisson|normal:N,N|lognormal:N").replace("N", r"[\d.e-]{1,12}"), re.ASCII,
-)  # fmt: skip
+    r"(?:(?:uniform|zipf:N(?:,N)?(?:\+N){0,20})(?: bags (?:B))?|bags (?:B))".replace(
+        "B", "equal|poisson|normal:N,N|lognormal:N"
+    ).replace("N", r"[\d.e-]{1,12}"),
+    re.ASCII,
+)
 _DIMS = frozenset(("B", "N", "L", "S", "T", "H", "batch", "seq"))
 _QUEUES = re.compile(
     r"main|backward|(?:gpu|thread|stream)\d{0,4}|cpu|copy|comm|io\d{0,4}", re.ASCII

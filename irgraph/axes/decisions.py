@@ -21,9 +21,12 @@ class Decisions:
     """
 
     def __init__(
-        self, sizes: Sizes, unit: int, relation: Callable[[ConstrainedOp], Relation],
+        self,
+        sizes: Sizes,
+        unit: int,
+        relation: Callable[[ConstrainedOp], Relation],
         relations: Callable[[], Iterable[Relation]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.open: dict[Constraint, ConstrainedOp] = {}
         self._sizes = sizes
         self._unit = unit

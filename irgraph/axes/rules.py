@@ -172,9 +172,11 @@ def _bags(site: ConstrainedOp) -> Relation:
 
 
 def _auxiliaries(
-    others: Sequence[Tensor], spots: tuple[Spot, Spot, Spot], like: tuple[Tensor, Tensor],
+    others: Sequence[Tensor],
+    spots: tuple[Spot, Spot, Spot],
+    like: tuple[Tensor, Tensor],
     found: Relation,
-) -> None:  # fmt: skip
+) -> None:
     """Link the bag of each index, the sizes of bags and the indices of maxima, where recorded."""
     of_index, sizes, maxima = others
     indices, y = like

@@ -99,8 +99,11 @@ def lower_file(
         if found is None:
             raise _unrecognised(source)
         options: dict[str, object] = {
-            "step": step, "kineto": kineto, "dims": dims or None, "trust": trust or None,
-        }  # fmt: skip
+            "step": step,
+            "kineto": kineto,
+            "dims": dims or None,
+            "trust": trust or None,
+        }
         given = {option: value for option, value in options.items() if value is not None}
         for option in given.keys() - inspect.signature(found.lower).parameters.keys():
             message = f"{found.name} takes no {option.removesuffix('s')}: {found.reason}"

@@ -143,8 +143,12 @@ class _Step:
             self._io(made, op)
             # ASTRA-sim takes the values of a metadata node for a list of process groups.
             made.inputs.values = ""
-            texts = {"module": op.module, "phase": op.phase, "thread": op.thread,
-                     "origin": op.origin}  # fmt: skip
+            texts = {
+                "module": op.module,
+                "phase": op.phase,
+                "thread": op.thread,
+                "origin": op.origin,
+            }
             made.attr.append(attribute("is_cpu_op", "bool", True))
             made.attr.extend(attribute(k, "string", text) for k, text in texts.items() if text)
             yield made
@@ -196,8 +200,10 @@ class _Step:
 
     def _io(self, made: Message, op: Op) -> None:
         """Add operands and results as PyTorch's execution traces have them."""
-        for side, found in ((made.inputs, self.values.inputs(op)),
-                            (made.outputs, self.values.outputs(op))):  # fmt: skip
+        for side, found in (
+            (made.inputs, self.values.inputs(op)),
+            (made.outputs, self.values.outputs(op)),
+        ):
             side.values, side.shapes, side.types = (str(column) for column in found)
 
 

@@ -70,9 +70,13 @@ class Values:
         device = self.devices.get(tensor.device, tensor.device)
         itemsize = tensor.itemsize
         value = [
-            self.tensors.get(tensor.name, 0), self.buffers.get(tensor.buffer, 0),
-            int(tensor.offset) // itemsize, int(tensor.numel), itemsize, device,
-        ]  # fmt: skip
+            self.tensors.get(tensor.name, 0),
+            self.buffers.get(tensor.buffer, 0),
+            int(tensor.offset) // itemsize,
+            int(tensor.numel),
+            itemsize,
+            device,
+        ]
         return value, [int(size) for size in tensor.shape], f"Tensor({CPP[tensor.dtype]})"
 
 

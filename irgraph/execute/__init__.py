@@ -118,8 +118,9 @@ def compare_ranks(
     _need_torch()
     from irgraph.execute.ranks.comparison import compare_ranks as run_ranks
 
-    return run_ranks(before, ranks, seed=seed, dims=dims or {}, limit=limit, widen=widen,
-                     draws=max(draws, 1))  # fmt: skip
+    return run_ranks(
+        before, ranks, seed=seed, dims=dims or {}, limit=limit, widen=widen, draws=max(draws, 1)
+    )
 
 
 def _need_torch() -> None:

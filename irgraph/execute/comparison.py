@@ -190,10 +190,13 @@ def check_starts(before: Graph, after: Graph) -> None:
             raise fail(
                 f"%{tensor.name} is {_type(source)} in one model and {_type(tensor)} in the other",
                 Place(after.source or after.name),
-                notes=[Diagnostic("the other model", Place(before.source or before.name),
-                                  severity="note")],
+                notes=[
+                    Diagnostic(
+                        "the other model", Place(before.source or before.name), severity="note"
+                    )
+                ],
                 hint="graphs are compared at the same sizes: set them with --dim",
-            )  # fmt: skip
+            )
 
 
 def _type(tensor: Tensor) -> str:

@@ -111,8 +111,9 @@ def _summed(
     if joined is None or last is None or last.buffer not in sums:
         return None
     _, lengths = sums[last.buffer]
-    row, rest = divmod((rule.tensor.offset - joined.made.offset) // rule.tensor.itemsize,
-                       joined.made.shape[-1])  # fmt: skip
+    row, rest = divmod(
+        (rule.tensor.offset - joined.made.offset) // rule.tensor.itemsize, joined.made.shape[-1]
+    )
     count = lengths.shape[-1]
     if rest or not lengths.contiguous or rule.tensor.numel != count + 1:
         return None

@@ -34,9 +34,16 @@ def embedding_bag(
     """
     padding = -1 if padding_idx is None else padding_idx
     bags, bag_of, sizes, maxima = torch.ops.aten._embedding_bag(
-        weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
-        include_last_offset, padding,
-    )  # fmt: skip
+        weight,
+        indices,
+        offsets,
+        scale_grad_by_freq,
+        mode,
+        sparse,
+        per_sample_weights,
+        include_last_offset,
+        padding,
+    )
     if mode == 0 and padding < 0:
         starts = offsets[: len(bags)].to(torch.promote_types(indices.dtype, offsets.dtype))
         sizes = torch.cat([starts[1:], starts.new_tensor([indices.numel()])]) - starts

@@ -40,9 +40,13 @@ def headline(
     """
     shares = [[name, share] for name, share in (provenance or {}).items()]
     return {
-        "type": "headline", "numbers": list(numbers), "span": span, "provenance": shares,
-        "longest": [list(one) for one in longest], "of": of,
-    }  # fmt: skip
+        "type": "headline",
+        "numbers": list(numbers),
+        "span": span,
+        "provenance": shares,
+        "longest": [list(one) for one in longest],
+        "of": of,
+    }
 
 
 def notes(lines: Iterable[str], *, warning: bool = False) -> Section:
@@ -77,14 +81,23 @@ def table(
     made = [list(row) for row in rows]
     columns_ = [{"name": column, "kind": kind, "bar": column in bars} for column, kind in columns]
     return {
-        "type": "table", "id": name, "title": title, "columns": columns_, "rows": made, "text": text
-    }  # fmt: skip
+        "type": "table",
+        "id": name,
+        "title": title,
+        "columns": columns_,
+        "rows": made,
+        "text": text,
+    }
 
 
 def records(
-    name: str, title: str, rows: Sequence[Mapping[str, Any]], *, text: str = "",
+    name: str,
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    text: str = "",
     bars: Sequence[str] = (),
-) -> Section:  # fmt: skip
+) -> Section:
     """Return a table of records; ``_us`` and ``_bytes`` end names of units.
 
     Columns that are empty in all rows are left out.
@@ -128,9 +141,7 @@ def slices(
 
     All such sections of a page show the same part of the step; ``tall`` makes a track a band.
     """
-    return {
-        "type": "slices", "id": name, "title": title, "text": text, "tall": tall, **columns
-    }  # fmt: skip
+    return {"type": "slices", "id": name, "title": title, "text": text, "tall": tall, **columns}
 
 
 def areas(
@@ -144,9 +155,14 @@ def areas(
 ) -> Section:
     """Return amounts over time, stacked: bytes of each layer at microseconds ``at``."""
     return {
-        "type": "areas", "id": name, "title": title, "text": text, "at": list(at),
-        "layers": [[label, list(values)] for label, values in layers.items()], "limit": limit,
-    }  # fmt: skip
+        "type": "areas",
+        "id": name,
+        "title": title,
+        "text": text,
+        "at": list(at),
+        "layers": [[label, list(values)] for label, values in layers.items()],
+        "limit": limit,
+    }
 
 
 def roof(
@@ -169,9 +185,14 @@ def roof(
         text: a sentence below the title.
     """
     return {
-        "type": "roof", "id": name, "title": title, "text": text, "points": list(points),
-        "peaks": [[label, peak] for label, peak in peaks.items()], "bandwidth": bandwidth,
-    }  # fmt: skip
+        "type": "roof",
+        "id": name,
+        "title": title,
+        "text": text,
+        "points": list(points),
+        "peaks": [[label, peak] for label, peak in peaks.items()],
+        "bandwidth": bandwidth,
+    }
 
 
 def scatter(
@@ -196,9 +217,13 @@ def scatter(
     """
     axes = [{"name": label, "kind": kind} for label, kind in (x, y)]
     return {
-        "type": "scatter", "id": name, "title": title, "text": text, "points": list(points),
+        "type": "scatter",
+        "id": name,
+        "title": title,
+        "text": text,
+        "points": list(points),
         "axes": axes,
-    }  # fmt: skip
+    }
 
 
 def listing(name: str, title: str, code: str, *, text: str = "") -> Section:

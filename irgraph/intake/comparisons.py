@@ -67,10 +67,14 @@ def _points(path: str, found: _Evaluation) -> Iterator[dict[str, Any]]:
                 raise fail(f"a point of {quantity!r} lacks a figure", Place(path)) from None
             measured, predicted = (scale * value for value in figures)
             yield {
-                "workload": workload, "quantity": quantity, "unit": "us" if unit == "ms" else unit,
-                "measured": measured, "predicted": predicted, "batch": _batch(workload),
+                "workload": workload,
+                "quantity": quantity,
+                "unit": "us" if unit == "ms" else unit,
+                "measured": measured,
+                "predicted": predicted,
+                "batch": _batch(workload),
                 "error_pct": 100 * (predicted / measured - 1) if measured else None,
-            }  # fmt: skip
+            }
 
 
 def _batch(workload: str) -> int | None:
@@ -88,12 +92,18 @@ def prediction(path: str, data: bytes, kept: TextFilter, provenance: Provenance)
     low, high = found.step_time_interval_us
     measured = found.measured_us
     row = {
-        "workload": kept.free(found.name), "quantity": "step time", "unit": "us",
-        "batch": found.dims.get("B"), "device": kept.card(str(found.device.get("name", ""))),
-        "host": kept.host(found.host), "predicted": found.step_time_us, "low": low, "high": high,
+        "workload": kept.free(found.name),
+        "quantity": "step time",
+        "unit": "us",
+        "batch": found.dims.get("B"),
+        "device": kept.card(str(found.device.get("name", ""))),
+        "host": kept.host(found.host),
+        "predicted": found.step_time_us,
+        "low": low,
+        "high": high,
         "measured": measured,
         "error_pct": 100 * (found.step_time_us / measured - 1) if measured else None,
-    }  # fmt: skip
+    }
     said = [] if kept.everything else ["the model's name"]
     return [Entry("steps", {"prediction": row}, [row], provenance, tuple(said))]
 

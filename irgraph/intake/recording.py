@@ -34,10 +34,14 @@ def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
     if not all(0 <= time <= MOST for time in (found.step_time_us, *found.times_us)):
         raise fail(f"a time below 0 or above {MOST:g} us", place)
     row = {
-        "workload": kept.free(found.target), "quantity": "step time", "unit": "us",
-        "batch": found.batch, "device": kept.device(found.device), "measured": found.step_time_us,
+        "workload": kept.free(found.target),
+        "quantity": "step time",
+        "unit": "us",
+        "batch": found.batch,
+        "device": kept.device(found.device),
+        "measured": found.step_time_us,
         "profiled": found.profiled_us,
-    }  # fmt: skip
+    }
     known = replace(
         provenance,
         card=provenance.card or kept.card(found.device_name),

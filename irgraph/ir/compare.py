@@ -17,6 +17,12 @@ def same_op(a: Op, b: Op) -> bool:
 
 def _head(op: Op) -> tuple[object, ...]:
     return (
-        op.name, op.operands, op.results, op.written,
-        op.thread, op.stream, op.module, op.phase,
-    )  # fmt: skip
+        op.name,
+        op.operands,
+        op.results,
+        op.written,
+        op.thread,
+        op.stream,
+        op.module,
+        op.phase,
+    )

@@ -119,9 +119,12 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
 
         counts = Counter(op.name for op in self.walk() if not op.is_annotation)
         dims = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
-        rows = [("sizes", dims), ("devices", ", ".join(d.sheet for d in self.devices)),
-                ("operations", f"{len(self.ops)} at the top, {sum(counts.values())} in all"),
-                *((name, f"{count}") for name, count in counts.most_common(10))]  # fmt: skip
+        rows = [
+            ("sizes", dims),
+            ("devices", ", ".join(d.sheet for d in self.devices)),
+            ("operations", f"{len(self.ops)} at the top, {sum(counts.values())} in all"),
+            *((name, f"{count}") for name, count in counts.most_common(10)),
+        ]
         return table_html(self.name, [row for row in rows if row[1]])
 
     @property

@@ -158,8 +158,11 @@ def _column(tensor: Tensor, width: int) -> tuple[int, int] | None:
     """Return the bytes that a tensor takes in each row of so many bytes; nothing if it wraps."""
     steps = row_major(tensor.shape) if tensor.strides is None else tensor.strides
     pairs = zip(steps, tensor.shape, strict=True)
-    spans = [step * tensor.itemsize * (size - 1) for step, size in pairs
-             if size > 1 and step * tensor.itemsize % width]  # fmt: skip
+    spans = [
+        step * tensor.itemsize * (size - 1)
+        for step, size in pairs
+        if size > 1 and step * tensor.itemsize % width
+    ]
     start = tensor.offset % width
     end = start + sum(spans) + tensor.itemsize
     return (start, end) if end <= width else None

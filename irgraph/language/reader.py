@@ -59,16 +59,30 @@ LARGEST = 1e300
 WORDS = {"true": True, "false": False, "none": None, "no": 0}
 
 NODES: Mapping[str, type[Node]] = {
-    "anchor": Anchor, "attribute": Attribute, "bound": Bound, "call": Call, "found": NamedOps,
-    "item": Item, "name": Name, "named_hole": NamedHole, "named_part": NamedArgument, "parameter": Parameter,
-    "phase": Literal, "swap": Swap, "variable": Variable,
-}  # fmt: skip
+    "anchor": Anchor,
+    "attribute": Attribute,
+    "bound": Bound,
+    "call": Call,
+    "found": NamedOps,
+    "item": Item,
+    "name": Name,
+    "named_hole": NamedHole,
+    "named_part": NamedArgument,
+    "parameter": Parameter,
+    "phase": Literal,
+    "swap": Swap,
+    "variable": Variable,
+}
 """Nodes whose fields are the parts of a rule, in order."""
 
 SEQUENCES: Mapping[str, Callable[..., Node]] = {
-    "list": ListOf, "list_hole": HoleList, "made_list": ListTemplate, "part_list": ListTemplate, "series": Series,
+    "list": ListOf,
+    "list_hole": HoleList,
+    "made_list": ListTemplate,
+    "part_list": ListTemplate,
+    "series": Series,
     "template": Template,
-}  # fmt: skip
+}
 """Nodes with a single field, which holds all parts of a rule."""
 
 

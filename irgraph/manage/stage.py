@@ -107,8 +107,11 @@ class Outcome:
     def _repr_html_(self) -> str:
         """Return what each statement did, and why that was legal, as a notebook shows it."""
         entries = (entry for step in self.applied for entry in step.report.entries)
-        rows = [(entry.caller or entry.verb, entry.summary, "; ".join(dict.fromkeys(entry.legal)))
-                for entry in entries if not entry.spare]  # fmt: skip
+        rows = [
+            (entry.caller or entry.verb, entry.summary, "; ".join(dict.fromkeys(entry.legal)))
+            for entry in entries
+            if not entry.spare
+        ]
         return table_html("what was rewritten", rows, ("by", "what it did", "why that is legal"))
 
     def __str__(self) -> str:

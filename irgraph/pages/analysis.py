@@ -57,20 +57,27 @@ def analysis_page(
 
 
 def comparison_page(
-    names: Sequence[str], figures: Sequence[Change], parts: Sequence[Change], by: str,
+    names: Sequence[str],
+    figures: Sequence[Change],
+    parts: Sequence[Change],
+    by: str,
     sides: Sequence[Sequence[Tree]],
-) -> Page:  # fmt: skip
+) -> Page:
     """Return the report of two traces: the mean usual step of each, and its parts ``by`` a key."""
     trees = [tree for side in sides for tree in side]
     step = figures[0]
     share = f"{step.delta / step.before:+.1%}" if step.before else ""
     tone = "bad" if step.delta > 0 else "good"
     numbers = [
-        {"label": "change of the mean usual step", "tone": tone, "value": _signed(step.delta),
-         "detail": f"{share}, as recorded"},
+        {
+            "label": "change of the mean usual step",
+            "tone": tone,
+            "value": _signed(step.delta),
+            "detail": f"{share}, as recorded",
+        },
         {"label": "before", "value": time_text(step.before)},
         {"label": "after", "value": time_text(step.after)},
-    ]  # fmt: skip
+    ]
     found = [
         sections.headline(numbers),
         *_repairs(trees),
@@ -89,8 +96,10 @@ def _rows(name: str, title: str, changes: Sequence[Change], text: str = "") -> S
     rows = [[c.name, c.before, c.after, c.delta] for c in changes]
     if any(c.calls_before or c.calls_after for c in changes):
         columns += [("calls before", "number"), ("calls after", "number"), ("what", "text")]
-        rows = [[*row, c.calls_before, c.calls_after, c.what]
-                for row, c in zip(rows, changes, strict=True)]  # fmt: skip
+        rows = [
+            [*row, c.calls_before, c.calls_after, c.what]
+            for row, c in zip(rows, changes, strict=True)
+        ]
     return sections.table(name, title, columns, rows, text=text, bars=BESIDE)
 
 
@@ -118,11 +127,16 @@ def _headline(result: Analysis, recorded: Sequence[Section]) -> Section:
     if all(step.on_device for step in usual):
         active = mean(step.active for step in usual)
         numbers += [
-            {"label": "GPU active", "value": f"{active / whole:.1%}" if whole else "–",
-             "detail": f"idle {time_text(whole - active)}"},
-            {"label": "exposed communication",
-             "value": time_text(mean(step.exposed for step in usual))},
-        ]  # fmt: skip
+            {
+                "label": "GPU active",
+                "value": f"{active / whole:.1%}" if whole else "–",
+                "detail": f"idle {time_text(whole - active)}",
+            },
+            {
+                "label": "exposed communication",
+                "value": time_text(mean(step.exposed for step in usual)),
+            },
+        ]
     if result.covered is not None:
         numbers.append({"label": "device time within the steps", "value": f"{result.covered:.1%}"})
     paths = [part for part in recorded if part["id"] == "path"]

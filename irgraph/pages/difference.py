@@ -58,14 +58,21 @@ def difference_headline(difference: Difference, summary: Mapping[str, Any]) -> S
     sides = (difference.before, difference.after)
     ends = [" to ".join(map(time_text, one.interval)) for one in sides]
     numbers = [
-        {"label": "change of the step time", "value": signed(change), "detail": within,
-         "tone": tone},
+        {
+            "label": "change of the step time",
+            "value": signed(change),
+            "detail": within,
+            "tone": tone,
+        },
         {"label": "of the step", "value": share, "tone": tone},
         {"label": "step time before", "value": time_text(before), "detail": ends[0]},
         {"label": "step time after", "value": time_text(after), "detail": ends[1]},
-        {"label": "peak memory of tensors", "value": bytes_text(peaks[1]),
-         "detail": f"before: {bytes_text(peaks[0])}"},
-    ]  # fmt: skip
+        {
+            "label": "peak memory of tensors",
+            "value": bytes_text(peaks[1]),
+            "detail": f"before: {bytes_text(peaks[0])}",
+        },
+    ]
     measured = summary["validation"].get("measured_change_us")
     return sections.headline(
         numbers,
@@ -114,15 +121,19 @@ def difference_sections(difference: Difference, summary: Mapping[str, Any]) -> l
         add_timeline(lines, side.timeline, side.path, name)
     memory = {name: memory_over_time(side) for name, side in sides.items()}
     charts = {name: part for name, part in memory.items() if part is not None}
-    figures = {name.removesuffix("_us").replace("_", " "): times
-               for name, times in summary["figures"].items()}  # fmt: skip
+    figures = {
+        name.removesuffix("_us").replace("_", " "): times
+        for name, times in summary["figures"].items()
+    }
     breakdown = {
-        "by cause": pairs("path-by-cause", "critical path by cause", "cause",
-                          summary["critical_path_us"]),
-        "device work by family": pairs("work-by-family", "device work by kernel family", "family",
-                                       summary["kernels_us"]),
+        "by cause": pairs(
+            "path-by-cause", "critical path by cause", "cause", summary["critical_path_us"]
+        ),
+        "device work by family": pairs(
+            "work-by-family", "device work by kernel family", "family", summary["kernels_us"]
+        ),
         "the step": pairs("step", "the step", "figure", figures),
-    }  # fmt: skip
+    }
     return [
         sections.slices("path", "Critical paths", paths.record(), text=PATH_TEXT, tall=True),
         sections.slices("timeline", "Timelines", lines.record(), text=TIMELINE_TEXT),

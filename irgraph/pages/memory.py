@@ -30,8 +30,9 @@ def memory_over_time(prediction: Prediction) -> Section | None:
     kept = _kept(total, at)
     layers = {kind: values[kept].tolist() for kind, values in sorted(held.items(), key=_steady)}
     limit = prediction.sheet.memory_bytes
-    return sections.areas("memory", "Memory over the step", at[kept].tolist(), layers,
-                          limit=limit, text=TEXT)  # fmt: skip
+    return sections.areas(
+        "memory", "Memory over the step", at[kept].tolist(), layers, limit=limit, text=TEXT
+    )
 
 
 def _steady(item: tuple[str, Ints]) -> tuple[int, str]:

@@ -53,9 +53,13 @@ def service_page(what: str, ways: Sequence[Service], prediction: Prediction, lim
 
 
 def tradeoff_page(
-    what: str, data: str, rows: Sequence[Mapping[str, Any]], aim: str, budget: float,
+    what: str,
+    data: str,
+    rows: Sequence[Mapping[str, Any]],
+    aim: str,
+    budget: float,
     prediction: Prediction | None,
-) -> Page:  # fmt: skip
+) -> Page:
     """Return the report of narrower tables beside where they lie.
 
     Args:
@@ -68,20 +72,31 @@ def tradeoff_page(
     """
     field, label, kind = AIMS[aim]
     points = [
-        {"name": f"{_formats(row)}, {row['tables_on']}", "group": row["tables_on"],
-         "x": row["kl"], "y": row[field], "front": row["front"]}
+        {
+            "name": f"{_formats(row)}, {row['tables_on']}",
+            "group": row["tables_on"],
+            "x": row["kl"],
+            "y": row[field],
+            "front": row["front"],
+        }
         for row in rows
-    ]  # fmt: skip
+    ]
     chosen = next((row for row in rows if row["chosen"]), None)
     summary = prediction.summary() if prediction is not None else None
     more = rests_on(summary) if summary else {}
     parts = [
         sections.headline(_chosen(chosen, budget), of=ALONE, **more),
         sections.notes([f"accuracy was executed on: {data}"]),
-        sections.scatter("front", "Accuracy against the service", points, ("KL, nats", "number"),
-                         (label, kind), text=SCATTER_TEXT),
+        sections.scatter(
+            "front",
+            "Accuracy against the service",
+            points,
+            ("KL, nats", "number"),
+            (label, kind),
+            text=SCATTER_TEXT,
+        ),
         _plans(rows),
-    ]  # fmt: skip
+    ]
     if prediction is not None and summary is not None:
         parts += prediction_sections(prediction, summary)
     name = summary["model"] if summary else what
@@ -92,35 +107,56 @@ def _fleet(way: Service) -> list[dict[str, str]]:
     price = "unknown" if way.fleet.usd is None else f"{way.fleet.usd:,.0f} $"
     return [
         {"label": "hosts", "value": f"{way.fleet.hosts:,}", "detail": f"tables on {way.name}"},
-        {"label": "queries a second a host", "value": f"{way.qps:,.0f}",
-         "detail": f"bound by {way.bound}"},
+        {
+            "label": "queries a second a host",
+            "value": f"{way.qps:,.0f}",
+            "detail": f"bound by {way.bound}",
+        },
         {"label": "power", "value": f"{way.fleet.watts / 1e3:,.1f} kW", "detail": f"price {price}"},
-    ]  # fmt: skip
+    ]
 
 
 def _query(way: Service, limit: float) -> dict[str, str]:
-    return {"label": "mean time of a query", "value": time_text(way.latency),
-            "detail": f"at most {time_text(limit)}, waits included"}  # fmt: skip
+    return {
+        "label": "mean time of a query",
+        "value": time_text(way.latency),
+        "detail": f"at most {time_text(limit)}, waits included",
+    }
 
 
 def _alone(summary: Mapping[str, Any]) -> dict[str, str]:
     low, high = map(time_text, summary["step_time_interval_us"])
-    return {"label": "one query alone, predicted", "value": time_text(summary["step_time_us"]),
-            "detail": f"90 % interval {low} to {high}"}  # fmt: skip
+    return {
+        "label": "one query alone, predicted",
+        "value": time_text(summary["step_time_us"]),
+        "detail": f"90 % interval {low} to {high}",
+    }
 
 
 def _chosen(row: Mapping[str, Any] | None, budget: float) -> list[dict[str, str]]:
     if row is None:
-        return [{"label": "plan", "value": "none", "detail": f"none keeps {budget:.3g} nats",
-                 "tone": "bad"}]  # fmt: skip
+        return [
+            {
+                "label": "plan",
+                "value": "none",
+                "detail": f"none keeps {budget:.3g} nats",
+                "tone": "bad",
+            }
+        ]
     return [
         {"label": "hosts", "value": f"{row['hosts']:,}", "detail": f"tables on {row['tables_on']}"},
-        {"label": "formats", "value": _formats(row),
-         "detail": f"{row['kl']:.3g} nats of {budget:.3g} allowed"},
+        {
+            "label": "formats",
+            "value": _formats(row),
+            "detail": f"{row['kl']:.3g} nats of {budget:.3g} allowed",
+        },
         {"label": "power", "value": f"{row['watts'] / 1e3:,.1f} kW"},
-        {"label": "mean time of a query", "value": time_text(row["latency_us"]),
-         "detail": f"alone: {time_text(row['step_us'])}"},
-    ]  # fmt: skip
+        {
+            "label": "mean time of a query",
+            "value": time_text(row["latency_us"]),
+            "detail": f"alone: {time_text(row['step_us'])}",
+        },
+    ]
 
 
 def _formats(row: Mapping[str, Any]) -> str:
@@ -130,22 +166,41 @@ def _formats(row: Mapping[str, Any]) -> str:
 
 def _ways(ways: Sequence[Service]) -> Section:
     rows = [
-        (way.name, way.latency, way.step, way.qps, way.bound, way.fleet.hosts, way.fleet.watts,
-         way.fleet.usd, way.hits if way.moved else None, way.reads if way.moved else None,
-         way.load if way.moved else None, way.hours)
+        (
+            way.name,
+            way.latency,
+            way.step,
+            way.qps,
+            way.bound,
+            way.fleet.hosts,
+            way.fleet.watts,
+            way.fleet.usd,
+            way.hits if way.moved else None,
+            way.reads if way.moved else None,
+            way.load if way.moved else None,
+            way.hours,
+        )
         for way in ways
-    ]  # fmt: skip
+    ]
     columns = (
-        ("tables on", "text"), ("query", "us"), ("alone", "us"), ("qps a host", "number"),
-        ("bound by", "text"), ("hosts", "number"), ("power, W", "number"), ("price, $", "number"),
-        ("hits", "share"), ("reads", "number"), ("tier load", "share"), ("hours", "number"),
-    )  # fmt: skip
+        ("tables on", "text"),
+        ("query", "us"),
+        ("alone", "us"),
+        ("qps a host", "number"),
+        ("bound by", "text"),
+        ("hosts", "number"),
+        ("power, W", "number"),
+        ("price, $", "number"),
+        ("hits", "share"),
+        ("reads", "number"),
+        ("tier load", "share"),
+        ("hours", "number"),
+    )
     text = (
         "The one of least power first; reads of the slower tier a query, its load as a share of "
         "its best rate, and the least hours between two rewrites of all that lies on it."
     )
-    return sections.table("ways", "Ways to serve it", columns, rows, text=text,
-                          bars=("query",))  # fmt: skip
+    return sections.table("ways", "Ways to serve it", columns, rows, text=text, bars=("query",))
 
 
 def _moved(way: Service) -> list[Section]:
@@ -160,22 +215,44 @@ def _moved(way: Service) -> list[Section]:
         f"cache answer {way.hits:.1%} {lookups}."
     )
     columns = (("table", "text"), ("rows in the cache", "number"))
-    return [sections.table("moved", "Tables on the slower tier", columns, way.moved.items(),
-                           text=text)]  # fmt: skip
+    return [
+        sections.table("moved", "Tables on the slower tier", columns, way.moved.items(), text=text)
+    ]
 
 
 def _plans(rows: Sequence[Mapping[str, Any]]) -> Section:
     marks = {(True, True): "chosen", (False, True): "front"}
     cells = [
-        (_formats(row), row["tables_on"], marks.get((row["chosen"], row["front"]), ""), row["kl"],
-         row["kl_share"], row["hosts"], row["watts"], row["usd"], row["latency_us"],
-         row["step_us"], row["hit_rate"], row["reads"], row["link_bytes"])
+        (
+            _formats(row),
+            row["tables_on"],
+            marks.get((row["chosen"], row["front"]), ""),
+            row["kl"],
+            row["kl_share"],
+            row["hosts"],
+            row["watts"],
+            row["usd"],
+            row["latency_us"],
+            row["step_us"],
+            row["hit_rate"],
+            row["reads"],
+            row["link_bytes"],
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     columns = (
-        ("formats", "text"), ("tables on", "text"), ("plan", "text"), ("KL, nats", "number"),
-        ("of entropy", "number"), ("hosts", "number"), ("power, W", "number"),
-        ("price, $", "number"), ("query", "us"), ("alone", "us"), ("hits", "share"),
-        ("reads a query", "number"), ("over links a query", "bytes"),
-    )  # fmt: skip
+        ("formats", "text"),
+        ("tables on", "text"),
+        ("plan", "text"),
+        ("KL, nats", "number"),
+        ("of entropy", "number"),
+        ("hosts", "number"),
+        ("power, W", "number"),
+        ("price, $", "number"),
+        ("query", "us"),
+        ("alone", "us"),
+        ("hits", "share"),
+        ("reads a query", "number"),
+        ("over links a query", "bytes"),
+    )
     return sections.table("plans", "Plans that were served", columns, cells)

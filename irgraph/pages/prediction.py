@@ -69,16 +69,18 @@ def prediction_sections(
 ) -> list[Section]:
     """Return what a report shows of a prediction below its headline; ``found`` is its summary."""
     parts = [
-        sections.slices("path", "Critical path", path_slices(prediction.path), text=PATH_TEXT,
-                        tall=True),
-        sections.slices("timeline", "Timeline", _timeline(prediction, recorded),
-                        text=TIMELINE_TEXT),
+        sections.slices(
+            "path", "Critical path", path_slices(prediction.path), text=PATH_TEXT, tall=True
+        ),
+        sections.slices(
+            "timeline", "Timeline", _timeline(prediction, recorded), text=TIMELINE_TEXT
+        ),
         of_prediction(found),
         what_ifs(found["sensitivity"], UNVALIDATED),
         *roof_sections(works_of(prediction.priced, prediction.sheet), prediction.sheet),
         memory_over_time(prediction),
         sections.facts("figures", "All figures", figure_rows(found, measured)),
-    ]  # fmt: skip
+    ]
     return [part for part in parts if part is not None]
 
 
@@ -113,10 +115,14 @@ def _headline(summary: Mapping[str, Any], measured: float | None) -> Section:
     active = f"{summary['gpu_utilization']:.1%}"
     numbers += [
         {"label": f"{processor} active", "value": active, "detail": idle},
-        {"label": "peak memory", "value": memory, "detail": verdict,
-         "tone": "" if summary["memory"]["fits"] else "bad"},
+        {
+            "label": "peak memory",
+            "value": memory,
+            "detail": verdict,
+            "tone": "" if summary["memory"]["fits"] else "bad",
+        },
         _coverage(summary),
-    ]  # fmt: skip
+    ]
     return sections.headline(numbers, **rests_on(summary, measured))
 
 
@@ -125,8 +131,11 @@ def rests_on(summary: Mapping[str, Any], measured: float | None = None) -> dict[
     low, high = summary["step_time_interval_us"]
     step = summary["step_time_us"]
     span = {"low": low, "value": step, "high": high, "measured": measured}
-    return {"span": span, "provenance": provenance(summary["coverage"]),
-            "longest": longest(summary["critical_ops_us"])}  # fmt: skip
+    return {
+        "span": span,
+        "provenance": provenance(summary["coverage"]),
+        "longest": longest(summary["critical_ops_us"]),
+    }
 
 
 def provenance(coverage: Mapping[str, float]) -> dict[str, float]:

@@ -62,12 +62,18 @@ def _accuracy(found: SearchResult) -> Iterator[dict[str, str]]:
     errors = found.errors
     tone = "bad" if errors.kl > found.budget else "good"
     before, after = (found.figures[side]["parameter_bytes"] for side in ("before", "after"))
-    yield {"label": "divergence of predictions, executed", "value": f"{errors.kl:.3g} nats",
-           "detail": f"budget {found.budget:.3g}, {100 * errors.share:.3g}% of the entropy",
-           "tone": tone}  # fmt: skip
+    yield {
+        "label": "divergence of predictions, executed",
+        "value": f"{errors.kl:.3g} nats",
+        "detail": f"budget {found.budget:.3g}, {100 * errors.share:.3g}% of the entropy",
+        "tone": tone,
+    }
     if errors.rise is not None:
-        yield {"label": "rise of the log loss", "value": f"{errors.rise[0]:+.2e}",
-               "detail": f"± {errors.rise[1]:.1e}, on labels"}  # fmt: skip
+        yield {
+            "label": "rise of the log loss",
+            "value": f"{errors.rise[0]:+.2e}",
+            "detail": f"± {errors.rise[1]:.1e}, on labels",
+        }
     yield {
         "label": "parameters",
         "value": bytes_text(after),
@@ -88,25 +94,38 @@ def _scatter(rows: Sequence[Mapping[str, Any]], aim: str) -> Section:
         "links": ("link_bytes", "over links less", "bytes"),
     }[aim]
     points = [
-        {"name": f"{row['parameter']} in {row['format']}", "group": row["format"],
-         "x": row["kl"], "y": row[field], "front": False}
+        {
+            "name": f"{row['parameter']} in {row['format']}",
+            "group": row["format"],
+            "x": row["kl"],
+            "y": row[field],
+            "front": False,
+        }
         for row in rows
-    ]  # fmt: skip
+    ]
     best = float("-inf")
     for point in sorted(points, key=lambda p: (p["x"], -p["y"])):
         point["front"], best = point["y"] > best, max(best, point["y"])
-    return sections.scatter("gains", "What accuracy pays for", points, ("KL, nats", "number"),
-                            (label, kind), text=SCATTER_TEXT)  # fmt: skip
+    return sections.scatter(
+        "gains",
+        "What accuracy pays for",
+        points,
+        ("KL, nats", "number"),
+        (label, kind),
+        text=SCATTER_TEXT,
+    )
 
 
 def _tried(rows: Sequence[Mapping[str, Any]]) -> Section:
     chosen = {True: "chosen", False: ""}
-    cells = [
-        [chosen[row[key]] if key == "chosen" else row[key] for key in COLUMNS]
-        for row in rows
-    ]  # fmt: skip
-    return sections.table("formats", "Formats, each alone", list(COLUMNS.values()), cells,
-                          bars=("step less", "device less"))  # fmt: skip
+    cells = [[chosen[row[key]] if key == "chosen" else row[key] for key in COLUMNS] for row in rows]
+    return sections.table(
+        "formats",
+        "Formats, each alone",
+        list(COLUMNS.values()),
+        cells,
+        bars=("step less", "device less"),
+    )
 
 
 def _refused(refused: Mapping[str, Mapping[str, str]]) -> list[Section]:

@@ -56,31 +56,45 @@ def ranks_page(
     )
     low, high = figures["step_time_interval_us"]
     numbers = [
-        {"label": "step time of all ranks", "value": time_text(found.step_time),
-         "detail": _within(low, high)},
+        {
+            "label": "step time of all ranks",
+            "value": time_text(found.step_time),
+            "detail": _within(low, high),
+        },
         {"label": "ranks", "value": str(len(found.steps)), "detail": most},
-        {"label": "collectives", "value": str(len(found.meetings)),
-         "detail": f"{time_text(transfer)} of transfer"},
+        {
+            "label": "collectives",
+            "value": str(len(found.meetings)),
+            "detail": f"{time_text(transfer)} of transfer",
+        },
         {"label": "hops of the critical path", "value": str(path["hops"])},
-        *({"label": f"step, {name} of draws", "value": time_text(time)}
-          for name, time in drawn.items()),
-    ]  # fmt: skip
-    collectives = [{**row, "waits_us": ", ".join(f"{wait:.1f}" for wait in row["waits_us"])}
-                   for row in figures["collectives"]]  # fmt: skip
+        *(
+            {"label": f"step, {name} of draws", "value": time_text(time)}
+            for name, time in drawn.items()
+        ),
+    ]
+    collectives = [
+        {**row, "waits_us": ", ".join(f"{wait:.1f}" for wait in row["waits_us"])}
+        for row in figures["collectives"]
+    ]
     rows = [{key: row[key] for key in row if key != "shares_us"} for row in figures["ranks"]]
     names = dict.fromkeys(Path(row["model"]).name for row in rows)
     drawn_ranks = ranks_sections(found)
     parts = [
-        sections.headline(numbers, span={"low": low, "value": found.step_time, "high": high},
-                          provenance=provenance(coverage(kernels)),
-                          longest=longest(drawn_ranks[0])),
+        sections.headline(
+            numbers,
+            span={"low": low, "value": found.step_time, "high": high},
+            provenance=provenance(coverage(kernels)),
+            longest=longest(drawn_ranks[0]),
+        ),
         sections.notes(lines),
         *drawn_ranks,
-        sections.records("path-parts", "Critical path by what is on it", path["parts"],
-                         bars=("path",)),
+        sections.records(
+            "path-parts", "Critical path by what is on it", path["parts"], bars=("path",)
+        ),
         sections.records("ranks", "Ranks", rows, bars=("step", "waits", "exposed", "idle")),
         sections.records("meetings", "Collectives", collectives, bars=("transfer",)),
-    ]  # fmt: skip
+    ]
     where = dict.fromkeys(f"{one.sheet.name}, host {one.host.name}" for one in predictions)
     about = f"{len(rows)} ranks together, predicted on {'; '.join(where)}"
     return Page(", ".join(names), about, parts)
@@ -100,27 +114,46 @@ def plan_page(
     best, *others = tried
     low, high = best.interval
     numbers = [
-        {"label": f"step time of the plan: {best.name}", "value": time_text(best.step_time),
-         "detail": _within(low, high)},
-        {"label": "imbalance of tables", "value": f"{best.imbalance:.2f}",
-         "detail": "slowest rank over the mean"},
+        {
+            "label": f"step time of the plan: {best.name}",
+            "value": time_text(best.step_time),
+            "detail": _within(low, high),
+        },
+        {
+            "label": "imbalance of tables",
+            "value": f"{best.imbalance:.2f}",
+            "detail": "slowest rank over the mean",
+        },
         {"label": "memory of the fullest rank", "value": f"{max(best.memory) / 2**30:.2f} GiB"},
-    ]  # fmt: skip
+    ]
     if others:
         rival = min(others, key=lambda one: one.step_time)
         gain = f"{best.step_time / rival.step_time - 1:+.1%} against it"
-        numbers.append({"label": f"best of the others: {rival.name}", "detail": gain,
-                        "value": time_text(rival.step_time)})  # fmt: skip
+        numbers.append(
+            {
+                "label": f"best of the others: {rival.name}",
+                "detail": gain,
+                "value": time_text(rival.step_time),
+            }
+        )
     drawn = ranks_sections(best.ranks)
     parts = [
-        sections.headline(numbers, span={"low": low, "value": best.step_time, "high": high},
-                          provenance=provenance(best.coverage), longest=longest(drawn[0])),
+        sections.headline(
+            numbers,
+            span={"low": low, "value": best.step_time, "high": high},
+            provenance=provenance(best.coverage),
+            longest=longest(drawn[0]),
+        ),
         sections.notes([INTERVALS, *lines]),
-        sections.records("plans", "Plans that were tried", [_in_bytes(row) for row in rows],
-                         bars=("step", "tables", "exposed", "waits")),
+        sections.records(
+            "plans",
+            "Plans that were tried",
+            [_in_bytes(row) for row in rows],
+            bars=("step", "tables", "exposed", "waits"),
+        ),
         _placed(best),
         *drawn,
-    ]  # fmt: skip
+    ]
     timeline = best.ranks.timeline
     where = f"predicted on {timeline.device}, host {timeline.host}"
     return Page(model, f"tables over {best.plan.ranks} ranks, {where}", parts)
@@ -128,8 +161,10 @@ def plan_page(
 
 def _in_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a plan's figures with its memory in bytes, which tables show in their own units."""
-    found = {key: " to ".join(map(time_text, row[key])) if key == "interval_us" else row[key]
-             for key in row}  # fmt: skip
+    found = {
+        key: " to ".join(map(time_text, row[key])) if key == "interval_us" else row[key]
+        for key in row
+    }
     found["memory_bytes"] = found.pop("memory_mib") * 2**20
     return found
 
@@ -145,7 +180,9 @@ def ranks_sections(found: Ranks) -> list[Section]:
 
 
 def _placed(best: PlanResult) -> Section:
-    rows = [(name, placed.scheme, ", ".join(map(str, best.plan.over(name))))
-            for name, placed in best.plan.tables.items()]  # fmt: skip
+    rows = [
+        (name, placed.scheme, ", ".join(map(str, best.plan.over(name))))
+        for name, placed in best.plan.tables.items()
+    ]
     columns = [("table", "text"), ("scheme", "text"), ("ranks", "text")]
     return sections.table("placed", "Where the tables lie", columns, rows)

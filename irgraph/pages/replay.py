@@ -53,16 +53,29 @@ def replay_page(
         measured = simulated.measured
         span = {"low": low, "value": simulated.simulated, "high": high, "measured": measured}
     numbers = [
-        {"label": "step time, simulated", "value": time_text(simulated.simulated),
-         "detail": f"step {simulated.step} of rank {simulated.rank}"},
-        {"label": "measured", "value": time_text(simulated.measured),
-         "detail": f"error {simulated.error:+.2%}"},
-        *({"label": f"error of the {name}", "value": f"{error:+.2%}"}
-          for name, error in errors.items()),
-    ]  # fmt: skip
+        {
+            "label": "step time, simulated",
+            "value": time_text(simulated.simulated),
+            "detail": f"step {simulated.step} of rank {simulated.rank}",
+        },
+        {
+            "label": "measured",
+            "value": time_text(simulated.measured),
+            "detail": f"error {simulated.error:+.2%}",
+        },
+        *(
+            {"label": f"error of the {name}", "value": f"{error:+.2%}"}
+            for name, error in errors.items()
+        ),
+    ]
     causes = {WHOLE.get(cause, cause): time for cause, time in path.by_cause().items()}
-    cause = shares("path-by-cause", "Critical path of the simulated step, by cause", "cause",
-                   causes, simulated.timeline.step_time)  # fmt: skip
+    cause = shares(
+        "path-by-cause",
+        "Critical path of the simulated step, by cause",
+        "cause",
+        causes,
+        simulated.timeline.step_time,
+    )
     band = path_slices(path)
     parts = [
         sections.headline(numbers, span=span, longest=longest(band)),

@@ -67,10 +67,13 @@ def _headline(before: Graph, outcome: Outcome) -> Section:
         {"label": "ops removed", "value": str(sum(report.replaced for report in reports))},
         {"label": "ops added", "value": str(sum(report.made for report in reports))},
         {"label": "refused", "value": str(sum(len(report.refused) for report in reports))},
-        {"label": "peak memory of tensors", "value": f"{peaks[1]:,.1f} MiB",
-         "detail": f"before: {peaks[0]:,.1f} MiB"},
+        {
+            "label": "peak memory of tensors",
+            "value": f"{peaks[1]:,.1f} MiB",
+            "detail": f"before: {peaks[0]:,.1f} MiB",
+        },
         {"label": "step time", "value": "not predicted", "detail": "name a --device"},
-    ]  # fmt: skip
+    ]
     return sections.headline(numbers)
 
 
@@ -96,8 +99,13 @@ def _statements(outcome: Outcome) -> Section:
     ]
     names = ("stage", "what it did", "why that is legal", "assumed", "statement")
     text = "Each change was held against the step's data dependences before it was made."
-    return sections.table("rewrites", "What was rewritten, and why that is legal",
-                          [(name, "text") for name in names], rows, text=text)  # fmt: skip
+    return sections.table(
+        "rewrites",
+        "What was rewritten, and why that is legal",
+        [(name, "text") for name in names],
+        rows,
+        text=text,
+    )
 
 
 def _refused(outcome: Outcome) -> list[Section]:

@@ -26,17 +26,20 @@ def roof_sections(works: Sequence[CallWork], device: DeviceFacts, steps: int = 1
     rows = [row.row("op", total) for row in roofline(works, "op", device, steps)]
     rows = [{key: row[key] for key in row if key != "uncounted_calls"} for row in rows]
     listed = sections.records(
-        "roofline-ops", "Operators beside the device's limits", rows,
+        "roofline-ops",
+        "Operators beside the device's limits",
+        rows,
         text="Of limit: the time that peak and bandwidth would allow, as a share of the time.",
         bars=("time",),
-    )  # fmt: skip
+    )
     points = _points(works, steps)
     if not points:
         return [listed] if rows else []
     dtypes = sorted({work.dtype for work in works if work.flop})
     peaks = {dtype: device.peak(dtype)[0] for dtype in dtypes}
-    chart = sections.roof("roofline", "Roofline", points, peaks,
-                          device.bandwidth, text=f"{device.name}: {TEXT}")  # fmt: skip
+    chart = sections.roof(
+        "roofline", "Roofline", points, peaks, device.bandwidth, text=f"{device.name}: {TEXT}"
+    )
     return [chart, listed]
 
 
@@ -47,8 +50,13 @@ def _points(works: Sequence[CallWork], steps: int) -> list[dict[str, Any]]:
             groups[work.op, work.shape, work.dtype].append(work)
     longest = sorted(groups.items(), key=lambda item: -sum(work.time for work in item[1]))
     return [
-        {"name": f"{op}({shape})", "group": f"{op}, {dtype}", "calls": len(same) / steps,
-         "flop": same[0].flop, "bytes": same[0].nbytes,
-         "us": sum(work.time for work in same) / len(same)}
+        {
+            "name": f"{op}({shape})",
+            "group": f"{op}, {dtype}",
+            "calls": len(same) / steps,
+            "flop": same[0].flop,
+            "bytes": same[0].nbytes,
+            "us": sum(work.time for work in same) / len(same),
+        }
         for (op, shape, dtype), same in longest[:POINTS]
-    ]  # fmt: skip
+    ]

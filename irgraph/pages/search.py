@@ -55,8 +55,12 @@ def tuned_page(
 
 def _best(told: Mapping[str, Any], summary: Mapping[str, Any] | None) -> Iterator[dict[str, str]]:
     if summary is None:
-        yield {"label": "best variant", "value": "none", "detail": "no trial meets all limits",
-               "tone": "bad"}  # fmt: skip
+        yield {
+            "label": "best variant",
+            "value": "none",
+            "detail": "no trial meets all limits",
+            "tone": "bad",
+        }
         return
     for at, (name, text) in enumerate(told["texts"].items()):
         first = told["best"][0]
@@ -66,10 +70,16 @@ def _best(told: Mapping[str, Any], summary: Mapping[str, Any] | None) -> Iterato
 
 def _counts(told: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     refused = sum(told["refused"].values())
-    yield {"label": "trials", "value": f"{told['trials']:,}",
-           "detail": f"of at most {told['points']:,} points"}  # fmt: skip
-    yield {"label": "refused", "value": f"{refused:,}",
-           "detail": f"{told['infeasible']:,} more break a limit"}  # fmt: skip
+    yield {
+        "label": "trials",
+        "value": f"{told['trials']:,}",
+        "detail": f"of at most {told['points']:,} points",
+    }
+    yield {
+        "label": "refused",
+        "value": f"{refused:,}",
+        "detail": f"{told['infeasible']:,} more break a limit",
+    }
 
 
 def _table(name: str, title: str, trials: Sequence[Mapping[str, Any]], text: str = "") -> Section:
@@ -79,10 +89,13 @@ def _table(name: str, title: str, trials: Sequence[Mapping[str, Any]], text: str
     columns = [("trial", "number"), *((key, KINDS.get(key, "number")) for key in figures)]
     columns += [(key, _kind(trials, key)) for key in axes]
     rows = [
-        [one["trial"], *(one["figures"].get(key) for key in figures),
-         *(one["point"].get(key) for key in axes)]
+        [
+            one["trial"],
+            *(one["figures"].get(key) for key in figures),
+            *(one["point"].get(key) for key in axes),
+        ]
         for one in trials
-    ]  # fmt: skip
+    ]
     if any(one.get("broken") for one in trials):
         columns.append(("breaks", "text"))
         rows = [[*row, one.get("broken", "")] for row, one in zip(rows, trials, strict=True)]
@@ -107,15 +120,27 @@ def _scatter(told: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> Se
     across = others[0] if others else "trial"
     best = {one["trial"] for one in told["best"]}
     points = [
-        {"name": f"trial {one['trial']}: {_choices(one['point'])}",
-         "group": FRONT if one["trial"] in best else "breaks a limit" if one["broken"] else "kept",
-         "x": one["figures"].get(across, one["trial"]), "y": one["figures"].get(first),
-         "front": bool(others) and one["trial"] in best}
+        {
+            "name": f"trial {one['trial']}: {_choices(one['point'])}",
+            "group": FRONT
+            if one["trial"] in best
+            else "breaks a limit"
+            if one["broken"]
+            else "kept",
+            "x": one["figures"].get(across, one["trial"]),
+            "y": one["figures"].get(first),
+            "front": bool(others) and one["trial"] in best,
+        }
         for one in trials
-    ]  # fmt: skip
+    ]
     title = f"{first} against {across}" if others else f"{first} of each trial"
-    return sections.scatter("search", title, points, (across, KINDS.get(across, "number")),
-                            (first, KINDS.get(first, "number")))  # fmt: skip
+    return sections.scatter(
+        "search",
+        title,
+        points,
+        (across, KINDS.get(across, "number")),
+        (first, KINDS.get(first, "number")),
+    )
 
 
 def _choices(point: Mapping[str, Any]) -> str:
@@ -129,8 +154,11 @@ def _mattered(importances: Mapping[str, Mapping[str, float]]) -> list[Section]:
     rows = [[name, *(shares.get(name, 0.0) for shares in importances.values())] for name in names]
     columns = [("choice", "text"), *((what, "share") for what in importances)]
     text = "Optuna's importances, of the trials that were made; a sampler chose them."
-    return [sections.table("mattered", "What mattered", columns, rows, text=text,
-                           bars=list(importances))]  # fmt: skip
+    return [
+        sections.table(
+            "mattered", "What mattered", columns, rows, text=text, bars=list(importances)
+        )
+    ]
 
 
 def _refused(refused: Mapping[str, int]) -> list[Section]:

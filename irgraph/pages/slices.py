@@ -97,9 +97,11 @@ class Slices:
         columns["start"] = np.where(first, columns["start"], gaps)
         lists = {name: column.tolist() for name, column in columns.items()}
         return {
-            "texts": self.texts.values, "tracks": [list(t) for t in self._tracks.values],
-            "known": [list(facts) for facts in self._facts.values], "columns": lists,
-        }  # fmt: skip
+            "texts": self.texts.values,
+            "tracks": [list(t) for t in self._tracks.values],
+            "known": [list(facts) for facts in self._facts.values],
+            "columns": lists,
+        }
 
 
 def _text(value: Any) -> str:  # noqa: ANN401  (facts of an event are of many types)

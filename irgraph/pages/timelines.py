@@ -88,9 +88,14 @@ class _Shown:
         name = np.where(work, kernels, kinds)
         shown = np.flatnonzero((work | host) & (columns.end > columns.start))
         self.slices.add(
-            columns.start[shown], columns.end[shown], track[shown], name[shown], kinds[shown],
-            self.facts(shown), critical[shown],
-        )  # fmt: skip
+            columns.start[shown],
+            columns.end[shown],
+            track[shown],
+            name[shown],
+            kinds[shown],
+            self.facts(shown),
+            critical[shown],
+        )
         ready = _ready(tasks.resource, columns.end)
         self._waits(
             np.flatnonzero(host & tasks.having("sync") & (columns.start > ready)), ready, track
@@ -191,12 +196,23 @@ def _ready(resource: Ints, end: Floats) -> Floats:
 
 def _op_facts(op: Op) -> list[tuple[str, Any]]:
     shapes = ", ".join(f"{t.dtype}{[int(n) for n in t.shape]}" for t in op.inputs)
-    return [("op", op.name), ("module", op.module), ("phase", op.phase), ("operands", shapes),
-            ("from", op.origin)]  # fmt: skip
+    return [
+        ("op", op.name),
+        ("module", op.module),
+        ("phase", op.phase),
+        ("operands", shapes),
+        ("from", op.origin),
+    ]
 
 
 def _kernel_facts(kernel: Kernel) -> list[tuple[str, Any]]:
     spread = f"{kernel.time:.6g} ± {kernel.spread:.3g} us"
     outside = "outside what its model has seen" if kernel.outside else ""
-    return [("kernel", kernel.name), ("family", kernel.family), ("by", kernel.by),
-            ("time alone", spread), ("range", outside), ("formula", kernel.formula)]  # fmt: skip
+    return [
+        ("kernel", kernel.name),
+        ("family", kernel.family),
+        ("by", kernel.by),
+        ("time alone", spread),
+        ("range", outside),
+        ("formula", kernel.formula),
+    ]

@@ -49,12 +49,14 @@ def problem_of(graph: Graph, ranks: int, memory: float, options: PredictOptions)
     every = [costs.table(table) for table in costs.tables]
     trained = all(t.backward is not None for t in costs.tables)
     return Problem(
-        ranks, memory - costs.base, tuple(every),
+        ranks,
+        memory - costs.base,
+        tuple(every),
         costs.collective("_c10d_functional.all_to_all_single"),
         costs.collective("_c10d_functional.reduce_scatter_tensor"),
         costs.collective("_c10d_functional.all_reduce_"),
         2 if trained else 1,
-    )  # fmt: skip
+    )
 
 
 class _Costs:
@@ -80,11 +82,15 @@ class _Costs:
     def _all(self, scheme: Scheme, holders: int) -> Plan:
         """Return the plan that spreads all tables alike from rank 0 on, whole where that fails."""
         ranks = () if scheme in (ROW, DATA) else tuple(range(holders))
-        return Plan(self.ranks, {
-            table.name: TableSharding(scheme, ranks) if self._can(table, scheme, holders)
-            else TableSharding(TABLE, (0,))
-            for table in self.tables
-        })  # fmt: skip
+        return Plan(
+            self.ranks,
+            {
+                table.name: TableSharding(scheme, ranks)
+                if self._can(table, scheme, holders)
+                else TableSharding(TABLE, (0,))
+                for table in self.tables
+            },
+        )
 
     def _can(self, table: found_tables.Table, scheme: Scheme, holders: int) -> bool:
         rows, columns = map(int, table.weight.shape)
@@ -177,8 +183,7 @@ def _collective(name: str, size: int, ranks: int) -> Op:
         about = {"output_split_sizes": parts, "input_split_sizes": parts, "group_name": "0"}
         return Op(name, (given,), (replace(given, name="made", buffer="made"),), about)
     made = Tensor("made", "u8", (size // ranks,), "made")
-    return Op(name, (given,), (made,),
-              {"reduce_op": "sum", "group_size": ranks, "group_name": "0"})  # fmt: skip
+    return Op(name, (given,), (made,), {"reduce_op": "sum", "group_size": ranks, "group_name": "0"})
 
 
 def _touching(
@@ -186,9 +191,10 @@ def _touching(
 ) -> list[Op]:
     """Return the ops that touch a table's rows, and those that prepare its lookup."""
     found = {
-        id(op): op for op in model.walk()
+        id(op): op
+        for op in model.walk()
         if any(tensor.name in held for tensor in (*op.inputs, *op.outputs))
-    }  # fmt: skip
+    }
     waiting = [tensor.name for tensor in lookup.inputs]
     while waiting:
         op = makers.get(waiting.pop())

@@ -138,10 +138,13 @@ def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
         raise fail(message, hint=f"schemes: {', '.join(get_args(Scheme))}", exit_code=2)
     named = msgspec.convert(scheme, Scheme)
     every = tuple(range(ranks)) if scheme in (COLUMN, TABLE_ROW) else ()
-    return Plan(ranks, {
-        name: TableSharding(named, (place % ranks,) if scheme == TABLE else every)
-        for place, name in enumerate(names)
-    })  # fmt: skip
+    return Plan(
+        ranks,
+        {
+            name: TableSharding(named, (place % ranks,) if scheme == TABLE else every)
+            for place, name in enumerate(names)
+        },
+    )
 
 
 def check_plan(plan: Plan, sizes: Sizes) -> None:

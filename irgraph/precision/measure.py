@@ -76,9 +76,16 @@ class Simulated(Struct, frozen=True):
 class Bench:
     """Runs plans of one model: each is executed and simulated once, and remembered."""
 
-    def __init__(self, graph: Graph, known: Sequence[Candidate], data: Data,
-                 options: PredictOptions, output: str = "",
-                 limit: int = LIMIT, places: Sequence[str] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        graph: Graph,
+        known: Sequence[Candidate],
+        data: Data,
+        options: PredictOptions,
+        output: str = "",
+        limit: int = LIMIT,
+        places: Sequence[str] = (),
+    ) -> None:
         """Execute the reference; tensors of one execution may take ``limit`` bytes.
 
         ``places`` say where tables lie when a plan is simulated: each is what follows ``place`` in

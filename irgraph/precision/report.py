@@ -75,8 +75,17 @@ def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> SearchResult:
     singles = {(item.candidate, item.format): item for item in problem.items}
     alone = sum(singles[pair].kl for pair in plan.items())
     rows = [_row(bench, item, plan) for item in problem.items]
-    return SearchResult(plan, script(bench.known, plan, bench.ranges), budget, bench.errors(plan), alone,
-                 bench.added(plan), said, rows, figures(bench, plan))  # fmt: skip
+    return SearchResult(
+        plan,
+        script(bench.known, plan, bench.ranges),
+        budget,
+        bench.errors(plan),
+        alone,
+        bench.added(plan),
+        said,
+        rows,
+        figures(bench, plan),
+    )
 
 
 def check_links(bench: Bench) -> None:

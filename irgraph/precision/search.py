@@ -170,8 +170,9 @@ def _changed(point: Point, change: Mapping[int, Item | None], common: Common) ->
     kept = {n: item for n, item in point.chosen.items() if n not in change}
     new = {n: item for n, item in change.items() if item is not None}
     for number, item in {**kept, **new}.items():
-        made = Point(_joined(made, item, common), made.gain + item.gain,
-                     {**made.chosen, number: item})  # fmt: skip
+        made = Point(
+            _joined(made, item, common), made.gain + item.gain, {**made.chosen, number: item}
+        )
     return made
 
 

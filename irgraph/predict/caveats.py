@@ -59,8 +59,10 @@ def cliffs(priced: Priced) -> list[str]:
     """Return a line for each formula that warns of what a library has no good kernel for."""
     kernels = (kernel for found in priced.kernels.values() for kernel in found)
     counts = Counter(kernel.formula for kernel in kernels if kernel.formula.startswith(CLIFF))
-    return [f"{count} kernel{'s are' if count > 1 else ' is'} {formula}"
-            for formula, count in counts.items()]  # fmt: skip
+    return [
+        f"{count} kernel{'s are' if count > 1 else ' is'} {formula}"
+        for formula, count in counts.items()
+    ]
 
 
 def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> list[str]:

@@ -36,8 +36,10 @@ def difference_html(summary: Mapping[str, Any]) -> str:
     """Return the change of the step time and what it is made of, as HTML."""
     low, high = (time_text(end) for end in summary["step_time_change_interval_us"])
     pairs = {**summary["figures"], **dict(list(summary["critical_path_us"].items())[:LONGEST])}
-    rows = [(name.removesuffix("_us").replace("_", " "), *_pair(*times))
-            for name, times in pairs.items()]  # fmt: skip
+    rows = [
+        (name.removesuffix("_us").replace("_", " "), *_pair(*times))
+        for name, times in pairs.items()
+    ]
     peaks = summary["memory_peak_bytes"]
     before, after, change = map(bytes_text, (*peaks, peaks[1] - peaks[0]))
     rows.append(("peak memory of tensors", before, after, change))
@@ -60,15 +62,19 @@ def plot_step(timeline: Timeline, path: CriticalPath, title: str) -> Plot:
     families = [kernel.family for kernel in columns.kernels]
     colours = _colours(mpl, columns)
     work = tasks.having("kernel") & (tasks.kernel >= 0)
-    fills = [colours[families[k]] if runs else colours[HOST]
-             for k, runs in zip(tasks.kernel.tolist(), work.tolist(), strict=True)]  # fmt: skip
+    fills = [
+        colours[families[k]] if runs else colours[HOST]
+        for k, runs in zip(tasks.kernel.tolist(), work.tolist(), strict=True)
+    ]
     size = (11, 1.6 + 0.4 * len(timeline.resources))
     figure = mpl.figure.Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     host = np.array([r.kind == "host" for r in timeline.resources] or [False])[tasks.resource]
     lanes = [("critical path", path.chain)]
-    lanes += [(str(resource), np.flatnonzero((work | host) & (tasks.resource == number)))
-              for number, resource in enumerate(timeline.resources)]  # fmt: skip
+    lanes += [
+        (str(resource), np.flatnonzero((work | host) & (tasks.resource == number)))
+        for number, resource in enumerate(timeline.resources)
+    ]
     for lane, (_, chosen) in enumerate(lanes):
         spans = np.stack([columns.start, columns.end - columns.start], axis=1)[chosen] / 1000
         axes.broken_barh(spans.tolist(), (-lane - 0.4, 0.8), color=[fills[i] for i in chosen])

@@ -36,8 +36,11 @@ def structure_table(groups: Sequence[Group], *, timed: bool) -> Table:
 
 
 def _times(before: float, after: float) -> list[str]:
-    return [time_text(before) if before else "", time_text(after) if after else "",
-            _signed(after - before)]  # fmt: skip
+    return [
+        time_text(before) if before else "",
+        time_text(after) if after else "",
+        _signed(after - before),
+    ]
 
 
 def _signed(change: float) -> str:

@@ -92,8 +92,12 @@ class Ranks:
     @property
     def bubble(self) -> float:
         """Share of the step in which a rank's device neither works nor transfers, their mean."""
-        used = sum(share for shares in self.shares for what, share in shares.items()
-                   if what.startswith((WORK, TRANSFER)))  # fmt: skip
+        used = sum(
+            share
+            for shares in self.shares
+            for what, share in shares.items()
+            if what.startswith((WORK, TRANSFER))
+        )
         whole = len(self.shares) * self.step_time
         return 1.0 - used / whole if whole else 0.0
 

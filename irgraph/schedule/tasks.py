@@ -163,8 +163,11 @@ class TaskBuilder:
         start = len(self._rows) - (self._count - since)
         resources = {position: resource for resource, position in last.items()}
         waits = self._after[self._first[start] :]
-        opened = [(place, resources.get(task, -1), others.get(task, -1))
-                  for place, task in enumerate(waits) if task < since]  # fmt: skip
+        opened = [
+            (place, resources.get(task, -1), others.get(task, -1))
+            for place, task in enumerate(waits)
+            if task < since
+        ]
         changed = [(r, at - since) for r, at in self._last.items() if at >= since]
         code = self._causes.get("kernel", -1)
         work = [at for at, row in enumerate(self._rows[start:]) if row[2] == code]

@@ -189,10 +189,15 @@ def _alone(
     copies = f" ({group} hosts hold a copy)" if group > 1 else ""
     hosts = fleet(one, wanted.qps)
     return Service(
-        name=f"{fast.tier.name} alone{copies}", step=step, qps=qps, bound=bound, limits=limits,
-        latency=mean_latency(step, wanted.qps / hosts.hosts, platform.devices), fleet=hosts,
+        name=f"{fast.tier.name} alone{copies}",
+        step=step,
+        qps=qps,
+        bound=bound,
+        limits=limits,
+        latency=mean_latency(step, wanted.qps / hosts.hosts, platform.devices),
+        fleet=hosts,
         group=group,
-    )  # fmt: skip
+    )
 
 
 def _placed(
@@ -221,13 +226,25 @@ def _placed(
     hosts = replace(hosts, watts=hosts.hosts * _watts(platform, best.slow, load))
     moved = sum(table.nbytes for table in best.moved)
     return Service(
-        name=f"{best.slow.pieces} x {best.slow.tier.name}", step=step, qps=qps, bound=bound,
-        limits=limits, latency=mean_latency(step, each, platform.devices), fleet=hosts, load=load,
-        reads=best.asked.reads, link_bytes=best.asked.nbytes, hits=best.hit_rate(),
-        moved=best.rows_held(), moved_bytes=moved, cache_bytes=best.cache.bytes_held,
-        hours=_hours(best.slow, moved), pooled=best.pooled, pooled_bytes=best.pooled_bytes,
+        name=f"{best.slow.pieces} x {best.slow.tier.name}",
+        step=step,
+        qps=qps,
+        bound=bound,
+        limits=limits,
+        latency=mean_latency(step, each, platform.devices),
+        fleet=hosts,
+        load=load,
+        reads=best.asked.reads,
+        link_bytes=best.asked.nbytes,
+        hits=best.hit_rate(),
+        moved=best.rows_held(),
+        moved_bytes=moved,
+        cache_bytes=best.cache.bytes_held,
+        hours=_hours(best.slow, moved),
+        pooled=best.pooled,
+        pooled_bytes=best.pooled_bytes,
         pooled_hits=best.pooled_rate(),
-    )  # fmt: skip
+    )
 
 
 def _rewritten(
@@ -238,9 +255,15 @@ def _rewritten(
         return graph
     slow = best.slow
     where = TablePlacement(
-        slow.tier.name, slow.pieces, best.rows_held(), problem.policy, problem.sub_block, load,
-        {table.name: best.pooled for table in best.moved if best.pooled}, wanted.lists or "",
-    )  # fmt: skip
+        slow.tier.name,
+        slow.pieces,
+        best.rows_held(),
+        problem.policy,
+        problem.sub_block,
+        load,
+        {table.name: best.pooled for table in best.moved if best.pooled},
+        wanted.lists or "",
+    )
     moved = {table.name for table in best.moved}
     ways: dict[object, list[str]] = {}
     for name, _, op in placeable(graph):

@@ -85,14 +85,17 @@ class Studio:
         """Return all that the page begins with."""
         stem = re.sub(r"[^A-Za-z0-9_]", "", self.name)[:60] or "model"
         return {
-            "title": self.about[0], "about": self.about[1], "folder": str(self.place),
+            "title": self.about[0],
+            "about": self.about[1],
+            "folder": str(self.place),
             "names": {"script": f"{stem}-edited.irg", "model": f"{stem}-edited.ir"},
             "rules": words.rules(),
             "forms": [[verb, label] for verb, (label, _) in patterns.FORMS.items()],
-            "passes": [[one.name, one.description, words.call(one), one.changing]
-                       for one in self.passes],
+            "passes": [
+                [one.name, one.description, words.call(one), one.changing] for one in self.passes
+            ],
             "state": page_data.state(self.session),
-        }  # fmt: skip
+        }
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -35,9 +35,14 @@ def serve(
     address = f"http://{HOST}:{found}/{token}/"
     app: Any = application(studio, token, found)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, ws="none",
-        h11_max_incomplete_event_size=1 << 16, timeout_graceful_shutdown=2,
-    )  # fmt: skip
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        h11_max_incomplete_event_size=1 << 16,
+        timeout_graceful_shutdown=2,
+    )
     say(f"{address}\nEnds with Ctrl + C.")
     if browser:
         import webbrowser

@@ -38,8 +38,13 @@ def rules() -> list[tuple[str, list[str]]]:
     """
     from irgraph.text.lexers import SCRIPT_RULES
 
-    return [(regex.replace("[][", r"[\]\["), [str(kind)[6:].replace(".", "-").lower()
-            for kind in kinds]) for regex, kinds in SCRIPT_RULES]  # fmt: skip
+    return [
+        (
+            regex.replace("[][", r"[\]\["),
+            [str(kind)[6:].replace(".", "-").lower() for kind in kinds],
+        )
+        for regex, kinds in SCRIPT_RULES
+    ]
 
 
 def completions(text: str, graph: Graph, passes: Iterable[irgraph.Pass]) -> tuple[str, list[Word]]:

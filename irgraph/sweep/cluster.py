@@ -82,11 +82,14 @@ def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
         with (
             dask.config.set({"distributed.worker.multiprocessing-method": _begins()}),
             LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=dashboard or None,
-                silence_logs=50, env=dict(os.environ),
+                n_workers=workers,
+                threads_per_worker=1,
+                dashboard_address=dashboard or None,
+                silence_logs=50,
+                env=dict(os.environ),
             ) as cluster,
             Client(cluster) as client,
-        ):  # fmt: skip
+        ):
             yield client
         return
     try:

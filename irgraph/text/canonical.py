@@ -176,9 +176,17 @@ class _Reader:
         if name[0] == '"':
             name = unquote(name)
         return Op(
-            name, operands, results, attributes, frozenset(written), body, *context, notes, origin,
+            name,
+            operands,
+            results,
+            attributes,
+            frozenset(written),
+            body,
+            *context,
+            notes,
+            origin,
             number,
-        )  # fmt: skip
+        )
 
     def body(self, indent: str, context: Context) -> tuple[Op, ...]:
         """Read the calls inside a call up to its closing brace."""

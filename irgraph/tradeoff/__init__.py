@@ -202,8 +202,13 @@ def _point(bench: Bench, plan: Plan, way: Service, aim: str) -> Point:
 
 def _aims(way: Service) -> Mapping[str, float]:
     price = math.inf if way.fleet.usd is None else way.fleet.usd
-    return {"power": way.fleet.watts, "hosts": way.fleet.hosts, "step": way.step, "price": price,
-            "links": way.link_bytes}  # fmt: skip
+    return {
+        "power": way.fleet.watts,
+        "hosts": way.fleet.hosts,
+        "step": way.step,
+        "price": price,
+        "links": way.link_bytes,
+    }
 
 
 def _best(one: Point, before: Sequence[Point]) -> bool:
@@ -221,11 +226,22 @@ def as_row(one: Point) -> dict[str, Any]:
     """Return a point as plain figures: watts, dollars, microseconds, bytes and reads a second."""
     way = one.way
     return {
-        "formats": dict(one.formats), "kl": one.kl, "kl_share": one.share, "tables_on": way.name,
-        "front": one.front, "devices": way.ranks, "hosts": way.fleet.hosts,
+        "formats": dict(one.formats),
+        "kl": one.kl,
+        "kl_share": one.share,
+        "tables_on": way.name,
+        "front": one.front,
+        "devices": way.ranks,
+        "hosts": way.fleet.hosts,
         "watts": way.fleet.watts,
-        "usd": way.fleet.usd, "step_us": way.step, "latency_us": way.latency,
-        "hit_rate": way.hits, "reads": way.reads, "link_bytes": way.link_bytes,
-        "cache_bytes": way.cache_bytes, "moved_bytes": way.moved_bytes,
-        "pooled_bytes": way.pooled_bytes, "pooled_hits": way.pooled_hits,
-    }  # fmt: skip
+        "usd": way.fleet.usd,
+        "step_us": way.step,
+        "latency_us": way.latency,
+        "hit_rate": way.hits,
+        "reads": way.reads,
+        "link_bytes": way.link_bytes,
+        "cache_bytes": way.cache_bytes,
+        "moved_bytes": way.moved_bytes,
+        "pooled_bytes": way.pooled_bytes,
+        "pooled_hits": way.pooled_hits,
+    }

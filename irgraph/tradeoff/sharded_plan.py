@@ -54,8 +54,9 @@ class Spread(Struct, frozen=True):
 class Spreading:
     """Spreads the tables of one model over devices of a platform, in formats that vary."""
 
-    def __init__(self, graph: Graph, platform: Platform, wanted: Wanted,
-                 options: PredictOptions) -> None:  # fmt: skip
+    def __init__(
+        self, graph: Graph, platform: Platform, wanted: Wanted, options: PredictOptions
+    ) -> None:
         self.graph, self.platform, self.wanted, self.options = graph, platform, wanted, options
         self.each = store(platform.fast).nbytes / platform.devices
         self.tables = {name: weight for name, weight, _ in placeable(graph)}
@@ -83,8 +84,10 @@ class Spreading:
 
     def alone(self, formats: Mapping[str, str]) -> bool:
         """Return whether one device holds all tables in their formats, and exchanges nothing."""
-        sizes = (int(w.shape[0]) * row_bytes(formats.get(name, "f32"), int(w.shape[1]))
-                 for name, w in self.tables.items())  # fmt: skip
+        sizes = (
+            int(w.shape[0]) * row_bytes(formats.get(name, "f32"), int(w.shape[1]))
+            for name, w in self.tables.items()
+        )
         return sum(sizes) <= self.each
 
     def _problem(self, ranks: int) -> Problem | None:
@@ -137,9 +140,15 @@ class Spreading:
         hosts = fleet(Host(qps, self.platform.base_watts.value, usd), self.wanted.qps)
         each = self.wanted.qps / hosts.hosts
         return Service(
-            name=f"spread over {ranks} devices", step=step, qps=qps, bound=bound, limits=limits,
-            latency=mean_latency(step, each, servers), fleet=hosts, ranks=ranks,
-        )  # fmt: skip
+            name=f"spread over {ranks} devices",
+            step=step,
+            qps=qps,
+            bound=bound,
+            limits=limits,
+            latency=mean_latency(step, each, servers),
+            fleet=hosts,
+            ranks=ranks,
+        )
 
 
 def in_formats(graph: Graph, formats: Mapping[str, str]) -> Graph:

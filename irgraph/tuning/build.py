@@ -101,9 +101,11 @@ def _options(options: PredictOptions | None) -> PredictOptions:
 
 
 def _pass_axes(
-    graph: Graph, passes: Sequence[str], values: Mapping[str, Mapping[str, Sequence[Any]]],
+    graph: Graph,
+    passes: Sequence[str],
+    values: Mapping[str, Mapping[str, Sequence[Any]]],
     pass_path: Sequence[str],
-) -> tuple[list[Axis], dict[str, str]]:  # fmt: skip
+) -> tuple[list[Axis], dict[str, str]]:
     """Return the axes of passes, and why passes without any are left out."""
     found: list[Axis] = []
     left_out: dict[str, str] = {}

@@ -319,9 +319,14 @@ def _copy(held: Tensor, given: Tensor, like: Op) -> Op:
     operands: tuple[Value, ...] = (held, given)
     leaf = next(like.leaves())
     return Op(
-        "aten.copy_", operands, written=frozenset([held.name]), thread="main",
-        stream=leaf.stream, phase=leaf.phase, origin="capture",
-    )  # fmt: skip
+        "aten.copy_",
+        operands,
+        written=frozenset([held.name]),
+        thread="main",
+        stream=leaf.stream,
+        phase=leaf.phase,
+        origin="capture",
+    )
 
 
 def _launch(region: Sequence[Op], names: Mapping[str, Tensor]) -> Op:
@@ -330,9 +335,12 @@ def _launch(region: Sequence[Op], names: Mapping[str, Tensor]) -> Op:
     phases = {leaf.phase for op in region for leaf in op.leaves()}
     working = [leaf for op in region for leaf in op.leaves() if works(leaf)]
     return Op(
-        LAUNCH, body=body, stream=working[0].stream, origin=f"capture: {len(working)} ops",
+        LAUNCH,
+        body=body,
+        stream=working[0].stream,
+        origin=f"capture: {len(working)} ops",
         phase=phases.pop() if len(phases) == 1 else "forward",
-    )  # fmt: skip
+    )
 
 
 def _with(op: Op, names: Mapping[str, Tensor]) -> Op:

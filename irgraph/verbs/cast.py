@@ -94,8 +94,12 @@ def _check_leaf(graph: Graph, leaf: Op, to: str) -> None:
     if not leaf.outputs or to not in wanted:
         raise RefusedError("it has no floating-point result", [(leaf, "")])
     if _types(graph, leaf, to) != wanted:
-        taken = [t for t in FLOATS if _types(graph, leaf, t) == [
-            t if out.dtype in FLOATS else out.dtype for out in leaf.outputs]]  # fmt: skip
+        taken = [
+            t
+            for t in FLOATS
+            if _types(graph, leaf, t)
+            == [t if out.dtype in FLOATS else out.dtype for out in leaf.outputs]
+        ]
         known = ", ".join(taken) or "no other type than it has"
         reason = f"{leaf.name} does not compute in {to}; it takes {known}"
         raise RefusedError(reason, [(leaf, "")])

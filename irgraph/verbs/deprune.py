@@ -103,8 +103,9 @@ def _with_tables(
     made: tuple[Op, ...],
 ) -> DepruneResult:
     """Put expanded tables where those stood that they are made of, and leave out mappings."""
-    of = {table: [d for (name, _), (d, _) in tables.items() if name == table]
-          for table, _ in tables}  # fmt: skip
+    of = {
+        table: [d for (name, _), (d, _) in tables.items() if name == table] for table, _ in tables
+    }
     mappings = {mapping for _, mapping in tables}
     tensors: list[Declared] = []
     for known in done.tensors:

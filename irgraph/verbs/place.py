@@ -179,5 +179,8 @@ def _check_uses(graph: Graph, one: Lookup, inside: Collection[int]) -> None:
     for tensor in one.leaf.outputs[1:]:
         for _, leaf in graph.touching.get(tensor.buffer, ()):
             if id(leaf) not in inside:
-                raise refused(leaf, f"uses %{tensor.name} of the lookup of {one.name!r}: only "
-                                    "steps of inference are placed")  # fmt: skip
+                raise refused(
+                    leaf,
+                    f"uses %{tensor.name} of the lookup of {one.name!r}: only "
+                    "steps of inference are placed",
+                )

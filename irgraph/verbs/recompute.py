@@ -132,8 +132,9 @@ class _Plan:
         taken = {t.buffer for op in self.segment for t in op.inputs if t.name not in made}
         # Memory that comes from outside, or that is looked at after the step, is there anyway.
         kept = {t.buffer for t in self.graph.returned or ()} | self.graph.lasting.keys() | taken
-        self.owned = [b for b in dict.fromkeys(t.buffer for t in _made(self.segment))
-                      if b not in kept]  # fmt: skip
+        self.owned = [
+            b for b in dict.fromkeys(t.buffer for t in _made(self.segment)) if b not in kept
+        ]
 
     def outside(self, buffer: str) -> list[Op]:
         """Return the other leaves that touch a buffer."""
@@ -146,8 +147,10 @@ class _Plan:
         # Views of the buffer that the backward makes itself follow the copy; a view that forward
         # ops outside of the segment made would still show the old memory.
         makes = self.names | {t.name for leaf in late for t in leaf.outputs}
-        mine = all(self.own(leaf) and all(t.name in makes for t in leaf.inputs
-                   if t.buffer == buffer) for leaf in late)  # fmt: skip
+        mine = all(
+            self.own(leaf) and all(t.name in makes for t in leaf.inputs if t.buffer == buffer)
+            for leaf in late
+        )
         return late if mine else []
 
     def again(self, buffer: str) -> bool:
@@ -156,9 +159,16 @@ class _Plan:
             self.known[buffer] = False  # what needs itself cannot be made
             written = any(t.buffer == buffer for o in self.outside(buffer) for t in written_by(o))
             makers = self._makers(buffer)
-            self.known[buffer] = not written and all(map(self._pure, makers)) and all(
-                self.again(t.buffer) or self._still(t.buffer)
-                for op in makers for t in self._inner(op) if t.buffer != buffer)  # fmt: skip
+            self.known[buffer] = (
+                not written
+                and all(map(self._pure, makers))
+                and all(
+                    self.again(t.buffer) or self._still(t.buffer)
+                    for op in makers
+                    for t in self._inner(op)
+                    if t.buffer != buffer
+                )
+            )
         return self.known[buffer]
 
     def _makers(self, buffer: str) -> list[Op]:
@@ -212,8 +222,10 @@ class _Plan:
 
     def _within(self, leaf: Op, chosen: Collection[int]) -> bool:
         """Return whether a view is copied with the call that made it."""
-        return any(id(op) in chosen and op is not leaf and any(o is leaf for o in op.leaves())
-                   for op in self.segment)  # fmt: skip
+        return any(
+            id(op) in chosen and op is not leaf and any(o is leaf for o in op.leaves())
+            for op in self.segment
+        )
 
     def _held(self, buffer: str) -> bool:
         """Return whether a buffer is in memory anyway when the copies run, or must be."""
@@ -273,9 +285,15 @@ class _Copying:
 def _run_at(op: Op, outer: Op, first: Op) -> Op:
     """Return an op in the thread of an outermost op, on the stream of a leaf in it."""
     body = tuple(_run_at(child, outer, first) for child in op.body)
-    return replace(op, body=body, thread=outer.thread, stream=first.stream, phase="backward",
-                   origin=f"recompute: {op.origin}" if op.origin else "recompute",
-                   notes={})  # fmt: skip
+    return replace(
+        op,
+        body=body,
+        thread=outer.thread,
+        stream=first.stream,
+        phase="backward",
+        origin=f"recompute: {op.origin}" if op.origin else "recompute",
+        notes={},
+    )
 
 
 def _rewired(op: Op, changes: Mapping[int, Sequence[_Copying]]) -> Op:

@@ -275,8 +275,11 @@ def _check_lost_writes(left: RemainingOps, removal: Removal) -> None:
             if tensor.buffer in graph.lasting:
                 reason = f"%{tensor.name} outlives the step and would miss this write"
                 raise RefusedError(reason, at, of_order=True)
-            later = (o for o in left.after(graph.places[id(leaf)], tensor.buffer)
-                     if id(o) not in gone and (id(o) in opaque or _reads(o, tensor)))  # fmt: skip
+            later = (
+                o
+                for o in left.after(graph.places[id(leaf)], tensor.buffer)
+                if id(o) not in gone and (id(o) in opaque or _reads(o, tensor))
+            )
             reader = next(later, None)
             if reader is not None and tensor.buffer not in swapped:
                 ends = reader is graph.end

@@ -212,8 +212,10 @@ class Writer:
             longest.append(longest_of(one.tensor("indices"), made))
             keys = self._fresh("keys", "i64", (count, 2 + longest[-1]))
             bags = self._fresh("bags", made.dtype, (count, int(made.shape[1])))
-            declared += [Declared("state", keys, f"{one.name}.keys"),
-                         Declared("state", bags, f"{one.name}.bags")]  # fmt: skip
+            declared += [
+                Declared("state", keys, f"{one.name}.keys"),
+                Declared("state", bags, f"{one.name}.bags"),
+            ]
         tensors = tuple(d.tensor for d in declared)
         found = tuple(self._fresh("found", "i64", one.leaf.outputs[0].shape[:1]) for one in chosen)
         wanted = tuple(self._fresh("wanted", "i64", one.tensor("indices").shape) for one in chosen)

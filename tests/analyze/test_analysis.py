@@ -163,12 +163,18 @@ def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:
         ("void at::native::vectorized_elementwise_kernel<4>", "elementwise"),
         ("void split_embedding_codegen_forward", "embedding"),
         ("triton_red_fused", "compiled"),
-        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, "
-         "128, 4, false, false, cutlass::bfloat16_t>>", "attention"),
-        ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<>>>",
-         "attention"),
+        (
+            "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, "
+            "128, 4, false, false, cutlass::bfloat16_t>>",
+            "attention",
+        ),
+        (
+            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<>>>",
+            "attention",
+        ),
         ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", "attention"),
-        ("_attn_fwd", "attention"), ("attn_fwd", "attention"),
+        ("_attn_fwd", "attention"),
+        ("attn_fwd", "attention"),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7", "attention"),
         ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<>", "attention"),
         ("FmhaBatchPrefillKernel", "attention"),
@@ -179,7 +185,8 @@ def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:
         ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1_swiglu", "gemm"),
         ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x64x128", "gemm"),
         ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", "gemm"),
-        ("void marlin::Marlin<256, 4, 16, 4, 4, 8>", "gemm"), ("fused_moe_kernel", "gemm"),
+        ("void marlin::Marlin<256, 4, 16, 4, 4, 8>", "gemm"),
+        ("fused_moe_kernel", "gemm"),
         ("Cijk_Alik_Bljk_SB_MT64x16x32_MI16x16x1", "gemm"),
         ("cudnn_infer_ampere_scudnn_128x64_relu_xregs_large_nn_v1", "convolution"),
         ("volta_scudnn_128x64_stridedB_splitK_xregs_large_nn_v1", "convolution"),
@@ -196,7 +203,7 @@ def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:
         ("void fft2d_r2c_32x32<float, false, 1u, false>", "fft"),
         ("what", "other"),
     ],
-)  # fmt: skip
+)
 def test_families(name: str, family: str) -> None:
     assert family_of(name, Kind.KERNEL) == family
 

@@ -25,10 +25,17 @@ def analysed(*paths: Path) -> Analysis:
 
 @pytest.mark.parametrize(
     ("kind", "factor"),
-    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875),
-     ("all_to_all", 0.875), ("broadcast", 1.0), ("reduce", 1.0), ("send_recv", 1.0),
-     ("gather", None)],
-)  # fmt: skip
+    [
+        ("all_reduce", 1.75),
+        ("all_gather", 0.875),
+        ("reduce_scatter", 0.875),
+        ("all_to_all", 0.875),
+        ("broadcast", 1.0),
+        ("reduce", 1.0),
+        ("send_recv", 1.0),
+        ("gather", None),
+    ],
+)
 def test_bus_factors_of_eight_ranks(kind: str, factor: float | None) -> None:
     """Source: nccl-tests, doc/PERFORMANCE.md; it has none for gather."""
     assert bus_factor(kind, 8) == factor
@@ -45,10 +52,14 @@ def told(name: str, sent: int, received: int) -> Callable[[list[Event]], None]:
         kernel = [e for e in found if e["cat"] == "kernel"][1]
         kernel.update(name="ncclDevKernel_Generic", dur=50)
         kernel["args"] |= {
-            "Collective name": name, "In msg nelems": sent, "Out msg nelems": received,
-            "dtype": "BFloat16", "Group size": 4, "Process Group Name": "3",
+            "Collective name": name,
+            "In msg nelems": sent,
+            "Out msg nelems": received,
+            "dtype": "BFloat16",
+            "Group size": 4,
+            "Process Group Name": "3",
             "Process Group Ranks": "[0, 1, 2, 3]",
-        }  # fmt: skip
+        }
 
     return change
 

@@ -87,8 +87,17 @@ def with_memory(found: list[Event]) -> None:
     changes = [(20, 1000, 0), (60, 500, 0), (710, -1000, 0), (720, 64, -1)]
     for at, nbytes, device in changes:
         args = {"Device Type": 1 if device >= 0 else 0, "Device Id": device, "Bytes": nbytes}
-        found.append({"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": MAIN,
-                      "ts": START + at, "args": args})  # fmt: skip
+        found.append(
+            {
+                "ph": "i",
+                "s": "t",
+                "name": "[memory]",
+                "pid": 1,
+                "tid": MAIN,
+                "ts": START + at,
+                "args": args,
+            }
+        )
 
 
 def test_memory_has_its_peak_and_the_operator_there(tmp_path: Path) -> None:

@@ -60,8 +60,11 @@ def test_idle_time_differs_by_what_lies_before_and_after_the_kernels(
 def test_queues_and_launches_are_the_same(trees: list[Tree]) -> None:
     rows = {row["stream"]: row for row in launches.queues(trees[:1])}
     assert {s: (r["launches"], r["waiting_most"]) for s, r in rows.items()} == {
-        7: (225, 25), 22: (5, 1), 24: (23, 1), 84: (8, 1)
-    }  # fmt: skip
+        7: (225, 25),
+        22: (5, 1),
+        24: (23, 1),
+        84: (8, 1),
+    }
     delays = launches.launch_delays(trees[:1])
     assert sum(row["calls"] for row in delays) == 261
     assert sum(row["short"] for row in delays) == 180

@@ -133,7 +133,7 @@ def test_a_published_pair_still_joins(data_dir: Path, tmp_path: Path) -> None:
         ("mygemmthing", "gemm w1"),
         ("kernel_4915123456", "kernel_w1"),
     ],
-)  # fmt: skip
+)
 def test_kernels_keep_the_words_of_public_libraries_and_their_family(name: str, made: str) -> None:
     assert Anonymiser().kernel(name) == (made or name)
     assert (Anonymiser("key").kernel(name) == name) == (not made)
@@ -142,10 +142,17 @@ def test_kernels_keep_the_words_of_public_libraries_and_their_family(name: str, 
 
 @pytest.mark.parametrize(
     ("name", "public"),
-    [("aten.add", True), ("autograd.AddmmBackward0", True), ("autograd.AccumulateGrad", True),
-     ("secret.lookup", False), ("autograd.SecretLookupBackward", False), ("aten.secret", False),
-     ("irgraph.mm_tf32", True), ("fbgemm.bounds_check_indices", True)],
-)  # fmt: skip
+    [
+        ("aten.add", True),
+        ("autograd.AddmmBackward0", True),
+        ("autograd.AccumulateGrad", True),
+        ("secret.lookup", False),
+        ("autograd.SecretLookupBackward", False),
+        ("aten.secret", False),
+        ("irgraph.mm_tf32", True),
+        ("fbgemm.bounds_check_indices", True),
+    ],
+)
 def test_operators_of_torch_are_known(name: str, public: bool) -> None:
     assert (Anonymiser("key").operator(name) == name) == public
     assert (Anonymiser().operator(name) == name) == public

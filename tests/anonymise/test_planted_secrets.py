@@ -66,19 +66,40 @@ def kineto() -> dict[str, Any]:
     found.append(host("user_annotation", "Optimizer.step#SGD.step", START + 5, 100))
     found.append(host("python_function", "nn.Module: Linear_0", START + 5, 200))
     found.append({"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}})
-    found.append({"ph": "s", "id": "a1", "cat": "ac2g", "name": "ac2g", "pid": "1",
-                  "tid": "stream 7", "ts": "12.5", "bp": "e"})  # fmt: skip
+    found.append(
+        {
+            "ph": "s",
+            "id": "a1",
+            "cat": "ac2g",
+            "name": "ac2g",
+            "pid": "1",
+            "tid": "stream 7",
+            "ts": "12.5",
+            "bp": "e",
+        }
+    )
     for event in found:
         args = event.setdefault("args", {})
-        args |= {"Collective name": "allreduce", "dtype": "Float", "Input type": ["float", ""],
-                 "Input Dims": [["x"], []], "cuda_sync_kind": "Stream Sync", "stream": "stream 7",
-                 "Module Hierarchy": "a.b", "Call stack": "x.py", "grid": ["1"]}  # fmt: skip
+        args |= {
+            "Collective name": "allreduce",
+            "dtype": "Float",
+            "Input type": ["float", ""],
+            "Input Dims": [["x"], []],
+            "cuda_sync_kind": "Stream Sync",
+            "stream": "stream 7",
+            "Module Hierarchy": "a.b",
+            "Call stack": "x.py",
+            "grid": ["1"],
+        }
     return {
-        "schemaVersion": "1", "displayTimeUnit": "ms", "traceName": "x", "time": "now",
+        "schemaVersion": "1",
+        "displayTimeUnit": "ms",
+        "traceName": "x",
+        "time": "now",
         "deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-16GB", "uuid": "u", "numSms": "8"}],
         "distributedInfo": {"backend": "nccl", "rank": "0", "host": "h"},
         "traceEvents": found,
-    }  # fmt: skip
+    }
 
 
 def check(text: str) -> None:
@@ -183,12 +204,16 @@ def test_a_plain_model_prints_and_reads_back() -> None:
 @pytest.mark.parametrize(
     ("said", "kept"),
     [
-        ("zipf:0.89,2.75+0.003+1e-4 bags normal:21,35", True), ("bags poisson", True),
-        ("uniform bags equal", True), ("zipf:1 bags lognormal:0.5", True),
-        ("zipf:1 bags secret", False), ("bags normal:secret,1", False),
-        ("secret bags equal", False), ("zipf:1+secret", False),
+        ("zipf:0.89,2.75+0.003+1e-4 bags normal:21,35", True),
+        ("bags poisson", True),
+        ("uniform bags equal", True),
+        ("zipf:1 bags lognormal:0.5", True),
+        ("zipf:1 bags secret", False),
+        ("bags normal:secret,1", False),
+        ("secret bags equal", False),
+        ("zipf:1+secret", False),
     ],
-)  # fmt: skip
+)
 def test_laws_of_lookups_stay_and_other_words_go(said: str, kept: bool) -> None:
     made = anonymous(parse(MODEL.replace("tower.*=zipf:1.05", said)))
     assert (made.settings.get("indices") == said) is kept

@@ -77,10 +77,17 @@ def _analysis(tree: Any) -> Any:
 def shape(graph: Graph) -> list[Any]:
     """Return what determines a model's cost, without names that stand for the program's."""
     return [
-        (len(op.body), op.phase, op.thread, op.stream, len(op.written), dict(op.notes),
-         [(t.dtype, t.shape, t.strides, t.device) for t in (*op.inputs, *op.outputs)])
+        (
+            len(op.body),
+            op.phase,
+            op.thread,
+            op.stream,
+            len(op.written),
+            dict(op.notes),
+            [(t.dtype, t.shape, t.strides, t.device) for t in (*op.inputs, *op.outputs)],
+        )
         for op in graph.walk()
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.data

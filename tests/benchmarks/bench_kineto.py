@@ -105,8 +105,11 @@ def measured(python: str, program: str, path: Path, *options: str) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         [python, "-c", program, str(path), *options],
-        capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
     if done.returncode:
         raise SystemExit(done.stderr[-2000:])
     return done.stdout.split()

@@ -90,9 +90,13 @@ def compared(seed: int, seconds: float) -> dict[str, Any]:
     steps = {name: one.step_time for one in tried for name in one.name.split(", ")}
     others = [time for name, time in steps.items() if name != FOUND]
     return {
-        "seed": seed, "ranks": ranks, "tables": len(tables), "steps_us": steps,
-        "over_best": steps[FOUND] / min(others), "processor_s": process_time() - begun,
-    }  # fmt: skip
+        "seed": seed,
+        "ranks": ranks,
+        "tables": len(tables),
+        "steps_us": steps,
+        "over_best": steps[FOUND] / min(others),
+        "processor_s": process_time() - begun,
+    }
 
 
 def main() -> None:

@@ -25,12 +25,16 @@ def block(i: int, x: Tensor, w: Tensor, rows: int) -> tuple[list[Op], Tensor]:
         Tensor(f"v{i}_{k}", "f32", (rows, 256), h.buffer, (1024, 1), 1024 * k) for k in range(4)
     ]
     linear = Op(
-        "aten.linear", (x, w), (h,), module=f"h.{i}.mlp", origin=f"et.json#{i}",
+        "aten.linear",
+        (x, w),
+        (h,),
+        module=f"h.{i}.mlp",
+        origin=f"et.json#{i}",
         body=(
             Op("aten.t", (w,), (t,), module=f"h.{i}.mlp"),
             Op("aten.mm", (x, t), (h,), module=f"h.{i}.mlp"),
         ),
-    )  # fmt: skip
+    )
     ops = [linear, Op("aten.gelu", (h,), (r,), origin=f"et.json#{i + 1}")]
     ops += [
         Op("aten.slice", (h,), (p,), {"dim": 1, "start": 256 * k, "end": 256 * (k + 1)})

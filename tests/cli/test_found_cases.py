@@ -67,7 +67,8 @@ FOUND: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "half.json": (types(["\ud800"]), ("overheads", "replay", "lower", "analyze", "roofline")),
     "thread.json": (kineto(lambda event: event.update(tid=NINES)), ("analyze", "replay", "lower")),
     "step.json": (
-        kineto(lambda event: event.update(name=f"ProfilerStep#{NINES}")), ("analyze", "lower"),
+        kineto(lambda event: event.update(name=f"ProfilerStep#{NINES}")),
+        ("analyze", "lower"),
     ),
     "table.json": (b"\xbe{}", ("predict MODEL --host",)),
     "numbers.json": (b'{"format": 1, "t1": "\xff"}', ("predict MODEL --host",)),
@@ -80,9 +81,10 @@ FOUND: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "head.safetensors": (save({}, {"irgraph-own": "{"}), ("predict MODEL --weights",)),
     "list.safetensors": (save({}, {"irgraph-own": "[]"}), ("predict MODEL --weights",)),
     "bare.safetensors": (
-        save({}, {"irgraph-own": '{"format": 1}'}), ("predict MODEL --weights",),
+        save({}, {"irgraph-own": '{"format": 1}'}),
+        ("predict MODEL --weights",),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -27,8 +27,14 @@ def model(tmp_path: Path) -> Path:
 def shell(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     command = command.replace("irgraph ", f"{sys.executable} -m irgraph ")
-    return subprocess.run(["bash", "-c", command], cwd=folder, env=environment, check=False,
-                          capture_output=True, timeout=100)  # fmt: skip
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        timeout=100,
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,8 +55,9 @@ def test_output_goes_to_a_pipe(model: Path, command: str) -> None:
 
 
 def test_what_a_file_holds_stays_where_the_output_is_added(model: Path) -> None:
-    ran = shell("echo before > log; irgraph fmt model.ir -o /dev/stdout >> log; cat log",
-                model.parent)  # fmt: skip
+    ran = shell(
+        "echo before > log; irgraph fmt model.ir -o /dev/stdout >> log; cat log", model.parent
+    )
     assert ran.stdout.startswith(b"before\nmodel")
 
 
@@ -118,8 +125,14 @@ def test_an_interrupt_while_loading_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("")
     (tmp_path / "typer.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    ran = subprocess.run([sys.executable, "-m", "irgraph", "devices"], env=environment, check=False,
-                         cwd=ROOT, capture_output=True, timeout=100)  # fmt: skip
+    ran = subprocess.run(
+        [sys.executable, "-m", "irgraph", "devices"],
+        env=environment,
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        timeout=100,
+    )
     assert (ran.returncode, ran.stderr) == (130, b"interrupted\n")
     assert signal.SIGINT  # the shell's own code for it is 130
 

@@ -74,8 +74,10 @@ def test_diff_needs_no_device(run: Run, tmp_path: Path) -> None:
     assert " removed, " in out
     changes = json.loads(run("diff", "--device", "none", "--json", DLRM, fused).out)["changes"]
     assert {change["op"] for change in changes} >= {
-        "aten.linear", "aten.relu", "irgraph.addmm_relu",
-    }  # fmt: skip
+        "aten.linear",
+        "aten.relu",
+        "irgraph.addmm_relu",
+    }
     assert "total change" in run("diff", DLRM, fused).out
 
 

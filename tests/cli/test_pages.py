@@ -57,8 +57,11 @@ def test_lines_are_found_and_wrong_ones_are_told() -> None:
     text = "a `irgraph show m.ir --svg x` b\n\n    irgraph fmt m.ir; irgraph tiers  # c\n\n"
     text += "```\nirgraph x      tells\n```\n"
     assert sorted(lines(text)) == [
-        "irgraph fmt m.ir", "irgraph show m.ir --svg x", "irgraph tiers # c", "irgraph x",
-    ]  # fmt: skip
+        "irgraph fmt m.ir",
+        "irgraph show m.ir --svg x",
+        "irgraph tiers # c",
+        "irgraph x",
+    ]
     for wrong in ("irgraph predict m.ir --devise v100", "irgraph prodict m.ir"):
         with pytest.raises(Exception, match=r"devise|prodict"):
             check(wrong)

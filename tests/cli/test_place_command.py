@@ -56,9 +56,11 @@ def test_formats_give_a_front_and_a_model(model: str, tmp_path: Path, run: Run) 
     assert ("irgraph.tier_pool" in text) == bool(best["moved_bytes"])
     assert "as they are" in run("place", model, *known).out
     for wrong, says in (
-        (("--for", "glory"), "expected one of power"), (("--formats", "i3"), "none of f16"),
-        (("--budget", "much"), "not a budget"), (("--for", "price"), "no price"),
-    ):  # fmt: skip
+        (("--for", "glory"), "expected one of power"),
+        (("--formats", "i3"), "none of f16"),
+        (("--budget", "much"), "not a budget"),
+        (("--for", "price"), "no price"),
+    ):
         failed = run("place", model, *known, *wrong)
         assert failed.code != 0
         assert says in failed.err

@@ -128,9 +128,13 @@ def test_no_text_of_a_model_or_script_is_run(place: Path, text: str) -> None:
     (place / "planted.ir").write_text(model.replace('"## label ##"', quoted))
     script = SCRIPT.replace('"words"', quoted) + f"note {quoted}\nlet x = {quoted}\n"
     (place / "planted.irg").write_text(script)
-    for command in (*commands("model", ".ir"), ("opt", "model.ir", "-s", "planted.irg"),
-                    ("opt", "model.ir", "-e", text), ("opt", "model.ir", "--pass", text),
-                    ("predict", "model.ir", "--indices", text)):  # fmt: skip
+    for command in (
+        *commands("model", ".ir"),
+        ("opt", "model.ir", "-s", "planted.irg"),
+        ("opt", "model.ir", "-e", text),
+        ("opt", "model.ir", "--pass", text),
+        ("predict", "model.ir", "--indices", text),
+    ):
         with nothing_runs(place, command):
             assert run(command).code in range(5)
 

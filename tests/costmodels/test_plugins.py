@@ -55,11 +55,18 @@ def _sheet(name: str, *aliases: str) -> str:
     figure = {"datasheet": 1000.0}
     return json.dumps(
         {
-            "name": name, "aliases": aliases, "architecture": "ampere", "sms": 10,
-            "memory_bytes": 2**30, "l2_bytes": 2**20, "clock_mhz": figure, "fp32_gflops": figure,
-            "dram_gbs": figure, "pinned_gbs": figure,
+            "name": name,
+            "aliases": aliases,
+            "architecture": "ampere",
+            "sms": 10,
+            "memory_bytes": 2**30,
+            "l2_bytes": 2**20,
+            "clock_mhz": figure,
+            "fp32_gflops": figure,
+            "dram_gbs": figure,
+            "pinned_gbs": figure,
         }
-    )  # fmt: skip
+    )
 
 
 def _devices(site: Path, *sheets: str) -> None:
@@ -102,9 +109,13 @@ def test_two_packages_must_not_claim_one_op(site: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("import no_such_module", "ModuleNotFoundError"), ("1 / 0", "ZeroDivisionError"),
-     ("raise KeyError", "cannot be imported: KeyError"), ("X = 1", "no attribute 'RULES'")],
-)  # fmt: skip
+    [
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("raise KeyError", "cannot be imported: KeyError"),
+        ("X = 1", "no attribute 'RULES'"),
+    ],
+)
 def test_a_family_that_cannot_be_used_is_named(
     site: Path, text: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,13 +61,22 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("show", "{model}"), ("show", "--json", "{model}"), ("verify", "{model}"),
-        ("predict", "{model}"), ("predict", "--by", "module", "{model}"), ("show", EVIL),
-        ("predict", "--device", EVIL, "{model}"), ("opt", "-e", f"remove {EVIL}", "{model}"),
-        ("lower", "{model}"), ("analyze", "{model}"), ("passes", EVIL), (EVIL,),
-        ("diff", "{model}", "{model}"), ("check", "{model}", "{model}"),
+        ("show", "{model}"),
+        ("show", "--json", "{model}"),
+        ("verify", "{model}"),
+        ("predict", "{model}"),
+        ("predict", "--by", "module", "{model}"),
+        ("show", EVIL),
+        ("predict", "--device", EVIL, "{model}"),
+        ("opt", "-e", f"remove {EVIL}", "{model}"),
+        ("lower", "{model}"),
+        ("analyze", "{model}"),
+        ("passes", EVIL),
+        (EVIL,),
+        ("diff", "{model}", "{model}"),
+        ("check", "{model}", "{model}"),
     ],
-)  # fmt: skip
+)
 def test_no_command_passes_it_on(model: Path, arguments: tuple[str, ...]) -> None:
     command = [text.replace("{model}", str(model)) for text in arguments]
     done = subprocess.run(

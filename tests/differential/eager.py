@@ -50,7 +50,8 @@ def _tensors(step: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _input(step: Any, tensor: Any) -> torch.Tensor | None:
     fitting = [
-        given for given in step.inputs
+        given
+        for given in step.inputs
         if tuple(given.shape) == tuple(tensor.shape) and given.dtype == TORCH[tensor.dtype]
-    ]  # fmt: skip
+    ]
     return fitting[0] if len(fitting) == 1 else None

@@ -224,8 +224,12 @@ def _call_of(op: Op) -> Call:
         returned = _called(overload, schema, named)
         values = [returned] if len(schema.returns) == 1 else list(returned or ())
         pairs = zip(values, schema.returns, strict=True)
-        return [v for v, said in pairs if not (said.alias_info and said.alias_info.is_write)
-                and isinstance(v, (torch.Tensor, list, type(None)))]  # fmt: skip
+        return [
+            v
+            for v, said in pairs
+            if not (said.alias_info and said.alias_info.is_write)
+            and isinstance(v, (torch.Tensor, list, type(None)))
+        ]
 
     return call
 

@@ -61,9 +61,11 @@ def _needs(leaves: list[Op]) -> Iterator[set[int]]:
             yield {events[t.name] for t in leaf.inputs}
             continue
         if leaf.name in ("sync.device", "sync.stream"):
-            over = last.values() if leaf.name == "sync.device" else [last[leaf.stream]] * (
-                leaf.stream in last
-            )  # fmt: skip
+            over = (
+                last.values()
+                if leaf.name == "sync.device"
+                else [last[leaf.stream]] * (leaf.stream in last)
+            )
             needed = {*host, *over}
             host = {here, *needed}
             yield needed

@@ -46,9 +46,13 @@ def adam(
 
 
 def add_layer_norm(
-    x: Torch, other: Torch, normalized_shape: Sequence[int], weight: Torch = None,
-    bias: Torch = None, eps: float = 1e-5,
-) -> tuple[Torch, ...]:  # fmt: skip
+    x: Torch,
+    other: Torch,
+    normalized_shape: Sequence[int],
+    weight: Torch = None,
+    bias: Torch = None,
+    eps: float = 1e-5,
+) -> tuple[Torch, ...]:
     total = x + other
     axes = list(range(total.dim() - len(normalized_shape), total.dim()))
     mean = total.mean(axes, keepdim=True)
@@ -68,10 +72,15 @@ def addmm(c: Torch, a: Torch, b: Torch, beta: float = 1, alpha: float = 1) -> To
 
 
 def batched_embedding_backward(
-    grads: Sequence[Torch], indices: Sequence[Torch], offsets: Sequence[Torch], *,
-    num_weights: Sequence[int], mode: int = 0, sparse: bool = False,
+    grads: Sequence[Torch],
+    indices: Sequence[Torch],
+    offsets: Sequence[Torch],
+    *,
+    num_weights: Sequence[int],
+    mode: int = 0,
+    sparse: bool = False,
     per_sample_weights: Sequence[Torch] = (),
-) -> list[Torch]:  # fmt: skip
+) -> list[Torch]:
     made = []
     scales = per_sample_weights or (None,) * len(grads)
     for grad, index, offset, rows, scale in zip(
@@ -86,10 +95,15 @@ def batched_embedding_backward(
 
 
 def batched_embedding_sgd(
-    weights: Sequence[Torch], grads: Sequence[Torch], indices: Sequence[Torch],
-    offsets: Sequence[Torch], *, alpha: float, mode: int = 0,
+    weights: Sequence[Torch],
+    grads: Sequence[Torch],
+    indices: Sequence[Torch],
+    offsets: Sequence[Torch],
+    *,
+    alpha: float,
+    mode: int = 0,
     per_sample_weights: Sequence[Torch] = (),
-) -> None:  # fmt: skip
+) -> None:
     rows = [len(weight) for weight in weights]
     made = batched_embedding_backward(
         grads, indices, offsets, num_weights=rows, mode=mode, per_sample_weights=per_sample_weights

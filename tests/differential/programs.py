@@ -133,14 +133,28 @@ def unary(m: Maker) -> None:
 
 def function(m: Maker) -> None:
     a, y = m.value(1, 2), m.fresh()
-    call = m.rng.choice([
-        "F.gelu({a})", "F.silu({a})", "F.softmax({a}, -1)", "F.dropout({a}, 0.0)",
-        "torch.cumsum({a}, 0)", "F.dropout({a}, 0.5)", "torch.lerp({a}, {b}, 0.3)",
-        "torch.where({a} > 0, {a}, {b})", "torch.maximum({a}, {b})", "{a} * 1.0", "{a} + 0.0",
-        "{a}.to(torch.float64).to(torch.float32)", "{a}.to(torch.bfloat16).to(torch.float32)",
-        "{a}.masked_fill({b} > 0, 0.5)", "torch.rand_like({a}) * {b}", "{a}.flip(0)",
-        "{a}.sort(0).values", "torch.addcmul({a}, {b}, {a}, value=0.5)",
-    ])  # fmt: skip
+    call = m.rng.choice(
+        [
+            "F.gelu({a})",
+            "F.silu({a})",
+            "F.softmax({a}, -1)",
+            "F.dropout({a}, 0.0)",
+            "torch.cumsum({a}, 0)",
+            "F.dropout({a}, 0.5)",
+            "torch.lerp({a}, {b}, 0.3)",
+            "torch.where({a} > 0, {a}, {b})",
+            "torch.maximum({a}, {b})",
+            "{a} * 1.0",
+            "{a} + 0.0",
+            "{a}.to(torch.float64).to(torch.float32)",
+            "{a}.to(torch.bfloat16).to(torch.float32)",
+            "{a}.masked_fill({b} > 0, 0.5)",
+            "torch.rand_like({a}) * {b}",
+            "{a}.flip(0)",
+            "{a}.sort(0).values",
+            "torch.addcmul({a}, {b}, {a}, value=0.5)",
+        ]
+    )
     m.line(f"{y} = " + call.format(a=a, b=m.like(a)), **{y: m.shapes[a]})
 
 
@@ -161,8 +175,13 @@ def write(m: Maker) -> None:
 def write_rows(m: Maker) -> None:
     a = m.value(2)
     shape = m.shapes[a]
-    options = [f"{a}[0] = 0.5", f"{a}[:, 1:].mul_(2.0)", f"{a}[..., 0].zero_()",
-               f"torch.relu_({a}[1:])", f"{a}.masked_fill_({m.like(a)} > 0, 0.25)"]  # fmt: skip
+    options = [
+        f"{a}[0] = 0.5",
+        f"{a}[:, 1:].mul_(2.0)",
+        f"{a}[..., 0].zero_()",
+        f"torch.relu_({a}[1:])",
+        f"{a}.masked_fill_({m.like(a)} > 0, 0.25)",
+    ]
     if shape[0] == BATCH:
         options += [f"{a}.index_add_(0, r, {m.like(a)})", f"{a}.index_fill_(0, r, 1.5)"]
     m.line(m.rng.choice(options))
@@ -175,13 +194,19 @@ def view(m: Maker) -> None:
     if len(shape) == 2:
         rows, columns = shape
         views += [
-            (f"{a}.t()", (columns, rows)), (f"{a}[:, :2]", (rows, min(columns, 2))),
-            (f"{a}[0]", (columns,)), (f"{a}[:, 1]", (rows,)),
-            (f"{a}.reshape(-1)", (rows * columns,)), (f"{a}.unsqueeze(0).squeeze(0)", shape),
-            (f"{a}.transpose(0, 1)", (columns, rows)), (f"{a}.t().t()", shape),
-            (f"{a}.diagonal()", (min(shape),)), (f"{a}.chunk(2, 1)[0]", (rows, -(-columns // 2))),
-            (f"{a}.view_as({a})", shape), (f"{a}.unbind(0)[1]", (columns,)),
-        ]  # fmt: skip
+            (f"{a}.t()", (columns, rows)),
+            (f"{a}[:, :2]", (rows, min(columns, 2))),
+            (f"{a}[0]", (columns,)),
+            (f"{a}[:, 1]", (rows,)),
+            (f"{a}.reshape(-1)", (rows * columns,)),
+            (f"{a}.unsqueeze(0).squeeze(0)", shape),
+            (f"{a}.transpose(0, 1)", (columns, rows)),
+            (f"{a}.t().t()", shape),
+            (f"{a}.diagonal()", (min(shape),)),
+            (f"{a}.chunk(2, 1)[0]", (rows, -(-columns // 2))),
+            (f"{a}.view_as({a})", shape),
+            (f"{a}.unbind(0)[1]", (columns,)),
+        ]
     else:
         views += [(f"{a}.expand(2, -1)", (2, *shape)), (f"{a}.view(1, -1)", (1, *shape))]
     call, made = m.rng.choice([(c, s) for c, s in views if all(s)] or [(a, shape)])
@@ -191,11 +216,13 @@ def view(m: Maker) -> None:
 def joined(m: Maker) -> None:
     a, y = m.value(1, 2), m.fresh()
     b, (first, *rest) = m.like(a), m.shapes[a]
-    call, shape = m.rng.choice([
-        (f"torch.cat([{a}, {b}])", (2 * first, *rest)),
-        (f"torch.cat([{a}, {b}]).chunk(2)[1]", (first, *rest)),
-        (f"torch.stack([{a}, {b}]).sum(0)", (first, *rest)),
-    ])  # fmt: skip
+    call, shape = m.rng.choice(
+        [
+            (f"torch.cat([{a}, {b}])", (2 * first, *rest)),
+            (f"torch.cat([{a}, {b}]).chunk(2)[1]", (first, *rest)),
+            (f"torch.stack([{a}, {b}]).sum(0)", (first, *rest)),
+        ]
+    )
     m.line(f"{y} = {call}", **{y: shape})
 
 
@@ -213,11 +240,18 @@ def product(m: Maker) -> None:
 def reduced(m: Maker) -> None:
     a, y = m.value(1, 2), m.fresh()
     shape = m.shapes[a]
-    call, made = m.rng.choice([
-        ("sum()", ()), ("mean()", ()), ("mean(0)", shape[1:]), ("sum(-1)", shape[:-1]),
-        ("amax(0)", shape[1:]), ("max(0).values", shape[1:]), ("norm()", ()),
-        ("var(-1)", shape[:-1]) if shape[-1] > 1 else ("sum(-1)", shape[:-1]),
-    ])  # fmt: skip
+    call, made = m.rng.choice(
+        [
+            ("sum()", ()),
+            ("mean()", ()),
+            ("mean(0)", shape[1:]),
+            ("sum(-1)", shape[:-1]),
+            ("amax(0)", shape[1:]),
+            ("max(0).values", shape[1:]),
+            ("norm()", ()),
+            ("var(-1)", shape[:-1]) if shape[-1] > 1 else ("sum(-1)", shape[:-1]),
+        ]
+    )
     m.line(f"{y} = {a}.{call}", **{y: made})
 
 
@@ -226,12 +260,19 @@ def layer(m: Maker) -> None:
     if not wide:
         return
     a, y = m.rng.choice(wide), m.fresh()
-    kind = m.rng.choice([
-        "nn.Linear(D, D)", "nn.Linear(D, D, bias=False)", "nn.BatchNorm1d(D)", "nn.LayerNorm(D)",
-        "nn.BatchNorm1d(D, affine=False)", "nn.BatchNorm1d(D, track_running_stats=False)",
-        "nn.BatchNorm1d(D).eval()", "nn.Sequential(nn.Linear(D, D), nn.ReLU())",
-        "nn.Sequential(nn.Linear(D, D), nn.ReLU(inplace=True), nn.Linear(D, D))",
-    ])  # fmt: skip
+    kind = m.rng.choice(
+        [
+            "nn.Linear(D, D)",
+            "nn.Linear(D, D, bias=False)",
+            "nn.BatchNorm1d(D)",
+            "nn.LayerNorm(D)",
+            "nn.BatchNorm1d(D, affine=False)",
+            "nn.BatchNorm1d(D, track_running_stats=False)",
+            "nn.BatchNorm1d(D).eval()",
+            "nn.Sequential(nn.Linear(D, D), nn.ReLU())",
+            "nn.Sequential(nn.Linear(D, D), nn.ReLU(inplace=True), nn.Linear(D, D))",
+        ]
+    )
     known = m.rng.choice(m.layers) if m.layers and m.rng.random() < 0.3 else ""
     name = known or m.declare("{name} = " + kind, "layer")
     if not known:
@@ -262,8 +303,10 @@ def keep(m: Maker) -> None:
 def read_buffer(m: Maker) -> None:
     if m.buffers:
         name, y = m.rng.choice(list(m.buffers)), m.fresh()
-        m.line(f"{y} = {name}{m.rng.choice(['.clone()', ' * 1.0', '.detach()'])}",
-               **{y: m.buffers[name]})  # fmt: skip
+        m.line(
+            f"{y} = {name}{m.rng.choice(['.clone()', ' * 1.0', '.detach()'])}",
+            **{y: m.buffers[name]},
+        )
 
 
 def to_host(m: Maker) -> None:
@@ -277,8 +320,9 @@ def foreach(m: Maker) -> None:
     b = m.like(a)
     y, z = m.fresh(), m.fresh()
     if m.rng.random() < 0.5:
-        m.line(f"{y}, {z} = torch._foreach_mul([{a}, {b}], 2.0)",
-               **{y: m.shapes[a], z: m.shapes[a]})  # fmt: skip
+        m.line(
+            f"{y}, {z} = torch._foreach_mul([{a}, {b}], 2.0)", **{y: m.shapes[a], z: m.shapes[a]}
+        )
     else:
         m.line(f"torch._foreach_add_([{a}, {b}], 0.5)")
 
@@ -332,8 +376,10 @@ def written(seed: int) -> Program:
 def returned(m: Maker) -> str:
     """Return what the step gives back: values, views, copies and buffers, nested and repeated."""
     rng = m.rng
-    names = [*rng.choices(sorted(m.shapes), k=rng.randrange(4)), *rng.sample(
-        sorted(m.buffers), min(len(m.buffers), rng.randrange(2)))]  # fmt: skip
+    names = [
+        *rng.choices(sorted(m.shapes), k=rng.randrange(4)),
+        *rng.sample(sorted(m.buffers), min(len(m.buffers), rng.randrange(2))),
+    ]
     forms = ("{}", "{}", "{}.detach()", "{}.clone()", "{}.detach().clone()")
     items = [rng.choice(forms).format(name) for name in names]
     if not items:

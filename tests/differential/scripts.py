@@ -192,14 +192,20 @@ def _spelled(value: Value, op: Op, names: dict[str, str]) -> str:
 
 def insert(w: Writer) -> str:
     name = w.name()
-    template, swap = w.rng.choice([
-        ("%z = aten.clone(%y)", "%z"), ("%z = aten.alias(%y)", "%z"),
-        ("%z = aten.mul(%y, other = 1.0)", "%z"), ("aten.mul_(%y!, other = 1.0)", ""),
-        ("{ aten.neg_(%y!)  aten.neg_(%y!) }", ""), ("%z = aten.neg(%y)", ""),
-        ("{ %n = aten.neg(%y)  %z = aten.neg(%n) }", "%z"),
-        ("{ %n = aten.clone(%y)  aten.neg_(%n!)  %z = aten.neg(%n) }", "%z"),
-        ("{ %e = sync.record()  sync.wait(%e) }", ""), ("%e = sync.record()", ""),
-    ])  # fmt: skip
+    template, swap = w.rng.choice(
+        [
+            ("%z = aten.clone(%y)", "%z"),
+            ("%z = aten.alias(%y)", "%z"),
+            ("%z = aten.mul(%y, other = 1.0)", "%z"),
+            ("aten.mul_(%y!, other = 1.0)", ""),
+            ("{ aten.neg_(%y!)  aten.neg_(%y!) }", ""),
+            ("%z = aten.neg(%y)", ""),
+            ("{ %n = aten.neg(%y)  %z = aten.neg(%n) }", "%z"),
+            ("{ %n = aten.clone(%y)  aten.neg_(%n!)  %z = aten.neg(%n) }", "%z"),
+            ("{ %e = sync.record()  sync.wait(%e) }", ""),
+            ("%e = sync.record()", ""),
+        ]
+    )
     pattern = w.rng.choice([f"%y = {name}(...)", f"%y, ... = {name}(...)", f"{name}(%y!, ...)"])
     side = "after" if swap else w.rng.choice(["before", "after"])
     using = f" using {swap} for %y" if swap and w.rng.random() < 0.8 else ""
@@ -213,20 +219,23 @@ def cast(w: Writer) -> str:
 
 def fuse(w: Writer) -> str:
     op = w.rng.choice(FOREACH)
-    return w.rng.choice([
-        f"fuse many %y = aten.{op}(%x){w.where()} into [*%y] = aten._foreach_{op}([*%x])",
-        f"fuse many aten.{op}_(%x!) into aten._foreach_{op}_([*%x!])",
-        "fuse many aten.mul_(%x!, other = %c) group by %c into aten._foreach_mul_([*%x!], %c)",
-        "fuse many aten.add_(%x!, %z, alpha = %c) group by %c "
-        "into aten._foreach_add_([*%x!], [*%z], alpha = %c)",
-        "fuse many %y = aten.mul(%a, %b) into [*%y] = aten._foreach_mul([*%a], [*%b])",
-        "fuse many %y = aten.mm(%a, %b) group by %a.type, %b.type "
-        "into [*%y] = irgraph.batched_gemm([*%a], [*%b])",
-        "fuse { %h = aten.addmm(%c, %x, %w)  aten.relu_(%h!) } "
-        "into %h = irgraph.addmm_relu(%c, %x, %w)",
-        "fuse many %y = aten.relu(aten.addmm(%c, %x, %w)) into %y = irgraph.addmm_relu(%c, %x, %w)",
-        "fuse many %y = aten.abs(aten.neg(%x)) into %y = aten.abs(%x)",
-    ])  # fmt: skip
+    return w.rng.choice(
+        [
+            f"fuse many %y = aten.{op}(%x){w.where()} into [*%y] = aten._foreach_{op}([*%x])",
+            f"fuse many aten.{op}_(%x!) into aten._foreach_{op}_([*%x!])",
+            "fuse many aten.mul_(%x!, other = %c) group by %c into aten._foreach_mul_([*%x!], %c)",
+            "fuse many aten.add_(%x!, %z, alpha = %c) group by %c "
+            "into aten._foreach_add_([*%x!], [*%z], alpha = %c)",
+            "fuse many %y = aten.mul(%a, %b) into [*%y] = aten._foreach_mul([*%a], [*%b])",
+            "fuse many %y = aten.mm(%a, %b) group by %a.type, %b.type "
+            "into [*%y] = irgraph.batched_gemm([*%a], [*%b])",
+            "fuse { %h = aten.addmm(%c, %x, %w)  aten.relu_(%h!) } "
+            "into %h = irgraph.addmm_relu(%c, %x, %w)",
+            "fuse many %y = aten.relu(aten.addmm(%c, %x, %w)) "
+            "into %y = irgraph.addmm_relu(%c, %x, %w)",
+            "fuse many %y = aten.abs(aten.neg(%x)) into %y = aten.abs(%x)",
+        ]
+    )
 
 
 def apply(w: Writer) -> str:

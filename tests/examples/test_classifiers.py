@@ -26,19 +26,29 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize(("name", "parameters", "convolutions"), [
-    ("resnet50", 25_557_032, 53), ("inception_v3", 27_161_264, 96),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "parameters", "convolutions"),
+    [
+        ("resnet50", 25_557_032, 53),
+        ("inception_v3", 27_161_264, 96),
+    ],
+)
 def test_sizes_are_the_published_ones(name: str, parameters: int, convolutions: int) -> None:
     model = import_module(name).train(2, "meta").model
     convs = [module for module in model.modules() if isinstance(module, torch.nn.Conv2d)]
     assert (sum(p.numel() for p in model.parameters()), len(convs)) == (parameters, convolutions)
 
 
-@pytest.mark.parametrize(("name", "modules"), [
-    ("resnet50", {"conv1", "layer1.0.downsample.0", "layer4.2.bn3", "fc"}),
-    ("inception_v3", {"Conv2d_1a_3x3.conv", "Mixed_7c.branch3x3dbl_3b.bn", "AuxLogits.conv1.conv"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [
+        ("resnet50", {"conv1", "layer1.0.downsample.0", "layer4.2.bn3", "fc"}),
+        (
+            "inception_v3",
+            {"Conv2d_1a_3x3.conv", "Mixed_7c.branch3x3dbl_3b.bn", "AuxLogits.conv1.conv"},
+        ),
+    ],
+)
 def test_modules_are_named_as_in_torchvision(name: str, modules: set[str]) -> None:
     model = import_module(name).train(2, "meta").model
     assert modules <= dict(model.named_modules()).keys()

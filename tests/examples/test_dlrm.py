@@ -36,9 +36,14 @@ def test_the_loss_falls(dlrm: ModuleType, sparse: bool) -> None:
     assert sum(losses[-20:]) < 0.9 * sum(losses[:20])
 
 
-@pytest.mark.parametrize(("name", "tables", "inputs"), [
-    ("default", 8, 100), ("mlperf", 26, 479), ("ddp", 8, 164),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "tables", "inputs"),
+    [
+        ("default", 8, 100),
+        ("mlperf", 26, 479),
+        ("ddp", 8, 164),
+    ],
+)
 def test_sizes_are_those_of_the_paper(
     dlrm: ModuleType, name: str, tables: int, inputs: int
 ) -> None:

@@ -44,7 +44,9 @@ def test_the_notebook_of_a_trace_runs(data_dir: Path, monkeypatch: pytest.Monkey
 
 def test_no_notebook_is_left_out_and_none_tells_where_it_ran() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == {
-        "first_prediction", "fuse_embeddings", "reading_a_trace",
-    }  # fmt: skip
+        "first_prediction",
+        "fuse_embeddings",
+        "reading_a_trace",
+    }
     for path in FOLDER.glob("*.ipynb"):
         assert str(ROOT) not in path.read_text(encoding="utf-8")

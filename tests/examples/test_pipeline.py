@@ -54,9 +54,13 @@ def test_the_bubble_is_that_of_the_schedule(kind: str, parts: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "held"), [(4, 2), pytest.param(6, 2, marks=pytest.mark.slow),
-                        pytest.param(4, 4, marks=pytest.mark.slow)],
-)  # fmt: skip
+    ("parts", "held"),
+    [
+        (4, 2),
+        pytest.param(6, 2, marks=pytest.mark.slow),
+        pytest.param(4, 4, marks=pytest.mark.slow),
+    ],
+)
 def test_interleaved_stages_make_the_bubble_smaller(parts: int, held: int) -> None:
     """(p - 1) / (v m + p - 1) of the step with v stages a rank (arXiv:2104.04473, 2.2).
 

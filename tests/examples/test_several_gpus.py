@@ -143,8 +143,9 @@ def test_a_mesh_has_the_groups_of_each_rank() -> None:
         for rank in range(4)
     ]
     assert rank_groups(graphs) == [groups_at(graphs[0], rank) for rank in range(4)] == groups
-    counts = [Counter((op.base, group_of(op)) for op in g.leaves() if is_collective(op))
-              for g in graphs]  # fmt: skip
+    counts = [
+        Counter((op.base, group_of(op)) for op in g.leaves() if is_collective(op)) for g in graphs
+    ]
     assert all(count == counts[0] for count in counts)
     found = predict_ranks(graphs, device="h100")
     calls = sum(counts[0].values())

@@ -153,9 +153,12 @@ def test_collectives_have_their_kind_bytes_and_group(
         ]
         # by hand: 1,024 floats to all, its part of a gather, all parts of a scatter
         assert told == [
-            (0, 4096, None), (2, 4096, number["dp"]), (7, 16384, number["tp"]),
-            (5, 4096, "1000000"), (0, 4096, None),
-        ]  # fmt: skip
+            (0, 4096, None),
+            (2, 4096, number["dp"]),
+            (7, 16384, number["tp"]),
+            (5, 4096, "1000000"),
+            (0, 4096, None),
+        ]
         assert head["irgraph_model"].startswith('model "m"')
     assert sorted(named.values()) == [[0, 1], [0, 2], [1, 3], [2, 3]]
 

@@ -35,8 +35,11 @@ def test_a_module_is_drawn(run: Run, dot: Path, tmp_path: Path) -> None:
     lines = dot.read_text().splitlines()
     ops = [line for line in lines if line.startswith("  op") and "label" in line]
     assert [line.split('"')[1].split("\\n")[0] for line in ops] == [
-        "aten.linear", "aten.relu", "aten.linear", "aten.relu",
-    ]  # fmt: skip
+        "aten.linear",
+        "aten.relu",
+        "aten.linear",
+        "aten.relu",
+    ]
     arrows = {line.strip() for line in lines if "->" in line}
     assert {"op0 -> op1", "op1 -> op2", "op2 -> op3"} <= arrows
     assert '"%bot_mlp_0_weight" -> op0' in arrows

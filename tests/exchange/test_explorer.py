@@ -164,8 +164,15 @@ def test_the_command_writes_graphs_and_overlays(run: Callable[..., Ran], tmp_pat
             assert set(data[label]["results"]) <= {node["id"] for node in graph["nodes"]}
     assert {p.name for p in tmp_path.glob("g.*.json")} == {
         f"g.{name}.json"
-        for name in ("device-time", "host-time", "critical-path", "slack", "provenance", "memory",
-                     "change")
-    }  # fmt: skip
+        for name in (
+            "device-time",
+            "host-time",
+            "critical-path",
+            "slack",
+            "provenance",
+            "memory",
+            "change",
+        )
+    }
     assert run("explore", tmp_path / "none.ir").code == 4
     assert run("explore", DLRM, "--json", tmp_path / "none" / "g.json").code == 4

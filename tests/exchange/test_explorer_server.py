@@ -34,8 +34,13 @@ def test_its_extensions_open_a_model(tmp_path: Path) -> None:
     manager.load_extensions()
     (ours,) = [e for e in manager.get_extensions_metadata() if e["id"] == "irgraph"]
     assert ours["fileExts"] == ["ir"]
-    command = {"extensionId": "irgraph", "cmdId": "convert", "modelPath": DLRM, "settings": {},
-               "deleteAfterConversion": False}  # fmt: skip
+    command = {
+        "extensionId": "irgraph",
+        "cmdId": "convert",
+        "modelPath": DLRM,
+        "settings": {},
+        "deleteAfterConversion": False,
+    }
     (graph,) = manager.run_cmd(command)["graphs"]
     made = explorer_graph(irgraph.load(DLRM))
     assert {**graph, **made} == graph

@@ -42,10 +42,16 @@ def conv_step(batch: int, device: str) -> Step:
     """Return a small convolutional network with batch norm and pooling."""
     with torch.device(device):
         model = nn.Sequential(
-            nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True),
-            nn.MaxPool2d(2), nn.Conv2d(4, 6, 3, bias=False), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5),
-        )  # fmt: skip
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 3, bias=False),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 5),
+        )
     return Step(model, (torch.rand(batch, 3, 8, 8), torch.arange(batch) % 5), sgd)
 
 

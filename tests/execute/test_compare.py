@@ -206,8 +206,9 @@ def test_two_tables_mixed_up_are_caught() -> None:
 
 
 def test_operands_that_are_swapped_are_caught() -> None:
-    before = model("input %x : f32[9] in $x\ninput %y : f32[9] in $y\n"
-                   "%z = aten.sub(%x, %y) : f32[9] in $z\n")  # fmt: skip
+    before = model(
+        "input %x : f32[9] in $x\ninput %y : f32[9] in $y\n%z = aten.sub(%x, %y) : f32[9] in $z\n"
+    )
     wrong = changed(before, "aten.sub", lambda op: replace(op, operands=op.operands[::-1]))
     result = compare(before, wrong)
     assert (names(result), result.exact) == (["z"], True)

@@ -88,35 +88,54 @@ FORWARD, BACKWARD, UPDATE = (
 CASES: dict[str, tuple[Callable[[], list[nn.EmbeddingBag]], Any, Any, dict[str, int]]] = {
     "26 tables": (lambda: [table(k + 3) for k in range(26)], plain, SGD, {FORWARD: 1, UPDATE: 1}),
     "26 tables, sparse": (
-        lambda: [table(k + 3, **SPARSE) for k in range(26)], plain, SGD, {FORWARD: 1, UPDATE: 1}
+        lambda: [table(k + 3, **SPARSE) for k in range(26)],
+        plain,
+        SGD,
+        {FORWARD: 1, UPDATE: 1},
     ),
     "momentum": (lambda: [table(), table()], plain, MOMENTUM, {FORWARD: 1, BACKWARD: 1}),
     "kept gradients": (lambda: [table(), table()], plain, Head, {FORWARD: 1, BACKWARD: 1}),
     "kept gradients, sparse": (
-        lambda: [table(**SPARSE), table(**SPARSE)], plain, Head, {FORWARD: 1, BACKWARD: 1}
+        lambda: [table(**SPARSE), table(**SPARSE)],
+        plain,
+        Head,
+        {FORWARD: 1, BACKWARD: 1},
     ),
     "widths": (
-        lambda: [table(width=width) for width in WIDTHS], plain, SGD, {FORWARD: 2, UPDATE: 2}
+        lambda: [table(width=width) for width in WIDTHS],
+        plain,
+        SGD,
+        {FORWARD: 2, UPDATE: 2},
     ),
     "types": (
         lambda: [table(dtype=kind) for kind in (torch.float32, torch.float64) * 2],
-        plain, SGD, {FORWARD: 2, UPDATE: 2},
+        plain,
+        SGD,
+        {FORWARD: 2, UPDATE: 2},
     ),
     "means and sums": (
         lambda: [table(mode=mode) for mode in ("mean", "sum") * 2],
-        plain, SGD, {FORWARD: 2, UPDATE: 2},
+        plain,
+        SGD,
+        {FORWARD: 2, UPDATE: 2},
     ),
     "maxima": (lambda: [table(mode="max"), table(mode="max")], plain, SGD, {}),
     "weights": (lambda: [table(), table()], weighted, SGD, {FORWARD: 1, UPDATE: 1}),
     "weights, sparse": (
-        lambda: [table(**SPARSE), table(**SPARSE)], weighted, SGD, {FORWARD: 1, UPDATE: 1}
+        lambda: [table(**SPARSE), table(**SPARSE)],
+        weighted,
+        SGD,
+        {FORWARD: 1, UPDATE: 1},
     ),
     "weights, momentum": (
-        lambda: [table(), table()], weighted, MOMENTUM, {FORWARD: 1, BACKWARD: 1}
+        lambda: [table(), table()],
+        weighted,
+        MOMENTUM,
+        {FORWARD: 1, BACKWARD: 1},
     ),
     "shared": (lambda: [table(), table()], shared, SGD, {FORWARD: 1, BACKWARD: 1}),
     "chained": (lambda: [table() for _ in range(4)], chained, SGD, {FORWARD: 2, UPDATE: 1}),
-}  # fmt: skip
+}
 
 
 def step(name: str) -> Graph:

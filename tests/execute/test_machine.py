@@ -87,10 +87,10 @@ def test_results_that_are_not_there_are_passed_over() -> None:
 
 def test_literals_become_types_layouts_and_devices() -> None:
     text = (
-        "%e = aten.full(size = [2], fill_value = 1.5, dtype = f16, layout = \"strided\","
+        '%e = aten.full(size = [2], fill_value = 1.5, dtype = f16, layout = "strided",'
         " device = @gpu0, pin_memory = true) : f16[2] in $e\n"
         "%l = aten._to_copy(%e, dtype = i64) : i64[2] in $l\n"
-    )  # fmt: skip
+    )
     assert execute(model(text))["l"].tolist() == [1, 1]
 
 

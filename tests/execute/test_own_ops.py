@@ -36,10 +36,15 @@ from irgraph.ir.torch_schemas.differentiable import register
 def test_rounding_to_tf32_keeps_ten_bits_and_takes_the_nearest() -> None:
     step = 2.0**-10
     pairs = [
-        (1.0, 1.0), (1 + step / 2, 1.0), (1 + 3 * step / 2, 1 + 2 * step),
-        (1 + step * 0.51, 1 + step), (-1 - step * 0.51, -1 - step), (0.0, 0.0),
-        (float("inf"), float("inf")), (3e-39, 3e-39),
-    ]  # fmt: skip
+        (1.0, 1.0),
+        (1 + step / 2, 1.0),
+        (1 + 3 * step / 2, 1 + 2 * step),
+        (1 + step * 0.51, 1 + step),
+        (-1 - step * 0.51, -1 - step),
+        (0.0, 0.0),
+        (float("inf"), float("inf")),
+        (3e-39, 3e-39),
+    ]
     given, wanted = (torch.tensor(side) for side in zip(*pairs, strict=True))
     assert torch.allclose(round_to_tf32(given), wanted, rtol=0, atol=2.0**-137)
     assert torch.equal(round_to_tf32(given)[:7], wanted[:7])
@@ -101,9 +106,12 @@ def test_lookups_and_gradients_are_those_of_embedding_bag(
     for k, weight in enumerate(weights):
         leaf = weight.clone().requires_grad_()
         y = torch.nn.functional.embedding_bag(
-            indices[k], leaf, offsets[k], mode=("sum", "mean")[mode],
+            indices[k],
+            leaf,
+            offsets[k],
+            mode=("sum", "mean")[mode],
             per_sample_weights=shares[k] if shared else None,
-        )  # fmt: skip
+        )
         y.backward(grads[k])
         torch.testing.assert_close(found[k], y.detach())
         torch.testing.assert_close(back[k].to_dense(), leaf.grad)
@@ -209,9 +217,18 @@ def test_a_fused_step_is_that_of_torch_s_adam(decoupled: bool) -> None:
         corrections, steps = [(1 - 0.999**step) ** 0.5], [-lr / (1 - 0.9**step)]
         extra = {"decay": 1 - lr * decay} if decoupled else {"weight_decay": decay}
         fused_adam(
-            [ours], [param.grad], [average], [square], 1 - 0.9, 0.999, 1 - 0.999, 1e-8,
-            corrections, steps, **extra,
-        )  # fmt: skip
+            [ours],
+            [param.grad],
+            [average],
+            [square],
+            1 - 0.9,
+            0.999,
+            1 - 0.999,
+            1e-8,
+            corrections,
+            steps,
+            **extra,
+        )
     torch.testing.assert_close(ours, param.detach())
 
 

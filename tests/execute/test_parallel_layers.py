@@ -90,9 +90,14 @@ class Perceptron:
     ) -> None:
         drop = [nn.Dropout(dropout)] if dropout else []
         self.model = nn.Sequential(
-            nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 24, bias=False), nn.Tanh(), *drop,
-            nn.Linear(24, 24, bias=False), nn.Linear(24, 1),
-        ).to(device)  # fmt: skip
+            nn.Linear(16, 64),
+            nn.ReLU(),
+            nn.Linear(64, 24, bias=False),
+            nn.Tanh(),
+            *drop,
+            nn.Linear(24, 24, bias=False),
+            nn.Linear(24, 1),
+        ).to(device)
         made = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
         self.optimizer = made(self.model.parameters(), lr=0.1, foreach=optimizer == "adam")
         self.clip, self.device = clip, device
@@ -146,8 +151,11 @@ def proven(graph: Graph, given: Plan, draws: int = 1) -> ShardResult:
 
 def exchanged(graph: Graph) -> Counter[tuple[str, int]]:
     """Return the collectives of a model by kind and bytes."""
-    return Counter((op.base.rstrip("_"), sum(t.nbytes for t in op.inputs))
-                   for op in graph.leaves() if is_collective(op))  # fmt: skip
+    return Counter(
+        (op.base.rstrip("_"), sum(t.nbytes for t in op.inputs))
+        for op in graph.leaves()
+        if is_collective(op)
+    )
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -166,8 +174,10 @@ def test_a_transformer_layer_needs_four_sums(ranks: int) -> None:
     assert sizes["1.query.weight"] == sizes["1.key.weight"] == (WIDTH // ranks, WIDTH)
     assert sizes["1.out.weight"] == (WIDTH, WIDTH // ranks)
     assert (sizes["1.mlp.0.bias"], sizes["1.mlp.2.bias"]) == ((4 * WIDTH // ranks,), (WIDTH,))
-    whole, part = (sum(d.tensor.nbytes for d in graph.tensors if d.role == "state")
-                   for graph in (language(), done.graph))  # fmt: skip
+    whole, part = (
+        sum(d.tensor.nbytes for d in graph.tensors if d.role == "state")
+        for graph in (language(), done.graph)
+    )
     assert part < whole * (0.3 + 0.7 / ranks)
 
 
@@ -257,10 +267,17 @@ def test_norms_of_gradients_are_those_of_all_ranks() -> None:
     assert gathered == {64 * 16 * 4 // 2, 64 * 4 // 2, 24 * 64 * 4 // 2}  # weights, and a bias
 
 
-@pytest.mark.parametrize("layers", [
-    {"_0": COLUMN}, {"_2": ROW}, {"_0": COLUMN, "_2": COLUMN}, {"_2": ROW, "_4": COLUMN, "_5": ROW},
-    {"_0": ROW, "_2": ROW, "_4": ROW}, {"_0": COLUMN, "_2": ROW, "_4": COLUMN, "_5": ROW},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "layers",
+    [
+        {"_0": COLUMN},
+        {"_2": ROW},
+        {"_0": COLUMN, "_2": COLUMN},
+        {"_2": ROW, "_4": COLUMN, "_5": ROW},
+        {"_0": ROW, "_2": ROW, "_4": ROW},
+        {"_0": COLUMN, "_2": ROW, "_4": COLUMN, "_5": ROW},
+    ],
+)
 def test_layers_alone_are_gathered_and_cut(layers: dict[str, str]) -> None:
     proven(perceptron(), plan(4, **layers))
 
@@ -343,8 +360,9 @@ def test_groups_of_a_mesh_share_samples_and_layers(optimizer: str, data: int, te
     done = proven(perceptron(optimizer), on_mesh(data, tensor, {"0": COLUMN, "2": ROW}))
     held = sum(d.tensor.nbytes for d in done.graph.tensors if d.role == "param")
     assert exchanged(done.graph) == {
-        ("all_reduce", 8 // data * 24 * 4): 1, ("all_reduce_coalesced", held): 1
-    }  # fmt: skip
+        ("all_reduce", 8 // data * 24 * 4): 1,
+        ("all_reduce_coalesced", held): 1,
+    }
     over = {group_of(op) for op in done.graph.leaves() if is_collective(op)}
     assert over == {"data", "tensor"}
 

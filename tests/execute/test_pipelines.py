@@ -43,9 +43,14 @@ def edited(graph: Graph, old: str, new: str) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ranks", "held"), [("1f1b", 3, 1), ("gpipe", 2, 1), ("interleaved", 2, 2),
-                                pytest.param("zero-bubble", 2, 3, marks=pytest.mark.slow)],
-)  # fmt: skip
+    ("kind", "ranks", "held"),
+    [
+        ("1f1b", 3, 1),
+        ("gpipe", 2, 1),
+        ("interleaved", 2, 2),
+        pytest.param("zero-bubble", 2, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_ranks_leave_what_the_whole_step_leaves(kind: str, ranks: int, held: int) -> None:
     result = compare_ranks(whole(ranks * held), stages(kind, ranks, held))
     assert result.same, str(result)
@@ -110,8 +115,9 @@ def test_what_has_no_counterpart_is_refused_by_name(old: str, new: str, said: st
 
 
 def test_inputs_that_cannot_be_told_apart_are_refused() -> None:
-    more = edited(whole(2), "param %t_0_weight", "input %other : f32[6, 6] @cpu in $more\n"
-                  "param %t_0_weight")  # fmt: skip
+    more = edited(
+        whole(2), "param %t_0_weight", "input %other : f32[6, 6] @cpu in $more\nparam %t_0_weight"
+    )
     with pytest.raises(IrgraphError, match="%host1 and %other of that type: which it is"):
         compare_ranks(more, stages("gpipe", 2))
 

@@ -82,7 +82,9 @@ def start(graph: Graph, step: Any) -> dict[str, torch.Tensor]:
     pairs = [op.outputs[0] for op in graph.leaves() if op.name == "aten.empty"]
     if pairs and hasattr(step.model, "tables"):
         count = len(step.model.tables) + 1
-        lists = ([i for i in range(count) for _ in range(i)],
-                 [j for i in range(count) for j in range(i)])  # fmt: skip
+        lists = (
+            [i for i in range(count) for _ in range(i)],
+            [j for i in range(count) for j in range(i)],
+        )
         values.update({t.name: torch.tensor(v) for t, v in zip(pairs, lists, strict=True)})
     return values

@@ -81,8 +81,9 @@ def test_a_language_model_is_shared(ranks: int) -> None:
     done = proven(language(), Plan(ranks), draws=3)
     held = sum(d.tensor.nbytes for d in done.graph.tensors if d.role == "param")
     assert exchanged(done.graph) == {
-        ("all_reduce_coalesced", 2 * 4): 1, ("all_reduce_coalesced", held): 1
-    }  # fmt: skip
+        ("all_reduce_coalesced", 2 * 4): 1,
+        ("all_reduce_coalesced", held): 1,
+    }
 
 
 def test_its_optimizer_is_split() -> None:
@@ -121,9 +122,10 @@ def test_it_is_shared_on_a_mesh(data: int, tensor: int) -> None:
     held = sum(d.tensor.nbytes for d in done.graph.tensors if d.role == "param")
     activations = language().by_name["embedding1"].nbytes // data
     assert exchanged(done.graph) == {
-        ("all_reduce", activations): 4, ("all_reduce_coalesced", held): 1,
+        ("all_reduce", activations): 4,
+        ("all_reduce_coalesced", held): 1,
         ("all_reduce_coalesced", 2 * 4): 1,
-    }  # fmt: skip
+    }
 
 
 def hooked(x: Tensor, value: float) -> Tensor:
@@ -132,18 +134,21 @@ def hooked(x: Tensor, value: float) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("loss", [
-    functional.cross_entropy,
-    lambda x, y: functional.cross_entropy(x, y, reduction="sum"),
-    lambda x, y: functional.cross_entropy(x, y, reduction="none").mean(),
-    lambda x, y: functional.cross_entropy(x.masked_fill(x < 0, 0.0), y),
-    lambda x, y: functional.cross_entropy(x.masked_fill(x < 0, 2.0), y),
-    lambda x, y: x.masked_fill(x < 0, 0.0).square().mean(),
-    lambda x, y: hooked(x, 0.0).square().mean(),
-    lambda x, y: functional.cross_entropy(x, y, ignore_index=0),
-    lambda x, y: functional.cross_entropy(x, y, weight=torch.arange(1.0, 6.0, device="meta")),
-    lambda x, y: functional.cross_entropy(x, y, label_smoothing=0.1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "loss",
+    [
+        functional.cross_entropy,
+        lambda x, y: functional.cross_entropy(x, y, reduction="sum"),
+        lambda x, y: functional.cross_entropy(x, y, reduction="none").mean(),
+        lambda x, y: functional.cross_entropy(x.masked_fill(x < 0, 0.0), y),
+        lambda x, y: functional.cross_entropy(x.masked_fill(x < 0, 2.0), y),
+        lambda x, y: x.masked_fill(x < 0, 0.0).square().mean(),
+        lambda x, y: hooked(x, 0.0).square().mean(),
+        lambda x, y: functional.cross_entropy(x, y, ignore_index=0),
+        lambda x, y: functional.cross_entropy(x, y, weight=torch.arange(1.0, 6.0, device="meta")),
+        lambda x, y: functional.cross_entropy(x, y, label_smoothing=0.1),
+    ],
+)
 def test_losses_over_classes(loss: Loss) -> None:
     proven(classifier(nn.Identity(), loss), Plan(2), draws=3)
 
@@ -163,10 +168,14 @@ def squares(x: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(x, y, reduction="none").square().mean()
 
 
-@pytest.mark.parametrize("loss", [
-    squares, functional.cross_entropy,
-    lambda x, y: functional.cross_entropy(x, y, reduction="sum"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "loss",
+    [
+        squares,
+        functional.cross_entropy,
+        lambda x, y: functional.cross_entropy(x, y, reduction="sum"),
+    ],
+)
 def test_losses_take_arguments_by_place_too(loss: Loss) -> None:
     proven(by_place(classifier(nn.Identity(), loss)), Plan(2), draws=3)
 
@@ -220,16 +229,36 @@ class Across(nn.Module):
         return x.softmax(0)
 
 
-@pytest.mark.parametrize(("mixing", "options", "loss", "why"), [
-    (Across(), {}, functional.cross_entropy, "normalises over samples"),
-    (nn.BatchNorm1d(WIDTH), {}, functional.cross_entropy, "no rule that keeps samples separate"),
-    (nn.Identity(), {"scale_grad_by_freq": True}, functional.cross_entropy,
-     "counts how often samples of all ranks name a row"),
-    (nn.Identity(), {}, lambda x, y: functional.cross_entropy(x, y) + x.square().mean(),
-     "adds gradients of which one was scaled"),
-    (nn.Identity(), {}, lambda x, y: hooked(x, 2.0).square().mean(),
-     "masked_fill is not linear in a gradient that was scaled"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mixing", "options", "loss", "why"),
+    [
+        (Across(), {}, functional.cross_entropy, "normalises over samples"),
+        (
+            nn.BatchNorm1d(WIDTH),
+            {},
+            functional.cross_entropy,
+            "no rule that keeps samples separate",
+        ),
+        (
+            nn.Identity(),
+            {"scale_grad_by_freq": True},
+            functional.cross_entropy,
+            "counts how often samples of all ranks name a row",
+        ),
+        (
+            nn.Identity(),
+            {},
+            lambda x, y: functional.cross_entropy(x, y) + x.square().mean(),
+            "adds gradients of which one was scaled",
+        ),
+        (
+            nn.Identity(),
+            {},
+            lambda x, y: hooked(x, 2.0).square().mean(),
+            "masked_fill is not linear in a gradient that was scaled",
+        ),
+    ],
+)
 def test_what_mixes_samples_is_refused(
     mixing: nn.Module, options: dict[str, bool], loss: Loss, why: str
 ) -> None:

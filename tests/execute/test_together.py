@@ -65,9 +65,12 @@ def mixed(ranks: int) -> Plan:
     """Return a plan in which every scheme occurs."""
     last = ranks - 1
     placed = [
-        TableSharding("table-wise", (last,)), TableSharding("column-wise", (last, 0)), TableSharding("row-wise"),
-        TableSharding("table-row-wise", (last, 0)), TableSharding("data-parallel"),
-    ]  # fmt: skip
+        TableSharding("table-wise", (last,)),
+        TableSharding("column-wise", (last, 0)),
+        TableSharding("row-wise"),
+        TableSharding("table-row-wise", (last, 0)),
+        TableSharding("data-parallel"),
+    ]
     return Plan(ranks, dict(zip(table_sizes(dlrm()), placed, strict=True)))
 
 
@@ -239,17 +242,22 @@ def test_bytes_between_ranks_are_those_of_the_schemes() -> None:
     model = shared(dlrm(), uniform("table-wise", 2, table_sizes(dlrm())))[1]
     sizes = [
         tuple(map(int, op.attributes[name]))
-        for op in model.leaves() if op.base == "all_to_all_single"
+        for op in model.leaves()
+        if op.base == "all_to_all_single"
         for name in ("input_split_sizes", "output_split_sizes")
-    ]  # fmt: skip
+    ]
     local, lookups, width = 32, 3, 8
     ids, bags = local * lookups, local * width
     assert sizes == [
-        (3 * ids, 2 * ids), (2 * ids, 2 * ids),  # three tables on rank 0, two here
-        (3 * local, 2 * local), (2 * local, 2 * local),
-        (2 * bags, 2 * bags), (3 * bags, 2 * bags),
-        (3 * bags, 2 * bags), (2 * bags, 2 * bags),
-    ]  # fmt: skip
+        (3 * ids, 2 * ids),
+        (2 * ids, 2 * ids),  # three tables on rank 0, two here
+        (3 * local, 2 * local),
+        (2 * local, 2 * local),
+        (2 * bags, 2 * bags),
+        (3 * bags, 2 * bags),
+        (3 * bags, 2 * bags),
+        (2 * bags, 2 * bags),
+    ]
 
 
 @pytest.mark.parametrize("weight", ["weight", "pos_weight"])

@@ -27,16 +27,22 @@ def page(word: str) -> Page:
     columns = [(word, kind) for kind in sections.KINDS]
     table = sections.table("t", word, columns, [(word, 1.0, 2.0, 0.5, 4.0, -1.0)], text=word)
     slices = {
-        "texts": [word], "tracks": [[word, word, word]], "known": [[0, 0]],
+        "texts": [word],
+        "tracks": [[word, word, word]],
+        "known": [[0, 0]],
         "columns": {name: [0] for name in ("start", "track", "name", "kind", "facts", "critical")}
         | {"length": [1000]},
-    }  # fmt: skip
+    }
     number = {"label": word, "value": word, "detail": word}
     dot = {"name": word, "group": word, "x": 1.0, "y": 2.0, "front": True}
     point = {"name": word, "group": word, "calls": 1, "flop": 1e9, "bytes": 1e6, "us": 100.0}
     parts = [
-        sections.headline([number], span={"low": 1.0, "value": 2.0, "high": 3.0, "measured": 2.5},
-                          provenance={word: 1.0}, longest=[(word, 1.0, 0.5)]),
+        sections.headline(
+            [number],
+            span={"low": 1.0, "value": 2.0, "high": 3.0, "measured": 2.5},
+            provenance={word: 1.0},
+            longest=[(word, 1.0, 0.5)],
+        ),
         sections.notes([word], warning=True),
         sections.facts("f", word, [(word, word)]),
         table,
@@ -46,7 +52,7 @@ def page(word: str) -> Page:
         sections.roof("r", word, [point], {word: 1e4}, 900.0, text=word),
         sections.scatter("dots", word, [dot], (word, "number"), (word, "us"), text=word),
         sections.listing("l", word, word, text=word),
-    ]  # fmt: skip
+    ]
     return Page(word, word, parts, command=word, versions={word: word})
 
 
@@ -99,9 +105,11 @@ def test_records_become_tables_by_the_names_of_their_fields() -> None:
     ]
     found = sections.records("r", "ranks", rows, bars=("step",))
     assert [(c["name"], c["kind"], c["bar"]) for c in found["columns"]] == [
-        ("rank", "number", False), ("step", "us", True), ("of peak", "share", False),
+        ("rank", "number", False),
+        ("step", "us", True),
+        ("of peak", "share", False),
         ("peak", "bytes", False),
-    ]  # fmt: skip
+    ]
     assert found["rows"] == [[0, 5.0, None, None], [1, None, 0.5, 8]]
 
 

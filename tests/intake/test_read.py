@@ -51,9 +51,10 @@ def test_measurements_keep_what_is_public(files: dict[str, Path]) -> None:
     assert [row["key"] for row in entry.rows] == [SOFTMAX["key"], CALL["key"]]
     assert entry.rows[0]["kernel_us"] == 7.5 and entry.rows[1]["op"] == "aten.mm"
     assert entry.provenance == Provenance(
-        card=str(HEAD["name"]), driver="570.86.15", software="torch 2.8.0+cu128, CUDA 12.8, "
-        "Python 3.11.7",
-    )  # fmt: skip
+        card=str(HEAD["name"]),
+        driver="570.86.15",
+        software="torch 2.8.0+cu128, CUDA 12.8, Python 3.11.7",
+    )
     assert entry.left_out == (
         "1 case that has no time",
         f"{len(ROWS) - 3} cases with names that are not torch's or irgraph's",
@@ -88,8 +89,10 @@ def test_an_evaluation_has_a_row_for_each_point(tmp_path: Path) -> None:
     found = written(tmp_path, {"evaluation": "dlrm-v100", "quantities": quantities})
     rows = found.rows
     assert [(row["measured"], row["predicted"], row["unit"]) for row in rows] == [
-        (2000.0, 2500.0, "us"), (4000.0, 3000.0, "us"), (1.5, 1.2, "x"),
-    ]  # fmt: skip
+        (2000.0, 2500.0, "us"),
+        (4000.0, 3000.0, "us"),
+        (1.5, 1.2, "x"),
+    ]
     assert [row["batch"] for row in rows] == [512, None, None]
     assert [row["error_pct"] for row in rows] == pytest.approx([25.0, -25.0, -20.0])
 

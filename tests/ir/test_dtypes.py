@@ -43,8 +43,12 @@ def test_numbers_are_those_of_onnx() -> None:
 
     for number, kind in FROM_ONNX.items():
         name = next(k.torch for k in ELEMENT_TYPES if k.name == kind)
-        known = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT8E4M3FN": "float8_e4m3fn",
-                 "FLOAT8E5M2": "float8_e5m2"}  # fmt: skip
+        known = {
+            "FLOAT": "float32",
+            "DOUBLE": "float64",
+            "FLOAT8E4M3FN": "float8_e4m3fn",
+            "FLOAT8E5M2": "float8_e5m2",
+        }
         theirs = onnx.TensorProto.DataType.Name(number)
         assert known.get(theirs, theirs.lower()) == name
     assert {kind.name for kind in ELEMENT_TYPES} == {*FROM_ONNX.values(), "tf32"}

@@ -24,10 +24,12 @@ OWN = {"x": "input", "w": "param", "old": "state"}
         # added to a gradient from before the step: nothing of its own
         ("aten.add_(%old!, %d)", {}),
         ("sync.stream()", {"d": "gradient"}),
-        ("%k = aten.detach(%d) : f32[4] in $d\n  %e = sync.record() : u8[] @cpu in $e",
-         {"k": "gradient"}),
+        (
+            "%k = aten.detach(%d) : f32[4] in $d\n  %e = sync.record() : u8[] @cpu in $e",
+            {"k": "gradient"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_node_keeps_what_it_makes_or_writes_or_takes(inside: str, kept: dict[str, str]) -> None:
     node = f"autograd.AccumulateGrad(%d) {{\n  {inside}\n}}\n"
     graph = model(HEAD + node + "%end = aten.add(%u, %d) : f32[4] in $end\nreturn\n")

@@ -28,10 +28,19 @@ from irgraph.ir.points.point_values import (
 WHOLE = st.integers(-(2**25), 2**25)
 REAL = st.floats(-1e9, 1e9, allow_nan=False)
 OPERATIONS: tuple[Callable[[Any, Any], Any], ...] = (
-    operator.add, operator.sub, operator.mul, operator.truediv, least, most,
-    operator.floordiv, operator.mod, lambda a, b: -(-a // b), lambda a, b: where(a < b, a, b),
-    lambda a, b: fsum(a, b), lambda a, b: each(math.hypot, a, b),
-)  # fmt: skip
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    least,
+    most,
+    operator.floordiv,
+    operator.mod,
+    lambda a, b: -(-a // b),
+    lambda a, b: where(a < b, a, b),
+    lambda a, b: fsum(a, b),
+    lambda a, b: each(math.hypot, a, b),
+)
 
 
 def plain(many: Any) -> list[Any]:

@@ -35,9 +35,14 @@ def test_labels_times_are_summed_without_those_of_operators() -> None:
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("linear", ("input", "weight")), ("addmm", ("mat1", "mat2")), ("mm", ("self", "mat2")),
-     ("bmm", ("self", "mat2")), ("baddbmm", ("batch1", "batch2"))],
-)  # fmt: skip
+    [
+        ("linear", ("input", "weight")),
+        ("addmm", ("mat1", "mat2")),
+        ("mm", ("self", "mat2")),
+        ("bmm", ("self", "mat2")),
+        ("baddbmm", ("batch1", "batch2")),
+    ],
+)
 def test_the_factors_are_those_that_torch_multiplies(name: str, arguments: tuple[str, str]) -> None:
     form = TF32[f"aten.{name}"]
     assert PLAIN[form] == f"aten.{name}"

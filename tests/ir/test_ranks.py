@@ -33,8 +33,12 @@ def test_an_op_may_name_its_ranks() -> None:
 def test_groups_are_listed_or_evenly_spaced() -> None:
     graph = Graph("g", settings={"groups": "one=3 pp=3,11 tp=4-7 dp=1-25/8 ep=0-2,9"})
     wanted = {
-        "one": (3,), "pp": (3, 11), "tp": (4, 5, 6, 7), "dp": (1, 9, 17, 25), "ep": (0, 1, 2, 9)
-    }  # fmt: skip
+        "one": (3,),
+        "pp": (3, 11),
+        "tp": (4, 5, 6, 7),
+        "dp": (1, 9, 17, 25),
+        "ep": (0, 1, 2, 9),
+    }
     assert groups_of(graph) == wanted
     assert groups_of(replace(graph, settings={"groups": groups_text(wanted)})) == wanted
 

@@ -72,7 +72,8 @@ def statement(rng: Rng) -> str:
         f"parallelize {many}aten.{one}, {many}aten.{two} over {rng.choice([2, 3])} streams",
         f"parallelize many aten.{name} over 3 streams",
         f"fuse many %y = aten.{one}(%x){where} into [*%y] = aten._foreach_{one}([*%x])"
-        if one != "relu" else "let n = 4",
+        if one != "relu"
+        else "let n = 4",
         f"fuse many %y = aten.neg(%x) group by %x.shape having count >= {rng.choice([1, 2])}"
         " into [*%y] = aten._foreach_neg([*%x])",
         "find found = many aten.neg reorder found latest",
@@ -87,7 +88,7 @@ def statement(rng: Rng) -> str:
         f"repeat at most 2 {{ reorder aten.{name} latest }}",
         "expect no aten.mm",
         "remove many %y = aten.clone(%x)",
-    ]  # fmt: skip
+    ]
     return rng.choice(forms)
 
 
@@ -166,9 +167,9 @@ def damaged(text: str, rng: Rng) -> str:
 def script(seed: int) -> str:
     """Run a damaged script: it runs to a sound graph, or says why not."""
     rng = Rng(seed)
-    source = rng.choice(SCRIPTS) if rng.random() < 0.5 else "\n".join(
-        statement(rng) for _ in range(3)
-    )  # fmt: skip
+    source = (
+        rng.choice(SCRIPTS) if rng.random() < 0.5 else "\n".join(statement(rng) for _ in range(3))
+    )
     text = damaged(source, rng)
     try:
         after = run(load_script(text), rng.choice(GRAPHS)).graph

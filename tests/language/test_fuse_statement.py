@@ -94,9 +94,13 @@ def test_groups_form_by_their_keys() -> None:
         "".join(table(k) for k in range(2))
         + "".join(table(k, width=16) for k in range(2, 5))
         + table(5, dtype="f16")
-        + bag(0) + bag(2, width=16) + bag(1) + bag(3, width=16) + bag(4, width=16)
+        + bag(0)
+        + bag(2, width=16)
+        + bag(1)
+        + bag(3, width=16)
+        + bag(4, width=16)
         + bag(5, dtype="f16")
-    )  # fmt: skip
+    )
     outcome = fused(BATCH, graph)
     assert [len(op.outputs) for op in outcome.graph.ops] == [2, 3, 4]
     assert why(outcome) == [

@@ -79,9 +79,10 @@ def test_branches_run_on_streams() -> None:
 
 
 def test_matches_of_one_selection_are_groups_of_their_own() -> None:
-    graph = model("input %x : f32[4] in $x\n" + "".join(
-        f"%y{k} = aten.neg(%x) : f32[4] in $y{k}\n" for k in range(4)
-    ))  # fmt: skip
+    graph = model(
+        "input %x : f32[4] in $x\n"
+        + "".join(f"%y{k} = aten.neg(%x) : f32[4] in $y{k}\n" for k in range(4))
+    )
     outcome = done("parallelize many aten.neg over 3 streams", graph)
     assert [op.stream for op in outcome.graph.ops] == ["", "branch1", "branch2", ""]
 
@@ -114,10 +115,14 @@ def test_of_many_moves_only_what_crosses_a_dependence_stays() -> None:
     graph = model(WRITTEN + "%r = aten.relu(%d) : f32[4] in $r\n")
     outcome = done("reorder many aten.neg before last aten.neg", graph)
     assert "the anchor is one of the ops that move" in refused(outcome)[0]
-    outcome = done("reorder many aten.{neg,relu}(%v) where %v.shape == [4] before aten.abs", model(
-        WRITTEN.replace("%c =", "%p = aten.abs(%b) : f32[4] in $p\n%q = aten.neg(%p)"
-                        " : f32[4] in $q\n%c =")
-    ))  # fmt: skip
+    outcome = done(
+        "reorder many aten.{neg,relu}(%v) where %v.shape == [4] before aten.abs",
+        model(
+            WRITTEN.replace(
+                "%c =", "%p = aten.abs(%b) : f32[4] in $p\n%q = aten.neg(%p) : f32[4] in $q\n%c ="
+            )
+        ),
+    )
     assert [op.outputs[0].name for op in outcome.graph.ops] == list("abcdpq")
     assert [m.partition(":")[0] for m in refused(outcome)] == ["aten.neg (%q) is not moved"]
 

@@ -130,8 +130,13 @@ def test_idle_ops_returned_what_they_were_given_or_made_unused_memory() -> None:
 def test_unread_results_are_those_that_only_the_caller_could_miss() -> None:
     found = run(load_script("remove many aten.* where op.unread"), model(DEAD)).graph
     assert [op.name for op in found.leaves()] == [
-        "aten.to", "aten.rand", "aten.to", "aten.item", "aten.add_", "aten.neg",
-    ]  # fmt: skip
+        "aten.to",
+        "aten.rand",
+        "aten.to",
+        "aten.item",
+        "aten.add_",
+        "aten.neg",
+    ]
 
 
 CHAIN = """

@@ -43,10 +43,13 @@ def test_watchers_see_each_stage_and_how_it_ended() -> None:
     seen = Seen()
     run_stages(mlp(), stages(BOTH), watchers=[seen])
     assert seen.told == [
-        "before fuse-epilogue", "after fuse-epilogue changed",
-        "before clean-copies", "after clean-copies",
-        "before expect 2 aten.t", "after expect 2 aten.t",
-    ]  # fmt: skip
+        "before fuse-epilogue",
+        "after fuse-epilogue changed",
+        "before clean-copies",
+        "after clean-copies",
+        "before expect 2 aten.t",
+        "after expect 2 aten.t",
+    ]
 
 
 def test_a_stage_that_fails_is_told_and_the_error_goes_on() -> None:
@@ -106,8 +109,11 @@ def test_timing_has_a_row_for_each_stage_and_their_sum() -> None:
     timing = Timing()
     run_stages(mlp(), stages(BOTH), watchers=[timing])
     assert [row["stage"] for row in timing.rows()] == [
-        "fuse-epilogue", "clean-copies", "expect 2 aten.t", "all",
-    ]  # fmt: skip
+        "fuse-epilogue",
+        "clean-copies",
+        "expect 2 aten.t",
+        "all",
+    ]
     assert timing.rows()[-1]["share"] == "100.0%"
 
 

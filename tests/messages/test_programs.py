@@ -94,7 +94,9 @@ CASES: dict[str, Callable[[], object]] = {
     "parameters of a script": lambda: run(load_script("let a = 1", "s.irg"), mlp(), {"n": 1}),
     "a device without cost models": lambda: run(load_script('target "v100"', "s.irg"), mlp()),
     "a device that is no name": lambda: run(
-        load_script("let d = [3] target d[0]", "s.irg"), mlp(), targets=lambda name: None  # type: ignore[arg-type, return-value]
+        load_script("let d = [3] target d[0]", "s.irg"),
+        mlp(),
+        targets=lambda name: None,  # type: ignore[arg-type, return-value]
     ),
     "a constant of another size": lambda: run(
         load_script("resize %m.shape[0] of %m = aten.maximum(...) = 4", "s.irg"),
@@ -107,8 +109,10 @@ CASES: dict[str, Callable[[], object]] = {
         load_script("find r = aten.relu remove aten.neg(%x)", "s.irg"),
         replace(
             model("input %x : f32[4] in $x\n%n = aten.neg(%x) : f32[4] in $n\n"),
-            ops=(*model("input %x : f32[4] in $x\n%n = aten.neg(%x) : f32[4] in $n\n").ops,
-                 Op("aten.relu", (Y,))),
+            ops=(
+                *model("input %x : f32[4] in $x\n%n = aten.neg(%x) : f32[4] in $n\n").ops,
+                Op("aten.relu", (Y,)),
+            ),
         ),
     ),
     "a result that is unsound": lambda: run(
@@ -126,10 +130,11 @@ CASES: dict[str, Callable[[], object]] = {
     "replace: a result in use": lambda: put(LEAVES, [LEAVES.ops[1]], []),
     "text: nested too deeply": deep,
     "replace: another type": lambda: put(
-        LEAVES, [LEAVES.ops[1]],
+        LEAVES,
+        [LEAVES.ops[1]],
         [replace(LEAVES.ops[1], results=(replace(LEAVES.ops[1].outputs[0], dtype="f64"),))],
     ),
-}  # fmt: skip
+}
 
 
 def page(cases: dict[str, str]) -> str:
@@ -193,8 +198,14 @@ def test_messages_of_onnx_models(
     reshape = [node("Reshape", ["x", "to"], ["y"])]
     write(path, reshape, {"x": (8, 128)}, ["y"], {"to": ints(16, 64)})
     external = tmp_path / "external.onnx"
-    onnx.save_model(onnx.load(path), external, save_as_external_data=True, location="w.bin",
-                    size_threshold=0, convert_attribute=True)  # fmt: skip
+    onnx.save_model(
+        onnx.load(path),
+        external,
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+        convert_attribute=True,
+    )
     (tmp_path / "w.bin").unlink()
     cases["a weight that is gone"] = _first(said(lambda: lower_onnx(external)))
     cases |= _changed(path, lambda: lower(relu))

@@ -66,11 +66,13 @@ def test_merging_keeps_quantiles_that_one_table_has_alone(samples) -> None:  # n
     [
         ("aten::linear", "aten.linear"),
         (EVALUATE, "autograd.AddmmBackward0"),
-        ("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
-         "autograd.AccumulateGrad"),
+        (
+            "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+            "autograd.AccumulateGrad",
+        ),
         ("NllLossBackward", "autograd.NllLossBackward0"),
     ],
-)  # fmt: skip
+)
 def test_names_are_those_of_models(old: str, new: str) -> None:
     assert ir_name(old) == new
 

@@ -136,11 +136,22 @@ def test_shipped_tables_load_and_name_their_sources() -> None:
 def test_the_default_table_covers_the_ops_of_a_dlrm_step() -> None:
     host = load_host("v100")
     names = [
-        "aten.linear", "aten.relu", "aten.to", "aten.cat", "aten.bmm", "aten.index",
-        "aten.sigmoid", "irgraph.batched_embedding", "irgraph.batched_embedding_backward",
-        "autograd.AddmmBackward0", "autograd.ReluBackward0", "autograd.AccumulateGrad",
-        "autograd.BmmBackward0", "autograd.IndexBackward0", "aten.zero_",
-    ]  # fmt: skip
+        "aten.linear",
+        "aten.relu",
+        "aten.to",
+        "aten.cat",
+        "aten.bmm",
+        "aten.index",
+        "aten.sigmoid",
+        "irgraph.batched_embedding",
+        "irgraph.batched_embedding_backward",
+        "autograd.AddmmBackward0",
+        "autograd.ReluBackward0",
+        "autograd.AccumulateGrad",
+        "autograd.BmmBackward0",
+        "autograd.IndexBackward0",
+        "aten.zero_",
+    ]
     assert {name: host.overheads(Op(name), 1).level for name in names} == dict.fromkeys(names, "op")
 
 

@@ -127,8 +127,12 @@ def test_a_report_of_a_command_is_that_of_its_option(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = report(COMMANDS["diff"], "model.ir", "").data
-    assert main(["report", "-o", "told.html", *COMMANDS["diff"][:1], "model.ir",
-                 *COMMANDS["diff"][2:]]) == 0  # fmt: skip
+    assert (
+        main(
+            ["report", "-o", "told.html", *COMMANDS["diff"][:1], "model.ir", *COMMANDS["diff"][2:]]
+        )
+        == 0
+    )
     assert "the report: told.html" in capsys.readouterr().err
     told = Read(Path("told.html").read_text(encoding="utf-8")).data
     assert told["sections"] == one["sections"]

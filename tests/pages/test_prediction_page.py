@@ -53,8 +53,11 @@ def test_every_kernel_is_on_its_stream(page: Any, prediction: irgraph.Prediction
     found = section(page, "timeline")
     columns, texts = found["columns"], found["texts"]
     stream = [n for n, (_, process, _) in enumerate(found["tracks"]) if process == "gpu0"]
-    shown = [texts[name] for name, track in zip(columns["name"], columns["track"], strict=True)
-             if track in stream]  # fmt: skip
+    shown = [
+        texts[name]
+        for name, track in zip(columns["name"], columns["track"], strict=True)
+        if track in stream
+    ]
     assert sorted(shown) == sorted(kernel.name for kernel in prediction.kernels())
     assert [track[1] for track in found["tracks"]] == ["host", "host", "gpu0"]
 

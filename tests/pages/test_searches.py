@@ -139,8 +139,9 @@ def test_a_search_shows_the_step_that_it_found(report: Report, name: str) -> Non
     assert head["type"] == "headline"
     assert head["span"]["low"] < head["span"]["value"] < head["span"]["high"]
     assert {"path", "timeline"} <= set(kinds)
-    assert kinds.index("path") > next(n for n, p in enumerate(sections) if p["type"] == "scatter"
-                                      or p.get("id") == "ways")  # fmt: skip
+    assert kinds.index("path") > next(
+        n for n, p in enumerate(sections) if p["type"] == "scatter" or p.get("id") == "ways"
+    )
 
 
 def test_the_formats_are_those_of_the_command(report: Report, folders: tuple[Path, Path]) -> None:

@@ -153,9 +153,11 @@ class InF32(Eager):
 @pytest.mark.parametrize(
     ("kind", "mixed"),
     [
-        (Filled, None), (FilledInF32, torch.bfloat16), (InF32, torch.bfloat16),
+        (Filled, None),
+        (FilledInF32, torch.bfloat16),
+        (InF32, torch.bfloat16),
     ],
-)  # fmt: skip
+)
 def test_masks_and_autocast_as_models_write_them(
     kind: type[Eager], mixed: torch.dtype | None
 ) -> None:

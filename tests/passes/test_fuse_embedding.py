@@ -115,11 +115,21 @@ def test_a_gradient_that_accumulates_is_not_taken_for_a_fresh_one() -> None:
 
 def test_tables_of_other_widths_and_types_make_groups_of_their_own() -> None:
     graph = model(
-        table(0) + table(1) + table(2, width=16) + table(3, width=16)
-        + table(4, dtype="f16") + table(5, dtype="f16") + table(6, width=4)
-        + bag(0) + bag(2, width=16) + bag(4, dtype="f16") + bag(1) + bag(3, width=16)
-        + bag(5, dtype="f16") + bag(6, width=4)
-    )  # fmt: skip
+        table(0)
+        + table(1)
+        + table(2, width=16)
+        + table(3, width=16)
+        + table(4, dtype="f16")
+        + table(5, dtype="f16")
+        + table(6, width=4)
+        + bag(0)
+        + bag(2, width=16)
+        + bag(4, dtype="f16")
+        + bag(1)
+        + bag(3, width=16)
+        + bag(5, dtype="f16")
+        + bag(6, width=4)
+    )
     outcome = fused(graph)
     assert [len(op.outputs) for op in outcome.graph.ops] == [2, 2, 2, 4]
     assert len(why(outcome)) == 1

@@ -26,9 +26,13 @@ def task(seed: int, ranks: int, tables: tuple[int, int], memory: float = 1.0) ->
     source = random.Random(seed)
     drawn = [_table(source, number, ranks) for number in range(source.randint(*tables))]
     return Problem(
-        ranks, 32e9 * memory, tuple(drawn), exchange=lambda size: 20 + size * PER_BYTE,
-        reduce=lambda size: 20 + size * PER_BYTE, copy=lambda size: 25 + 2 * size * PER_BYTE,
-    )  # fmt: skip
+        ranks,
+        32e9 * memory,
+        tuple(drawn),
+        exchange=lambda size: 20 + size * PER_BYTE,
+        reduce=lambda size: 20 + size * PER_BYTE,
+        copy=lambda size: 25 + 2 * size * PER_BYTE,
+    )
 
 
 def _table(source: random.Random, number: int, ranks: int) -> Table:
@@ -44,8 +48,14 @@ def _table(source: random.Random, number: int, ranks: int) -> Table:
 
     def part(count: int) -> Choice:
         width = columns // count
-        return Choice("column-wise" if count > 1 else "table-wise", count, time(width),
-                      4.0 * rows * width, 4.0 * BATCH * width, 4.0 * lookups)  # fmt: skip
+        return Choice(
+            "column-wise" if count > 1 else "table-wise",
+            count,
+            time(width),
+            4.0 * rows * width,
+            4.0 * BATCH * width,
+            4.0 * lookups,
+        )
 
     whole = [part(count) for count in (1, 2, 4) if columns // count >= 4 and count <= ranks]
     bags, ids, block = 4.0 * BATCH * columns, 4.0 * lookups, 4.0 * rows * columns / ranks
@@ -53,11 +63,19 @@ def _table(source: random.Random, number: int, ranks: int) -> Table:
     def rows_over(count: int) -> float:
         return time(columns, 1 / count) + lookups * 16 / 1.2e6
 
-    some = [Choice("table-row-wise", count, rows_over(count), 4.0 * rows * columns / count, bags,
-                   ids) for count in (2, 4) if count < ranks]  # fmt: skip
+    some = [
+        Choice("table-row-wise", count, rows_over(count), 4.0 * rows * columns / count, bags, ids)
+        for count in (2, 4)
+        if count < ranks
+    ]
     split = Choice("row-wise", ranks, rows_over(ranks), block, ids=ids, reduced=bags)
-    copy = Choice("data-parallel", ranks, time(columns, 1 / ranks) + 3 * block * ranks / 1.2e6,
-                  2 * block * ranks, copied=4.0 * rows * columns)  # fmt: skip
+    copy = Choice(
+        "data-parallel",
+        ranks,
+        time(columns, 1 / ranks) + 3 * block * ranks / 1.2e6,
+        2 * block * ranks,
+        copied=4.0 * rows * columns,
+    )
     return Table(f"t{number}", rows, columns, pooling, (*whole, *some, split, copy))
 
 
@@ -97,8 +115,10 @@ class _Program:
         for rank in range(problem.ranks):
             for place, what in enumerate(("time", "sent", "ids")):
                 unit = 1.0 if what == "time" else MEGABYTE
-                given = {self.part(i, rank): getattr(c, what) / unit
-                         for i, (_, c) in enumerate(self.choices)}  # fmt: skip
+                given = {
+                    self.part(i, rank): getattr(c, what) / unit
+                    for i, (_, c) in enumerate(self.choices)
+                }
                 self.row({**given, top + place: -1.0}, -np.inf, 0)
             held = {self.part(i, rank): c.memory / 1e9 for i, (_, c) in enumerate(self.choices)}
             self.row(held, -np.inf, problem.capacity / 1e9)
@@ -108,10 +128,12 @@ class _Program:
                 if getattr(choice, what):
                     self.row({i: 1.0, top + 3 + place: -1.0}, -np.inf, 0)
         found = milp(
-            self.weights(top), integrality=self.integers(top), bounds=self.bounds(top),
+            self.weights(top),
+            integrality=self.integers(top),
+            bounds=self.bounds(top),
             constraints=LinearConstraint(*map(np.array, zip(*self.rows, strict=True))),
             options={"mip_rel_gap": 1e-6, "time_limit": 60},
-        )  # fmt: skip
+        )
         assert found.success, found.message
         return float(found.fun)
 

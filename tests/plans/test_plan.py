@@ -20,11 +20,14 @@ from irgraph.plans.torchrec import named_as, to_torchrec
 
 SIZES = {"ebc.embedding_bags.users.weight": (10, 8), "items.weight": (7, 12), "tags": (64, 4)}
 USERS, ITEMS, TAGS = SIZES
-PLAN = Plan(4, {
-    USERS: TableSharding("table-wise", (3,)),
-    ITEMS: TableSharding("column-wise", (2, 0, 1)),
-    TAGS: TableSharding("row-wise"),
-})  # fmt: skip
+PLAN = Plan(
+    4,
+    {
+        USERS: TableSharding("table-wise", (3,)),
+        ITEMS: TableSharding("column-wise", (2, 0, 1)),
+        TAGS: TableSharding("row-wise"),
+    },
+)
 
 
 def test_a_plan_reads_as_it_prints() -> None:
@@ -39,8 +42,10 @@ def test_torchrecs_form_names_modules_shards_and_ranks() -> None:
     assert set(found) == {"ebc", "items", ""} or set(found) == {"ebc", ""}
     users = found["ebc"]["users"]
     assert (users["sharding_type"], users["compute_kernel"], users["ranks"]) == (
-        "table_wise", "fused", [3],
-    )  # fmt: skip
+        "table_wise",
+        "fused",
+        [3],
+    )
     assert users["sharding_spec"]["shards"] == [
         {"shard_offsets": [0, 0], "shard_sizes": [10, 8], "placement": "rank:3/cuda:3"}
     ]
@@ -97,10 +102,16 @@ def _theirs(**changed: object) -> str:
 
 
 def _shards(*given: tuple[int, int, int]) -> dict[str, object]:
-    return {"shards": [
-        {"shard_offsets": [0, at], "shard_sizes": [10, width], "placement": f"rank:{rank}/cuda:0"}
-        for rank, at, width in given
-    ]}  # fmt: skip
+    return {
+        "shards": [
+            {
+                "shard_offsets": [0, at],
+                "shard_sizes": [10, width],
+                "placement": f"rank:{rank}/cuda:0",
+            }
+            for rank, at, width in given
+        ]
+    }
 
 
 def test_torchrecs_fields_that_say_nothing_more_are_read() -> None:
@@ -185,14 +196,24 @@ def test_a_number_of_ranks_that_no_machine_has_is_refused(ranks: int, scheme: st
 @pytest.mark.parametrize(
     "given",
     [
-        "[]", "null", "1", '"x"', "{}", '{"": []}', '{"": {"t": null}}', "[" * 100_000,
-        '{"": {"t": {"sharding_type": ["a"]}}}', '{"": {"t": {"sharding_type": {"a": 1}}}}',
+        "[]",
+        "null",
+        "1",
+        '"x"',
+        "{}",
+        '{"": []}',
+        '{"": {"t": null}}',
+        "[" * 100_000,
+        '{"": {"t": {"sharding_type": ["a"]}}}',
+        '{"": {"t": {"sharding_type": {"a": 1}}}}',
         '{"": {"t": {"sharding_type": "table_wise", "ranks": "ab"}}}',
         '{"": {"t": {"sharding_type": "table_wise", "ranks": [1e30]}}}',
-        '{"format": 1, "ranks": 2.5, "tables": {}}', '{"format": 9, "ranks": 2, "tables": {}}',
-        '{"format": 1, "ranks": 2, "tables": []}', '{"format": 1, "ranks": 2, "tables": {"t": 1}}',
+        '{"format": 1, "ranks": 2.5, "tables": {}}',
+        '{"format": 9, "ranks": 2, "tables": {}}',
+        '{"format": 1, "ranks": 2, "tables": []}',
+        '{"format": 1, "ranks": 2, "tables": {"t": 1}}',
     ],
-)  # fmt: skip
+)
 def test_what_is_no_plan_is_refused(given: str) -> None:
     with pytest.raises(IrgraphError, match="not a plan"):
         read_plan(given, "p.json")

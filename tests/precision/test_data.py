@@ -41,13 +41,17 @@ def good(classes: int = 1) -> Data:
     """Return parameters and two batches that fit, with labels."""
     draw = torch.Generator().manual_seed(classes)
     batches = [
-        {"x": torch.randn(32, 8, generator=draw),
-         "i": torch.randint(0, 20, (64,), generator=draw),
-         "o": torch.arange(32) * 2}
+        {
+            "x": torch.randn(32, 8, generator=draw),
+            "i": torch.randint(0, 20, (64,), generator=draw),
+            "o": torch.arange(32) * 2,
+        }
         for _ in range(2)
-    ]  # fmt: skip
-    parameters = {"emb.weight": torch.randn(20, 8, generator=draw),
-                  "top.weight": torch.randn(classes, 8, generator=draw)}  # fmt: skip
+    ]
+    parameters = {
+        "emb.weight": torch.randn(20, 8, generator=draw),
+        "top.weight": torch.randn(classes, 8, generator=draw),
+    }
     labels = [torch.randint(0, max(classes, 2), (32,), generator=draw) for _ in range(2)]
     return {"parameters": parameters, "batches": batches, "labels": labels}
 

@@ -166,8 +166,14 @@ def test_blocks_of_rows_hold_what_the_whole_table_does(to: str) -> None:
 def test_a_host_of_one_device_spreads_nothing(bench: Bench) -> None:
     text = (SPREAD % 1.0).replace('"devices": 2', '"devices": 1')
     with pytest.raises(IrgraphError, match="one device"):
-        tradeoff(bench, bench.graph, read_platform(text, "one.json"), Wanted(100.0, 5e4), OPTIONS,
-                 spread=True)  # fmt: skip
+        tradeoff(
+            bench,
+            bench.graph,
+            read_platform(text, "one.json"),
+            Wanted(100.0, 5e4),
+            OPTIONS,
+            spread=True,
+        )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -185,8 +191,10 @@ def test_narrower_tables_never_lower_hits_nor_raise_reads(policy: Policy, seed: 
     hits, reads, nbytes = [], [], []
     for row in (512, 136, 68, 36):
         for number in range(len(tables)):
-            known_tables = [Table(t.name, t.rows, row if n <= number else t.row, t.lookups,
-                                  t.popularity) for n, t in enumerate(tables)]  # fmt: skip
+            known_tables = [
+                Table(t.name, t.rows, row if n <= number else t.row, t.lookups, t.popularity)
+                for n, t in enumerate(tables)
+            ]
             slow = Store(load_tier("optane"), 1, 1e13)
             placed = Problem(known_tables, fast, slow, policy).placed(())
             hits.append(placed.hit_rate())

@@ -176,10 +176,15 @@ def test_a_plan_that_does_not_fit_the_model_is_no_plan_that_keeps_the_budget(
 
 @pytest.mark.parametrize(
     "given",
-    [["--budget", "much"], ["--budget", "-1"], ["--budget", "1%", "--for", "glory"],
-     ["--budget", "1%", "--formats", "i3"], ["--budget", "1%", "--data", "none.pt"],
-     ["--budget", "1%", "--output-name", "nothing"]],
-)  # fmt: skip
+    [
+        ["--budget", "much"],
+        ["--budget", "-1"],
+        ["--budget", "1%", "--for", "glory"],
+        ["--budget", "1%", "--formats", "i3"],
+        ["--budget", "1%", "--data", "none.pt"],
+        ["--budget", "1%", "--output-name", "nothing"],
+    ],
+)
 def test_odd_input_is_refused(folder: Path, given: list[str]) -> None:
     done = CliRunner().invoke(app, ["quantize", str(folder / "model.ir"), *given])
     assert done.exit_code != 0
@@ -218,8 +223,9 @@ def test_less_crosses_links_where_tables_are_read_over_them(folder: Path) -> Non
     assert found["figures"]["before"]["link_bytes"] == 4 * 4096 * 128
     assert found["figures"]["after"]["link_bytes"] == 4 * 4096 * 32, "20 bytes take a unit of 32"
     assert found["kl"] <= found["budget"]
-    row = next(r for r in found["rows"] if r["parameter"] == "tables.0.weight"
-               and r["format"] == "i8")  # fmt: skip
+    row = next(
+        r for r in found["rows"] if r["parameter"] == "tables.0.weight" and r["format"] == "i8"
+    )
     assert row["link_bytes"] == 4096 * (128 - 64), "40 bytes take two"
     assert 'to "i4"' in found["script"] and "linear" not in found["script"]
 
@@ -318,9 +324,11 @@ return %y
 
 @pytest.mark.parametrize(
     ("name", "value", "why"),
-    [("labels", torch.zeros(3), "3 labels for 1024 predictions"),
-     ("parameters", torch.tensor(float("nan")), "nan or infinity")],
-)  # fmt: skip
+    [
+        ("labels", torch.zeros(3), "3 labels for 1024 predictions"),
+        ("parameters", torch.tensor(float("nan")), "nan or infinity"),
+    ],
+)
 def test_predictions_that_nothing_can_be_held_against_are_refused(
     bench: Bench, folder: Path, name: str, value: torch.Tensor, why: str
 ) -> None:
@@ -346,15 +354,19 @@ def test_a_format_that_overflows_is_over_every_budget() -> None:
 def test_predictions_that_tell_nothing_are_said_to_be_so(folder: Path) -> None:
     """No entropy: any divergence is more than all of it. All alike: no format seems to cost."""
     graph = parse(SINGLE)
-    sure, same = ({"t": torch.full((100, 16), v), "w": torch.rand(1, 16), "i": torch.arange(64)}
-                  for v in (1e6, 0.0))  # fmt: skip
+    sure, same = (
+        {"t": torch.full((100, 16), v), "w": torch.rand(1, 16), "i": torch.arange(64)}
+        for v in (1e6, 0.0)
+    )
     bench = Bench(graph, candidates(graph, ["f16"]), Data([sure], {"B": 64}, [], ""), DEVICE)
     assert bench.entropy() == 0 and bench.errors({0: "f16"}).share == math.inf
     assert Bench(graph, [], Data([same], {"B": 64}, [], ""), DEVICE).alike() == ["y"]
     path = folder / "single.ir"
     path.write_text(SINGLE)
-    torch.save({"parameters": {"t": same["t"], "w": same["w"]}, "batches": [{"i": same["i"]}]},
-               folder / "single.pt")  # fmt: skip
+    torch.save(
+        {"parameters": {"t": same["t"], "w": same["w"]}, "batches": [{"i": same["i"]}]},
+        folder / "single.pt",
+    )
     given = ["quantize", str(path), "--data", str(folder / "single.pt"), "--budget", "1%"]
     done = CliRunner().invoke(app, [*given, "--formats", "f16"])
     assert "the same for all samples, so errors hardly show: %y" in done.output

@@ -49,8 +49,15 @@ def waiting(found: list[Event], device_us: int) -> list[Event]:
         number = 500 + step
         found.append(host("cuda_runtime", "cudaLaunchKernel", at, 5, correlation=number))
         found.append(kernel("long", at + 10, device_us, number))
-        found.append(host("cuda_runtime", "cudaStreamSynchronize", at + 20, device_us - 5,
-                          correlation=number + 10))  # fmt: skip
+        found.append(
+            host(
+                "cuda_runtime",
+                "cudaStreamSynchronize",
+                at + 20,
+                device_us - 5,
+                correlation=number + 10,
+            )
+        )
     return found
 
 

@@ -221,5 +221,8 @@ def test_a_host_is_asked_for_the_launches_that_are_paid() -> None:
     step = Priced(Graph("g", ops=(label, captured, Op("aten.view"))), "t", kernels)
     algorithm1(step, Listening(), accounting=Accounting("entered", annotations="entered"))
     assert set(asked) == {
-        ("a label", 1), ("aten.linear", 3), ("cuda.graph_launch", 1), ("aten.view", 0)
-    }  # fmt: skip
+        ("a label", 1),
+        ("aten.linear", 3),
+        ("cuda.graph_launch", 1),
+        ("aten.view", 0),
+    }

@@ -72,11 +72,14 @@ def _config(text: str) -> int:
     ("architecture", "expected"),
     [
         # torch, CublasHandlePool.cpp: parseChosenWorkspaceSize, and for AMD its default in KiB
-        ("volta", _config(":4096:2:16:8")), ("ampere", _config(":4096:2:16:8")),
-        ("hopper", _config(":4096:8")), ("blackwell", _config(":4096:8")),
-        ("cdna2", 32 * 1024 * 1024), ("cdna3", 128 * 1024 * 1024),
+        ("volta", _config(":4096:2:16:8")),
+        ("ampere", _config(":4096:2:16:8")),
+        ("hopper", _config(":4096:8")),
+        ("blackwell", _config(":4096:8")),
+        ("cdna2", 32 * 1024 * 1024),
+        ("cdna3", 128 * 1024 * 1024),
     ],
-)  # fmt: skip
+)
 def test_a_workspace_is_as_large_as_torch_makes_it(architecture: str, expected: int) -> None:
     context = 512 * 2**20
     assert Memory(0, None, {}, 0).needs(architecture) == expected + context

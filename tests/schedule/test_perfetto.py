@@ -56,8 +56,12 @@ def test_kernels_say_what_they_are_and_where_their_time_comes_from(timeline: Tim
     assert copy["args"]["op"] == "aten.to"
     assert (copy["args"]["by"], copy["args"]["formula"]) == ("heuristic", "bytes")
     linear = next(e for e in events if e["name"] == "aten.linear")
-    assert linear["args"] == {"module": "top", "phase": "forward", "from": "et.json#3",
-                              "operands": {"%x": "f32[4, 8]"}}  # fmt: skip
+    assert linear["args"] == {
+        "module": "top",
+        "phase": "forward",
+        "from": "et.json#3",
+        "operands": {"%x": "f32[4, 8]"},
+    }
 
 
 def test_arrows_lead_from_launches_to_kernels(timeline: Timeline) -> None:
@@ -127,8 +131,16 @@ def test_times_are_whole_nanoseconds_as_perfetto_reads_them(nanoseconds: int) ->
 def test_slices_arrows_and_counters_have_their_times() -> None:
     track, other = Track(1, 2), Track(3, 4)
     made = slice_event(track, "k", 1.0004, 3.0006, {}, "c")
-    assert made == {"ph": "X", "pid": 1, "tid": 2, "name": "k", "ts": 1.0, "dur": 2.001,
-                    "args": {}, "cat": "c"}  # fmt: skip
+    assert made == {
+        "ph": "X",
+        "pid": 1,
+        "tid": 2,
+        "name": "k",
+        "ts": 1.0,
+        "dur": 2.001,
+        "args": {},
+        "cat": "c",
+    }
     assert slice_event(track, "k", 2.0, 1.0, {})["dur"] == 0.0
     assert "cat" not in slice_event(track, "k", 1.0, 2.0, {})
     begun, ended = flow_events(7, track, 1.5, other, 2.5)

@@ -220,9 +220,11 @@ def test_ranks_meet_within_their_groups() -> None:
     found = simulate_ranks([timeline(t) for t in (100.0, 300.0, 200.0, 100.0)], groups=groups)
     waits = [meeting.waits for meeting in found.meetings]
     assert waits == [
-        (0.0, 0.0, 0.0, 100.0), (200.0, 0.0, 0.0, 0.0), (0.0, 0.0, 100.0, 0.0),
         (0.0, 0.0, 0.0, 100.0),
-    ]  # fmt: skip
+        (200.0, 0.0, 0.0, 0.0),
+        (0.0, 0.0, 100.0, 0.0),
+        (0.0, 0.0, 0.0, 100.0),
+    ]
     assert [meeting.last for meeting in found.meetings] == [2, 1, 0, 1]
     assert critical_path(found.timeline).length == pytest.approx(found.step_time)
 
@@ -252,8 +254,10 @@ def mesh(data: int, stages: int, tensor: int) -> list[dict[str, tuple[int, ...]]
             "pp": tuple(at(d, i, t) for i in range(stages)),
             "dp": tuple(at(i, p, t) for i in range(data)),
         }
-        for d in range(data) for p in range(stages) for t in range(tensor)
-    ]  # fmt: skip
+        for d in range(data)
+        for p in range(stages)
+        for t in range(tensor)
+    ]
 
 
 def test_ranks_of_a_mesh_are_simulated_by_kinds_as_one_by_one(

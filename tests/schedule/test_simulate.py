@@ -117,9 +117,11 @@ def test_a_stream_waits_for_an_event_of_another() -> None:
     record = Op("sync.record", results=(EVENT,), stream="s")
     wait = Op("sync.wait", (EVENT,))
     timeline = run(
-        (Op("a.a", stream="s"), [kernel(100.0)]), (record, []), (wait, []),
+        (Op("a.a", stream="s"), [kernel(100.0)]),
+        (record, []),
+        (wait, []),
         (Op("a.b"), [kernel(10.0)]),
-    )  # fmt: skip
+    )
     assert spans(timeline, "kernel") == [(7.0, 107.0), (107.0, 117.0)]
     assert timeline.host_time == 10 + 6 + 6 + 10
 

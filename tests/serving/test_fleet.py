@@ -48,10 +48,17 @@ def test_hosts_come_in_whole_groups() -> None:
     assert fleet(Host(100, 10), 450).usd is None
 
 
-@pytest.mark.parametrize(("host", "qps", "used"), [
-    (Host(0, 1), 5, 1), (Host(1, 1), 0, 1), (Host(1, 1), 5, 0), (Host(1, 1), 5, 1.5),
-    (Host(1, 1), float("inf"), 1), (Host(1, 1), float("nan"), 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "qps", "used"),
+    [
+        (Host(0, 1), 5, 1),
+        (Host(1, 1), 0, 1),
+        (Host(1, 1), 5, 0),
+        (Host(1, 1), 5, 1.5),
+        (Host(1, 1), float("inf"), 1),
+        (Host(1, 1), float("nan"), 1),
+    ],
+)
 def test_what_serves_nothing_is_refused(host: Host, qps: float, used: float) -> None:
     with pytest.raises(IrgraphError, match="nothing is served"):
         fleet(host, qps, used)

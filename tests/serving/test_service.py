@@ -172,9 +172,10 @@ def reads_behind_bags(rows: int, lists: int, length: int, bags: int, slots: int)
     """Return the rows that a query of one bag reads, bags and rows held least recently used."""
     source = np.random.default_rng(11)
     (first, second) = (
-        weights / weights.sum() for n in (rows, lists)
+        weights / weights.sum()
+        for n in (rows, lists)
         for weights in [(np.arange(1, n + 1) + 1.0) ** -0.9]
-    )  # fmt: skip
+    )
     total = late = 0
     for seed in range(8):  # the rows of popular lists vary much: several sets of lists
         held_bags, held_rows = OrderedDict[int, None](), OrderedDict[int, None]()

@@ -27,10 +27,18 @@ def test_the_page_is_answered(client: TestClient, path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/", "/wrong/", f"/{TOKEN}x/", f"/{TOKEN[:-1]}/", f"/{TOKEN}", f"//{TOKEN}/", "/%00/",
-        f"/x/{TOKEN}/", "/studio.js", "/\u00e9/",
+        "/",
+        "/wrong/",
+        f"/{TOKEN}x/",
+        f"/{TOKEN[:-1]}/",
+        f"/{TOKEN}",
+        f"//{TOKEN}/",
+        "/%00/",
+        f"/x/{TOKEN}/",
+        "/studio.js",
+        "/\u00e9/",
     ],
-)  # fmt: skip
+)
 def test_another_token_is_refused(client: TestClient, path: str) -> None:
     found = client.get(path)
     assert found.status_code == 403

@@ -21,9 +21,11 @@ EDITORS = ROOT / "docs" / "editors"
 
 
 FILES = sorted(
-    path for folder in ("passes", "examples", "irgraph", "tests/golden")
-    for suffix in ("*.ir", "*.irg") for path in (ROOT / folder).rglob(suffix)
-)  # fmt: skip
+    path
+    for folder in ("passes", "examples", "irgraph", "tests/golden")
+    for suffix in ("*.ir", "*.irg")
+    for path in (ROOT / folder).rglob(suffix)
+)
 """Every script and model that is shipped or golden."""
 
 LONGEST = 30_000

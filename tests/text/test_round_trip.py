@@ -85,9 +85,23 @@ def test_both_readers_read_all_kinds_of_arguments(given: str) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["%x!!", "%, 1", "dim = 1, %x", "dim = 1, dim = 2", "[%x, 1", "%x,1", "%y", "1]", "[a = 1]",
-     "%x , 1", "dim = %x, %w", "[%x,1]", "a = [1]x", ", %x"],
-)  # fmt: skip
+    [
+        "%x!!",
+        "%, 1",
+        "dim = 1, %x",
+        "dim = 1, dim = 2",
+        "[%x, 1",
+        "%x,1",
+        "%y",
+        "1]",
+        "[a = 1]",
+        "%x , 1",
+        "dim = %x, %w",
+        "[%x,1]",
+        "a = [1]x",
+        ", %x",
+    ],
+)
 def test_the_fast_reader_takes_nothing_else(given: str) -> None:
     with pytest.raises(NotCanonicalError):
         read_canonical(_model(given))

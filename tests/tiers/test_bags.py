@@ -87,8 +87,13 @@ def test_lists_of_their_own_popularity_are_found_as_in_a_simulation() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(0, 1.5), st.integers(1, 3_000), st.integers(1, 40), st.integers(0, 10**6),
-       st.integers(0, 10**6))  # fmt: skip
+@given(
+    st.floats(0, 1.5),
+    st.integers(1, 3_000),
+    st.integers(1, 40),
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+)
 def test_more_slots_never_find_fewer_bags(
     exponent: float, rows: int, length: int, one: int, other: int
 ) -> None:

@@ -59,8 +59,10 @@ def commands() -> list[list[str]]:
     listed = [["--version"], ["--help"], ["passes"], ["devices"], ["hosts"], ["show", "absent.ir"]]
     for kind, one_format in FORMATS.items():
         if kind not in EXTRAS:
-            listed += [[one_format.file if word == "@" else word for word in command]
-                       for command in one_format.commands]  # fmt: skip
+            listed += [
+                [one_format.file if word == "@" else word for word in command]
+                for command in one_format.commands
+            ]
     return listed
 
 

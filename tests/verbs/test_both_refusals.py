@@ -137,11 +137,15 @@ def test_calls_that_torch_records_otherwise_are_refused(monkeypatch: pytest.Monk
 def products(count: int) -> Graph:
     """Return products of so many inputs, of whose backward the graph has nothing."""
     tensors = "".join(f"input %x{k} : f32[8] in $x{k}\n" for k in range(count))
-    ops = "".join(f"%y{k} = aten.mul(%{'y' if k > 1 else 'x'}{k - 1}, %x{k}) : f32[8] in $y{k}\n"
-                  for k in range(1, count))  # fmt: skip
+    ops = "".join(
+        f"%y{k} = aten.mul(%{'y' if k > 1 else 'x'}{k - 1}, %x{k}) : f32[8] in $y{k}\n"
+        for k in range(1, count)
+    )
     last = f"%z = aten.exp(%y{count - 1}) : f32[8] in $z\n"
-    return parse(f"{HEAD}{tensors}input %g : f32[8] in $g\n\n{ops}{last}"
-                 "%d = aten.neg(%g) : f32[8] in $d phase backward\nreturn %d, %z\n")  # fmt: skip
+    return parse(
+        f"{HEAD}{tensors}input %g : f32[8] in $g\n\n{ops}{last}"
+        "%d = aten.neg(%g) : f32[8] in $d phase backward\nreturn %d, %z\n"
+    )
 
 
 @pytest.mark.long

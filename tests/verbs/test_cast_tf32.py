@@ -38,9 +38,13 @@ def test_all_products_change_their_names_alone() -> None:
     before = model(PRODUCTS)
     after = changed(CAST, before)
     assert [op.name for op in after.ops] == [
-        "irgraph.linear_tf32", "irgraph.addmm_tf32", "irgraph.mm_tf32", "irgraph.bmm_tf32",
-        "irgraph.baddbmm_tf32", "aten.sum",
-    ]  # fmt: skip
+        "irgraph.linear_tf32",
+        "irgraph.addmm_tf32",
+        "irgraph.mm_tf32",
+        "irgraph.bmm_tf32",
+        "irgraph.baddbmm_tf32",
+        "aten.sum",
+    ]
     assert after.by_name == before.by_name
     assert [op.attributes for op in after.ops] == [op.attributes for op in before.ops]
 
@@ -55,8 +59,10 @@ def test_a_product_is_cast_with_those_that_it_calls_and_that_call_it() -> None:
     inner = next(op for op in graph.walk() if op.name == "aten.addmm")
     (made,) = cast(graph, [inner, graph.ops[0]], "tf32").ops
     assert [op.name for op in made.walk()] == [
-        "irgraph.linear_tf32", "aten.t", "irgraph.addmm_tf32",
-    ]  # fmt: skip
+        "irgraph.linear_tf32",
+        "aten.t",
+        "irgraph.addmm_tf32",
+    ]
 
 
 @pytest.mark.parametrize("graph", [model(PRODUCTS), mlp()], ids=["products", "mlp"])

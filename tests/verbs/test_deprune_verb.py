@@ -58,9 +58,13 @@ def values(bits: str) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     mapping[kept] = torch.arange(20, dtype=torch.int32)
     whole = torch.zeros(50, 8)
     whole[kept] = unpack(packed)
-    given = {"w": packed, "map": mapping, "ids": torch.randint(50, (192,), generator=source),
-             "starts": torch.arange(32) * 6,
-             "weights": torch.randn(192, generator=source)}  # fmt: skip
+    given = {
+        "w": packed,
+        "map": mapping,
+        "ids": torch.randint(50, (192,), generator=source),
+        "starts": torch.arange(32) * 6,
+        "weights": torch.randn(192, generator=source),
+    }
     return given, whole
 
 
@@ -151,7 +155,7 @@ def test_names_are_new_in_an_anonymised_model() -> None:
         ("i32[50]", "i32[1]", "no mapping of i32 for two"),
         ("pruned_weights = true", "pruned_weights = false", "not pruned"),
     ],
-)  # fmt: skip
+)
 def test_odd_tables_are_refused(old: str, new: str, why: str) -> None:
     known = parse(print_graph(graph()).replace(old, new))
     lookups = [op for op in known.leaves() if op.name.startswith("quantized.")]
@@ -163,11 +167,15 @@ def test_odd_tables_are_refused(old: str, new: str, why: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["w_whole", "w_whole = w by map : u8[20, 16]", "w_whole = w by map : u8[20, 16], i32[49]",
-     "w_whole = w by map : f32[20, 16], i32[50]",
-     "w_whole = w by map : u8[20, 99999999999999], i32[50]",
-     "nothing = w by map : u8[20, 16], i32[50]"],
-)  # fmt: skip
+    [
+        "w_whole",
+        "w_whole = w by map : u8[20, 16]",
+        "w_whole = w by map : u8[20, 16], i32[49]",
+        "w_whole = w by map : f32[20, 16], i32[50]",
+        "w_whole = w by map : u8[20, 99999999999999], i32[50]",
+        "nothing = w by map : u8[20, 16], i32[50]",
+    ],
+)
 def test_settings_that_cannot_be(text: str) -> None:
     good = print_graph(depruned(graph()).graph)
     with pytest.raises(IrgraphError):

@@ -192,8 +192,11 @@ def test_a_new_op_runs_where_its_first_member_ran() -> None:
     )
     made = fuse(graph, [list(graph.ops)], Op("irgraph.whole")).op
     assert (made.thread, made.stream, made.module, made.phase) == (
-        "backward", "s", "a.b", "backward",
-    )  # fmt: skip
+        "backward",
+        "s",
+        "a.b",
+        "backward",
+    )
 
 
 def test_origins_are_kept_in_short() -> None:

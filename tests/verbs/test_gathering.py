@@ -68,12 +68,19 @@ class Chain(nn.Module):
             kept = x * 2
             return torch.relu(kept) + kept.add_(1)
         found: dict[str, Any] = {
-            "relu": torch.relu, "relu_": lambda a: torch.relu_(a + 1), "sigmoid": torch.sigmoid,
-            "gelu": nn.functional.gelu, "linear": self.layers[i], "add": lambda a: a + other,
-            "twice": lambda a: torch.relu(a) + torch.sigmoid(a), "shared": self.shared,
-            "dropout": lambda a: nn.functional.dropout(a, 0.5), "norm": self.norms[i],
-            "view": lambda a: torch.relu(a.t()).t(), "mul": lambda a: a * torch.sigmoid(other),
-        }  # fmt: skip
+            "relu": torch.relu,
+            "relu_": lambda a: torch.relu_(a + 1),
+            "sigmoid": torch.sigmoid,
+            "gelu": nn.functional.gelu,
+            "linear": self.layers[i],
+            "add": lambda a: a + other,
+            "twice": lambda a: torch.relu(a) + torch.sigmoid(a),
+            "shared": self.shared,
+            "dropout": lambda a: nn.functional.dropout(a, 0.5),
+            "norm": self.norms[i],
+            "view": lambda a: torch.relu(a.t()).t(),
+            "mul": lambda a: a * torch.sigmoid(other),
+        }
         return found[kind](x)
 
 
@@ -81,8 +88,9 @@ def done_with(graph: Graph, script: str) -> tuple[str, list[str]]:
     """Return what a script makes, and what it says of it."""
     done = run(load_script(script), graph)
     assert verify(done.graph) == []
-    said = [(e.groups, e.replaced, e.legal, [str(r) for r in e.refused]) for e in
-            done.report.entries]  # fmt: skip
+    said = [
+        (e.groups, e.replaced, e.legal, [str(r) for r in e.refused]) for e in done.report.entries
+    ]
     return print_graph(done.graph), list(map(str, said))
 
 

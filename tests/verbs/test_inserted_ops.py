@@ -76,8 +76,11 @@ def test_new_ops_take_place_and_stream_from_the_one_beside() -> None:
     at = made_by(graph, "b")
     _, (new,) = insert(graph, [Insertion((copy(tensor("a")),), at)])
     assert (new.thread, new.stream, new.module, new.phase) == (
-        at.thread, at.stream, at.module, at.phase,
-    )  # fmt: skip
+        at.thread,
+        at.stream,
+        at.module,
+        at.phase,
+    )
 
 
 CALLED = """input %x : f32[4] in $x

@@ -59,9 +59,13 @@ def test_a_call_of_an_autograd_node_moves_alone_and_other_nodes_stay_whole() -> 
     (exp,), (neg,) = named(graph, "exp"), named(graph, "neg")
     after = reorder(graph, [exp], to="before", anchor=neg).graph
     assert [op.name for op in after.walk()] == [
-        "aten.exp", "autograd.AddBackward", "aten.neg", "aten.abs", "autograd.MulBackward",
+        "aten.exp",
+        "autograd.AddBackward",
+        "aten.neg",
+        "aten.abs",
+        "autograd.MulBackward",
         "aten.relu",
-    ]  # fmt: skip
+    ]
     assert verify(after) == []
 
 

@@ -78,10 +78,14 @@ def test_the_next_step_finds_the_bags_of_the_one_before() -> None:
     inputs = {n: first.initial[n] for n in ("x", "ids", "starts", "other", "begins", "w", "v")}
     second = execute(after, {**inputs, **kept})
     assert torch.equal(second.values["s"], first.values["s"])
-    lengths = [torch.diff(inputs[o], append=torch.tensor([inputs[i].numel()]))
-               for o, i in (("starts", "ids"), ("begins", "other"))]  # fmt: skip
-    most = [next(d.tensor.shape[1] - 2 for d in after.tensors if d.label == f"{name}.keys")
-            for name in TABLES]  # fmt: skip
+    lengths = [
+        torch.diff(inputs[o], append=torch.tensor([inputs[i].numel()]))
+        for o, i in (("starts", "ids"), ("begins", "other"))
+    ]
+    most = [
+        next(d.tensor.shape[1] - 2 for d in after.tensors if d.label == f"{name}.keys")
+        for name in TABLES
+    ]
     kept_bags = sum(int(((n > 0) & (n <= m)).sum()) for n, m in zip(lengths, most, strict=True))
     assert found_of(after, second.values) == kept_bags
     read = next(op for op in after.leaves() if op.base == "tier_read")
@@ -142,7 +146,11 @@ def test_reads_that_bags_spare_by_hand() -> None:
 def test_more_bags_never_take_longer() -> None:
     times = []
     for count in (1, 10, 100, 1_000, 10_000):
-        where = TablePlacement("nand", cached={"items.weight": 10_000}, pooled={"items.weight": count},
-                      lists="10000 zipf:0.9")  # fmt: skip
+        where = TablePlacement(
+            "nand",
+            cached={"items.weight": 10_000},
+            pooled={"items.weight": count},
+            lists="10000 zipf:0.9",
+        )
         times.append(priced(where, "zipf:1.05")["tier_read"][0].time)
     assert times == sorted(times, reverse=True) and times[-1] < 1e-6

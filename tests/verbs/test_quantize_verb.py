@@ -171,12 +171,17 @@ def test_a_parameter_goes_over_wholly_or_not_at_all() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["nonsense", "t_i4 = i4 rows of t : f32[50, 12]", "t = i4 rows of a : f32[50, 12]",
-     "t = i9 rows of a : f32[50, 12]", "t = i4 rows of a : f32[50, 12] rows 0 to 50",
-     "t = i8 weight of a : f32[50, 12] rows 9 to 9",
-     "t = i8 weight of a : f32[50, 12] rows 0 to 51",
-     "t = i8 weight of a : f32[50, 12] rows 2 to 9"],
-)  # fmt: skip
+    [
+        "nonsense",
+        "t_i4 = i4 rows of t : f32[50, 12]",
+        "t = i4 rows of a : f32[50, 12]",
+        "t = i9 rows of a : f32[50, 12]",
+        "t = i4 rows of a : f32[50, 12] rows 0 to 50",
+        "t = i8 weight of a : f32[50, 12] rows 9 to 9",
+        "t = i8 weight of a : f32[50, 12] rows 0 to 51",
+        "t = i8 weight of a : f32[50, 12] rows 2 to 9",
+    ],
+)
 def test_what_is_prepared_must_make_sense(text: str) -> None:
     with pytest.raises(IrgraphError):
         prepared_of(replace(step(), settings={PREPARED: text}))

@@ -52,8 +52,12 @@ def layers(graph: Graph) -> list[Op]:
 
 def given() -> dict[str, torch.Tensor]:
     torch.manual_seed(3)
-    return {"x": torch.randn(32, 40), "v": torch.randn(20, 40), "c": torch.randn(20),
-            "w": torch.randn(8, 20)}  # fmt: skip
+    return {
+        "x": torch.randn(32, 40),
+        "v": torch.randn(20, 40),
+        "c": torch.randn(20),
+        "w": torch.randn(8, 20),
+    }
 
 
 def executed(to: str, span: float = 0.0) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -193,8 +197,12 @@ def test_weights_in_short_types_are_brought_to_them_beforehand(to: str) -> None:
 
 def test_layers_that_share_rows_share_what_they_are_rounded_to() -> None:
     before = parse(TEXT.replace("aten.linear(%r, %w)", "aten.linear(%y, %w)"))
-    twice = parse(print_graph(before).replace("%z = aten.linear(%y, %w)", "%q = aten.linear(%x, %v)"
-                  " : f32[B, 20] in $q\n%z = aten.linear(%q, %w)"))  # fmt: skip
+    twice = parse(
+        print_graph(before).replace(
+            "%z = aten.linear(%y, %w)",
+            "%q = aten.linear(%x, %v) : f32[B, 20] in $q\n%z = aten.linear(%q, %w)",
+        )
+    )
     for to, name in (("f8e4m3", "irgraph.quantize_rows"), ("i4", "aten._to_copy")):
         after = quantize(twice, layers(twice)[:2], to).graph
         calls = [op for op in after.ops if op.name == name and op.inputs[0].name == "x"]

@@ -118,12 +118,14 @@ return %y
 
 @pytest.mark.parametrize(
     ("call", "why"),
-    [("aten.linear(%x, %q) : f32[B, 40] in $y", "multiplies with %q row by row"),
-     ("aten.linear(%x, %u) : f32[B, 40] in $y", "uses %u, a part or another shape of v"),
-     ("aten.linear(%x, %c) : f32[B, 20] in $y", "multiplies with %c row by row"),
-     ("aten.mm(%x, %w) : f32[B, 40] in $y", "multiplies with %w row by row"),
-     ("aten.embedding(%u, %i) : f32[B, 40] in $y", "uses %u, .* and takes a table as it is")],
-)  # fmt: skip
+    [
+        ("aten.linear(%x, %q) : f32[B, 40] in $y", "multiplies with %q row by row"),
+        ("aten.linear(%x, %u) : f32[B, 40] in $y", "uses %u, a part or another shape of v"),
+        ("aten.linear(%x, %c) : f32[B, 20] in $y", "multiplies with %c row by row"),
+        ("aten.mm(%x, %w) : f32[B, 40] in $y", "multiplies with %w row by row"),
+        ("aten.embedding(%u, %i) : f32[B, 40] in $y", "uses %u, .* and takes a table as it is"),
+    ],
+)
 def test_what_is_no_rows_of_a_weight_is_refused(call: str, why: str) -> None:
     """A square weight transposed, and one of another shape, take as many bytes as it has."""
     before = parse(TURNED.replace("CALL", call))

@@ -68,11 +68,19 @@ def mixed(seed: int) -> nn.Sequential:
     """Return layers that save, draw, write in place and view."""
     draw = random.Random(seed)
     kinds: list[Callable[[], nn.Module]] = [
-        lambda: nn.Linear(8, 8), nn.ReLU, nn.GELU, nn.Sigmoid,
+        lambda: nn.Linear(8, 8),
+        nn.ReLU,
+        nn.GELU,
+        nn.Sigmoid,
         lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True)),
-        lambda: nn.Dropout(0.5), lambda: nn.LayerNorm(8), lambda: nn.BatchNorm1d(8),
-        lambda: nn.Unflatten(1, (2, 4)), nn.Flatten, lambda: nn.Softmax(-1), Turned,
-    ]  # fmt: skip
+        lambda: nn.Dropout(0.5),
+        lambda: nn.LayerNorm(8),
+        lambda: nn.BatchNorm1d(8),
+        lambda: nn.Unflatten(1, (2, 4)),
+        nn.Flatten,
+        lambda: nn.Softmax(-1),
+        Turned,
+    ]
 
     def part() -> nn.Sequential:
         chosen = [kind() for kind in draw.choices(kinds, k=4)]

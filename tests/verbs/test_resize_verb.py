@@ -92,10 +92,13 @@ def test_what_holds_notes_loses_them() -> None:
         ("B", 0, "a size must be at least 1, not 0"),
         (Axis("w11", 0), 3, "the model has no tensor %w11; did you mean 'w1'?"),
         (Axis("w1", 2), 3, "%w1 has 2 axes, so none 2"),
-        ([Axis("w1", 0), Axis("x0", 0)], 3,
-         "the axes have different sizes: resize axes of equal size together"),
+        (
+            [Axis("w1", 0), Axis("x0", 0)],
+            3,
+            "the axes have different sizes: resize axes of equal size together",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_there_is_not(of: str | Axis | list[Axis], size: int, reason: str) -> None:
     assert refused(mlp(), of, size) == (reason, [])
 
@@ -114,39 +117,46 @@ input %x3 : f32[16, 18, 4] in $x3
     [
         (
             "%u = aten._unsafe_view(%x3, size = [96, 12]) : f32[96, 12] in $u\n",
-            Axis("x3", 2), 12,
-            "aten._unsafe_view: ambiguous which axis grows,"
-            " %u.shape[1] = 12 or %u.shape[0] = 96",
+            Axis("x3", 2),
+            12,
+            "aten._unsafe_view: ambiguous which axis grows, %u.shape[1] = 12 or %u.shape[0] = 96",
         ),
         (
             "%a, %b = aten.unbind(%y, dim = 1) : f32[6; 2] in $y, f32[6; 2] in $y+4\n",
-            Axis("y", 1), 3, "aten.unbind fixes %y.shape[1] = 2",
+            Axis("y", 1),
+            3,
+            "aten.unbind fixes %y.shape[1] = 2",
         ),
         (
             "%v = aten.view(%x, size = [6, 2, 4]) : f32[6, 2, 4] in $x\n"
             "%a, %b = aten.unbind(%v, dim = 1) : f32[6, 4; 8, 1] in $x, f32[6, 4; 8, 1] in $x+16\n",
-            Axis("x", 1), 9, "aten.view needs multiples of 2: nearest valid sizes: 8, 10",
+            Axis("x", 1),
+            9,
+            "aten.view needs multiples of 2: nearest valid sizes: 8, 10",
         ),
         (
             "%u = aten.view(%z, size = [36]) : f32[36] in $z\n"
             "%v = aten.view(%u, size = [6, 6, 1]) : f32[6, 6, 1] in $z\n",
-            Axis("z", 0), 7,
+            Axis("z", 0),
+            7,
             "aten.view: ambiguous which axis grows, %v.shape[1] = 6 or %v.shape[0] = 6",
         ),
         (
             "%k = aten.cat([%x, %z2], dim = 1) : f32[6, 11] in $k\n",
-            Axis("k", 1), 12,
+            Axis("k", 1),
+            12,
             "aten.cat: ambiguous which of its parts (8, 3) grows with %k.shape[1] = 11:"
             " resize one of them",
         ),
         (
             "%m = my.op(%x) : f32[6, 8] in $m\n",
-            Axis("x", 1), 9,
+            Axis("x", 1),
+            9,
             "my.op fixes %x.shape[1] = 8; torch has no such op, or accepts no other size",
         ),
     ],
     ids=["merged-and-split", "results", "parts", "which-axis", "which-part", "unknown-op"],
-)  # fmt: skip
+)
 def test_the_op_that_fixes_a_size_is_shown(text: str, axis: Axis, size: int, reason: str) -> None:
     why, at = refused(model(X + text), axis, size)
     assert (why, at) == (reason, [reason.split()[0].rstrip(":")])

@@ -63,9 +63,12 @@ def bag_backward(draw: Draw) -> Op:
     gradient, bags = draw.tensor(rank=2), draw.size()
     parts = [draw.tensor(n, dtype="i64") for n in (draw.size(), bags, draw.size(), bags, 0)]
     attributes: dict[str, Value] = {
-        "num_weights": draw.size(), "scale_grad_by_freq": False, "mode": 0, "sparse": False,
+        "num_weights": draw.size(),
+        "scale_grad_by_freq": False,
+        "mode": 0,
+        "sparse": False,
         "per_sample_weights": None,
-    }  # fmt: skip
+    }
     return Op("aten._embedding_bag_backward", (gradient, *parts), (), attributes)
 
 

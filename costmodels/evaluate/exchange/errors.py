@@ -138,9 +138,15 @@ def _carried(other: Measured, found: Measured) -> CurveErrors:
     fabric: Fabric = fabric_of(found.key.platform)
     key = other.key
     record = Record(
-        key.platform, key.ranks, key.local, key.collective, other.source, 0.0,
-        sizes=other.points.sizes, times=other.points.times,
-    )  # fmt: skip
+        key.platform,
+        key.ranks,
+        key.local,
+        key.collective,
+        other.source,
+        0.0,
+        sizes=other.points.sizes,
+        times=other.points.times,
+    )
     curve = carried(record, found.key.collective, Ring(found.key.ranks, found.key.local, fabric))
     return CurveErrors(found.key, _errors(curve, found.points), source=f"{key.ranks} ranks")
 

@@ -43,11 +43,12 @@ class CollectiveEvaluation(Struct, frozen=True):
         held = [each for each in self.points if each.mape <= BAR]
         line = f"points left out: {len(held)} of {len(self.points)} tables within {BAR:g} %"
         return [
-            self._tables(), line,
+            self._tables(),
+            line,
             _means("carried to other ranks of a machine", self.ranks),
             _machines(self.machines),
             _means("NCCL's model alone, platform unseen", self.fabrics, platform=True),
-        ]  # fmt: skip
+        ]
 
     def _tables(self) -> Table:
         heads = ("platform", "ranks", "collective", "points", "left out", "with its twin's")
@@ -65,9 +66,13 @@ class CollectiveEvaluation(Struct, frozen=True):
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values, in percent."""
         parts: Mapping[str, Sequence[CurveErrors]] = {
-            "points": self.points, "alone": self.alone, "sizes": self.sizes, "ranks": self.ranks,
-            "machines": self.machines, "fabrics": self.fabrics,
-        }  # fmt: skip
+            "points": self.points,
+            "alone": self.alone,
+            "sizes": self.sizes,
+            "ranks": self.ranks,
+            "machines": self.machines,
+            "fabrics": self.fabrics,
+        }
         means = {name: mean(judged) for name, judged in parts.items()}
         rows = {name: [_record(each) for each in judged] for name, judged in parts.items()}
         return {"evaluation": "collectives", "MAPE_pct": means, "left_out": rows}
@@ -81,20 +86,27 @@ def evaluate_collectives() -> CollectiveEvaluation:
     data = measurements()
     tables = list(measured(data))
     return CollectiveEvaluation(
-        list(errors.of_points(tables)), list(errors.of_points(tables, twin=True)),
+        list(errors.of_points(tables)),
+        list(errors.of_points(tables, twin=True)),
         list(errors.of_sizes(data, INTERVAL)),
-        list(errors.of_ranks(tables)), list(errors.of_machines(tables)),
+        list(errors.of_ranks(tables)),
+        list(errors.of_machines(tables)),
         list(errors.of_fabrics(tables)),
-    )  # fmt: skip
+    )
 
 
 def _record(each: CurveErrors) -> dict[str, Any]:
     key = each.key
     return {
-        "platform": key.platform, "ranks": key.ranks, "local": key.local,
-        "collective": key.collective, "from": each.source, "points": len(each.errors),
-        "MAPE": each.mape, "worst": 100 * max(each.errors, key=abs),
-    }  # fmt: skip
+        "platform": key.platform,
+        "ranks": key.ranks,
+        "local": key.local,
+        "collective": key.collective,
+        "from": each.source,
+        "points": len(each.errors),
+        "MAPE": each.mape,
+        "worst": 100 * max(each.errors, key=abs),
+    }
 
 
 def _layout(key: Key) -> str:

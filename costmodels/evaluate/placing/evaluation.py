@@ -168,10 +168,15 @@ def _drives(drives: Sequence[Drive]) -> Table:
     table = Table(*heads, title="random reads, published and here", title_justify="left")
     for one in drives:
         table.add_row(
-            one.tier, str(one.in_flight), f"{one.published_reads:,.0f}", f"{one.reads:,.0f}",
-            f"{one.reads / one.published_reads - 1:+.1%}", f"{one.published_us:g}", f"{one.us:.1f}",
+            one.tier,
+            str(one.in_flight),
+            f"{one.published_reads:,.0f}",
+            f"{one.reads:,.0f}",
+            f"{one.reads / one.published_reads - 1:+.1%}",
+            f"{one.published_us:g}",
+            f"{one.us:.1f}",
             f"{one.us / one.published_us - 1:+.1%}",
-        )  # fmt: skip
+        )
     return table
 
 
@@ -183,8 +188,11 @@ def _epochs(epochs: Sequence[Epoch]) -> Table:
         low, high = one.others
         far = one.predicted / min(max(one.predicted, low), high) - 1
         table.add_row(
-            one.name, f"{one.published:.2f} +- {one.deviation:.2f}", f"{low:.3f} to {high:.3f}",
-            f"{one.predicted:.3f}", f"{one.predicted / one.published - 1:+.0%}",
+            one.name,
+            f"{one.published:.2f} +- {one.deviation:.2f}",
+            f"{low:.3f} to {high:.3f}",
+            f"{one.predicted:.3f}",
+            f"{one.predicted / one.published - 1:+.0%}",
             f"{far:+.0%}" if far else "within",
-        )  # fmt: skip
+        )
     return table

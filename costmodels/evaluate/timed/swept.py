@@ -141,9 +141,16 @@ def _group(rows: Sequence[Residual]) -> Group:
     first, long = rows[0], [row for row in rows if row.nearest >= LONG]
     of_long = figures(long) if long else (None, None, None)
     return Group(
-        first.family, first.op, first.dtype, len(rows), *figures(rows),
-        alone("warm"), alone("cold"), len(long), *of_long,
-    )  # fmt: skip
+        first.family,
+        first.op,
+        first.dtype,
+        len(rows),
+        *figures(rows),
+        alone("warm"),
+        alone("cold"),
+        len(long),
+        *of_long,
+    )
 
 
 class SweptEvaluation(Struct, frozen=True):
@@ -155,17 +162,34 @@ class SweptEvaluation(Struct, frozen=True):
     def render(self) -> list[RenderableType]:
         """Return the table and lines to print."""
         table = Table(
-            "op", "type", "rows", "bias %", "mean error %", "inside %", "to warm %", "to cold %",
-            f"{LONG:g} us or more", "bias %", "mean error %", "inside %", title=self.device,
-        )  # fmt: skip
+            "op",
+            "type",
+            "rows",
+            "bias %",
+            "mean error %",
+            "inside %",
+            "to warm %",
+            "to cold %",
+            f"{LONG:g} us or more",
+            "bias %",
+            "mean error %",
+            "inside %",
+            title=self.device,
+        )
         for group in self.groups:
             long = (group.long_bias, group.long_mape, group.long_inside)
             table.add_row(
-                group.op, group.dtype, str(group.rows),
-                f"{group.bias:+.0f}", f"{group.mape:.0f}", f"{group.inside:.0f}",
-                f"{group.warm:.0f}", f"{group.cold:.0f}",
-                str(group.long), *("" if x is None else f"{x:.0f}" for x in long),
-            )  # fmt: skip
+                group.op,
+                group.dtype,
+                str(group.rows),
+                f"{group.bias:+.0f}",
+                f"{group.mape:.0f}",
+                f"{group.inside:.0f}",
+                f"{group.warm:.0f}",
+                f"{group.cold:.0f}",
+                str(group.long),
+                *("" if x is None else f"{x:.0f}" for x in long),
+            )
         return [table, *NOTES]
 
     def as_json(self) -> dict[str, Any]:

@@ -183,9 +183,12 @@ def _autocast(folder: Path) -> Iterator[Pair]:
 
 def _layouts(folder: Path) -> Iterator[Pair]:
     settings = {
-        "change": "channels_last", "phase": "train", "gpu": "RTX-3090", "torch": "1.12",
+        "change": "channels_last",
+        "phase": "train",
+        "gpu": "RTX-3090",
+        "torch": "1.12",
         "same_batch": "1",
-    }  # fmt: skip
+    }
     rows = read_table(folder / "timm_gains.csv.gz")[0]
     chosen = [row for row in rows if all(row[key] == value for key, value in settings.items())]
     for row in lowest(chosen, LAID_OUT):

@@ -34,9 +34,17 @@ DOT = 27
 
 @lru_cache(maxsize=8)
 def classifier(
-    name: str, batch: int, image: int, *, mixed: bool = True, channels_last: bool = False,
-    training: bool = True, backward_mixed: bool = True, fast: bool = False, older: bool = False,
-) -> Graph:  # fmt: skip
+    name: str,
+    batch: int,
+    image: int,
+    *,
+    mixed: bool = True,
+    channels_last: bool = False,
+    training: bool = True,
+    backward_mixed: bool = True,
+    fast: bool = False,
+    older: bool = False,
+) -> Graph:
     """Return a step of a model of timm over images that are on the device.
 
     Training: gradients zeroed in place, cross entropy, backward, SGD with momentum one tensor at a
@@ -135,9 +143,14 @@ def _captured(step: Callable[[], Any], model: nn.Module, name: str) -> Graph:
 
 
 def bags(
-    rows: Sequence[int], width: int, *, kept: bool, batch: int = 64, ids: int = 32,
+    rows: Sequence[int],
+    width: int,
+    *,
+    kept: bool,
+    batch: int = 64,
+    ids: int = 32,
     joined: bool = False,
-) -> Graph:  # fmt: skip
+) -> Graph:
     """Return TorchRec's training step of separate embedding bags, summed up, with SGD.
 
     ``rows`` of each table; ``ids`` indices a bag, copied from the host with the bags' lengths in

@@ -133,9 +133,13 @@ def _timm(folder: Path, trained: int = TRAINED, inferred: int = INFERRED) -> Ite
             training = row["phase"] == "train"
             sizes = int(row["batch"]), int(row["image"])
             program = partial(
-                classifier, row["model"], *sizes, training=training, fast=not training,
+                classifier,
+                row["model"],
+                *sizes,
+                training=training,
+                fast=not training,
                 older=training,
-            )  # fmt: skip
+            )
             name = f"{row['model']}, B = {row['batch']}, {row['image']} pixels"
             group = f"timm, {row['phase']}, {row['gpu']}"
             measured, software = float(row["step_ms"]), TRAINED_WITH if training else INFERRED_WITH
@@ -193,9 +197,14 @@ def nvidia(folder: Path) -> tuple[Case, ...]:
 def _nvidia(row: Row, config: Row, name: str) -> Case:
     batch, mixed = int(config["batch_per_gpu"]), row["precision"] == MIXED
     program = partial(
-        classifier, NVIDIA[name], batch, int(config["image"]), mixed=mixed,
-        channels_last=config["layout"] == "nhwc", backward_mixed=False,
-    )  # fmt: skip
+        classifier,
+        NVIDIA[name],
+        batch,
+        int(config["image"]),
+        mixed=mixed,
+        channels_last=config["layout"] == "nhwc",
+        backward_mixed=False,
+    )
     group = f"NVIDIA's classifiers, {row['gpu'][:4]}, {row['precision']}"
     label = f"{name}, {row['gpu']}, B = {batch}"
     time = 1e3 * batch / float(row["value"])

@@ -50,9 +50,11 @@ WIDE = 64
 """Result channels of a group to whose multiples they are padded."""
 
 LAST = {
-    ("f16", False): GroupedConvLaw(27.0, 0.37, 119.0, 64), ("f32", False): GroupedConvLaw(36.0, 0.57, 78.0, 64),
-    ("f16", True): GroupedConvLaw(34.0, 0.093, 129.0), ("f32", True): GroupedConvLaw(59.0, 0.19, 70.0),
-}  # fmt: skip
+    ("f16", False): GroupedConvLaw(27.0, 0.37, 119.0, 64),
+    ("f32", False): GroupedConvLaw(36.0, 0.57, 78.0, 64),
+    ("f16", True): GroupedConvLaw(34.0, 0.093, 129.0),
+    ("f32", True): GroupedConvLaw(59.0, 0.19, 70.0),
+}
 """By type, and whether it is a gradient: images whose channels are last."""
 FIRST, FIRST_EVEN, EVEN = (
     GroupedConvLaw(55.0, 0.028, math.inf),

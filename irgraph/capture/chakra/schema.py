@@ -70,8 +70,10 @@ def messages() -> dict[str, Message]:
     file = descriptor_pb2.FileDescriptorProto(
         name="irgraph/et_def.proto", package=PACKAGE, syntax="proto3"
     )
-    kinds = {name: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{name.upper()}")
-             for name in (*SCALARS, "enum", "message")}  # fmt: skip
+    kinds = {
+        name: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{name.upper()}")
+        for name in (*SCALARS, "enum", "message")
+    }
     _add_enum(file, "NodeType", NODE_TYPES)
     for name, fields in _written().items():
         made = file.message_type.add(name=name)

@@ -108,9 +108,16 @@ def _copy(index: Handle, call: Call, identities: Identities) -> tuple[Call, Hand
     def made(name: str, body: list[Call]) -> Call:
         attributes: dict[str, Item] = {"device": DeviceRef(device)}
         return Call(
-            name, [index], [copy], attributes, body=body,
-            thread=call.thread, module=call.module, phase=call.phase, origin=call.origin,
-        )  # fmt: skip
+            name,
+            [index],
+            [copy],
+            attributes,
+            body=body,
+            thread=call.thread,
+            module=call.module,
+            phase=call.phase,
+            origin=call.origin,
+        )
 
     return made("aten.to", [made("aten._to_copy", [])]), copy
 

@@ -18,9 +18,16 @@ MEMORY = 80 * 2**30
 
 MADE_UP = {
     f"torch.cuda.{name}"
-    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "memory_stats",
-                 "max_memory_reserved", "mem_get_info", "memory_summary")
-}  # fmt: skip
+    for name in (
+        "memory_allocated",
+        "max_memory_allocated",
+        "memory_reserved",
+        "memory_stats",
+        "max_memory_reserved",
+        "mem_get_info",
+        "memory_summary",
+    )
+}
 """Answers that a program might act on and that are not true."""
 
 
@@ -36,22 +43,49 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
     from types import SimpleNamespace
 
     card = SimpleNamespace(
-        name=CARD, major=8, minor=0, total_memory=MEMORY, multi_processor_count=108,
-        warp_size=32, is_integrated=False, is_multi_gpu_board=False,
-    )  # fmt: skip
+        name=CARD,
+        major=8,
+        minor=0,
+        total_memory=MEMORY,
+        multi_processor_count=108,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+    )
     fixed = {
-        "is_available": True, "is_initialized": True, "device_count": cards(),
-        "current_device": local_rank(), "is_bf16_supported": True, "get_device_name": CARD,
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": cards(),
+        "current_device": local_rank(),
+        "is_bf16_supported": True,
+        "get_device_name": CARD,
         "get_device_capability": (8, 0),
-        "get_device_properties": card, "mem_get_info": (MEMORY, MEMORY), "memory_stats": {},
-        "is_current_stream_capturing": False, "get_arch_list": ["sm_80"],
-        "initial_seed": 0, "utilization": 0, "memory_summary": "",
-    }  # fmt: skip
+        "get_device_properties": card,
+        "mem_get_info": (MEMORY, MEMORY),
+        "memory_stats": {},
+        "is_current_stream_capturing": False,
+        "get_arch_list": ["sm_80"],
+        "initial_seed": 0,
+        "utilization": 0,
+        "memory_summary": "",
+    }
     zero = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-    nothing = ("init", "_lazy_init", "set_device", "empty_cache", "ipc_collect", "manual_seed",
-               "manual_seed_all", "seed", "seed_all", "reset_peak_memory_stats", "set_rng_state",
-               "reset_max_memory_allocated", "set_rng_state_all",
-               "set_per_process_memory_fraction")  # fmt: skip
+    nothing = (
+        "init",
+        "_lazy_init",
+        "set_device",
+        "empty_cache",
+        "ipc_collect",
+        "manual_seed",
+        "manual_seed_all",
+        "seed",
+        "seed_all",
+        "reset_peak_memory_stats",
+        "set_rng_state",
+        "reset_max_memory_allocated",
+        "set_rng_state_all",
+        "set_per_process_memory_fraction",
+    )
     values = {**fixed, **dict.fromkeys(zero, 0), **dict.fromkeys(nothing)}
     found = {(torch.cuda, name): _always(value) for name, value in values.items()}
     state = torch.get_rng_state
@@ -68,9 +102,14 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
         )
         for name in names
     }
-    told = {"is_available": True, "device_count": cards(), "current_device_index": local_rank(),
-             "current_accelerator": torch.device(DEVICE), "set_device_index": None,
-             "device_index": contextlib.nullcontext()}  # fmt: skip
+    told = {
+        "is_available": True,
+        "device_count": cards(),
+        "current_device_index": local_rank(),
+        "current_accelerator": torch.device(DEVICE),
+        "set_device_index": None,
+        "device_index": contextlib.nullcontext(),
+    }
     return found | {(torch.accelerator, name): _always(value) for name, value in told.items()}
 
 

@@ -35,11 +35,15 @@ class Process(Struct, frozen=True):
             raise fail(message, hint=f"ranks go from 0 to {layout.ranks - 1}", exit_code=2)
         machine, local = divmod(self.rank, layout.local)
         told = {
-            "RANK": self.rank, "WORLD_SIZE": layout.ranks, "LOCAL_RANK": local,
-            "LOCAL_WORLD_SIZE": layout.local, "GROUP_RANK": machine,
-            "GROUP_WORLD_SIZE": layout.ranks // layout.local, "MASTER_ADDR": "localhost",
+            "RANK": self.rank,
+            "WORLD_SIZE": layout.ranks,
+            "LOCAL_RANK": local,
+            "LOCAL_WORLD_SIZE": layout.local,
+            "GROUP_RANK": machine,
+            "GROUP_WORLD_SIZE": layout.ranks // layout.local,
+            "MASTER_ADDR": "localhost",
             "MASTER_PORT": 29500,
-        }  # fmt: skip
+        }
         return {name: str(value) for name, value in told.items()}
 
 

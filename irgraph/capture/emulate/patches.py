@@ -137,9 +137,14 @@ def _lengths_on_host() -> Iterator[None]:
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
 
     def kernel(
-        scores: Torch, targets: Torch, given: Torch, wanted: Torch, blank: int = 0,
-        reduction: int = 1, zero_infinity: bool = False,
-    ) -> Torch:  # fmt: skip
+        scores: Torch,
+        targets: Torch,
+        given: Torch,
+        wanted: Torch,
+        blank: int = 0,
+        reduction: int = 1,
+        zero_infinity: bool = False,
+    ) -> Torch:
         if wanted.device == scores.device or reduction != 1:
             whole = (scores, targets, given, wanted, blank, reduction, zero_infinity)
             return torch.ops.aten.ctc_loss.Tensor._op_dk(composite, *whole)

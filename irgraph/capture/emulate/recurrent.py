@@ -54,7 +54,21 @@ def _layer(name: str, form: str, *given: Torch) -> Torch:
     cells = states[1].contiguous() if name == "lstm" else None
     stride = 2 + 2 * has_biases + bool(projected)
     found = torch.ops.aten._cudnn_rnn(
-        data, list(weights), stride, None, first_state, cells, MODES.index(name), hidden, projected,
-        layers, bool(first and first[0]), dropout, train, both, [int(n) for n in lengths], None,
-    )  # fmt: skip
+        data,
+        list(weights),
+        stride,
+        None,
+        first_state,
+        cells,
+        MODES.index(name),
+        hidden,
+        projected,
+        layers,
+        bool(first and first[0]),
+        dropout,
+        train,
+        both,
+        [int(n) for n in lengths],
+        None,
+    )
     return found[:3] if name == "lstm" else found[:2]

@@ -73,15 +73,22 @@ class StandInStreams:
         import torch
 
         common = {
-            "current_stream": lambda *_: self.current, "set_stream": self.set_stream,
+            "current_stream": lambda *_: self.current,
+            "set_stream": self.set_stream,
             "synchronize": lambda *_: mark("device"),
-        }  # fmt: skip
+        }
         cuda = {
-            **common, "default_stream": lambda *_: self.default, "stream": self.on_stream,
-            "StreamContext": self.on_stream, "Stream": self.stream_class,
-            "Event": self.event_class, "CUDAGraph": StandInGraph, "graph": graph_of,
-            "make_graphed_callables": refuse, "graph_pool_handle": lambda: (0, 0),
-        }  # fmt: skip
+            **common,
+            "default_stream": lambda *_: self.default,
+            "stream": self.on_stream,
+            "StreamContext": self.on_stream,
+            "Stream": self.stream_class,
+            "Event": self.event_class,
+            "CUDAGraph": StandInGraph,
+            "graph": graph_of,
+            "make_graphed_callables": refuse,
+            "graph_pool_handle": lambda: (0, 0),
+        }
         found = {(torch.cuda, name): value for name, value in cuda.items()}
         found |= {(torch.accelerator, name): value for name, value in common.items()}
         return found | {

@@ -17,9 +17,21 @@ from irgraph.capture.common.resolve import tensors_in
 _NAMED = re.compile(r"(?:cuda|hip|xpu|mtia)(?::\d+)?|cpu")
 _MOVES = tuple(
     f"aten::{name}"
-    for name in ("to", "_to_copy", "copy_", "_copy_from", "pin_memory", "_pin_memory", "set_",
-                 "cuda", "cpu", "item", "_local_scalar_dense", "is_nonzero")
-)  # fmt: skip
+    for name in (
+        "to",
+        "_to_copy",
+        "copy_",
+        "_copy_from",
+        "pin_memory",
+        "_pin_memory",
+        "set_",
+        "cuda",
+        "cpu",
+        "item",
+        "_local_scalar_dense",
+        "is_nonzero",
+    )
+)
 """Calls whose operands and results may lie on different devices."""
 
 

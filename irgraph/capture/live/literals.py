@@ -41,12 +41,14 @@ def with_literals(
         if call.name == "aten.empty" and made is not None and known.get(made.buffer):
             _fill(call, made, known, identities)
     lost = Counter(
-        f"literals of more than {MOST} elements" if math.prod(exact.shape) > MOST
-        else "complex literals" if exact.dtype in COMPLEX
+        f"literals of more than {MOST} elements"
+        if math.prod(exact.shape) > MOST
+        else "complex literals"
+        if exact.dtype in COMPLEX
         else "literals made of tensors on the device"
         for exact, values in literals
         if values is None and 0 not in exact.shape
-    )  # fmt: skip
+    )
     return [f"{what} ({count}): not kept" for what, count in lost.items()]
 
 

@@ -58,9 +58,13 @@ def of_program(frame: FrameType) -> dict[str, Any]:
 
 
 def capturing(
-    *, name: str = "step", device: str = "meta", pinned: bool = False,
-    ranks: int | str | None = None, rank: int = 0,
-) -> Capturing:  # fmt: skip
+    *,
+    name: str = "step",
+    device: str = "meta",
+    pinned: bool = False,
+    ranks: int | str | None = None,
+    rank: int = 0,
+) -> Capturing:
     """Return a context in which a loop that is there already is captured.
 
     The loop calls ``step()`` at the end of each of its steps. The first one warms up, the next is

@@ -35,9 +35,14 @@ def beside_program(graph: Graph, target: str, batch: int) -> str:
     pinned = graph.settings.get("pinned") is True
     rank = graph.settings.get(RANK)
     fresh = capture_file(
-        target, batch=batch, device=device, symbolic=False, pinned=pinned,
-        ranks=None if rank is None else str(graph.settings[RANKS]), rank=int(str(rank or 0)),
-    ).graph  # fmt: skip
+        target,
+        batch=batch,
+        device=device,
+        symbolic=False,
+        pinned=pinned,
+        ranks=None if rank is None else str(graph.settings[RANKS]),
+        rank=int(str(rank or 0)),
+    ).graph
     mine = with_dims(graph, {"B": batch})
     return next(_differences(mine, fresh), "")
 

@@ -104,9 +104,14 @@ def record_step(
         _observe(step, unfinished / EXECUTION_TRACE)
         profiled = _profile(step, time_step, unfinished / KINETO_TRACE, steps, device)
         result = Recording(
-            title, batch, device,
-            round(statistics.median(times), 3), round(profiled, 3), times, *_versions(device),
-        )  # fmt: skip
+            title,
+            batch,
+            device,
+            round(statistics.median(times), 3),
+            round(profiled, 3),
+            times,
+            *_versions(device),
+        )
         text = json.dumps(asdict(result), indent=1) + "\n"
         (unfinished / FIGURES).write_text(text, encoding="utf-8")
     return result

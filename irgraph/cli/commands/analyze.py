@@ -152,10 +152,14 @@ def _show(result: Analysis, reasons: list[str], longest: int) -> None:
             continue
         total = sum(us for us, _ in rows.values()) or 1.0
         shown = [
-            {by: key[:90], "us a step": f"{us:.1f}", "share": f"{us / total:.1%}",
-             "events a step": f"{count:.1f}"}
+            {
+                by: key[:90],
+                "us a step": f"{us:.1f}",
+                "share": f"{us / total:.1%}",
+                "events a step": f"{count:.1f}",
+            }
             for key, (us, count) in list(rows.items())[:longest]
-        ]  # fmt: skip
+        ]
         print_rows(title, shown)
     idle = sum(result.idle.values()) or 1.0
     on_device = any(step.on_device for step in result.steps)
@@ -179,8 +183,11 @@ def _collectives(result: Analysis, longest: int) -> None:
     """Print collectives by kind, and who waits for whom."""
     rows = [record_cells(row) for row in result.collectives_by_kind[:longest]]
     parted = any(row["transfer_us"] is not None for row in result.collectives_by_kind)
-    below = [] if parted else ["one rank alone does not separate transfer from waiting: bandwidths "
-                               "are lower bounds"]  # fmt: skip
+    below = (
+        []
+        if parted
+        else ["one rank alone does not separate transfer from waiting: bandwidths are lower bounds"]
+    )
     lonely = sum(row["transfer_us"] is None for row in result.collectives)
     if parted and lonely:
         below = [f"{lonely} collectives are not in all traces: transfer and waiting not separated"]
@@ -191,10 +198,15 @@ def _collectives(result: Analysis, longest: int) -> None:
 def _host_rows(result: Analysis, longest: int) -> list[dict[str, Any]]:
     total = sum(own for own, _, _ in result.host.values()) or 1.0
     return [
-        {"op": name[:90], "self us a step": f"{own:.1f}", "share": f"{own / total:.1%}",
-         "us a step": f"{whole:.1f}", "calls a step": f"{calls:.1f}"}
+        {
+            "op": name[:90],
+            "self us a step": f"{own:.1f}",
+            "share": f"{own / total:.1%}",
+            "us a step": f"{whole:.1f}",
+            "calls a step": f"{calls:.1f}",
+        }
         for name, (own, whole, calls) in list(result.host.items())[:longest]
-    ]  # fmt: skip
+    ]
 
 
 def _step(row: dict[str, Any]) -> dict[str, Any]:

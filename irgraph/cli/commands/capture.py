@@ -68,8 +68,16 @@ def capture(
     # what the program prints is not the model
     with cli.working(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
         captured = capture_file(
-            target, batch=batch, arguments=arguments or (), step_at=step_at.value, device=device,
-            symbolic=symbolic, pinned=pinned, ranks=ranks, rank=rank, doing=doing,
-        )  # fmt: skip
+            target,
+            batch=batch,
+            arguments=arguments or (),
+            step_at=step_at.value,
+            device=device,
+            symbolic=symbolic,
+            pinned=pinned,
+            ranks=ranks,
+            rank=rank,
+            doing=doing,
+        )
     cli.print_capture_notes(captured)
     cli.write_result(print_graph(captured.graph), output)

@@ -73,9 +73,16 @@ def diff(
     from irgraph.predict.difference import diff as subtract
 
     found = subtract(
-        first, second, device=device, host=host, mode=mode, software=software, pinned=pinned,
-        measured=not formulas, step_times=measured,
-    )  # fmt: skip
+        first,
+        second,
+        device=device,
+        host=host,
+        mode=mode,
+        software=software,
+        pinned=pinned,
+        measured=not formulas,
+        step_times=measured,
+    )
     if timeline is not None:
         from irgraph.schedule.perfetto import write_side_by_side
 

@@ -154,8 +154,13 @@ def place(
         against = (BUDGET if budget is None else budget, "power" if aim is None else aim)
         _tradeoff(asked, formats, data, executed, *against, output, html, json)
         return
-    for name, given in (("--data", data), ("--executed", executed), ("--spread", spread or None),
-                        ("--budget", budget), ("--for", aim)):  # fmt: skip
+    for name, given in (
+        ("--data", data),
+        ("--executed", executed),
+        ("--spread", spread or None),
+        ("--budget", budget),
+        ("--for", aim),
+    ):
         if given is not None:
             raise fail(f"{name} is for formats of tables: --formats is missing", exit_code=2)
     try:
@@ -306,8 +311,9 @@ def _tradeoff(
     known = [c for c in candidates(small, read_formats(formats, TABLE)) if c.kind == TABLE]
     bench = Bench(small, known, held, asked.options)
     limit = read_budget(budget, bench)
-    points = tradeoff(bench, asked.graph, asked.platform, asked.wanted, asked.options, aim,
-                      spread=asked.spread)  # fmt: skip
+    points = tradeoff(
+        bench, asked.graph, asked.platform, asked.wanted, asked.options, aim, spread=asked.spread
+    )
     best = chosen(points, limit)
     rows = [as_row(one) | {"chosen": one is best} for one in points]
     if output is not None:
@@ -320,8 +326,10 @@ def _tradeoff(
     print_rows(asked.what, [_cells(one, asked.wanted, one is best) for one in points if one.front])
     over = [one for one in points if one.spread is not None and not one.front]
     if over:
-        print_rows("sharded over devices, dominated by other plans",
-                   [_cells(one, asked.wanted, False) for one in over])  # fmt: skip
+        print_rows(
+            "sharded over devices, dominated by other plans",
+            [_cells(one, asked.wanted, False) for one in over],
+        )
     cli.print_error(f"data: {held.source}")
     cli.print_error(f"{len(points)} plans simulated; those on the Pareto front are shown")
     _uncounted(asked.graph, [one.way for one in points if one.front])

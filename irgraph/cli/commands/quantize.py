@@ -196,11 +196,24 @@ def _refused(bench: Bench) -> dict[str, dict[str, str]]:
 def _show(found: SearchResult, bench: Bench, output: str | None, as_json: bool) -> None:
     refused = _refused(bench)
     if as_json:
-        about = {"data": bench.data.source, "budget": found.budget, "sum_of_kl": found.alone,
-                 "added_kl": found.added, **_compared(bench)}  # fmt: skip
-        cli.write_json({**about, **_errors(found.errors), "script": found.script,
-                        "rows": list(found.rows), "figures": found.figures, "refused": refused,
-                        "search": list(found.said)})  # fmt: skip
+        about = {
+            "data": bench.data.source,
+            "budget": found.budget,
+            "sum_of_kl": found.alone,
+            "added_kl": found.added,
+            **_compared(bench),
+        }
+        cli.write_json(
+            {
+                **about,
+                **_errors(found.errors),
+                "script": found.script,
+                "rows": list(found.rows),
+                "figures": found.figures,
+                "refused": refused,
+                "search": list(found.said),
+            }
+        )
         return
     links = found.figures["before"]["link_bytes"] > 0
     print_rows("formats, each alone", [_cells(row, links) for row in found.rows])

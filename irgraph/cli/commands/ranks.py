@@ -166,25 +166,41 @@ def _figures(models: list[str], found: Ranks, predictions: list[Prediction]) -> 
         "coverage": coverage(kernel for one in predictions for kernel in one.kernels()),
         **({"bubble": found.bubble} if found.in_pairs else {}),
         "ranks": [
-            {"rank": rank, "model": model, "step_us": step, "waits_us": wait, "exposed_us": alone,
-             "idle_us": shares["idle"], "shares_us": dict(shares),
-             "sent_bytes": _sent(predictions[rank])}
+            {
+                "rank": rank,
+                "model": model,
+                "step_us": step,
+                "waits_us": wait,
+                "exposed_us": alone,
+                "idle_us": shares["idle"],
+                "shares_us": dict(shares),
+                "sent_bytes": _sent(predictions[rank]),
+            }
             for rank, (model, step, wait, alone, shares) in enumerate(columns)
         ],
         "path": {
             "hops": hops(path),
             "parts": [
-                {"what": what, "path_us": time, "share": time / found.step_time,
-                 "ranks": ",".join(map(str, ranks))}
+                {
+                    "what": what,
+                    "path_us": time,
+                    "share": time / found.step_time,
+                    "ranks": ",".join(map(str, ranks)),
+                }
                 for what, (time, ranks) in by_what(path).items()
             ],
         },
         "collectives": [
-            {"name": m.name, "start_us": m.start, "transfer_us": m.transfer,
-             "waits_us": list(m.waits), "last": m.last}
+            {
+                "name": m.name,
+                "start_us": m.start,
+                "transfer_us": m.transfer,
+                "waits_us": list(m.waits),
+                "last": m.last,
+            }
             for m in found.meetings
         ],
-    }  # fmt: skip
+    }
 
 
 def _sent(prediction: Prediction) -> float:

@@ -70,9 +70,15 @@ def sweep(
     from irgraph.sweep.run import Engine
 
     grid = Grid(
-        parsed_dims(dim or []), _names(device), _names(host), mode, software, accounting,
-        tuple(weights or ()), chunk,
-    )  # fmt: skip
+        parsed_dims(dim or []),
+        _names(device),
+        _names(host),
+        mode,
+        software,
+        accounting,
+        tuple(weights or ()),
+        chunk,
+    )
     many = (os.cpu_count() or 1) if workers is None else workers
     done = _swept(model, grid, output, Engine(many, scheduler, dashboard))
     found, refused = done.results.fastest(best)

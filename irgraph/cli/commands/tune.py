@@ -119,17 +119,26 @@ def _tell_left_out(space: SearchSpace) -> None:
 
 
 def _study(
-    space: SearchSpace, objectives: tuple[str, ...], storage: str | None, name: str | None,
-    sampler: str | None, seed: int | None,
-) -> Study:  # fmt: skip
+    space: SearchSpace,
+    objectives: tuple[str, ...],
+    storage: str | None,
+    name: str | None,
+    sampler: str | None,
+    seed: int | None,
+) -> Study:
     from importlib.metadata import version
 
     from irgraph.tuning.study import Study
 
     return Study(
-        space, objectives, storage=storage, name=name, sampler=sampler, seed=seed,
+        space,
+        objectives,
+        storage=storage,
+        name=name,
+        sampler=sampler,
+        seed=seed,
         version=version("irgraph"),
-    )  # fmt: skip
+    )
 
 
 def _run(study: Study, trials: int) -> None:
@@ -170,10 +179,14 @@ def _write_report(study: Study, known: int, path: str) -> None:
     values = best[0].values if best else {}
     told["texts"] = {name: FIGURES[name].text(value) for name, value in values.items()}
     trials = [
-        {"trial": one.number, "point": one.point, "figures": one.values,
-         "broken": ", ".join(broken)}
+        {
+            "trial": one.number,
+            "point": one.point,
+            "figures": one.values,
+            "broken": ", ".join(broken),
+        }
         for one, broken in study.tried
-    ]  # fmt: skip
+    ]
     step = study.space.prediction(best[0].point) if best else None
     write_page(tuned_page(told, trials, step), path)
 

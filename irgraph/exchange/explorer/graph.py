@@ -43,10 +43,14 @@ def explorer_graph(graph: Graph, name: str = "") -> Row:
     for op in graph.walk():
         nodes.append(_op_node(op, ids[id(op)], layers[id(op)], sources))
     if graph.end is not None:
-        nodes.append({
-            "id": RETURN, "label": RETURN, "namespace": "",
-            "incomingEdges": _edges(graph.end, sources),
-        })  # fmt: skip
+        nodes.append(
+            {
+                "id": RETURN,
+                "label": RETURN,
+                "namespace": "",
+                "incomingEdges": _edges(graph.end, sources),
+            }
+        )
     return {"id": name or graph.name, "nodes": nodes, "groupNodeAttributes": {"": _facts(graph)}}
 
 
@@ -110,10 +114,11 @@ def _tensor_node(declared: Declared) -> Row:
         "id": tensor_id(tensor.name),
         "label": f"{declared.role} %{tensor.name}",
         "namespace": "/".join(path),
-        "attrs": _attributes({"label": declared.label, "role": declared.role,
-                              "bytes": tensor.nbytes}),
+        "attrs": _attributes(
+            {"label": declared.label, "role": declared.role, "bytes": tensor.nbytes}
+        ),
         "outputsMetadata": [_output("0", tensor)],
-    }  # fmt: skip
+    }
 
 
 def _op_node(op: Op, identity: str, layer: str, sources: _Sources) -> Row:
@@ -121,9 +126,13 @@ def _op_node(op: Op, identity: str, layer: str, sources: _Sources) -> Row:
         "results": ", ".join(f"%{t.name}" for t in op.outputs),
         "writes": ", ".join(f"%{name}" for name in sorted(op.written)),
         **{name: _shown(value) for name, value in op.attributes.items()},
-        "module": op.module, "phase": op.phase, "thread": op.thread, "stream": op.stream,
-        "origin": op.origin, **{f"note {name}": note for name, note in op.notes.items()},
-    }  # fmt: skip
+        "module": op.module,
+        "phase": op.phase,
+        "thread": op.thread,
+        "stream": op.stream,
+        "origin": op.origin,
+        **{f"note {name}": note for name, note in op.notes.items()},
+    }
     node: Row = {
         "id": identity,
         "label": op.name,
@@ -145,8 +154,12 @@ def _op_node(op: Op, identity: str, layer: str, sources: _Sources) -> Row:
 
 
 def _output(place: str, tensor: Tensor) -> Row:
-    known = {"shape": type_text(tensor), "tensor_name": tensor.name, "buffer": f"${tensor.buffer}",
-             "device": f"@{tensor.device}"}  # fmt: skip
+    known = {
+        "shape": type_text(tensor),
+        "tensor_name": tensor.name,
+        "buffer": f"${tensor.buffer}",
+        "device": f"@{tensor.device}",
+    }
     return {"id": place, "attrs": _attributes(known)}
 
 
@@ -166,8 +179,10 @@ def _shown(value: object) -> str:
 def _attributes(facts: dict[str, Any]) -> list[Row]:
     """Return what is known as attributes: texts, cut where they are too long to be read."""
     texts = ((name, str(value)) for name, value in facts.items() if value not in ("", None))
-    return [{"key": name, "value": text if len(text) <= LONGEST else f"{text[:LONGEST]} …"}
-            for name, text in texts]  # fmt: skip
+    return [
+        {"key": name, "value": text if len(text) <= LONGEST else f"{text[:LONGEST]} …"}
+        for name, text in texts
+    ]
 
 
 def _facts(graph: Graph) -> dict[str, str]:

@@ -65,9 +65,17 @@ def cudnn_rnn_backward(
 ) -> tuple[Torch, Torch, Torch, list[Torch]]:
     """Return gradients of the input, of the states and of the weights, by running forward again."""
     names = (
-        "mode", "hidden_size", "proj_size", "num_layers", "batch_first", "dropout", "train",
-        "bidirectional", "batch_sizes", "dropout_state",
-    )  # fmt: skip
+        "mode",
+        "hidden_size",
+        "proj_size",
+        "num_layers",
+        "batch_first",
+        "dropout",
+        "train",
+        "bidirectional",
+        "batch_sizes",
+        "dropout_state",
+    )
     settings = {**dict(zip(names, rest, strict=False)), **named}
     settings = {name: settings[name] for name in names}
     with torch.enable_grad():

@@ -159,9 +159,15 @@ def embedding_bag_rows(
         offsets = torch.arange(0, bags * each, each)
         include_last_offset = False
     found = torch.ops.aten._embedding_bag(
-        weight.float(), indices.reshape(-1), offsets.to(indices.dtype), False, 0, False,
-        per_sample_weights, include_last_offset,
-    )[0]  # fmt: skip
+        weight.float(),
+        indices.reshape(-1),
+        offsets.to(indices.dtype),
+        False,
+        0,
+        False,
+        per_sample_weights,
+        include_last_offset,
+    )[0]
     return found if scale is None else found * scale
 
 

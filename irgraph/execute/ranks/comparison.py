@@ -47,8 +47,11 @@ class RankComparison(Trial, frozen=True, dict=True):
         results = run_together(self.models, self.given, self.seed, self.manner)
         names = [name for name in live_out(self.before) if name in self.first.values]
         put = {name: _gathered(name, self.models, results, self.first[name]) for name in names}
-        return Result({name: value for name, value in put.items() if value is not None},
-                      self.first.initial, results[0].read)  # fmt: skip
+        return Result(
+            {name: value for name, value in put.items() if value is not None},
+            self.first.initial,
+            results[0].read,
+        )
 
     def scattered(
         self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
@@ -177,8 +180,9 @@ def check_ranks(models: Sequence[Graph]) -> None:
         said = ", ".join("none" if rank is None else str(rank) for rank in ranks)
         raise fail(
             f"models of all ranks are needed, in order: these are {said}",
-            hint="shard writes them: one model for each rank of a plan", exit_code=2,
-        )  # fmt: skip
+            hint="shard writes them: one model for each rank of a plan",
+            exit_code=2,
+        )
 
 
 class _Draw:
@@ -231,8 +235,18 @@ class _Draw:
         if self.narrow is not None:
             first = run_reference(self.before, self.models, plain, self.seed, 1)
             after = next(graph for graph in self.models if is_quantized(graph))
-        return RankComparison(self.before, after, first, self.seed, 1, manner, self.said,
-                        plain.initial, tuple(self.models), given)  # fmt: skip
+        return RankComparison(
+            self.before,
+            after,
+            first,
+            self.seed,
+            1,
+            manner,
+            self.said,
+            plain.initial,
+            tuple(self.models),
+            given,
+        )
 
     def _run(self, observer: Observer, manner: str) -> Result:
         with alone(precision(self.before)):

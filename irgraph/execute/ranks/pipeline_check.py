@@ -197,8 +197,13 @@ def _filled(tensor: Tensor, value: float) -> Torch:
 def _started(whole: Graph, first: Result, graph: Graph, rank: int) -> dict[str, Torch]:
     """Return what a rank starts from, by its own names."""
     names = {d.label: d.tensor.name for d in whole.tensors if d.label}
-    received = {t.name for op in graph.leaves() if op.name in PEERS for t in op.inputs
-                if op.name != "c10d.send"}  # fmt: skip
+    received = {
+        t.name
+        for op in graph.leaves()
+        if op.name in PEERS
+        for t in op.inputs
+        if op.name != "c10d.send"
+    }
     found: dict[str, Torch] = {}
     for declared in graph.tensors:
         tensor = declared.tensor

@@ -92,10 +92,13 @@ def _pooled(
     own = [values[scales[scaled.index(number)].name]] if number in scaled else []
     mode = about.get("mode")
     (made,) = tier_pool(
-        tier_read([weight], [index]), [offset], mode=mode if isinstance(mode, int) else 0,
+        tier_read([weight], [index]),
+        [offset],
+        mode=mode if isinstance(mode, int) else 0,
         include_last_offset=bool(about.get("include_last_offset")),
-        kinds=named[number : number + 1], scales=own,
-    )  # fmt: skip
+        kinds=named[number : number + 1],
+        scales=own,
+    )
     return made
 
 

@@ -45,15 +45,25 @@ class Place(Statement):
     def __str__(self) -> str:
         """Return the statement's text."""
         return words(
-            clause("place", self.tables), clause("on", self.tier), clause("cache", self.cache),
-            clause("by", self.policy), clause("reading", self.reading),
-            clause("loaded", self.load), clause("pooled", self.pooled), clause("lists", self.lists),
-        )  # fmt: skip
+            clause("place", self.tables),
+            clause("on", self.tier),
+            clause("cache", self.cache),
+            clause("by", self.policy),
+            clause("reading", self.reading),
+            clause("loaded", self.load),
+            clause("pooled", self.pooled),
+            clause("lists", self.lists),
+        )
 
     def check(self, check: Checker) -> None:
         """Check that tables, tier, policy and unit are texts, and that the others are numbers."""
-        texts = ((self.tables, "tables"), (self.tier, "a tier"), (self.policy, "a policy"),
-                 (self.reading, "blocks or rows"), (self.lists, "a number and a law"))  # fmt: skip
+        texts = (
+            (self.tables, "tables"),
+            (self.tier, "a tier"),
+            (self.policy, "a policy"),
+            (self.reading, "blocks or rows"),
+            (self.lists, "a number and a law"),
+        )
         for expression, what in texts:
             if expression is not None:
                 check.kinds.need("text", expression, what)
@@ -105,8 +115,16 @@ class Place(Statement):
         shipped = tier.name if not name.endswith(".json") else name
         policy = self._among(frame, self.policy, POLICIES, "lru")
         rows = self._among(frame, self.reading, UNITS, "blocks") == "rows"
-        return TablePlacement(shipped, pieces, self._cached(frame, names), policy, rows, self._load(frame),
-                     self._pooled(frame, names), self._lists(frame))  # fmt: skip
+        return TablePlacement(
+            shipped,
+            pieces,
+            self._cached(frame, names),
+            policy,
+            rows,
+            self._load(frame),
+            self._pooled(frame, names),
+            self._lists(frame),
+        )
 
     def _check_room(self, frame: Frame, names: list[str], tier: Tier, pieces: int) -> None:
         """Refuse tables that take more than the tier has, where that is known."""
@@ -124,8 +142,11 @@ class Place(Statement):
         if self.cache is None:
             return {}
         size = self._number(frame, self.cache, "a share such as 20% or a size such as 1GiB")
-        sizes = {name: (int(w.shape[0]), int(w.shape[1]) * w.itemsize)
-                 for name, w in _tables(frame).items() if name in names}  # fmt: skip
+        sizes = {
+            name: (int(w.shape[0]), int(w.shape[1]) * w.itemsize)
+            for name, w in _tables(frame).items()
+            if name in names
+        }
         share = size if size <= 1 else min(size / sum(n * row for n, row in sizes.values()), 1.0)
         if share <= 0:
             message = "a cache holds a share such as 20%, or a size such as 1GiB, above zero"

@@ -107,10 +107,17 @@ class CallReuse:
         key = self._key(op, found, costs, streams)
         extra, lacks = self.rules.per_kernel, self.charges.lacks(parts)
         made = Launches(
-            self.host, self.rules, self.device, tuple(parts), lacks, tuple(kernels),
-            tuple([kernel.time + extra for kernel in kernels]), costs, next(iter(streams), None),
+            self.host,
+            self.rules,
+            self.device,
+            tuple(parts),
+            lacks,
+            tuple(kernels),
+            tuple([kernel.time + extra for kernel in kernels]),
+            costs,
+            next(iter(streams), None),
             key,
-        )  # fmt: skip
+        )
         op.__dict__[KEPT] = made
         return made
 

@@ -63,9 +63,16 @@ class Repeats:
             self._taken = rows
 
     def expanded(
-        self, length: Floats, first: Ints, after: Ints, resource: Ints, cause: Ints, op: Ints,
-        kernel: Ints, pool: Ints,
-    ) -> Columns:  # fmt: skip
+        self,
+        length: Floats,
+        first: Ints,
+        after: Ints,
+        resource: Ints,
+        cause: Ints,
+        op: Ints,
+        kernel: Ints,
+        pool: Ints,
+    ) -> Columns:
         """Return the columns of all tasks, from those of the rows."""
         if not self.runs:
             return length, first, after, resource, cause, op, kernel, pool

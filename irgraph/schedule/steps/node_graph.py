@@ -102,8 +102,11 @@ class NodeGraph:
     def _folded(self) -> list[int]:
         """Fill in the folds and return that of each task."""
         asked, found = self._asked(), []
-        starts = {node.task: (() if node.reference < 0 else (node.reference,))
-                  for node in self.nodes if node.work < 0}  # fmt: skip
+        starts = {
+            node.task: (() if node.reference < 0 else (node.reference,))
+            for node in self.nodes
+            if node.work < 0
+        }
         works = {node.task for node in self.nodes if node.work >= 0}
         for task, waits in enumerate(self.waited):
             if task in works:

@@ -37,9 +37,12 @@ def reduced_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
 
 
 def _without_implied(
-    waits: list[int], before: int, work: Collection[int], ordered: list[int],
+    waits: list[int],
+    before: int,
+    work: Collection[int],
+    ordered: list[int],
     after: list[dict[int, int]],
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """Return a task's waits without those that another of them comes after."""
     found = []
     for wait in waits:

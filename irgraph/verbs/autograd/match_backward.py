@@ -231,8 +231,12 @@ class Finding:
         # yet belong to what goes. They are known by their name and by the bytes that they pass.
         handing = [(op.name, self._bytes(op)) for op in self.derived.backward if not op.body]
         buffers = {t.buffer for t in made.values()}
-        buffers.update(t.buffer for op in self.derived.backward if not op.body
-                       for t in map(self._known_or_own, op.inputs))  # fmt: skip
+        buffers.update(
+            t.buffer
+            for op in self.derived.backward
+            if not op.body
+            for t in map(self._known_or_own, op.inputs)
+        )
         found = {id(op): op for op in (self.own[leaf] for leaf in self.taken)}
         near = {i: leaf for b in buffers for i, leaf in self.graph.touching.get(b, ())}
         for _, op in sorted(near.items(), key=_place):

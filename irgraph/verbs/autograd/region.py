@@ -59,15 +59,31 @@ class Region(Struct, frozen=True):
             buffers.setdefault(declared.tensor.buffer, known[declared.tensor.name].buffer)
         ops = tuple(_bare(map_tensors(op, plain)) for op in self.graph.ops)
         returned = map_value(self.graph.returned, plain)
-        return replace(self.graph, name="region", tensors=tuple(tensors), ops=ops,
-                       returned=returned, settings={}, source="")  # fmt: skip
+        return replace(
+            self.graph,
+            name="region",
+            tensors=tuple(tensors),
+            ops=ops,
+            returned=returned,
+            settings={},
+            source="",
+        )
 
 
 def _bare(op: Op) -> Op:
     """Return an op that says nothing of where it came from or ran."""
     body = tuple(map(_bare, op.body))
-    return replace(op, body=body, thread="main", stream="", module="", phase="forward",
-                   notes={}, origin="", line=0)  # fmt: skip
+    return replace(
+        op,
+        body=body,
+        thread="main",
+        stream="",
+        module="",
+        phase="forward",
+        notes={},
+        origin="",
+        line=0,
+    )
 
 
 def is_float(tensor: Tensor) -> bool:

@@ -187,8 +187,11 @@ class Gathering:
         gone = {id(op) for op in old}
         lost = {t for op in old for t in op.outputs if not self._is_made(t, gone)}
         self._taken -= {tensor.name for tensor in lost}
-        left = {t.buffer for t in both if any(o.name in self._taken for o in
-                graph.by_buffer.get(t.buffer, ()))}  # fmt: skip
+        left = {
+            t.buffer
+            for t in both
+            if any(o.name in self._taken for o in graph.by_buffer.get(t.buffer, ()))
+        }
         self._held -= {tensor.buffer for tensor in lost} - left | swapped
         self._taken.update(tensor.name for op in new for tensor in op.outputs)
         self._held.update(tensor.buffer for op in new for tensor in op.outputs)

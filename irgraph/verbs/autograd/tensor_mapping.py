@@ -95,8 +95,15 @@ class TensorMapping:
 
 def _run_like(op: Op, like: Op, module: str) -> Op:
     body = tuple(_run_like(child, like, module) for child in op.body)
-    return replace(op, body=body, thread=like.thread, stream=like.stream, phase=like.phase,
-                   module=module, origin="")  # fmt: skip
+    return replace(
+        op,
+        body=body,
+        thread=like.thread,
+        stream=like.stream,
+        phase=like.phase,
+        module=module,
+        origin="",
+    )
 
 
 def shared_module(ops: Collection[Op]) -> str:

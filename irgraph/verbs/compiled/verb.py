@@ -113,9 +113,12 @@ def _call(graph: Graph, region: Region) -> Op:
     first = next(leaf for leaf in leaves if leaf.stream or not is_view(leaf))
     return replace(
         _around(CALL, leaves, kept),
-        body=tuple(body), thread=first.thread, stream=first.stream, phase=first.phase,
+        body=tuple(body),
+        thread=first.thread,
+        stream=first.stream,
+        phase=first.phase,
         origin=f"compile: {len(leaves)} ops",
-    )  # fmt: skip
+    )
 
 
 def _alone(leaves: Sequence[Op], kernels: Sequence[Kernel]) -> list[bool]:
@@ -144,10 +147,13 @@ def _kernel(members: Sequence[Op], group: Group, graph: Graph) -> Op:
     return replace(
         _around(KERNEL, members, _made(members, graph)),
         attributes={"launches": group.launches} if group.launches > 1 else {},
-        body=tuple(members), thread=first.thread, stream=first.stream, phase=first.phase,
+        body=tuple(members),
+        thread=first.thread,
+        stream=first.stream,
+        phase=first.phase,
         module=first.module,
         origin="compile: " + ", ".join(f"{n} x {name}" for name, n in counts.items()),
-    )  # fmt: skip
+    )
 
 
 def _around(name: str, members: Sequence[Op], results: Sequence[Tensor]) -> Op:

@@ -82,8 +82,11 @@ def quantize_lookup(work: QuantizeRewrite, op: Op, table: Declared, to: str) -> 
     else:
         made, looked = out, indices
         operands += [looked, given["offsets"]]
-    more = {name: given[name] for name in ("per_sample_weights", "include_last_offset")
-            if given.get(name) not in (None, False)}  # fmt: skip
+    more = {
+        name: given[name]
+        for name in ("per_sample_weights", "include_last_offset")
+        if given.get(name) not in (None, False)
+    }
     if to in PARTS[SCALE]:
         one = work.tensor(f"{weight.name}_{to}_scale", "f32", (1,), weight)
         more["scale"] = work.parameter(one, to, SCALE, table)

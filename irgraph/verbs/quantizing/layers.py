@@ -111,9 +111,12 @@ def _inputs(weight: Tensor, outputs: int) -> int | None:
 
 def _parts(op: Op, given: Known) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return what a product multiplies, and its bias."""
-    names = {"aten.linear": ("input", "weight", "bias"), "aten.addmm": ("mat1", "mat2", "self"),
-             "aten.mm": ("self", "mat2", ""), "aten.matmul": ("self", "other", ""),
-             }[op.name]  # fmt: skip
+    names = {
+        "aten.linear": ("input", "weight", "bias"),
+        "aten.addmm": ("mat1", "mat2", "self"),
+        "aten.mm": ("self", "mat2", ""),
+        "aten.matmul": ("self", "other", ""),
+    }[op.name]
     data, weight, bias = (given.get(name) for name in names)
     if not isinstance(data, Tensor) or not isinstance(weight, Tensor):
         raise refused(op, "multiplies no two tensors")

@@ -61,13 +61,21 @@ class QuantizeRewrite:
         self._taken.add(free)
         return replace(base, name=free, shape=tuple(shape), strides=tuple(strides))
 
-    def put(self, unit: Op, name: str, operands: Sequence[Value], *made: Result,
-            **attributes: Value) -> Op:  # fmt: skip
+    def put(
+        self, unit: Op, name: str, operands: Sequence[Value], *made: Result, **attributes: Value
+    ) -> Op:
         """Place a new op where another stands, called as that was; return it."""
         op = Op(
-            name, tuple(operands), made, attributes, thread=unit.thread, stream=unit.stream,
-            module=unit.module, phase=unit.phase, origin=f"quantize: {unit.name}",
-        )  # fmt: skip
+            name,
+            tuple(operands),
+            made,
+            attributes,
+            thread=unit.thread,
+            stream=unit.stream,
+            module=unit.module,
+            phase=unit.phase,
+            origin=f"quantize: {unit.name}",
+        )
         self.edit.put(op, before=unit)
         self.made.append(op)
         return op

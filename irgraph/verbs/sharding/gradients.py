@@ -92,7 +92,5 @@ class Gradients:
         """Return the op that makes the gradient of what is held here."""
         assert table.backward is not None and table.gradient is not None
         changed = self.forward.changed(table, table.backward, {table.gradient.name: found})
-        given: dict[str, Value] = {
-            **changed.attributes, "num_weights": part.rows[1] - part.rows[0]
-        }  # fmt: skip
+        given: dict[str, Value] = {**changed.attributes, "num_weights": part.rows[1] - part.rows[0]}
         return replace(changed, attributes=given)

@@ -32,8 +32,16 @@ def with_sums(graph: Graph) -> Graph:
         divided = Op("aten.div", (total, count), (loss,))
         edit.put(summed, before=leaf)
         edit.put(
-            replace(divided, thread=leaf.thread, stream=leaf.stream, phase=leaf.phase,
-                    module=leaf.module, origin="shard"), before=leaf)  # fmt: skip
+            replace(
+                divided,
+                thread=leaf.thread,
+                stream=leaf.stream,
+                phase=leaf.phase,
+                module=leaf.module,
+                origin="shard",
+            ),
+            before=leaf,
+        )
         edit.remove(leaf)
     return edit.commit() if found else graph
 

@@ -122,15 +122,22 @@ def _attention(call: BatchCall) -> tuple[BatchPlacement, ...]:
 MODULES: Mapping[str, Rule] = {
     "native_layer_norm": _normed,
     "native_layer_norm_backward": _normed_gradient,
-    **dict.fromkeys(("_softmax", "_log_softmax", "_softmax_backward_data",
-                     "_log_softmax_backward_data"), _along),
+    **dict.fromkeys(
+        ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"), _along
+    ),
     "embedding": _looked_up,
     "embedding_dense_backward": _rows_gradient,
     "nll_loss_forward": _classes,
     "nll_loss_backward": _classes_gradient,
-    **{f"_scaled_dot_product_{kind}{suffix}": _attention
-       for kind in ("efficient_attention", "flash_attention", "flash_attention_for_cpu",
-                    "cudnn_attention")
-       for suffix in ("", "_backward")},
-}  # fmt: skip
+    **{
+        f"_scaled_dot_product_{kind}{suffix}": _attention
+        for kind in (
+            "efficient_attention",
+            "flash_attention",
+            "flash_attention_for_cpu",
+            "cudnn_attention",
+        )
+        for suffix in ("", "_backward")
+    },
+}
 """By the last part of an op's name."""

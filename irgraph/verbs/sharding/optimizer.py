@@ -100,8 +100,11 @@ class _Cutting:
                 self.states[tensor.name] = small
                 self.layouts.append(Layout(tensor.name, "split", (0, 1)))
             return
-        made = any(tensor in leaf.outputs and tensor.name not in leaf.written
-                   for leaf in touched if id(leaf) in self.inside)  # fmt: skip
+        made = any(
+            tensor in leaf.outputs and tensor.name not in leaf.written
+            for leaf in touched
+            if id(leaf) in self.inside
+        )
         # The optimizer's step makes a view of memory from outside: the rank's view begins at its
         # rows.
         offset = tensor.offset + self.rank * shape[0] * row_major(tensor.shape)[0] * tensor.itemsize
@@ -119,8 +122,12 @@ class _Cutting:
 
     def _renamed(self, tensor: Tensor) -> bool:
         """Return whether the optimizer's step knows a tensor's memory by other names, too."""
-        names = {t.name for leaf in self.scope.leaves() for t in (*leaf.inputs, *leaf.outputs)
-                 if t.buffer == tensor.buffer}  # fmt: skip
+        names = {
+            t.name
+            for leaf in self.scope.leaves()
+            for t in (*leaf.inputs, *leaf.outputs)
+            if t.buffer == tensor.buffer
+        }
         return names != {tensor.name} or tensor.name in self.written
 
     def _reduction(self, tensor: Tensor, outside: Sequence[Op]) -> Op | None:
@@ -186,11 +193,19 @@ class _Cutting:
                 shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
                 self.names[tensor.name] = write.view(cut, *shape)
                 buffers = {tensor.buffer}
-                self.layouts += [Layout(name, "mean") for name in live_out(self.before)
-                                 if self.before.by_name[name].buffer in buffers]  # fmt: skip
+                self.layouts += [
+                    Layout(name, "mean")
+                    for name in live_out(self.before)
+                    if self.before.by_name[name].buffer in buffers
+                ]
         for op in write.ops:
-            like = replace(op, thread=reduction.thread, stream=reduction.stream,
-                           phase=reduction.phase, origin="shard")  # fmt: skip
+            like = replace(
+                op,
+                thread=reduction.thread,
+                stream=reduction.stream,
+                phase=reduction.phase,
+                origin="shard",
+            )
             self.edit.put(like, before=reduction)
         self.edit.remove(reduction)
         for leaf in self.before.leaves():

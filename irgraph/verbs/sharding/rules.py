@@ -94,9 +94,11 @@ def _aligned(call: BatchCall, values: Sequence[Value] | None = None) -> None:
     tensors = list(op.inputs if values is None else tensors_in(values))
     made = (*op.outputs, *(t for t in op.inputs if t.name in op.written))
     axes = {
-        axis - tensor.rank for tensor in (*tensors, *made) for axis in [call.axis(tensor)]
+        axis - tensor.rank
+        for tensor in (*tensors, *made)
+        for axis in [call.axis(tensor)]
         if axis is not None
-    }  # fmt: skip
+    }
     if len(axes) > 1:
         raise call.refuse("pairs samples with others")
 

@@ -82,8 +82,12 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
     tables = tables_of(local)
     spread = [t for t in tables if plan.tables[t.name].scheme != DATA and plan.ranks > 1]
     if plan.ranks == 1:
-        return ShardResult(with_ranks(replace(graph, settings=_settings(graph, 0, dim, ())), 1), 0, 0,
-                       "one rank runs the whole step")  # fmt: skip
+        return ShardResult(
+            with_ranks(replace(graph, settings=_settings(graph, 0, dim, ())), 1),
+            0,
+            0,
+            "one rank runs the whole step",
+        )
     copied = [table for table in tables if table not in spread]
     passage = ShardPropagation(local, dim, spread, copied)
     return _Rank(local, plan, rank, dim, spread, passage, group).sharded()
@@ -109,20 +113,25 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
         *(replace(layout, over=SAMPLES) for layout in some.layouts),
         *(replace(layout, over=LAYERS) for layout in done.layouts),
     ]
-    given: dict[str, Value] = {
-        RANK: rank, GROUPS: groups_text(groups), PARTS: layout_text(layouts)
-    }  # fmt: skip
+    given: dict[str, Value] = {RANK: rank, GROUPS: groups_text(groups), PARTS: layout_text(layouts)}
     made = replace(done.graph, settings={**done.graph.settings, **given})
     legal = f"over {mesh.data} ranks {some.legal}; over {mesh.tensor} {done.legal}"
-    return ShardResult(with_ranks(made, plan.ranks), some.made + done.made, some.summed + done.summed,
-                   legal, tuple(layouts))  # fmt: skip
+    return ShardResult(
+        with_ranks(made, plan.ranks),
+        some.made + done.made,
+        some.summed + done.summed,
+        legal,
+        tuple(layouts),
+    )
 
 
 def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> ShardResult:
     """Return what one rank runs that has parts of linear layers, and all samples."""
     done = split_layers(graph, plan, rank, group)
-    sums, gathers = (f"{n} {what}{'s' * (n != 1)}" for n, what in
-                     ((done.sums, "sum"), (done.gathers, "gathering")))  # fmt: skip
+    sums, gathers = (
+        f"{n} {what}{'s' * (n != 1)}"
+        for n, what in ((done.sums, "sum"), (done.gathers, "gathering"))
+    )
     why = (
         f"every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
         f" sum: {sums} and {gathers} over ranks before what needs tensors whole"

@@ -85,25 +85,39 @@ class Writer:
         """Send a part of a vector to each rank; return what comes from each, in order."""
         made = self.fresh("all_to_all", sent.dtype, [self.sizes.plus(*received)])
         self.call(
-            "_c10d_functional.all_to_all_single", [sent], made,
-            output_split_sizes=tuple(received), input_split_sizes=tuple(parts),
+            "_c10d_functional.all_to_all_single",
+            [sent],
+            made,
+            output_split_sizes=tuple(received),
+            input_split_sizes=tuple(parts),
             group_name=self.group,
-        )  # fmt: skip
+        )
         return self.wait(made)
 
     def reduce_scatter(self, given: Tensor, ranks: int, rows: int, how: str = "sum") -> Tensor:
         """Add up (``avg``: average) a matrix over all ranks; return this rank's block of rows."""
         made = self.fresh("reduce_scatter", given.dtype, [rows, *given.shape[1:]])
-        self.call("_c10d_functional.reduce_scatter_tensor", [given], made,
-                  reduce_op=how, group_size=ranks, group_name=self.group)  # fmt: skip
+        self.call(
+            "_c10d_functional.reduce_scatter_tensor",
+            [given],
+            made,
+            reduce_op=how,
+            group_size=ranks,
+            group_name=self.group,
+        )
         return self.wait(made)
 
     def all_gather(self, given: Tensor, ranks: int) -> Tensor:
         """Return the matrices of all ranks, one below the other."""
         rows = self.sizes.times(given.shape[0], ranks)
         made = self.fresh("all_gather", given.dtype, [rows, *given.shape[1:]])
-        self.call("_c10d_functional.all_gather_into_tensor", [given], made,
-                  group_size=ranks, group_name=self.group)  # fmt: skip
+        self.call(
+            "_c10d_functional.all_gather_into_tensor",
+            [given],
+            made,
+            group_size=ranks,
+            group_name=self.group,
+        )
         return self.wait(made)
 
     def all_reduce(self, tensors: Sequence[Tensor], how: str) -> None:

@@ -73,10 +73,17 @@ def kernel(identity: int, duration: int) -> bytes:
     """Return a node of the device: its times alone, and the lists of none."""
     none = side({"values": [], "shapes": [], "types": []})
     return b"".join(
-        [number(1, identity), text(2, "gemm_kernel"), number(3, 4), number(7, duration),
-         text(8, none), text(9, none), text(10, attribute("is_cpu_op", False)),
-         text(10, attribute("stream", 7))]
-    )  # fmt: skip
+        [
+            number(1, identity),
+            text(2, "gemm_kernel"),
+            number(3, 4),
+            number(7, duration),
+            text(8, none),
+            text(9, none),
+            text(10, attribute("is_cpu_op", False)),
+            text(10, attribute("stream", 7)),
+        ]
+    )
 
 
 def converted(trace: bytes, kernels: int = 0) -> bytes:

@@ -13,8 +13,12 @@ def traced(identity: int, storage: int, offset: int = 0, *shape: int) -> TraceTe
 def test_devices_are_numbered_as_they_appear() -> None:
     known = Identities()
     assert [known.device(d) for d in ("cpu", "cuda:3", "cuda:1", "cuda:3", "cuda")] == [
-        "cpu", "gpu0", "gpu1", "gpu0", "gpu0",
-    ]  # fmt: skip
+        "cpu",
+        "gpu0",
+        "gpu1",
+        "gpu0",
+        "gpu0",
+    ]
 
 
 def test_a_device_without_its_number_is_the_one_in_use() -> None:

@@ -143,8 +143,13 @@ def check_step(score: str, mask: str, heads: int, width: int) -> None:
     wanted = [p.grad for p in real.model.parameters() if p.grad is not None]
     assert len(wanted) >= 3
     for grad in wanted:
-        same = [t for op in graph.leaves() if op.base == "flex_attention_backward"
-                for t in op.outputs if tuple(t.shape) == tuple(grad.shape)]  # fmt: skip
+        same = [
+            t
+            for op in graph.leaves()
+            if op.base == "flex_attention_backward"
+            for t in op.outputs
+            if tuple(t.shape) == tuple(grad.shape)
+        ]
         assert any(torch.allclose(left[t.name], grad, rtol=1e-3, atol=1e-4) for t in same)
 
 
@@ -204,43 +209,55 @@ def test_what_is_not_done_to_each_score_is_refused(tmp_path: Path, score: str, r
 
 
 def test_the_batch_is_a_dimension_and_checks_run(tmp_path: Path) -> None:
-    captured = taken(tmp_path, """
+    captured = taken(
+        tmp_path,
+        """
 docs = torch.arange(16).div(5, rounding_mode="floor").expand(len(rows), 16).to(device)
 same = lambda b, h, i, j: docs[b, i] == docs[b, j]
 mask = create_block_mask(same, len(rows), None, 16, 16, device)
 made, aux = flex_attention(q, q, q, block_mask=mask, return_aux=AuxRequest(True, True))
 return made, aux.lse, aux.max_scores
-""")  # fmt: skip
+""",
+    )
     assert captured.graph.dims == {"B": 4}
     assert any("one kernel that torch.compile generates" in note for note in captured.notes)
     assert compare(captured.graph, captured.graph).same
 
 
 def test_a_mask_without_values_is_priced_as_full_and_said(tmp_path: Path) -> None:
-    captured = taken(tmp_path, """
+    captured = taken(
+        tmp_path,
+        """
 far = (rows[:, 0, :, 0] > 0.5)
 mask = create_block_mask(lambda b, h, i, j: far[b, j], len(rows), None, 16, 16, device)
 return flex_attention(q, q, q, block_mask=mask)
-""")  # fmt: skip
+""",
+    )
     assert attention(captured.graph).attributes["mask"] == "t0 = aten.index.Tensor(b0, [b, k]); t0"
     assert any("tensors that have no values" in note for note in captured.notes)
 
 
 def test_autocast_casts_what_is_attended(tmp_path: Path) -> None:
-    graph = taken(tmp_path, """
+    graph = taken(
+        tmp_path,
+        """
 with torch.autocast(device, torch.bfloat16):
     return flex_attention(q, q, q)
-""").graph  # fmt: skip
+""",
+    ).graph
     op = attention(graph)
     assert {t.dtype for t in op.inputs} == {"bf16"} and op.outputs[0].dtype == "bf16"
     assert op.outputs[1].dtype == "f32"
 
 
 def test_a_longer_sequence_needs_longer_tables(tmp_path: Path) -> None:
-    graph = taken(tmp_path, """
+    graph = taken(
+        tmp_path,
+        """
 table = torch.zeros(2, 16, device=device)
 return flex_attention(q, q, q, lambda s, b, h, i, j: s + table[h, j])
-""").graph  # fmt: skip
+""",
+    ).graph
     grown = resize(graph, Axis(attention(graph).inputs[0].name, 2), 24).graph
     assert attention(grown).attributes["buffers"][0].shape[-1] == 24
 

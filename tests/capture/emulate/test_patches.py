@@ -108,8 +108,11 @@ def test_attention_with_a_mask_runs_the_memory_efficient_kernel() -> None:
     captured = attend(heads(torch.float16), attn_mask=mask)
     scope = only(captured, "aten.scaled_dot_product_attention")
     assert [op.base for op in scope.body] == [
-        "scalar_tensor", "where", "expand", "_scaled_dot_product_efficient_attention",
-    ]  # fmt: skip
+        "scalar_tensor",
+        "where",
+        "expand",
+        "_scaled_dot_product_efficient_attention",
+    ]
 
 
 def test_a_mask_of_odd_width_is_padded() -> None:
@@ -418,10 +421,14 @@ def test_compiled_programs_are_captured_as_without_it(
 
 def _images(device: str, dtype: torch.dtype, given: bool, weights: bool) -> Callable[[], object]:
     layers = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
-        torch.nn.Conv2d(8, 8, 3, groups=8), torch.nn.MaxPool2d(2), torch.nn.Conv2d(8, 4, 1),
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 8, 3, groups=8),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(8, 4, 1),
         torch.nn.ConvTranspose2d(4, 8, 3),
-    ).to(device, dtype)  # fmt: skip
+    ).to(device, dtype)
     layers = layers.to(memory_format=torch.channels_last) if weights else layers
     x = torch.ones(2, 3, 16, 16, device=device, dtype=dtype)
     x = x.to(memory_format=torch.channels_last) if given else x

@@ -150,8 +150,12 @@ def test_work_is_waited_for_where_the_program_does(tmp_path: Path) -> None:
     assert captured.graph.settings["groups"] == f"{group}=2,3"
     called = names(captured)
     assert called[called.index("c10d.allreduce_") :] == [
-        "c10d.allreduce_", "sync.record", "aten.add", "sync.wait", "aten.add",
-    ]  # fmt: skip
+        "c10d.allreduce_",
+        "sync.record",
+        "aten.add",
+        "sync.wait",
+        "aten.add",
+    ]
     (kernel,) = [k for k in predict(captured.graph, "a100").kernels() if k.family == "collective"]
     assert kernel.name.startswith("all_reduce of 2,")
 
@@ -241,11 +245,16 @@ def test_how_dtensor_finds_forms_is_no_part_of_the_step(kind: str, tmp_path: Pat
     file = tmp_path / "sharded.py"
     file.write_text(SHARDED)
     whole = capture_file(f"{file}:train(kind='{kind}')", batch=8, symbolic=False).graph
-    parts = capture_file(f"{file}:train(kind='{kind}', ranks=4)", batch=8, symbolic=False,
-                         ranks=4).graph  # fmt: skip
+    parts = capture_file(
+        f"{file}:train(kind='{kind}', ranks=4)", batch=8, symbolic=False, ranks=4
+    ).graph
     calls = [
-        [leaf.name for op in graph.ops if op.name.startswith("Optimizer.step")
-         for leaf in op.leaves()]
+        [
+            leaf.name
+            for op in graph.ops
+            if op.name.startswith("Optimizer.step")
+            for leaf in op.leaves()
+        ]
         for graph in (whole, parts)
-    ]  # fmt: skip
+    ]
     assert calls[0] == calls[1] != []

@@ -37,10 +37,12 @@ def test_torch_rounds_by_itself_only_in_cudnn() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        ("flag", {"tf32": True}), ("call", {"tf32": True}), ("all", {"tf32": True}),
+        ("flag", {"tf32": True}),
+        ("call", {"tf32": True}),
+        ("all", {"tf32": True}),
         ("cuDNN", {"tf32_convolutions": False}),
     ],
-)  # fmt: skip
+)
 def test_each_way_of_saying_so_is_seen_and_undone(kind: str, settings: dict[str, bool]) -> None:
     with restored_switches():
         allow(kind)()

@@ -44,14 +44,26 @@ def rows() -> list[Row]:
     return [
         BACKWARD,
         node(4, "ProfilerStep#1", scope=7),
-        node(5, "aten::to", [host, literal("cuda:0", "Device"), literal(6, "Int")], [x], 4,
-             schema=copy),
+        node(
+            5,
+            "aten::to",
+            [host, literal("cuda:0", "Device"), literal(6, "Int")],
+            [x],
+            4,
+            schema=copy,
+        ),
         node(6, "module::bot.0", parent=4, scope=7),
         node(7, "aten::linear", [x, w, b], [y], 6, seq_id=7),
         node(8, "aten::t", [w], [t], 7, seq_id=7),
         node(9, "aten::addmm", [b, x, t, one, one], [y], 7, seq_id=8),
-        node(10, "aten::cat", [listed, literal(0, "Int")], [wide], 4,
-             schema="aten::cat(Tensor[] tensors, int dim=0) -> Tensor"),
+        node(
+            10,
+            "aten::cat",
+            [listed, literal(0, "Int")],
+            [wide],
+            4,
+            schema="aten::cat(Tensor[] tensors, int dim=0) -> Tensor",
+        ),
         node(11, "aten::relu_", [wide], [wide], 4),
         node(20, "## backward ##", parent=4, scope=7),
         node(21, f"autograd::engine::evaluate_function: {name}", parent=3, tid=2),
@@ -59,7 +71,7 @@ def rows() -> list[Row]:
         node(23, "aten::mm", [tensor(70, 41, 3, 2), x], [new], 22, tid=2),
         node(30, "Optimizer.step#SGD.step", parent=4, scope=7),
         node(31, "aten::add_", [w, new, literal(-0.1, "Double")], [w], 30),
-    ]  # fmt: skip
+    ]
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:

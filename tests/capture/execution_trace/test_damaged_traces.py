@@ -103,7 +103,7 @@ def test_json_within_json_within_json() -> None:
         ({"value": {}, "type": "Int"}, "{} is no value of type 'Int'"),
         ({"value": 2**64, "type": "Int"}, f"the number {2**64} does not fit into 64 bits"),
     ],
-)  # fmt: skip
+)
 def test_values_that_make_no_sense(changes: Row, reason: str) -> None:
     assert refused(tensors(**changes)) == f"node 4 ('aten::relu'): {reason}".replace(
         ": tensor's", ": its tensor's"
@@ -274,8 +274,10 @@ def test_main_is_the_thread_with_the_forward_calls_of_backward() -> None:
     backward = node(7, "ReluBackward0", [Z], [Z], seq_id=3, scope=1)
     others = [node(n, "aten::relu", [X], [Y], 3, tid=7) for n in (8, 9)]
     assert started(forward, backward, *others) == {
-        "thread2": ["5", "8", "9"], "main": ["6"], "backward": ["7"],
-    }  # fmt: skip
+        "thread2": ["5", "8", "9"],
+        "main": ["6"],
+        "backward": ["7"],
+    }
 
 
 def test_main_is_the_thread_with_most_operators() -> None:

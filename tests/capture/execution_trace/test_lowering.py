@@ -126,8 +126,10 @@ def test_autograd_wrappers_collapse_onto_the_backward_thread() -> None:
     captured = lowered(*linear_nodes(), *backward_nodes(2))
     scope = captured.graph.ops[1]
     assert (scope.name, scope.thread, scope.phase) == (
-        "autograd.AddmmBackward0", "backward", "backward",
-    )  # fmt: skip
+        "autograd.AddmmBackward0",
+        "backward",
+        "backward",
+    )
     assert [op.origin for op in scope.body] == ["et.json#12", "et.json#13"]
     assert captured.links == (("et.json#11", "et.json#6"),)
 
@@ -157,8 +159,10 @@ def test_a_call_without_its_caller_goes_where_it_began() -> None:
     last = node(8, "aten::relu", [tensor(14, 15, 2)], [tensor(16, 17, 2)], parent=4)
     captured = lowered(label, first, torn, last)
     assert [op.origin for op in captured.graph.ops[0].body] == [
-        "et.json#5", "et.json#7", "et.json#8",
-    ]  # fmt: skip
+        "et.json#5",
+        "et.json#7",
+        "et.json#8",
+    ]
     assert captured.notes == ("1 calls have no recorded caller: put where they began",)
 
 

@@ -56,9 +56,14 @@ def _is_whole(value: Any) -> bool:
 @pytest.mark.data
 @pytest.mark.parametrize(
     "name",
-    ["formats/et_1.0.3_resnet50_1gpu", "formats/et_1.1.1_resnet50_1gpu", "dlrm_8xV100/et_rank0",
-     "mlp_RTX2080Ti/et", "resnet18_RTX2080Ti/et"],
-)  # fmt: skip
+    [
+        "formats/et_1.0.3_resnet50_1gpu",
+        "formats/et_1.1.1_resnet50_1gpu",
+        "dlrm_8xV100/et_rank0",
+        "mlp_RTX2080Ti/et",
+        "resnet18_RTX2080Ti/et",
+    ],
+)
 @pytest.mark.slow
 def test_devices_are_those_that_were_recorded(name: str, data_dir: Path, tmp_path: Path) -> None:
     path = data_dir / f"traces/{name}.json.gz"

@@ -38,8 +38,11 @@ def test_a_program_s_forward_pass_is_its_ops(program: Any) -> None:
     assert verify(graph) == []
     assert [op.name for op in graph.ops] == ["aten.linear", "aten.relu", "aten.linear"]
     assert {d.label for d in graph.tensors if d.label} == {
-        "first.weight", "first.bias", "last.weight", "last.bias",
-    }  # fmt: skip
+        "first.weight",
+        "first.bias",
+        "last.weight",
+        "last.bias",
+    }
     assert not predict(graph).priced.unknown
 
 

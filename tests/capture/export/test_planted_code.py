@@ -117,7 +117,7 @@ def test_constants_and_weights_are_not_unpickled(saved: Path, tmp_path: Path) ->
         ("builtins.dict", "my.own.Type", "of the type my.own.Type"),
         ('"custom_obj_values": {}', '"custom_obj_values": {"a": {"class_fqn": "a.b"}}', "custom"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_known_to_be_harmless_is_refused(
     saved: Path,
     before: str,

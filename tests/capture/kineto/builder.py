@@ -17,8 +17,16 @@ Event = dict[str, Any]
 
 
 def host(cat: str, name: str, ts: float, dur: float, tid: int = MAIN, **args: Any) -> Event:
-    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur,
-            "args": args}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+        "args": args,
+    }
 
 
 def kernel(name: str, ts: float, dur: float, correlation: int, stream: int = 7) -> Event:

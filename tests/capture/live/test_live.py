@@ -340,12 +340,15 @@ def test_function_that_returns_no_step(tmp_path: Path) -> None:
         ("Bare", "the forward of Bare is a function of (self, x), and it is called with ()"),
         ("net", "net is a module of (x), and it is called with (batch, device): too many"),
         ("one", "one is a function of (batch), and it is called with (batch, device): too many"),
-        ("step(lenth=3)", "step is a function of (batch, device, length=2), and it is called with "
-         "(batch, device, lenth=…): got an unexpected keyword argument 'lenth'"),
+        (
+            "step(lenth=3)",
+            "step is a function of (batch, device, length=2), and it is called with "
+            "(batch, device, lenth=…): got an unexpected keyword argument 'lenth'",
+        ),
         ("step", "the step of step is a function of (x), and it is called with (): missing"),
         ("model", "the step of model is a module of (x), and it is called with (): missing"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_called_with_a_batch_and_a_device_says_so(
     tmp_path: Path, name: str, message: str
 ) -> None:

@@ -75,8 +75,11 @@ def test_a_loop_gives_the_model_of_its_step() -> None:
     assert calls(found) == calls(capture(step))
     assert found.graph.dims == {"B": 16}
     assert [d.label for d in found.graph.tensors if d.role == "param"] == [
-        "0.weight", "0.bias", "2.weight", "2.bias",
-    ]  # fmt: skip
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+    ]
 
 
 def test_numbers_of_the_step_are_not_taken_for_the_batch() -> None:
@@ -283,8 +286,11 @@ def test_batches_are_cut_or_repeated() -> None:
     assert length_of(batch) == 4
     short: Any = cut_to(batch, 2)
     assert (short[0].tolist(), short[1]["names"], short[1]["mean"].tolist(), short[2]) == (
-        [0, 1], ["a", "b"], [1.0, 1.0], 3,
-    )  # fmt: skip
+        [0, 1],
+        ["a", "b"],
+        [1.0, 1.0],
+        3,
+    )
     long: Any = cut_to(batch, 6)
     assert long[0].tolist() == [0, 1, 2, 3, 0, 1]
     assert length_of([3, "x"]) == 0

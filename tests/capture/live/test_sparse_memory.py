@@ -85,8 +85,13 @@ def test_its_readers_come_before_writes_of_the_values(tmp_path: Path) -> None:
         sparse = [t for t in op.inputs if t.strides and not any(t.strides) and t.numel > 1]
         for tensor in sparse if op.base == "add_" else ():
             later = range(place + 1, len(leaves))
-            writes = (i for i in later if leaves[i].base == "add_" and leaves[i].inputs
-                      and leaves[i].inputs[0].buffer == tensor.buffer)  # fmt: skip
+            writes = (
+                i
+                for i in later
+                if leaves[i].base == "add_"
+                and leaves[i].inputs
+                and leaves[i].inputs[0].buffer == tensor.buffer
+            )
             after = next(writes, None)
             if after is not None:
                 assert (place, after) in found

@@ -66,8 +66,11 @@ def test_gradients_by_function_are_calls_on_the_parameters_themselves() -> None:
     assert sorted(d.label for d in graph.tensors if d.label) == sorted(
         dict(real.named_parameters())
     )
-    given = {d.tensor.name: dict(real.named_parameters())[d.label].detach().clone()
-             for d in graph.tensors if d.label}  # fmt: skip
+    given = {
+        d.tensor.name: dict(real.named_parameters())[d.label].detach().clone()
+        for d in graph.tensors
+        if d.label
+    }
     given |= {d.tensor.name: x for d in graph.tensors if not d.label}
     left = execute(graph, given)
     value = step(real, x)

@@ -40,13 +40,19 @@ def taken(folder: Path, text: str) -> Capture:
 
 
 def test_jagged_tensors_are_calls_on_their_values(tmp_path: Path) -> None:
-    graph = taken(tmp_path, """
+    graph = taken(
+        tmp_path,
+        """
 hidden = F.rms_norm(model(jagged()), (8,)).relu()
 hidden.to_padded_tensor(0.0).sum().backward()
-""").graph  # fmt: skip
+""",
+    ).graph
     assert graph.dims == {"B": 16}
-    assert all(tensor.shape or op.base in ("sum", "ones_like") for op in graph.leaves()
-               for tensor in op.outputs)  # fmt: skip
+    assert all(
+        tensor.shape or op.base in ("sum", "ones_like")
+        for op in graph.leaves()
+        for tensor in op.outputs
+    )
     (padded,) = (op for op in graph.leaves() if op.base == "_jagged_to_padded_dense_forward")
     assert [str(size) for size in padded.outputs[0].shape] == ["B", "4", "8"]
     assert {op.base for op in graph.leaves()} >= {"addmm", "rsqrt", "relu", "threshold_backward"}

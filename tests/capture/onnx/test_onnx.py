@@ -36,8 +36,10 @@ def write(
     opset: int = 17,
 ) -> Path:
     """Write a model; constants are given as arrays, large ones are made of zeros."""
-    made = {n: a if isinstance(a, np.ndarray) else np.zeros(a, np.float32)
-            for n, a in (weights or {}).items()}  # fmt: skip
+    made = {
+        n: a if isinstance(a, np.ndarray) else np.zeros(a, np.float32)
+        for n, a in (weights or {}).items()
+    }
     graph = helper.make_graph(
         nodes,
         "g",
@@ -151,8 +153,10 @@ def test_all_opsets_from_7_on_are_read(opset: int, tmp_path: Path) -> None:
     assert [op.name for op in graph.ops[0].body] == ["aten.t", "aten.addmm"]
     assert graph.ops[0].module == "fc"
     assert [(d.role, d.label) for d in graph.tensors] == [
-        ("input", ""), ("param", "w"), ("param", "b"),
-    ]  # fmt: skip
+        ("input", ""),
+        ("param", "w"),
+        ("param", "b"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +186,13 @@ def test_batches_of_matrices_multiply_as_one_product(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", nodes, {"x": (2, 3, 4, 8)}, ["y"], {"w": (4, 5)})
     _, scores, product = sound(lower_onnx(path)).ops
     assert [op.base for op in scores.body] == [
-        "expand", "reshape", "expand", "reshape", "bmm", "_unsafe_view",
-    ]  # fmt: skip
+        "expand",
+        "reshape",
+        "expand",
+        "reshape",
+        "bmm",
+        "_unsafe_view",
+    ]
     assert scores.body[3].outputs[0].strides == (32, 1, 8)
     assert [op.base for op in product.body] == ["reshape", "mm", "_unsafe_view"]
 
@@ -265,8 +274,9 @@ def test_weights_in_other_files_need_not_be_there(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     path = write(tmp_path / "m.onnx", nodes, {"x": (8, 128)}, ["y"], {"w": (128, 128)})
     external = tmp_path / "external.onnx"
-    onnx.save_model(onnx.load(path), external, save_as_external_data=True, location="w.bin",
-                    size_threshold=0)  # fmt: skip
+    onnx.save_model(
+        onnx.load(path), external, save_as_external_data=True, location="w.bin", size_threshold=0
+    )
     whole = sound(lower_onnx(external))
     (tmp_path / "w.bin").unlink()
     assert sound(lower_onnx(external)) == whole
@@ -276,8 +286,14 @@ def test_small_values_in_other_files_are_read(tmp_path: Path) -> None:
     nodes = [helper.make_node("Reshape", ["x", "to"], ["y"])]
     path = write(tmp_path / "m.onnx", nodes, {"x": (8, 128)}, ["y"], {"to": ints(16, 64)})
     external = tmp_path / "external.onnx"
-    onnx.save_model(onnx.load(path), external, save_as_external_data=True, location="w.bin",
-                    size_threshold=0, convert_attribute=True)  # fmt: skip
+    onnx.save_model(
+        onnx.load(path),
+        external,
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+        convert_attribute=True,
+    )
     assert sound(lower_onnx(external)).ops[-1].outputs[0].shape == (16, 64)
     (tmp_path / "w.bin").unlink()
     with pytest.raises(IrgraphError, match="the content of 'to' cannot be read"):
@@ -286,11 +302,19 @@ def test_small_values_in_other_files_are_read(tmp_path: Path) -> None:
 
 def test_functions_of_a_model_are_inlined(tmp_path: Path) -> None:
     inner = helper.make_function(
-        "other", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])],
+        "other",
+        "Twice",
+        ["a"],
+        ["b"],
+        [helper.make_node("Add", ["a", "a"], ["b"])],
         [helper.make_opsetid("", 17)],
-    )  # fmt: skip
-    path = write(tmp_path / "m.onnx", [helper.make_node("Twice", ["x"], ["y"], domain="other")],
-                 {"x": (4,)}, ["y"])  # fmt: skip
+    )
+    path = write(
+        tmp_path / "m.onnx",
+        [helper.make_node("Twice", ["x"], ["y"], domain="other")],
+        {"x": (4,)},
+        ["y"],
+    )
     model = onnx.load(path)
     model.functions.append(inner)
     onnx.save(model, path)
@@ -316,18 +340,31 @@ def test_the_model_of_torch_s_exporter_runs_as_its_capture(tmp_path: Path) -> No
     import torch
 
     layers = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 8, 10),
-    ).eval()  # fmt: skip
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8 * 8 * 8, 10),
+    ).eval()
     path = tmp_path / "net.onnx"
     torch.onnx.export(
-        layers, (torch.randn(4, 3, 16, 16),), str(path), dynamo=False, opset_version=17,
-        input_names=["x"], dynamic_axes={"x": {0: "batch"}},
-    )  # fmt: skip
+        layers,
+        (torch.randn(4, 3, 16, 16),),
+        str(path),
+        dynamo=False,
+        opset_version=17,
+        input_names=["x"],
+        dynamic_axes={"x": {0: "batch"}},
+    )
     graph = sound(lower_onnx(path, dims={"batch": 64}))
     assert [op.base for op in graph.ops] == [
-        "conv2d", "relu", "max_pool2d", "reshape", "linear",
-    ]  # fmt: skip
+        "conv2d",
+        "relu",
+        "max_pool2d",
+        "reshape",
+        "linear",
+    ]
     assert graph.dims == {"batch": 64}
     assert not predict(graph).priced.unknown
 
@@ -484,8 +521,9 @@ def test_a_value_that_is_made_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.onnx", [helper.make_node("Relu", ["xname"], ["y"])],
-                 {"xname": (2, 3)}, ["y"])  # fmt: skip
+    path = write(
+        tmp_path / "m.onnx", [helper.make_node("Relu", ["xname"], ["y"])], {"xname": (2, 3)}, ["y"]
+    )
     path.write_bytes(path.read_bytes().replace(b"xname", b"x\xffame"))
     with pytest.raises(IrgraphError, match="not an ONNX model"):
         lower_onnx(path)

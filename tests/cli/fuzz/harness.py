@@ -100,8 +100,11 @@ def case(seed: int, folder: Path) -> Case:
     kind = rng.choice(names)
     if kind == "options":
         command = rng.choice(list(OPTIONS))
-        options = [w for _ in range(rng.choice((1, 1, 2)))
-                   for w in (rng.choice(OPTIONS[command]), rng.choice(ODD))]  # fmt: skip
+        options = [
+            w
+            for _ in range(rng.choice((1, 1, 2)))
+            for w in (rng.choice(OPTIONS[command]), rng.choice(ODD))
+        ]
         return Case(kind, (*command, *options))
     chosen = FORMATS[kind]
     sound = (folder / chosen.file).read_bytes()

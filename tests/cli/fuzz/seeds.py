@@ -105,10 +105,20 @@ def _weights(path: Path) -> None:
     zeros, ones = np.zeros(count, "f4"), np.ones(count, "f4")
     layers = ((np.zeros((1, 1, count), "f4"), np.full((1, 1), 0.5, "f4")),)
     save_own(
-        OwnModel("gemm", "V100-SXM2-16GB", ("aten.mm",), layers, zeros, ones, -99 * ones, 99 * ones,
-                 0.1, {"rows": 9}),
+        OwnModel(
+            "gemm",
+            "V100-SXM2-16GB",
+            ("aten.mm",),
+            layers,
+            zeros,
+            ones,
+            -99 * ones,
+            99 * ones,
+            0.1,
+            {"rows": 9},
+        ),
         path,
-    )  # fmt: skip
+    )
 
 
 def _program(path: Path) -> None:

@@ -56,25 +56,49 @@ ROWS, VECTOR = (8, 6), (6,)
         ("linear", "weight_gradient", (1, 8, 6, 5), ("mm", [(6, 8), (8, 5), (6, 5)])),
         ("bmm", "bmm", (3, 8, 6, 5), ("bmm", [(3, 8, 5), (3, 5, 6), (3, 8, 6)])),
         ("bmm", "bmm_transposed", (3, 8, 6, 5), ("bmm", [(3, 8, 5), (3, 5, 6), (3, 8, 6)])),
-        ("bmm", "baddbmm", (3, 8, 6, 5),
-         ("baddbmm", [(3, 8, 6), (3, 8, 5), (3, 5, 6), (3, 8, 6)])),
+        ("bmm", "baddbmm", (3, 8, 6, 5), ("baddbmm", [(3, 8, 6), (3, 8, 5), (3, 5, 6), (3, 8, 6)])),
         # sizes: batch, channels, out, side, window
-        ("conv2d", "conv2d", (2, 6, 7, 9, 3),
-         ("convolution", [(2, 6, 9, 9), (7, 6, 3, 3), (2, 7, 9, 9)])),
-        ("conv2d", "conv2d_depthwise", (2, 6, 7, 9, 3),
-         ("convolution", [(2, 6, 9, 9), (6, 1, 3, 3), (2, 6, 9, 9)])),
+        (
+            "conv2d",
+            "conv2d",
+            (2, 6, 7, 9, 3),
+            ("convolution", [(2, 6, 9, 9), (7, 6, 3, 3), (2, 7, 9, 9)]),
+        ),
+        (
+            "conv2d",
+            "conv2d_depthwise",
+            (2, 6, 7, 9, 3),
+            ("convolution", [(2, 6, 9, 9), (6, 1, 3, 3), (2, 6, 9, 9)]),
+        ),
         # four groups: channels are rounded up to a multiple
-        ("conv2d", "conv2d_grouped", (2, 6, 9, 9, 5),
-         ("convolution", [(2, 8, 9, 9), (12, 2, 5, 5), (2, 12, 9, 9)])),
-        ("conv2d", "conv2d_transposed", (2, 6, 7, 9, 3),
-         ("convolution", [(2, 6, 9, 9), (6, 7, 3, 3), (2, 7, 9, 9)])),
-        ("conv2d", "conv2d_backward", (2, 6, 7, 9, 3),
-         ("convolution_backward",
-          [(2, 7, 9, 9), (2, 6, 9, 9), (7, 6, 3, 3), (2, 6, 9, 9), (7, 6, 3, 3)])),
-        ("conv1d", "conv1d", (2, 6, 7, 9, 3),
-         ("convolution", [(2, 6, 9), (7, 6, 3), (2, 7, 9)])),
-        ("conv1d", "conv1d_depthwise", (2, 6, 7, 9, 3),
-         ("convolution", [(2, 6, 9), (6, 1, 3), (2, 6, 9)])),
+        (
+            "conv2d",
+            "conv2d_grouped",
+            (2, 6, 9, 9, 5),
+            ("convolution", [(2, 8, 9, 9), (12, 2, 5, 5), (2, 12, 9, 9)]),
+        ),
+        (
+            "conv2d",
+            "conv2d_transposed",
+            (2, 6, 7, 9, 3),
+            ("convolution", [(2, 6, 9, 9), (6, 7, 3, 3), (2, 7, 9, 9)]),
+        ),
+        (
+            "conv2d",
+            "conv2d_backward",
+            (2, 6, 7, 9, 3),
+            (
+                "convolution_backward",
+                [(2, 7, 9, 9), (2, 6, 9, 9), (7, 6, 3, 3), (2, 6, 9, 9), (7, 6, 3, 3)],
+            ),
+        ),
+        ("conv1d", "conv1d", (2, 6, 7, 9, 3), ("convolution", [(2, 6, 9), (7, 6, 3), (2, 7, 9)])),
+        (
+            "conv1d",
+            "conv1d_depthwise",
+            (2, 6, 7, 9, 3),
+            ("convolution", [(2, 6, 9), (6, 1, 3), (2, 6, 9)]),
+        ),
         ("concat", "cat", (3, 8, 6), ("cat", [(8, 6)] * 3 + [(8, 18)])),
         ("concat", "split_copy", (3, 8, 6), ("split_copy", [(8, 18)] + [(8, 6)] * 3)),
         ("copy", "cast", (64,), ("_to_copy", [(64,), (64,)])),
@@ -87,26 +111,43 @@ ROWS, VECTOR = (8, 6), (6,)
         ("elementwise", "add_", (8, 6), ("add_", [ROWS] * 3)),
         ("elementwise", "add_scalar", (8, 6), ("add", [ROWS] * 2)),
         ("loss", "mse_loss", (8, 6), ("mse_loss", [ROWS, ROWS, ()])),
-        ("pool", "max_pool", (2, 3, 8),
-         ("max_pool2d_with_indices", [(2, 3, 8, 8), (2, 3, 4, 4), (2, 3, 4, 4)])),
+        (
+            "pool",
+            "max_pool",
+            (2, 3, 8),
+            ("max_pool2d_with_indices", [(2, 3, 8, 8), (2, 3, 4, 4), (2, 3, 4, 4)]),
+        ),
         ("pool", "avg_pool", (2, 3, 8), ("avg_pool2d", [(2, 3, 8, 8), (2, 3, 4, 4)])),
-        ("pool", "upsample_bilinear", (2, 3, 8),
-         ("upsample_bilinear2d", [(2, 3, 8, 8), (2, 3, 16, 16)])),
-        ("pool", "max_pool_backward", (2, 3, 9),
-         ("max_pool2d_with_indices_backward",
-          [(2, 3, 5, 5), (2, 3, 9, 9), (2, 3, 5, 5), (2, 3, 9, 9)])),
+        (
+            "pool",
+            "upsample_bilinear",
+            (2, 3, 8),
+            ("upsample_bilinear2d", [(2, 3, 8, 8), (2, 3, 16, 16)]),
+        ),
+        (
+            "pool",
+            "max_pool_backward",
+            (2, 3, 9),
+            (
+                "max_pool2d_with_indices_backward",
+                [(2, 3, 5, 5), (2, 3, 9, 9), (2, 3, 5, 5), (2, 3, 9, 9)],
+            ),
+        ),
         ("transpose", "transpose_copy", (3, 8, 6), ("clone", [(3, 6, 8)] * 2)),
         ("transpose", "permute_copy", (3, 8, 6), ("clone", [(8, 3, 6)] * 2)),
         # rows, dim, count
         ("scatter", "index_select", (9, 6, 4), ("index_select", [(9, 6), (4,), (4, 6)])),
         ("scatter", "index_add", (9, 6, 4), ("index_add_", [(9, 6), (4,), (4, 6), (9, 6)])),
         ("scatter", "gather", (9, 6, 4), ("gather", [(9, 6), (4, 6), (4, 6)])),
-        ("scatter", "scatter_add", (9, 6, 4),
-         ("scatter_add_", [(9, 6), (4, 6), (4, 6), (9, 6)])),
+        ("scatter", "scatter_add", (9, 6, 4), ("scatter_add_", [(9, 6), (4, 6), (4, 6), (9, 6)])),
         # pairs of four vectors, each once: six
         ("index", "tril_index", (8, 4), ("index", [(8, 4, 4), (6,), (6,), (8, 6)])),
-        ("index", "tril_index_backward", (8, 4),
-         ("index_put_", [(8, 4, 4), (6,), (6,), (8, 6), (8, 4, 4)])),
+        (
+            "index",
+            "tril_index_backward",
+            (8, 4),
+            ("index_put_", [(8, 4, 4), (6,), (6,), (8, 6), (8, 4, 4)]),
+        ),
         ("softmax", "softmax", (8, 6), ("_softmax", [ROWS] * 2)),
         ("softmax", "log_softmax", (8, 6), ("_log_softmax", [ROWS] * 2)),
         ("norm", "layer_norm", (8, 6), ("native_layer_norm", [ROWS, ROWS, (8, 1), (8, 1)])),
@@ -120,7 +161,7 @@ ROWS, VECTOR = (8, 6), (6,)
         ("sort", "topk", (8, 6), ("topk", [ROWS] * 3)),
         ("dropout", "dropout", (8, 6), ("native_dropout", [ROWS] * 3)),
     ],
-)  # fmt: skip
+)
 def test_a_benchmark_calls_the_op_it_is_named_after(
     sweep: str, op: str, sizes: tuple[int, ...], expected: Call
 ) -> None:
@@ -144,9 +185,13 @@ def test_copies_go_where_their_name_says(op: str) -> None:
 @pytest.mark.parametrize("tables", [1, 3])
 @pytest.mark.parametrize(
     ("op", "name", "mode"),
-    [("embedding_bag_sum", "_embedding_bag", 0), ("embedding_bag_mean", "_embedding_bag", 1),
-     ("embedding_bag_max", "_embedding_bag", 2), ("embedding_bag_weighted", "_embedding_bag", 0)],
-)  # fmt: skip
+    [
+        ("embedding_bag_sum", "_embedding_bag", 0),
+        ("embedding_bag_mean", "_embedding_bag", 1),
+        ("embedding_bag_max", "_embedding_bag", 2),
+        ("embedding_bag_weighted", "_embedding_bag", 0),
+    ],
+)
 def test_bags_of_every_table_are_looked_up(op: str, name: str, mode: int, tables: int) -> None:
     """Sizes: rows, width, bags, lookups of each."""
     found = calls("embedding", op, (9, 6, 4, 5, tables), "uniform")
@@ -159,10 +204,12 @@ def test_bags_of_every_table_are_looked_up(op: str, name: str, mode: int, tables
 
 @pytest.mark.parametrize(
     ("op", "name", "shape"),
-    [("embedding_backward", "embedding_dense_backward", (9, 6)),
-     ("embedding_bag_backward", "_embedding_bag_backward", (9, 6)),
-     ("embedding_bag_backward_max", "_embedding_bag_backward", (9, 6))],
-)  # fmt: skip
+    [
+        ("embedding_backward", "embedding_dense_backward", (9, 6)),
+        ("embedding_bag_backward", "_embedding_bag_backward", (9, 6)),
+        ("embedding_bag_backward_max", "_embedding_bag_backward", (9, 6)),
+    ],
+)
 def test_gradients_of_tables_are_as_large_as_they(
     op: str, name: str, shape: tuple[int, ...]
 ) -> None:

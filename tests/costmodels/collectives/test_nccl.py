@@ -28,10 +28,17 @@ def test_latencies_are_those_of_nccl() -> None:
     assert tuned("all_reduce", two, 8, 0.0) == pytest.approx(tree, rel=1e-3)
 
 
-@pytest.mark.parametrize(("name", "links", "each", "network"), [
-    ("v100", 6, 20.0, 4 * 100 / 8), ("a100", 12, 20.0, 200), ("h100", 18, 20.6, 400),
-    ("h200", 18, 20.6, 400), ("b200", 18, 40.1, 400), ("b300", 18, 40.1, 800),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "links", "each", "network"),
+    [
+        ("v100", 6, 20.0, 4 * 100 / 8),
+        ("a100", 12, 20.0, 200),
+        ("h100", 18, 20.6, 400),
+        ("h200", 18, 20.6, 400),
+        ("b200", 18, 40.1, 400),
+        ("b300", 18, 40.1, 800),
+    ],
+)
 def test_links_are_those_that_makers_state(
     name: str, links: int, each: float, network: float
 ) -> None:
@@ -122,12 +129,16 @@ def test_every_platform_that_ships_has_links() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        "[" * 100_000, "\ud800", "[]", "null", '{"name": 1}',
+        "[" * 100_000,
+        "\ud800",
+        "[]",
+        "null",
+        '{"name": 1}',
         '{"name": "x", "architecture": "ampere", "link_gbs": 1e308}',
         '{"name": "x", "architecture": "ampere", "link_gbs": 0}',
         '{"name": "x", "architecture": "ampere", "link_gbs": 1, "nic_gbs": -1}',
     ],
-)  # fmt: skip
+)
 def test_a_file_of_impossible_links_is_refused(tmp_path: Path, given: str) -> None:
     path = tmp_path / "links.json"
     path.write_bytes(given.encode("utf-8", "surrogatepass"))

@@ -110,12 +110,14 @@ def test_an_op_that_names_its_ranks_goes_first_and_speaks_for_the_others() -> No
     swap, sum_ = exchange(256, 256), reduction()
     graph = Graph("g", ops=(swap, sum_))
     assert [priced(graph).of(op)[0].name for op in (swap, sum_)] == [
-        "all_to_allv of 2, 2048 B", "all_reduce of 2, 4194304 B",
-    ]  # fmt: skip
+        "all_to_allv of 2, 2048 B",
+        "all_reduce of 2, 4194304 B",
+    ]
     given = priced(with_ranks(graph, 4))
     assert [given.of(op)[0].name.partition(",")[0] for op in (swap, sum_)] == [
-        "all_to_allv of 2", "all_reduce of 4",
-    ]  # fmt: skip
+        "all_to_allv of 2",
+        "all_reduce of 4",
+    ]
 
 
 def test_ops_that_name_different_ranks_speak_for_themselves_alone() -> None:

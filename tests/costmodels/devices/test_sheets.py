@@ -57,10 +57,16 @@ def test_names_and_aliases_are_unique() -> None:
 
 @pytest.mark.parametrize(
     ("alias", "name"),
-    [("v100", "V100-SXM2-16GB"), ("a100", "A100-SXM4-40GB"), ("H100", "H100-80GB-HBM3"),
-     ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"), ("gv100", "Quadro-GV100"),
-     ("titan xp", "TITAN-Xp"), ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB")],
-)  # fmt: skip
+    [
+        ("v100", "V100-SXM2-16GB"),
+        ("a100", "A100-SXM4-40GB"),
+        ("H100", "H100-80GB-HBM3"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
+        ("gv100", "Quadro-GV100"),
+        ("titan xp", "TITAN-Xp"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"),
+    ],
+)
 def test_short_names_and_the_drivers_own_find_a_sheet(alias: str, name: str) -> None:
     assert load_device(alias).name == name
 
@@ -250,12 +256,19 @@ def test_a_measured_rate_of_f64_counts_where_no_datasheet_does(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("driver", "name"),
-    [("NVIDIA GeForce RTX 3090", "RTX-3090"), ("NVIDIA GeForce RTX 5090", "RTX-5090"),
-     ("NVIDIA H100 PCIe", "H100-PCIe"), ("NVIDIA H100 NVL", "H100-NVL"),
-     ("NVIDIA GH200 480GB", "GH200-480GB"), ("NVIDIA B200", "B200"),
-     ("NVIDIA B300 SXM6 AC", "B300"), ("NVIDIA L40S", "L40S"), ("AMD Instinct MI300X", "MI300X"),
-     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000-Blackwell-Server-Edition")],
-)  # fmt: skip
+    [
+        ("NVIDIA GeForce RTX 3090", "RTX-3090"),
+        ("NVIDIA GeForce RTX 5090", "RTX-5090"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("NVIDIA H100 NVL", "H100-NVL"),
+        ("NVIDIA GH200 480GB", "GH200-480GB"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA L40S", "L40S"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000-Blackwell-Server-Edition"),
+    ],
+)
 def test_a_card_is_found_by_what_its_driver_calls_it(driver: str, name: str) -> None:
     found = recorded_sheet(driver)
     assert found is not None
@@ -265,11 +278,16 @@ def test_a_card_is_found_by_what_its_driver_calls_it(driver: str, name: str) -> 
 
 @pytest.mark.parametrize(
     ("card", "other", "same"),
-    [("NVIDIA L40S", "NVIDIA L40", False), ("NVIDIA L40S", "L40S", True),
-     ("AMD Instinct MI250", "AMD Instinct MI250X", False), ("NVIDIA A10G", "NVIDIA A10", False),
-     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "Quadro RTX 6000", False),
-     ("NVIDIA GH200 480GB", "NVIDIA H200", False), ("NVIDIA H100 PCIe", "H100-NVL", True)],
-)  # fmt: skip
+    [
+        ("NVIDIA L40S", "NVIDIA L40", False),
+        ("NVIDIA L40S", "L40S", True),
+        ("AMD Instinct MI250", "AMD Instinct MI250X", False),
+        ("NVIDIA A10G", "NVIDIA A10", False),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "Quadro RTX 6000", False),
+        ("NVIDIA GH200 480GB", "NVIDIA H200", False),
+        ("NVIDIA H100 PCIe", "H100-NVL", True),
+    ],
+)
 def test_models_are_told_apart_by_their_last_letter(card: str, other: str, same: bool) -> None:
     assert same_model(card, other) is same
 

@@ -23,9 +23,13 @@ def test_models_are_sound_at_every_measured_batch(name: str) -> None:
             assert verify(graph) == []
 
 
-@pytest.mark.parametrize(("name", "forward", "backward"), [
-    ("resnet50", 53, 53), ("inception_v3", 96, 94),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "forward", "backward"),
+    [
+        ("resnet50", 53, 53),
+        ("inception_v3", 96, 94),
+    ],
+)
 def test_calls_are_those_that_were_published(name: str, forward: int, backward: int) -> None:
     names = [op.name for op in cnn(name, 32).top_level()]
     assert names.count("aten.conv2d") == forward
@@ -43,9 +47,13 @@ def test_the_device_is_waited_for_behind_each_part(name: str) -> None:
     assert end == len(names) - 1
 
 
-@pytest.mark.parametrize(("name", "preset"), [
-    ("resnet50", "train"), ("inception_v3", "train(aux=0.0)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("resnet50", "train"),
+        ("inception_v3", "train(aux=0.0)"),
+    ],
+)
 @pytest.mark.slow
 def test_shipped_models_are_what_the_examples_are_captured_as(name: str, preset: str) -> None:
     from irgraph.capture.live import capture_file

@@ -25,8 +25,10 @@ def test_steps_and_gains_are_predicted_and_measured() -> None:
     found = evaluate_cpu(STEPS, REWRITES, runs=5, scale=0.01)
     assert [row.name for row in found.steps] == ["trained", "run"]
     assert [row.name for row in found.gains] == [
-        "fuse-optimizer of experts", "batch-gemm of experts", "resize-batch(to=32) of trained",
-    ]  # fmt: skip
+        "fuse-optimizer of experts",
+        "batch-gemm of experts",
+        "resize-batch(to=32) of trained",
+    ]
     for row in (*found.steps, *found.gains):
         assert row.measured > 0 and row.noise >= 0
         assert 1 / 20 < row.predicted / row.measured < 20  # a busy machine's

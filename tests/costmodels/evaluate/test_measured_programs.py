@@ -46,10 +46,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     monkeypatch.setenv("IRGRAPH_DATA", str(tmp_path))
     (tmp_path / "steps").mkdir()
     heads = {
-        "timm_steps.csv.gz": f"{TIMM},consistent", "nvidia_examples.csv": EXAMPLES,
-        "nvidia_convnets_config.csv": CONFIGS, "nvidia_dlrm_cudagraph_gains.csv": GRAPHS,
-        "torchrec_ebc.csv": BAGS, "timm_gains.csv.gz": LAYOUTS,
-    }  # fmt: skip
+        "timm_steps.csv.gz": f"{TIMM},consistent",
+        "nvidia_examples.csv": EXAMPLES,
+        "nvidia_convnets_config.csv": CONFIGS,
+        "nvidia_dlrm_cudagraph_gains.csv": GRAPHS,
+        "torchrec_ebc.csv": BAGS,
+        "timm_gains.csv.gz": LAYOUTS,
+    }
 
     def write(**tables: list[str]) -> None:
         for name, head in heads.items():
@@ -136,9 +139,10 @@ def test_coverage_counts_groups_and_all() -> None:
         "none": [],
     }
     assert coverage(held) == (
-        Coverage("a", 1, 1, 0.1), Coverage("b", 2, 1, pytest.approx(0.3)),
+        Coverage("a", 1, 1, 0.1),
+        Coverage("b", 2, 1, pytest.approx(0.3)),
         Coverage("all", 3, 2, 0.2),
-    )  # fmt: skip
+    )
     assert [one.share for one in coverage({"b": held["b"]})] == [0.5]
 
 
@@ -147,7 +151,8 @@ def test_one_card_that_eight_contradict_is_left_out(folder: Callable[..., None])
     sure = ["x,efficientnet-b0,train,V100-32GB,1,FP32,throughput,600"]
     folder(
         nvidia_examples=[
-            *rows, *sure,
+            *rows,
+            *sure,
             "x,efficientnet-b4,train,V100-32GB,8,FP32,throughput,641",
             "x,efficientnet-b0,train,V100-32GB,8,FP32,throughput,4800",
         ],
@@ -155,7 +160,7 @@ def test_one_card_that_eight_contradict_is_left_out(folder: Callable[..., None])
             "efficientnet-b4,DGX1V-32G,FP32,32,nchw,4096,380",
             "efficientnet-b0,DGX1V-32G,FP32,32,nchw,4096,224",
         ],
-    )  # fmt: skip
+    )
     place = steps.measurements() / "steps"
     assert [case.name for case in steps.nvidia(place)] == ["efficientnet-b0, V100-32GB, B = 32"]
     (said,) = steps.contradicted(place)
@@ -213,8 +218,10 @@ def test_a_cuda_graph_is_one_launch_of_the_same_kernels() -> None:
 def test_nvidia_s_dlrm_calls_one_op_for_each_mlp_and_for_the_products() -> None:
     ops = dlrm_inference(64, half=False).ops
     assert [op.name for op in ops if op.name.startswith("nvidia.")] == [
-        "nvidia.bottom", "nvidia.dot", "nvidia.top",
-    ]  # fmt: skip
+        "nvidia.bottom",
+        "nvidia.dot",
+        "nvidia.top",
+    ]
     linear = [inner.name for op in ops for inner in op.body].count("aten.linear")
     assert linear == 3 + 4
 

@@ -56,13 +56,17 @@ def test_held_out_errors_are_small_enough(family: str, op: str, card: str) -> No
 @pytest.mark.parametrize(
     ("family", "op", "card", "answers"),
     [
-        ("gemm_units", "sweep", H100, True), ("gemm_units", "layer", H100, True),
-        ("gemm_units", "xla", H100, False), ("gemm_units", "xla_tf32", H100, True),
-        ("gemm_units", "volta_nt", "V100-SXM2-16GB", True), ("attention", "causal", B200, True),
-        ("attention", "paged", B200, False), ("transformer", "embedding", A100, True),
+        ("gemm_units", "sweep", H100, True),
+        ("gemm_units", "layer", H100, True),
+        ("gemm_units", "xla", H100, False),
+        ("gemm_units", "xla_tf32", H100, True),
+        ("gemm_units", "volta_nt", "V100-SXM2-16GB", True),
+        ("attention", "causal", B200, True),
+        ("attention", "paged", B200, False),
+        ("transformer", "embedding", A100, True),
         ("transformer", "rope", A100, False),
     ],
-)  # fmt: skip
+)
 def test_what_predict_answers_by_is_said(family: str, op: str, card: str, answers: bool) -> None:
     assert is_priced(learned_families()[family], op, card) == answers
 

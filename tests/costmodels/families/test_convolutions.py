@@ -156,12 +156,20 @@ def test_the_gradient_of_a_depthwise_weight_goes_over_all_images_for_each_tap() 
 @pytest.mark.parametrize(
     ("channels", "side", "stride", "batch", "window", "cudnn"),
     [
-        (64, 56, 1, 8, 3, True), (64, 56, 2, 8, 3, False), (512, 14, 2, 8, 3, True),
-        (256, 28, 2, 8, 5, True), (256, 14, 2, 8, 5, False), (64, 56, 2, 1, 3, True),
-        (64, 6, 1, 8, 3, False), (512, 57, 3, 8, 3, False), (128, 7, 2, 16, 1, True),
-        (128, 14, 2, 16, 1, False), (32, 28, 2, 1, 1, True), (32, 56, 2, 1, 1, False),
+        (64, 56, 1, 8, 3, True),
+        (64, 56, 2, 8, 3, False),
+        (512, 14, 2, 8, 3, True),
+        (256, 28, 2, 8, 5, True),
+        (256, 14, 2, 8, 5, False),
+        (64, 56, 2, 1, 3, True),
+        (64, 6, 1, 8, 3, False),
+        (512, 57, 3, 8, 3, False),
+        (128, 7, 2, 16, 1, True),
+        (128, 14, 2, 16, 1, False),
+        (32, 28, 2, 1, 1, True),
+        (32, 56, 2, 1, 1, False),
     ],
-)  # fmt: skip
+)
 def test_strides_and_sizes_decide_who_runs_a_depthwise_window_in_f16(
     channels: int, side: int, stride: int, batch: int, window: int, cudnn: bool
 ) -> None:
@@ -225,10 +233,14 @@ def test_images_and_weights_are_turned_as_fast_as_was_traced(
 ) -> None:
     on, op = machine("a100"), conv(*sizes)
     gradients = [
-        replace(op, name="aten.convolution_backward", results=(made,),
-                operands=(op.outputs[0], *op.inputs))
+        replace(
+            op,
+            name="aten.convolution_backward",
+            results=(made,),
+            operands=(op.outputs[0], *op.inputs),
+        )
         for made in op.inputs
-    ]  # fmt: skip
+    ]
     for one, traced in zip((op, *gradients), (forward, of_data, of_weight), strict=True):
         kept = total(kernels(channels_last(one), on))
         assert total(kernels(one, on)) - kept == pytest.approx(traced, rel=0.2)
@@ -290,12 +302,19 @@ def test_convolutions_in_f32_take_what_was_traced(window: int, strided: bool) ->
 def resnet_50() -> list[tuple[int, int, int, int, int]]:
     """Return its convolutions but the first: channels in and out, window, side before and after."""
     found, inner = [], 64
-    for planes, blocks, side, stride in ((64, 3, 56, 1), (128, 4, 28, 2), (256, 6, 14, 2),
-                                         (512, 3, 7, 2)):  # fmt: skip
+    for planes, blocks, side, stride in (
+        (64, 3, 56, 1),
+        (128, 4, 28, 2),
+        (256, 6, 14, 2),
+        (512, 3, 7, 2),
+    ):
         for block in range(blocks):
             before = side * stride if block == 0 else side
-            found += [(inner, planes, 1, before, before), (planes, planes, 3, before, side),
-                      (planes, 4 * planes, 1, side, side)]  # fmt: skip
+            found += [
+                (inner, planes, 1, before, before),
+                (planes, planes, 3, before, side),
+                (planes, 4 * planes, 1, side, side),
+            ]
             found += [(inner, 4 * planes, 1, before, side)] if block == 0 else []
             inner = 4 * planes
     return found
@@ -350,10 +369,16 @@ def _asked(op: Op) -> list[Mapping[str, float | str]]:
 def test_a_trained_model_is_asked_about_dense_3_x_3_windows(attributes: dict[str, Value]) -> None:
     assert _asked(conv(*SAME, **attributes)) == [
         {
-            "dtype": "f32", "batch": 32, "in_channels": 64, "out_channels": 128, "input_size": 56,
-            "kernel_size": 3, "stride": 1, "padding": 1,
+            "dtype": "f32",
+            "batch": 32,
+            "in_channels": 64,
+            "out_channels": 128,
+            "input_size": 56,
+            "kernel_size": 3,
+            "stride": 1,
+            "padding": 1,
         }
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,11 @@ def test_groups_of_24_channels_take_as_long_as_in_a_traced_regnet(
     op = _conv("f16", 64, channels, channels, side, 3, channels // 24)
     data, weight = op.operands
     backward = Op(
-        "aten.convolution_backward", (replace(op.outputs[0], name="g"), data, weight),
-        (replace(data, name="gx"), replace(weight, name="gw")), {"groups": channels // 24},
-    )  # fmt: skip
+        "aten.convolution_backward",
+        (replace(op.outputs[0], name="g"), data, weight),
+        (replace(data, name="gx"), replace(weight, name="gw")),
+        {"groups": channels // 24},
+    )
     assert total(kernels(op, machine("h100"))) == pytest.approx(measured, rel=0.15)
     both = total(kernels(backward, machine("h100")))
     assert both == pytest.approx(2.2 * measured, rel=0.2)
@@ -93,6 +95,8 @@ def test_many_points_take_what_each_takes(window: int, groups: int) -> None:
     many = PointValues(np.asarray(batches))
     times = total(kernels(_conv("f16", many, 33, 66, 15, window, groups), machine("h100")))  # type: ignore[arg-type]
     assert isinstance(times, PointValues)
-    each = [total(kernels(_conv("f16", n, 33, 66, 15, window, groups), machine("h100")))
-            for n in batches]  # fmt: skip
+    each = [
+        total(kernels(_conv("f16", n, 33, 66, 15, window, groups), machine("h100")))
+        for n in batches
+    ]
     assert times.values.tolist() == each

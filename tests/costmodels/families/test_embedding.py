@@ -136,9 +136,13 @@ def test_a_fused_update_makes_no_gradient_table() -> None:
 def test_a_dense_bag_gradient_fills_the_whole_table_and_sorts() -> None:
     op = call(
         "aten._embedding_bag_backward",
-        tensor("g", 64, 32), tensor("i", 6400, dtype="i64"), tensor("o", 64, dtype="i64"),
-        out=(100_000, 32), num_weights=100_000, sparse=False,
-    )  # fmt: skip
+        tensor("g", 64, 32),
+        tensor("i", 6400, dtype="i64"),
+        tensor("o", 64, dtype="i64"),
+        out=(100_000, 32),
+        num_weights=100_000,
+        sparse=False,
+    )
     found = kernels(op, machine())
     assert found[0].family == "fill" and any("sort" in k.name for k in found)
 
@@ -146,9 +150,13 @@ def test_a_dense_bag_gradient_fills_the_whole_table_and_sorts() -> None:
 def test_a_sparse_bag_gradient_is_a_row_for_each_index() -> None:
     op = call(
         "aten._embedding_bag_backward",
-        tensor("g", 64, 32), tensor("i", 6400, dtype="i64"), tensor("o", 64, dtype="i64"),
-        out=(100_000, 32), num_weights=100_000, sparse=True,
-    )  # fmt: skip
+        tensor("g", 64, 32),
+        tensor("i", 6400, dtype="i64"),
+        tensor("o", 64, dtype="i64"),
+        out=(100_000, 32),
+        num_weights=100_000,
+        sparse=True,
+    )
     (found,) = kernels(op, machine())
     assert "6400x32" in found.name
 
@@ -156,7 +164,10 @@ def test_a_sparse_bag_gradient_is_a_row_for_each_index() -> None:
 def test_offsets_that_end_with_the_total_hold_one_bag_less() -> None:
     op = call(
         "aten.embedding_bag",
-        tensor("w", 100, 32), tensor("i", 640, dtype="i64"), tensor("o", 65, dtype="i64"),
-        out=(64, 32), include_last_offset=True,
-    )  # fmt: skip
+        tensor("w", 100, 32),
+        tensor("i", 640, dtype="i64"),
+        tensor("o", 65, dtype="i64"),
+        out=(64, 32),
+        include_last_offset=True,
+    )
     assert kernels(op, machine())[0].name == "lookup B64 T1 L10 D32"

@@ -58,9 +58,12 @@ def test_a_step_of_gpt_2_takes_as_long_as_it_did() -> None:
 
 @pytest.mark.parametrize(
     ("way", "shape", "before", "measured"),
-    [("", (14, 5, 3236, 120), 119, 1371), ("", (5, 13, 3287, 48), 43, 770),
-     ("_backward", (2, 2, 768, 48), 44, 45)],
-)  # fmt: skip
+    [
+        ("", (14, 5, 3236, 120), 119, 1371),
+        ("", (5, 13, 3287, 48), 43, 770),
+        ("_backward", (2, 2, 768, 48), 44, 45),
+    ],
+)
 def test_padded_heads_run_flash_attention_2(
     way: str, shape: Shape, before: int, measured: float
 ) -> None:
@@ -98,7 +101,9 @@ def test_many_points_take_what_each_takes(name: str, causal: bool) -> None:
     many = PointValues(np.asarray(lengths))
     shape: Shape = (4, 12, many, 64)  # type: ignore[assignment]
     times = _one(_op(name, shape, is_causal=causal), software="torch-2.7").time
-    each = [_one(_op(name, (4, 12, n, 64), is_causal=causal), software="torch-2.7").time
-            for n in lengths]  # fmt: skip
+    each = [
+        _one(_op(name, (4, 12, n, 64), is_causal=causal), software="torch-2.7").time
+        for n in lengths
+    ]
     assert isinstance(times, PointValues)
     assert times.values.tolist() == each

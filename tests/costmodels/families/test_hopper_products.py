@@ -51,11 +51,14 @@ def test_a_padded_vocabulary_gains_what_aligned_rows_do() -> None:
 @pytest.mark.parametrize(
     ("sizes", "letters", "measured"),
     [
-        ((540, 986, 487, 303), "nn", 3557), ((544, 110, 1106, 345), "nn", 1154),
-        ((2067, 516, 25, 1547), "nn", 3517), ((1585, 11, 100, 521), "nn", 196),
-        ((52, 713, 428, 279), "nn", 246), ((233, 1170, 2, 201), "nn", 120),
+        ((540, 986, 487, 303), "nn", 3557),
+        ((544, 110, 1106, 345), "nn", 1154),
+        ((2067, 516, 25, 1547), "nn", 3517),
+        ((1585, 11, 100, 521), "nn", 196),
+        ((52, 713, 428, 279), "nn", 246),
+        ((233, 1170, 2, 201), "nn", 120),
     ],
-)  # fmt: skip
+)
 def test_batched_products_in_f32_come_out_within_a_quarter(
     sizes: tuple[int, int, int, int], letters: str, measured: float
 ) -> None:

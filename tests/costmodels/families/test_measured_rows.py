@@ -39,12 +39,16 @@ def matrix(rows: int, columns: int, dtype: str = "f32") -> Tensor:
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype", "warm", "cold"),
     [
-        (4, 52, "f32", 1.95, 2.4), (192, 6385, "f32", 10.8, 26.0), (1066, 88, "f16", 8.8, 19.1),
-        (2048, 1024, "f32", 6.0, 12.1), (14205, 16, "f32", 5.7, 8.4),
-        (11570, 1280, "f16", 22.2, 32.2), (26131, 512, "f16", 33.7, 41.9),
+        (4, 52, "f32", 1.95, 2.4),
+        (192, 6385, "f32", 10.8, 26.0),
+        (1066, 88, "f16", 8.8, 19.1),
+        (2048, 1024, "f32", 6.0, 12.1),
+        (14205, 16, "f32", 5.7, 8.4),
+        (11570, 1280, "f16", 22.2, 32.2),
+        (26131, 512, "f16", 33.7, 41.9),
         (9589, 6362, "f32", 91.1, 99.9),
     ],
-)  # fmt: skip
+)
 def test_sums_over_rows(rows: int, columns: int, dtype: str, warm: float, cold: float) -> None:
     op = call("aten.sum", matrix(rows, columns, dtype), out=(1, columns), dim=(0,))
     assert near(op, warm, cold)
@@ -60,18 +64,29 @@ def test_the_last_block_of_a_few_columns_adds_up_what_all_others_left() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "warm", "cold"),
-    [(6, 53, 2.05, 2.4), (20324, 37, 6.3, 7.4), (50741, 35, 13.2, 14.5), (13, 2145, 3.8, 6.9),
-     (26504, 1211, 53.6, 63.2), (34741, 3497, 179.2, 188.3)],
-)  # fmt: skip
+    [
+        (6, 53, 2.05, 2.4),
+        (20324, 37, 6.3, 7.4),
+        (50741, 35, 13.2, 14.5),
+        (13, 2145, 3.8, 6.9),
+        (26504, 1211, 53.6, 63.2),
+        (34741, 3497, 179.2, 188.3),
+    ],
+)
 def test_sums_of_rows(rows: int, columns: int, warm: float, cold: float) -> None:
     assert near(call("aten.sum", matrix(rows, columns), out=(rows,), dim=(1,)), warm, cold)
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "warm", "cold"),
-    [(34, 132, 3.0, 3.5), (12, 2154, 6.2, 8.3), (29, 4811, 17.2, 24.7), (25372, 249, 20.8, 23.5),
-     (50337, 4943, 359.5, 368.6)],
-)  # fmt: skip
+    [
+        (34, 132, 3.0, 3.5),
+        (12, 2154, 6.2, 8.3),
+        (29, 4811, 17.2, 24.7),
+        (25372, 249, 20.8, 23.5),
+        (50337, 4943, 359.5, 368.6),
+    ],
+)
 def test_maxima_keep_places(rows: int, columns: int, warm: float, cold: float) -> None:
     assert near(call("aten.argmax", matrix(rows, columns), out=(rows,), dim=1), warm, cold)
 
@@ -99,11 +114,15 @@ def test_random_numbers_take_the_units_longer_than_the_memory(
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype", "warm", "cold"),
     [
-        (7, 984, "f16", 4.4, 6.1), (12, 1745, "f16", 7.3, 10.0), (35825, 1713, "f16", 154.7, 155.2),
-        (4920, 3337, "f16", 61.5, 61.9), (3522, 6580, "f16", 106.1, 107.0),
-        (64749, 275, "f32", 50.2, 51.8), (58552, 2644, "f32", 633.5, 634.4),
+        (7, 984, "f16", 4.4, 6.1),
+        (12, 1745, "f16", 7.3, 10.0),
+        (35825, 1713, "f16", 154.7, 155.2),
+        (4920, 3337, "f16", 61.5, 61.9),
+        (3522, 6580, "f16", 106.1, 107.0),
+        (64749, 275, "f32", 50.2, 51.8),
+        (58552, 2644, "f32", 633.5, 634.4),
     ],
-)  # fmt: skip
+)
 def test_softmax_takes_as_long_as_a_lane_or_a_block_holds_of_a_row(
     rows: int, columns: int, dtype: str, warm: float, cold: float
 ) -> None:
@@ -114,11 +133,13 @@ def test_softmax_takes_as_long_as_a_lane_or_a_block_holds_of_a_row(
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype", "warm", "cold"),
     [
-        (63423, 120, "f32", 62.9, 64.9), (15026, 958, "f32", 116.9, 118.7),
-        (28560, 723, "f16", 94.7, 99.2), (17392, 5721, "f32", 867.8, 873.0),
+        (63423, 120, "f32", 62.9, 64.9),
+        (15026, 958, "f32", 116.9, 118.7),
+        (28560, 723, "f16", 94.7, 99.2),
+        (17392, 5721, "f32", 867.8, 873.0),
         (2201, 4016, "f32", 74.1, 76.7),
     ],
-)  # fmt: skip
+)
 def test_a_softmax_s_gradient_multiplies_first(
     rows: int, columns: int, dtype: str, warm: float, cold: float
 ) -> None:
@@ -133,12 +154,16 @@ def test_a_softmax_s_gradient_multiplies_first(
 @pytest.mark.parametrize(
     ("batch", "rows", "columns", "dtype", "warm", "cold"),
     [
-        (830, 1717, 1709, "f32", 21752.9, 21756.1), (1116, 966, 565, "f16", 4698.7, 4698.1),
-        (16, 376, 890, "f32", 44.7, 44.5), (4, 1228, 1369, "f16", 50.2, 52.3),
-        (1083, 18, 1999, "f32", 139.9, 142.2), (2178, 757, 8, "f32", 51.5, 53.7),
-        (2, 13, 1024, "f32", 1.6, 2.1), (157, 1885, 225, "f16", 518.6, 518.3),
+        (830, 1717, 1709, "f32", 21752.9, 21756.1),
+        (1116, 966, 565, "f16", 4698.7, 4698.1),
+        (16, 376, 890, "f32", 44.7, 44.5),
+        (4, 1228, 1369, "f16", 50.2, 52.3),
+        (1083, 18, 1999, "f32", 139.9, 142.2),
+        (2178, 757, 8, "f32", 51.5, 53.7),
+        (2, 13, 1024, "f32", 1.6, 2.1),
+        (157, 1885, 225, "f16", 518.6, 518.3),
     ],
-)  # fmt: skip
+)
 def test_copies_across_rows_fetch_a_sector_for_an_element(
     batch: int, rows: int, columns: int, dtype: str, warm: float, cold: float
 ) -> None:
@@ -150,9 +175,12 @@ def test_copies_across_rows_fetch_a_sector_for_an_element(
 
 @pytest.mark.parametrize(
     ("batch", "rows", "columns", "dtype", "warm", "cold"),
-    [(1576, 155, 1929, "f16", 1242.0, 1243.5), (1208, 506, 1218, "f32", 2698.8, 2701.2),
-     (4001, 64, 42, "f16", 31.0, 32.8)],
-)  # fmt: skip
+    [
+        (1576, 155, 1929, "f16", 1242.0, 1243.5),
+        (1208, 506, 1218, "f32", 2698.8, 2701.2),
+        (4001, 64, 42, "f16", 31.0, 32.8),
+    ],
+)
 def test_copies_of_whole_rows_work_out_offsets(
     batch: int, rows: int, columns: int, dtype: str, warm: float, cold: float
 ) -> None:
@@ -165,11 +193,15 @@ def test_copies_of_whole_rows_work_out_offsets(
 @pytest.mark.parametrize(
     ("rows", "columns", "warm", "cold"),
     [
-        (22, 5, 1.7, 2.0), (7, 7684, 11.2, 14.1), (2935, 3648, 151.5, 152.4),
-        (57036, 4777, 1375.7, 1378.7), (15978, 984, 74.3, 76.8),
-        (12252, 19, 2.8, 3.5), (27471, 24, 160.2, 161.3),  # one block of 512 threads to a row
+        (22, 5, 1.7, 2.0),
+        (7, 7684, 11.2, 14.1),
+        (2935, 3648, 151.5, 152.4),
+        (57036, 4777, 1375.7, 1378.7),
+        (15978, 984, 74.3, 76.8),
+        (12252, 19, 2.8, 3.5),
+        (27471, 24, 160.2, 161.3),  # one block of 512 threads to a row
     ],
-)  # fmt: skip
+)
 def test_running_sums_go_along_rows_in_chunks(
     rows: int, columns: int, warm: float, cold: float
 ) -> None:
@@ -179,9 +211,14 @@ def test_running_sums_go_along_rows_in_chunks(
 
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype", "warm", "cold"),
-    [(7, 8, "f32", 1.4, 1.6), (11765, 5300, "f16", 144.6, 145.3), (64189, 846, "f16", 191.2, 191.9),
-     (32182, 2182, "f32", 244.3, 246.0), (42925, 4306, "f32", 792.6, 794.4)],
-)  # fmt: skip
+    [
+        (7, 8, "f32", 1.4, 1.6),
+        (11765, 5300, "f16", 144.6, 145.3),
+        (64189, 846, "f16", 191.2, 191.9),
+        (32182, 2182, "f32", 244.3, 246.0),
+        (42925, 4306, "f32", 792.6, 794.4),
+    ],
+)
 def test_dropout_draws_a_number_for_each_element(
     rows: int, columns: int, dtype: str, warm: float, cold: float
 ) -> None:
@@ -192,18 +229,33 @@ def test_dropout_draws_a_number_for_each_element(
 
 @pytest.mark.parametrize(
     ("rows", "columns", "time"),
-    [(4, 3, 8.2), (22235, 32, 36.3), (34478, 48, 206.5), (290, 201, 21.1), (50314, 383, 1262.6),
-     (480, 1276, 42.7), (650, 2433, 83.0), (21, 6814, 70.6), (7401, 5601, 3296.0)],
-)  # fmt: skip
+    [
+        (4, 3, 8.2),
+        (22235, 32, 36.3),
+        (34478, 48, 206.5),
+        (290, 201, 21.1),
+        (50314, 383, 1262.6),
+        (480, 1276, 42.7),
+        (650, 2433, 83.0),
+        (21, 6814, 70.6),
+        (7401, 5601, 3296.0),
+    ],
+)
 def test_sorts_of_rows(rows: int, columns: int, time: float) -> None:
     assert near(call("aten.sort", matrix(rows, columns), out=(rows, columns), dim=-1), time, time)
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "time"),
-    [(13, 2, 9.5), (51723, 38, 192.3), (25190, 225, 346.8), (42, 5818, 39.4), (936, 1472, 65.3),
-     (14933, 5991, 1349.7)],
-)  # fmt: skip
+    [
+        (13, 2, 9.5),
+        (51723, 38, 192.3),
+        (25190, 225, 346.8),
+        (42, 5818, 39.4),
+        (936, 1472, 65.3),
+        (14933, 5991, 1349.7),
+    ],
+)
 def test_the_greatest_eight_of_rows(rows: int, columns: int, time: float) -> None:
     assert near(call("aten.topk", matrix(rows, columns), 8, -1, out=(rows, 8), dim=-1), time, time)
 

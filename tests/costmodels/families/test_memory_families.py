@@ -142,8 +142,9 @@ def test_a_contiguous_device_copy_is_a_memcpy_and_a_strided_one_a_kernel() -> No
     [("cpu", "gpu0", 4096), ("gpu0", "cpu", 4096), ("gpu0", "gpu1", 4096), ("gpu0", "gpu0", 0)],
 )
 def test_what_copies_bring_over_links(source: str, result: str, crossing: int) -> None:
-    op = Op("aten._to_copy", (tensor("x", 1024, device=source),),
-            (tensor("y", 1024, device=result),))  # fmt: skip
+    op = Op(
+        "aten._to_copy", (tensor("x", 1024, device=source),), (tensor("y", 1024, device=result),)
+    )
     assert [kernel.link_bytes for kernel in kernels(op, machine())] == [crossing]
 
 

@@ -18,9 +18,11 @@ from tests.costmodels.families.helpers import call, kernels, machine, tensor, to
 
 def test_a_convolution_is_an_implicit_product() -> None:
     op = call(
-        "aten.convolution", tensor("x", 32, 64, 56, 56), tensor("w", 64, 64, 5, 5),
+        "aten.convolution",
+        tensor("x", 32, 64, 56, 56),
+        tensor("w", 64, 64, 5, 5),
         out=(32, 64, 56, 56),
-    )  # fmt: skip
+    )
     flops = 2 * 32 * 56 * 56 * 64 * 64 * 25
     assert total(kernels(op, machine())) >= flops / machine().sheet.peak("f32")[0] / 1e3
 
@@ -136,11 +138,13 @@ def test_given_statistics_take_one_pass_over_the_data() -> None:
 @pytest.mark.parametrize(
     ("device", "dtype", "batch", "last", "forward", "backward"),
     [
-        ("a100", "f32", 32, False, 165.7, 598.9), ("v100", "f32", 32, False, 237.0, 637.0),
+        ("a100", "f32", 32, False, 165.7, 598.9),
+        ("v100", "f32", 32, False, 237.0, 637.0),
         ("rtx-2080-ti", "f32", 128, False, 1332.0, 3942.0),
-        ("a100", "f16", 128, False, 652.0, 2280.0), ("a100", "f16", 128, True, 769.6, 1455.0),
+        ("a100", "f16", 128, False, 652.0, 2280.0),
+        ("a100", "f16", 128, True, 769.6, 1455.0),
     ],
-)  # fmt: skip
+)
 def test_maxima_take_what_was_traced(
     device: str, dtype: str, batch: int, last: bool, forward: float, backward: float
 ) -> None:

@@ -72,9 +72,11 @@ def test_the_greatest_of_each_column_scatters_without_a_sort() -> None:
 def test_the_gradient_of_weights_reads_rows_and_bags() -> None:
     op = call(
         "aten._embedding_bag_per_sample_weights_backward",
-        tensor("g", 2048, 64), tensor("w", 1_000_000, 64),
-        *(tensor(n, 204_800, dtype="i64") for n in "io"), out=(204_800,),
-    )  # fmt: skip
+        tensor("g", 2048, 64),
+        tensor("w", 1_000_000, 64),
+        *(tensor(n, 204_800, dtype="i64") for n in "io"),
+        out=(204_800,),
+    )
     (found,) = kernels(op, machine())
     # 204,800 rows of 256 bytes, nearly all from DRAM, at 817 GB/s
     assert found.time == pytest.approx(204_800 * 256 / 817e3 + 8, rel=0.1)
@@ -84,9 +86,13 @@ def test_the_gradient_of_weights_reads_rows_and_bags() -> None:
 def test_few_indices_need_no_sort(lookups: int, count: int) -> None:
     op = call(
         "aten.embedding_dense_backward",
-        tensor("g", lookups, 64), tensor("i", lookups, dtype="i64"),
-        out=(5000, 64), num_weights=5000, padding_idx=-1, scale_grad_by_freq=False,
-    )  # fmt: skip
+        tensor("g", lookups, 64),
+        tensor("i", lookups, dtype="i64"),
+        out=(5000, 64),
+        num_weights=5000,
+        padding_idx=-1,
+        scale_grad_by_freq=False,
+    )
     assert len(kernels(op, machine())) == count
 
 
@@ -94,9 +100,12 @@ def test_the_greatest_of_a_bag_writes_where_it_came_from() -> None:
     def lookup(mode: int, aside: tuple[Tensor, ...]) -> float:
         op = call(
             "aten._embedding_bag",
-            tensor("w", 1000, 64), tensor("i", 4096, dtype="i64"), tensor("o", 4096, dtype="i64"),
-            out=(4096, 64), mode=mode,
-        )  # fmt: skip
+            tensor("w", 1000, 64),
+            tensor("i", 4096, dtype="i64"),
+            tensor("o", 4096, dtype="i64"),
+            out=(4096, 64),
+            mode=mode,
+        )
         from msgspec.structs import replace
 
         return total(kernels(replace(op, results=(*op.results, *aside)), machine()))

@@ -54,9 +54,11 @@ def test_a_bag_writes_a_place_for_each_index_beside_its_sum() -> None:
 
 def test_a_row_for_each_index_is_read_and_written() -> None:
     op = call(
-        "aten.embedding", tensor("w", 10**6, 64), tensor("i", 64, 100, dtype="i64"),
+        "aten.embedding",
+        tensor("w", 10**6, 64),
+        tensor("i", 64, 100, dtype="i64"),
         out=(64, 100, 64),
-    )  # fmt: skip
+    )
     count = 6400
     seen = 10**6 * (1 - (1 - 1e-6) ** count)
     moved = dram(count * (8 + ROW) + seen * ROW) + FLOOR
@@ -119,8 +121,13 @@ def test_a_batch_reads_the_weights_of_its_indices_too() -> None:
     weighted = replace(op, attributes={"per_sample_weights": scales})
     (plain,), (more,) = times(op), times(weighted)
     assert more - plain == pytest.approx(dram(3 * 4 * LOOKUPS))
-    for wrong in ((), (weights,), (weights, indices), (weights, indices[:2], offsets),
-                  (weights, indices, offsets[:2])):  # fmt: skip
+    for wrong in (
+        (),
+        (weights,),
+        (weights, indices),
+        (weights, indices[:2], offsets),
+        (weights, indices, offsets[:2]),
+    ):
         assert unknown(replace(op, operands=wrong))
 
 
@@ -138,8 +145,11 @@ def test_gradients_without_their_operands_are_unknown() -> None:
     assert unknown(replace(rows, attributes={}))
     weights = call(
         "aten._embedding_bag_per_sample_weights_backward",
-        one[0], tensor("w", 10**5, 32), *one[1:], out=(6400,),
-    )  # fmt: skip
+        one[0],
+        tensor("w", 10**5, 32),
+        *one[1:],
+        out=(6400,),
+    )
     assert not unknown(weights)
     assert not unknown(replace(weights, operands=weights.operands[:3]))
     assert unknown(replace(weights, operands=weights.operands[:2]))
@@ -171,11 +181,13 @@ FB = Op(
     (tensor("p", 0), tensor("w", 4 * 1_000_000 * 32)),
     (tensor("y", 2048, 128),),
     {
-        "total_D": 128, "max_D": 32, "total_hash_size_bits": 22,
+        "total_D": 128,
+        "max_D": 32,
+        "total_hash_size_bits": 22,
         "indices": tensor("i", 4 * 20_480, dtype="i64"),
         "offsets": tensor("o", 4 * 2048 + 1, dtype="i64"),
     },
-)  # fmt: skip
+)
 
 
 def test_a_lookup_of_fbgemm_is_a_batched_one_with_a_start() -> None:
@@ -189,17 +201,27 @@ def test_a_lookup_of_fbgemm_is_a_batched_one_with_a_start() -> None:
 
 
 def test_a_small_lookup_of_fbgemm_takes_what_was_traced() -> None:
-    given = {**FB.attributes, "indices": tensor("i", 4, dtype="i64"),
-             "offsets": tensor("o", 5, dtype="i64")}  # fmt: skip
+    given = {
+        **FB.attributes,
+        "indices": tensor("i", 4, dtype="i64"),
+        "offsets": tensor("o", 5, dtype="i64"),
+    }
     op = replace(FB, operands=(tensor("p", 0), tensor("w", 4 * 10 * 32)), attributes=given)
     assert times(op) == [pytest.approx(6.5, abs=0.5)]  # traced: 6 to 7
 
 
 @pytest.mark.parametrize(
     ("kind", "states"),
-    [("sgd", 0), ("rowwise_adagrad", 1 / 32), ("adagrad", 1), ("partial_rowwise_adam", 1),
-     ("adam", 2), ("lamb", 2), ("approx_sgd", 0)],
-)  # fmt: skip
+    [
+        ("sgd", 0),
+        ("rowwise_adagrad", 1 / 32),
+        ("adagrad", 1),
+        ("partial_rowwise_adam", 1),
+        ("adam", 2),
+        ("lamb", 2),
+        ("approx_sgd", 0),
+    ],
+)
 def test_an_update_sorts_its_indices_and_changes_rows_and_states(kind: str, states: float) -> None:
     """Traced: 13 us before the sort, 3 + 6 to count, 2 + 5 to sum, 4 and 4 for long runs, 13."""
     every = 4 * 20_480
@@ -263,15 +285,20 @@ SCAN = 2
     ("name", "launched"),
     [
         # lengths moved, their running sums before and after, then indices moved
-        ("permute_2D_sparse_data", 1 + 2 * SCAN + 1), ("permute_1D_sparse_data", 1 + 2 * SCAN + 1),
+        ("permute_2D_sparse_data", 1 + 2 * SCAN + 1),
+        ("permute_1D_sparse_data", 1 + 2 * SCAN + 1),
         ("permute_sparse_data", 1 + 2 * SCAN + 1),
         # lengths of each bucket, running sums of old and new, then indices dealt out
         ("block_bucketize_sparse_features", 1 + 2 * SCAN + 1),
-        ("asynchronous_complete_cumsum", SCAN + 1), ("asynchronous_inclusive_cumsum", SCAN),
-        ("asynchronous_exclusive_cumsum", SCAN), ("bounds_check_indices", 1),
-        ("expand_into_jagged_permute", 1), ("jagged_to_padded_dense", 1), ("segment_sum_csr", 1),
+        ("asynchronous_complete_cumsum", SCAN + 1),
+        ("asynchronous_inclusive_cumsum", SCAN),
+        ("asynchronous_exclusive_cumsum", SCAN),
+        ("bounds_check_indices", 1),
+        ("expand_into_jagged_permute", 1),
+        ("jagged_to_padded_dense", 1),
+        ("segment_sum_csr", 1),
     ],
-)  # fmt: skip
+)
 def test_indices_are_prepared_by_so_many_kernels(name: str, launched: int) -> None:
     given, made = tensor("x", 10**6, dtype="i64"), tensor("y", 10**5, dtype="i64")
     op = Op(f"fbgemm.{name}", (given,), (made,))

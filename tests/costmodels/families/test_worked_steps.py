@@ -206,10 +206,11 @@ def test_other_class_losses_stream() -> None:
     ("name", "passes"),
     [
         # statistics read the data once more; the gradient reads data and gradient twice
-        ("native_batch_norm", (3,)), ("native_batch_norm_backward", (5,)),
+        ("native_batch_norm", (3,)),
+        ("native_batch_norm_backward", (5,)),
         ("cudnn_batch_norm_backward", (5,)),
     ],
-)  # fmt: skip
+)
 def test_a_norm_moves_its_data_so_many_times(name: str, passes: tuple[int, ...]) -> None:
     shape = (32, 128, 16, 32)
     op = call(f"aten.{name}", tensor("g", *shape), out=shape)
@@ -221,11 +222,14 @@ def test_a_norm_moves_its_data_so_many_times(name: str, passes: tuple[int, ...])
 @pytest.mark.parametrize(
     ("name", "passes"),
     [
-        ("native_layer_norm", (2,)), ("native_layer_norm_backward", (3,)),
-        ("native_batch_norm", (3,)), ("native_batch_norm_backward", (5,)),
-        ("native_group_norm", (1, 0, 2)), ("native_group_norm_backward", (2, 0, 3)),
+        ("native_layer_norm", (2,)),
+        ("native_layer_norm_backward", (3,)),
+        ("native_batch_norm", (3,)),
+        ("native_batch_norm_backward", (5,)),
+        ("native_group_norm", (1, 0, 2)),
+        ("native_group_norm_backward", (2, 0, 3)),
     ],
-)  # fmt: skip
+)
 def test_the_papers_norms_are_bytes_alone(name: str, passes: tuple[int, ...]) -> None:
     op = call(f"aten.{name}", tensor("g", 2048, 1024), out=(2048, 1024))
     found = times(op, mode="paper")
@@ -336,18 +340,21 @@ def test_a_launch_has_at_most_320_blocks_of_65536_elements() -> None:
 
 
 def lists(count: int, elements: int = N, tensors: int = 3) -> list[tuple[Tensor, ...]]:
-    return [tuple(tensor(f"{'pgmvx'[i]}{k}", elements) for k in range(tensors))
-            for i in range(count)]  # fmt: skip
+    return [
+        tuple(tensor(f"{'pgmvx'[i]}{k}", elements) for k in range(tensors)) for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "operands", "written", "made", "moved"),
     [
-        ("_foreach_add_", 2, 1, False, 3), ("_foreach_mul", 1, 0, True, 2),
-        ("_foreach_zero_", 1, 1, False, 1), ("_foreach_addcdiv_", 3, 1, False, 4),
+        ("_foreach_add_", 2, 1, False, 3),
+        ("_foreach_mul", 1, 0, True, 2),
+        ("_foreach_zero_", 1, 1, False, 1),
+        ("_foreach_addcdiv_", 3, 1, False, 4),
         ("_amp_foreach_non_finite_check_and_unscale_", 1, 1, False, 2),
     ],
-)  # fmt: skip
+)
 def test_a_step_over_lists_reads_all_and_writes_one(
     name: str, operands: int, written: int, made: bool, moved: int
 ) -> None:
@@ -512,10 +519,12 @@ def test_a_column_sum_across_blocks_takes_what_was_traced(columns: int) -> None:
 @pytest.mark.parametrize(
     ("rows", "columns", "launched"),
     [
-        (1020, 1024, 1), (1024, 1024, 2),  # 256 rows for each of four threads to a column
-        (127, 1024, 1), (127, 1 << 20, 1),
+        (1020, 1024, 1),
+        (1024, 1024, 2),  # 256 rows for each of four threads to a column
+        (127, 1024, 1),
+        (127, 1 << 20, 1),
     ],
-)  # fmt: skip
+)
 def test_long_reductions_share_a_result(rows: int, columns: int, launched: int) -> None:
     op = call("aten.sum", tensor("x", rows, columns), out=(columns,), dim=(0,))
     found = kernels(op, machine())
@@ -561,9 +570,11 @@ def test_a_block_sorts_4096_values_and_longer_rows_take_passes() -> None:
     """Rows are sorted by a warp, by a block, or each by itself over segments of all."""
     share = 512 / 80  # rows of a multiprocessor
     expected = {
-        32: 7000 + share * (130 + 6.3 * 32), 128: 7500 + share * 1500,
-        4096: 17400 + share * (20900 + 3.4 * 4096), 4097: 15000 + share * 4097 * 22,
-    }  # fmt: skip
+        32: 7000 + share * (130 + 6.3 * 32),
+        128: 7500 + share * 1500,
+        4096: 17400 + share * (20900 + 3.4 * 4096),
+        4097: 15000 + share * 4097 * 22,
+    }
     for columns, work in expected.items():
         op = call("aten.sort", tensor("x", 512, columns), out=(512, columns), dim=1)
         number, sort = times(op)

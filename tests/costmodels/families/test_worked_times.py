@@ -181,14 +181,19 @@ def test_a_new_order_of_axes_crosses_rows_where_there_are_some(
     ("name", "operands", "expected"),
     [
         # flop an element and tensors moved, as the paper's program counts them
-        ("relu", 1, dram(2 * 4 * N)), ("threshold_backward", 2, dram(2 * 4 * N)),
-        ("sigmoid", 1, dram(2 * 4 * N)), ("sigmoid_backward", 2, dram(2 * 4 * N)),
-        ("add", 2, dram(3 * 4 * N)), ("native_dropout_backward", 2, dram(3 * 4 * N)),
-        ("gelu", 1, 175 * N / PEAK), ("gelu_backward", 2, 255 * N / PEAK),
-        ("tanh", 1, 180 * N / PEAK), ("tanh_backward", 2, 260 * N / PEAK),
+        ("relu", 1, dram(2 * 4 * N)),
+        ("threshold_backward", 2, dram(2 * 4 * N)),
+        ("sigmoid", 1, dram(2 * 4 * N)),
+        ("sigmoid_backward", 2, dram(2 * 4 * N)),
+        ("add", 2, dram(3 * 4 * N)),
+        ("native_dropout_backward", 2, dram(3 * 4 * N)),
+        ("gelu", 1, 175 * N / PEAK),
+        ("gelu_backward", 2, 255 * N / PEAK),
+        ("tanh", 1, 180 * N / PEAK),
+        ("tanh_backward", 2, 260 * N / PEAK),
         ("pow", 1, 180 * N / PEAK),
     ],
-)  # fmt: skip
+)
 def test_the_papers_elementwise_formula(name: str, operands: int, expected: float) -> None:
     op = call(f"aten.{name}", *(tensor(f"x{i}", N) for i in range(operands)), out=(N,))
     assert times(op, mode="paper") == near(expected)

@@ -81,8 +81,13 @@ def test_the_profilers_cost_comes_off_t4_of_the_default_table_only() -> None:
 
 def test_workloads_that_the_device_bounds_count_only_for_what_no_other_has() -> None:
     def seen(op: str, batch: str, mean: str, model: str = "DLRM_DDP") -> dict[str, str]:
-        return {"overhead_type": "T2", "op": op, "batch_size": batch, "mean_us": mean,
-                "model": model}  # fmt: skip
+        return {
+            "overhead_type": "T2",
+            "op": op,
+            "batch_size": batch,
+            "mean_us": mean,
+            "model": model,
+        }
 
     rows = [
         seen("aten::linear", "512", "27"),

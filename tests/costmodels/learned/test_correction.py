@@ -43,9 +43,11 @@ input %x : f32[64, 16] in $b4
 
 LOOKUP = call(
     "aten.embedding_bag",
-    tensor("w", 500, 16), tensor("i", 256, dtype="i64"), tensor("o", 64, dtype="i64"),
+    tensor("w", 500, 16),
+    tensor("i", 256, dtype="i64"),
+    tensor("o", 64, dtype="i64"),
     out=(64, 16),
-)  # fmt: skip
+)
 
 
 def _constant(factor: float, op: Op = LOOKUP, device: str = "V100-SXM2-16GB") -> OwnModel:
@@ -56,8 +58,7 @@ def _constant(factor: float, op: Op = LOOKUP, device: str = "V100-SXM2-16GB") ->
         (np.zeros((2, 1, len(inputs)), np.float32), np.full((2, 1), np.log(factor), np.float32)),
     )
     mean, scale = np.zeros_like(inputs), np.ones_like(inputs)
-    return OwnModel("embedding", device, ops, layers, mean, scale, inputs, inputs, 0.1,
-                    {"rows": 9})  # fmt: skip
+    return OwnModel("embedding", device, ops, layers, mean, scale, inputs, inputs, 0.1, {"rows": 9})
 
 
 def test_a_factor_scales_time_and_interval_and_says_so() -> None:
@@ -120,10 +121,16 @@ def test_a_prediction_takes_the_device_own_model(tmp_path: Path) -> None:
 def _sheet(path: Path) -> None:
     figure = {"datasheet": 10.0, "measured": 10.0}
     sheet = {
-        "name": "my-cpu", "architecture": "cpu", "sms": 2, "memory_bytes": 2**34,
-        "l2_bytes": 2**20, "clock_mhz": {"datasheet": 1000.0}, "fp32_gflops": {"datasheet": 50.0},
-        "dram_gbs": figure, "pinned_gbs": figure,
-    }  # fmt: skip
+        "name": "my-cpu",
+        "architecture": "cpu",
+        "sms": 2,
+        "memory_bytes": 2**34,
+        "l2_bytes": 2**20,
+        "clock_mhz": {"datasheet": 1000.0},
+        "fp32_gflops": {"datasheet": 50.0},
+        "dram_gbs": figure,
+        "pinned_gbs": figure,
+    }
     path.write_text(json.dumps(sheet))
 
 

@@ -168,11 +168,13 @@ def test_attention_of_another_kind_is_left_to_the_formula() -> None:
 @pytest.mark.parametrize(
     ("device", "heads", "dim", "causal", "least", "most"),
     [
-        ("rtx-4090", 8, 128, False, 18, 19), ("rtx-4090", 8, 64, False, 10, 11),
-        ("rtx-4090", 16, 256, True, 34, 41), ("rtx-5090", 8, 128, False, 18, 18.5),
+        ("rtx-4090", 8, 128, False, 18, 19),
+        ("rtx-4090", 8, 64, False, 10, 11),
+        ("rtx-4090", 16, 256, True, 34, 41),
+        ("rtx-5090", 8, 128, False, 18, 18.5),
         ("rtx-5090", 8, 64, False, 10.2, 10.5),
     ],
-)  # fmt: skip
+)
 def test_attention_of_geforce_cards_takes_what_others_measured(
     device: str, heads: int, dim: int, causal: bool, least: float, most: float
 ) -> None:

@@ -58,8 +58,9 @@ def test_hit_rates_lie_within_half_a_percent_of_a_simulated_cache(
 def test_tables_read_together_share_the_cache() -> None:
     laws = [(Zipf(1.05), 50_000), (UNIFORM, 40), (UNIFORM, 100_000)]
     streams = [_drawn(law, rows, seed, 30_000) for seed, (law, rows) in enumerate(laws)]
-    mixed = [row * 3 + table for rows in zip(*streams, strict=True)
-             for table, row in enumerate(rows)]  # fmt: skip
+    mixed = [
+        row * 3 + table for rows in zip(*streams, strict=True) for table, row in enumerate(rows)
+    ]
     missed = np.reshape(_simulated_misses(mixed, 4000), (-1, 3)).sum(0)
     reads = [Reads(law, rows, 30_000, 1) for law, rows in laws]
     found = lru_misses(reads, 4000, together=3)

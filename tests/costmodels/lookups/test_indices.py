@@ -167,9 +167,11 @@ def test_bags_are_said_beside_rows_or_alone() -> None:
     assert parse(print_graph(said)) == said
     found = indices_of(said, ["emb.large=bags normal:21,35", "emb.small=uniform"])
     assert found.summary() == (
-        "uniform (--indices): emb.small", "bags poisson (the model): emb.small",
-        "zipf:1.2 (the model): emb.large", "bags normal:21,35 (--indices): emb.large",
-    )  # fmt: skip
+        "uniform (--indices): emb.small",
+        "bags poisson (the model): emb.small",
+        "zipf:1.2 (the model): emb.large",
+        "bags normal:21,35 (--indices): emb.large",
+    )
     assert [table.pooling for table in found.tables] == [Poisson(), Normal(21, 35)]
     graph = model()
     i1, i2 = graph.by_name["i1"], graph.by_name["i2"]
@@ -186,8 +188,9 @@ def test_heavy_hitters_are_read_as_they_print() -> None:
 def test_a_file_says_rows_and_bags(tmp_path: Path) -> None:
     path = tmp_path / "tables.json"
     bags = [[40, 1], [1, 99]]
-    path.write_text(json.dumps({"emb.small": {"bags": bags}, "emb.*e": {"rows": "zipf:1.2",
-                                "bags": "poisson"}}))  # fmt: skip
+    path.write_text(
+        json.dumps({"emb.small": {"bags": bags}, "emb.*e": {"rows": "zipf:1.2", "bags": "poisson"}})
+    )
     small, large = indices_of(model(), [str(path)]).tables
     assert (small.pooling, small.distribution) == (Lengths((1, 40), (99, 1)), UNIFORM)
     assert (large.pooling, large.distribution) == (Poisson(), Zipf(1.2))
@@ -222,8 +225,17 @@ def test_bags_that_cannot_be_read_are_refused(text: str, message: str) -> None:
         indices_of(model(), [text])
 
 
-@pytest.mark.parametrize("given", [{}, {"rows": "uniform", "more": 1}, {"bags": [[0, 5]]},
-                                   {"bags": [1, 2]}, {"bags": []}, {"rows": []}])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"rows": "uniform", "more": 1},
+        {"bags": [[0, 5]]},
+        {"bags": [1, 2]},
+        {"bags": []},
+        {"rows": []},
+    ],
+)
 def test_a_file_that_says_no_bags_is_refused(tmp_path: Path, given: object) -> None:
     path = tmp_path / "tables.json"
     path.write_text(json.dumps({"emb.small": given}))

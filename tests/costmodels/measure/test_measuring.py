@@ -136,8 +136,13 @@ HEAD = '{"format": 2, "device": "cpu", "name": "x", "threads": 1, "python_us": 0
 @pytest.mark.parametrize(
     "row",
     [
-        "{}", "[]", "null", '{"family": "calls"}', '{"family": 1, "key": "k"}',
-        '{"family": "calls", "key": "k", "op_us": -1}', '{"family": "calls", "key": "k"}',
+        "{}",
+        "[]",
+        "null",
+        '{"family": "calls"}',
+        '{"family": 1, "key": "k"}',
+        '{"family": "calls", "key": "k", "op_us": -1}',
+        '{"family": "calls", "key": "k"}',
         '{"family": "calls", "key": "k", "op_us": 1, "spread_us": 1, "kernel_us": 1}',
         '{"family": "calls", "key": "k", "op_us": 1e30}',
         '{"family": "calls", "key": "k", "op_us": "1"}',
@@ -145,7 +150,7 @@ HEAD = '{"format": 2, "device": "cpu", "name": "x", "threads": 1, "python_us": 0
         '{"family": "gemm", "key": "k", "sizes": {"m": 1e30}}',
         '{"family": "gemm", "key": "k", "sizes": ["m"]}',
     ],
-)  # fmt: skip
+)
 def test_a_figure_that_cannot_be_is_named(tmp_path: Path, row: str) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text(f"{HEAD}\n{row}\n{row}\n")

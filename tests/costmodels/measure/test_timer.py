@@ -43,8 +43,11 @@ class Event:
 
 
 def test_kernels_are_summed_call_by_call() -> None:
-    calls = [Event(n, 10.0 * i + place, 2.0 + i + place) for i in range(3)
-             for place, n in enumerate(("fill", "gemm"))]  # fmt: skip
+    calls = [
+        Event(n, 10.0 * i + place, 2.0 + i + place)
+        for i in range(3)
+        for place, n in enumerate(("fill", "gemm"))
+    ]
     sums, names = kernel_sums(calls[::-1], 3)
     assert sums == [5.0, 7.0, 9.0]
     assert names == ("gemm", "fill")

@@ -78,11 +78,21 @@ def decoder(batch: int, device: str) -> Step:
 def images(batch: int, device: str) -> Step:
     """Like ResNet and MobileNet: convolutions with groups, batch norm, pools, momentum."""
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(True),
-        nn.MaxPool2d(3, 2, 1), nn.Conv2d(16, 16, 3, 1, 1, groups=16), nn.ReLU6(), nn.AvgPool2d(2),
-        nn.Conv2d(16, 32, 1), nn.GroupNorm(4, 32), nn.Hardswish(), nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(), nn.Dropout(0.2), nn.Linear(32, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 16, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(True),
+        nn.MaxPool2d(3, 2, 1),
+        nn.Conv2d(16, 16, 3, 1, 1, groups=16),
+        nn.ReLU6(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(16, 32, 1),
+        nn.GroupNorm(4, 32),
+        nn.Hardswish(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(32, 10),
+    )
     data = (torch.rand(batch, 3, 32, 32), torch.zeros(batch, dtype=torch.long))
     return Step(
         model, device, data, _classes, lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=1e-4)
@@ -92,10 +102,17 @@ def images(batch: int, device: str) -> Step:
 def noise(batch: int, device: str) -> Step:
     """Like a diffusion U-Net: down and up, transposed and resized, tensor-by-tensor Adam."""
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.SiLU(), nn.Conv2d(16, 32, 3, 2, 1),
-        nn.LeakyReLU(0.2), nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.ReflectionPad2d(1),
-        nn.Upsample(scale_factor=2, mode="bilinear"), nn.AvgPool2d(2), nn.Conv2d(16, 3, 3),
-    )  # fmt: skip
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.GroupNorm(4, 16),
+        nn.SiLU(),
+        nn.Conv2d(16, 32, 3, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.ConvTranspose2d(32, 16, 4, 2, 1),
+        nn.ReflectionPad2d(1),
+        nn.Upsample(scale_factor=2, mode="bilinear"),
+        nn.AvgPool2d(2),
+        nn.Conv2d(16, 3, 3),
+    )
 
     def loss(model: nn.Module, x: Tensor) -> Tensor:
         noise = torch.randn_like(x)

@@ -85,10 +85,15 @@ def family(site: Path) -> Path:
     rng = np.random.default_rng(0)
     sizes = [int(2 ** rng.uniform(10, 24)) for _ in range(400)]
     rows: list[dict[str, object]] = [
-        {"op": "double", "device": DEVICES[number % 2], "elements": elements,
-         "latency_ms": _truth(elements) / 1e3, "split": "train" if number % 5 else "dev"}
+        {
+            "op": "double",
+            "device": DEVICES[number % 2],
+            "elements": elements,
+            "latency_ms": _truth(elements) / 1e3,
+            "split": "train" if number % 5 else "dev",
+        }
         for number, elements in enumerate(sizes)
-    ]  # fmt: skip
+    ]
     write(site, "doubling", rows)
     return site
 

@@ -28,9 +28,15 @@ def a_step(choose: np.random.Generator, launches: int, streams: int = 1) -> Task
     return build.tasks()
 
 
-@pytest.mark.parametrize(("seed", "sets", "streams"), [
-    (0, 1, 1), (1, 3, 1), (2, WIDTH + 2, 1), (4, 3, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seed", "sets", "streams"),
+    [
+        (0, 1, 1),
+        (1, 3, 1),
+        (2, WIDTH + 2, 1),
+        (4, 3, 2),
+    ],
+)
 def test_each_has_the_times_that_it_has_alone(seed: int, sets: int, streams: int) -> None:
     choose = np.random.default_rng(seed)
     tasks = a_step(choose, 60, streams)

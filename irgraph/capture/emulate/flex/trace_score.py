@@ -1,4 +1,4 @@
-"""Spells out what a Python function does with one score: ``irgraph.ir.torch_schemas.score_functions``.
+"""Traces a Python function of one score to ``irgraph.ir.torch_schemas.score_functions``.
 
 The function is called with scores of small sizes on meta, one axis for each of sample, head, query
 and key; a dispatch mode writes down what it calls. What is not done to each element by itself is

@@ -104,10 +104,20 @@ def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
     launched = launch >= 0
     op[launched], top[launched] = op[launch[launched]], top[launch[launched]]
     tree = Tree(
-        trace, parent, end, op, top, launch,
-        np.zeros(count, "i1"), np.full(count, -1, "i4"), np.zeros(count, "i4"),
-        find_steps(trace, main, launch, marks), [""], main, backward,
-    )  # fmt: skip
+        trace,
+        parent,
+        end,
+        op,
+        top,
+        launch,
+        np.zeros(count, "i1"),
+        np.full(count, -1, "i4"),
+        np.zeros(count, "i4"),
+        find_steps(trace, main, launch, marks),
+        [""],
+        main,
+        backward,
+    )
     tree.forward_of = forward_operators(tree)
     _scopes(tree, host)
     _assign_steps(tree)

@@ -122,9 +122,11 @@ def _decoder(complete: type, time: type, never: int | Raw) -> msgspec.json.Decod
     metadata = [("name", str, ""), *place, ("args", Args, NO_ARGS)]
     args = ("args", MemoryArgs, NO_MEMORY)
     sorts: dict[str, tuple[str, list[Any]]] = {
-        "s": (ARROW, arrow), "f": (ARROW, arrow), "M": (METADATA, metadata),
+        "s": (ARROW, arrow),
+        "f": (ARROW, arrow),
+        "M": (METADATA, metadata),
         "i": (INSTANT, [("name", str, ""), *place, ("ts", time, never), args]),
-    }  # fmt: skip
+    }
     kinds = [complete]
     for number, phase in enumerate(PHASES.replace("X", "")):
         cat, fields = sorts.get(phase, (REST, []))

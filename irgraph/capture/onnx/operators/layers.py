@@ -198,10 +198,11 @@ def resize(
     ``roi`` and ``extrapolation_value`` bear on ``tf_crop_and_resize`` alone, which is refused.
     """
     refused = {
-        "antialias": antialias, "exclude_outside": exclude_outside,
+        "antialias": antialias,
+        "exclude_outside": exclude_outside,
         "cubic_coeff_a": mode == "cubic" and cubic_coeff_a != -0.75 and cubic_coeff_a,
         "keep_aspect_ratio_policy": sizes and keep_aspect_ratio_policy.removeprefix("stretch"),
-    }  # fmt: skip
+    }
     for name, value in refused.items():
         if value:
             raise UnsupportedError(f"its attribute {name} = {value} is not supported")
@@ -245,14 +246,16 @@ _PLACE: Mapping[str, Callable[[int, int, int, float], float]] = {
 """Where in the image an element of the result lies, by its place, both sizes and the factor."""
 
 _ROUND: Mapping[str, Callable[[float], int]] = {
-    "floor": math.floor, "ceil": math.ceil, "round_prefer_floor": lambda x: math.ceil(x - 0.5),
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round_prefer_floor": lambda x: math.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: math.floor(x + 0.5),
-}  # fmt: skip
+}
 
 _TORCH: Mapping[str, Callable[[int, float], int]] = {
     "nearest": lambda i, f: math.floor(i / f),
     "nearest-exact": lambda i, f: math.floor((i + 0.5) / f),
-}  # fmt: skip
+}
 
 
 def _nearest(
@@ -274,8 +277,12 @@ def _nearest(
 def _smooth(mode: str, how: str, rank: int, new: Sequence[int]) -> str:
     """Return torch's word for a way to interpolate between elements."""
     half = how == "half_pixel" or (how == "pytorch_half_pixel" and 1 not in new[2:])
-    kinds = {("linear", 3): "linear", ("linear", 4): "bilinear", ("linear", 5): "trilinear",
-             ("cubic", 4): "bicubic"}  # fmt: skip
+    kinds = {
+        ("linear", 3): "linear",
+        ("linear", 4): "bilinear",
+        ("linear", 5): "trilinear",
+        ("cubic", 4): "bicubic",
+    }
     if (half or how == "align_corners") and (mode, rank) in kinds:
         return kinds[mode, rank]
     words = f"mode = {mode}, coordinate_transformation_mode = {how}"

@@ -91,8 +91,10 @@ def max_pool(
     if outputs == 1:
         return _MAX[window.rank](*args)
     if image is not x or storage_order:
-        raise UnsupportedError(f"its output Indices, with storage_order = {storage_order} or other "
-                           "padding at both ends, is not supported")  # fmt: skip
+        raise UnsupportedError(
+            f"its output Indices, with storage_order = {storage_order} or other "
+            "padding at both ends, is not supported"
+        )
     values, places = _MAX[window.rank](*args, return_indices=True)
     planes = torch.arange(x.shape[0] * x.shape[1]).view(*x.shape[:2], *(1,) * window.rank)
     return values, places + planes * math.prod(x.shape[2:])

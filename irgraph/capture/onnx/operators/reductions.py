@@ -151,9 +151,13 @@ def cross_entropy(
 
 
 def dft(
-    x: Torch, dft_length: Number | None = None, axis: Number = -2, *, inverse: int = 0,
+    x: Torch,
+    dft_length: Number | None = None,
+    axis: Number = -2,
+    *,
+    inverse: int = 0,
     onesided: int = 0,
-) -> Torch:  # fmt: skip
+) -> Torch:
     """``DFT`` of numbers whose last axis holds the real part, or both parts."""
     axis = int(axis) % x.ndim
     if axis == x.ndim - 1:
@@ -179,9 +183,17 @@ REDUCTIONS: Mapping[str, Convert] = {
     "ReduceSumSquare": _reduction(_sum, before=torch.square),
     "ReduceLogSum": _reduction(_sum, after=torch.log),
     "ReduceLogSumExp": _reduction(_log_sum_exp),
-    "ArgMax": _arg(torch.argmax), "ArgMin": _arg(torch.argmin),
-    "CumSum": _cumulative(torch.cumsum, 0), "CumProd": _cumulative(torch.cumprod, 1),
-    "Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax, "TopK": top_k,
-    "Trilu": trilu, "LpNormalization": lp_normalization, "NegativeLogLikelihoodLoss": nll_loss,
-    "SoftmaxCrossEntropyLoss": cross_entropy, "DFT": dft,
-}  # fmt: skip
+    "ArgMax": _arg(torch.argmax),
+    "ArgMin": _arg(torch.argmin),
+    "CumSum": _cumulative(torch.cumsum, 0),
+    "CumProd": _cumulative(torch.cumprod, 1),
+    "Softmax": softmax,
+    "LogSoftmax": log_softmax,
+    "Hardmax": hardmax,
+    "TopK": top_k,
+    "Trilu": trilu,
+    "LpNormalization": lp_normalization,
+    "NegativeLogLikelihoodLoss": nll_loss,
+    "SoftmaxCrossEntropyLoss": cross_entropy,
+    "DFT": dft,
+}

@@ -36,8 +36,11 @@ def linear_layers(graph: Graph) -> dict[str, Layer]:
     other products read it transposed.
     """
     labels = {d.tensor.name: d.label or d.tensor.name for d in graph.tensors}
-    known = {d.tensor.name: (d.tensor, False) for d in graph.tensors
-             if d.role == "param" and d.tensor.contiguous}  # fmt: skip
+    known = {
+        d.tensor.name: (d.tensor, False)
+        for d in graph.tensors
+        if d.role == "param" and d.tensor.contiguous
+    }
     found: dict[str, Layer] = {}
     for op in _calls(graph):
         if op.name.rpartition(".")[2] in ALIKE or op.base == "t":

@@ -92,8 +92,13 @@ class RankOps:
             return op
         results: tuple[Result, ...] = map_value(op.results, self._local)
         given = {name: map_value(value, self._local) for name, value in op.attributes.items()}
-        return replace(op, operands=map_value(op.operands, self._local), results=results,
-                       attributes=given, notes=without_times(op.notes))  # fmt: skip
+        return replace(
+            op,
+            operands=map_value(op.operands, self._local),
+            results=results,
+            attributes=given,
+            notes=without_times(op.notes),
+        )
 
     def _composite(self, op: Op, body: list[Op]) -> list[Op]:
         """Return a call with what it now calls, or that alone where it is another call."""
@@ -105,8 +110,12 @@ class RankOps:
             return body
         made = replace(made, attributes={**made.attributes, **_sizes(op, body)})
         try:
-            found = [t.shape for t in tensors_in(infer(replace(made, body=()), self.graph.schemas,
-                                                       self.graph.dims))]  # fmt: skip
+            found = [
+                t.shape
+                for t in tensors_in(
+                    infer(replace(made, body=()), self.graph.schemas, self.graph.dims)
+                )
+            ]
         except ShapeError:
             return body
         return [made] if found == [tensor.shape for tensor in made.outputs] else body
@@ -133,9 +142,14 @@ class RankOps:
         bias, left, right = op.inputs
         (made,) = op.outputs
         tensor = self.held.write.fresh("product", made.dtype, made.shape)
-        product = replace(op, name="aten.mm" + op.name[len("aten.addmm"):]
-                          if op.name.startswith("aten.") else "irgraph.mm_tf32",
-                          operands=(left, right), results=(tensor,))  # fmt: skip
+        product = replace(
+            op,
+            name="aten.mm" + op.name[len("aten.addmm") :]
+            if op.name.startswith("aten.")
+            else "irgraph.mm_tf32",
+            operands=(left, right),
+            results=(tensor,),
+        )
         added = replace(op, name="aten.add", operands=(tensor, bias), origin=ORIGIN)
         self.made += 1
         return [*self._leaf(product), *self._leaf(added)]
@@ -206,8 +220,9 @@ class RankOps:
             alike = (tensor for tensor in others if tensor.shape == parameter.shape)
             odd = [tensor for tensor in alike if tight(tensor.shape, tensor.strides) != steps]
             if odd and (not parameter.contiguous or any(t.name in written for t in odd)):
-                raise refused(op, f"updates %{parameter.name} with tensors that lie otherwise in "
-                                  "memory")  # fmt: skip
+                raise refused(
+                    op, f"updates %{parameter.name} with tensors that lie otherwise in memory"
+                )
             loose += odd
         return self._dense(call, loose)
 
@@ -238,18 +253,25 @@ class RankOps:
             raise refused(op, f"makes %{whole.name} in another form on a rank")
         # Fresh memory keeps its buffer's name; a view lies where its operand now lies.
         where = (kind.buffer, kind.offset) if kind.buffer else (whole.buffer, whole.offset)
-        return replace(whole, shape=tuple(shape), strides=kind.strides, buffer=where[0],
-                       offset=where[1])  # fmt: skip
+        return replace(
+            whole, shape=tuple(shape), strides=kind.strides, buffer=where[0], offset=where[1]
+        )
 
     def _new(self, at: Op) -> list[Op]:
         """Return the ops that were written, run where and when an op is."""
         found = self.held.taken()
         self.made += len(found)
         return [
-            replace(new, thread=at.thread, stream=at.stream, module=at.module, phase=at.phase,
-                    origin=ORIGIN)
+            replace(
+                new,
+                thread=at.thread,
+                stream=at.stream,
+                module=at.module,
+                phase=at.phase,
+                origin=ORIGIN,
+            )
             for new in found
-        ]  # fmt: skip
+        ]
 
 
 def _sizes(op: Op, body: Sequence[Op]) -> dict[str, Value]:

@@ -178,8 +178,9 @@ def _attention(call: LayerCall) -> Choice:
     def place(tensor: Tensor) -> LayerPlacement:
         return split(1) if tensor.rank >= 3 and tensor.shape[1] in heads - {1} else SAME
 
-    makes = tuple(place(t) if t.rank == 4 or most in t.shape[1:2] else SAME
-                  for t in call.op.outputs)  # fmt: skip
+    makes = tuple(
+        place(t) if t.rank == 4 or most in t.shape[1:2] else SAME for t in call.op.outputs
+    )
     return Choice({tensor.name: place(tensor) for tensor in call.op.inputs}, makes)
 
 
@@ -192,11 +193,18 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("all_reduce", "all_reduce_coalesced", "wait_tensor"), _apart),
     **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _product),
     "sum": _sum,
-    **dict.fromkeys(("_softmax", "_log_softmax", "_softmax_backward_data",
-                     "_log_softmax_backward_data"), _along),
-    **{f"_scaled_dot_product_{kind}{suffix}": _attention
-       for kind in ("efficient_attention", "flash_attention", "flash_attention_for_cpu",
-                    "cudnn_attention")
-       for suffix in ("", "_backward")},
-}  # fmt: skip
+    **dict.fromkeys(
+        ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"), _along
+    ),
+    **{
+        f"_scaled_dot_product_{kind}{suffix}": _attention
+        for kind in (
+            "efficient_attention",
+            "flash_attention",
+            "flash_attention_for_cpu",
+            "cudnn_attention",
+        )
+        for suffix in ("", "_backward")
+    },
+}
 """By the last part of an op's name."""

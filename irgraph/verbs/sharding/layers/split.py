@@ -150,5 +150,8 @@ def _states(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]) ->
 def _layouts(graph: Graph, held: LocalTensors) -> list[Layout]:
     """Return what every tensor that leaves the step, or starts it, is of the whole's."""
     places = ((name, held.places[name]) for name in live_out(graph))
-    return [Layout(name, "split", (place.axis, place.axis + 1))
-            for name, place in places if place.kind == "split"]  # fmt: skip
+    return [
+        Layout(name, "split", (place.axis, place.axis + 1))
+        for name, place in places
+        if place.kind == "split"
+    ]

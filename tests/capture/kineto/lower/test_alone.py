@@ -23,8 +23,11 @@ from tests.capture.kineto.builder import START, STEP_US, Event, write
 def test_ops_have_shapes_times_and_threads(tmp_path: Path) -> None:
     graph = lower_kineto(write(tmp_path)).graph
     assert [op.name for op in graph.ops] == [
-        "aten.linear", "aten.relu", "autograd.AddmmBackward0", "aten.add_"
-    ]  # fmt: skip
+        "aten.linear",
+        "aten.relu",
+        "autograd.AddmmBackward0",
+        "aten.add_",
+    ]
     linear, _, backward, _ = graph.ops
     assert [(t.dtype, t.shape) for t in linear.inputs] == [("f32", (8, 16)), ("f32", (16, 4))]
     assert linear.notes["time"] == Quantity(100.0, "us", 0.0)

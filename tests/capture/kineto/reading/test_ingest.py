@@ -456,8 +456,12 @@ def test_unknown_categories_go_by_their_ids(tmp_path: Path) -> None:
 
 def test_categories_of_2021(tmp_path: Path) -> None:
     def change(found: list[Event]) -> None:
-        table = {"kernel": "Kernel", "cuda_runtime": "Runtime", "cpu_op": "Operator",
-                 "user_annotation": "Operator"}  # fmt: skip
+        table = {
+            "kernel": "Kernel",
+            "cuda_runtime": "Runtime",
+            "cpu_op": "Operator",
+            "user_annotation": "Operator",
+        }
         for event in found:
             event["cat"] = table[event["cat"]]
             event["tid"] = str(event["tid"])

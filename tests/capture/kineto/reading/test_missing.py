@@ -83,11 +83,15 @@ def test_ids_of_old_traces_count(tmp_path: Path) -> None:
 def test_numbers_of_what_is_left_out_count(tmp_path: Path) -> None:
     """Records of memory are instants, and categories can be left out: both have numbers."""
     found = numbered(events())
-    path = write(tmp_path, lambda _: [
-        *found, {**host("cpu_instant_event", "[memory]", START, 0, **{"Ev Idx": 15}), "ph": "i"},
-        host("python_function", "x", START, 5, **{"Ev Idx": 16}),
-        {**host("cpu_instant_event", "[memory]", START, 0, **{"Ev Idx": 17}), "ph": "i"},
-    ])  # fmt: skip
+    path = write(
+        tmp_path,
+        lambda _: [
+            *found,
+            {**host("cpu_instant_event", "[memory]", START, 0, **{"Ev Idx": 15}), "ph": "i"},
+            host("python_function", "x", START, 5, **{"Ev Idx": 16}),
+            {**host("cpu_instant_event", "[memory]", START, 0, **{"Ev Idx": 17}), "ph": "i"},
+        ],
+    )
     assert "K36" not in read_kineto(path).health.counts
 
 
