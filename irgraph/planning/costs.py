@@ -28,7 +28,7 @@ from irgraph.verbs.sharding.shard import shard
 SIZES = tuple(2.0**power for power in range(8, 35))
 """Bytes at which collectives are priced; in between their time is interpolated."""
 
-LEAST_COLUMNS = 4
+MIN_SHARD_COLUMNS = 4
 """Columns that a part has at least, and by which columns divide, as NeuroShard splits them."""
 
 
@@ -46,12 +46,12 @@ def problem_of(graph: Graph, ranks: int, memory: float, options: PredictOptions)
         RefusedError: the step cannot be shared.
     """
     costs = _Costs(graph, ranks, options)
-    every = [costs.table(table) for table in costs.tables]
+    table_costs = [costs.table(table) for table in costs.tables]
     trained = all(t.backward is not None for t in costs.tables)
     return Problem(
         ranks,
         memory - costs.base,
-        tuple(every),
+        tuple(table_costs),
         costs.collective("_c10d_functional.all_to_all_single"),
         costs.collective("_c10d_functional.reduce_scatter_tensor"),
         costs.collective("_c10d_functional.all_reduce_"),
@@ -97,7 +97,7 @@ class _Costs:
         if scheme in (ROW, TABLE_ROW):
             plain = not table.given.get("mode", 0) and not table.given.get("scale_grad_by_freq")
             return plain and -(-rows // holders) * (holders - 1) < rows
-        return scheme != COLUMN or columns % (LEAST_COLUMNS * holders) == 0
+        return scheme != COLUMN or columns % (MIN_SHARD_COLUMNS * holders) == 0
 
     def table(self, table: found_tables.Table) -> Table:
         """Return a table as the search knows it."""
@@ -109,25 +109,27 @@ class _Costs:
         """Yield the ways to spread a table, whole on one rank first."""
         rows, columns = map(int, table.weight.shape)
         bags, ids = int(table.out.shape[0]), table.indices.nbytes + table.offsets.nbytes
-        sent, held = float(bags * columns * table.out.itemsize), float(self.copies[table.name])
-        yield Choice(TABLE, 1, self._time(table, TABLE, 1), held, sent, ids)
+        sent, memory = float(bags * columns * table.out.itemsize), float(self.copies[table.name])
+        yield Choice(TABLE, 1, self._time(table, TABLE, 1), memory, sent, ids)
         count = 2
         while count <= self.ranks and self._can(table, COLUMN, count):
             time = self._time(table, COLUMN, count)
-            yield Choice(COLUMN, count, time, held / count, sent / count, ids)
+            yield Choice(COLUMN, count, time, memory / count, sent / count, ids)
             count *= 2
         count = 2
         while count < self.ranks and self._can(table, TABLE_ROW, count):
             time = self._time(table, TABLE_ROW, count)
-            yield Choice(TABLE_ROW, count, time, held / count, sent, ids)  # each sends whole bags
+            yield Choice(TABLE_ROW, count, time, memory / count, sent, ids)  # each sends whole bags
             count *= 2
         if self.ranks > 1 and self._can(table, ROW, self.ranks):
             time = self._time(table, ROW, self.ranks)
-            yield Choice(ROW, self.ranks, time, held / self.ranks, ids=ids, reduced=sent)
+            yield Choice(ROW, self.ranks, time, memory / self.ranks, ids=ids, reduced=sent)
         if self.ranks > 1:
             time = self._time(table, DATA, self.ranks)
             copied = float(rows * columns * table.weight.itemsize)
-            yield Choice(DATA, self.ranks, time, held, copied=copied * (table.backward is not None))
+            yield Choice(
+                DATA, self.ranks, time, memory, copied=copied * (table.backward is not None)
+            )
 
     def _time(self, table: found_tables.Table, scheme: Scheme, holders: int) -> float:
         key = scheme, holders
@@ -141,13 +143,13 @@ class _Costs:
         priced = predict(model, self.options).priced
         makers = {tensor.name: leaf for leaf in model.leaves() for tensor in leaf.outputs}
         lookups = {name: op for name, _, op in found_tables.lookups(model)}
-        found = {}
+        times = {}
         for table in self.tables:
             touching = _touching(model, table.held, lookups[table.name], makers)
-            found[table.name] = sum(
+            times[table.name] = sum(
                 kernel.time for op in touching for kernel in priced.kernels.get(id(op), ())
             )
-        return found
+        return times
 
     def collective(self, name: str) -> Time:
         """Return the time of a collective over the bytes of its message."""
@@ -157,9 +159,9 @@ class _Costs:
         graph = replace(self.graph, ops=tuple(ops), tensors=(), returned=None)
         priced = _predicted(graph, self.options, self.ranks).priced
         if priced.unknown:
-            why = priced.reasons.get(id(priced.unknown[0]), "no cost model knows it")
+            reason = priced.reasons.get(id(priced.unknown[0]), "no cost model knows it")
             hint = "name the links between ranks with --fabric"
-            raise fail(f"{name} has no time on {priced.device}: {why}", hint=hint)
+            raise fail(f"{name} has no time on {priced.device}: {reason}", hint=hint)
         times = [sum(kernel.time for kernel in priced.of(op)) for op in ops]
         logs = np.log(SIZES)
         return lambda size: float(
@@ -168,8 +170,8 @@ class _Costs:
 
 
 def _predicted(graph: Graph, options: PredictOptions, ranks: int) -> Prediction:
-    known = options if options.ranks is not None else replace(options, ranks=ranks)
-    return predict(graph, known)
+    with_ranks = options if options.ranks is not None else replace(options, ranks=ranks)
+    return predict(graph, with_ranks)
 
 
 def _collective(name: str, size: int, ranks: int) -> Op:
@@ -187,13 +189,13 @@ def _collective(name: str, size: int, ranks: int) -> Op:
 
 
 def _touching(
-    model: Graph, held: Collection[str], lookup: Op, makers: Mapping[str, Op]
+    model: Graph, tables: Collection[str], lookup: Op, makers: Mapping[str, Op]
 ) -> list[Op]:
     """Return the ops that touch a table's rows, and those that prepare its lookup."""
-    found = {
+    results = {
         id(op): op
         for op in model.walk()
-        if any(tensor.name in held for tensor in (*op.inputs, *op.outputs))
+        if any(tensor.name in tables for tensor in (*op.inputs, *op.outputs))
     }
     waiting = [tensor.name for tensor in lookup.inputs]
     while waiting:
@@ -202,8 +204,8 @@ def _touching(
             op is not None
             and op.origin == "shard"
             and not is_collective(op)
-            and id(op) not in found
+            and id(op) not in results
         ):
-            found[id(op)] = op
+            results[id(op)] = op
             waiting += [tensor.name for tensor in op.inputs]
-    return list(found.values())
+    return list(results.values())

@@ -56,7 +56,9 @@ class PlanResult(Struct, frozen=True, dict=True):
     @property
     def coverage(self) -> dict[str, float]:
         """Share of all ranks' device time by provenance."""
-        return coverage(kernel for one in self.predictions for kernel in one.kernels())
+        return coverage(
+            kernel for prediction in self.predictions for kernel in prediction.kernels()
+        )
 
     @property
     def step_time(self) -> float:
@@ -94,12 +96,14 @@ def plans_of(
     if others:
         layouts[PACKED] = packed(problem, [0] * len(problem.tables))
         layouts |= baselines(problem, seed)
-    found = layouts[FOUND]
-    if found is None:
+    searched = layouts[FOUND]
+    if searched is None:
         short = f"{memory / 2**30:.1f} GiB on each of {ranks} ranks"
         raise fail(f"no plan fits into {short}", hint="give more ranks, or more --memory")
-    tried = [_tried(graph, name, layout, options) for name, layout in _fitting(layouts)]
-    return sorted((t for t in tried if max(t.memory) <= memory), key=lambda one: one.step_time)
+    results = [_evaluate(graph, name, layout, options) for name, layout in _fitting(layouts)]
+    return sorted(
+        (t for t in results if max(t.memory) <= memory), key=lambda result: result.step_time
+    )
 
 
 def _fitting(layouts: Mapping[str, Layout | None]) -> Iterator[tuple[str, Layout]]:
@@ -114,7 +118,7 @@ def _fitting(layouts: Mapping[str, Layout | None]) -> Iterator[tuple[str, Layout
         yield ", ".join(same), layout
 
 
-def _tried(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> PlanResult:
+def _evaluate(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> PlanResult:
     plan = layout.plan()
     models = tuple(shard(graph, plan, rank).graph for rank in range(plan.ranks))
     found = each_rank(models, options)
@@ -126,8 +130,8 @@ def _tried(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> 
     return PlanResult(name, plan, models, together, layout.cost(), imbalance, memory, tuple(found))
 
 
-def best_of(tried: Sequence[PlanResult]) -> PlanResult:
+def best_of(results: Sequence[PlanResult]) -> PlanResult:
     """Return the plan with the shortest simulated step; raise ``IrgraphError`` if there is none."""
-    if not tried:
+    if not results:
         raise fail("no plan fits into the memory by what the ranks' models need", exit_code=1)
-    return tried[0]
+    return results[0]

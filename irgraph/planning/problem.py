@@ -89,7 +89,7 @@ class Layout:
         for table in range(len(self.chosen)):
             for rank in self.ranks[table]:
                 self.add(table, rank, 1.0)
-        self.together = self._together()
+        self.together = self._total()
 
     def choice(self, table: int) -> Choice:
         """Return how a table is spread."""
@@ -103,7 +103,7 @@ class Layout:
         self.ids[rank] += sign * choice.ids
         self.memory[rank] += sign * choice.memory
 
-    def _together(self) -> tuple[float, float, float, float]:
+    def _total(self) -> tuple[float, float, float, float]:
         """Return the time of what does not depend on who holds what, and three sums of bytes."""
         choices = list(map(self.choice, range(len(self.chosen))))
         reduced, copied = sum(c.reduced for c in choices), sum(c.copied for c in choices)
@@ -128,7 +128,7 @@ class Layout:
         """Whether every rank has memory for what it holds."""
         return max(self.memory, default=0.0) <= self.problem.capacity
 
-    def moved(self, table: int, source: int, target: int) -> None:
+    def move(self, table: int, source: int, target: int) -> None:
         """Move a part from one rank to another."""
         self.add(table, source, -1.0)
         self.add(table, target, 1.0)
@@ -141,9 +141,9 @@ class Layout:
 
     def plan(self) -> Plan:
         """Return the plan."""
-        return Plan(self.problem.ranks, dict(self._placed()))
+        return Plan(self.problem.ranks, dict(self._shardings()))
 
-    def _placed(self) -> Iterator[tuple[str, TableSharding]]:
+    def _shardings(self) -> Iterator[tuple[str, TableSharding]]:
         for number, table in enumerate(self.problem.tables):
             scheme = self.choice(number).scheme
             ranks = () if scheme in (ROW, DATA) else self.ranks[number]

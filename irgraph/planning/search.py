@@ -86,7 +86,7 @@ def _perturbed(layout: Layout, source: random.Random) -> Layout | None:
     for number in source.sample(range(len(chosen)), min(len(chosen), 2)):
         free = [r for r in range(problem.ranks) if r not in made.ranks[number]]
         if free:
-            made.moved(number, source.choice(made.ranks[number]), source.choice(free))
+            made.move(number, source.choice(made.ranks[number]), source.choice(free))
     return made if made.feasible else None
 
 
@@ -134,11 +134,11 @@ def _apply_improvement(layout: Layout) -> bool:
     least = layout.cost() * IMPROVEMENT_FACTOR
     for steps in _shard_moves(layout):
         for step in steps:
-            layout.moved(*step)
+            layout.move(*step)
         if layout.feasible and layout.cost() < least:
             return True
         for table, source, target in reversed(steps):
-            layout.moved(table, target, source)
+            layout.move(table, target, source)
     return False
 
 
