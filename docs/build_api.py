@@ -45,9 +45,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
                    "devices", "device", "hosts", "Prediction", "Difference", "Plot", "Change",
                    "Variants", "Ranks", "Meeting", "Timeline", "Interval", "Resource",
                    "CriticalPath", "Priced", "Kernel", "Accounting", "DeviceFacts", "HostTable"),
-    "Searching": ("search_space", "SearchSpace", "Axis", "PointFigures", "Study", "Asked", "Trial"),
+    "Searching": ("search_space", "SearchSpace", "Axis", "PointFigures", "Study", "Suggestion",
+                  "Trial"),
     "Recorded steps": ("analyze_traces", "replay_trace", "Analysis", "StepFigures", "Replayed"),
-    "Errors": ("IrgraphError", "Diagnostic", "Place"),
+    "Errors": ("IrgraphError", "Diagnostic", "SourceSpan"),
 }  # fmt: skip
 """Every name of the library, by what it is for; functions before the types that they give."""
 

@@ -7,6 +7,7 @@ Names are imported when they are first used, so that ``import irgraph`` stays qu
     irgraph.predict(fused, device="v100").step_time   # microseconds
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from irgraph.capture.common.result import Capture
     from irgraph.capture.live import Capturing, capture, capture_file, capturing
     from irgraph.capture.lower import lower_file as lower
-    from irgraph.diagnostics import Diagnostic, IrgraphError, Place
+    from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan
     from irgraph.exchange.chakra import write_chakra
     from irgraph.execute import Compared, Comparison, Coverage
     from irgraph.execute import compare as check
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from irgraph.tuning.build import search_space
     from irgraph.tuning.figures import PointFigures
     from irgraph.tuning.space import SearchSpace
-    from irgraph.tuning.study import Asked, Study, Trial
+    from irgraph.tuning.study import Study, Suggestion, Trial
 
 __version__ = "0.1.0"
 
@@ -80,7 +81,6 @@ __all__ = [
     "Accounting",
     "Analysis",
     "Applied",
-    "Asked",
     "Axis",
     "Call",
     "Capture",
@@ -108,7 +108,6 @@ __all__ = [
     "Outcome",
     "Parameter",
     "Pass",
-    "Place",
     "Plot",
     "PointFigures",
     "PredictOptions",
@@ -121,11 +120,13 @@ __all__ = [
     "Resource",
     "Script",
     "SearchSpace",
+    "SourceSpan",
     "Space",
     "Stage",
     "StepFigures",
     "Stream",
     "Study",
+    "Suggestion",
     "Tensor",
     "Timeline",
     "Trial",
@@ -180,7 +181,7 @@ _HOMES = {
     "irgraph.capture.common.result": ("Capture",),
     "irgraph.capture.lower": ("lower=lower_file",),
     "irgraph.capture.live": ("Capturing", "capture", "capture_file", "capturing"),
-    "irgraph.diagnostics": ("Diagnostic", "IrgraphError", "Place"),
+    "irgraph.diagnostics": ("Diagnostic", "IrgraphError", "SourceSpan"),
     "irgraph.exchange.chakra": ("write_chakra",),
     "irgraph.execute": ("Compared", "Comparison", "Coverage", "check=compare"),
     "irgraph.ir.cost": ("Kernel", "Priced"),
@@ -217,11 +218,14 @@ _HOMES = {
     "irgraph.tuning.build": ("search_space",),
     "irgraph.tuning.figures": ("PointFigures",),
     "irgraph.tuning.space": ("SearchSpace",),
-    "irgraph.tuning.study": ("Asked", "Study", "Trial"),
+    "irgraph.tuning.study": ("Study", "Suggestion", "Trial"),
 }  # fmt: skip
 """Where names come from, as the imports above tell type checkers; ``new=old`` renames one."""
 
-_FOUND = {
+RENAMED = {"Asked": "Suggestion", "Place": "SourceSpan"}
+"""Old public names, which warn and work until 0.2, and the names that replace them."""
+
+_ORIGINS = {
     name.partition("=")[0]: (module, name.rpartition("=")[2])
     for module, names in _HOMES.items()
     for name in names
@@ -230,13 +234,19 @@ _FOUND = {
 
 def __getattr__(name: str) -> object:
     """Import a name of the face when it is first used."""
-    if name not in _FOUND:
+    if name in RENAMED:
+        new = RENAMED[name]
+        warnings.warn(f"irgraph.{name} is now irgraph.{new}", DeprecationWarning, stacklevel=2)
+        return __getattr__(new)
+    if name not in _ORIGINS:
         raise AttributeError(f"module 'irgraph' has no attribute {name!r}")
-    module, attribute = _FOUND[name]
-    if module != "irgraph.diagnostics":  # what catches its error
+    module, attribute = _ORIGINS[name]
+    # the diagnostics define the error that this check raises
+    if module != "irgraph.diagnostics":
         import_module("irgraph.shadowed_packages").check_packages()
-    found = getattr(import_module(module), attribute)
-    return globals().setdefault(name, found)  # a package of the name can be called, too
+    value = getattr(import_module(module), attribute)
+    # set, so that a function wins over the package of the same name
+    return globals().setdefault(name, value)
 
 
 def __dir__() -> list[str]:

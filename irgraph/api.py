@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from irgraph import gc_pause
-from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail
 
 if TYPE_CHECKING:
     from irgraph.analyze import Analysis
@@ -48,7 +48,7 @@ def _model_text(path: str | Path) -> str:
         kind = _kind_of(path)
         if not kind:
             raise
-    raise fail(f"this is {kind}, not model.ir", Place(str(path)), hint=f"irgraph lower {path}")
+    raise fail(f"this is {kind}, not model.ir", SourceSpan(str(path)), hint=f"irgraph lower {path}")
 
 
 def _kind_of(path: str | Path) -> str:
@@ -67,7 +67,9 @@ def read_graph_text(text: str, source: str) -> Graph:
     from irgraph.text import parse
 
     if text.lstrip()[:1] in ("{", "["):
-        raise fail(f"this is {_json_kind(text)}", Place(source), hint=f"irgraph lower {source}")
+        raise fail(
+            f"this is {_json_kind(text)}", SourceSpan(source), hint=f"irgraph lower {source}"
+        )
     return parse(text, source)
 
 
@@ -110,7 +112,7 @@ def verified(graph: Graph, text: str = "") -> Graph:
     )
 
 
-def _place_of(finding: Finding, graph: Graph, text: str) -> Place:
+def _place_of(finding: Finding, graph: Graph, text: str) -> SourceSpan:
     """Return where to show a finding: its op's line, or else the first with the name it quotes."""
     source = graph.source or graph.name
     named = re.search(r"[%@$]\w+|(?<=').+(?=')", finding.message)
@@ -122,7 +124,7 @@ def _place_of(finding: Finding, graph: Graph, text: str) -> Place:
         line = next((i for i, row in enumerate(lines, 1) if pattern.search(row)), 0)
     row = lines[line - 1] if 0 < line <= len(lines) else ""
     at = row.find(word) if word in row else len(row) - len(row.lstrip())
-    return Place(source, text, line, at + 1, len(word) or len(row.strip()))
+    return SourceSpan(source, text, line, at + 1, len(word) or len(row.strip()))
 
 
 def save(graph: Graph, path: str | Path) -> None:
@@ -346,7 +348,7 @@ def replay_trace(trace: str | Path, *, means: bool = True, strict: bool = False)
 
     tree = _tree(trace, strict)
     if not tree.trace.on_device.any():
-        raise fail("no device events to replay", Place(str(trace)))
+        raise fail("no device events to replay", SourceSpan(str(trace)))
     return replayer(tree).replay_all(None if means else Lengths())
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 
 if TYPE_CHECKING:
     import zipfile
@@ -135,9 +135,9 @@ def unpack(data: bytes, source: str) -> bytes:
             parts.append(part)
     except EOFError:
         message = f"the gzip file is cut off after {len(data)} bytes"
-        raise fail(message, Place(source), hint=hint) from None
+        raise fail(message, SourceSpan(source), hint=hint) from None
     except zlib.error as error:
-        raise fail(f"the gzip file is damaged: {error}", Place(source), hint=hint) from None
+        raise fail(f"the gzip file is damaged: {error}", SourceSpan(source), hint=hint) from None
     return b"".join(parts)
 
 
@@ -203,7 +203,7 @@ class Growth:
                 f"{packed:,} compressed bytes expand to more than {allowed:,.0f} bytes of content"
             )
             hint = f"if you trust the file, set {LIMIT} to the number of bytes allowed"
-            raise fail(message, Place(self._source), hint=hint)
+            raise fail(message, SourceSpan(self._source), hint=hint)
 
 
 def read_text(path: str | Path) -> str:
@@ -214,9 +214,9 @@ def read_text(path: str | Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         message = f"not a text file: byte {error.start} is no UTF-8"
-        raise fail(message, Place(str(path), "", line)) from None
+        raise fail(message, SourceSpan(str(path), "", line)) from None
 
 
 def _io_error(path: Path, error: OSError) -> IrgraphError:
     hint = "" if path.parent.exists() else f"the folder {path.parent} does not exist"
-    return fail(error.strerror or str(error), Place(str(path)), hint=hint)
+    return fail(error.strerror or str(error), SourceSpan(str(path)), hint=hint)

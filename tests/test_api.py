@@ -233,3 +233,9 @@ def test_errors_of_a_command_name_its_options() -> None:
         kind, option = STEPS[name]
         with pytest.raises(irgraph.IrgraphError, match=f"^{option}:1:"):
             stages([Step(kind, text, option)])
+
+
+@pytest.mark.parametrize(("old", "new"), irgraph.RENAMED.items())
+def test_old_names_work_and_warn(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"irgraph.{old} is now irgraph.{new}"):
+        assert getattr(irgraph, old) is getattr(irgraph, new)

@@ -10,7 +10,7 @@ import msgspec
 
 from costmodels.collectives.curve import Form, Table
 from costmodels.collectives.nccl import KNOWN, Fabric, Ring, tuned
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 LIKE = {
     "broadcast": ("reduce", "all_gather_base"),
@@ -95,7 +95,9 @@ def fabric_of(name: str) -> Fabric:
     if name in _fabrics():
         return _fabrics()[name]
     known = ", ".join(platforms())
-    message = f"no collectives were measured on {name!r}{near(name, platforms())}; known: {known}"
+    message = (
+        f"no collectives were measured on {name!r}{suggestion(name, platforms())}; known: {known}"
+    )
     raise fail(message, hint="describe its links in a file: docs/costs.md", exit_code=2)
 
 
@@ -155,7 +157,7 @@ def lacking(collective: str, platform: str, *, several: bool = False) -> str:
     """
     if not platform.endswith(SUFFIX) and platform not in platforms():
         known = ", ".join(platforms())
-        guess = near(platform, platforms())
+        guess = suggestion(platform, platforms())
         return f"no collectives were measured on {platform!r}{guess}; known: {known}"
     fabric = fabric_of(platform)
     if collective not in KNOWN:

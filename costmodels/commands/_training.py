@@ -44,12 +44,14 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
 def family_named(name: str) -> LearnedFamily:
     """Return a family that can be trained; refuse another name."""
     from costmodels.families import learned_families
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
 
     families = learned_families()
     if name not in families:
         others = [found.name for found in families.values() if name in found.measured_as]
-        word = f"; with kernels/*.csv.gz it is {others[0]!r}" if others else near(name, families)
+        word = (
+            f"; with kernels/*.csv.gz it is {others[0]!r}" if others else suggestion(name, families)
+        )
         message = f"unknown family to train {name!r}{word}"
         raise fail(message, hint=f"known: {', '.join(families)}", exit_code=2)
     return families[name]

@@ -69,10 +69,10 @@ def _evaluated(what: str, baseline: bool, models: int | None, keep: str | None) 
         evaluate_timed,
     )
     from costmodels.evaluate.whole.program_cache import folder_for
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
 
     if what not in EVALUATIONS:
-        message = f"nothing to evaluate is called {what!r}{near(what, EVALUATIONS)}"
+        message = f"nothing to evaluate is called {what!r}{suggestion(what, EVALUATIONS)}"
         raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
     boosted: dict[str, Callable[..., Evaluation]] = {
         "kernels": evaluate_kernels,

@@ -47,7 +47,7 @@ def measure(
     from costmodels.families import sweeps
     from costmodels.measure.run import measure as run
     from irgraph.cli.common import console
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
 
     chosen = families or list(sweeps())
     models = [name for name in chosen if name not in sweeps() and Path(name).is_file()]
@@ -60,7 +60,7 @@ def measure(
     for kind in kinds:
         if kind not in DTYPES:
             hint = f"known: {', '.join(DTYPES)}"
-            raise fail(f"no data type {kind!r}{near(kind, DTYPES)}", hint=hint, exit_code=2)
+            raise fail(f"no data type {kind!r}{suggestion(kind, DTYPES)}", hint=hint, exit_code=2)
     out = console(error=True)
     with Progress(console=out, disable=not out.is_terminal, transient=True) as bar:
         task = bar.add_task("measuring", total=len(chosen) * count)

@@ -52,7 +52,7 @@ def search(
     json: JsonOption = False,
 ) -> None:
     """Search the paper's grid (Table II) for one op on one device."""
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
 
     chosen = family_named(family)
     folder = folder_of(data)
@@ -63,7 +63,7 @@ def search(
     rows, _ = read(family, folder)
     for what, name, known in (("op", op, chosen.ops), ("device", device, rows.devices)):
         if name not in known:
-            message = f"{family} was not measured for {what} {name!r}{near(name, known)}"
+            message = f"{family} was not measured for {what} {name!r}{suggestion(name, known)}"
             raise fail(message, hint=f"known: {', '.join(known)}", exit_code=2)
     rows = rows.where(rows.of(device) & (rows.op == chosen.ops.index(op)))
     with progress("searching", -(-len(grid()) // workers)) as tell:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from costmodels.devices.sheet import LOCKED, DeviceSheet, Figure, read_sheet
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.plugins import plugins
 
 PAPER = "v100@1297"
@@ -71,7 +71,7 @@ def load_device(name_or_path: str | Path) -> DeviceSheet:
     by_name = _names()
     if wanted in by_name:
         return _sheets()[by_name[wanted]]
-    guess = near(wanted, by_name)
+    guess = suggestion(wanted, by_name)
     if guess:
         guess = f"; did you mean {by_name[guess.split(chr(39))[1]]!r}?"
     raise fail(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.tf32 import CONVOLUTIONS, PRODUCTS
 
 UNMEASURED_SHARE = 0.9
@@ -302,7 +302,7 @@ LEAST, MOST = 1e-6, 1e15
 
 def read_sheet(text: str, source: str) -> DeviceSheet:
     """Return the sheet of a JSON text. Raises ``IrgraphError`` with the field at fault."""
-    place = Place(source)
+    place = SourceSpan(source)
     try:
         raw = json.loads(text)
         json.dumps(raw, ensure_ascii=False).encode()  # half a character is no text
@@ -317,24 +317,24 @@ def read_sheet(text: str, source: str) -> DeviceSheet:
     return sheet
 
 
-def _check_fields(raw: object, kind: type[msgspec.Struct], where: str, place: Place) -> None:
+def _check_fields(raw: object, kind: type[msgspec.Struct], where: str, place: SourceSpan) -> None:
     """Name an unknown field and the nearest known one."""
     if not isinstance(raw, dict):
         return
     known = kind.__struct_fields__
     for key, value in raw.items():
         if key not in known:
-            raise fail(f"device sheet has no field {where + key!r}{near(key, known)}", place)
+            raise fail(f"device sheet has no field {where + key!r}{suggestion(key, known)}", place)
         if isinstance(value, dict) and kind is DeviceSheet:
             _check_fields(value, Figure, f"{key}.", place)
 
 
-def _check_values(sheet: DeviceSheet, place: Place) -> None:
+def _check_values(sheet: DeviceSheet, place: SourceSpan) -> None:
     """A rate that a formula divides by must be there, and positive."""
     if sheet.architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         message = f"device sheet: no architecture {sheet.architecture!r}"
-        guess = near(sheet.architecture.lower(), ARCHITECTURES)
+        guess = suggestion(sheet.architecture.lower(), ARCHITECTURES)
         raise fail(message + guess, place, hint=f"known: {known}")
     for name in ("clock_mhz", "fp32_gflops", "dram_gbs"):
         figure: Figure = getattr(sheet, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 
 class Software(Struct, frozen=True):
@@ -88,7 +88,7 @@ def software_profile(name: str) -> Software:
             return profile
     known = ", ".join(names)
     raise fail(
-        f"no software profile named {name!r}{near(name, names)}",
+        f"no software profile named {name!r}{suggestion(name, names)}",
         hint=f"known profiles: {known}",
         exit_code=2,
     )

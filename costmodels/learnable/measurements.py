@@ -13,7 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 
 class Measurements(Struct, frozen=True):
@@ -89,7 +89,7 @@ def read_measurements(
     path = folder / "kernels" / f"{name}.csv.gz"
     table, sha256 = read_table(path)
     rows = list(table)
-    place = Place(str(path))
+    place = SourceSpan(str(path))
     wanted = {"op", "device", "latency_ms", "split", *sizes}
     missing = sorted(wanted - set(rows[0] if rows else ()))
     if missing:
@@ -138,7 +138,7 @@ def _places(device: NDArray[np.intp]) -> Floats:
     return found
 
 
-def _numbers(rows: list[dict[str, str]], name: str, place: Place) -> Floats:
+def _numbers(rows: list[dict[str, str]], name: str, place: SourceSpan) -> Floats:
     try:
         return np.asarray([float(row[name]) for row in rows], np.float32)
     except ValueError as error:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from costmodels.learnable.campaign import Reader
 from costmodels.learnable.measurements import Measurements, read_table
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 BOARDS = {
     "A100-80GB": "A100-SXM4-80GB",
@@ -79,7 +79,7 @@ def _rows(rows: Iterable[Row], path: Path, table: Table, ops: tuple[str, ...]) -
         chosen = ((table.op(row), row) for row in rows)
         return [_found(table, ops, op, row) for op, row in chosen if op in ops]
     except (KeyError, ValueError) as error:
-        raise fail(f"measurements lack or spoil a column: {error}", Place(str(path))) from None
+        raise fail(f"measurements lack or spoil a column: {error}", SourceSpan(str(path))) from None
 
 
 def _found(table: Table, ops: tuple[str, ...], op: str, row: Row) -> _Found:

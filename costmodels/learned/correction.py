@@ -21,7 +21,7 @@ from costmodels.devices.sheet import DeviceSheet
 from costmodels.formulas.machine import Corrector, Machine, traffic
 from costmodels.learned.files import Layers, load_network, save_network
 from costmodels.lookups.popularity import Zipf
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -162,7 +162,7 @@ def corrector(paths: Iterable[str], sheet: DeviceSheet) -> Corrector | None:
         model = load_own(path)
         if model.device != sheet.name:
             message = f"trained for {model.device}, not for {sheet.name}"
-            raise fail(message, Place(str(path)), exit_code=2)
+            raise fail(message, SourceSpan(str(path)), exit_code=2)
         by_op |= dict.fromkeys(model.ops, model)
     if not by_op:
         return None
@@ -194,14 +194,14 @@ def load_own(path: str | Path) -> OwnModel:
     if head.get("format") != FORMAT:
         hint = "irgraph train FAMILY --data FILE.jsonl makes one"
         message = "not a model of a device's own measurements"
-        raise fail(message, Place(str(path)), hint=hint, exit_code=2)
+        raise fail(message, SourceSpan(str(path)), hint=hint, exit_code=2)
     try:
         family, device, ops = str(head["family"]), str(head["device"]), tuple(map(str, head["ops"]))
         mean, scale, low, high = (tensors[name] for name in RANGES)
         width, made = float(head["width"]), dict(head["made"])
     except (KeyError, TypeError, ValueError) as error:
         message = f"a model of measurements whose head is damaged: {error}"
-        raise fail(message, Place(str(path)), exit_code=2) from None
+        raise fail(message, SourceSpan(str(path)), exit_code=2) from None
     _check_sizes(path, layers, (mean, scale, low, high), SIZES + len(ops))
     return OwnModel(family, device, ops, layers, mean, scale, low, high, width, made)
 
@@ -218,4 +218,4 @@ def _check_sizes(path: str | Path, layers: Layers, ranges: Sequence[Array], inpu
     whole = len(sizes) == len(layers) + 1 > 1 and all(bias.ndim == 2 for _, bias in layers)
     if not (fit and whole and all(found.shape == (inputs,) for found in ranges)):
         message = "a model of measurements whose tensors do not fit together"
-        raise fail(message, Place(str(path)), exit_code=2)
+        raise fail(message, SourceSpan(str(path)), exit_code=2)

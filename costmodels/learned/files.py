@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from costmodels.learnable.hardware import Floats
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 Layers: TypeAlias = tuple[tuple[Floats, Floats], ...]
 """Weights (members, out, in) and biases (members, out) of each layer."""
@@ -47,9 +47,9 @@ def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, d
             head = json.loads((file.metadata() or {}).get(kind, "{}"))
             tensors: dict[str, Floats] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no iterator)
     except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
-        raise fail(f"cannot read weights: {error}", Place(str(path)), exit_code=2) from None
+        raise fail(f"cannot read weights: {error}", SourceSpan(str(path)), exit_code=2) from None
     if not all(map(_is_sound, tensors.items())):
-        raise fail("cannot read weights: one is not finite", Place(str(path)), exit_code=2)
+        raise fail("cannot read weights: one is not finite", SourceSpan(str(path)), exit_code=2)
     depth = sum(name.endswith(".bias") for name in tensors)
     try:
         layers = tuple(
@@ -58,5 +58,5 @@ def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, d
         )
     except KeyError as error:
         message = f"cannot read weights: there is no {error.args[0]}"
-        raise fail(message, Place(str(path)), exit_code=2) from None
+        raise fail(message, SourceSpan(str(path)), exit_code=2) from None
     return head if isinstance(head, dict) else {}, layers, tensors

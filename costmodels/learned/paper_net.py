@@ -15,7 +15,7 @@ from costmodels.learnable.hardware import Floats
 from costmodels.learnable.inputs import Sizes
 from costmodels.learned.files import Layers, load_network, save_network
 from costmodels.learned.infer import forward
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 KIND = "irgraph-paper"
 
@@ -55,7 +55,7 @@ def load_paper(path: str | Path) -> PaperNet:
     head, layers, _ = load_network(path, KIND)
     family = learned_families().get(head.get("family", ""))
     if family is None:
-        raise fail("no network of `irgraph search`", Place(str(path)))
+        raise fail("no network of `irgraph search`", SourceSpan(str(path)))
     return PaperNet(family, head["op"], head["device"], layers, head["made"])
 
 

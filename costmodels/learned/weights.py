@@ -15,7 +15,7 @@ from costmodels.learnable.family import LearnedFamily
 from costmodels.learnable.hardware import Floats
 from costmodels.learnable.launch import Launch, Launches
 from costmodels.learned.files import Layers, load_network, save_network
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 
 ByCard: TypeAlias = tuple[tuple[float, ...], ...]
 """Figures by op and card."""
@@ -83,7 +83,7 @@ def save(weights: Weights, path: str | Path) -> None:
 
 def load(path: str | Path) -> Weights:
     """Read a weights file. Raises ``IrgraphError`` where it is none, or of another format."""
-    place = Place(str(path))
+    place = SourceSpan(str(path))
     head, layers, tensors = load_network(path, KIND)
     if head.get("format") != FORMAT or head.get("family") not in learned_families():
         raise fail(f"not weights of irgraph's format {FORMAT}", place)
@@ -123,7 +123,7 @@ def load_shipped(family: str) -> Weights:
     """Return a family's trained weights. Raises ``IrgraphError`` for an unknown one."""
     if family not in shipped():
         raise fail(
-            f"no trained model of family {family!r}{near(family, shipped())}",
+            f"no trained model of family {family!r}{suggestion(family, shipped())}",
             hint="`irgraph models` lists them",
             exit_code=2,
         )

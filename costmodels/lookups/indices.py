@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from costmodels.lookups.pooling import EQUAL, Pooling
 from costmodels.lookups.popularity import UNIFORM, Distribution, rows_of
 from costmodels.lookups.rules import Rule, read_rules, rules_of
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.cost import Popularity
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.ops import LOOKUPS as NARROW
@@ -104,7 +104,9 @@ def indices_of(graph: Graph, given: Sequence[str] = ()) -> Indices:
     names = list(dict.fromkeys(name for _, _, name in found))
     for rule in rules:
         if rule.tables != "*" and not fnmatch.filter(names, rule.tables):
-            message = f"no embedding table is called {rule.tables!r}{near(rule.tables, names)}"
+            message = (
+                f"no embedding table is called {rule.tables!r}{suggestion(rule.tables, names)}"
+            )
             raise fail(message, hint=f"tables: {_some(names) or 'none'}", exit_code=2)
     by_name = {name: _decide(name, rules) for name in names}
     every = _decide("", [rule for rule in rules if rule.tables == "*"])
@@ -159,7 +161,7 @@ def _settings(graph: Graph) -> list[Rule]:
     said = graph.settings.get("indices")
     if said is None:
         return []
-    return rules_of(str(said), "the model", Place(graph.source or graph.name))
+    return rules_of(str(said), "the model", SourceSpan(graph.source or graph.name))
 
 
 def _lookups(graph: Graph) -> Iterable[tuple[str, int, str]]:

@@ -18,7 +18,7 @@ from costmodels.lookups.popularity import (
     Zipf,
     histogram,
 )
-from irgraph.diagnostics import IrgraphError, Place, fail, near
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail, suggestion
 
 KNOWN = "known: uniform, zipf:EXPONENT, zipf:EXPONENT,SHIFT, or a .json file of tables"
 LENGTHS = "known: equal, poisson, normal:MEAN,DEVIATION, lognormal:DEVIATION, or a .json file"
@@ -51,13 +51,13 @@ def read_rules(text: str) -> list[Rule]:
     return rules_of(text, "--indices", None)
 
 
-def rules_of(text: str, source: str, place: Place | None) -> list[Rule]:
+def rules_of(text: str, source: str, place: SourceSpan | None) -> list[Rule]:
     """Return the rules of a text; ``source`` says who says so."""
     parts = [part.strip().rpartition("=") for part in text.split(";")]
     return [_rule(tables if sign else "*", law, source, place) for tables, sign, law in parts]
 
 
-def _rule(tables: str, text: str, source: str, place: Place | None) -> Rule:
+def _rule(tables: str, text: str, source: str, place: SourceSpan | None) -> Rule:
     words = text.split()
     if BAGS not in words:
         return Rule(tables, parse_distribution(text, place), source)
@@ -67,7 +67,7 @@ def _rule(tables: str, text: str, source: str, place: Place | None) -> Rule:
 
 
 def _from_file(path: Path) -> list[Rule]:
-    place = Place(str(path))
+    place = SourceSpan(str(path))
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -77,7 +77,7 @@ def _from_file(path: Path) -> list[Rule]:
     return [_of_table(name, law, place) for name, law in content.items()]
 
 
-def _of_table(name: str, given: object, place: Place) -> Rule:
+def _of_table(name: str, given: object, place: SourceSpan) -> Rule:
     source = place.source
     if isinstance(given, str):
         return _rule(name, given, source, place)
@@ -90,7 +90,7 @@ def _of_table(name: str, given: object, place: Place) -> Rule:
     return Rule(name, law, source, _pooling(name, given[BAGS], place) if BAGS in given else None)
 
 
-def _law(name: str, law: object, place: Place) -> Distribution:
+def _law(name: str, law: object, place: SourceSpan) -> Distribution:
     if isinstance(law, str):
         return parse_distribution(law, place)
     if isinstance(law, list) and law:
@@ -104,7 +104,7 @@ def _law(name: str, law: object, place: Place) -> Distribution:
     raise fail(f"table {name!r}: not a distribution", place, hint=hint, exit_code=2)
 
 
-def _pooling(name: str, given: object, place: Place) -> Pooling:
+def _pooling(name: str, given: object, place: SourceSpan) -> Pooling:
     if isinstance(given, str):
         return parse_pooling(given, place)
     pairs = _pairs(given) if isinstance(given, list) else []
@@ -125,7 +125,7 @@ def _counts(numbers: Iterable[object]) -> bool:
     return all(isinstance(n, kinds) and math.isfinite(n) and n >= 0 for n in numbers)
 
 
-def parse_distribution(text: str, place: Place | None = None) -> Distribution:
+def parse_distribution(text: str, place: SourceSpan | None = None) -> Distribution:
     """Return the distribution of a text such as ``zipf:1.05``. Raises ``IrgraphError``.
 
     ``zipf:0.89,2.75+0.01+0.004`` gives the two most popular rows chances of their own.
@@ -134,7 +134,7 @@ def parse_distribution(text: str, place: Place | None = None) -> Distribution:
     if name == "uniform" and not rest:
         return Uniform()
     if name != "zipf":
-        guess = near(name, ("uniform", "zipf"))
+        guess = suggestion(name, ("uniform", "zipf"))
         raise fail(
             f"no distribution of indices is called {text!r}{guess}", place, hint=KNOWN, exit_code=2
         )
@@ -154,21 +154,21 @@ def parse_distribution(text: str, place: Place | None = None) -> Distribution:
     return HeavyHitters(chances, Zipf(exponent, shift))
 
 
-def _no_zipf(text: str, place: Place | None) -> IrgraphError:
+def _no_zipf(text: str, place: SourceSpan | None) -> IrgraphError:
     message = (
         f"{text!r}: an exponent from 0 and perhaps a shift from 0 must follow, as in zipf:1.05"
     )
     return fail(message, place, exit_code=2)
 
 
-def parse_pooling(text: str, place: Place | None = None) -> Pooling:
+def parse_pooling(text: str, place: SourceSpan | None = None) -> Pooling:
     """Return the lengths of bags of a text such as ``normal:21,35``. Raises ``IrgraphError``."""
     name, _, rest = text.strip().partition(":")
     plain: dict[str, Pooling] = {"equal": EQUAL, "poisson": Poisson()}
     if name in plain and not rest:
         return plain[name]
     if name not in ("normal", "lognormal"):
-        guess = near(name, (*plain, "normal", "lognormal"))
+        guess = suggestion(name, (*plain, "normal", "lognormal"))
         message = f"no lengths of bags are called {text!r}{guess}"
         raise fail(message, place, hint=LENGTHS, exit_code=2)
     try:

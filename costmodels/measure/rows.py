@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_text
 
 FORMAT = 2
@@ -49,7 +49,7 @@ def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     head: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
-        place = Place(str(path), "", number)
+        place = SourceSpan(str(path), "", number)
         try:
             raw = msgspec.json.decode(line.encode("utf-8", "replace"))
         except (ValueError, RecursionError):
@@ -73,7 +73,7 @@ def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _head(raw: object, path: str | Path) -> dict[str, Any]:
-    place = Place(str(path))
+    place = SourceSpan(str(path))
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise fail(f"not a file of measurements of format {FORMAT}", place)
     try:

@@ -24,7 +24,7 @@ from costmodels.benchmarks.sweep import Sweep
 from costmodels.families import learned_families, sweeps
 from costmodels.measure.rows import FORMAT, read_rows
 from costmodels.measure.timer import RUNS, measure_call
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 
 
 @dataclass(slots=True)
@@ -128,7 +128,9 @@ def resume(path: Path, head: Mapping[str, Any]) -> set[str]:
     Raises ``IrgraphError`` where it was written on another device, or is no such file.
     """
     if path.exists() and not path.is_file():
-        raise fail("not a regular file: a run could not be continued from it", Place(str(path)))
+        raise fail(
+            "not a regular file: a run could not be continued from it", SourceSpan(str(path))
+        )
     if not path.exists() or not path.read_bytes().strip():
         path.write_text(json.dumps(head) + "\n", encoding="utf-8")
         return set()
@@ -138,7 +140,7 @@ def resume(path: Path, head: Mapping[str, Any]) -> set[str]:
         if was != now:
             raise fail(
                 f"cannot continue: the file's {name} is {was!r}, not {now!r}",
-                Place(str(path)),
+                SourceSpan(str(path)),
                 hint="give another file with -o",
                 exit_code=2,
             )
@@ -162,7 +164,7 @@ def _known(name: str) -> Sweep:
     if name in sweeps():
         return sweeps()[name]
     learned = learned_families().get(name)
-    other = near(name, sweeps())
+    other = suggestion(name, sweeps())
     if learned is not None and learned.measured_as:
         other = f"; irgraph train calls {' and '.join(learned.measured_as)} so"
     message = f"nothing to measure is called {name!r}{other}"

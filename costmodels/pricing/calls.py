@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from costmodels.devices.sheet import DeviceSheet
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import CALL, Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -60,10 +60,10 @@ def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
         device = sheet_name(head)
         if device != sheet.name:
             message = f"measured on {device}, not on {sheet.name}"
-            raise fail(message, Place(str(path)), exit_code=2)
+            raise fail(message, SourceSpan(str(path)), exit_code=2)
         timed = [row for row in rows if row["family"] == CALLS and "error" not in row]
         if timed and "python_us" not in head:
-            raise fail("its head lacks the time of the way to a call", Place(str(path)))
+            raise fail("its head lacks the time of the way to a call", SourceSpan(str(path)))
         found |= {row["key"]: _time(row, head["python_us"]) for row in timed}
     return found
 

@@ -19,7 +19,7 @@ from costmodels.pricing.context import fbgemm_lookups, sparse_values
 from costmodels.pricing.measured import is_measured, measured_kernels
 from costmodels.pricing.price_cache import Outcome, PriceCache
 from costmodels.pricing.signature import Signatures
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
@@ -104,7 +104,7 @@ def machine_of(
     Raises ``IrgraphError`` where ``mode`` or ``software`` is unknown.
     """
     if mode not in MODES:
-        message = f"no pricing mode named {mode!r}{near(mode, MODES)}"
+        message = f"no pricing mode named {mode!r}{suggestion(mode, MODES)}"
         raise fail(message, hint=f"known modes: {', '.join(MODES)}", exit_code=2)
     pins = graph.settings.get("pinned") is True if pinned is None else pinned
     peers = peers_of(graph, sheet.card)

@@ -30,7 +30,7 @@ from costmodels.measure.rows import read_rows
 from costmodels.measure.run import torch_for
 from costmodels.pricing.price import price
 from costmodels.training.network import network, plain_layers
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
@@ -119,7 +119,7 @@ def train_own(
         learned = learned_families().get(family)
         ours = [name for name in there if learned is not None and name in learned.measured_as]
         hint += f"; with a file it is {' or '.join(ours)}" if ours else ""
-        raise fail(message, Place(str(path)), hint=hint, exit_code=2)
+        raise fail(message, SourceSpan(str(path)), hint=hint, exit_code=2)
     ops = tuple(sorted({op_key(row.op) for row in rows}))
     inputs = np.stack([features(r.op, r.kernels, r.machine, ops) for r in rows], 1)
     base = np.asarray([sum(k.time for k in row.kernels) for row in rows], np.float32)

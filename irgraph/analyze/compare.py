@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from irgraph.analyze.analysis import PARTS, Analysis
 from irgraph.analyze.figures import StepFigures
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 BY = (*PARTS, "host")
 """What device work, or the host's time, can be parted by."""
@@ -82,7 +82,7 @@ def compare(before: Analysis, after: Analysis, by: str = "op") -> tuple[list[Cha
     """
     if by not in BY:
         hint = f"known: {', '.join(BY)}"
-        raise fail(f"no breakdown by {by!r}{near(by, BY)}", hint=hint, exit_code=2)
+        raise fail(f"no breakdown by {by!r}{suggestion(by, BY)}", hint=hint, exit_code=2)
     if by != "host" and None in (before.covered, after.covered):
         hint = "--by host parts the time of the host"
         raise fail(f"a trace has no device work to part by {by}", hint=hint, exit_code=2)

@@ -15,7 +15,7 @@ from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.decoders import PHASES
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.trace import Kind
-from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.files import write_atomic
 
 Json = dict[str, Any]
@@ -73,7 +73,7 @@ def anonymous_trace(trace: Json, renamed: Anonymiser, source: str = "") -> Json:
 def _objects(trace: Json, key: str, source: str) -> list[Json]:
     found = trace[key]
     if not isinstance(found, list):
-        raise fail(f"not a trace: {key} is not a list", Place(source))
+        raise fail(f"not a trace: {key} is not a list", SourceSpan(source))
     return [item for item in found if isinstance(item, dict)]
 
 
@@ -204,7 +204,7 @@ def anonymise(paths: list[str], folder: str | Path, *, key: str = "") -> list[Pa
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise fail(f"cannot make the folder: {error.strerror}", Place(str(place))) from None
+        raise fail(f"cannot make the folder: {error.strerror}", SourceSpan(str(place))) from None
     renamed = Anonymiser(key)
     counts: dict[str, int] = {}
     written = []
@@ -227,7 +227,7 @@ def _anonymous(path: str, renamed: Anonymiser) -> Json:
 
 
 def _deep(path: str) -> IrgraphError:
-    return fail("broken JSON: it is nested too deeply", Place(path))
+    return fail("broken JSON: it is nested too deeply", SourceSpan(path))
 
 
 def _encode(trace: Json) -> bytes:
@@ -242,12 +242,12 @@ def _load(path: str) -> Json:
     except json.JSONDecodeError as error:
         message = f"broken JSON: {error.msg}"
         hint = "only whole traces are anonymised: what is broken might hide a name"
-        raise fail(message, Place(path, "", error.lineno, error.colno), hint=hint) from None
+        raise fail(message, SourceSpan(path, "", error.lineno, error.colno), hint=hint) from None
     except RecursionError:
         raise _deep(path) from None
     except ValueError:
-        raise fail("broken JSON: a number has thousands of digits", Place(path)) from None
+        raise fail("broken JSON: a number has thousands of digits", SourceSpan(path)) from None
     trace = {"traceEvents": value} if isinstance(value, list) else value
     if not isinstance(trace, dict) or not {"traceEvents", "nodes"} & trace.keys():
-        raise fail("neither a Kineto trace nor an execution trace", Place(path))
+        raise fail("neither a Kineto trace nor an execution trace", SourceSpan(path))
     return trace

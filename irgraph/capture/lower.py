@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.source import Source
-from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.plugins import plugins
 
 GROUP = "irgraph.front_ends"
@@ -107,12 +107,12 @@ def lower_file(
         given = {option: value for option, value in options.items() if value is not None}
         for option in given.keys() - inspect.signature(found.lower).parameters.keys():
             message = f"{found.name} takes no {option.removesuffix('s')}: {found.reason}"
-            raise fail(message, Place(source.name), exit_code=2)
+            raise fail(message, SourceSpan(source.name), exit_code=2)
         return found.lower(source, name=name, **given)
 
 
 def _unrecognised(source: Source) -> IrgraphError:
-    place = Place(source.name)
+    place = SourceSpan(source.name)
     if source.start.startswith(MODEL):
         return fail("this is a model already", place, hint=f"irgraph show {source}")
     if not source.text:

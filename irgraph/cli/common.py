@@ -134,7 +134,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
     """Return the graph with the sizes that ``--dim`` options give."""
     if not dims:
         return graph
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
     from irgraph.ir.resize import kept_sizes, with_dims
 
     sizes: dict[str, int] = {}
@@ -142,7 +142,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
         name, _, size = item.partition("=")
         if name not in graph.dims:
             known = ", ".join(graph.dims) or "none"
-            message = f"--dim: the model has no dimension {name!r}{near(name, graph.dims)}"
+            message = f"--dim: the model has no dimension {name!r}{suggestion(name, graph.dims)}"
             raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
         if not (size.isdecimal() and len(size) <= DIGITS and int(size) >= 1):
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"

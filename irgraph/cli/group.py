@@ -31,9 +31,9 @@ class Group(TyperGroup):
         """Return the command that ``args`` name; refuse an unknown one with the nearest name."""
         name = args[0]
         if not name.startswith("-") and name not in entries():
-            from irgraph.diagnostics import fail, near
+            from irgraph.diagnostics import fail, suggestion
 
-            message = f"no command {name!r}{near(name, entries())}"
+            message = f"no command {name!r}{suggestion(name, entries())}"
             raise fail(message, hint=f"{ctx.command_path} --help", exit_code=2)
         return super().resolve_command(ctx, args)
 

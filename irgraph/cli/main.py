@@ -137,7 +137,7 @@ def _defect(error: Exception) -> int:
 
 def usage_error(error: typer.TyperException) -> IrgraphError:
     """Return a usage error in the form of all other errors, with a hint."""
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
 
     ctx = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
@@ -147,6 +147,6 @@ def usage_error(error: typer.TyperException) -> IrgraphError:
         message = f"invalid {error.param.opts[-1]}: {reason[:1].lower()}{reason[1:]}"
     elif option is not None and hasattr(error, "possibilities") and ctx is not None:
         known = [name for parameter in ctx.command.params for name in parameter.opts]
-        message = f"no option {option}{near(option, known)}"
+        message = f"no option {option}{suggestion(option, known)}"
     path = ctx.command_path if ctx is not None else "irgraph"
     return fail(message[:1].lower() + message[1:], hint=f"{path} --help", exit_code=2)

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from irgraph.database.access import Database
 from irgraph.database.entry import Entry, Provenance, canonical, content_hash
 from irgraph.database.store import MOST, AddResult, add_record
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_text
 
 FORMAT = 1
@@ -80,7 +80,7 @@ def _read(path: str) -> Iterator[tuple[_Line, Entry]]:
     from irgraph.database.tables import KINDS
 
     lines = read_text(path).splitlines()
-    place = Place(path, "", 1)
+    place = SourceSpan(path, "", 1)
     try:
         version = json.loads(lines[0])["irgraph_database"] if lines else None
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -88,7 +88,7 @@ def _read(path: str) -> Iterator[tuple[_Line, Entry]]:
     if version != FORMAT:
         raise fail(f"not a database export of format {FORMAT}", place)
     for number, text in enumerate(lines[1:], 2):
-        place = Place(path, "", number)
+        place = SourceSpan(path, "", number)
         try:
             line = msgspec.json.decode(text.encode("utf-8", "replace"), type=_Line)
             entry = Entry(line.kind, line.content, line.rows, line.provenance)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
@@ -43,7 +43,7 @@ def _condition(text: str, columns: Mapping[str, ColumnElement[Any]]) -> ColumnEl
         raise fail(message, exit_code=2)
     name, sign, value = found.groups()
     if name not in columns:
-        message = f"--where: there is no column {name!r}{near(name, columns)}"
+        message = f"--where: there is no column {name!r}{suggestion(name, columns)}"
         raise fail(message, hint=f"columns: {', '.join(columns)}", exit_code=2)
     column = columns[name]
     if column.type.python_type is str:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 PREFIX = "db:"
 """What names of records begin with where a name or a path may stand."""
@@ -54,7 +54,7 @@ def record(
             names = [row.name for row in all_of_kind]
             listed = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
             what = "several records of" if found else "no record of"
-            message = f"database {database}: {what} {kind} named {name!r}{near(name, names)}"
+            message = f"database {database}: {what} {kind} named {name!r}{suggestion(name, names)}"
             hint = f"its records of {kind}: {listed}" if names else f"it holds no {kind}"
             raise fail(message, hint=hint, exit_code=2)
         rows = select(table.c.row).where(table.c.record == found[0].id).order_by(table.c.position)

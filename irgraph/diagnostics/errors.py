@@ -10,7 +10,7 @@ from irgraph.diagnostics.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceSpan:
     """A stretch of a text.
 
     Attributes:
@@ -44,7 +44,7 @@ class Diagnostic:
     """
 
     message: str
-    place: Place | None = None
+    place: SourceSpan | None = None
     notes: tuple[Diagnostic, ...] = ()
     hint: str = ""
     severity: str = "error"
@@ -67,7 +67,7 @@ BEFORE = 40
 """Characters of a cut line that are shown before what is meant."""
 
 
-def _excerpt(place: Place | None) -> list[str]:
+def _excerpt(place: SourceSpan | None) -> list[str]:
     if place is None or not place.line or not place.text:
         return []
     rows = place.text.splitlines()
@@ -104,7 +104,7 @@ class IrgraphError(Exception):
 
 def fail(
     message: str,
-    place: Place | None = None,
+    place: SourceSpan | None = None,
     *,
     hint: str = "",
     notes: Iterable[Diagnostic] = (),
@@ -114,7 +114,7 @@ def fail(
     return IrgraphError((Diagnostic(message, place, tuple(notes), hint),), exit_code)
 
 
-def near(word: str, words: Iterable[str]) -> str:
+def suggestion(word: str, words: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the closest known word, or nothing.
 
     Of dotted names the last parts are compared, where the others are the same.
@@ -129,8 +129,8 @@ def near(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {(prefix if tails else '') + found[0]!r}?" if found else ""
 
 
-def place_at(text: str, source: str, offset: int, length: int = 1) -> Place:
+def place_at(text: str, source: str, offset: int, length: int = 1) -> SourceSpan:
     """Return the place of a character offset: line and column are computed only now."""
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-    return Place(source, text, line, column, length)
+    return SourceSpan(source, text, line, column, length)

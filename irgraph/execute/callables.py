@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import torch
 from msgspec import Struct
 
-from irgraph.diagnostics import Diagnostic, IrgraphError, Place
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan
 from irgraph.execute.own_ops import OWN
 from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
 from irgraph.execute.torch_values import Torch, literal
@@ -130,13 +130,13 @@ def _refusal(graph: Graph, refused: dict[tuple[str, str], list[Op]]) -> IrgraphE
     more = len(notes) - SHOWN
     hint = f"{more} more kinds of ops are not executable" if more > 0 else ""
     verb = "op is" if count == 1 else "ops are"
-    where = Place(graph.source) if graph.source else None
+    where = SourceSpan(graph.source) if graph.source else None
     return IrgraphError(
         (Diagnostic(f"{count} {verb} not executable", where, tuple(notes[:SHOWN]), hint),)
     )
 
 
-def place_of(op: Op, graph: Graph) -> Place:
+def place_of(op: Op, graph: Graph) -> SourceSpan:
     """Return the place of an op: its line, or its origin."""
     source = graph.source or graph.name
-    return Place(source, "", op.line) if op.line else Place(op.origin or source)
+    return SourceSpan(source, "", op.line) if op.line else SourceSpan(op.origin or source)

@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.diagnostics import Diagnostic, Place, fail
+from irgraph.diagnostics import Diagnostic, SourceSpan, fail
 from irgraph.execute.host_reads import ReadPair, paired
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.reference import tolerance_of
@@ -189,10 +189,10 @@ def check_starts(before: Graph, after: Graph) -> None:
             source = before.by_name[tensor.name]
             raise fail(
                 f"%{tensor.name} is {_type(source)} in one model and {_type(tensor)} in the other",
-                Place(after.source or after.name),
+                SourceSpan(after.source or after.name),
                 notes=[
                     Diagnostic(
-                        "the other model", Place(before.source or before.name), severity="note"
+                        "the other model", SourceSpan(before.source or before.name), severity="note"
                     )
                 ],
                 hint="graphs are compared at the same sizes: set them with --dim",

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.execute.callables import computations, place_of
 from irgraph.execute.narrow.ops import prepare
 from irgraph.execute.narrow.rows import expand
@@ -126,7 +126,7 @@ class Machine:
                 message = f"%{tensor.name} is sparse and exists before the step: it cannot be drawn"
                 hint = "capture a step that zeroes its gradients, or one with dense gradients"
                 source = self.graph.source or self.graph.name
-                raise fail(message, Place(source), hint=hint)
+                raise fail(message, SourceSpan(source), hint=hint)
             buffers[tensor.buffer] = max(buffers.get(tensor.buffer, 0), tensor.extent[1])
         storages = {
             name: torch.zeros(size, dtype=torch.uint8).untyped_storage()
@@ -169,7 +169,9 @@ class Machine:
                 table, mapping = (self._source(t.name) for t in (whole.table, whole.mapping))
                 if len(mapping) and int(mapping.max()) >= len(table):
                     message = f"%{whole.mapping.name} has row {int(mapping.max())} of {len(table)}"
-                    raise fail(message, Place(self.graph.source or self.graph.name), exit_code=2)
+                    raise fail(
+                        message, SourceSpan(self.graph.source or self.graph.name), exit_code=2
+                    )
                 self.values[whole.name].copy_(expand(table, mapping))
 
     def _source(self, name: str) -> Torch:

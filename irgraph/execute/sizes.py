@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.execute.ranges import table_rows
 from irgraph.ir.dim import Dim
 from irgraph.ir.edit import map_value
@@ -30,7 +30,7 @@ def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
     for name in dims:
         if name not in graph.dims:
             known = ", ".join(graph.dims) or "none"
-            message = f"the model has no dimension {name!r}{near(name, graph.dims)}"
+            message = f"the model has no dimension {name!r}{suggestion(name, graph.dims)}"
             raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
     try:
         return with_dims(graph, dims) if dims else graph
@@ -50,7 +50,7 @@ def small_sizes(
     known = {name for graph in graphs for name in graph.dims}
     for name in dims:
         if name not in known:
-            message = f"no model has a dimension {name!r}{near(name, known)}"
+            message = f"no model has a dimension {name!r}{suggestion(name, known)}"
             raise fail(
                 message, hint=f"dimensions: {', '.join(sorted(known)) or 'none'}", exit_code=2
             )
@@ -81,7 +81,7 @@ def check_memory(graphs: Sequence[Graph], limit: int) -> None:
             raise fail(
                 f"executing this model takes {total / 2**30:.3g} GiB, more than the limit of "
                 f"{limit / 2**30:.3g} GiB; its largest tensor is %{largest.name}, {sizes}",
-                Place(graph.source or graph.name),
+                SourceSpan(graph.source or graph.name),
                 hint="give smaller sizes (--dim), shorter tables (--rows) or another --limit",
             )
 

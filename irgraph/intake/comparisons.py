@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from irgraph.database.entry import Entry, Provenance
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.intake.privacy import TextFilter
 
 UNITS = {"measured_ms": ("ms", 1000.0), "measured_x": ("x", 1.0)}
@@ -45,12 +45,12 @@ def evaluation(path: str, data: bytes, kept: TextFilter, provenance: Provenance)
     found = _decoded(path, data, _Evaluation)
     if not kept.shipped(found.evaluation):
         message = f"evaluation {found.evaluation!r} is not one that ships"
-        raise fail(message, Place(path), hint="--private takes it as it is", exit_code=2)
+        raise fail(message, SourceSpan(path), hint="--private takes it as it is", exit_code=2)
     rows = list(_points(path, found))
     if not rows:
         message = f"evaluation {found.evaluation!r} puts no predictions beside measured steps"
         hint = "cpu, dlrm-v100, e2e, gains, models and steps do, where their data are there"
-        raise fail(message, Place(path), hint=hint)
+        raise fail(message, SourceSpan(path), hint=hint)
     content = {"evaluation": found.evaluation, "settings": found.settings, "points": rows}
     return [Entry("steps", content, rows, provenance)]
 
@@ -64,7 +64,7 @@ def _points(path: str, found: _Evaluation) -> Iterator[dict[str, Any]]:
                 figures = [float(point[name]), float(point[f"predicted_{unit}"])]
                 workload = str(point["workload"])
             except (LookupError, TypeError, ValueError):
-                raise fail(f"a point of {quantity!r} lacks a figure", Place(path)) from None
+                raise fail(f"a point of {quantity!r} lacks a figure", SourceSpan(path)) from None
             measured, predicted = (scale * value for value in figures)
             yield {
                 "workload": workload,
@@ -112,7 +112,7 @@ def _decoded(path: str, data: bytes, kind: type[Any]) -> Any:  # noqa: ANN401  (
     try:
         return msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError) as error:
-        raise fail(f"not what irgraph writes: {error}", Place(path)) from None
+        raise fail(f"not what irgraph writes: {error}", SourceSpan(path)) from None
 
 
 def is_prediction(given: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from irgraph.database.entry import Entry, Provenance
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_bytes
 from irgraph.intake import comparisons, host_table, measurements, recording
 from irgraph.intake.privacy import TextFilter
@@ -46,7 +46,7 @@ def entries(path: str, provenance: Provenance | None = None, private: bool = Fal
             return comparisons.evaluation(path, data, kept, said)
         if comparisons.is_prediction(whole):
             return comparisons.prediction(path, data, kept, said)
-    raise fail("nothing that a database takes", Place(path), hint=f"it takes {TAKEN}")
+    raise fail("nothing that a database takes", SourceSpan(path), hint=f"it takes {TAKEN}")
 
 
 def _json(data: bytes) -> object:

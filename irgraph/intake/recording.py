@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from irgraph.capture.recording.folder import FIGURES
 from irgraph.capture.recording.record import Recording
 from irgraph.database.entry import Entry, Provenance
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_bytes
 from irgraph.intake.privacy import TextFilter, software
 
@@ -23,10 +23,10 @@ def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
 
     Raises ``IrgraphError`` where the folder is no recording.
     """
-    place = Place(str(Path(path) / FIGURES))
+    place = SourceSpan(str(Path(path) / FIGURES))
     if not Path(place.source).is_file():
         hint = "give a folder that `irgraph record` wrote"
-        raise fail(f"the folder holds no {FIGURES}", Place(path), hint=hint)
+        raise fail(f"the folder holds no {FIGURES}", SourceSpan(path), hint=hint)
     try:
         found = msgspec.json.decode(read_bytes(place.source), type=Recording)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from msgspec import Struct, field
 
-from irgraph.diagnostics import fail, shown
+from irgraph.diagnostics import describe, fail
 from irgraph.ir.compare import same_op
 from irgraph.ir.op import EMPTY, Op, Value, results_by_name
 from irgraph.ir.tensor import Tensor
@@ -256,4 +256,4 @@ def check_graph(*given: object) -> None:
     for one in given:
         if not isinstance(one, Graph):
             hint = "irgraph.load reads one from a file"
-            raise fail(f"graph: give a graph, not {shown(one)}", hint=hint, exit_code=2)
+            raise fail(f"graph: give a graph, not {describe(one)}", hint=hint, exit_code=2)

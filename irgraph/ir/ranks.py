@@ -13,7 +13,7 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 
@@ -193,7 +193,7 @@ def check_fabric(name: str, known: Sequence[str]) -> str:
     A file (``.json``) is another: what reads it says what is wrong with it.
     """
     if name not in known and not name.endswith(".json"):
-        message = f"fabric: no collectives were measured on {name!r}{near(name, known)}"
+        message = f"fabric: no collectives were measured on {name!r}{suggestion(name, known)}"
         listed = f"known: {', '.join(known)}; or a .json file that describes its links"
         raise fail(message, hint=listed, exit_code=2)
     return name

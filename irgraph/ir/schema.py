@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.diagnostics import near
+from irgraph.diagnostics import suggestion
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
 
@@ -269,7 +269,7 @@ def near_op(name: str) -> str:
     """
     known = known_ops()
     base = name.replace("::", ".").rpartition(".")[2].lower()
-    return f"; did you mean 'aten.{base}'?" if f"aten.{base}" in known else near(name, known)
+    return f"; did you mean 'aten.{base}'?" if f"aten.{base}" in known else suggestion(name, known)
 
 
 def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:

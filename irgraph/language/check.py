@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from irgraph.diagnostics import Diagnostic, IrgraphError, near
+from irgraph.diagnostics import Diagnostic, IrgraphError, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import Parameter
@@ -60,7 +60,7 @@ _SOUND = _CheckedPasses()
 def _check_pass(declared: Pass, check: Checker) -> None:
     for parameter in declared.parameters:
         if parameter.type not in PARAMETER_TYPES:
-            hint = near(parameter.type, PARAMETER_TYPES)
+            hint = suggestion(parameter.type, PARAMETER_TYPES)
             known = "" if hint else f"; known types: {', '.join(PARAMETER_TYPES)}"
             message = f"unknown parameter type {parameter.type!r}{hint}{known}"
             check.note(message, parameter.place)

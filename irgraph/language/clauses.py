@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from irgraph.diagnostics import Place
+from irgraph.diagnostics import SourceSpan
 from irgraph.language.expressions.nodes import Expression, Node
 from irgraph.language.patterns.nodes import Selection
 from irgraph.text.printer import quote
@@ -18,7 +18,7 @@ INDENT = "  "
 class Check(Protocol):
     """A check that is told what is wrong."""
 
-    def note(self, message: str, place: Place) -> None:
+    def note(self, message: str, place: SourceSpan) -> None:
         """Note a problem."""
 
 
@@ -103,7 +103,7 @@ def block(statements: Sequence[Node]) -> str:
     return f"{{\n{lines}}}"
 
 
-def check_phase(check: Check, phase: str, place: Place) -> None:
+def check_phase(check: Check, phase: str, place: SourceSpan) -> None:
     """Note a phase after ``and`` that is not the backward pass."""
     if phase not in ("", "backward"):
         check.note(f"'and {phase}' has no meaning here: only 'and backward' has", place)

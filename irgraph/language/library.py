@@ -7,14 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 
 import passes as shipped
-from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail, suggestion
 from irgraph.language.parse import parse_script
 from irgraph.language.script import Pass, Script
 from irgraph.language.statement import walk
 from irgraph.language.statements.apply import Apply
 
 
-def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None = None) -> Pass:
+def load_pass(name: str, paths: Sequence[str | Path] = (), place: SourceSpan | None = None) -> Pass:
     """Return a pass of the library; raise ``IrgraphError`` where there is none or it is unsound.
 
     ``place`` is where it was asked for.
@@ -24,14 +24,14 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None =
     except (OSError, UnicodeDecodeError) as error:
         raise fail(f"the pass {name!r} cannot be read: {error}", place) from None
     if file is None:
-        alike = near(name, shipped.names(paths))
+        alike = suggestion(name, shipped.names(paths))
         raise fail(f"unknown pass {name!r}{alike}", place, hint="irgraph passes lists them")
     script = _parsed(file.text, file.source)
     if len(script.passes) != 1 or script.body or script.passes[0].name != name:
         message = (
             f"a library file must hold exactly one pass, of the file's name; expected {name!r}"
         )
-        raise fail(message, Place(file.source))
+        raise fail(message, SourceSpan(file.source))
     return script.passes[0]
 
 
@@ -73,7 +73,7 @@ def gather(
 
 def _with_known(error: IrgraphError, name: str, found: dict[str, Pass]) -> list[Diagnostic]:
     """Add the closest name among the script's own passes."""
-    hint = near(name, found)
+    hint = suggestion(name, found)
     first, *others = error.diagnostics
     if hint and "did you mean" not in first.message and first.message.startswith("unknown pass"):
         first = Diagnostic(first.message + hint, first.place, first.notes, first.hint)

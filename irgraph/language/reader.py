@@ -9,7 +9,7 @@ from typing import Any
 from lark import Token, Tree
 from lark.tree import Meta
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import DeviceRef, DType
 from irgraph.language import statements
@@ -122,11 +122,11 @@ class Reader:
             return statements.read(rule, values, place)
         return tuple(values)
 
-    def place(self, at: Token | Meta) -> Place:
+    def place(self, at: Token | Meta) -> SourceSpan:
         """Return the place of a word or a tree; an empty one lies at the text's start."""
         start, end = getattr(at, "start_pos", None) or 0, getattr(at, "end_pos", None) or 1
         line, column = getattr(at, "line", None) or 1, getattr(at, "column", None) or 1
-        return Place(self.source, self.text, line, column, end - start)
+        return SourceSpan(self.source, self.text, line, column, end - start)
 
     def value(self, token: Token) -> Any:  # noqa: ANN401
         """Return the value of a token."""
@@ -168,17 +168,17 @@ class Reader:
             raise fail(need, self.place(token))
         return text
 
-    def _start(self, place: Place, *parts: Pass | Statement) -> Script:
+    def _start(self, place: SourceSpan, *parts: Pass | Statement) -> Script:
         passes = tuple(part for part in parts if isinstance(part, Pass))
         return Script(passes, tuple(p for p in parts if isinstance(p, Statement)), place=place)
 
-    def _pipeline(self, place: Place, *calls: Call) -> Script:
+    def _pipeline(self, place: SourceSpan, *calls: Call) -> Script:
         body = tuple(statements.read("apply", [call], call.place) for call in calls)
         return Script((), body, place=place)
 
     def _pass(
         self,
-        _: Place,
+        _: SourceSpan,
         name: Token,
         parameters: Sequence[Parameter] | None,
         description: Token,
@@ -188,18 +188,18 @@ class Reader:
         text, given = self.string(description), tuple(parameters or ())
         return Pass(str(name), text, given, body, changing is not None, place=self.place(name))
 
-    def _count(self, _: Place, token: Token) -> int:
+    def _count(self, _: SourceSpan, token: Token) -> int:
         number = self.number(token, str(token))
         if isinstance(number, float) or number < 0:
             raise fail("expected a whole number", self.place(token))
         return number
 
-    def _assuming(self, _: Place, reason: Token) -> str:
+    def _assuming(self, _: SourceSpan, reason: Token) -> str:
         return self.string(reason, "an assumption needs a reason")
 
     def _selection(
         self,
-        place: Place,
+        place: SourceSpan,
         many: Token | None,
         pattern: OpPattern | Series | Module | NamedOps,
         within: tuple[str, bool] | None,
@@ -210,22 +210,22 @@ class Reader:
             pattern = Series((pattern,), place=place)
         return Selection(pattern, many is not None, path, phase, where, place=place)
 
-    def _within(self, _: Place, word: Token) -> tuple[str, bool]:
+    def _within(self, _: SourceSpan, word: Token) -> tuple[str, bool]:
         if word.type == "PHASE":
             return str(word), True
         return self.string(word, "expected the name of a module or a label"), False
 
-    def _module(self, place: Place, word: Token) -> Module:
+    def _module(self, place: SourceSpan, word: Token) -> Module:
         if word.type == "NAME":
             return Module(str(word), True, place=place)
         return Module(self.string(word, "expected the path of a module"), place=place)
 
-    def _several(self, _: Place, __: Token, pattern: OpPattern) -> OpPattern:
+    def _several(self, _: SourceSpan, __: Token, pattern: OpPattern) -> OpPattern:
         return replace(pattern, many=True)
 
     def _op_pattern(
         self,
-        _: Place,
+        _: SourceSpan,
         label: Token | None,
         results: tuple[Hole, ...] | None,
         name: Token,
@@ -233,41 +233,41 @@ class Reader:
     ) -> OpPattern:
         return OpPattern(self.value(name), holes, results, str(label or ""), place=self.place(name))
 
-    def _nested(self, _: Place, name: Token, holes: tuple[Hole, ...]) -> OpPattern:
+    def _nested(self, _: SourceSpan, name: Token, holes: tuple[Hole, ...]) -> OpPattern:
         return OpPattern(self.value(name), holes, place=self.place(name))
 
-    def _blank(self, place: Place, _: Token) -> Blank:
+    def _blank(self, place: SourceSpan, _: Token) -> Blank:
         return Blank(place=place)
 
-    def _rest(self, place: Place, _: Token) -> Rest:
+    def _rest(self, place: SourceSpan, _: Token) -> Rest:
         return Rest(place=place)
 
-    def _splat(self, place: Place, _: Token, name: Token, bang: Token | None) -> Splat:
+    def _splat(self, place: SourceSpan, _: Token, name: Token, bang: Token | None) -> Splat:
         return Splat(self.value(name), bang is not None, place=place)
 
     def _new_op(
-        self, _: Place, made: tuple[Part, ...] | None, name: Token, parts: tuple[Part, ...]
+        self, _: SourceSpan, made: tuple[Part, ...] | None, name: Token, parts: tuple[Part, ...]
     ) -> NewOp:
         return spelled_out(NewOp(self.value(name), parts, made or (), place=self.place(name)))
 
-    def _literal(self, place: Place, token: Token) -> Literal:
+    def _literal(self, place: SourceSpan, token: Token) -> Literal:
         return Literal(self.value(token), place=place)
 
     def _binary(
-        self, place: Place, left: Expression, operator: Token, right: Expression
+        self, place: SourceSpan, left: Expression, operator: Token, right: Expression
     ) -> Expression:
         return Binary(str(operator), left, right, place=place)
 
     _comparison = _sum = _product = _binary
 
-    def _disjunction(self, place: Place, left: Expression, right: Expression) -> Expression:
+    def _disjunction(self, place: SourceSpan, left: Expression, right: Expression) -> Expression:
         return Binary("or", left, right, place=place)
 
-    def _conjunction(self, place: Place, left: Expression, right: Expression) -> Expression:
+    def _conjunction(self, place: SourceSpan, left: Expression, right: Expression) -> Expression:
         return Binary("and", left, right, place=place)
 
-    def _negation(self, place: Place, of: Expression) -> Expression:
+    def _negation(self, place: SourceSpan, of: Expression) -> Expression:
         return Unary("not", of, place=place)
 
-    def _minus(self, place: Place, of: Expression) -> Expression:
+    def _minus(self, place: SourceSpan, of: Expression) -> Expression:
         return Unary("-", of, place=place)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import passes
 from irgraph import gc_pause
-from irgraph.diagnostics import IrgraphError, fail, near
+from irgraph.diagnostics import IrgraphError, fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.language import Pricer, load_pass, run
 from irgraph.language.check import check_script
@@ -104,7 +104,7 @@ def check_folders(pass_path: Sequence[str]) -> None:
     for folder in map(Path, pass_path):
         if not folder.is_dir():
             beside = folder.parent.glob("*") if folder.parent.is_dir() else ()
-            word = near(folder.name, (path.name for path in beside if path.is_dir()))
+            word = suggestion(folder.name, (path.name for path in beside if path.is_dir()))
             message = f"--pass-path: no folder {str(folder)!r}{word}"
             raise fail(message, hint=f"it should hold files NAME{passes.SUFFIX}", exit_code=2)
 
@@ -114,7 +114,7 @@ def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
     check_folders(pass_path)
     found = passes.find(name, pass_path)
     if found is None:
-        hint = near(name, passes.names(pass_path))
+        hint = suggestion(name, passes.names(pass_path))
         raise fail(f"unknown pass {name!r}{hint}", hint="irgraph passes lists them", exit_code=2)
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.overheads.format import Stat
 
 Values = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ QUANTILES = {"p05": 0.05, "p50": 0.5, "p95": 0.95}
 def find_rule(name: str) -> Rule:
     """Return an outlier rule by name; ``IrgraphError`` names the nearest one."""
     if name not in RULES:
-        message = f"unknown outlier rule {name!r}{near(name, RULES)}"
+        message = f"unknown outlier rule {name!r}{suggestion(name, RULES)}"
         raise fail(message, hint=f"known: {', '.join(RULES)}", exit_code=2)
     return RULES[name]
 

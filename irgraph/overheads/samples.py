@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from irgraph.capture.kineto.events.host import Call, HostView, Item
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.reading.trace import Kind
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import CALL
 from irgraph.overheads.own_calls import of_cpu, with_own_calls
 
@@ -88,7 +88,7 @@ class Samples:
             return self
         raise fail(
             f"no host overheads in this trace: {lacking}",
-            Place(source),
+            SourceSpan(source),
             hint="record steps with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], or "
             "use a shipped table (`irgraph hosts`)",
             exit_code=4,

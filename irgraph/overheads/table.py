@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from irgraph.backend import backend
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.cost import Overheads
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import plain_name
@@ -205,7 +205,7 @@ def load_host(name_or_path: str) -> HostTable:
         return host_table(_decode(path.read_bytes(), name_or_path))
     known = ", ".join(list_hosts())
     raise fail(
-        f"no host table or file {name_or_path!r}{near(name_or_path, list_hosts())}",
+        f"no host table or file {name_or_path!r}{suggestion(name_or_path, list_hosts())}",
         hint=f"shipped tables: {known}",
         exit_code=2,
     )
@@ -251,7 +251,7 @@ MOST = 1e12
 
 
 def _decode(data: bytes, source: str) -> HostFile:
-    place = Place(source)
+    place = SourceSpan(source)
     try:
         version = msgspec.json.decode(data, type=_Version).format
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

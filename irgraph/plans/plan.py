@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 TABLE: Final = "table-wise"
 COLUMN: Final = "column-wise"
@@ -134,7 +134,7 @@ def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
     """
     _check_ranks(ranks)
     if scheme not in get_args(Scheme):
-        message = f"plan: no scheme is called {scheme!r}{near(scheme, get_args(Scheme))}"
+        message = f"plan: no scheme is called {scheme!r}{suggestion(scheme, get_args(Scheme))}"
         raise fail(message, hint=f"schemes: {', '.join(get_args(Scheme))}", exit_code=2)
     named = msgspec.convert(scheme, Scheme)
     every = tuple(range(ranks)) if scheme in (COLUMN, TABLE_ROW) else ()
@@ -153,7 +153,7 @@ def check_plan(plan: Plan, sizes: Sizes) -> None:
     _check_mesh(plan)
     for name in plan.tables:
         if name not in sizes:
-            message = f"plan: the model has no embedding table {name!r}{near(name, sizes)}"
+            message = f"plan: the model has no embedding table {name!r}{suggestion(name, sizes)}"
             raise fail(message, hint=f"tables: {listed(sizes)}", exit_code=2)
     missing = [name for name in sizes if name not in plan.tables]
     if missing:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.plans.plan import Plan
 from irgraph.plans.torchrec import from_torchrec
 
@@ -26,7 +26,7 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
             'a plan is {"format": 1, "ranks": 8, "tables": {"NAME": {"scheme": …, "ranks": […]}}}'
             ' or has "layers": {"NAME": "column-parallel" or "row-parallel"}'
         )
-        place = Place(source) if source else None
+        place = SourceSpan(source) if source else None
         raise fail(f"not a plan: {error}", place, hint=hint, exit_code=2) from None
 
 

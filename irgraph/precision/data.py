@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.graph import Declared, Graph
 from irgraph.precision.values import check_kind, tensor_of
@@ -47,20 +47,20 @@ def read_data(text: str, graph: Graph) -> Data:
     """
     found = _loaded(text)
     if not isinstance(found, Mapping) or not isinstance(found.get("batches"), list | tuple):
-        raise fail("not the data of a model", Place(text), hint=SHAPE, exit_code=2)
+        raise fail("not the data of a model", SourceSpan(text), hint=SHAPE, exit_code=2)
     for name in (name for name in found if name not in PARTS):
-        message = f"no part of the data is called {name!r}{near(str(name), PARTS)}"
-        raise fail(message, Place(text), hint=SHAPE, exit_code=2)
+        message = f"no part of the data is called {name!r}{suggestion(str(name), PARTS)}"
+        raise fail(message, SourceSpan(text), hint=SHAPE, exit_code=2)
     parameters = _parameters(found.get("parameters"), graph, text)
     if not found["batches"]:
-        raise fail("there is no batch", Place(text), hint=SHAPE, exit_code=2)
+        raise fail("there is no batch", SourceSpan(text), hint=SHAPE, exit_code=2)
     batches, sizes = [], []
     for number, batch in enumerate(found["batches"], 1):
-        where = Place(f"{text}: batch {number}")
+        where = SourceSpan(f"{text}: batch {number}")
         batches.append({**parameters, **_inputs(batch, graph, where)})
         sizes.append(_dims(batches[-1], graph, where))
     if any(size != sizes[0] for size in sizes):
-        raise fail("batches differ in size", Place(text), exit_code=2)
+        raise fail("batches differ in size", SourceSpan(text), exit_code=2)
     return Data(batches, sizes[0], _labels(found.get("labels"), len(batches), text), text)
 
 
@@ -69,10 +69,12 @@ def _labels(given: Any, batches: int, text: str) -> list[Any]:  # noqa: ANN401
     if given is None:
         return []
     if not isinstance(given, list | tuple):
-        raise fail("labels are not a list with a tensor for each batch", Place(text), exit_code=2)
+        raise fail(
+            "labels are not a list with a tensor for each batch", SourceSpan(text), exit_code=2
+        )
     if given and len(given) != batches:
-        raise fail(f"{len(given)} labels for {batches} batches", Place(text), exit_code=2)
-    places = (Place(f"{text}: batch {number}") for number in range(1, batches + 1))
+        raise fail(f"{len(given)} labels for {batches} batches", SourceSpan(text), exit_code=2)
+    places = (SourceSpan(f"{text}: batch {number}") for number in range(1, batches + 1))
     return [tensor_of(one, "labels", where) for one, where in zip(given, places, strict=False)]
 
 
@@ -83,7 +85,7 @@ def _loaded(text: str) -> Any:  # noqa: ANN401  (whatever the file holds)
         path, _, name = text.rpartition(":")
         function = getattr(load_file(path), name, None)
         if not callable(function):
-            raise fail(f"there is no function {name}", Place(path), hint=SHAPE, exit_code=2)
+            raise fail(f"there is no function {name}", SourceSpan(path), hint=SHAPE, exit_code=2)
         try:
             return function()
         except Exception as error:
@@ -93,10 +95,10 @@ def _loaded(text: str) -> Any:  # noqa: ANN401  (whatever the file holds)
     try:
         return torch.load(text, weights_only=True, map_location="cpu")
     except OSError as error:
-        raise fail(f"cannot be read: {error.strerror}", Place(text), exit_code=2) from None
+        raise fail(f"cannot be read: {error.strerror}", SourceSpan(text), exit_code=2) from None
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, LookupError):
         message = "not a file of plain tensors that torch.save wrote"
-        raise fail(message, Place(text), hint=SHAPE, exit_code=2) from None
+        raise fail(message, SourceSpan(text), hint=SHAPE, exit_code=2) from None
 
 
 def _parameters(given: Any, graph: Graph, text: str) -> dict[str, Any]:  # noqa: ANN401
@@ -104,19 +106,19 @@ def _parameters(given: Any, graph: Graph, text: str) -> dict[str, Any]:  # noqa:
     given = {} if given is None else given
     if not isinstance(given, Mapping):
         message = "parameters are not a dictionary like a state_dict"
-        raise fail(message, Place(text), hint=SHAPE, exit_code=2)
+        raise fail(message, SourceSpan(text), hint=SHAPE, exit_code=2)
     params = [d for d in graph.tensors if d.role != "input" and d.value is None]
     found = {}
     for one in params:
         key = next((k for k in (one.label, one.tensor.name) if k and k in given), None)
         if key is None:
             name = one.label or f"%{one.tensor.name}"
-            raise fail(f"there is no value of {name}", Place(text), hint=SHAPE, exit_code=2)
-        found[one.tensor.name] = _fitting(given[key], one, Place(text))
+            raise fail(f"there is no value of {name}", SourceSpan(text), hint=SHAPE, exit_code=2)
+        found[one.tensor.name] = _fitting(given[key], one, SourceSpan(text))
     return found
 
 
-def _fitting(value: Any, one: Declared, where: Place) -> Any:  # noqa: ANN401  (a tensor)
+def _fitting(value: Any, one: Declared, where: SourceSpan) -> Any:  # noqa: ANN401  (a tensor)
     name = one.label or one.tensor.name
     held = tensor_of(value, name, where)
     wanted = tuple(map(int, one.tensor.shape))
@@ -126,14 +128,14 @@ def _fitting(value: Any, one: Declared, where: Place) -> Any:  # noqa: ANN401  (
     return held
 
 
-def _inputs(batch: Any, graph: Graph, where: Place) -> dict[str, Any]:  # noqa: ANN401
+def _inputs(batch: Any, graph: Graph, where: SourceSpan) -> dict[str, Any]:  # noqa: ANN401
     names = [d.tensor.name for d in graph.tensors if d.role == "input" and d.value is None]
     if not isinstance(batch, Mapping):
         raise fail("a batch is not a dictionary of inputs", where, hint=SHAPE, exit_code=2)
     hint = f"inputs: {', '.join(names) or 'none'}"
     for name in batch:
         if name not in names:
-            message = f"no input is called {name!r}{near(str(name), names)}"
+            message = f"no input is called {name!r}{suggestion(str(name), names)}"
             raise fail(message, where, hint=hint, exit_code=2)
     for name in names:
         if name not in batch:
@@ -141,7 +143,7 @@ def _inputs(batch: Any, graph: Graph, where: Place) -> dict[str, Any]:  # noqa: 
     return {name: tensor_of(value, f"%{name}", where) for name, value in batch.items()}
 
 
-def _dims(batch: Mapping[str, Any], graph: Graph, where: Place) -> dict[str, int]:
+def _dims(batch: Mapping[str, Any], graph: Graph, where: SourceSpan) -> dict[str, int]:
     """Return the sizes that the inputs give to the model's dimensions."""
     found = dict(graph.dims)
     for one in (d.tensor for d in graph.tensors if d.role == "input" and d.tensor.name in batch):
@@ -163,7 +165,7 @@ def _dims(batch: Mapping[str, Any], graph: Graph, where: Place) -> dict[str, int
 
 
 def _check_sizes(
-    batch: Mapping[str, Any], graph: Graph, dims: Mapping[str, int], where: Place
+    batch: Mapping[str, Any], graph: Graph, dims: Mapping[str, int], where: SourceSpan
 ) -> None:
     """Refuse inputs of other sizes than the model's, or fractions where it takes whole numbers."""
     for one in (d.tensor for d in graph.tensors if d.role == "input" and d.tensor.name in batch):

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail
 from irgraph.execute import LIMIT, execute
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import sources_of
@@ -119,9 +119,9 @@ class Bench:
                 if not bool(found[name].isfinite().all()):
                     hint = "are the parameters and the batches finite?"
                     message = f"batch {number + 1}: the model predicts nan or infinity (%{name})"
-                    raise fail(message, Place(self.data.source), hint=hint, exit_code=2)
+                    raise fail(message, SourceSpan(self.data.source), hint=hint, exit_code=2)
             if self.data.labels:
-                where = Place(f"{self.data.source}: batch {number + 1}")
+                where = SourceSpan(f"{self.data.source}: batch {number + 1}")
                 check_labels(_tensor(self.data.labels[number]), found[self.logits[0]], where)
 
     def rewritten(self, plan: Plan) -> Graph:

@@ -14,7 +14,7 @@ from irgraph.precision.measure import AIMS, Bench, Errors
 from irgraph.precision.search import Item, search
 
 
-class Alone:
+class FormatSearch:
     """The problem that a search solves: each format alone, and any plan, on one bench."""
 
     def __init__(self, bench: Bench, aim: str = AIMS[0]) -> None:
@@ -70,7 +70,7 @@ def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> SearchResult:
     """Search the plan of most gain within a budget of divergence (nats), and report on it."""
     if aim == "links":
         check_links(bench)
-    problem = Alone(bench, aim)
+    problem = FormatSearch(bench, aim)
     plan, said = search(problem, budget)
     singles = {(item.candidate, item.format): item for item in problem.items}
     alone = sum(singles[pair].kl for pair in plan.items())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.precision.metrics import single
 
 
-def tensor_of(value: Any, name: str, where: Place) -> Any:  # noqa: ANN401  (a tensor)
+def tensor_of(value: Any, name: str, where: SourceSpan) -> Any:  # noqa: ANN401  (a tensor)
     """Return a value as a tensor that holds a real number for each element.
 
     Raises:
@@ -31,7 +31,7 @@ def tensor_of(value: Any, name: str, where: Place) -> Any:  # noqa: ANN401  (a t
     return held
 
 
-def check_kind(held: Any, dtype: str, name: str, where: Place) -> None:  # noqa: ANN401
+def check_kind(held: Any, dtype: str, name: str, where: SourceSpan) -> None:  # noqa: ANN401
     """Refuse fractions, or truth values, where a model takes whole numbers."""
     import torch
 
@@ -42,7 +42,7 @@ def check_kind(held: Any, dtype: str, name: str, where: Place) -> None:  # noqa:
         raise fail(f"{name} has truth values, and the model takes {dtype}", where, exit_code=2)
 
 
-def check_labels(labels: Any, logits: Any, where: Place) -> None:  # noqa: ANN401
+def check_labels(labels: Any, logits: Any, where: SourceSpan) -> None:  # noqa: ANN401
     """Refuse labels that are none of the predictions that logits make.
 
     Of one event each (logits [N] or [N, 1]) a label is a chance from 0 to 1, of C classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -49,7 +49,7 @@ def _broken(text: str, summary: dict[str, Any], measured: float | None) -> str:
         value, limit = summary[TIMES[name]], parse_time(bound, f"--limit {name}")
         return f"{name} is {value / 1e3:.3f} ms, over the limit of {bound}" if value > limit else ""
     if name != "error":
-        message = f"--limit: unknown figure {name!r}{near(name, FIGURES)}"
+        message = f"--limit: unknown figure {name!r}{suggestion(name, FIGURES)}"
         raise fail(message, hint=f"figures: {', '.join(FIGURES)}", exit_code=2)
     match = _NUMBER.fullmatch(bound)
     if match is None or match[2] != "%":

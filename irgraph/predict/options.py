@@ -9,7 +9,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from irgraph.backend import backend
-from irgraph.diagnostics import check_sizes, fail, near, shown
+from irgraph.diagnostics import check_sizes, describe, fail, suggestion
 from irgraph.ir.cost import PriceOptions
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.ranks import check_fabric, with_ranks
@@ -80,13 +80,13 @@ def predict_options(
     known = list(PredictOptions.__struct_fields__)
     for name in changes:
         if name not in known:
-            raise TypeError(f"there is no option {name!r}{near(name, known)}")
+            raise TypeError(f"there is no option {name!r}{suggestion(name, known)}")
     given = options if isinstance(options, PredictOptions) else PredictOptions(device=options)
     chosen = replace(given, **changes)
     if chosen.device == "":
         raise fail("device: give the name of a device, not ''", hint=DEFAULTS, exit_code=2)
     if not isinstance(chosen.host, str):
-        raise fail(f"host: give the name of a host, not {shown(chosen.host)}", exit_code=2)
+        raise fail(f"host: give the name of a host, not {describe(chosen.host)}", exit_code=2)
     if chosen.dims:
         check_sizes("dims", chosen.dims)
     return chosen
@@ -117,7 +117,7 @@ def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
     for name in dims:
         if name not in graph.dims:
             hint = f"its dimensions: {', '.join(graph.dims) or 'none'}"
-            message = f"dims: the model has no dimension {name!r}{near(name, graph.dims)}"
+            message = f"dims: the model has no dimension {name!r}{suggestion(name, graph.dims)}"
             raise fail(message, hint=hint, exit_code=2)
     try:
         return with_dims(graph, dims)

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import write_atomic
 
 DPI = 160
@@ -63,9 +63,9 @@ def check_plot(path: str | None) -> None:
     kinds = sorted(FigureCanvasBase.get_supported_filetypes())
     if Path(path).suffix.lower().removeprefix(".") not in kinds:
         message = f"--plot: cannot write files of type {Path(path).suffix!r}"
-        raise fail(message, Place(path), hint=f"known: {', '.join(kinds)}", exit_code=2)
+        raise fail(message, SourceSpan(path), hint=f"known: {', '.join(kinds)}", exit_code=2)
     if not Path(path).absolute().parent.is_dir():
-        raise fail("--plot: the folder does not exist", Place(path), exit_code=2)
+        raise fail("--plot: the folder does not exist", SourceSpan(path), exit_code=2)
 
 
 def save(figure: Any, path: str) -> None:  # noqa: ANN401  (matplotlib's Figure)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 
 class Accounting(Struct, frozen=True):
@@ -95,6 +95,6 @@ ACCOUNTINGS = {a.name: a for a in (PAPER, CODE_2021, CODE_2022, CODE_HEAD, BLOCK
 def find_accounting(name: str) -> Accounting:
     """Return a preset by name; ``IrgraphError`` names the nearest one where there is none."""
     if name not in ACCOUNTINGS:
-        message = f"unknown accounting {name!r}{near(name, ACCOUNTINGS)}"
+        message = f"unknown accounting {name!r}{suggestion(name, ACCOUNTINGS)}"
         raise fail(message, hint=f"known: {', '.join(ACCOUNTINGS)}", exit_code=2)
     return ACCOUNTINGS[name]

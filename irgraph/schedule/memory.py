@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Op
 from irgraph.ir.points.pieces import several
@@ -82,7 +82,7 @@ def peak_memory(graph: Graph, device: str = "", *, rounded: int = ROUND) -> Memo
     check_graph(graph)
     known = {graph.device, "cpu", *(one.name for one in graph.devices)}
     if device and device not in known:
-        message = f"the model has no device {device!r}{near(device, known)}"
+        message = f"the model has no device {device!r}{suggestion(device, known)}"
         hint = f"its devices: {', '.join(sorted(known))}; a card is no device of a model"
         raise fail(message, hint=hint, exit_code=2)
     if rounded < 1:

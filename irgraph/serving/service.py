@@ -84,7 +84,7 @@ class Service(Struct, frozen=True, kw_only=True):
     hours: float | None = None
 
 
-class Wanted(Struct, frozen=True):
+class ServiceLoad(Struct, frozen=True):
     """What is asked of a service: queries a second of all hosts, microseconds of each at most.
 
     With ``lists``, as ``place`` takes them (``""`` where rows of a bag are drawn one by one), part
@@ -99,7 +99,7 @@ class Wanted(Struct, frozen=True):
 
 
 def services(
-    graph: Graph, platform: Platform, wanted: Wanted, options: PredictOptions
+    graph: Graph, platform: Platform, wanted: ServiceLoad, options: PredictOptions
 ) -> list[Service]:
     """Return the ways to serve a load, the one of least power first.
 
@@ -110,7 +110,7 @@ def services(
 
 
 def services_and_others(
-    graph: Graph, platform: Platform, wanted: Wanted, options: PredictOptions
+    graph: Graph, platform: Platform, wanted: ServiceLoad, options: PredictOptions
 ) -> tuple[list[Service], list[str]]:
     """Return what ``services`` returns, and why other ways are not among them."""
     if any(op.name == READ for op in graph.leaves()):
@@ -157,7 +157,7 @@ def _best(
     platform: Platform,
     problem: Problem,
     best: TableLayout,
-    wanted: Wanted,
+    wanted: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
     """Return the service with a placement, with pooled bags where these take less power."""
@@ -172,7 +172,7 @@ def _alone(
     platform: Platform,
     fast: Store,
     nbytes: float,
-    wanted: Wanted,
+    wanted: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
     """Return the service without a slower tier: hosts that together hold one copy of the tables.
@@ -205,7 +205,7 @@ def _placed(
     platform: Platform,
     problem: Problem,
     best: TableLayout,
-    wanted: Wanted,
+    wanted: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
     """Return the service with a placement, its step simulated at the load that it makes."""
@@ -248,7 +248,7 @@ def _placed(
 
 
 def _rewritten(
-    graph: Graph, problem: Problem, best: TableLayout, wanted: Wanted, load: float
+    graph: Graph, problem: Problem, best: TableLayout, wanted: ServiceLoad, load: float
 ) -> Graph:
     """Return the step with its tables placed."""
     if not best.moved:
@@ -274,7 +274,7 @@ def _rewritten(
     return graph
 
 
-def limits_of(servers: float, step: float, wanted: Wanted) -> dict[str, float]:
+def limits_of(servers: float, step: float, wanted: ServiceLoad) -> dict[str, float]:
     """Return queries a second that devices, or groups of them, compute, and serve within the time.
 
     Queries come at random, and each device serves one after the other (M/D/1: the mean wait is
@@ -314,7 +314,11 @@ def _value(figure: Figure | None) -> float | None:
 
 
 def placed_model(
-    graph: Graph, platform: Platform, chosen: Service, wanted: Wanted, indices: Sequence[str] = ()
+    graph: Graph,
+    platform: Platform,
+    chosen: Service,
+    wanted: ServiceLoad,
+    indices: Sequence[str] = (),
 ) -> Graph:
     """Return the step of a service, with the ops that read its slower tier."""
     for piece in platform.slow:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_text, write_atomic
 from irgraph.sweep.grid import Chunk, Grid
 from irgraph.sweep.price import ChunkFigures
@@ -41,17 +41,19 @@ class Results:
         self.folder = Path(folder)
         self.grid = grid
         head = {"format": FORMAT, "fingerprint": fingerprint, "variants": grid.variants}
-        place = Place(str(self.folder / HEAD))
+        place = SourceSpan(str(self.folder / HEAD))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             known = any(self.folder.iterdir())
         except OSError as error:
-            raise fail(error.strerror or str(error), Place(str(folder))) from None
+            raise fail(error.strerror or str(error), SourceSpan(str(folder))) from None
         if not known:
             write_atomic(self.folder / HEAD, json.dumps(head, indent=1) + "\n")
         elif not (self.folder / HEAD).is_file():
             hint = "give a new folder with -o"
-            raise fail("the folder holds other files", Place(str(folder)), hint=hint, exit_code=2)
+            raise fail(
+                "the folder holds other files", SourceSpan(str(folder)), hint=hint, exit_code=2
+            )
         elif _read(place).get("fingerprint") != fingerprint:
             hint = "give a new folder with -o, or the same options, model and irgraph as before"
             raise fail("the folder holds another sweep", place, hint=hint, exit_code=2)
@@ -113,7 +115,7 @@ class Results:
         return [{k: v for k, v in row.items() if k != "refused"} for _, _, row in best], refused
 
 
-def _read(place: Place) -> dict[str, Any]:
+def _read(place: SourceSpan) -> dict[str, Any]:
     try:
         found = json.loads(read_text(place.source))
     except (ValueError, RecursionError):

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.variants import predict_variants
@@ -110,7 +110,7 @@ def _check(graph: Graph, grid: Grid) -> None:
     for name in grid.dims:
         if name not in graph.dims:
             known = ", ".join(graph.dims) or "none"
-            message = f"--dim: the model has no dimension {name!r}{near(name, graph.dims)}"
+            message = f"--dim: the model has no dimension {name!r}{suggestion(name, graph.dims)}"
             raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
     if grid.variants > MOST:
         raise fail(f"{grid.variants:,} variants are more than {MOST:,}", exit_code=2)

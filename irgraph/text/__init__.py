@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail, suggestion
 
 if TYPE_CHECKING:
     from irgraph.text.printer import print_graph, print_op
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Diagnostic",
     "IrgraphError",
-    "Place",
+    "SourceSpan",
     "fail",
-    "near",
     "parse",
     "print_graph",
     "print_op",
+    "suggestion",
 ]
 
 _LATE = {

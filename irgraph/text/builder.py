@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from irgraph.diagnostics import near
+from irgraph.diagnostics import suggestion
 from irgraph.ir.dim import Term, make
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import FORMAT, Declared, Device, Graph, Stream
@@ -81,7 +81,7 @@ class Builder:
             value = make(terms, self.dims)
         except KeyError as missing:
             name = missing.args[0]
-            message = f"the model has no dimension {name!r}{near(name, self.dims)}"
+            message = f"the model has no dimension {name!r}{suggestion(name, self.dims)}"
             hint = f"its dimensions: {', '.join(self.dims) or 'none'}"
             raise BuildError(message, name, hint=hint) from None
         if abs(value) > LARGEST:
@@ -129,7 +129,7 @@ class Builder:
         """Return the tensor of a name that must be defined by now."""
         tensor = self.tensors.get(name)
         if tensor is None:
-            hint = near(name, self.tensors)
+            hint = suggestion(name, self.tensors)
             raise BuildError(f"%{name} is not defined at this point{hint}", f"%{name}")
         return tensor
 
@@ -144,7 +144,7 @@ class Builder:
             found = self.shapes[shape] = self._shape(shape)
         sizes, strides = found
         if dtype not in ITEMSIZE:
-            raise BuildError(f"unknown element type {dtype!r}{near(dtype, ITEMSIZE)}", dtype)
+            raise BuildError(f"unknown element type {dtype!r}{suggestion(dtype, ITEMSIZE)}", dtype)
         tensor = Tensor(
             name,
             dtype,

@@ -9,7 +9,7 @@ from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
 
 import grammars
-from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, place_at
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail, place_at
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import EMPTY, Note, Op, Result, Value
 from irgraph.ir.quantity import Quantity
@@ -30,7 +30,7 @@ def parse_any(text: str, source: str = "model.ir") -> Graph:
     except UnexpectedInput as error:
         raise syntax_error(error, text, source) from None
     except RecursionError:
-        raise fail("the text is nested too deeply to read", Place(source, text, 1)) from None
+        raise fail("the text is nested too deeply to read", SourceSpan(source, text, 1)) from None
 
 
 class _Reader:
@@ -75,8 +75,8 @@ class _Reader:
             notes = [Diagnostic("first here", place, severity="note")]
         return fail(str(error), self.place(token), hint=error.hint, notes=notes)
 
-    def place(self, token: Token) -> Place:
-        return Place(self.source, self.text, token.line or 1, token.column or 1, len(token))
+    def place(self, token: Token) -> SourceSpan:
+        return SourceSpan(self.source, self.text, token.line or 1, token.column or 1, len(token))
 
     def _header(self, node: Tree[Token]) -> None:
         self.builder.name = unquote(str(node.children[0]))

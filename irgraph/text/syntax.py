@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail, suggestion
 
 NAMES = {
     "VALUE": "a value such as %x", "OPNAME": "an op such as aten.relu", "STRING": "a string",
@@ -48,7 +48,7 @@ def syntax_error(
     if too_short(error):
         rows = text.split("\n")
         last = max((i for i, row in enumerate(rows) if row.strip()), default=0)
-        place = Place(source, text, last + 1, len(rows[last]) + 1)
+        place = SourceSpan(source, text, last + 1, len(rows[last]) + 1)
         expected = "" if hint else f"; expected {_expected(error)}"
         return fail(f"the text ends too early{expected}", place, hint=hint, notes=notes)
     word = _word(error, text)
@@ -57,7 +57,7 @@ def syntax_error(
     before = _WORD_END.search(row[: column - 1])
     if before and word[:1].isalpha():  # a keyword followed by letters is one word
         word, column = before[0] + word, column - len(before[0])
-    place = Place(source, text, error.line, column, len(word))
+    place = SourceSpan(source, text, error.line, column, len(word))
     expected = "" if hint else f"; expected {_expected(error)}{_near(error, word)}"
     return fail(f"unexpected {word!r}{expected}", place, hint=hint, notes=notes)
 
@@ -93,4 +93,4 @@ def _expected(error: UnexpectedInput) -> str:
 
 def _near(error: UnexpectedInput, word: str) -> str:
     keywords = [t.lower() for t in _terminals(error) if t.isalpha() and t not in NAMES]
-    return near(word, keywords)
+    return suggestion(word, keywords)

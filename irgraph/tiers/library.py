@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.files import read_text
 from irgraph.plugins import plugins
 from irgraph.tiers.tier import Platform, Tier, TierDevices, read_platform, read_tier
@@ -73,7 +73,7 @@ def _load(
         known |= dict.fromkeys(map(_plain, _names(each)), each)
     if _plain(name) in known:
         return known[_plain(name)]
-    message = f"no {what} is called {name!r}{near(name, names)}"
+    message = f"no {what} is called {name!r}{suggestion(name, names)}"
     hint = f"{what}s: {', '.join(sorted(shipped()))}; a path to a .json file of your own works too"
     raise fail(message, hint=hint, exit_code=2)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 
 PIPE, DIES = "pipe", "dies"
 """How reads wait: behind one another in a controller that starts them at a steady rate; or each
@@ -169,7 +169,7 @@ def _read(text: str | bytes, source: str, wanted: type[T]) -> T:
     except (ValueError, RecursionError) as error:
         what = "tier" if wanted is Tier else "platform"
         hint = f"`irgraph tiers` shows what ships; docs/tiers.md has the fields of a {what}"
-        raise fail(f"not a {what}: {error}", Place(source), hint=hint, exit_code=2) from None
+        raise fail(f"not a {what}: {error}", SourceSpan(source), hint=hint, exit_code=2) from None
     for name in found.__struct_fields__:
         value = getattr(found, name)
         if isinstance(value, Figure):
@@ -181,7 +181,7 @@ def _check_names(raw: Any, source: str, wanted: type[T]) -> None:  # noqa: ANN40
     known = wanted.__struct_fields__
     for name in raw if isinstance(raw, dict) else ():
         if name not in known:
-            raise _wrong(source, f"no field is called {name!r}{near(name, known)}")
+            raise _wrong(source, f"no field is called {name!r}{suggestion(name, known)}")
 
 
 POSITIVE = ("latency_us", "iops", "read_gbs", "granularity_bytes", "depth", "capacity_gb")
@@ -197,4 +197,4 @@ def _check_figure(name: str, figure: Figure, source: str) -> None:
 
 
 def _wrong(source: str, message: str) -> Exception:
-    return fail(message, Place(source), exit_code=2)
+    return fail(message, SourceSpan(source), exit_code=2)

@@ -20,12 +20,12 @@ from irgraph.ir.graph import Graph
 from irgraph.language import load_script, run
 from irgraph.precision.candidates import TABLE, Plan, candidates, script
 from irgraph.precision.measure import Bench
-from irgraph.precision.report import Alone
+from irgraph.precision.report import FormatSearch
 from irgraph.precision.search import Item, best_sums, plan_of
 from irgraph.predict.options import PredictOptions
-from irgraph.serving.service import Service, Wanted, services
+from irgraph.serving.service import Service, ServiceLoad, services
 from irgraph.tiers.tier import Platform
-from irgraph.tradeoff.sharded_plan import Spread, Spreading
+from irgraph.tradeoff.sharded_plan import PlanSharder, ShardedPlan
 
 AIMS = ("power", "hosts", "step", "price", "links")
 """What may stand against accuracy: watts or price of all hosts, how many they are, microseconds of
@@ -58,10 +58,10 @@ class Point(Struct, frozen=True):
     aim: float
     front: bool
     plan: Plan
-    spread: Spread | None = None
+    spread: ShardedPlan | None = None
 
 
-class Served(Alone):
+class Served(FormatSearch):
     """The problem of ``quantize``'s search whose gain are bytes of the tables that are served."""
 
     def __init__(self, bench: Bench, graph: Graph) -> None:
@@ -134,7 +134,7 @@ def tradeoff(
     bench: Bench,
     served: Graph,
     platform: Platform,
-    wanted: Wanted,
+    wanted: ServiceLoad,
     options: PredictOptions,
     aim: str = AIMS[0],
     *,
@@ -160,7 +160,7 @@ def tradeoff(
         hint = next(iter(whys), "")
         raise fail("no table of the model can be in narrower rows", hint=hint, exit_code=2)
     problem, found = Served(bench, served), list[Point]()
-    over = Spreading(served, platform, wanted, options) if spread else None
+    over = PlanSharder(served, platform, wanted, options) if spread else None
     reason: IrgraphError | None = None
     for plan in plans(problem):
         named = {bench.known[number].name: to for number, to in plan.items()}
@@ -182,7 +182,7 @@ def tradeoff(
     return [replace(one, front=id(one) in best) for one in ordered]
 
 
-def _is_counted(one: Point, over: Spreading | None) -> bool:
+def _is_counted(one: Point, over: PlanSharder | None) -> bool:
     """Return whether all that the devices of a way exchange is counted.
 
     Where tables are spread, fast memory alone counts only if one device holds them; a cache, and

@@ -27,7 +27,7 @@ from irgraph.predict.ranks import each_rank, rank_groups
 from irgraph.schedule.ranks import simulate_ranks
 from irgraph.serving.fleet import Host, fleet
 from irgraph.serving.problem import store
-from irgraph.serving.service import Service, Wanted, limits_of, mean_latency
+from irgraph.serving.service import Service, ServiceLoad, limits_of, mean_latency
 from irgraph.tiers.tier import Platform
 from irgraph.verbs.quantize import quantize
 from irgraph.verbs.refusal import RefusedError
@@ -44,18 +44,18 @@ WAYS = 2
 """Numbers of devices that are simulated: the fewest that hold the tables, and twice as many."""
 
 
-class Spread(Struct, frozen=True):
+class ShardedPlan(Struct, frozen=True):
     """A way to spread tables in their formats: the plan, and the model of every rank."""
 
     plan: Plan
     models: tuple[Graph, ...]
 
 
-class Spreading:
+class PlanSharder:
     """Spreads the tables of one model over devices of a platform, in formats that vary."""
 
     def __init__(
-        self, graph: Graph, platform: Platform, wanted: Wanted, options: PredictOptions
+        self, graph: Graph, platform: Platform, wanted: ServiceLoad, options: PredictOptions
     ) -> None:
         self.graph, self.platform, self.wanted, self.options = graph, platform, wanted, options
         self.each = store(platform.fast).nbytes / platform.devices
@@ -68,12 +68,12 @@ class Spreading:
         self._problems: dict[int, Problem | None] = {}
         self.reasons: dict[int, str] = {}
 
-    def services(self, formats: Mapping[str, str]) -> list[tuple[Service, Spread]]:
+    def services(self, formats: Mapping[str, str]) -> list[tuple[Service, ShardedPlan]]:
         """Return the services of tables in these formats, by table, on devices of one host.
 
         What no plan, no rule or no measured collective allows is left out; ``reasons`` say why.
         """
-        found: list[tuple[Service, Spread]] = []
+        found: list[tuple[Service, ShardedPlan]] = []
         count = FEWEST
         while count <= self.platform.devices and len(found) < WAYS:
             one = self._spread(count, formats)
@@ -103,7 +103,7 @@ class Spreading:
                 self.reasons[ranks] = error.diagnostics[0].message
         return self._problems[ranks]
 
-    def _spread(self, ranks: int, formats: Mapping[str, str]) -> Spread | None:
+    def _spread(self, ranks: int, formats: Mapping[str, str]) -> ShardedPlan | None:
         problem = self._problem(ranks)
         if problem is None:
             return None
@@ -114,7 +114,7 @@ class Spreading:
             return None
         plan = layout.plan()
         models = (shard(self.graph, plan, rank).graph for rank in range(ranks))
-        return Spread(plan, tuple(in_formats(model, formats) for model in models))
+        return ShardedPlan(plan, tuple(in_formats(model, formats) for model in models))
 
     def _narrow(self, table: Table, to: str) -> Table:
         """Return a table whose parts take the bytes of a format, whole or in blocks of rows."""
@@ -123,7 +123,7 @@ class Spreading:
         ways = (c for c in table.choices if c.scheme in kept)
         return replace(table, choices=tuple(replace(c, memory=c.memory * share) for c in ways))
 
-    def _service(self, one: Spread) -> Service | None:
+    def _service(self, one: ShardedPlan) -> Service | None:
         """Return the service of a spread model, all its ranks simulated together."""
         found = each_rank(one.models, self.options)
         timelines = [prediction.timeline for prediction in found]

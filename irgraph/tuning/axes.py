@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 
 Choice: TypeAlias = bool | int | float | str
 """What a point chooses on an axis: a plain value, as JSON has them."""
@@ -98,7 +98,7 @@ def ordered(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 def _check_when(axis: Axis, axes: Mapping[str, Axis]) -> None:
     for name, allowed in axis.when.items():
         if name not in axes:
-            message = f"when.{axis.name}: there is no axis {name!r}{near(name, axes)}"
+            message = f"when.{axis.name}: there is no axis {name!r}{suggestion(name, axes)}"
             raise fail(message, hint=f"axes: {', '.join(axes)}", exit_code=2)
         for value in allowed:
             check_choice(axes[name], value, f"when.{axis.name}")
@@ -118,7 +118,9 @@ def check_choice(axis: Axis, value: object, where: str) -> None:
     if any(value == known and type(value) is type(known) for known in axis.choices):
         return
     hint = f"its choices: {axis}"
-    message = f"{where}: {axis.name} cannot be {value!r}{near(str(value), map(str, axis.choices))}"
+    message = (
+        f"{where}: {axis.name} cannot be {value!r}{suggestion(str(value), map(str, axis.choices))}"
+    )
     raise fail(message, hint=hint, exit_code=2)
 
 
@@ -127,7 +129,7 @@ def check_point(axes: Sequence[Axis], point: Point) -> None:
     names = [axis.name for axis in axes]
     for name in point:
         if name not in names:
-            message = f"point: there is no axis {name!r}{near(name, names)}"
+            message = f"point: there is no axis {name!r}{suggestion(name, names)}"
             raise fail(message, hint=f"axes: {', '.join(names)}", exit_code=2)
     for axis in axes:
         if not axis.takes_part(point):

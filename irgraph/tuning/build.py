@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from irgraph.backend import backend
-from irgraph.diagnostics import IrgraphError, check_sizes, fail, listed, near
+from irgraph.diagnostics import IrgraphError, check_sizes, fail, listed, suggestion
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Value
 from irgraph.ir.quantity import Quantity
@@ -144,7 +144,7 @@ def _check_named(given: Iterable[str], known: Sequence[str], where: str) -> None
     for name in given:
         if name not in known:
             hint = f"there are: {', '.join(known) or 'none'}"
-            message = f"{where}: there is no {name!r} here{near(name, known)}"
+            message = f"{where}: there is no {name!r} here{suggestion(name, known)}"
             raise fail(message, hint=hint, exit_code=2)
 
 
@@ -286,7 +286,7 @@ def objective(space: SearchSpace, name: str) -> str:
     """Return an objective that points have; raise ``IrgraphError`` (exit code 2) for another."""
     if name not in FIGURES:
         hint = f"figures: {', '.join(FIGURES)}"
-        message = f"objective: unknown figure {name!r}{near(name, FIGURES)}"
+        message = f"objective: unknown figure {name!r}{suggestion(name, FIGURES)}"
         raise fail(message, hint=hint, exit_code=2)
     if name in ("throughput", "price") and not space.samples:
         hint = "name the dimension that counts samples"

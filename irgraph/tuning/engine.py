@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.tuning.axes import Axis, Choice
 from irgraph.tuning.limits import FIGURES
 
@@ -95,7 +95,7 @@ def sampler_of(optuna: Any, given: object, seed: int | None, done: int) -> Any: 
     ]
     if given not in names:
         hint = f"samplers: {', '.join(sorted(names))}"
-        message = f"--sampler: Optuna has no {given!r}{near(given, names)}"
+        message = f"--sampler: Optuna has no {given!r}{suggestion(given, names)}"
         raise fail(message, hint=hint, exit_code=2)
     try:
         with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 from msgspec import Struct, field
 
-from irgraph.diagnostics import IrgraphError, Place, fail, near
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail, suggestion
 from irgraph.files import read_text
 from irgraph.ir.graph import Graph
 from irgraph.predict.options import PredictOptions
@@ -105,17 +105,17 @@ def parsed(text: str, source: str) -> SpaceFile:
         at = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         line, column = (int(at[1]), int(at[2])) if at else (0, 1)
         message = re.sub(r" \(at .*\)$", "", str(error))
-        raise fail(f"not TOML: {message}", Place(source, text, line, column)) from None
+        raise fail(f"not TOML: {message}", SourceSpan(source, text, line, column)) from None
     except msgspec.ValidationError as error:
         unknown = re.search(r"unknown field `(.+?)`", str(error))
         known = SpaceFile.__struct_fields__
-        word = near(unknown[1], known) if unknown else ""
+        word = suggestion(unknown[1], known) if unknown else ""
         hint = f"a space has {', '.join(known)} ([options]: {', '.join(Options.__struct_fields__)})"
         place = _place_of(str(error), source, text)
         raise fail(f"not a space: {error}{word}", place, hint=hint) from None
 
 
-def _place_of(message: str, source: str, text: str) -> Place:
+def _place_of(message: str, source: str, text: str) -> SourceSpan:
     """Return the first place in a file of a word that a message quotes; else the file alone."""
     words = re.findall(r"'([^']+)'|`(?:\$\.)?([\w-]+)[^`]*`", message)
     for word in (one or other for one, other in words):
@@ -123,8 +123,8 @@ def _place_of(message: str, source: str, text: str) -> Place:
         if found:
             line = text.count("\n", 0, found.start()) + 1
             column = found.start() - text.rfind("\n", 0, found.start())
-            return Place(source, text, line, column, len(word))
-    return Place(source)
+            return SourceSpan(source, text, line, column, len(word))
+    return SourceSpan(source)
 
 
 def sizes_of(name: str, given: int | str | Sequence[int | str]) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.predict.limits import parse_bytes, parse_time
 
 DEVICE = "device"
@@ -58,7 +58,9 @@ def figure(name: str, where: str) -> Figure:
     """Return a figure by name; raise ``IrgraphError`` (exit code 2) where there is none."""
     if name not in FIGURES:
         hint = f"figures: {', '.join(FIGURES)}"
-        raise fail(f"{where}: unknown figure {name!r}{near(name, FIGURES)}", hint=hint, exit_code=2)
+        raise fail(
+            f"{where}: unknown figure {name!r}{suggestion(name, FIGURES)}", hint=hint, exit_code=2
+        )
     return FIGURES[name]
 
 

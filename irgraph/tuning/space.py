@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import unresized
 from irgraph.manage.run import find_pass
@@ -126,11 +126,11 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
             found = {name: msgspec.convert(told[name], kind) for name, kind in KEPT.items()}
             version, model = told["format"], told["model"]
         except (msgspec.MsgspecError, KeyError, TypeError) as error:
-            raise fail(f"not a search space: {error}", Place(source)) from None
+            raise fail(f"not a search space: {error}", SourceSpan(source)) from None
         if version != FORMAT:
-            raise fail(f"format {version} of search spaces is not {FORMAT}", Place(source))
+            raise fail(f"format {version} of search spaces is not {FORMAT}", SourceSpan(source))
         if model != model_hash(graph):
-            raise fail("the search space is of another model", Place(source))
+            raise fail("the search space is of another model", SourceSpan(source))
         limits = {
             name: bound if isinstance(bound, float) else limit(name, bound)
             for name, bound in found.pop("limits").items()

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from irgraph.diagnostics import fail, listed, shown
+from irgraph.diagnostics import describe, fail, listed
 from irgraph.tuning.axes import Choice, Point
 from irgraph.tuning.build import objective
 from irgraph.tuning.engine import load_optuna, opened, sampler_of, suggested
@@ -22,7 +22,7 @@ TRIED = "irgraph"
 """Attribute of a trial: its point, its figures, or why there are none."""
 
 
-class Asked(Struct, frozen=True):
+class Suggestion(Struct, frozen=True):
     """A point to be tried.
 
     Attributes:
@@ -111,12 +111,12 @@ class Study:
             message = f"the study {self.optuna.study_name!r} is of another space"
             raise fail(message, hint=hint, exit_code=2)
 
-    def ask(self) -> Asked:
+    def ask(self) -> Suggestion:
         """Return the next point to try."""
         trial = self.optuna.ask()
         point = self.space.ask(lambda axis: suggested(trial, axis))
         self._open[trial.number] = trial, point
-        return Asked(trial.number, point)
+        return Suggestion(trial.number, point)
 
     def tell(self, number: int, figures: PointFigures) -> None:
         """Tell what a point that was asked costs.
@@ -145,7 +145,7 @@ class Study:
         number of trials.
         """
         if not isinstance(trials, int) or trials < 0:
-            raise fail(f"trials: give a whole number from 0, not {shown(trials)}", exit_code=2)
+            raise fail(f"trials: give a whole number from 0, not {describe(trials)}", exit_code=2)
         from optuna.study import MaxTrialsCallback
         from optuna.trial import TrialState
 

@@ -4,7 +4,7 @@ from irgraph.verbs.cast import Casting, cast, check_cast
 from irgraph.verbs.fuse import Fusion, fuse
 from irgraph.verbs.insert import Insertion, check_insertion, insert
 from irgraph.verbs.parallelize import parallelize
-from irgraph.verbs.recompute import Recomputed, recompute
+from irgraph.verbs.recompute import RecomputeResult, recompute
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal, check_removal, remove
 from irgraph.verbs.reorder import Move, reorder
@@ -17,7 +17,7 @@ __all__ = [
     "Fusion",
     "Insertion",
     "Move",
-    "Recomputed",
+    "RecomputeResult",
     "RefusedError",
     "Removal",
     "Resizing",

@@ -17,7 +17,7 @@ from irgraph.verbs.refusal import RefusedError
 
 
 @dataclass(frozen=True)
-class Recomputed:
+class RecomputeResult:
     """What was made to run twice: the graph, the copies, and the bytes no longer held for them."""
 
     graph: Graph
@@ -29,7 +29,7 @@ class NothingToRecomputeError(RefusedError):
     """There is nothing in a segment to run again."""
 
 
-def recompute(graph: Graph, segment: Sequence[Op], own: Callable[[Op], bool]) -> Recomputed:
+def recompute(graph: Graph, segment: Sequence[Op], own: Callable[[Op], bool]) -> RecomputeResult:
     """Let forward ops run again right before the backward pass first reads what they made.
 
     Copied are the ops whose results only leaves of the backward pass read that are the segment's
@@ -40,7 +40,7 @@ def recompute(graph: Graph, segment: Sequence[Op], own: Callable[[Op], bool]) ->
     """
     work = Recomputing(graph)
     ops, nbytes = work.add(segment, own)
-    return Recomputed(work.commit(), ops, nbytes)
+    return RecomputeResult(work.commit(), ops, nbytes)
 
 
 class Recomputing:

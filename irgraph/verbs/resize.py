@@ -9,7 +9,7 @@ from msgspec import Struct
 from irgraph.axes.algebra import terms_of
 from irgraph.axes.resized import growth_of
 from irgraph.axes.sizes import FixedSizeError
-from irgraph.diagnostics import near
+from irgraph.diagnostics import suggestion
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import kept_sizes, with_dims
@@ -83,7 +83,7 @@ def _size_of(graph: Graph, axes: Sequence[Axis]) -> int:
     for axis in axes:
         tensor = graph.by_name.get(axis.tensor)
         if tensor is None:
-            hint = near(axis.tensor, graph.by_name)
+            hint = suggestion(axis.tensor, graph.by_name)
             raise RefusedError(f"the model has no tensor %{axis.tensor}{hint}")
         if not -tensor.rank <= axis.place < tensor.rank:
             raise RefusedError(f"%{axis.tensor} has {tensor.rank} axes, so none {axis.place}")
@@ -95,7 +95,7 @@ def _size_of(graph: Graph, axes: Sequence[Axis]) -> int:
 
 def _dimension(graph: Graph, name: str, size: int) -> Resizing:
     if name not in graph.dims:
-        raise RefusedError(f"the model has no dimension {name!r}{near(name, graph.dims)}")
+        raise RefusedError(f"the model has no dimension {name!r}{suggestion(name, graph.dims)}")
     if graph.dims[name] == size:
         return Resizing(graph, ())
     try:

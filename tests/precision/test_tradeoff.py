@@ -25,7 +25,7 @@ from irgraph.predict.prediction import predict
 from irgraph.predict.ranks import rank_groups
 from irgraph.schedule.ranks import simulate_ranks
 from irgraph.serving.problem import Problem, Store, Table
-from irgraph.serving.service import Wanted
+from irgraph.serving.service import ServiceLoad
 from irgraph.text import parse, print_graph
 from irgraph.tiers.hits import POLICIES, Policy
 from irgraph.tiers.library import load_platform, load_tier
@@ -79,7 +79,7 @@ def bench(folder: Path) -> Bench:
 @pytest.fixture(scope="module")
 def points(bench: Bench, folder: Path) -> list[Point]:
     served = parse((folder / "serve.ir").read_text())
-    wanted = Wanted(20_000.0, 10_000.0)
+    wanted = ServiceLoad(20_000.0, 10_000.0)
     return tradeoff(bench, served, load_platform(PLATFORM), wanted, OPTIONS)
 
 
@@ -118,7 +118,7 @@ def test_what_keeps_a_budget_is_the_least_of_the_front(points: Sequence[Point]) 
 def test_other_tables_are_not_served(bench: Bench, folder: Path) -> None:
     text = (folder / "serve.ir").read_text().replace("tables.0.weight", "other.weight")
     with pytest.raises(IrgraphError, match=r"tables\.0\.weight.*no such table"):
-        tradeoff(bench, parse(text), load_platform(PLATFORM), Wanted(1e3, 1e4), OPTIONS)
+        tradeoff(bench, parse(text), load_platform(PLATFORM), ServiceLoad(1e3, 1e4), OPTIONS)
 
 
 SPREAD = """{"name": "two", "base_watts": {"value": 1000, "source": "made up"}, "device": "v100",
@@ -132,7 +132,7 @@ def test_tables_are_spread_over_devices_that_hold_them_in_their_formats(
     """Two devices hold 0.5 MB of tables each: not 1.28 MB of f32, but half of it narrower."""
     small = bench.graph
     platform = read_platform(SPREAD % 1.0e-3, "two.json")
-    found = tradeoff(bench, small, platform, Wanted(100.0, 50_000.0), OPTIONS, spread=True)
+    found = tradeoff(bench, small, platform, ServiceLoad(100.0, 50_000.0), OPTIONS, spread=True)
     over = [one for one in found if one.spread is not None]
     assert over and all(one.formats for one in over), "f32 does not fit"
     for model in (m for one in over if one.spread is not None for m in one.spread.models):
@@ -170,7 +170,7 @@ def test_a_host_of_one_device_spreads_nothing(bench: Bench) -> None:
             bench,
             bench.graph,
             read_platform(text, "one.json"),
-            Wanted(100.0, 5e4),
+            ServiceLoad(100.0, 5e4),
             OPTIONS,
             spread=True,
         )
@@ -213,5 +213,5 @@ def test_tables_that_no_format_takes_stay_as_they_are() -> None:
     known = [one for one in candidates(graph, ["i8"]) if one.kind == TABLE]
     assert [one.formats for one in known] == [("i8",), ()]
     bench = Bench(graph, known, random_batch(graph), OPTIONS)
-    found = tradeoff(bench, graph, load_platform(PLATFORM), Wanted(10.0, 50_000.0), OPTIONS)
+    found = tradeoff(bench, graph, load_platform(PLATFORM), ServiceLoad(10.0, 50_000.0), OPTIONS)
     assert [dict(one.formats) for one in found] == [{}, {"a": "i8"}]

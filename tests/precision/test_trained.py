@@ -12,7 +12,7 @@ from irgraph.language import load_script, run
 from irgraph.precision.candidates import candidates
 from irgraph.precision.data import read_data
 from irgraph.precision.measure import Bench
-from irgraph.precision.report import Alone, find
+from irgraph.precision.report import FormatSearch, find
 from irgraph.precision.search import Item, best_sums
 from irgraph.predict.options import PredictOptions
 
@@ -58,7 +58,7 @@ def test_errors_of_logits_add_up_where_divergences_miss(
     plan = plan_of(bench, to, *kinds)
     joint = bench.errors(plan).kl
     assert bench.added(plan) == pytest.approx(joint, rel=0.05)
-    problem = Alone(bench, "parameters")
+    problem = FormatSearch(bench, "parameters")
     problem.__dict__["items"] = [Item(n, to, bench.errors({n: to}).kl, 1.0) for n in plan]
     whole = best_sums(problem.items, problem.common)[-1]
     assert {n: item.format for n, item in whole.chosen.items()} == plan

@@ -19,7 +19,7 @@ from irgraph.precision.candidates import candidates, script
 from irgraph.precision.data import Data, random_batch, read_data
 from irgraph.precision.measure import Bench
 from irgraph.precision.predictions import Predictions, predictions_of
-from irgraph.precision.report import Alone, find
+from irgraph.precision.report import FormatSearch, find
 from irgraph.precision.search import Item, best_sums, exhaustive, search
 from irgraph.predict.options import PredictOptions
 from irgraph.text import IrgraphError, parse, print_graph
@@ -83,7 +83,7 @@ def test_errors_of_logits_add_up_closer_than_divergences(bench: Bench) -> None:
 
 def reckoned(bench: Bench, to: str, *kinds: str) -> float:
     """Return what the search takes the divergence of all candidates in one format for."""
-    problem = Alone(bench, "parameters")
+    problem = FormatSearch(bench, "parameters")
     problem.__dict__["items"] = [
         Item(n, to, bench.errors({n: to}).kl, 1.0)
         for n, one in enumerate(bench.known)
@@ -96,7 +96,7 @@ class Added:
     """Every plan of the example's eight ops; divergences by the products of logits' errors."""
 
     def __init__(self, bench: Bench) -> None:
-        alone = Alone(bench, "parameters")
+        alone = FormatSearch(bench, "parameters")
         self.items = alone.items
         pairs = [(item.candidate, item.format) for item in self.items]
         self.gains = {pair: item.gain for pair, item in zip(pairs, self.items, strict=True)}
@@ -131,7 +131,7 @@ def test_the_search_is_within_a_percent_of_all_plans_of_eight_ops(bench: Bench) 
 
 def test_the_plan_is_as_good_as_the_best_of_all(bench: Bench) -> None:
     tables = [n for n, one in enumerate(bench.known) if one.kind == "table"]
-    problem = Alone(bench, "parameters")
+    problem = FormatSearch(bench, "parameters")
     budget = 0.5 * bench.errors(dict.fromkeys(tables, "i4")).kl
     found = find(bench, budget, "parameters")
     assert found.errors.kl <= budget

@@ -16,7 +16,7 @@ from irgraph.predict.options import PredictOptions
 from irgraph.serving.problem import Problem, Store, Table, fixed_of, tables_of
 from irgraph.serving.service import (
     MOST_LOAD,
-    Wanted,
+    ServiceLoad,
     placed_model,
     services,
     services_and_others,
@@ -46,7 +46,7 @@ OPTIONS = PredictOptions(device="v100", indices="zipf:0.9,1")
 def test_a_service_by_hand() -> None:
     """One table of 128 GB on hosts with 96 GB of fast memory: two hosts, or one with NAND."""
     nand = load_platform("dgx-1-nand")
-    wanted = Wanted(1000.0, 50_000.0)
+    wanted = ServiceLoad(1000.0, 50_000.0)
     found = {one.name: one for one in services(parse(TEXT), nand, wanted, OPTIONS)}
     alone, placed = found["HBM2-V100 alone (2 hosts hold a copy)"], found["4 x NAND-P3700-800GB"]
     assert alone.fleet.hosts == 2
@@ -65,12 +65,12 @@ def test_a_tighter_limit_takes_more_hosts_and_one_too_tight_is_refused() -> None
     nand = load_platform("dgx-1-nand")
     hosts = []
     for limit in (50_000.0, 2_000.0, 1_000.0):
-        found = services(parse(TEXT), nand, Wanted(1e5, limit), OPTIONS)
+        found = services(parse(TEXT), nand, ServiceLoad(1e5, limit), OPTIONS)
         hosts.append(min(one.fleet.hosts for one in found))
         assert all(one.latency <= limit * 1.001 for one in found)
     assert hosts == sorted(hosts)
     with pytest.raises(IrgraphError, match="no placement serves"):
-        services(parse(TEXT), nand, Wanted(1e5, 10.0), OPTIONS)
+        services(parse(TEXT), nand, ServiceLoad(1e5, 10.0), OPTIONS)
 
 
 def test_end_to_end_within_five_percent_of_a_simulated_trace() -> None:
@@ -140,7 +140,7 @@ def test_tables_that_cannot_be_placed_stay_in_fast_memory_and_are_counted_once()
     assert "weights its rows" in reasons["c"][1] and "a second time" in reasons["d"][1]
     assert [table.name for table in tables_of(graph)] == ["a", "b"]
     small = replace(nand, fast=replace(nand.fast, tables_gb=0.4))
-    wanted = Wanted(100.0, 50_000.0)
+    wanted = ServiceLoad(100.0, 50_000.0)
     ways, others = services_and_others(graph, small, wanted, PredictOptions(device="v100"))
     assert others == []
     alone, placed = (next(w for w in ways if bool(w.moved) is moved) for moved in (False, True))
@@ -160,7 +160,7 @@ def test_tables_that_cannot_be_placed_stay_in_fast_memory_and_are_counted_once()
 
 def test_a_model_that_is_placed_already_is_not_searched_again() -> None:
     """Fast memory would hold all tables that are left, and the others would take nothing."""
-    nand, wanted = load_platform("dgx-1-nand"), Wanted(100.0, 50_000.0)
+    nand, wanted = load_platform("dgx-1-nand"), ServiceLoad(100.0, 50_000.0)
     graph = parse(TEXT)
     (way,) = (one for one in services(graph, nand, wanted, OPTIONS) if one.moved)
     model = placed_model(graph, nand, way, wanted)
@@ -202,8 +202,8 @@ def touched(held: OrderedDict[int, None], key: int, slots: int) -> bool:
 
 def test_a_service_may_hold_pooled_bags_and_says_what_they_take() -> None:
     nand = load_platform("dgx-1-nand")
-    plain = Wanted(1000.0, 50_000.0)
-    pooled = Wanted(1000.0, 50_000.0, lists="1000000000 zipf:0.9")
+    plain = ServiceLoad(1000.0, 50_000.0)
+    pooled = ServiceLoad(1000.0, 50_000.0, lists="1000000000 zipf:0.9")
     first, second = (
         next(one for one in services(parse(TEXT), nand, wanted, OPTIONS) if one.moved)
         for wanted in (plain, pooled)

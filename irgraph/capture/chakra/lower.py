@@ -9,7 +9,7 @@ from irgraph.capture.chakra.stream import decoded
 from irgraph.capture.chakra.torch_nodes import TENSOR, execution_trace
 from irgraph.capture.common.result import Capture, sound
 from irgraph.capture.common.source import Source
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 SHOWN = 3
 """Kinds of nodes that a refusal counts."""
@@ -52,7 +52,7 @@ def _own(text: str, source: Source, name: str | None, step: int | None) -> Captu
     from irgraph.text import parse
 
     if step is not None:
-        raise fail(f"no step {step}: the trace holds one step of a model", Place(source.name))
+        raise fail(f"no step {step}: the trace holds one step of a model", SourceSpan(source.name))
     graph = parse(text, source.name)
     return Capture(sound(replace(graph, name=name) if name else graph, source.name))
 
@@ -70,7 +70,7 @@ def _without_tensors(nodes: list[Message], source: Source) -> Exception:
     listed = ", ".join(f"{count} x {kind}" for kind, count in most) or "none"
     return fail(
         f"the Chakra trace carries no tensors, so no model can be made of it (nodes: {listed})",
-        Place(source.name),
+        SourceSpan(source.name),
         hint="traces that chakra_converter makes from PyTorch's execution traces carry them; "
         "those of generators have durations alone",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from irgraph.capture.chakra.schema import Message, messages
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 VERSION, ATTRIBUTE, NAME = 0x0A, 0x12, 0x0A
 """First bytes of a metadata's fields, and of an attribute: their numbers, with a length."""
@@ -64,15 +64,17 @@ def decoded(data: bytes, source: str) -> tuple[Message, list[Message]]:
         kind = "Node" if found else "GlobalMetadata"
         where = f"message {len(found)} ({kind}) at byte {start}"
         if size < 0 or at > len(data):
-            raise fail(f"the Chakra trace is cut off in {where}", Place(source))
+            raise fail(f"the Chakra trace is cut off in {where}", SourceSpan(source))
         message = kinds[kind]()
         try:
             message.ParseFromString(data[start:at])
         except DecodeError as error:
-            raise fail(f"the Chakra trace is damaged in {where}: {error}", Place(source)) from None
+            raise fail(
+                f"the Chakra trace is damaged in {where}: {error}", SourceSpan(source)
+            ) from None
         found.append(message)
     if not found:
-        raise fail("the Chakra trace is empty", Place(source))
+        raise fail("the Chakra trace is empty", SourceSpan(source))
     return found[0], found[1:]
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from irgraph.capture.chakra.schema import Message, attributes
 from irgraph.capture.common.forest import BOOKKEEPING
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 TENSOR = "Tensor("
 """How the type of an operand that is a tensor begins."""
@@ -53,7 +53,7 @@ def _check_callers(nodes: Sequence[Message], source: str) -> None:
     first = f"node {lost[0].id} ({lost[0].name[:60]!r}) is the first"
     raise fail(
         f"{count} have no caller in the Chakra trace, so their nesting is unknown: {first}",
-        Place(source),
+        SourceSpan(source),
         hint="sort the nodes of the PyTorch trace before chakra_converter reads it (jq '.nodes |= "
         "sort_by(.id)'), or lower that trace itself",
     )
@@ -86,4 +86,4 @@ def _list(text: str, place: str, source: str) -> msgspec.Raw:
     except (ValueError, TypeError, SyntaxError, ArithmeticError, MemoryError, RecursionError):
         pass  # told below
     message = f"{place}: this is no list of plain values as Python prints it: {text[:60]!r}"
-    raise fail(message, Place(source))
+    raise fail(message, SourceSpan(source))

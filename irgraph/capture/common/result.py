@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.diagnostics import Diagnostic, Place, fail
+from irgraph.diagnostics import Diagnostic, SourceSpan, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import OPERANDS, describe, verify
 
@@ -57,4 +57,6 @@ def sound(graph: Graph, source: str, *, program: bool = False) -> Graph:
     message = f"the {'step' if program else 'trace'} gives an invalid model: {count} broken"
     hint = "this is a bug in irgraph, not in the program: please report it" if program else ""
     code = DEFECT if program else 4
-    raise fail(message, Place(source) if source else None, hint=hint, notes=notes, exit_code=code)
+    raise fail(
+        message, SourceSpan(source) if source else None, hint=hint, notes=notes, exit_code=code
+    )

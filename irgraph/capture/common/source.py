@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Self
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import unpack
 
 GZIP, ZIP, BOM = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
@@ -60,7 +60,7 @@ class Source:
             file = sys.stdin.buffer if str(self) == "-" else self.path.open("rb")
             return file if file.seekable() else io.BytesIO(file.read())
         except OSError as error:
-            raise fail(error.strerror or str(error), Place(str(self))) from None
+            raise fail(error.strerror or str(error), SourceSpan(str(self))) from None
 
     def open(self) -> IO[bytes]:
         """Return the file at its beginning; whoever asks next gets the same one.
@@ -122,7 +122,7 @@ def no_trace(start: bytes, wanted: str, source: str) -> None:
     start = start.lstrip()
     if not start:
         hint = "was the profiler stopped properly?"
-        raise fail("the file is empty", Place(source), hint=hint)
+        raise fail("the file is empty", SourceSpan(source), hint=hint)
     if start[:1] in b"{[":
         return
     hint = ""
@@ -131,4 +131,4 @@ def no_trace(start: bytes, wanted: str, source: str) -> None:
         hint = "a download may have saved an error page instead of the file"
     else:
         kind = "binary data" if b"\x00" in start[:512] else "not JSON"
-    raise fail(f"this is {kind}, not {wanted}", Place(source), hint=hint)
+    raise fail(f"this is {kind}, not {wanted}", SourceSpan(source), hint=hint)

@@ -22,7 +22,7 @@ from irgraph.capture.execution_trace.reader import (
     missing_records_note,
     read_execution_trace,
 )
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.graph import Device, Graph
 
 __all__ = ["Trace", "lower_execution_trace", "read_execution_trace"]
@@ -57,7 +57,7 @@ def lower_execution_trace(
     forest = roots(trace.nodes)
     if not forest or too_deep(trace.nodes) is not None:
         reason = "nests its calls too deeply" if forest else "holds no operation"
-        raise fail(f"the execution trace {reason}", Place(trace.source))
+        raise fail(f"the execution trace {reason}", SourceSpan(trace.source))
     chosen = _choose(trace, forest, step, notes)
     file = Path(trace.source).name
     identities = Identities()
@@ -108,17 +108,17 @@ def _choose(
     found = steps(forest)
     if not found:
         if step is not None:
-            raise fail(f"no step {step}: the trace marks no steps", Place(trace.source))
+            raise fail(f"no step {step}: the trace marks no steps", SourceSpan(trace.source))
         return forest
     if step is not None and step not in found:
         known = ", ".join(map(str, found))
-        raise fail(f"no step {step}: the trace has steps {known}", Place(trace.source))
+        raise fail(f"no step {step}: the trace has steps {known}", SourceSpan(trace.source))
     number = last_complete(found) if step is None else step
     if len(found) > 1:
         reason = "the last complete one" if step is None else "as asked"
         notes.append(f"took step {number} of {', '.join(map(str, found))}: {reason}")
     if not found[number].children:
-        raise fail(f"step {number} holds no operation", Place(trace.source))
+        raise fail(f"step {number} holds no operation", SourceSpan(trace.source))
     return found[number].children
 
 

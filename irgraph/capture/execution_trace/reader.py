@@ -23,7 +23,7 @@ from irgraph.capture.common.interrupted import close_interrupted
 from irgraph.capture.common.nodes import Json, Node, Recorded, unknown_types, values
 from irgraph.capture.common.source import Source, no_trace
 from irgraph.capture.execution_trace.placement import infer_devices
-from irgraph.diagnostics import IrgraphError, Place, fail, place_at
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail, place_at
 from irgraph.files import unpack
 
 KNOWN_SCHEMAS = ("1.0.0", "1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
@@ -123,9 +123,9 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     if bytes(file.traceEvents):
         raise _is_kineto(source)
     if file.nodes is None:
-        raise fail("not an execution trace: the file has no list of nodes", Place(source))
+        raise fail("not an execution trace: the file has no list of nodes", SourceSpan(source))
     if not file.nodes:
-        raise fail("the execution trace is empty: it has no nodes", Place(source))
+        raise fail("the execution trace is empty: it has no nodes", SourceSpan(source))
     repairs: Counter[str] = Counter()
     raw = _distinct(file.nodes, source, repairs)
     nodes = sorted((_node(node, source, repairs) for node in raw), key=lambda node: node.id)
@@ -174,17 +174,17 @@ def _decode(data: bytes, source: str) -> _File:
     except msgspec.ValidationError as error:
         if data[:1] == b"[" and b'"ph"' in data[:10_000]:
             raise _is_kineto(source) from None
-        raise fail(f"not an execution trace: {_plain(error)}", Place(source)) from None
+        raise fail(f"not an execution trace: {_plain(error)}", SourceSpan(source)) from None
     except msgspec.DecodeError as error:
         raise _broken_json(data, source, error) from None
     except RecursionError:
-        raise fail("broken JSON: it is nested too deeply", Place(source)) from None
+        raise fail("broken JSON: it is nested too deeply", SourceSpan(source)) from None
 
 
 def _is_kineto(source: str) -> IrgraphError:
     return fail(
         "this is a Kineto trace, not an execution trace",
-        Place(source),
+        SourceSpan(source),
         hint="a Kineto trace has times but no tensors; record the same step with "
         "torch.profiler.ExecutionTraceObserver and pass that file",
     )
@@ -202,7 +202,7 @@ def _broken_json(data: bytes, source: str, error: Exception) -> IrgraphError:
     if "truncated" in message:
         message = "the file is cut off: its JSON ends early"
     # the line itself may be the whole file, so only its number is shown
-    return fail(f"broken JSON: {message}", Place(source, "", place.line, place.column))
+    return fail(f"broken JSON: {message}", SourceSpan(source, "", place.line, place.column))
 
 
 def _warnings(file: _File) -> list[str]:
@@ -235,7 +235,7 @@ def _distinct(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_N
 
 
 def _error(node: _Node | Node, reason: str, source: str) -> IrgraphError:
-    return fail(f"node {node.id} ({shown(node.name)}): {reason}", Place(source))
+    return fail(f"node {node.id} ({shown(node.name)}): {reason}", SourceSpan(source))
 
 
 def _node(raw: _Node, source: str, repairs: Counter[str]) -> Node:

@@ -17,7 +17,7 @@ from irgraph.capture.common.source import Source
 from irgraph.capture.export.archive import read_program
 from irgraph.capture.export.validation import UntrustedError
 from irgraph.capture.live.torch_warnings import without_stderr
-from irgraph.diagnostics import IrgraphError, Place, fail, near
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail, suggestion
 
 
 def lower_export(
@@ -82,14 +82,14 @@ def _load(torch: Any, path: str | Path | Source, trust: bool) -> Any:  # noqa: A
         except UntrustedError as error:
             hint = "if you trust its author, --trust reads it with torch, which may run its code"
             message = f"the program cannot be read without running its code: {error}"
-            raise fail(message, Place(str(path)), hint=hint) from None
+            raise fail(message, SourceSpan(str(path)), hint=hint) from None
         except IrgraphError:
             raise
         except Exception as error:  # whatever torch raises of a damaged program
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             hint = "it is truncated or not a program: save it again with torch.export.save"
             message = f"not a program of torch.export: {first}"
-            raise fail(message, Place(str(path)), hint=hint) from None
+            raise fail(message, SourceSpan(str(path)), hint=hint) from None
 
 
 @contextmanager
@@ -108,15 +108,15 @@ def _sizes(program: Any, dims: dict[str, int], source: str) -> dict[str, int]:  
     if program.example_inputs is None:
         hint = "torch.export.export keeps them; set program.example_inputs to (args, kwargs)"
         raise fail(
-            "the program keeps no example inputs", Place(source or "torch.export"), hint=hint
+            "the program keeps no example inputs", SourceSpan(source or "torch.export"), hint=hint
         )
     nodes = [node for placed in _dynamic(program) for _, node in placed]
     known = {name: size for node in nodes for _, name, size in _symbols(node)}
     for name in dims:
         if name not in known:
             hint = f"its dynamic dimensions: {', '.join(known) or 'none'}"
-            message = f"--dim: the program has no dimension {name!r}{near(name, known)}"
-            raise fail(message, Place(source or "torch.export"), hint=hint, exit_code=2)
+            message = f"--dim: the program has no dimension {name!r}{suggestion(name, known)}"
+            raise fail(message, SourceSpan(source or "torch.export"), hint=hint, exit_code=2)
     return {name: dims.get(name, size) for name, size in known.items()}
 
 

@@ -37,7 +37,7 @@ from irgraph.capture.live.marks import join, opened, unmarked, without_loading
 from irgraph.capture.live.modules import hints_of, module_ranges
 from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.torch_warnings import without_stderr
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.op import Value
@@ -137,7 +137,7 @@ def lowered(taken: StepRecording, words: CaptureSpec, model: Torch, step: object
     loading = without_loading(forest)
     if not forest:
         source = words.source
-        raise fail(f"{words.name} called no operator", Place(source) if source else None)
+        raise fail(f"{words.name} called no operator", SourceSpan(source) if source else None)
     threads = thread_names(nodes, main_thread(nodes))
     lowering = Lowering("live", resolver, records, threads, renumber=True)
     lowering.wrapping = recording.wrapping

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from irgraph.capture.common.result import Capture
-from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.files import write_atomic
 from irgraph.text import parse, print_graph
 
@@ -63,7 +63,7 @@ def cached_capture(
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise fail(error.strerror or str(error), Place(str(folder)), exit_code=2) from None
+        raise fail(error.strerror or str(error), SourceSpan(str(folder)), exit_code=2) from None
     whole = str(Path(program).resolve())
     told = msgspec.json.encode([program, whole, call, asked, installed()])
     path = place / f"{hashlib.sha256(told).hexdigest()[:DIGEST_DIGITS]}.json"

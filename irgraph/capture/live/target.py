@@ -14,7 +14,7 @@ from types import CoroutineType, GeneratorType, MappingProxyType, ModuleType
 from typing import Any
 
 from irgraph.capture.live.vmap import FORWARD, VMAP
-from irgraph.diagnostics import IrgraphError, Place, fail, near
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail, suggestion
 
 STEP = "return a function without arguments that makes one step"
 FUNCTION = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
@@ -85,7 +85,7 @@ class Target:
         if not callable(step):
             raise fail(
                 f"{self.name} returned {type(step).__name__}, not a step that can be called",
-                Place(self.path),
+                SourceSpan(self.path),
                 hint=STEP,
             )
         _check_call(step, f"the step of {self.name}", self.path, ())
@@ -115,7 +115,7 @@ def _check_call(
         takes = ", ".join(["batch, device"] * made + [f"{key}=…" for key in options])
         raise fail(
             f"{name} is a {kind} of {signature}, and it is called with ({takes}): {error}",
-            Place(path),
+            SourceSpan(path),
             hint=FUNCTION if made else STEP,
         ) from None
 
@@ -134,9 +134,11 @@ def load_target(text: str) -> Target:
     make = getattr(module, name, None)
     if make is None:
         known = [word for word, value in vars(module).items() if callable(value)]
-        raise fail(f"it has no {name!r}{near(name, known)}", Place(path), exit_code=2)
+        raise fail(f"it has no {name!r}{suggestion(name, known)}", SourceSpan(path), exit_code=2)
     if not callable(make):
-        raise fail(f"{name} is {type(make).__name__}, not a function", Place(path), exit_code=2)
+        raise fail(
+            f"{name} is {type(make).__name__}, not a function", SourceSpan(path), exit_code=2
+        )
     return Target(path, name, make, options)
 
 
@@ -150,7 +152,7 @@ def named(text: str) -> tuple[str, str]:
     if not path.endswith(".py"):
         raise fail(f"{text!r} names no function", hint=USAGE, exit_code=2)
     if not Path(path).is_file():
-        raise fail("no such file", Place(path), hint=USAGE, exit_code=2)
+        raise fail("no such file", SourceSpan(path), hint=USAGE, exit_code=2)
     return path, call
 
 
@@ -180,7 +182,7 @@ def refuse_unrun(value: object, name: str, path: str) -> None:
             value.close()
             hint = "write it with a plain def that does the work and neither awaits nor yields"
             message = f"{name} is {what}: calling it runs nothing"
-            raise fail(message, Place(path) if path else None, hint=hint)
+            raise fail(message, SourceSpan(path) if path else None, hint=hint)
 
 
 def _options(call: str) -> tuple[str, dict[str, Any]]:
@@ -205,7 +207,7 @@ def load_file(path: str) -> ModuleType:
     name = f"irgraph_target_{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise fail("it cannot be loaded as a Python file", Place(path))
+        raise fail("it cannot be loaded as a Python file", SourceSpan(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     folder = str(Path(path).resolve().parent)
@@ -213,7 +215,7 @@ def load_file(path: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        place = Place(path, _text(path), error.lineno or 0, error.offset or 1)
+        place = SourceSpan(path, _text(path), error.lineno or 0, error.offset or 1)
         raise fail(f"not valid Python: {error.msg}", place) from None
     except (Exception, SystemExit) as error:
         raise user_error("the file failed while it was loaded", error, path) from error
@@ -229,9 +231,9 @@ def user_error(doing: str, error: BaseException, path: str) -> IrgraphError:
     where = Path(path).resolve() if path else None
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if where is not None and Path(frame.filename).resolve() == where:
-            place = Place(path, _text(path), frame.lineno or 0, 1, 200)
+            place = SourceSpan(path, _text(path), frame.lineno or 0, 1, 200)
             return fail(message, place, hint=hint)
-    return fail(message, Place(path) if path else None, hint=hint)
+    return fail(message, SourceSpan(path) if path else None, hint=hint)
 
 
 def hint_of(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from onnx import (
     version_converter,
 )
 
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.dtypes import FROM_ONNX, FROM_TORCH, TORCH
 
 OLDEST, NATIVE = 7, 13
@@ -101,7 +101,9 @@ def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
             place = f"the constant {tensor.name!r}"
             weights[tensor.name] = _on_meta(tensor.data_type, tensor.dims, place, source)
     for sparse in graph.sparse_initializer:
-        raise fail(f"the sparse constant {sparse.values.name!r} is not supported", Place(source))
+        raise fail(
+            f"the sparse constant {sparse.values.name!r} is not supported", SourceSpan(source)
+        )
     given = [i for i in graph.input if i.name not in {*weights, *constants}]
     nodes = list(map(node_of, graph.node))
     outputs = tuple(value.name for value in graph.output)
@@ -124,27 +126,27 @@ def _check_makers(
     makers = dict.fromkeys(before, "the model's inputs and constants")
     for node in nodes:
         if not any(node.outputs):
-            raise fail(f"the node {node.name or node.op!r} makes no value", Place(source))
+            raise fail(f"the node {node.name or node.op!r} makes no value", SourceSpan(source))
         for name in filter(None, node.outputs):
             if name in makers:
                 message = f"the value {name!r} is made twice: by {makers[name]}, and by {node.op}"
-                raise fail(message, Place(source), hint="in ONNX each value is made once")
+                raise fail(message, SourceSpan(source), hint="in ONNX each value is made once")
             makers[name] = node.op
     lacking = [name for name in outputs if name not in makers]
     if lacking:
-        raise fail(f"nothing makes the output {lacking[0]!r}", Place(source))
+        raise fail(f"nothing makes the output {lacking[0]!r}", SourceSpan(source))
 
 
 def _input(value: Any, source: str) -> Any:  # noqa: ANN401
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         message = f"the input {value.name!r} is a {str(kind).removesuffix('_type')}, not a tensor"
-        raise fail(message, Place(source))
+        raise fail(message, SourceSpan(source))
     typed = value.type.tensor_type
     if not typed.HasField("shape"):
         hint = "export it with the shapes of its inputs"
         raise fail(
-            f"the model gives no shape for its input {value.name!r}", Place(source), hint=hint
+            f"the model gives no shape for its input {value.name!r}", SourceSpan(source), hint=hint
         )
     sizes = [size.dim_value for size in typed.shape.dim]
     return _on_meta(typed.elem_type, sizes, f"the input {value.name!r}", source)
@@ -153,7 +155,9 @@ def _input(value: Any, source: str) -> Any:  # noqa: ANN401
 def _on_meta(number: int, sizes: Iterable[int], place: str, source: str) -> Any:  # noqa: ANN401
     dtype = dtype_of(number)
     if not in_ir(dtype):
-        raise fail(f"{place} has type {type_word(number)}, which is not supported", Place(source))
+        raise fail(
+            f"{place} has type {type_word(number)}, which is not supported", SourceSpan(source)
+        )
     return torch.empty(tuple(sizes), dtype=dtype, device="meta")
 
 
@@ -161,7 +165,7 @@ def _content(tensor: Any, source: str) -> Any:  # noqa: ANN401
     try:
         return tensor_of(tensor)
     except TypeError as error:
-        raise fail(f"the constant {tensor.name!r}: {error}", Place(source)) from None
+        raise fail(f"the constant {tensor.name!r}: {error}", SourceSpan(source)) from None
 
 
 def type_word(number: int) -> str:
@@ -209,11 +213,11 @@ def _load(data: bytes, path: Path) -> Any:  # noqa: ANN401
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:
-        raise fail(f"not an ONNX model: {error}", Place(str(path))) from None
+        raise fail(f"not an ONNX model: {error}", SourceSpan(str(path))) from None
     if not _is_text(proto):
-        raise fail("not an ONNX model: it holds a name that is no UTF-8", Place(str(path)))
+        raise fail("not an ONNX model: it holds a name that is no UTF-8", SourceSpan(str(path)))
     if not proto.graph.node and not proto.graph.output:
-        raise fail("not an ONNX model: it holds no graph", Place(str(path)))
+        raise fail("not an ONNX model: it holds no graph", SourceSpan(str(path)))
     return proto
 
 
@@ -235,11 +239,13 @@ def _converted(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
     opsets = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
     version = int(opsets[0]) if opsets else newest
     if version < OLDEST:
-        raise fail(f"opset {version} is too old: irgraph reads {OLDEST} and newer", Place(source))
+        raise fail(
+            f"opset {version} is too old: irgraph reads {OLDEST} and newer", SourceSpan(source)
+        )
     if version > newest:
         hint = "pip install -U onnx"
         raise fail(
-            f"opset {version} is newer than onnx {onnx.__version__}", Place(source), hint=hint
+            f"opset {version} is newer than onnx {onnx.__version__}", SourceSpan(source), hint=hint
         )
     if version >= NATIVE:
         return proto, version
@@ -248,7 +254,7 @@ def _converted(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         message = f"onnx cannot convert opset {version} to {NATIVE}: {first}"
-        raise fail(message, Place(source)) from None
+        raise fail(message, SourceSpan(source)) from None
 
 
 def _bind(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noqa: ANN401
@@ -268,13 +274,15 @@ def _bind(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noqa: AN
     unknown = [name for name in dims if name not in opened]
     if unknown:
         known = ", ".join(opened) or "none"
-        message = f"--dim: the model has no open dimension {unknown[0]!r}{near(unknown[0], opened)}"
-        raise fail(message, Place(source), hint=f"its open dimensions: {known}", exit_code=2)
+        message = (
+            f"--dim: the model has no open dimension {unknown[0]!r}{suggestion(unknown[0], opened)}"
+        )
+        raise fail(message, SourceSpan(source), hint=f"its open dimensions: {known}", exit_code=2)
     missing = [name for name in opened if name not in dims]
     if missing:
         hint = "give " + " ".join(f"--dim {name}=SIZE" for name in missing)
         message = f"the model leaves {', '.join(missing)} open"
-        raise fail(message, Place(source), hint=hint, exit_code=2)
+        raise fail(message, SourceSpan(source), hint=hint, exit_code=2)
 
 
 def _inlined(proto: Any) -> Any:  # noqa: ANN401
@@ -296,7 +304,7 @@ def _strip(graph: Any, path: Path) -> None:  # noqa: ANN401
             except Exception as error:
                 message = f"the content of {tensor.name!r} cannot be read: {error}"
                 hint = "put the model's data beside it: other sizes follow from this content"
-                raise fail(message, Place(str(path)), hint=hint) from None
+                raise fail(message, SourceSpan(str(path)), hint=hint) from None
             tensor.data_location = tensor.DEFAULT
             del tensor.external_data[:]
 

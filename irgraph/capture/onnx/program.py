@@ -22,7 +22,7 @@ from irgraph.capture.onnx.model import SMALL, Model, Node, in_ir
 from irgraph.capture.onnx.opaque import OpaqueOp, stranger
 from irgraph.capture.onnx.operators import OPERATORS, linear
 from irgraph.capture.onnx.operators.recurrent import GATES
-from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 
 Values = dict[str, Any]
 """Tensors, or lists of them, by their names in the model."""
@@ -209,7 +209,7 @@ class Program:
         except UnsupportedError as error:
             message = f"{node.op} ({node.name}) cannot be lowered: {reason}"
             hint = f"{error}; cut the model there"
-            raise fail(message, Place(self.model.source), hint=hint) from None
+            raise fail(message, SourceSpan(self.model.source), hint=hint) from None
         given = [name for name in node.inputs if name]
         call = _OpaqueCall(made, given)
         outputs = tuple(filter(None, node.outputs))

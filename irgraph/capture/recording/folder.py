@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_bytes
 
 EXECUTION_TRACE, KINETO_TRACE, FIGURES = "et.json", "kineto.json.gz", "step.json"
@@ -41,7 +41,7 @@ def figures(folder: str) -> Figures:
     try:
         return msgspec.json.decode(read_bytes(path), type=Figures)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise fail(f"no figures of a recording: {error}", Place(path)) from error
+        raise fail(f"no figures of a recording: {error}", SourceSpan(path)) from error
 
 
 def _inside(folder: str, name: str) -> str:
@@ -50,6 +50,6 @@ def _inside(folder: str, name: str) -> str:
         return str(path)
     raise fail(
         f"the folder holds no {name}",
-        Place(folder),
+        SourceSpan(folder),
         hint="give a folder that `irgraph record` wrote, or the trace itself",
     )

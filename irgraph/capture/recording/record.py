@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 from irgraph.capture.live.target import Target, load_target, user_error
 from irgraph.capture.recording.clock import host_clock
 from irgraph.capture.recording.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import check_writable
 
 _BLOCK, _TAIL = 1 << 20, 64
@@ -93,7 +93,7 @@ def record_step(
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise fail(f"cannot make the folder: {error.strerror}", Place(str(place))) from None
+        raise fail(f"cannot make the folder: {error.strerror}", SourceSpan(str(place))) from None
     for name in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
         check_writable(place / name)
     step, time_step = make(), timing(device)
@@ -130,14 +130,14 @@ def _whole(folder: Path) -> Iterator[Path]:
             _move(unfinished, folder)
     except OSError as error:
         name = Path(error.filename).name if error.filename else ""
-        raise fail(error.strerror or str(error), Place(str(folder / name))) from None
+        raise fail(error.strerror or str(error), SourceSpan(str(folder / name))) from None
 
 
 def _move(unfinished: Path, folder: Path) -> None:
     files = (EXECUTION_TRACE, KINETO_TRACE, FIGURES)
     cut = next((file for file in files if not _ends(unfinished / file)), "")
     if cut:
-        raise fail("could not be written whole: is the disk full?", Place(str(folder / cut)))
+        raise fail("could not be written whole: is the disk full?", SourceSpan(str(folder / cut)))
     for file in files:
         (unfinished / file).replace(folder / file)
 

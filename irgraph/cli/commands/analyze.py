@@ -96,12 +96,14 @@ def analyze(
 def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Return the tables that ``--show`` asks for; what a trace does not record is said."""
     from irgraph.analyze import launches, memory
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
 
     for name in names:
         if name not in DETAILS:
             hint = f"known: {', '.join(DETAILS)}"
-            raise fail(f"--show: no table {name!r}{near(name, DETAILS)}", hint=hint, exit_code=2)
+            raise fail(
+                f"--show: no table {name!r}{suggestion(name, DETAILS)}", hint=hint, exit_code=2
+            )
     makers = {
         "queues": launches.queues,
         "launches": launches.launch_delays,

@@ -288,10 +288,10 @@ def _verdict_lines(verdict: Verdict, count: int) -> Iterator[str]:
 
 
 def _check_name(given: str, known: set[str]) -> None:
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
 
     if given not in known:
-        message = f"--print-after: unknown stage {given!r}{near(given, known)}"
+        message = f"--print-after: unknown stage {given!r}{suggestion(given, known)}"
         raise fail(message, hint=f"known: {', '.join(sorted(known))}", exit_code=2)
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
     from irgraph.precision.measure import Bench
     from irgraph.predict.options import PredictOptions
-    from irgraph.serving.service import Service, Wanted
+    from irgraph.serving.service import Service, ServiceLoad
     from irgraph.tiers.tier import Platform
     from irgraph.tradeoff import Point
-    from irgraph.tradeoff.sharded_plan import Spread
+    from irgraph.tradeoff.sharded_plan import ShardedPlan
 
 PANEL = "predict"
 
@@ -217,25 +217,25 @@ def _written(
         write_page(service_page(asked.what, ways, query, asked.wanted.latency), html)
 
 
-def _wanted(qps: float, latency: str, policy: str, rows: bool, lists: str | None) -> Wanted:
+def _wanted(qps: float, latency: str, policy: str, rows: bool, lists: str | None) -> ServiceLoad:
     """Return what is asked of the service by the command's options."""
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
     from irgraph.predict.limits import parse_time
-    from irgraph.serving.service import Wanted
+    from irgraph.serving.service import ServiceLoad
     from irgraph.tiers.bags import read_lists
     from irgraph.tiers.hits import POLICIES
 
     named = next((known for known in POLICIES if known == policy), None)
     if named is None:
         message = f"--policy: expected one of {', '.join(POLICIES)}, not {policy!r}"
-        raise fail(message + near(policy, POLICIES), exit_code=2)
+        raise fail(message + suggestion(policy, POLICIES), exit_code=2)
     if not 0 < qps < float("inf"):
         raise fail(f"--qps: expected more than 0 queries per second, not {qps:g}", exit_code=2)
     if lists is not None and lists != DRAWN and read_lists(lists) is None:
         hint = f"as in '100000 zipf:0.9', or {DRAWN}"
         raise fail(f"--lists: expected a number and a law, not {lists!r}", hint=hint, exit_code=2)
     wanted = "" if lists == DRAWN else lists
-    return Wanted(qps, parse_time(latency, "--latency"), named, rows, wanted)
+    return ServiceLoad(qps, parse_time(latency, "--latency"), named, rows, wanted)
 
 
 def _row(one: Service) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class PlacementRequest(NamedTuple):
 
     graph: Graph
     platform: Platform
-    wanted: Wanted
+    wanted: ServiceLoad
     options: PredictOptions
     what: str
     spread: bool = False
@@ -373,7 +373,7 @@ def _report(
     write_page(tradeoff_page(asked.what, bench.data.source, rows, *aim, query), path)
 
 
-def _write_ranks(spread: Spread, folder: str) -> None:
+def _write_ranks(spread: ShardedPlan, folder: str) -> None:
     """Write the models of all ranks, their tables in their formats, and the plan."""
     from irgraph.text import print_graph
 
@@ -383,7 +383,7 @@ def _write_ranks(spread: Spread, folder: str) -> None:
     cli.write_result(str(spread.plan), str(Path(folder) / "plan.json"))
 
 
-def _cells(one: Point, wanted: Wanted, chosen: bool) -> dict[str, Any]:
+def _cells(one: Point, wanted: ServiceLoad, chosen: bool) -> dict[str, Any]:
     """Return a point of the front as cells; tables of one format are counted."""
     way, counts = one.way, list(one.formats.values())
     kinds = ", ".join(f"{counts.count(to)} {to}" for to in dict.fromkeys(counts))

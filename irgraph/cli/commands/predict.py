@@ -169,9 +169,9 @@ def _check_ops(graph: Graph, path: str) -> None:
     """Refuse a model without ops: 0 us would be a meaningless prediction."""
     if any(not op.is_annotation for op in graph.walk()):
         return
-    from irgraph.diagnostics import Place, fail
+    from irgraph.diagnostics import SourceSpan, fail
 
-    raise fail("the model has no op, so there is no step to predict", Place(path))
+    raise fail("the model has no op, so there is no step to predict", SourceSpan(path))
 
 
 def _write_timeline(path: str, predicted: Timeline, beside: RecordedStep | None) -> None:
@@ -201,12 +201,12 @@ def _show(summary: dict[str, Any], known: float | None, broken: list[str], as_js
 def recorded_step(path: str) -> RecordedStep:
     """Return the last complete step of a trace that is not far longer than the others."""
     from irgraph.cli.traces import read_trees
-    from irgraph.diagnostics import Place, fail
+    from irgraph.diagnostics import SourceSpan, fail
     from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import usual_steps
 
     (tree,) = read_trees([path], strict=False, health=False)
     steps = usual_steps(tree)
     if not steps:
-        raise fail("the trace has no complete step to compare with", Place(path))
+        raise fail("the trace has no complete step to compare with", SourceSpan(path))
     return RecordedStep(tree, steps[-1])

@@ -72,7 +72,7 @@ def replay(
     json: JsonOption = False,
 ) -> None:
     """Simulate recorded steps with measured kernels; compare simulated with measured."""
-    from irgraph.diagnostics import Place, fail
+    from irgraph.diagnostics import SourceSpan, fail
     from irgraph.replay.host_times import Lengths
     from irgraph.replay.recorded_step import RecordedStep
 
@@ -93,7 +93,7 @@ def replay(
             own[-1] = own[-1].without_timeline()
             recorded = RecordedStep(tree, step)
     if not found:
-        raise fail("no complete step to replay", Place(traces[0]))
+        raise fail("no complete step to replay", SourceSpan(traces[0]))
     if timeline is not None:
         _write(recorded, found[-1], timeline)
     trees += [other.tree] if other is not None else []
@@ -143,13 +143,13 @@ def _check_limit(found: list[Replayed], limit: float | None) -> None:
 
 
 def _replayer(tree: Tree) -> Replayer:
-    from irgraph.diagnostics import Place, fail
+    from irgraph.diagnostics import SourceSpan, fail
     from irgraph.replay.replay import replayer
 
     if not tree.trace.on_device.any():
         raise fail(
             "no device events to replay",
-            Place(tree.trace.source),
+            SourceSpan(tree.trace.source),
             hint="record on a GPU, with ProfilerActivity.CUDA among the activities",
         )
     return replayer(tree)

@@ -47,13 +47,13 @@ def report(
     The same as the command with --html FILE; it opens in a browser, without network.
     """
     from irgraph.cli.main import main
-    from irgraph.diagnostics import fail, near
+    from irgraph.diagnostics import fail, suggestion
 
     name = words[0]
     known = [entry.name for entry in reporting()]
     if name not in known:
         hint = f"commands with reports: {', '.join(known)}"
-        raise fail(f"no report of {name!r}{near(name, known)}", hint=hint, exit_code=2)
+        raise fail(f"no report of {name!r}{suggestion(name, known)}", hint=hint, exit_code=2)
     path = Path(output)
     before = path.stat().st_mtime_ns if path.exists() else -1
     code = main([*words, "--html", output])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.ir.graph import Graph
 
 _BETWEEN = "; "
@@ -47,6 +47,6 @@ class ListSetting(Struct, frozen=True):
         return replace(graph, settings={**graph.settings, self.name: text}) if text else graph
 
 
-def place_of(graph: Graph) -> Place:
+def place_of(graph: Graph) -> SourceSpan:
     """Return the file of a graph, or its name."""
-    return Place(graph.source or graph.name)
+    return SourceSpan(graph.source or graph.name)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from irgraph.diagnostics import Diagnostic, Place, near
+from irgraph.diagnostics import Diagnostic, SourceSpan, suggestion
 from irgraph.language.checking.patterns import RESERVED, check_pattern
 from irgraph.language.clauses import Anchor, Parameter, Swap
 from irgraph.language.expressions.kinds import (
@@ -40,17 +40,17 @@ class Checker:
     schemas: Sequence[str] = ()
     problems: list[Diagnostic] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    handles: dict[str, Place] = field(default_factory=dict)
+    handles: dict[str, SourceSpan] = field(default_factory=dict)
 
     def inner(self) -> Checker:
         """Return the checker of a block, whose names end with it."""
         return replace(self, names=dict(self.names), handles=dict(self.handles))
 
-    def note(self, message: str, place: Place, hint: str = "") -> None:
+    def note(self, message: str, place: SourceSpan, hint: str = "") -> None:
         """Note a problem."""
         self.problems.append(Diagnostic(message, place, hint=hint))
 
-    def define(self, name: str, kind: str, place: Place) -> None:
+    def define(self, name: str, kind: str, place: SourceSpan) -> None:
         """Give a value a name, which must be free."""
         if name in RESERVED:
             self.note(f"{name!r} is reserved in conditions", place)
@@ -58,7 +58,7 @@ class Checker:
             self.note(f"{name!r} is defined twice: choose another name", place)
         self.names[name] = kind
 
-    def name_ops(self, name: str, place: Place) -> None:
+    def name_ops(self, name: str, place: SourceSpan) -> None:
         """Give ops a name, if there is one, which must be free."""
         if name in self.handles:
             first = Diagnostic("first here", self.handles[name], severity="note")
@@ -82,7 +82,7 @@ class Checker:
             names["op"] = "op"
         kinds = Kinds(names, uses, self.problems)
         if isinstance(pattern, NamedOps) and pattern.name not in self.handles:
-            alike = near(pattern.name, self.handles)
+            alike = suggestion(pattern.name, self.handles)
             message = f"{pattern.name!r} names no ops that were found or made before{alike}"
             hint = f"name ops with find {pattern.name} = ...; an op's name has a dot"
             self.note(message, pattern.place, "" if alike else hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from irgraph.diagnostics import Diagnostic, Place, near
+from irgraph.diagnostics import Diagnostic, SourceSpan, suggestion
 from irgraph.ir.schema import Schema, known_ops
 from irgraph.language.expressions.nodes import Splat
 from irgraph.language.expressions.values import counted
@@ -50,7 +50,7 @@ class _Check:
     problems: list[Diagnostic]
     schemas: Sequence[str]
 
-    def note(self, message: str, place: Place, hint: str = "") -> None:
+    def note(self, message: str, place: SourceSpan, hint: str = "") -> None:
         self.problems.append(Diagnostic(message, place, hint=hint))
 
     def several(self, ops: Sequence[OpPattern]) -> None:
@@ -79,7 +79,7 @@ class _Check:
         if pattern.results is not None:
             self._shape(pattern.results, pattern.place)
 
-    def _known(self, name: str, place: Place) -> list[Schema]:
+    def _known(self, name: str, place: SourceSpan) -> list[Schema]:
         """Return an op's schemas; an unknown name in a known library is a problem."""
         if is_glob(name):
             if name.count("*") > MOST_STARS:
@@ -90,12 +90,12 @@ class _Check:
             library = name.partition(".")[0]
             alike = [known for known in known_ops() if known.startswith(f"{library}.")]
             if alike:
-                word = near(name, alike)
+                word = suggestion(name, alike)
                 hint = "" if word else f'declare it in the model: schema "{library}::op(Tensor x)"'
                 self.note(f"{library} has no op {name}{word}", place, hint)
         return found
 
-    def _shape(self, found: Sequence[Hole], place: Place) -> None:
+    def _shape(self, found: Sequence[Hole], place: SourceSpan) -> None:
         """Check the order of arguments: positional, then ``...``, then named; each name once."""
         open_from = [i for i, hole in enumerate(found) if isinstance(hole, Rest)]
         if len(open_from) > 1:
@@ -122,7 +122,9 @@ class _Check:
             self.note(message, fixed[most].place, schema_hint([widest]))
         for hole in pattern.holes or ():
             if isinstance(hole, NamedHole) and hole.name not in known:
-                message = f"{pattern.op} has no argument {hole.name!r}{near(hole.name, known)}"
+                message = (
+                    f"{pattern.op} has no argument {hole.name!r}{suggestion(hole.name, known)}"
+                )
                 self.note(message, hole.place, schema_hint(found))
 
     def _fits(self, pattern: OpPattern, schema: Schema) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from irgraph.diagnostics import Place, near
+from irgraph.diagnostics import SourceSpan, suggestion
 from irgraph.ir.schema import Argument, Schema, near_op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.patterns import schema_hint
@@ -94,7 +94,7 @@ def _check_schema(check: Checker, new: NewOp) -> None:
         check.note(f"{new.op}: {message}", place, schema_hint(found))
 
 
-Misfit = tuple[str, Place] | None
+Misfit = tuple[str, SourceSpan] | None
 
 
 def _misfit(new: NewOp, schema: Schema) -> Misfit:
@@ -111,7 +111,7 @@ def _misfit(new: NewOp, schema: Schema) -> Misfit:
     arguments = [argument.name for argument in schema.arguments]
     for name, given in named.items():
         if name not in arguments:
-            return f"it has no argument {name!r}{near(name, arguments)}", given.place
+            return f"it has no argument {name!r}{suggestion(name, arguments)}", given.place
         if arguments.index(name) < len(fixed):
             return f"{name!r} is given twice", given.place
     if not any(isinstance(part, Rest) for part in new.parts):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from irgraph.diagnostics import Diagnostic, near
+from irgraph.diagnostics import Diagnostic, suggestion
 from irgraph.ir.dtypes import OTHER_NAMES
 from irgraph.language.expressions.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
 from irgraph.language.expressions.nodes import (
@@ -123,7 +123,7 @@ class Kinds:
         if name.name == "count":
             hint = "as in group by %m having count >= 2"
             return self.note("'count' is defined only in 'having'", name, hint)
-        alike = near(name.name, self.names)
+        alike = suggestion(name.name, self.names)
         known = USUAL.get(name.name) or (f"%{name}" if name.name in self.variables else "")
         if known:
             return self.note(f"{name} is not defined; did you mean {known}?", name)
@@ -154,7 +154,7 @@ class Kinds:
         if expression.name in known:
             return known[expression.name]
         what = "an op" if of == "op" else "a tensor"
-        hint = near(expression.name, known) or f"; it has {', '.join(known)}"
+        hint = suggestion(expression.name, known) or f"; it has {', '.join(known)}"
         return self.note(f"{what} has no property .{expression.name}{hint}", expression)
 
     def _item(self, expression: Item) -> str:
@@ -222,7 +222,7 @@ At = TypeVar("At")
 
 def unbound(name: str, names: Iterable[str], at: At) -> tuple[str, At, str]:
     """Return what to note about a name that a pattern does not bind: message, place and hint."""
-    alike = near(name, names)
+    alike = suggestion(name, names)
     bound = ", ".join(f"%{known}" for known in sorted(names))
     hint = "" if alike else f"it binds {bound}" if bound else "write its operands, as in (%x, ...)"
     return f"the pattern does not bind %{name}{alike}", at, hint

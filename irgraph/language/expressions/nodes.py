@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self, TypeAlias, Union
 
-from irgraph.diagnostics import Place
+from irgraph.diagnostics import SourceSpan
 from irgraph.ir.op import Value
 from irgraph.ir.quantity import Quantity
 from irgraph.text.printer import literal
 
-NOWHERE = Place("")
+NOWHERE = SourceSpan("")
 """The place of a node that was made by a program, not read from a text."""
 
 LEVELS = {
@@ -29,10 +29,10 @@ ATOM = 8
 class Node:
     """A node of a script; its place is ignored in comparisons."""
 
-    place: Place = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+    place: SourceSpan = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
     @classmethod
-    def read(cls, parts: Sequence[Any], place: Place) -> Self:
+    def read(cls, parts: Sequence[Any], place: SourceSpan) -> Self:
         """Return the node whose fields are the parts of its grammar rule, in order.
 
         A part that is left out, ``None``, leaves its field at the default.

@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from irgraph.diagnostics import Diagnostic, Place
+from irgraph.diagnostics import Diagnostic, SourceSpan
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.expressions.nodes import Node
@@ -66,7 +66,7 @@ class Entry:
         return replace(self, warnings=notes, spare=bool(notes) and not self.matched)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourceSpan:
         """Where the statement stands."""
         return self.statement.place
 
@@ -172,8 +172,8 @@ class Outcome:
     report: Report = field(default_factory=Report)
 
 
-def op_place(op: Op, graph: Graph) -> Place:
+def op_place(op: Op, graph: Graph) -> SourceSpan:
     """Return the place of an op in the text that its graph was read from, else its origin."""
     if op.line:
-        return Place(graph.source or graph.name, "", op.line)
-    return Place(op.origin or graph.source or graph.name)
+        return SourceSpan(graph.source or graph.name, "", op.line)
+    return SourceSpan(op.origin or graph.source or graph.name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
-from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import near_op
@@ -37,7 +37,7 @@ class Running(Protocol):
     """What a run knows of the statements that it runs."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourceSpan:
         """Where it stands."""
 
     def run(self, frame: Frame) -> Entry | None:
@@ -208,11 +208,11 @@ class Refusals:
     """
 
     frame: Frame
-    place: Place
+    place: SourceSpan
     many: bool
     found: list[Diagnostic] = field(default_factory=list)
 
-    def add(self, error: RefusedError, what: str, place: Place | None = None) -> None:
+    def add(self, error: RefusedError, what: str, place: SourceSpan | None = None) -> None:
         """Refuse a change: ``what`` does not happen."""
         made = refusal(error, what, place or self.place, self.frame.state.graph)
         if not self.many:
@@ -257,7 +257,7 @@ class Refusals:
 
 
 def refusal(
-    error: RefusedError, what: str, place: Place, graph: Graph, severity: str = "warning"
+    error: RefusedError, what: str, place: SourceSpan, graph: Graph, severity: str = "warning"
 ) -> Diagnostic:
     """Return why something was not done, with the ops that matter."""
     notes = [
@@ -304,7 +304,8 @@ def _unheard(selection: Selection, index: Index) -> str:
     pattern = selection.pattern
     if isinstance(pattern, Module):
         paths = {op.module for op in index.ops}
-        return f": the model has no such module{'' if pattern.named else near(pattern.path, paths)}"
+        hint = "" if pattern.named else suggestion(pattern.path, paths)
+        return f": the model has no such module{hint}"
     if isinstance(pattern, NamedOps):
         return ""
     name = pattern.ops[0].op
@@ -317,5 +318,5 @@ def _unheard(selection: Selection, index: Index) -> str:
 
 @lru_cache(maxsize=256)
 def _near(name: str, known: tuple[str, ...]) -> str:
-    """Return what ``near`` does: the steps of a search have the same ops."""
-    return near(name, known)
+    """Return what ``suggestion`` does: the steps of a search have the same ops."""
+    return suggestion(name, known)

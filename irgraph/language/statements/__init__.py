@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import grammars
-from irgraph.diagnostics import Place, near
+from irgraph.diagnostics import SourceSpan, suggestion
 from irgraph.language.defects import StatementError, blame, called
 from irgraph.language.statement import Statement
 
@@ -37,14 +37,16 @@ def kind(name: str) -> type[Statement]:
         except ModuleNotFoundError as error:
             if error.name != module:
                 raise
-            alike = near(name, (path.stem for path in Path(__file__).parent.glob("[a-z]*.py")))
+            alike = suggestion(
+                name, (path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
+            )
             raise StatementError(f"{called(module)} has no file{alike}") from None
         if not (isinstance(found, type) and issubclass(found, Statement)):
             raise StatementError(f"{called(module)} has no class {wanted}(Statement)")
     return found
 
 
-def read(name: str, parts: Sequence[Any], place: Place) -> Statement:
+def read(name: str, parts: Sequence[Any], place: SourceSpan) -> Statement:
     """Return the statement that the parts of its grammar rule make; raise ``StatementError``."""
     wanted, module = kind(name), f"{__name__}.{name}"
     with blame(module, "cannot be read"):

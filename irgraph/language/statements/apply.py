@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.op import Value
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import Call
@@ -35,7 +35,7 @@ class Apply(Statement):
             if name in known:
                 check.argument(known[name], value)
             else:
-                has = near(name, known) or f"; it has {', '.join(known) or 'none'}"
+                has = suggestion(name, known) or f"; it has {', '.join(known) or 'none'}"
                 check.note(f"{call.name} has no parameter {name!r}{has}", value.place)
         for name in {name for name in given if given.count(name) > 1}:
             check.note(f"{name!r} is given twice", call.place)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
-from irgraph.diagnostics import Place
+from irgraph.diagnostics import SourceSpan
 from irgraph.ir.calls import wrong_call
 from irgraph.ir.op import Op, Value
 from irgraph.language.checking.checker import Checker
@@ -150,7 +150,7 @@ class _FuseRun:
             )
         return known
 
-    def refuse(self, error: RefusedError, *matches: Match, place: Place | None = None) -> None:
+    def refuse(self, error: RefusedError, *matches: Match, place: SourceSpan | None = None) -> None:
         self.refusals.add(error, self._not_fused(matches), place)
 
     def _not_fused(self, matches: Sequence[Match]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
 
-from irgraph.diagnostics import Diagnostic, near
+from irgraph.diagnostics import Diagnostic, suggestion
 from irgraph.ir.edit import names_of
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
@@ -49,7 +49,7 @@ class Insert(Statement):
         for swap in self.swaps:
             for name in (swap.new, swap.old):
                 if name not in known:
-                    check.note(f"nothing binds %{name}{near(name, known)}", swap.place)
+                    check.note(f"nothing binds %{name}{suggestion(name, known)}", swap.place)
         check_used(check, self.anchor.selection, self.template, bound, swaps=self.swaps)
         check.name_ops(self.named, self.place)
 

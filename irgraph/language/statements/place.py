@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from irgraph.diagnostics import IrgraphError, fail, near
+from irgraph.diagnostics import IrgraphError, fail, suggestion
 from irgraph.ir.tensor import LARGEST, Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import clause, words
@@ -94,7 +94,7 @@ class Place(Statement):
         if not found:
             message = f"no table that bags are looked up in is called {wanted!r}"
             hint = f"tables: {', '.join(list(known)[:8]) or 'none'}; * stands for anything"
-            raise fail(f"{message}{near(wanted, known)}", self.tables.place, hint=hint)
+            raise fail(f"{message}{suggestion(wanted, known)}", self.tables.place, hint=hint)
         return found
 
     def _where(self, frame: Frame, names: list[str]) -> TablePlacement:
@@ -199,7 +199,7 @@ class Place(Statement):
             return default
         value = self._text(frame, given)
         if value not in known:
-            message = f"expected one of {', '.join(known)}, not {value!r}{near(value, known)}"
+            message = f"expected one of {', '.join(known)}, not {value!r}{suggestion(value, known)}"
             raise fail(message, given.place)
         return value
 

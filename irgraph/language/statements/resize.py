@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from irgraph.diagnostics import Diagnostic, Place, fail, near
+from irgraph.diagnostics import Diagnostic, SourceSpan, fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
@@ -41,7 +41,7 @@ class Resize(Statement):
     selection: Selection | None = None
 
     @classmethod
-    def read(cls, parts: Sequence[Any], place: Place) -> Self:
+    def read(cls, parts: Sequence[Any], place: SourceSpan) -> Self:
         """Return the statement about a dimension's name, or an axis: operand, place, selection."""
         of, size = parts
         if isinstance(of, str):
@@ -61,7 +61,7 @@ class Resize(Statement):
             if self.operand not in kinds.variables:
                 check.note(*unbound(self.operand, kinds.variables, self.place))
         elif check.dims is not None and self.dimension not in check.dims:
-            alike = near(self.dimension, check.dims)
+            alike = suggestion(self.dimension, check.dims)
             hint = "" if alike else f"its dimensions: {', '.join(check.dims) or 'none'}"
             message = f"the model has no dimension {self.dimension!r}{alike}"
             check.note(message, self.place, hint)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from irgraph.diagnostics import IrgraphError, fail, near
+from irgraph.diagnostics import IrgraphError, fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.language.checking.checker import Checker
@@ -58,7 +58,7 @@ class Sweep(Statement):
             if wrong is None:
                 kinds.of(expression)
             else:
-                hint = near(str(wrong), MEASURES) or f"; it can report {', '.join(MEASURES)}"
+                hint = suggestion(str(wrong), MEASURES) or f"; it can report {', '.join(MEASURES)}"
                 check.note(f"a sweep cannot report {wrong}{hint}", wrong.place)
 
     def run(self, frame: Frame) -> Entry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import CALL, COLLECTIVE, Kernel, Priced
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DeviceRef
@@ -206,7 +206,7 @@ class Step:
 
     def _recorded(self, event: str, node: Op) -> int:
         if event not in self.events:
-            place = Place(self.graph.source or self.graph.name, "", node.line)
+            place = SourceSpan(self.graph.source or self.graph.name, "", node.line)
             raise fail(f"{node.name} waits for %{event}, which no sync.record made", place)
         return self.events[event]
 

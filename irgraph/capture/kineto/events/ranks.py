@@ -22,7 +22,7 @@ from irgraph.capture.kineto.reading.selection import (
     estimated_events,
     text_size,
 )
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 WORTH = 200e6
 """Bytes of text from which on processes save more time than they take to start."""
@@ -62,7 +62,7 @@ def read_trees(
         yield from map(_unpacked, pool.map(read, paths))
     except BrokenProcessPool:
         message = f"a process that read {len(paths)} traces died, perhaps out of memory"
-        raise fail(message, Place(paths[0]), hint="give fewer traces at once") from None
+        raise fail(message, SourceSpan(paths[0]), hint="give fewer traces at once") from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from irgraph.capture.kineto.reading.selection import Marks
 from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import SourceSpan, fail, suggestion
 
 _REPEATS = {Kind.ANNOTATION: 3, Kind.OP: 8}
 """How often something must come back to be proposed as a mark: operators do by chance, too."""
@@ -107,8 +107,8 @@ def _called(trace: KinetoTrace, main: int, name: str) -> Integers:
     rows = np.flatnonzero(kinds & (trace.columns["name"] == number))
     if not len(rows):
         held = {trace.names[n] for n in np.unique(trace.columns["name"][kinds]).tolist()}
-        message = f"--step-mark: nothing is called {name!r}{near(name, held)}"
-        raise fail(message, Place(trace.source), exit_code=2)
+        message = f"--step-mark: nothing is called {name!r}{suggestion(name, held)}"
+        raise fail(message, SourceSpan(trace.source), exit_code=2)
     threads = trace.columns["thread"][rows]
     thread = main if (threads == main).any() else int(np.bincount(threads).argmax())
     chosen: Integers = rows[threads == thread]

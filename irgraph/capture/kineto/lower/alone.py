@@ -32,7 +32,7 @@ from irgraph.capture.kineto.lower.measured import (
 )
 from irgraph.capture.kineto.reading.ingest import read_kineto
 from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace, operands
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.graph import Device, Graph
@@ -72,7 +72,7 @@ def lower_kineto(
             shapes (exit code 4).
     """
     tree = build_tree(read_kineto(path))
-    trace, source = tree.trace, Place(str(path))
+    trace, source = tree.trace, SourceSpan(str(path))
     operators = trace.columns["kind"] == Kind.OP
     if not (trace.columns["shape"][operators] > 0).any():
         raise fail(
@@ -114,13 +114,13 @@ def _step(tree: Tree, number: int | None, source: str) -> Step:
         return found
     has = ", ".join(str(step.number) for step in tree.steps) or "none"
     if number is not None and not chosen:
-        raise fail(f"no step {number}: the trace has steps {has}", Place(source))
+        raise fail(f"no step {number}: the trace has steps {has}", SourceSpan(source))
     which = "no complete step" if number is None else f"step {number}"
     verb = "has an operator" if number is None else "has no operator"
     raise fail(
         f"{which} {verb} on the thread that runs the steps, so there is no model to make: the "
         f"trace has steps {has}",
-        Place(source),
+        SourceSpan(source),
         hint="call the model and prof.step() in one thread, or lower the step's execution trace",
     )
 

@@ -16,7 +16,7 @@ from irgraph.capture.execution_trace import Trace
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.capture.kineto.reading.trace import Kind
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 CLASSES = ("aten", "autograd", "annotations", "others")
 LEAST = 0.8
@@ -87,7 +87,7 @@ def join(recording: Trace, tree: Tree, *, least: float = LEAST) -> Join:
         raise fail(
             f"this Kineto trace does not belong to the execution trace: only "
             f"{found.rate():.0%} of the calls could be joined",
-            Place(tree.trace.source),
+            SourceSpan(tree.trace.source),
             hint=_reason(nodes, tree, found),
         )
     return found

@@ -11,7 +11,7 @@ from typing import IO
 
 from irgraph.capture.common.source import BOM, GZIP, ZIP, Source, is_execution_trace, no_trace
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.files import Growth, inflated
 
 BLOCK = 1 << 17
@@ -64,7 +64,7 @@ def _gunzip(file: IO[bytes], health: Health) -> Iterator[bytes]:
         health.add("K01", detail="the gzip data ends early")
     except zlib.error as error:
         if not started:
-            place = Place(health.source)
+            place = SourceSpan(health.source)
             raise fail(f"the gzip data is damaged from the start: {error}", place) from None
         health.add("K01", detail=f"the gzip data is damaged: {error}")
 
@@ -74,13 +74,13 @@ def _zip_member(file: IO[bytes], health: Health) -> Iterator[bytes]:
         with zipfile.ZipFile(file) as archive:
             yield from _first_json(archive, health)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
-        raise fail(f"the zip archive is damaged: {error}", Place(health.source)) from None
+        raise fail(f"the zip archive is damaged: {error}", SourceSpan(health.source)) from None
 
 
 def _first_json(archive: zipfile.ZipFile, health: Health) -> Iterator[bytes]:
     names = [name for name in archive.namelist() if ".json" in name]
     if not names:
-        raise fail("the zip archive holds no .json file", Place(health.source))
+        raise fail("the zip archive holds no .json file", SourceSpan(health.source))
     growth, packed = Growth(health.source), archive.getinfo(names[0]).compress_size
     with archive.open(names[0]) as member:
         start = member.read(4)
@@ -97,7 +97,7 @@ def _checked(parts: Iterator[bytes], source: str, any_trace: bool) -> Iterator[b
         if len(first) >= 4096:
             break
     if is_tar(first):
-        raise fail("this is a tar archive", Place(source), hint="unpack it and name one trace")
+        raise fail("this is a tar archive", SourceSpan(source), hint="unpack it and name one trace")
     first = first.removeprefix(BOM)
     no_trace(first[:4096], "a Kineto trace", source)
     if not any_trace and is_execution_trace(first[:4096].lstrip()):
@@ -125,6 +125,6 @@ def execution_trace_error(source: str) -> IrgraphError:
     """Return the error for an execution trace given in place of a Kineto trace."""
     return fail(
         "this is an execution trace (nodes without times), not a Kineto trace",
-        Place(source),
+        SourceSpan(source),
         hint="irgraph lower reads it; give the file that torch.profiler exported here",
     )

@@ -15,7 +15,7 @@ import msgspec
 from irgraph.capture.kineto.reading import decoders as records
 from irgraph.capture.kineto.reading.container import execution_trace_error
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 Events: TypeAlias = Sequence[Any]
 
@@ -90,7 +90,7 @@ class EventReader:
         return data[found.end() :]
 
     def _no_events(self, data: bytes) -> Exception:
-        place = Place(self.health.source)
+        place = SourceSpan(self.health.source)
         if b'"nodes"' in data:
             return execution_trace_error(self.health.source)
         if b'"traceEvents' in data or not data.rstrip().endswith((b"}", b"]")):
@@ -206,7 +206,7 @@ class EventReader:
         self._lost += 1
         if self._lost > max(_MOST_LOST, self.events):
             message = f"damaged throughout: {self._lost:,} parts of it hold no event"
-            raise fail(message, Place(self.health.source), hint="record it again")
+            raise fail(message, SourceSpan(self.health.source), hint="record it again")
 
     def _mended(self, text: bytes, *, cut_off: bool = False) -> Events:
         """Decode a damaged text event by event, mending bytes where that is all it takes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 NOTE, REPAIR = "note", "repair"
 
@@ -81,7 +81,7 @@ class Health:
         """Raise ``IrgraphError`` (exit code 4) with the report where the trace needs repairs."""
         if self.repaired:
             message = "the trace needs repairs:\n" + "\n".join(self.lines())
-            raise fail(message, Place(self.source))
+            raise fail(message, SourceSpan(self.source))
 
     def rows(self) -> list[dict[str, str | int]]:
         """Return one row for each finding, repairs first."""

@@ -26,7 +26,7 @@ from irgraph.capture.kineto.reading.trace import (
     KinetoTrace,
     MemoryChange,
 )
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 
 _LABELS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "## ", "[param|", "[pytorch|")
 _MICROSECONDS_SINCE_1970 = 10**17
@@ -71,7 +71,7 @@ def read_kineto(
     if not collector.columns.rows:
         raise fail(
             "the trace holds no complete event",
-            Place(str(path)),
+            SourceSpan(str(path)),
             hint="was anything run while the profiler was on?",
         )
     trace = _assemble(collector, health, {**_object(pieces.header), **_trailer(pieces.trailer)})

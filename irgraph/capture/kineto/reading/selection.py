@@ -18,7 +18,7 @@ from irgraph.capture.kineto.reading.container import BLOCK, blocks
 from irgraph.capture.kineto.reading.decoders import Raw
 from irgraph.capture.kineto.reading.events import EventReader
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import FREE
 
 with contextlib.suppress(ImportError):
@@ -107,7 +107,7 @@ def choose_window(path: str | Path | Source, selection: Selection, health: Healt
         return None
     if str(path) == "-":
         message = "steps are found by reading a trace twice, which standard input cannot be"
-        raise fail(message, Place(str(path)), hint="write it to a file", exit_code=2)
+        raise fail(message, SourceSpan(str(path)), hint="write it to a file", exit_code=2)
     survey = _survey(path, selection.skip)
     chosen = sorted(survey.steps)
     if selection.steps is not None:
@@ -132,7 +132,7 @@ def _asked(path: str | Path | Source, survey: Survey, steps: tuple[int, int]) ->
         known = sorted(survey.steps)
         has = f"steps {known[0]} to {known[-1]}" if known else "no marked steps"
         message = f"no steps {steps[0]} to {steps[1]}: the trace has {has}"
-        raise fail(message, Place(str(path)), exit_code=2)
+        raise fail(message, SourceSpan(str(path)), exit_code=2)
     return chosen
 
 
@@ -149,7 +149,7 @@ def _fitting(
     raise fail(
         f"the trace is too large: {what} of its {survey.events:,} events would take about "
         f"{memory_text(a_step if chosen else needed)}, of {memory_text(memory)}",
-        Place(str(path)),
+        SourceSpan(str(path)),
         hint="leave categories out (--skip-cat python_function) or allow more (--memory)",
     )
 

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Value
@@ -97,7 +97,9 @@ def _named(plan: Plan, layers: Mapping[str, Layer]) -> dict[str, tuple[Layer, st
     for pattern, scheme in plan.layers.items():
         names = [name for name in layers if name == pattern or fnmatchcase(name, pattern)]
         if not names:
-            message = f"plan: the model has no linear layer {pattern!r}{near(pattern, layers)}"
+            message = (
+                f"plan: the model has no linear layer {pattern!r}{suggestion(pattern, layers)}"
+            )
             shown = ", ".join(list(layers)[:8]) or "none"
             raise fail(message, hint=f"linear layers: {shown}", exit_code=2)
         for name in names:
