@@ -209,7 +209,7 @@ def test_the_face_tells_type_checkers_what_it_imports() -> None:
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
-    assert named == irgraph._FOUND
+    assert named == irgraph._ORIGINS
     assert sorted(irgraph.__all__) == sorted([*named, "__version__"])
 
 
