@@ -40,6 +40,8 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.tools.words
+	$(BIN)/python -m tests.tools.words --subjects
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

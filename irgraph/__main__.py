@@ -24,10 +24,10 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    here = os.getcwd()  # noqa: PTH109
-    if sys.path and sys.path[0] in ("", here):
+    working_folder = os.getcwd()  # noqa: PTH109
+    if sys.path and sys.path[0] in ("", working_folder):
         # neither modules of a folder of the user's nor packages installed there are to run
         del sys.path[0]
-        if here == os.path.dirname(os.path.dirname(os.path.abspath(__file__))):  # noqa: PTH100, PTH120
-            sys.path.append(here)
+        if working_folder == os.path.dirname(os.path.dirname(os.path.abspath(__file__))):  # noqa: PTH100, PTH120
+            sys.path.append(working_folder)
     sys.exit(run())

@@ -59,7 +59,9 @@ def _kind_of(path: str | Path) -> str:
     if not Path(path).is_file():
         return ""
     with Source(path) as source:
-        return next((found.name for found in front_ends() if found.recognises(source)), "")
+        return next(
+            (front_end.name for front_end in front_ends() if front_end.recognises(source)), ""
+        )
 
 
 def read_graph_text(text: str, source: str) -> Graph:
@@ -104,7 +106,7 @@ def verified(graph: Graph, text: str = "") -> Graph:
         [
             Diagnostic(
                 f"{finding.op.name + ': ' if finding.op else ''}{finding.message}",
-                _place_of(finding, graph, text),
+                _span_of(finding, graph, text),
                 hint=finding.hint,
             )
             for finding in findings
@@ -112,19 +114,19 @@ def verified(graph: Graph, text: str = "") -> Graph:
     )
 
 
-def _place_of(finding: Finding, graph: Graph, text: str) -> SourceSpan:
+def _span_of(finding: Finding, graph: Graph, text: str) -> SourceSpan:
     """Return where to show a finding: its op's line, or else the first with the name it quotes."""
     source = graph.source or graph.name
-    named = re.search(r"[%@$]\w+|(?<=').+(?=')", finding.message)
-    word = named[0] if named else ""
+    quoted = re.search(r"[%@$]\w+|(?<=').+(?=')", finding.message)
+    word = quoted[0] if quoted else ""
     lines = text.splitlines()
     line = finding.op.line if finding.op else 0
     if not line and word:
         pattern = re.compile(rf"{re.escape(word)}(?!\w)")
         line = next((i for i, row in enumerate(lines, 1) if pattern.search(row)), 0)
     row = lines[line - 1] if 0 < line <= len(lines) else ""
-    at = row.find(word) if word in row else len(row) - len(row.lstrip())
-    return SourceSpan(source, text, line, at + 1, len(word) or len(row.strip()))
+    column = row.find(word) if word in row else len(row) - len(row.lstrip())
+    return SourceSpan(source, text, line, column + 1, len(word) or len(row.strip()))
 
 
 def save(graph: Graph, path: str | Path) -> None:
@@ -160,12 +162,14 @@ def rewrite(
 
     text = pipeline if isinstance(pipeline, str) else ", ".join(map(str, pipeline))
     try:
-        found = stages([Step("pass", text)])
+        pipeline_stages = stages([Step("pass", text)])
     except IrgraphError as error:
-        first, *others = error.diagnostics
+        first, *other_diagnostics = error.diagnostics
         hint = first.hint or "statements, as in 'resize B = 4096', are for run_script"
-        raise IrgraphError((replace(first, hint=hint), *others), error.exit_code) from None
-    return _applied(graph, found, device, pass_path, watchers)
+        raise IrgraphError(
+            (replace(first, hint=hint), *other_diagnostics), error.exit_code
+        ) from None
+    return _apply(graph, pipeline_stages, device, pass_path, watchers)
 
 
 def run_script(
@@ -191,11 +195,11 @@ def run_script(
     """
     from irgraph.manage.stage import Step, stages
 
-    found = stages([Step("text", str(script))])
-    return _applied(graph, found, device, pass_path, watchers)
+    script_stages = stages([Step("text", str(script))])
+    return _apply(graph, script_stages, device, pass_path, watchers)
 
 
-def _applied(
+def _apply(
     graph: Graph,
     pipeline: Sequence[Stage],
     device: str | PredictOptions | None,
@@ -327,8 +331,8 @@ def analyze_traces(traces: str | Path | Sequence[str | Path], *, strict: bool = 
     """
     from irgraph.analyze import analyze
 
-    given = [traces] if isinstance(traces, str | Path) else list(traces)
-    trees = [_tree(trace, strict) for trace in given]
+    paths = [traces] if isinstance(traces, str | Path) else list(traces)
+    trees = [_tree(trace, strict) for trace in paths]
     return analyze(sorted(trees, key=lambda tree: tree.trace.rank))
 
 

@@ -143,6 +143,6 @@ def architecture_of(card: str) -> str:
 
     Variants of a card share it: ``Tesla V100-DGXS-32GB`` is a V100.
     """
-    found = backend()
-    name = found.device_of_card(card)
-    return found.device(name).architecture if name else ""
+    cost_models = backend()
+    name = cost_models.device_of_card(card)
+    return cost_models.device(name).architecture if name else ""

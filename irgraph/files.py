@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-RATIO, FREE = 100, 64 << 20
+MAX_RATIO, FREE_BYTES = 100, 64 << 20
 """Text shrinks to a tenth or a thirtieth (of 88 packed traces and tables none to less than a 35th):
 what grows more than 100 times, and beyond 64 MiB, was made to fill the memory."""
 
-MOST = 1 << 30
+MAX_UNPACKED_BYTES = 1 << 30
 """Bytes that one file may unpack to where it is held as a whole."""
 
 LIMIT = "IRGRAPH_UNPACK_LIMIT"
@@ -48,7 +48,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
             with target.open("ab") as file:
                 file.write(data)
             return
-        target = _resolved(target)
+        target = _resolve_links(target)
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
         handle, name = tempfile.mkstemp(prefix=".irgraph-", dir=target.parent)
     except OSError as error:
@@ -81,7 +81,7 @@ def check_writable(path: str | Path | None) -> None:
             if not os.access(target, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
-        target = _resolved(target)
+        target = _resolve_links(target)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.NamedTemporaryFile(prefix=".irgraph-", dir=target.parent):
@@ -97,7 +97,7 @@ def _is_stream(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _resolved(path: Path) -> Path:
+def _resolve_links(path: Path) -> Path:
     """Return the file that links lead to; raise ``OSError`` where they lead to each other."""
     try:
         return path.resolve()
@@ -127,10 +127,10 @@ def unpack(data: bytes, source: str) -> bytes:
     """
     if not data.startswith(GZIP_MAGIC):
         return data
-    growth, parts = Growth(source, MOST), []
+    growth, parts = Growth(source, MAX_UNPACKED_BYTES), []
     hint = "copy or record it again"
     try:
-        for part in inflated(iter([data])):
+        for part in inflate(iter([data])):
             growth.add(len(data), len(part))
             parts.append(part)
     except EOFError:
@@ -141,7 +141,7 @@ def unpack(data: bytes, source: str) -> bytes:
     return b"".join(parts)
 
 
-def inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
+def inflate(packed: Iterator[bytes]) -> Iterator[bytes]:
     """Yield what gzip members hold, one behind the other, in parts of at most 1 MiB.
 
     Args:
@@ -169,7 +169,7 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     allowed.
     """
     info = archive.getinfo(name)
-    growth = Growth(archive.filename or name, MOST)
+    growth = Growth(archive.filename or name, MAX_UNPACKED_BYTES)
     with archive.open(info) as member:
         parts = []
         while part := member.read(1 << 20):
@@ -186,10 +186,12 @@ class Growth:
         most: bytes that it may unpack to; no limit but the ratio where it is not held as a whole.
     """
 
-    def __init__(self, source: str, most: float = float("inf")) -> None:
-        raised = os.environ.get(LIMIT, "")
-        self._raised = int(raised) if raised.isdecimal() and len(raised) < 19 else 0
-        self._source, self._most, self._total = source, max(most, self._raised), 0
+    def __init__(self, source: str, max_bytes: float = float("inf")) -> None:
+        raised_limit = os.environ.get(LIMIT, "")
+        self._raised = (
+            int(raised_limit) if raised_limit.isdecimal() and len(raised_limit) < 19 else 0
+        )
+        self._source, self._most, self._total = source, max(max_bytes, self._raised), 0
 
     def add(self, packed: int, unpacked: int) -> None:
         """Count a part; ``packed`` are the bytes that all parts up to it come from.
@@ -197,10 +199,10 @@ class Growth:
         Raises ``IrgraphError`` where the total is above the limits.
         """
         self._total += unpacked
-        allowed = min(max(FREE, RATIO * packed, self._raised), self._most)
-        if self._total > allowed:
+        max_total = min(max(FREE_BYTES, MAX_RATIO * packed, self._raised), self._most)
+        if self._total > max_total:
             message = (
-                f"{packed:,} compressed bytes expand to more than {allowed:,.0f} bytes of content"
+                f"{packed:,} compressed bytes expand to more than {max_total:,.0f} bytes of content"
             )
             hint = f"if you trust the file, set {LIMIT} to the number of bytes allowed"
             raise fail(message, SourceSpan(self._source), hint=hint)

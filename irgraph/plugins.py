@@ -53,11 +53,11 @@ class Plugin(Struct, frozen=True):
         text = f"plug-in {self.name!r} of {self.package}: {message}"
         return fail(text, hint=hint, exit_code=2)
 
-    def refuse_taken(self, names: Iterable[str], taken: Iterable[str], what: str) -> None:
-        """Raise ``IrgraphError`` where one of its names is taken; ``what`` says of what kind."""
-        twice = sorted(set(names) & set(taken))
-        if twice:
-            raise self.error(f"there is another {what} {', '.join(map(repr, twice))} already")
+    def refuse_duplicates(self, names: Iterable[str], existing: Iterable[str], noun: str) -> None:
+        """Raise ``IrgraphError`` where one of its names is taken; ``noun`` says of what kind."""
+        duplicates = sorted(set(names) & set(existing))
+        if duplicates:
+            raise self.error(f"there is another {noun} {', '.join(map(repr, duplicates))} already")
 
 
 @cache
@@ -67,12 +67,12 @@ def plugins(group: str) -> tuple[Plugin, ...]:
         return ()
     from importlib.metadata import entry_points
 
-    found = [
+    unsorted = [
         Plugin(group, point.name, point.module, f"{point.dist.name} {point.dist.version}")
         for point in entry_points(group=group)
         if point.dist is not None
     ]
-    return tuple(sorted(found, key=lambda plugin: (plugin.name, plugin.package)))
+    return tuple(sorted(unsorted, key=lambda plugin: (plugin.name, plugin.package)))
 
 
 @cache

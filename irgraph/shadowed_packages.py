@@ -22,14 +22,14 @@ def check_packages() -> None:
     It looks once; a process that was refused is refused again.
     """
     home = Path(__file__).parent.parent
-    shipped = os.environ.get(VARIABLE, DEFAULT) == DEFAULT
-    for name in PACKAGES if shipped else PACKAGES[:-1]:
-        own = home / name / "__init__.py"
-        found = Path(_file_of(name) or own)
-        if own.exists() and found.resolve() != own.resolve():
-            folder = found.name == "__init__.py"
-            message = f"{found.parent if folder else found} hides irgraph's own package {name!r}"
-            hint = "rename the folder" if folder else "rename the file"
+    uses_default = os.environ.get(VARIABLE, DEFAULT) == DEFAULT
+    for name in PACKAGES if uses_default else PACKAGES[:-1]:
+        shipped_file = home / name / "__init__.py"
+        imported_file = Path(_file_of(name) or shipped_file)
+        if shipped_file.exists() and imported_file.resolve() != shipped_file.resolve():
+            is_folder = imported_file.name == "__init__.py"
+            message = f"{imported_file.parent if is_folder else imported_file} hides irgraph's own package {name!r}"
+            hint = "rename the folder" if is_folder else "rename the file"
             raise fail(message, hint=hint, exit_code=2)
 
 

@@ -21,7 +21,11 @@ from irgraph.ir.torch_schemas.differentiable import register
 from irgraph.ir.torch_schemas.flex import register_flex
 from irgraph.ir.torch_schemas.recurrent import register_recurrent
 
-STANDING_FOR = {**PLAIN, "irgraph.addmm_relu": "aten.addmm", "irgraph.linear_relu": "aten.linear"}
+TORCH_EQUIVALENT = {
+    **PLAIN,
+    "irgraph.addmm_relu": "aten.addmm",
+    "irgraph.linear_relu": "aten.linear",
+}
 """Our own ops whose results are typed as those of an op of torch."""
 
 
@@ -36,7 +40,7 @@ class ShapeError(Exception):
         self.refused = refused
 
 
-PROBE = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
+PROBE_SIZES = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
 """Sizes that dimensions are given to see which results follow them."""
 
 
@@ -55,22 +59,22 @@ def infer(
     """
     call, buffers = _plain_names(op)
     written = [tensor.name in call.written for tensor in call.inputs]
-    form = repr((call.name, call.operands, call.attributes, written, schemas, dims, device))
-    if form not in _KNOWN:
-        if len(_KNOWN) >= MOST_KNOWN:
-            _KNOWN.clear()
+    key = repr((call.name, call.operands, call.attributes, written, schemas, dims, device))
+    if key not in _CACHE:
+        if len(_CACHE) >= MAX_CACHED_CALLS:
+            _CACHE.clear()
         try:
-            _KNOWN[form] = _infer(call, schemas, dims, device)
+            _CACHE[key] = _infer(call, schemas, dims, device)
         except ShapeError as error:
-            _KNOWN[form] = error
-    known = _KNOWN[form]
-    if isinstance(known, ShapeError):
-        raise ShapeError(str(known), refused=known.refused)
-    return map_value(known, lambda tensor: replace(tensor, buffer=buffers[tensor.buffer]))
+            _CACHE[key] = error
+    cached = _CACHE[key]
+    if isinstance(cached, ShapeError):
+        raise ShapeError(str(cached), refused=cached.refused)
+    return map_value(cached, lambda tensor: replace(tensor, buffer=buffers[tensor.buffer]))
 
 
-MOST_KNOWN = 4096
-_KNOWN: dict[str, tuple[Result, ...] | ShapeError] = {}
+MAX_CACHED_CALLS = 4096
+_CACHE: dict[str, tuple[Result, ...] | ShapeError] = {}
 """What was found of calls, by all that it follows from: the ops of a step are of few kinds."""
 
 
@@ -79,31 +83,31 @@ def _plain_names(op: Op) -> tuple[Op, dict[str, str]]:
     names: dict[str, str] = {}
     buffers = {"": ""}
 
-    def plain(tensor: Tensor) -> Tensor:
+    def with_placeholders(tensor: Tensor) -> Tensor:
         name = names.setdefault(tensor.name, f"t{len(names)}")
         buffer = buffers.setdefault(tensor.buffer, f"b{len(buffers)}")
         return replace(tensor, name=name, buffer=buffer)
 
-    call = map_tensors(Op(op.name, op.operands, (), op.attributes, op.written), plain)
-    return call, {known: buffer for buffer, known in buffers.items()}
+    call = map_tensors(Op(op.name, op.operands, (), op.attributes, op.written), with_placeholders)
+    return call, {placeholder: buffer for buffer, placeholder in buffers.items()}
 
 
 def _infer(
     op: Op, schemas: Sequence[str], dims: Mapping[str, int], device: str
 ) -> tuple[Result, ...]:
     """Return what ``infer`` does of a call that was not asked about before."""
-    found = plain_sizes(op, schemas, dims, device)
-    known = list(_dims_of(op))
-    if not known:
-        return found
-    probe = dict(zip(dims, PROBE, strict=False))
+    actual = plain_sizes(op, schemas, dims, device)
+    expressions = list(_dims_of(op))
+    if not expressions:
+        return actual
+    probe = dict(zip(dims, PROBE_SIZES, strict=False))
     try:
-        other = plain_sizes(op, schemas, {**dims, **probe}, device)
+        probed = plain_sizes(op, schemas, {**dims, **probe}, device)
     except ShapeError:
         sizes = ", ".join(f"{name} = {size}" for name, size in dims.items())
         raise ShapeError(f"its arguments fit only while {sizes}") from None
-    fit = _Sizes(known, dims, {**dims, **probe})
-    return tuple(fit.result(a, b) for a, b in zip(found, other, strict=True))
+    fit = _Sizes(expressions, dims, {**dims, **probe})
+    return tuple(fit.result(a, b) for a, b in zip(actual, probed, strict=True))
 
 
 def plain_sizes(
@@ -122,7 +126,9 @@ def plain_sizes(
     returned = call.run(schema)
     values = returned if isinstance(returned, tuple) else (returned,)
     pairs = zip(values, schema.returns, strict=False)
-    return tuple(call.result(v) for v, said in pairs if said.is_tensor and not said.written)
+    return tuple(
+        call.result(v) for v, declared in pairs if declared.is_tensor and not declared.written
+    )
 
 
 def torch_type(name: str) -> Any:  # noqa: ANN401  (a torch.dtype)
@@ -145,43 +151,47 @@ class _Call(Struct, frozen=True):
 
         if any(argument.type.startswith("__torch__") for argument in schema.arguments):
             raise ShapeError(f"torch has no values for all arguments of {self.op.name}")
-        library, _, base = STANDING_FOR.get(self.op.name, self.op.name).partition(".")
+        library, _, base = TORCH_EQUIVALENT.get(self.op.name, self.op.name).partition(".")
         register()
         register_flex()
         register_recurrent()
         packet = getattr(getattr(torch.ops, library, None), base, None)
         if packet is None:
             raise ShapeError(f"torch has no {self.op.name}")
-        called = getattr(packet, schema.overload or "default", packet)
+        overload = getattr(packet, schema.overload or "default", packet)
         pairs = bind(schema, self.op)
-        named = {argument.name: self._given(argument, value) for argument, value in pairs}
-        places = []
+        keywords = {
+            argument.name: self._torch_argument(argument, value) for argument, value in pairs
+        }
+        positional = []
         for argument in schema.arguments:
-            if argument.keyword or argument.name not in named:
+            if argument.keyword or argument.name not in keywords:
                 break
-            places.append(named.pop(argument.name))
+            positional.append(keywords.pop(argument.name))
         try:
             with torch.no_grad():
-                return as_cudnn(schema.name.replace(".", "::"), places, called(*places, **named))
+                return as_cudnn(
+                    schema.name.replace(".", "::"), positional, overload(*positional, **keywords)
+                )
         except Exception as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
             refused = type(error) in (RuntimeError, ValueError, IndexError)
-            raise ShapeError(f"torch refuses it: {first}", refused=refused) from None
+            raise ShapeError(f"torch refuses it: {first_line}", refused=refused) from None
 
-    def _given(self, argument: Argument, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
+    def _torch_argument(self, argument: Argument, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
         import torch
 
         if isinstance(value, str) and argument.type.rstrip("?") in ("Layout", "MemoryFormat"):
             return getattr(torch, value)
         if isinstance(value, str) and argument.type.rstrip("?") == "Scalar":
             return complex(value)
-        return self._value(value)
+        return self._torch_value(value)
 
-    def _value(self, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
+    def _torch_value(self, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
         if isinstance(value, Tensor):
             return self.metas[value]
         if isinstance(value, tuple):
-            return [self._value(item) for item in value]
+            return [self._torch_value(item) for item in value]
         if isinstance(value, DType):
             return torch_type(value)
         if isinstance(value, DeviceRef):
@@ -194,12 +204,12 @@ class _Call(Struct, frozen=True):
         if value is None:
             return None
         if isinstance(value, (list, tuple)):
-            made = map(self.result, value)
-            return tuple(tensor for tensor in made if isinstance(tensor, Tensor))
+            results = map(self.result, value)
+            return tuple(tensor for tensor in results if isinstance(tensor, Tensor))
         if not isinstance(value, torch.Tensor):
             return None
-        held = (t for t, meta in self.metas.items() if torch._C._is_alias_of(value, meta))
-        base = next(held, None)
+        aliased = (t for t, meta in self.metas.items() if torch._C._is_alias_of(value, meta))
+        base = next(aliased, None)
         dtype = _names().get(str(value.dtype))
         if dtype is None:
             raise ShapeError(f"it returns elements of the unknown type {value.dtype}")
@@ -220,15 +230,17 @@ class _Call(Struct, frozen=True):
 def _names() -> Mapping[str, str]:
     """Return names of element types by torch's; unsigned ones as the signed of their size."""
     unsigned = {f"torch.uint{bits}": f"i{bits}" for bits in (16, 32, 64)}
-    return {**unsigned, **{f"torch.{theirs}": name for theirs, name in FROM_TORCH.items()}}
+    return {**unsigned, **{f"torch.{torch_name}": name for torch_name, name in FROM_TORCH.items()}}
 
 
 def _meta(tensor: Tensor, dims: Mapping[str, int]) -> Any:  # noqa: ANN401  (a torch.Tensor)
     import torch
 
     shape = tuple(int(rebind(size, dims)) for size in tensor.shape)
-    given = tensor.strides
-    strides = row_major(shape) if given is None else tuple(int(rebind(n, dims)) for n in given)
+    declared = tensor.strides
+    strides = (
+        row_major(shape) if declared is None else tuple(int(rebind(n, dims)) for n in declared)
+    )
     if tensor.dtype not in FROM_TORCH.values():
         raise ShapeError(f"torch has no element type {tensor.dtype}")
     return torch.empty_strided(shape, strides, dtype=torch_type(tensor.dtype), device="meta")
@@ -236,9 +248,9 @@ def _meta(tensor: Tensor, dims: Mapping[str, int]) -> Any:  # noqa: ANN401  (a t
 
 def _device(op: Op, default: str) -> str:
     """Return where results lie: as the call says, or with the first operand."""
-    named = op.attributes.get("device")
-    if isinstance(named, DeviceRef):
-        return str(named)
+    device = op.attributes.get("device")
+    if isinstance(device, DeviceRef):
+        return str(device)
     return next((tensor.device for tensor in op.inputs), default)
 
 
@@ -261,43 +273,43 @@ def _in_values(values: tuple[Value, ...]) -> Iterator[Dim]:
 class _Sizes(Struct, frozen=True):
     """Finds the expressions that give a size under two settings of the dimensions."""
 
-    known: Sequence[Dim]
+    expressions: Sequence[Dim]
     dims: Mapping[str, int]
     probe: Mapping[str, int]
 
-    def result(self, now: Result, then: Result) -> Result:
-        if isinstance(now, tuple) and isinstance(then, tuple):
-            pairs = zip(now, then, strict=True)
+    def result(self, actual: Result, probed: Result) -> Result:
+        if isinstance(actual, tuple) and isinstance(probed, tuple):
+            pairs = zip(actual, probed, strict=True)
             return tuple(tensors_in(self.result(a, b) for a, b in pairs))
-        if not isinstance(now, Tensor) or not isinstance(then, Tensor):
-            return now
-        shape = tuple(map(self.size, now.shape, then.shape))
+        if not isinstance(actual, Tensor) or not isinstance(probed, Tensor):
+            return actual
+        shape = tuple(map(self.size, actual.shape, probed.shape))
         strides = None
-        if now.strides is not None and then.strides is not None:
-            strides = tuple(map(self.size, now.strides, then.strides))
-        return replace(now, shape=shape, strides=strides)
+        if actual.strides is not None and probed.strides is not None:
+            strides = tuple(map(self.size, actual.strides, probed.strides))
+        return replace(actual, shape=shape, strides=strides)
 
-    def size(self, now: int, then: int) -> int:
-        """Return an expression that is ``now`` and would be ``then``."""
-        if now == then:
-            return now
-        for known in self.known:
-            value = evaluate(known.terms, self.probe)
-            for factor, rest in ((1, now - known), (now // max(known, 1), 0)):
-                if factor * known + rest == now and factor * value + rest == then:
-                    terms = [(names, factor * count) for names, count in known.terms]
+    def size(self, actual: int, probed: int) -> int:
+        """Return an expression that is ``actual`` and would be ``probed``."""
+        if actual == probed:
+            return actual
+        for expression in self.expressions:
+            probed_value = evaluate(expression.terms, self.probe)
+            for factor, rest in ((1, actual - expression), (actual // max(expression, 1), 0)):
+                if factor * expression + rest == actual and factor * probed_value + rest == probed:
+                    terms = [(names, factor * count) for names, count in expression.terms]
                     return make([*terms, ((), rest)], self.dims)
-        return self._product(now, then)
+        return self._product(actual, probed)
 
-    def _product(self, now: int, then: int) -> int:
-        for a in self.known:
-            for b in self.known:
+    def _product(self, actual: int, probed: int) -> int:
+        for a in self.expressions:
+            for b in self.expressions:
                 terms = [(x + y, m * n) for x, m in a.terms for y, n in b.terms]
-                whole, probed = (
+                product, probed_product = (
                     evaluate(tuple(terms), self.dims),
                     evaluate(tuple(terms), self.probe),
                 )
-                factor = now // max(whole, 1)
-                if factor * whole == now and factor * probed == then:
+                factor = actual // max(product, 1)
+                if factor * product == actual and factor * probed_product == probed:
                     return make([(names, factor * n) for names, n in terms], self.dims)
-        raise ShapeError(f"the size {now} is no plain expression over the dimensions")
+        raise ShapeError(f"the size {actual} is no plain expression over the dimensions")

@@ -148,7 +148,7 @@ def _sheets() -> dict[str, DeviceSheet]:
     for plugin in plugins(GROUP):
         taken = {_plain(name) for sheet in found for name in (sheet.name, *sheet.aliases)}
         for sheet in (_read(path, str(path)) for path in plugin.files(".json")):
-            plugin.refuse_taken(map(_plain, (sheet.name, *sheet.aliases)), taken, "device")
+            plugin.refuse_duplicates(map(_plain, (sheet.name, *sheet.aliases)), taken, "device")
             found.append(sheet)
     return {sheet.name: sheet for sheet in found}
 

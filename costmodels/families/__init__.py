@@ -88,7 +88,7 @@ def _collected(declared: Callable[[ModuleType], Mapping[str, _T]], what: str) ->
         except AttributeError as error:
             raise plugin.error(str(error)) if plugin else error from None
         if plugin is not None:
-            plugin.refuse_taken(claimed, found, what)
+            plugin.refuse_duplicates(claimed, found, what)
         elif found.keys() & claimed.keys():
             twice = sorted(found.keys() & claimed.keys())
             raise ValueError(f"{module.__name__} has another {what} {', '.join(twice)}")

@@ -20,6 +20,6 @@ def host_files() -> dict[str, Path]:
     found = {path.stem: path for path in Path(__file__).parent.glob("*.json")}
     for plugin in plugins(GROUP):
         added = {path.stem: path for path in plugin.files(".json")}
-        plugin.refuse_taken(added, found, "host table")
+        plugin.refuse_duplicates(added, found, "host table")
         found |= added
     return found

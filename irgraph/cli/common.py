@@ -259,9 +259,9 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 def print_error(message: str) -> None:
     """Print a message to standard error."""
-    from irgraph.diagnostics import visible
+    from irgraph.diagnostics import visible_text
 
-    sys.stderr.write(visible(message) + "\n")
+    sys.stderr.write(visible_text(message) + "\n")
 
 
 def print_capture_notes(captured: Capture) -> None:

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from irgraph.cli.command_line import GIVEN
 from irgraph.cli.group import Group
-from irgraph.diagnostics import visible
+from irgraph.diagnostics import visible_text
 
 if TYPE_CHECKING:
     from irgraph.diagnostics import IrgraphError
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         where = error.filename or "output"
-        sys.stderr.write(visible(f"irgraph: {where}: {error.strerror or error}\n"))
+        sys.stderr.write(visible_text(f"irgraph: {where}: {error.strerror or error}\n"))
         _drop_output()
         return 4
     except (KeyboardInterrupt, typer.Abort):
@@ -127,7 +127,7 @@ def _defect(error: Exception) -> int:
     frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     sys.stderr.write(
-        visible(f"irgraph: internal error: {type(error).__name__}: {error}{where}\n")
+        visible_text(f"irgraph: internal error: {type(error).__name__}: {error}{where}\n")
         + "hint: this is a bug in irgraph; set IRGRAPH_DEBUG=1 for the traceback\n"
     )
     if os.environ.get("IRGRAPH_DEBUG"):

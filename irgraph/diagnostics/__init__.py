@@ -1,6 +1,6 @@
-"""Errors that show their place: file, line, column, a caret, and what to do next."""
+"""Errors that show their position (file, line, column and a caret) and a remedy."""
 
-from irgraph.diagnostics.arguments import check_sizes, describe, listed
+from irgraph.diagnostics.arguments import argument_items, check_sizes, describe
 from irgraph.diagnostics.errors import (
     Diagnostic,
     IrgraphError,
@@ -9,18 +9,18 @@ from irgraph.diagnostics.errors import (
     place_at,
     suggestion,
 )
-from irgraph.diagnostics.visible import json_text, visible
+from irgraph.diagnostics.visible import json_text, visible_text
 
 __all__ = [
     "Diagnostic",
     "IrgraphError",
     "SourceSpan",
+    "argument_items",
     "check_sizes",
     "describe",
     "fail",
     "json_text",
-    "listed",
     "place_at",
     "suggestion",
-    "visible",
+    "visible_text",
 ]

@@ -1,4 +1,4 @@
-"""The one kind of error that a user meets, and the place that it shows."""
+"""The error class for users of irgraph, and the source position that it shows."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from irgraph.diagnostics.visible import visible
+from irgraph.diagnostics.visible import visible_text
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSpan:
-    """A stretch of a text.
+    """A segment of a text.
 
     Attributes:
         source: the file's name as the user gave it, or a word such as ``-e`` for inline text.
@@ -33,13 +33,13 @@ class SourceSpan:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message about one place; ``str`` shows the place's line.
+    """One message about one position in a file; ``str`` shows its line.
 
     Attributes:
-        message: what is wrong.
-        place: where, if that is known.
-        notes: about other places.
-        hint: what to do.
+        message: the problem.
+        place: its position, if known.
+        notes: messages about other positions.
+        hint: a remedy.
         severity: ``error``, ``warning`` or ``note``.
     """
 
@@ -51,20 +51,20 @@ class Diagnostic:
 
     def __str__(self) -> str:
         """Return the message with its source line and carets, then notes and hint."""
-        where = f"{self.place}: " if self.place else ""
-        lines = [f"{where}{self.severity}: {self.message}"]
+        location = f"{self.place}: " if self.place else ""
+        lines = [f"{location}{self.severity}: {self.message}"]
         lines.extend(_excerpt(self.place))
         lines.extend(str(note) for note in self.notes)
         if self.hint:
             lines.append(f"hint: {self.hint}")
-        return visible("\n".join(lines))
+        return visible_text("\n".join(lines))
 
 
-WIDTH = 160
-"""Characters of a source line that are shown; a longer one is cut around what is meant."""
+MAX_LINE_CHARACTERS = 160
+"""Maximum number of characters of a source line; a longer line is cut around the marked ones."""
 
-BEFORE = 40
-"""Characters of a cut line that are shown before what is meant."""
+CHARACTERS_BEFORE_MARK = 40
+"""Number of characters of a cut line that are shown before the marked ones."""
 
 
 def _excerpt(place: SourceSpan | None) -> list[str]:
@@ -76,9 +76,13 @@ def _excerpt(place: SourceSpan | None) -> list[str]:
     row = rows[place.line - 1]
     start = place.column - 1
     length = max(1, min(place.length, len(row) - start))
-    if len(row) > WIDTH:
-        first = max(0, min(start - BEFORE, len(row) - WIDTH))
-        row = ("…" if first else "") + row[first : first + WIDTH] + "…" * (first + WIDTH < len(row))
+    if len(row) > MAX_LINE_CHARACTERS:
+        first = max(0, min(start - CHARACTERS_BEFORE_MARK, len(row) - MAX_LINE_CHARACTERS))
+        row = (
+            ("…" if first else "")
+            + row[first : first + MAX_LINE_CHARACTERS]
+            + "…" * (first + MAX_LINE_CHARACTERS < len(row))
+        )
         start += bool(first) - first
         length = max(1, min(length, len(row) - start))
     margin = f"{place.line:>4} | "
@@ -87,10 +91,10 @@ def _excerpt(place: SourceSpan | None) -> list[str]:
 
 @dataclass(eq=False)
 class IrgraphError(Exception):
-    """What a user did cannot be done; ``str`` is the whole message.
+    """Raised if a request of the user cannot be fulfilled; ``str`` is the whole message.
 
     Attributes:
-        diagnostics: why, each with its place.
+        diagnostics: the reasons, each with its position.
         exit_code: of a command: 1 the answer is no; 2 wrong usage; 4 unusable input.
     """
 
@@ -115,22 +119,22 @@ def fail(
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the closest known word, or nothing.
+    """Return ``; did you mean 'x'?`` for the closest known word, ``""`` if none is similar.
 
-    Of dotted names the last parts are compared, where the others are the same.
+    Dotted names are compared by their last part if all others are equal.
     """
-    known = list(words)
+    candidates = list(words)
     library, dot, base = word.rpartition(".")
     prefix = library + dot
-    tails = [other.removeprefix(prefix) for other in known if dot and other.startswith(prefix)]
+    tails = [other.removeprefix(prefix) for other in candidates if dot and other.startswith(prefix)]
     if tails:
-        word, known = base, tails
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {(prefix if tails else '') + found[0]!r}?" if found else ""
+        word, candidates = base, tails
+    matches = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    return f"; did you mean {(prefix if tails else '') + matches[0]!r}?" if matches else ""
 
 
 def place_at(text: str, source: str, offset: int, length: int = 1) -> SourceSpan:
-    """Return the place of a character offset: line and column are computed only now."""
+    """Return the span at a character offset; line and column are computed only now."""
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     return SourceSpan(source, text, line, column, length)

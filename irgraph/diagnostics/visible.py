@@ -1,4 +1,4 @@
-"""Text of files as a terminal and JSON may show it: what would steer or hide is spelt out."""
+"""Text of files for terminals and JSON, with control and invisible characters as codes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""Control characters but tab and line feed, marks of direction, characters without width, halves
-of characters."""
+"""Control characters except tab and line feed, marks of direction, characters without width, and
+surrogates."""
 
 
-def visible(text: str) -> str:
-    """Return a text with every character that a terminal would obey or hide as its code."""
-    return _HIDDEN.sub(lambda found: _code(found[0]), text)
+def visible_text(text: str) -> str:
+    """Return a text with the code of every character that a terminal would obey or hide."""
+    return _HIDDEN.sub(lambda match: _code(match[0]), text)
 
 
 def _code(char: str) -> str:
@@ -26,12 +26,12 @@ def _code(char: str) -> str:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401
-    """Return a value as JSON that is safe to show and holds no NaN: such a number is ``null``."""
+    """Return a value as JSON that is safe to show; a number that is not finite is ``null``."""
     try:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:
         text = json.dumps(_finite(value), indent=indent, ensure_ascii=False)
-    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401

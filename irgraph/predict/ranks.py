@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
-from irgraph.diagnostics import fail, listed
+from irgraph.diagnostics import argument_items, fail
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.ranks import groups_at, layout_of
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options
@@ -39,7 +39,7 @@ def predict_ranks(
 
     Raises ``IrgraphError`` where the ranks do not match, or a collective has no time.
     """
-    graphs = listed("graphs", graphs, "graphs, one a rank")
+    graphs = argument_items("graphs", graphs, "graphs, one a rank")
     check_graph(*graphs)
     found = each_rank(graphs, predict_options(options, **changes))
     timelines, groups = [prediction.timeline for prediction in found], rank_groups(graphs)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.backend import backend
-from irgraph.diagnostics import IrgraphError, check_sizes, fail, listed
+from irgraph.diagnostics import IrgraphError, argument_items, check_sizes, fail
 from irgraph.gc_pause import gc_paused
 from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph, cached_per_graph
@@ -90,8 +90,11 @@ def predict_variants(
         message = f"accounting: {chosen.rules.name!r} predicts one step at a time"
         raise fail(message, hint="call predict for each variant", exit_code=2)
     graph = prepared(graph, chosen)
-    devices, hosts = listed("devices", devices, "names"), listed("hosts", hosts, "names")
-    sizes = listed("sizes", sizes, "sizes, each by the names of dimensions")
+    devices, hosts = (
+        argument_items("devices", devices, "names"),
+        argument_items("hosts", hosts, "names"),
+    )
+    sizes = argument_items("sizes", sizes, "sizes, each by the names of dimensions")
     for dims in sizes:
         check_sizes("sizes", dims)
     sheets = [backend().device(name, graph) for name in devices]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from irgraph.diagnostics import visible
+from irgraph.diagnostics import visible_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -23,7 +23,7 @@ class PlainConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401
         """Return the text of a cell or title with control characters spelt out."""
-        return super().render_str(visible(text), **options)
+        return super().render_str(visible_text(text), **options)
 
     def on_broken_pipe(self) -> None:
         """Raise ``BrokenPipeError`` instead of exiting."""

@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 from irgraph.diagnostics import fail
 from irgraph.sweep.grid import Chunk, Grid
-from irgraph.sweep.price import ChunkFigures, priced
+from irgraph.sweep.price import ChunkFigures, price_chunk
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
 
-AHEAD = 3
+CHUNKS_PER_THREAD = 3
 """Chunks that are with the cluster for each of its threads: none waits for the next, and what is
 not yet written stays bounded."""
 
-DEATHS = 5
+MAX_WORKER_DEATHS = 5
 """Workers that a chunk may lose before it is taken for what kills them."""
 
-SECONDS = 30
+TIMEOUT_S = 30
 """How long to wait for a scheduler, and for its first worker."""
 
 
-def need(module: str, name: str) -> None:
+def require_library(module: str, name: str) -> None:
     """Raise ``IrgraphError`` (exit code 2) where a library of the extra is not installed."""
     if find_spec(module) is None:
         hint = "pip install 'irgraph[distributed]'"
         raise fail(f"a sweep needs {name}, which is not installed", hint=hint, exit_code=2)
 
 
-class Model:
+class ModelPlugin:
     """What each worker is given once, also one that comes later: the model's text and the grid.
 
     A plug-in of Dask's workers; chunks then name it by its key.
@@ -48,39 +48,39 @@ class Model:
         """Read the model, once a worker."""
         from irgraph.text import parse
 
-        held: dict[str, Any] = worker.__dict__.setdefault("irgraph_models", {})
-        held[self.name] = (parse(self.text), self.grid)
+        models: dict[str, Any] = worker.__dict__.setdefault("irgraph_models", {})
+        models[self.name] = (parse(self.text), self.grid)
 
     def teardown(self, worker: Worker) -> None:
         """Let go of the model."""
         worker.__dict__.get("irgraph_models", {}).pop(self.name, None)
 
 
-def work(key: str, chunk: Chunk) -> ChunkFigures:
+def price_on_worker(key: str, chunk: Chunk) -> ChunkFigures:
     """Return the figures of a chunk, in a worker that has the model."""
     from distributed import get_worker
 
     graph, grid = get_worker().irgraph_models[key]
-    return priced(graph, grid, chunk)
+    return price_chunk(graph, grid, chunk)
 
 
 @contextmanager
-def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
+def cluster_client(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
     """Yield a client of a running scheduler, or of a cluster of this machine's own.
 
     Raises ``IrgraphError`` where the scheduler does not answer, or has no worker.
     """
-    need("distributed", "Dask")
+    require_library("distributed", "Dask")
     import dask
     from distributed import Client, LocalCluster
 
-    dask.config.set({"distributed.scheduler.allowed-failures": DEATHS})
+    dask.config.set({"distributed.scheduler.allowed-failures": MAX_WORKER_DEATHS})
     if dashboard and find_spec("bokeh") is None:
         hint = "pip install bokeh, or leave --dashboard out"
         raise fail("a dashboard needs bokeh, which is not installed", hint=hint, exit_code=2)
     if not scheduler:
         with (
-            dask.config.set({"distributed.worker.multiprocessing-method": _begins()}),
+            dask.config.set({"distributed.worker.multiprocessing-method": _start_method()}),
             LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
@@ -93,13 +93,13 @@ def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
             yield client
         return
     try:
-        client = Client(scheduler, timeout=SECONDS)
+        client = Client(scheduler, timeout=TIMEOUT_S)
     except (OSError, TimeoutError, ValueError) as error:
         message = f"--scheduler: {scheduler} does not answer: {str(error).splitlines()[0]}"
         raise fail(message, hint="start one with `dask scheduler`", exit_code=2) from None
     with client:
         try:
-            client.wait_for_workers(1, timeout=SECONDS)
+            client.wait_for_workers(1, timeout=TIMEOUT_S)
         except TimeoutError:
             hint = f"start some with `dask worker {scheduler}`"
             message = f"--scheduler: {scheduler} has no worker"
@@ -107,7 +107,7 @@ def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
         yield client
 
 
-def _begins() -> str:
+def _start_method() -> str:
     """Return how processes begin: where that can be, as copies of one that has imported Dask.
 
     That one keeps the environment of its day, so workers are given today's.
@@ -115,7 +115,7 @@ def _begins() -> str:
     return "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 
 
-def spread(
+def compute_chunks(
     client: Client, key: str, text: str, grid: Grid, chunks: Sequence[Chunk]
 ) -> Iterator[tuple[Chunk, ChunkFigures]]:
     """Yield chunks with their figures as they are done; those of a worker that dies run again.
@@ -126,17 +126,17 @@ def spread(
 
     client.register_plugin(_plugin(key, text, grid))
     threads = max(1, sum(client.nthreads().values()))
-    waiting = iter(chunks)
+    remaining = iter(chunks)
     by_key: dict[str, Chunk] = {}
     running = as_completed()
 
     def submit() -> None:
-        for chunk in (c for c in [next(waiting, None)] if c is not None):
+        for chunk in (c for c in [next(remaining, None)] if c is not None):
             name = f"{key[:12]}-{chunk.number}"
             by_key[name] = chunk
-            running.add(client.submit(work, key, chunk, key=name, pure=False))
+            running.add(client.submit(price_on_worker, key, chunk, key=name, pure=False))
 
-    for _ in range(AHEAD * threads):
+    for _ in range(CHUNKS_PER_THREAD * threads):
         submit()
     for future in running:
         chunk = by_key.pop(future.key)
@@ -149,15 +149,15 @@ def _plugin(key: str, text: str, grid: Grid) -> Any:  # noqa: ANN401  (a class o
     """Return the plug-in as a subclass of Dask's own, which is not imported before it is needed."""
     from distributed import WorkerPlugin
 
-    return type("SweptModel", (Model, WorkerPlugin), {})(key, text, grid)
+    return type("SweptModel", (ModelPlugin, WorkerPlugin), {})(key, text, grid)
 
 
 def _result(future: Any, chunk: Chunk) -> ChunkFigures:  # noqa: ANN401  (Dask's future)
     from distributed.scheduler import KilledWorker
 
     try:
-        found: ChunkFigures = future.result()
+        figures: ChunkFigures = future.result()
     except KilledWorker:
-        message = f"chunk {chunk.number} ended {DEATHS} workers: does it fit into their memory?"
+        message = f"chunk {chunk.number} ended {MAX_WORKER_DEATHS} workers: does it fit into their memory?"
         raise fail(message, hint="--chunk makes chunks smaller; what is done is kept") from None
-    return found
+    return figures

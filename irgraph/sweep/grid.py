@@ -14,10 +14,10 @@ from msgspec.structs import asdict
 
 from irgraph.diagnostics import fail
 
-MOST = 10**10
+MAX_VARIANTS = 10**10
 """Variants that no sweep has."""
 
-DIGITS = 18
+MAX_DIGITS = 18
 """Most digits of a size: it fits into 64 bits."""
 
 
@@ -77,14 +77,14 @@ class Grid(Struct, frozen=True):
 
     def sizes(self, chunk: Chunk) -> list[dict[str, int]]:
         """Return the sizes of a chunk; those of the last dimension change fastest."""
-        return [self._at(place) for place in range(chunk.first, chunk.end)]
+        return [self._sizes_at(index) for index in range(chunk.first, chunk.end)]
 
-    def _at(self, place: int) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def _sizes_at(self, index: int) -> dict[str, int]:
+        sizes: dict[str, int] = {}
         for name in reversed(tuple(self.dims)):
-            place, at = divmod(place, len(self.dims[name]))
-            found[name] = self.dims[name][at]
-        return {name: found[name] for name in self.dims}
+            index, size_index = divmod(index, len(self.dims[name]))
+            sizes[name] = self.dims[name][size_index]
+        return {name: sizes[name] for name in self.dims}
 
     def fingerprint(self, model: str, version: str) -> str:
         """Return the SHA-256 of all that the figures depend on: 64 hexadecimal digits.
@@ -93,45 +93,50 @@ class Grid(Struct, frozen=True):
             model: the text of the model.
             version: of irgraph, whose shipped cost models and tables it stands for.
         """
-        files = {name: content_of(name) for name in (*self.devices, *self.hosts, *self.weights)}
-        told: dict[str, Any] = {**asdict(self), "model": model, "version": version, "files": files}
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        files = {name: file_digest(name) for name in (*self.devices, *self.hosts, *self.weights)}
+        inputs: dict[str, Any] = {
+            **asdict(self),
+            "model": model,
+            "version": version,
+            "files": files,
+        }
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
-def content_of(name: str) -> str:
+def file_digest(name: str) -> str:
     """Return the hash of a file's content, ``""`` for what is no file."""
     path = Path(name)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def parsed_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def parse_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Return the sizes that options give: ``B=64,128``, ``B=64:4096:64`` (the end included).
 
     Raises ``IrgraphError`` (exit code 2) where one is no list and no range of sizes.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    sizes_by_dim: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, sign, values = text.partition("=")
-        if name in found:
+        if name in sizes_by_dim:
             raise fail(f"--dim {name}: given twice", exit_code=2)
         if not (name and sign):
             raise fail(f"--dim: give NAME=SIZES, not {text!r}", exit_code=2)
         sizes = [size for part in values.split(",") for size in _range(name, part)]
         if len(set(sizes)) < len(sizes):
             raise fail(f"--dim {name}: a size is given twice", exit_code=2)
-        found[name] = tuple(sizes)
-    return found
+        sizes_by_dim[name] = tuple(sizes)
+    return sizes_by_dim
 
 
 def _range(name: str, text: str) -> range:
     parts = text.split(":")
-    if not (1 <= len(parts) <= 3 and all(p.isdecimal() and len(p) <= DIGITS for p in parts)):
+    if not (1 <= len(parts) <= 3 and all(p.isdecimal() and len(p) <= MAX_DIGITS for p in parts)):
         message = f"--dim {name}: give sizes such as 64,128 or 64:4096:64, not {text!r}"
         raise fail(message, exit_code=2)
     numbers = [int(part) for part in parts]
     first, last = numbers[0], numbers[min(1, len(numbers) - 1)]
     step = numbers[2] if len(numbers) == 3 else 1
-    if not (1 <= first <= last and step >= 1 and (last - first) // step < MOST):
+    if not (1 <= first <= last and step >= 1 and (last - first) // step < MAX_VARIANTS):
         message = f"--dim {name}: a range goes up from at least 1, in steps of at least 1: {text!r}"
         raise fail(message, exit_code=2)
     return range(first, last + 1, step)

@@ -30,7 +30,7 @@ class ChunkFigures(Struct, frozen=True):
     refused: Mapping[int, str]
 
 
-def priced(graph: Graph, grid: Grid, chunk: Chunk) -> ChunkFigures:
+def price_chunk(graph: Graph, grid: Grid, chunk: Chunk) -> ChunkFigures:
     """Return the figures of a chunk; sizes that the model cannot have are refused one by one.
 
     Raises ``IrgraphError`` where not the sizes are wrong, but the device, host or another option.
@@ -41,7 +41,7 @@ def priced(graph: Graph, grid: Grid, chunk: Chunk) -> ChunkFigures:
         return ChunkFigures(chunk.number, step, active, {})
     except IrgraphError:
         pass
-    return _one_by_one(graph, grid, chunk, sizes)
+    return _price_each(graph, grid, chunk, sizes)
 
 
 def _times(
@@ -54,21 +54,21 @@ def _times(
         accounting=grid.accounting,
         weights=grid.weights,
     )
-    found = predict_variants(graph, grid.devices, sizes, options)
-    return found.step_time, found.active_time
+    variants = predict_variants(graph, grid.devices, sizes, options)
+    return variants.step_time, variants.active_time
 
 
-def _one_by_one(
+def _price_each(
     graph: Graph, grid: Grid, chunk: Chunk, sizes: Sequence[Mapping[str, int]]
 ) -> ChunkFigures:
     """Return what the sizes that can be give, and why the others cannot."""
     shape = len(grid.devices), len(sizes)
     step, active = np.full(shape, np.nan), np.full(shape, np.nan)
     refused: dict[int, str] = {}
-    for place, one in enumerate(sizes):
+    for index, dims in enumerate(sizes):
         try:
-            times = _times(graph, grid, chunk.host, [one])
-            step[:, place], active[:, place] = times[0][:, 0], times[1][:, 0]
+            times = _times(graph, grid, chunk.host, [dims])
+            step[:, index], active[:, index] = times[0][:, 0], times[1][:, 0]
         except IrgraphError as error:
-            refused[place] = error.diagnostics[0].message
+            refused[index] = error.diagnostics[0].message
     return ChunkFigures(chunk.number, step, active, refused)

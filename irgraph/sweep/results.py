@@ -18,7 +18,7 @@ from irgraph.sweep.price import ChunkFigures
 if TYPE_CHECKING:
     import pyarrow
 
-HEAD = "_sweep.json"
+HEADER_FILE = "_sweep.json"
 """The file that says what a folder's sweep is; readers of Parquet pass over names with ``_``."""
 
 FORMAT = 1
@@ -40,25 +40,25 @@ class Results:
         """
         self.folder = Path(folder)
         self.grid = grid
-        head = {"format": FORMAT, "fingerprint": fingerprint, "variants": grid.variants}
-        place = SourceSpan(str(self.folder / HEAD))
+        header = {"format": FORMAT, "fingerprint": fingerprint, "variants": grid.variants}
+        span = SourceSpan(str(self.folder / HEADER_FILE))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            known = any(self.folder.iterdir())
+            has_files = any(self.folder.iterdir())
         except OSError as error:
             raise fail(error.strerror or str(error), SourceSpan(str(folder))) from None
-        if not known:
-            write_atomic(self.folder / HEAD, json.dumps(head, indent=1) + "\n")
-        elif not (self.folder / HEAD).is_file():
+        if not has_files:
+            write_atomic(self.folder / HEADER_FILE, json.dumps(header, indent=1) + "\n")
+        elif not (self.folder / HEADER_FILE).is_file():
             hint = "give a new folder with -o"
             raise fail(
                 "the folder holds other files", SourceSpan(str(folder)), hint=hint, exit_code=2
             )
-        elif _read(place).get("fingerprint") != fingerprint:
+        elif _read_header(span).get("fingerprint") != fingerprint:
             hint = "give a new folder with -o, or the same options, model and irgraph as before"
-            raise fail("the folder holds another sweep", place, hint=hint, exit_code=2)
+            raise fail("the folder holds another sweep", span, hint=hint, exit_code=2)
 
-    def todo(self) -> list[Chunk]:
+    def pending_chunks(self) -> list[Chunk]:
         """Return the chunks that no file holds yet."""
         return [chunk for chunk in self.grid.chunks() if not self.path(chunk.number).exists()]
 
@@ -66,30 +66,34 @@ class Results:
         """Return the file of a chunk."""
         return self.folder / f"part-{number:07d}.parquet"
 
-    def write(self, chunk: Chunk, found: ChunkFigures) -> None:
+    def write(self, chunk: Chunk, figures: ChunkFigures) -> None:
         """Write a chunk's file, whole or not at all."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         buffer = pa.BufferOutputStream()
-        pq.write_table(self.table(chunk, found), buffer, compression="zstd")
+        pq.write_table(self.table(chunk, figures), buffer, compression="zstd")
         write_atomic(self.path(chunk.number), buffer.getvalue().to_pybytes())
 
-    def table(self, chunk: Chunk, found: ChunkFigures) -> pyarrow.Table:
+    def table(self, chunk: Chunk, figures: ChunkFigures) -> pyarrow.Table:
         """Return a chunk's figures: sizes by sizes, each on all devices."""
         import pyarrow as pa
 
-        sizes, many = self.grid.sizes(chunk), len(self.grid.devices)
-        rows = len(sizes) * many
+        sizes, device_count = self.grid.sizes(chunk), len(self.grid.devices)
+        rows = len(sizes) * device_count
         columns: dict[str, Any] = {
-            name: np.repeat([one[name] for one in sizes], many) for name in self.grid.dims
+            name: np.repeat([dims[name] for dims in sizes], device_count) for name in self.grid.dims
         }
-        places = np.tile(np.arange(many, dtype=np.int32), len(sizes))
-        columns["device"] = pa.DictionaryArray.from_arrays(places, list(self.grid.devices))
+        device_indices = np.tile(np.arange(device_count, dtype=np.int32), len(sizes))
+        columns["device"] = pa.DictionaryArray.from_arrays(device_indices, list(self.grid.devices))
         columns["host"] = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [chunk.host])
-        columns["step_us"] = pa.array(found.step.T.ravel(), from_pandas=True)
-        columns["active_us"] = pa.array(found.active.T.ravel(), from_pandas=True)
-        reasons = [found.refused.get(place) for place in range(len(sizes)) for _ in range(many)]
+        columns["step_us"] = pa.array(figures.step.T.ravel(), from_pandas=True)
+        columns["active_us"] = pa.array(figures.active.T.ravel(), from_pandas=True)
+        reasons = [
+            figures.refused.get(size_index)
+            for size_index in range(len(sizes))
+            for _ in range(device_count)
+        ]
         columns["refused"] = pa.array(reasons, pa.string())
         return pa.table(columns)
 
@@ -101,25 +105,25 @@ class Results:
             if self.path(chunk.number).exists():
                 yield pq.read_table(self.path(chunk.number))
 
-    def fastest(self, most: int) -> tuple[list[dict[str, Any]], int]:
+    def fastest(self, limit: int) -> tuple[list[dict[str, Any]], int]:
         """Return the variants with the shortest steps, and how many were refused."""
         best: list[tuple[float, int, dict[str, Any]]] = []
         refused = count = 0
         for table in self.tables():
             refused += table.column("step_us").null_count
-            for row in table.sort_by("step_us").slice(0, most).to_pylist():
+            for row in table.sort_by("step_us").slice(0, limit).to_pylist():
                 count += 1
                 if row["step_us"] is not None:
                     best.append((row["step_us"], count, row))
-            best = heapq.nsmallest(most, best)
+            best = heapq.nsmallest(limit, best)
         return [{k: v for k, v in row.items() if k != "refused"} for _, _, row in best], refused
 
 
-def _read(place: SourceSpan) -> dict[str, Any]:
+def _read_header(span: SourceSpan) -> dict[str, Any]:
     try:
-        found = json.loads(read_text(place.source))
+        header = json.loads(read_text(span.source))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise fail("not what a sweep wrote", place, hint="give a new folder with -o")
-    return found
+        header = None
+    if not isinstance(header, dict):
+        raise fail("not what a sweep wrote", span, hint="give a new folder with -o")
+    return header

@@ -13,13 +13,13 @@ from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.variants import predict_variants
-from irgraph.sweep.cluster import connected, need, spread
-from irgraph.sweep.grid import MOST, Chunk, Grid
-from irgraph.sweep.price import ChunkFigures, priced
+from irgraph.sweep.cluster import cluster_client, compute_chunks, require_library
+from irgraph.sweep.grid import MAX_VARIANTS, Chunk, Grid
+from irgraph.sweep.price import ChunkFigures, price_chunk
 from irgraph.sweep.results import Results
 from irgraph.text.printer import print_graph
 
-Worked: TypeAlias = Iterator[tuple[Chunk, ChunkFigures]]
+ChunkFiguresStream: TypeAlias = Iterator[tuple[Chunk, ChunkFigures]]
 """Chunks with their figures, as they are done."""
 
 
@@ -46,8 +46,8 @@ class SweepOutcome(Struct, frozen=True):
     """
 
     results: Results
-    new: int
-    known: int
+    computed: int
+    existing: int
 
 
 def sweep(
@@ -75,45 +75,45 @@ def sweep(
         IrgraphError: a device, host, dimension or option is wrong, a library is missing, or the
             folder holds something else.
     """
-    need("pyarrow", "pyarrow")
+    require_library("pyarrow", "pyarrow")
     _check(graph, grid)
     text = print_graph(graph)
     key = grid.fingerprint(text, version)
     results = Results(folder, grid, key)
-    todo = results.todo()
+    pending = results.pending_chunks()
     total = sum(1 for _ in grid.chunks())
-    known = total - len(todo)
-    with _worked(graph, text, key, grid, todo, engine or Engine()) as found:
-        for done, (chunk, figures) in enumerate(found, known + 1):
+    existing = total - len(pending)
+    with _run_chunks(graph, text, key, grid, pending, engine or Engine()) as chunk_figures:
+        for done, (chunk, figures) in enumerate(chunk_figures, existing + 1):
             results.write(chunk, figures)
             if progress is not None:
                 progress(done, total)
-    return SweepOutcome(results, len(todo), known)
+    return SweepOutcome(results, len(pending), existing)
 
 
 @contextmanager
-def _worked(
-    graph: Graph, text: str, key: str, grid: Grid, todo: Sequence[Chunk], engine: Engine
-) -> Iterator[Worked]:
+def _run_chunks(
+    graph: Graph, text: str, key: str, grid: Grid, pending: Sequence[Chunk], engine: Engine
+) -> Iterator[ChunkFiguresStream]:
     """Yield chunks with their figures, as the engine works them out."""
-    if not todo:
+    if not pending:
         yield iter(())
     elif engine.workers or engine.scheduler:
-        with connected(engine.scheduler, engine.workers, engine.dashboard) as client:
-            yield spread(client, key, text, grid, todo)
+        with cluster_client(engine.scheduler, engine.workers, engine.dashboard) as client:
+            yield compute_chunks(client, key, text, grid, pending)
     else:
-        yield ((chunk, priced(graph, grid, chunk)) for chunk in todo)
+        yield ((chunk, price_chunk(graph, grid, chunk)) for chunk in pending)
 
 
 def _check(graph: Graph, grid: Grid) -> None:
     """Refuse what is wrong for every variant, before any work."""
     for name in grid.dims:
         if name not in graph.dims:
-            known = ", ".join(graph.dims) or "none"
+            dims = ", ".join(graph.dims) or "none"
             message = f"--dim: the model has no dimension {name!r}{suggestion(name, graph.dims)}"
-            raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
-    if grid.variants > MOST:
-        raise fail(f"{grid.variants:,} variants are more than {MOST:,}", exit_code=2)
+            raise fail(message, hint=f"its dimensions: {dims}", exit_code=2)
+    if grid.variants > MAX_VARIANTS:
+        raise fail(f"{grid.variants:,} variants are more than {MAX_VARIANTS:,}", exit_code=2)
     for host in grid.hosts:
         options = PredictOptions(
             host=host,

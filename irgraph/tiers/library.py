@@ -96,7 +96,7 @@ def _found(folder: str, group: str, what: str, read: Callable[[str, str], T]) ->
         taken = {_plain(name) for known in found for name in _names(known)}
         for path in plugin.files(".json"):
             added: T = read(path.read_text("utf-8"), str(path))
-            plugin.refuse_taken(map(_plain, _names(added)), taken, what)
+            plugin.refuse_duplicates(map(_plain, _names(added)), taken, what)
             found.append(added)
     return {_names(known)[0]: known for known in found}
 

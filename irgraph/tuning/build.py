@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from irgraph.backend import backend
-from irgraph.diagnostics import IrgraphError, check_sizes, fail, listed, suggestion
+from irgraph.diagnostics import IrgraphError, argument_items, check_sizes, fail, suggestion
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Value
 from irgraph.ir.quantity import Quantity
@@ -72,11 +72,17 @@ def search_space(
     check_graph(graph)
     dims = {} if dims is None else dims
     check_sizes("dims", dims)
-    passes, ranks = listed("passes", passes, "names"), listed("ranks", ranks, "numbers of ranks")
-    devices, hosts = listed("devices", devices, "names"), listed("hosts", hosts, "names")
+    passes, ranks = (
+        argument_items("passes", passes, "names"),
+        argument_items("ranks", ranks, "numbers of ranks"),
+    )
+    devices, hosts = (
+        argument_items("devices", devices, "names"),
+        argument_items("hosts", hosts, "names"),
+    )
     places = list(_places(graph, devices, hosts, ranks))
     axes, left_out = _pass_axes(graph, passes, values or {}, pass_path)
-    lists = {name: listed(f"dims: {name}", sizes, "sizes") for name, sizes in dims.items()}
+    lists = {name: argument_items(f"dims: {name}", sizes, "sizes") for name, sizes in dims.items()}
     found = [*places, *axes, *(_size(graph, name, sizes) for name, sizes in lists.items())]
     return SearchSpace(
         graph,

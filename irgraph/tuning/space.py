@@ -15,7 +15,7 @@ from irgraph.ir.resize import unresized
 from irgraph.manage.run import find_pass
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction
-from irgraph.sweep.grid import content_of
+from irgraph.sweep.grid import file_digest
 from irgraph.text.printer import print_graph
 from irgraph.tuning.axes import Axis, Choice, Point, check_point, condition, every_point, ordered
 from irgraph.tuning.definition import SpaceDefinition
@@ -144,7 +144,7 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         What a record of a database holds is not part of it.
         """
         named = [str(one) for axis in self.axes for one in axis.choices]
-        files = {name: content_of(name) for name in (*named, *self.options.weights)}
+        files = {name: file_digest(name) for name in (*named, *self.options.weights)}
         passes = {name: find_pass(name, self.pass_path).text for name in self.passes}
         told = self.to_json().encode() + msgspec.json.encode([files, passes])
         return hashlib.sha256(told).hexdigest()

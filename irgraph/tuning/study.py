@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from irgraph.diagnostics import describe, fail, listed
+from irgraph.diagnostics import argument_items, describe, fail
 from irgraph.tuning.axes import Choice, Point
 from irgraph.tuning.build import objective
 from irgraph.tuning.engine import load_optuna, opened, sampler_of, suggested
@@ -90,7 +90,7 @@ class Study:
         version: str = "",
     ) -> None:
         self.space = space
-        given = listed("objectives", objectives, "figures")
+        given = argument_items("objectives", objectives, "figures")
         self.objectives = tuple(objective(space, one) for one in given)
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):
             raise fail("objectives: give at least one, each once", exit_code=2)

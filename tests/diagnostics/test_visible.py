@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.diagnostics import json_text, visible
+from irgraph.diagnostics import json_text, visible_text
 from irgraph.text import parse, print_graph
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\u202egnp\x9b31m\u200b\rb[/x][bold]:smile:"
@@ -18,9 +18,9 @@ RAW = "\x1b\x07\u202e\x9b\u200b\r"
 
 
 def test_each_character_that_steers_is_spelt_out() -> None:
-    assert not set(RAW) & set(visible(EVIL))
-    assert visible("tab\tline\nä 漢 -") == "tab\tline\nä 漢 -"
-    assert visible("\x1b\u202e\ud800") == r"\x1b\u202e\ud800"
+    assert not set(RAW) & set(visible_text(EVIL))
+    assert visible_text("tab\tline\nä 漢 -") == "tab\tline\nä 漢 -"
+    assert visible_text("\x1b\u202e\ud800") == r"\x1b\u202e\ud800"
 
 
 def test_json_is_json_whatever_the_names_and_numbers() -> None:

@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_loses_nothing(
 
     done = sweep(GRAPH, SMALL, tmp_path / "s", Engine(scheduler=where), progress=kill)
     assert killed and workers[0].wait(60) == -signal.SIGKILL and workers[1].poll() is None
-    assert done.new == len(list(SMALL.chunks()))
+    assert done.computed == len(list(SMALL.chunks()))
     assert rows(done.results) == rows(sweep(GRAPH, SMALL, tmp_path / "serial").results)
 
 
@@ -90,7 +90,7 @@ def test_a_cluster_of_the_machines_own_gives_the_same(tmp_path: Path) -> None:
 def test_a_scheduler_that_is_not_there_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "SECONDS", 2)
+    monkeypatch.setattr(cluster, "TIMEOUT_S", 2)
     with pytest.raises(IrgraphError, match=r"tcp://127\.0\.0\.1:9 does not answer"):
         sweep(GRAPH, SMALL, tmp_path / "s", Engine(scheduler="tcp://127.0.0.1:9"))
 
@@ -100,7 +100,7 @@ def test_workers_of_this_machine_begin_as_copies_where_they_can() -> None:
     from distributed.utils import get_mp_context
 
     before = get_mp_context().get_start_method()
-    with cluster.connected("", 2, "") as client:
+    with cluster.cluster_client("", 2, "") as client:
         begun = get_mp_context().get_start_method()
         assert len(client.nthreads()) == 2
     assert begun == ("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
@@ -112,6 +112,6 @@ def test_workers_have_today_s_environment(monkeypatch: pytest.MonkeyPatch) -> No
     found = []
     for value in ("first", "second"):
         monkeypatch.setenv("IRGRAPH_OF_TODAY", value)
-        with cluster.connected("", 1, "") as client:
+        with cluster.cluster_client("", 1, "") as client:
             found.append(client.submit(os.environ.get, "IRGRAPH_OF_TODAY", pure=False).result())
     assert found == ["first", "second"]

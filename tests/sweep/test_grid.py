@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError
-from irgraph.sweep.grid import Grid, parsed_dims
+from irgraph.sweep.grid import Grid, parse_dims
 
 GRID = Grid({"B": (1, 2, 5), "S": (8, 16)}, ("v100", "t4"), ("v100", "other"), chunk=4)
 
@@ -39,7 +39,7 @@ def test_a_grid_without_dimensions_is_the_model_as_it_is() -> None:
     ],
 )
 def test_sizes_are_lists_and_ranges(text: str, sizes: tuple[int, ...]) -> None:
-    assert parsed_dims([text]) == {"B": sizes}
+    assert parse_dims([text]) == {"B": sizes}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_sizes_are_lists_and_ranges(text: str, sizes: tuple[int, ...]) -> None:
 )
 def test_other_sizes_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(IrgraphError, match=message) as caught:
-        parsed_dims(texts)
+        parse_dims(texts)
     assert caught.value.exit_code == 2
 
 

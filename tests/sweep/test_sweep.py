@@ -77,11 +77,11 @@ def test_a_sweep_that_was_ended_goes_on_and_keeps_what_is_done(
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").glob("*.parquet")}
     assert len(before) == 4
     done = sweep(GRAPH, GRID, tmp_path / "s")
-    assert (done.new, done.known) == (8, 4)
+    assert (done.computed, done.existing) == (8, 4)
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert rows(done.results) == rows(serial)
     again = sweep(GRAPH, GRID, tmp_path / "s")
-    assert (again.new, again.known) == (0, 12)
+    assert (again.computed, again.existing) == (0, 12)
 
 
 def test_a_folder_of_something_else_is_refused(serial: Results, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import typer
 from msgspec.structs import asdict
 
 from irgraph.cli import common as cli
-from irgraph.diagnostics import visible
+from irgraph.diagnostics import visible_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -119,7 +119,7 @@ def _show(
     if json:
         cli.write_json(as_json(result) | (more or {}))
     else:
-        typer.echo(visible("\n".join(filter(None, (str(result), about)))))
+        typer.echo(visible_text("\n".join(filter(None, (str(result), about)))))
         if every or not all(one.same for one in result.compared):
             cli.console().print(table(result, every=every))
     if not result.same:

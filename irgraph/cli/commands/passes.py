@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from irgraph.cli.common import JsonOption, PassPathOption, console, print_error, write_json
-from irgraph.diagnostics import visible
+from irgraph.diagnostics import visible_text
 
 PANEL = "transform"
 
@@ -113,4 +113,4 @@ def _show(name: str, folders: tuple[str, ...], as_json: bool) -> None:
         sys.stdout.write(f"# parameter {parameter['name']}: {parameter['type']}, {said}\n")
     for path in hidden:
         sys.stdout.write(f"# hides {path}: {FIRST}\n")
-    sys.stdout.write(visible(file.text))
+    sys.stdout.write(visible_text(file.text))

@@ -66,11 +66,11 @@ def sweep(
     json: JsonOption = False,
 ) -> None:
     """Predict a step at all sizes on all devices and hosts, into Parquet files."""
-    from irgraph.sweep.grid import Grid, parsed_dims
+    from irgraph.sweep.grid import Grid, parse_dims
     from irgraph.sweep.run import Engine
 
     grid = Grid(
-        parsed_dims(dim or []),
+        parse_dims(dim or []),
         _names(device),
         _names(host),
         mode,
@@ -84,10 +84,14 @@ def sweep(
     found, refused = done.results.fastest(best)
     if json:
         counts = {"variants": grid.variants, "refused": refused}
-        write_json({**counts, "chunks": done.new, "chunks_known": done.known, "fastest": found})
+        write_json(
+            {**counts, "chunks": done.computed, "chunks_known": done.existing, "fastest": found}
+        )
         return
     print_listing("shortest steps", [record_cells(row) for row in found])
-    kept = f"; {done.known} of {done.new + done.known} chunks were done before" * bool(done.known)
+    kept = f"; {done.existing} of {done.computed + done.existing} chunks were done before" * bool(
+        done.existing
+    )
     print_error(f"{grid.variants:,} variants in {output}{kept}")
     if refused:
         print_error(f"{refused:,} of them are refused: the column 'refused' says why")

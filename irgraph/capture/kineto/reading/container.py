@@ -12,7 +12,7 @@ from typing import IO
 from irgraph.capture.common.source import BOM, GZIP, ZIP, Source, is_execution_trace, no_trace
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
-from irgraph.files import Growth, inflated
+from irgraph.files import Growth, inflate
 
 BLOCK = 1 << 17
 """Bytes read at once: their events stay in a processor's cache until they are in columns."""
@@ -55,7 +55,7 @@ def _gunzip(file: IO[bytes], health: Health) -> Iterator[bytes]:
     started = False
     try:
         growth = Growth(health.source)
-        for block in inflated(iter(lambda: file.read(BLOCK >> 3), b"")):
+        for block in inflate(iter(lambda: file.read(BLOCK >> 3), b"")):
             growth.add(file.tell(), len(block))
             started = True
             if block:

@@ -19,7 +19,7 @@ from irgraph.capture.kineto.reading.decoders import Raw
 from irgraph.capture.kineto.reading.events import EventReader
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.diagnostics import SourceSpan, fail
-from irgraph.files import FREE
+from irgraph.files import FREE_BYTES
 
 with contextlib.suppress(ImportError):
     import resource
@@ -199,7 +199,7 @@ def text_size(path: Path) -> float:
     if start.startswith(b"\x1f\x8b"):
         engine = zlib.decompressobj(31)
         try:
-            text = engine.decompress(start, FREE)
+            text = engine.decompress(start, FREE_BYTES)
         except zlib.error:
             return size
         return size * len(text) / (len(start) - len(engine.unconsumed_tail))
