@@ -1,4 +1,4 @@
-"""Chunks worked out by the processes of a Dask cluster: one here, or one that is running."""
+"""Computes chunks in the processes of a Dask cluster: a local one, or one that is running."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from distributed import Client, Worker
 
 CHUNKS_PER_THREAD = 3
-"""Chunks that are with the cluster for each of its threads: none waits for the next, and what is
-not yet written stays bounded."""
+"""Chunks submitted to the cluster per thread: no thread idles, and the number of unwritten results
+stays bounded."""
 
 MAX_WORKER_DEATHS = 5
-"""Workers that a chunk may lose before it is taken for what kills them."""
+"""Number of workers that may die on a chunk before the sweep gives the chunk up."""
 
 TIMEOUT_S = 30
-"""How long to wait for a scheduler, and for its first worker."""
+"""Seconds to wait for a scheduler, and for its first worker."""
 
 
 def require_library(module: str, name: str) -> None:
-    """Raise ``IrgraphError`` (exit code 2) where a library of the extra is not installed."""
+    """Raise ``IrgraphError`` (exit code 2) if a library of the extra is not installed."""
     if find_spec(module) is None:
         hint = "pip install 'irgraph[distributed]'"
         raise fail(f"a sweep needs {name}, which is not installed", hint=hint, exit_code=2)
 
 
 class ModelPlugin:
-    """What each worker is given once, also one that comes later: the model's text and the grid.
+    """Plug-in of Dask's workers that sends the model's text and the grid to each worker once.
 
-    A plug-in of Dask's workers; chunks then name it by its key.
+    Workers that join later receive it as well. Chunks refer to the model by its key.
     """
 
     def __init__(self, key: str, text: str, grid: Grid) -> None:
@@ -45,14 +45,14 @@ class ModelPlugin:
         self.text, self.grid = text, grid
 
     def setup(self, worker: Worker) -> None:
-        """Read the model, once a worker."""
+        """Parse the model and store it in the worker."""
         from irgraph.text import parse
 
         models: dict[str, Any] = worker.__dict__.setdefault("irgraph_models", {})
         models[self.name] = (parse(self.text), self.grid)
 
     def teardown(self, worker: Worker) -> None:
-        """Let go of the model."""
+        """Remove the model from the worker."""
         worker.__dict__.get("irgraph_models", {}).pop(self.name, None)
 
 
@@ -66,9 +66,9 @@ def price_on_worker(key: str, chunk: Chunk) -> ChunkFigures:
 
 @contextmanager
 def cluster_client(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
-    """Yield a client of a running scheduler, or of a cluster of this machine's own.
+    """Yield a client of a running scheduler, or of a new cluster on this machine.
 
-    Raises ``IrgraphError`` where the scheduler does not answer, or has no worker.
+    Raises ``IrgraphError`` if the scheduler does not answer or has no worker.
     """
     require_library("distributed", "Dask")
     import dask
@@ -108,9 +108,10 @@ def cluster_client(scheduler: str, workers: int, dashboard: str) -> Iterator[Cli
 
 
 def _start_method() -> str:
-    """Return how processes begin: where that can be, as copies of one that has imported Dask.
+    """Return the start method of worker processes: ``forkserver`` if available, else ``spawn``.
 
-    That one keeps the environment of its day, so workers are given today's.
+    A fork server imports Dask once, but keeps the environment variables with which it started.
+    The workers' environment is therefore passed explicitly.
     """
     return "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 
@@ -118,9 +119,9 @@ def _start_method() -> str:
 def compute_chunks(
     client: Client, key: str, text: str, grid: Grid, chunks: Sequence[Chunk]
 ) -> Iterator[tuple[Chunk, ChunkFigures]]:
-    """Yield chunks with their figures as they are done; those of a worker that dies run again.
+    """Yield chunks with their figures as they finish; chunks of a dead worker run again.
 
-    Raises ``IrgraphError`` where a chunk ends its workers again and again, or cannot be priced.
+    Raises ``IrgraphError`` if a chunk repeatedly kills its workers, or cannot be priced.
     """
     from distributed import as_completed
 
@@ -146,7 +147,7 @@ def compute_chunks(
 
 
 def _plugin(key: str, text: str, grid: Grid) -> Any:  # noqa: ANN401  (a class of Dask's)
-    """Return the plug-in as a subclass of Dask's own, which is not imported before it is needed."""
+    """Return the plug-in as a subclass of Dask's class, which is imported only when needed."""
     from distributed import WorkerPlugin
 
     return type("SweptModel", (ModelPlugin, WorkerPlugin), {})(key, text, grid)
@@ -158,6 +159,7 @@ def _result(future: Any, chunk: Chunk) -> ChunkFigures:  # noqa: ANN401  (Dask's
     try:
         figures: ChunkFigures = future.result()
     except KilledWorker:
-        message = f"chunk {chunk.number} ended {MAX_WORKER_DEATHS} workers: does it fit into their memory?"
+        workers = f"ended {MAX_WORKER_DEATHS} workers"
+        message = f"chunk {chunk.number} {workers}: does it fit into their memory?"
         raise fail(message, hint="--chunk makes chunks smaller; what is done is kept") from None
     return figures

@@ -15,10 +15,10 @@ from msgspec.structs import asdict
 from irgraph.diagnostics import fail
 
 MAX_VARIANTS = 10**10
-"""Variants that no sweep has."""
+"""Maximum number of variants of a sweep."""
 
 MAX_DIGITS = 18
-"""Most digits of a size: it fits into 64 bits."""
+"""Maximum number of digits of a size, so that it fits into 64 bits."""
 
 
 class Chunk(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Chunk(Struct, frozen=True):
     Attributes:
         number: of the chunk, from 0.
         host: name or path of the host.
-        first, end: places of its combinations of sizes, the end excluded.
+        first, end: indices of its combinations of sizes, the end excluded.
     """
 
     number: int
@@ -37,14 +37,14 @@ class Chunk(Struct, frozen=True):
 
 
 class Grid(Struct, frozen=True):
-    """What a sweep varies.
+    """Grid of the variants of a sweep.
 
     Attributes:
         dims: sizes of each dimension.
         devices, hosts: names or paths.
         mode, software, accounting: as ``PredictOptions`` has them.
         weights: files or records of measured calls, or trained models.
-        chunk: variants of a chunk, about.
+        chunk: approximate number of variants of a chunk.
     """
 
     dims: Mapping[str, tuple[int, ...]]
@@ -58,12 +58,12 @@ class Grid(Struct, frozen=True):
 
     @property
     def combinations(self) -> int:
-        """Combinations of sizes."""
+        """Number of combinations of sizes."""
         return math.prod(map(len, self.dims.values()))
 
     @property
     def variants(self) -> int:
-        """All variants."""
+        """Number of variants."""
         return self.combinations * len(self.devices) * len(self.hosts)
 
     def chunks(self) -> Iterator[Chunk]:
@@ -76,7 +76,7 @@ class Grid(Struct, frozen=True):
                 number += 1
 
     def sizes(self, chunk: Chunk) -> list[dict[str, int]]:
-        """Return the sizes of a chunk; those of the last dimension change fastest."""
+        """Return the combinations of sizes of a chunk; the last dimension varies fastest."""
         return [self._sizes_at(index) for index in range(chunk.first, chunk.end)]
 
     def _sizes_at(self, index: int) -> dict[str, int]:
@@ -87,11 +87,11 @@ class Grid(Struct, frozen=True):
         return {name: sizes[name] for name in self.dims}
 
     def fingerprint(self, model: str, version: str) -> str:
-        """Return the SHA-256 of all that the figures depend on: 64 hexadecimal digits.
+        """Return the SHA-256 of everything that the figures depend on: 64 hexadecimal digits.
 
         Args:
             model: the text of the model.
-            version: of irgraph, whose shipped cost models and tables it stands for.
+            version: of irgraph, which identifies its shipped cost models and tables.
         """
         files = {name: file_digest(name) for name in (*self.devices, *self.hosts, *self.weights)}
         inputs: dict[str, Any] = {
@@ -104,15 +104,15 @@ class Grid(Struct, frozen=True):
 
 
 def file_digest(name: str) -> str:
-    """Return the hash of a file's content, ``""`` for what is no file."""
+    """Return the SHA-256 of a file's content, ``""`` if there is no such file."""
     path = Path(name)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes that options give: ``B=64,128``, ``B=64:4096:64`` (the end included).
+    """Parse options of sizes: ``B=64,128``, ``B=64:4096:64`` (the end included).
 
-    Raises ``IrgraphError`` (exit code 2) where one is no list and no range of sizes.
+    Raises ``IrgraphError`` (exit code 2) if one is neither a list nor a range of sizes.
     """
     sizes_by_dim: dict[str, tuple[int, ...]] = {}
     for text in texts:

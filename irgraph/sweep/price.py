@@ -1,4 +1,4 @@
-"""The figures of one chunk, wherever it is worked out."""
+"""Prices the variants of one chunk."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ChunkFigures(Struct, frozen=True):
 
     Attributes:
         number: of the chunk.
-        step, active: microseconds, ``float64[devices, sizes]``; NaN where refused.
-        refused: why there are no figures, by the place of the sizes.
+        step, active: microseconds, ``float64[devices, sizes]``; NaN for refused sizes.
+        refused: reason why there are no figures, by the index of the sizes.
     """
 
     number: int
@@ -31,9 +31,9 @@ class ChunkFigures(Struct, frozen=True):
 
 
 def price_chunk(graph: Graph, grid: Grid, chunk: Chunk) -> ChunkFigures:
-    """Return the figures of a chunk; sizes that the model cannot have are refused one by one.
+    """Return the figures of a chunk; sizes that the model cannot have are refused individually.
 
-    Raises ``IrgraphError`` where not the sizes are wrong, but the device, host or another option.
+    Raises ``IrgraphError`` if a device, the host or another option is wrong.
     """
     sizes = grid.sizes(chunk)
     try:
@@ -61,7 +61,7 @@ def _times(
 def _price_each(
     graph: Graph, grid: Grid, chunk: Chunk, sizes: Sequence[Mapping[str, int]]
 ) -> ChunkFigures:
-    """Return what the sizes that can be give, and why the others cannot."""
+    """Return the figures of the valid sizes, and the reasons why the others are refused."""
     shape = len(grid.devices), len(sizes)
     step, active = np.full(shape, np.nan), np.full(shape, np.nan)
     refused: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""The folder of a sweep: what it is, and a Parquet file for each chunk that is done."""
+"""The folder of a sweep: a header that identifies it, and a Parquet file per finished chunk."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     import pyarrow
 
 HEADER_FILE = "_sweep.json"
-"""The file that says what a folder's sweep is; readers of Parquet pass over names with ``_``."""
+"""Name of the file that identifies the sweep; readers of Parquet skip names with ``_``."""
 
 FORMAT = 1
 
 
 class Results:
-    """The folder that a sweep's results go to.
+    """Folder of a sweep's results.
 
     Attributes:
-        folder: where.
-        grid: what is varied.
+        folder: its path.
+        grid: the variants.
     """
 
     def __init__(self, folder: str | Path, grid: Grid, fingerprint: str) -> None:
-        """Make the folder, or go on with one of the same sweep.
+        """Create the folder, or continue in an existing one of the same sweep.
 
-        Raises ``IrgraphError`` where the folder holds another sweep or other files, or cannot be
+        Raises ``IrgraphError`` if the folder contains another sweep or other files, or cannot be
         written.
         """
         self.folder = Path(folder)
@@ -59,7 +59,7 @@ class Results:
             raise fail("the folder holds another sweep", span, hint=hint, exit_code=2)
 
     def pending_chunks(self) -> list[Chunk]:
-        """Return the chunks that no file holds yet."""
+        """Return the chunks without a file."""
         return [chunk for chunk in self.grid.chunks() if not self.path(chunk.number).exists()]
 
     def path(self, number: int) -> Path:
@@ -67,7 +67,7 @@ class Results:
         return self.folder / f"part-{number:07d}.parquet"
 
     def write(self, chunk: Chunk, figures: ChunkFigures) -> None:
-        """Write a chunk's file, whole or not at all."""
+        """Write a chunk's file atomically."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -76,7 +76,7 @@ class Results:
         write_atomic(self.path(chunk.number), buffer.getvalue().to_pybytes())
 
     def table(self, chunk: Chunk, figures: ChunkFigures) -> pyarrow.Table:
-        """Return a chunk's figures: sizes by sizes, each on all devices."""
+        """Return a chunk's figures, one row for each combination of sizes and device."""
         import pyarrow as pa
 
         sizes, device_count = self.grid.sizes(chunk), len(self.grid.devices)
@@ -98,7 +98,7 @@ class Results:
         return pa.table(columns)
 
     def tables(self) -> Iterator[pyarrow.Table]:
-        """Yield the figures of all chunks that are done, in their order."""
+        """Yield the figures of all finished chunks, in order."""
         import pyarrow.parquet as pq
 
         for chunk in self.grid.chunks():
@@ -106,7 +106,7 @@ class Results:
                 yield pq.read_table(self.path(chunk.number))
 
     def fastest(self, limit: int) -> tuple[list[dict[str, Any]], int]:
-        """Return the variants with the shortest steps, and how many were refused."""
+        """Return the variants with the shortest steps, and the number of refused variants."""
         best: list[tuple[float, int, dict[str, Any]]] = []
         refused = count = 0
         for table in self.tables():

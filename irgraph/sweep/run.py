@@ -1,4 +1,4 @@
-"""Running a sweep: what is done stays done, by this process, by several, or by a cluster."""
+"""Runs a sweep, resumably, in this process, in several processes or on a cluster."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from irgraph.sweep.results import Results
 from irgraph.text.printer import print_graph
 
 ChunkFiguresStream: TypeAlias = Iterator[tuple[Chunk, ChunkFigures]]
-"""Chunks with their figures, as they are done."""
+"""Chunks with their figures, in the order in which they finish."""
 
 
 class Engine(Struct, frozen=True):
-    """Who works chunks out.
+    """Processes that compute the chunks.
 
     Attributes:
         workers: processes on this machine; 0: this process alone, without Dask.
-        scheduler: address of a Dask scheduler that is running, instead of ``workers``.
+        scheduler: address of a running Dask scheduler, instead of ``workers``.
         dashboard: address of the dashboard of the own cluster, such as ``:8787``; ``""``: none.
     """
 
@@ -38,11 +38,11 @@ class Engine(Struct, frozen=True):
 
 
 class SweepOutcome(Struct, frozen=True):
-    """What became of a sweep.
+    """Outcome of a sweep.
 
     Attributes:
         results: its folder.
-        new, known: chunks worked out now, and found done.
+        computed, existing: chunks that this run computed, and that the folder already contained.
     """
 
     results: Results
@@ -59,21 +59,21 @@ def sweep(
     version: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepOutcome:
-    """Price all variants of a grid into a folder of Parquet files; chunks that it holds are kept.
+    """Price all variants of a grid into a folder of Parquet files; skip chunks that it contains.
 
-    Each chunk's file is written when the chunk is done, so that a sweep that was ended goes on.
+    Each chunk's file is written when the chunk is done, so that an interrupted sweep can resume.
 
     Args:
         graph: the step.
-        grid: what is varied.
+        grid: the variants.
         folder: a new one, or one of the same sweep.
-        engine: who works it out; by default this process.
-        version: of irgraph: a folder that another one wrote is refused.
-        progress: told the chunks done and their number, after each.
+        engine: processes that compute the chunks; by default this process.
+        version: of irgraph: a folder written by another version is refused.
+        progress: called after each chunk with the number of finished chunks and of all chunks.
 
     Raises:
         IrgraphError: a device, host, dimension or option is wrong, a library is missing, or the
-            folder holds something else.
+            folder contains something else.
     """
     require_library("pyarrow", "pyarrow")
     _check(graph, grid)
@@ -95,7 +95,7 @@ def sweep(
 def _run_chunks(
     graph: Graph, text: str, key: str, grid: Grid, pending: Sequence[Chunk], engine: Engine
 ) -> Iterator[ChunkFiguresStream]:
-    """Yield chunks with their figures, as the engine works them out."""
+    """Yield chunks with their figures, as the engine computes them."""
     if not pending:
         yield iter(())
     elif engine.workers or engine.scheduler:
@@ -106,7 +106,7 @@ def _run_chunks(
 
 
 def _check(graph: Graph, grid: Grid) -> None:
-    """Refuse what is wrong for every variant, before any work."""
+    """Raise an error that would concern every variant, before any chunk is priced."""
     for name in grid.dims:
         if name not in graph.dims:
             dims = ", ".join(graph.dims) or "none"

@@ -24,7 +24,7 @@ class Rows:
 
 
 def count(what):
-    """Tell how many rows stand in a table."""
+    """Tell which rows stand in a table."""
     # a comment that says `what` in code, and mends nothing
     return [one for one in what]
 '''
