@@ -26,7 +26,7 @@ from costmodels.pricing.price import price as price_graph
 from irgraph.backend import Backend
 from irgraph.ir.cost import Popularity, Priced, PriceOptions
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import measured_on
+from irgraph.ir.measured import measured_card
 from irgraph.ir.points.pieces import KernelRegime
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import OPERANDS
@@ -55,7 +55,7 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
         indices=indices_of(graph, options.indices),
         correct=corrector(weights, sheet),
         calls=read_calls(tables, sheet) if corrected and tables else {},
-        measured=options.uses_measured and _is_card(sheet, measured_on(graph)),
+        measured=options.uses_measured and _is_card(sheet, measured_card(graph)),
         keep=True,
     )
 

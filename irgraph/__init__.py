@@ -220,7 +220,7 @@ _HOMES = {
     "irgraph.tuning.space": ("SearchSpace",),
     "irgraph.tuning.study": ("Study", "Suggestion", "Trial"),
 }  # fmt: skip
-"""Where names come from, as the imports above tell type checkers; ``new=old`` renames one."""
+"""Public names by their module, as in the imports above; ``new=old`` renames one."""
 
 RENAMED = {"Asked": "Suggestion", "Place": "SourceSpan"}
 """Old public names, which warn and work until 0.2, and the names that replace them."""

@@ -5,12 +5,12 @@ import os
 import sys
 
 ALLOCATIONS = 500_000
-"""Objects made between two searches for garbage. By Python's default of 700 a command that starts,
-prints and ends spends a fifth of its time looking for cycles that are not there."""
+"""Number of allocations between two garbage collections. With Python's default of 700, a short
+command spends a fifth of its time searching for cycles that do not exist."""
 
 
 def run() -> int:
-    """Run the command line; an interrupt is one line, even while it is still being loaded."""
+    """Run the command line; an interrupt prints one line, even during the imports."""
     gc.set_threshold(ALLOCATIONS)
     try:
         from irgraph.cli.main import main
@@ -26,7 +26,7 @@ def run() -> int:
 if __name__ == "__main__":
     working_folder = os.getcwd()  # noqa: PTH109
     if sys.path and sys.path[0] in ("", working_folder):
-        # neither modules of a folder of the user's nor packages installed there are to run
+        # neither modules in the user's folder nor packages installed there may run
         del sys.path[0]
         if working_folder == os.path.dirname(os.path.dirname(os.path.abspath(__file__))):  # noqa: PTH100, PTH120
             sys.path.append(working_folder)

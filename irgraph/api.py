@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 def read_graph(path: str | Path) -> Graph:
     """Return the graph of a ``model.ir`` file (``-``: standard input), not yet verified.
 
-    Raises ``IrgraphError`` with the place of an error; for a trace it says how to lower it.
+    Raises ``IrgraphError`` with the place of an error; for a trace the hint is how to lower it.
     """
     return read_graph_text(_model_text(path), str(path))
 
 
 def _model_text(path: str | Path) -> str:
-    """Return a model's text; the error for a file of another tool says how to lower it."""
+    """Return a model's text; the error for another tool's file has the command to lower it."""
     from irgraph.files import read_text
 
     try:
@@ -52,7 +52,7 @@ def _model_text(path: str | Path) -> str:
 
 
 def _kind_of(path: str | Path) -> str:
-    """Return what a front end takes a file for, with its article, ``""`` where none does."""
+    """Return the kind of a file with its article, ``""`` if no front end recognises it."""
     from irgraph.capture.common.source import Source
     from irgraph.capture.lower import front_ends
 
@@ -65,7 +65,7 @@ def _kind_of(path: str | Path) -> str:
 
 
 def read_graph_text(text: str, source: str) -> Graph:
-    """Return the graph of a model's text; the error for a trace says how to lower it."""
+    """Return the graph of a model's text; the error for a trace has the command to lower it."""
     from irgraph.text import parse
 
     if text.lstrip()[:1] in ("{", "["):
@@ -95,7 +95,7 @@ def load(path: str | Path) -> Graph:
 def verified(graph: Graph, text: str = "") -> Graph:
     """Return the graph if it breaks no rule; else raise ``IrgraphError`` with all findings.
 
-    ``text`` is what the graph was read from, to show the places in it.
+    ``text`` is the graph's source text, in which findings are located.
     """
     from irgraph.ir.verify import verify
 
@@ -115,7 +115,7 @@ def verified(graph: Graph, text: str = "") -> Graph:
 
 
 def _span_of(finding: Finding, graph: Graph, text: str) -> SourceSpan:
-    """Return where to show a finding: its op's line, or else the first with the name it quotes."""
+    """Return the span of a finding: its op's line, or else the first line with its quoted name."""
     source = graph.source or graph.name
     quoted = re.search(r"[%@$]\w+|(?<=').+(?=')", finding.message)
     word = quoted[0] if quoted else ""
@@ -145,15 +145,15 @@ def rewrite(
     pass_path: Sequence[str] = (),
     watchers: Sequence[Watcher] = (),
 ) -> Outcome:
-    """Apply a pipeline of passes; the graph itself stays as it is.
+    """Apply a pipeline of passes; the graph itself is unchanged.
 
     Args:
         graph: the step.
         pipeline: calls of passes, as in ``fuse-embedding(least=4), fuse-epilogue``, or a list of
             calls (texts, instances of a ``Space``). Statements are for ``run_script``.
-        device: the device whose times passes may ask for (``op.time``), or options with one.
+        device: the device for times in passes (``op.time``), or options with a device.
         pass_path: further folders of passes.
-        watchers: objects that see each step of the pipeline, and may leave it out.
+        watchers: objects that see each step of the pipeline, and may skip it.
 
     Raises:
         IrgraphError: a pass is unknown (exit code 2) or wrong (4), or a rewrite is illegal (1).
@@ -180,12 +180,12 @@ def run_script(
     pass_path: Sequence[str] = (),
     watchers: Sequence[Watcher] = (),
 ) -> Outcome:
-    """Run the statements of a script, as in ``resize B = 4096``; the graph itself stays as it is.
+    """Run the statements of a script, as in ``resize B = 4096``; the graph itself is unchanged.
 
     Args:
         graph: the step.
-        script: the script's text, or a script that was built as an object.
-        device: the device whose times a script may ask for (``op.time``), or options with one.
+        script: the script's text, or a script object.
+        device: the device for times in the script (``op.time``), or options with a device.
         pass_path: further folders of passes.
         watchers: objects that see the model before and after.
 
@@ -223,7 +223,7 @@ def _apply(
 def load_pass(name: str, pass_path: Sequence[str] = ()) -> Pass:
     """Return a pass of the library, or of further folders.
 
-    Raises ``IrgraphError`` where there is none, or where it is unsound.
+    Raises ``IrgraphError`` if it is missing or invalid.
     """
     from irgraph.language import load_pass as load_from
 
@@ -245,9 +245,9 @@ def devices() -> list[DeviceFacts]:
 
 
 def device(name: str) -> DeviceFacts:
-    """Return a device by its name or one of its aliases, or from the path of one's own sheet.
+    """Return a device by its name or one of its aliases, or from the path of a sheet.
 
-    Raises ``IrgraphError`` (exit code 2) where there is none.
+    Raises ``IrgraphError`` (exit code 2) if it does not exist.
     """
     from irgraph.backend import backend
 
@@ -271,24 +271,24 @@ param %c : f32[64] in $c
 %y = aten.addmm(%c, %x, %w) : f32[B, 64] in $y
 %z = aten.relu(%y) : f32[B, 64] in $z
 """
-"""A step that passes through all that predictions and rewrites load."""
+"""A step whose prediction and rewrite import every module and table that those need."""
 
 
 def warm_up(
     devices: Sequence[str] = ("v100",), hosts: Sequence[str] = ("v100",), *, passes: bool = True
 ) -> None:
-    """Load what predictions and rewrites load when they are first used.
+    """Load the modules, sheets and models that predictions and rewrites load on first use.
 
-    For services and searches whose first answer should come as fast as the others.
+    For services and searches whose first answer should be as fast as later ones.
 
     Args:
-        devices: whose sheets and trained models are read.
-        hosts: whose tables are read.
+        devices: names of devices, whose sheets and trained models are read.
+        hosts: names of hosts, whose tables are read.
         passes: whether grammars, passes and torch, if it is installed, are read as well: rewrites
-            derive backward passes by it.
+            derive backward passes with torch.
 
     Raises:
-        IrgraphError: there is no such device or host (exit code 2).
+        IrgraphError: a device or host does not exist (exit code 2).
     """
     from irgraph.backend import backend
     from irgraph.predict.variants import predict_variants
@@ -320,11 +320,11 @@ def _warm_passes(graph: Graph) -> None:
 
 
 def analyze_traces(traces: str | Path | Sequence[str | Path], *, strict: bool = False) -> Analysis:
-    """Return what Kineto traces say, one for each rank: where the time of their steps goes.
+    """Analyse Kineto traces, one for each rank: how the time of their steps is spent.
 
     Args:
         traces: files, or folders of ``irgraph record``.
-        strict: whether to refuse traces that need repairs, which ``Analysis.repairs`` else tells.
+        strict: whether to refuse traces that need repairs; ``Analysis.repairs`` lists them else.
 
     Raises:
         IrgraphError: a trace cannot be used.
@@ -337,23 +337,23 @@ def analyze_traces(traces: str | Path | Sequence[str | Path], *, strict: bool = 
 
 
 def replay_trace(trace: str | Path, *, means: bool = True, strict: bool = False) -> list[Replayed]:
-    """Return every complete step of a Kineto trace, simulated from its parts beside measured.
+    """Return every complete step of a Kineto trace: its measured times and their simulation.
 
     Args:
         trace: a file, or a folder of ``irgraph record``.
-        means: whether host times are the means of the trace, or each as it was measured.
+        means: whether to use mean host times of the trace, or each measured one.
         strict: whether to refuse a trace that needs repairs.
 
     Raises:
         IrgraphError: the trace cannot be used, or has no device events.
     """
-    from irgraph.replay.host_times import Lengths
-    from irgraph.replay.replay import replayer
+    from irgraph.replay.host_times import HostTimes
+    from irgraph.replay.replay import build_replayer
 
     tree = _tree(trace, strict)
     if not tree.trace.on_device.any():
         raise fail("no device events to replay", SourceSpan(str(trace)))
-    return replayer(tree).replay_all(None if means else Lengths())
+    return build_replayer(tree).replay_all(None if means else HostTimes())
 
 
 def _tree(trace: str | Path, strict: bool) -> Tree:

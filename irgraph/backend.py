@@ -1,4 +1,4 @@
-"""Cost models, as the rest of irgraph knows them: what a backend offers, and where it is found.
+"""Interface between irgraph and its cost models, and the import of a backend.
 
 irgraph itself prices nothing. A backend is a package that does: its module ``backend`` has the
 functions of ``Backend``, and a package ``commands`` in it may add commands to the command line.
@@ -28,7 +28,7 @@ VARIABLE = "IRGRAPH_BACKEND"
 
 
 class DeviceFacts(Protocol):
-    """What predictions read of a device."""
+    """Properties of a device that predictions read."""
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class DeviceFacts(Protocol):
 
     @property
     def clock(self) -> float:
-        """MHz at which its multiprocessors run: the boost clock, unless it is locked."""
+        """Clock of its multiprocessors in MHz: the boost clock, unless it is locked."""
 
     @property
     def memory_bytes(self) -> int:
@@ -48,14 +48,14 @@ class DeviceFacts(Protocol):
 
     @property
     def bandwidth(self) -> float:
-        """GB/s that its memory is known to reach, read and written."""
+        """Measured bandwidth of its memory in GB/s, reads and writes together."""
 
     def peak(self, dtype: str) -> tuple[float, bool]:
-        """Return the peak of products of an element type in GFLOP/s, and whether units give it."""
+        """Return peak GFLOP/s of products of an element type, and if matrix units reach it."""
 
     @property
     def convolution_dtype(self) -> str:
-        """The type in which convolutions of float32 compute: ``tf32`` or ``f32``."""
+        """Element type in which float32 convolutions compute: ``tf32`` or ``f32``."""
 
     @property
     def tf32(self) -> bool:
@@ -78,7 +78,7 @@ class Backend(Protocol):
     def popularity(self, graph: Graph, indices: Sequence[str]) -> Mapping[str, Popularity]:
         """Return how often the rows of each embedding table are looked up, by its name.
 
-        ``indices`` are as in ``PriceOptions``. Raises ``IrgraphError`` where one cannot be read.
+        ``indices`` are as in ``PriceOptions``. Raises ``IrgraphError`` if one cannot be read.
         """
 
     def bags(
@@ -89,29 +89,29 @@ class Backend(Protocol):
         sizes: tuple[int, int, int],
         lists: str,
     ) -> Bags:
-        """Return which lists of indices the bags of a table have, and how often each comes.
+        """Return the index lists of a table's bags with their frequencies.
 
-        ``sizes`` are the table's rows, the bags of a step, and the rows of the longest bag that is
-        held; ``lists`` as ``place`` takes them, ``""`` where rows are drawn one by one.
+        ``sizes`` are the table's rows, the bags of a step, and the rows of the longest cached bag;
+        ``lists`` as for ``place``, ``""`` if rows are drawn independently.
         """
 
     def device(self, name: str, graph: Graph | None = None) -> DeviceFacts:
-        """Return a device, as the program of ``graph`` sets it.
+        """Return a device with the settings of the program of ``graph``.
 
-        Raises ``IrgraphError`` (exit code 2) where there is none.
+        Raises ``IrgraphError`` (exit code 2) if it does not exist.
         """
 
     def devices(self) -> Sequence[DeviceFacts]:
         """Return the devices that ship or are installed, by name."""
 
     def device_of_card(self, card: str) -> str:
-        """Return the device that stands for a card, as its driver calls it; ``""`` for none."""
+        """Return the device for a card by the driver's name of it; ``""`` for none."""
 
     def is_card(self, device: str, card: str) -> bool:
-        """Return whether what was measured on a card holds for a device."""
+        """Return whether measurements on a card are valid for a device."""
 
     def fabrics(self) -> Sequence[str]:
-        """Return the platforms whose links between ranks are known."""
+        """Return the platforms that have a model of the links between ranks."""
 
     def hosts(self) -> Mapping[str, Traversable]:
         """Return host tables by name, shipped and installed (``irgraph.overheads.format``)."""
@@ -119,9 +119,9 @@ class Backend(Protocol):
     def measurements(
         self, path: str
     ) -> tuple[Mapping[str, object], Sequence[Mapping[str, object]]]:
-        """Return what a file of measured kernels was measured on, and its cases.
+        """Return the environment and the cases of a file of measured kernels.
 
-        Raises ``IrgraphError`` where it is none.
+        Raises ``IrgraphError`` for any other file.
         """
 
     def words(self) -> Set[str]:
@@ -139,7 +139,7 @@ def backend() -> Backend:
 
 
 def architecture_of(card: str) -> str:
-    """Return the architecture of a card by what its driver calls it, ``""`` if none is known.
+    """Return the architecture of a card by the driver's name of it, ``""`` if it is unknown.
 
     Variants of a card share it: ``Tesla V100-DGXS-32GB`` is a V100.
     """

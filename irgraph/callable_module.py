@@ -1,4 +1,4 @@
-"""Packages that can be called: ``irgraph.capture(...)`` beside ``import irgraph.capture.live``.
+"""Callable packages: both ``irgraph.capture(...)`` and ``import irgraph.capture.live``.
 
 A package and the function that is its main job would otherwise need two names, or one would hide
 the other. A module's class may be replaced by one with more behaviour (Python's data model,
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class CallableModule(ModuleType):
-    """A package that calls a function of its own name, whose module ``home`` names."""
+    """A package that calls the function of its name in the module ``home``."""
 
     home: str
 
@@ -34,7 +34,7 @@ class CallableModule(ModuleType):
 
 
 def make_callable(name: str, home: str) -> None:
-    """Let a package call the function of its name that the module ``home`` has."""
+    """Turn a package into a callable one, for the function of its name in the module ``home``."""
     module = sys.modules[name]
     module.__class__ = CallableModule
     module.home = home  # type: ignore[attr-defined]

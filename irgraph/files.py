@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, and with errors that name the place."""
+"""Atomic file access, with errors that name the place."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 
 MAX_RATIO, FREE_BYTES = 100, 64 << 20
-"""Text shrinks to a tenth or a thirtieth (of 88 packed traces and tables none to less than a 35th):
-what grows more than 100 times, and beyond 64 MiB, was made to fill the memory."""
+"""Limits of decompression: content more than 100 times as large as its file, and beyond 64 MiB, is
+refused as an attempt to fill memory. Text shrinks to a tenth or a thirtieth (of 88 packed traces
+and tables none to less than a 35th)."""
 
 MAX_UNPACKED_BYTES = 1 << 30
-"""Bytes that one file may unpack to where it is held as a whole."""
+"""Maximum unpacked size in bytes of a file that is read into memory as a whole."""
 
 LIMIT = "IRGRAPH_UNPACK_LIMIT"
 """The environment variable that raises both limits: a number of bytes."""
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
-    """Write a file whole or not at all; an existing one stays until the new one is complete.
+    """Write a file atomically: an existing one stays until the new one is complete.
 
-    A name that ends in ``.gz`` is packed, unless the content is; a link is followed, a mode kept;
-    what is no regular file (a device, a pipe) is written to as it is.
+    A file whose name ends in ``.gz`` is packed, unless the content is packed already. Links are
+    followed, modes preserved. A device or a pipe is written to directly.
     """
-    import tempfile  # only what writes pays for it
+    import tempfile  # imported only by commands that write
 
     target = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
@@ -67,7 +68,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 
 
 def check_writable(path: str | Path | None) -> None:
-    """Raise ``IrgraphError`` where a file could not be written, before the work that it is for.
+    """Raise ``IrgraphError`` if a file cannot be written; call it before the work for the file.
 
     ``None`` and ``-`` are standard output.
     """
@@ -91,14 +92,14 @@ def check_writable(path: str | Path | None) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Return whether a path is no file to be replaced: a device, a pipe, or a stream held open."""
+    """Return whether a path must not be replaced: a device, a pipe, or an open stream."""
     if str(path).startswith(("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")):
         return True
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _resolve_links(path: Path) -> Path:
-    """Return the file that links lead to; raise ``OSError`` where they lead to each other."""
+    """Return the file that links lead to; raise ``OSError`` if they form a cycle."""
     try:
         return path.resolve()
     except RuntimeError:  # before Python 3.13
@@ -121,9 +122,9 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def unpack(data: bytes, source: str) -> bytes:
-    """Return the content of a gzip file, told by its first bytes; other bytes as they are.
+    """Return the content of a gzip file, recognised by its first bytes; other bytes unchanged.
 
-    Raises ``IrgraphError`` where it is damaged or unpacks to more than is allowed.
+    Raises ``IrgraphError`` if it is damaged or exceeds the limits when unpacked.
     """
     if not data.startswith(GZIP_MAGIC):
         return data
@@ -142,14 +143,14 @@ def unpack(data: bytes, source: str) -> bytes:
 
 
 def inflate(packed: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield what gzip members hold, one behind the other, in parts of at most 1 MiB.
+    """Yield the concatenated content of gzip members, in parts of at most 1 MiB.
 
     Args:
         packed: the parts of a file.
 
     Raises:
-        EOFError: a member is cut off.
-        zlib.error: it is damaged.
+        EOFError: a member is truncated.
+        zlib.error: a member is damaged.
     """
     engine = zlib.decompressobj(31)
     data = next(packed, b"")
@@ -165,8 +166,7 @@ def inflate(packed: Iterator[bytes]) -> Iterator[bytes]:
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     """Return one file of a zip archive.
 
-    Raises ``KeyError`` where there is none, ``IrgraphError`` where it unpacks to more than is
-    allowed.
+    Raises ``KeyError`` if it is missing, ``IrgraphError`` if it exceeds the limits when unpacked.
     """
     info = archive.getinfo(name)
     growth = Growth(archive.filename or name, MAX_UNPACKED_BYTES)
@@ -179,27 +179,27 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 class Growth:
-    """Counts what a packed file unpacks to, and stops where it is more than is allowed.
+    """Counter of the unpacked bytes of a file, which refuses files beyond the limits.
 
     Args:
         source: the file's name in messages.
-        most: bytes that it may unpack to; no limit but the ratio where it is not held as a whole.
+        max_bytes: maximum unpacked size; unlimited, except by the ratio, if the file is streamed.
     """
 
     def __init__(self, source: str, max_bytes: float = float("inf")) -> None:
         raised_limit = os.environ.get(LIMIT, "")
-        self._raised = (
-            int(raised_limit) if raised_limit.isdecimal() and len(raised_limit) < 19 else 0
-        )
-        self._source, self._most, self._total = source, max(max_bytes, self._raised), 0
+        is_valid = raised_limit.isdecimal() and len(raised_limit) < 19
+        self._raised_limit = int(raised_limit) if is_valid else 0
+        self._source, self._total = source, 0
+        self._max_bytes = max(max_bytes, self._raised_limit)
 
     def add(self, packed: int, unpacked: int) -> None:
-        """Count a part; ``packed`` are the bytes that all parts up to it come from.
+        """Count a part; ``packed`` is the packed size of all parts so far.
 
-        Raises ``IrgraphError`` where the total is above the limits.
+        Raises ``IrgraphError`` if the total exceeds the limits.
         """
         self._total += unpacked
-        max_total = min(max(FREE_BYTES, MAX_RATIO * packed, self._raised), self._most)
+        max_total = min(max(FREE_BYTES, MAX_RATIO * packed, self._raised_limit), self._max_bytes)
         if self._total > max_total:
             message = (
                 f"{packed:,} compressed bytes expand to more than {max_total:,.0f} bytes of content"

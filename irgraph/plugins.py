@@ -1,6 +1,6 @@
-"""What installed packages add: entry points of the groups ``irgraph.*``, and errors that name them.
+"""Plug-ins of installed packages: entry points of the groups ``irgraph.*``, and their errors.
 
-Names are unique: what a package adds must not bear a name that ships or that another package has.
+Names are unique: a plug-in must not use a name that ships or that another package has.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Plugin(Struct, frozen=True):
     """An entry point of an installed package.
 
     Attributes:
-        group: what it adds to, such as ``irgraph.families``.
-        name: of the entry point.
+        group: group of the entry point, such as ``irgraph.families``.
+        name: name of the entry point.
         module: the module that it names.
         package: the distribution that declares it, with its version.
     """
@@ -33,10 +33,10 @@ class Plugin(Struct, frozen=True):
     package: str
 
     def load(self) -> ModuleType:
-        """Import the module. Raises ``IrgraphError`` that names the package where that fails."""
+        """Import the module. Raises ``IrgraphError`` that names the package if that fails."""
         try:
             return import_module(self.module)
-        except Exception as error:  # whatever its code raises
+        except Exception as error:  # any error of the module's code
             raise self.error(f"{self.module} cannot be imported: {_reason(error)}") from error
 
     def folders(self) -> list[Path]:
@@ -48,13 +48,13 @@ class Plugin(Struct, frozen=True):
         return sorted(path for folder in self.folders() for path in folder.glob(f"*{suffix}"))
 
     def error(self, message: str) -> IrgraphError:
-        """Return an error whose message says which package is at fault."""
+        """Return an error whose message names the package at fault."""
         hint = f"mend or uninstall the package; its entry point is in the group {self.group}"
         text = f"plug-in {self.name!r} of {self.package}: {message}"
         return fail(text, hint=hint, exit_code=2)
 
     def refuse_duplicates(self, names: Iterable[str], existing: Iterable[str], noun: str) -> None:
-        """Raise ``IrgraphError`` where one of its names is taken; ``noun`` says of what kind."""
+        """Raise ``IrgraphError`` if one of its names is in use; ``noun`` is its kind."""
         duplicates = sorted(set(names) & set(existing))
         if duplicates:
             raise self.error(f"there is another {noun} {', '.join(map(repr, duplicates))} already")
@@ -62,7 +62,7 @@ class Plugin(Struct, frozen=True):
 
 @cache
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Return what installed packages declare in a group of entry points, in order of names."""
+    """Return the plug-ins of a group of entry points, in order of their names."""
     if f"[{group}]" not in _declarations():
         return ()
     from importlib.metadata import entry_points
@@ -77,10 +77,10 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 @cache
 def _declarations() -> str:
-    """Return the declarations of all installed packages as they stand in their files.
+    """Return the text of all installed packages' files of entry points.
 
     Importing ``importlib.metadata`` takes half as long as importing numpy, for lists that are
-    nearly always empty: so the files that it would parse are searched for a group's name first.
+    nearly always empty: the files that it would parse are searched for a group's name first.
     """
     folders = (Path(folder or ".") for folder in sys.path)
     files = (file for folder in folders for file in folder.glob("*.*-info/entry_points.txt"))

@@ -1,4 +1,4 @@
-"""Types of what ops return, asked of torch's meta device: no data, no device, only shapes."""
+"""Types of op results, computed on torch's meta device: no data, no device, only shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 from irgraph.ir.tf32 import PLAIN
-from irgraph.ir.torch_schemas.convolutions import as_cudnn
+from irgraph.ir.torch_schemas.convolutions import with_cudnn_layout
 from irgraph.ir.torch_schemas.differentiable import register
 from irgraph.ir.torch_schemas.flex import register_flex
 from irgraph.ir.torch_schemas.recurrent import register_recurrent
@@ -26,13 +26,13 @@ TORCH_EQUIVALENT = {
     "irgraph.addmm_relu": "aten.addmm",
     "irgraph.linear_relu": "aten.linear",
 }
-"""Our own ops whose results are typed as those of an op of torch."""
+"""irgraph's ops, with the torch op that has results of the same types."""
 
 
 class ShapeError(Exception):
-    """The types of an op's results cannot be told; the message says why.
+    """Raised if the types of an op's results cannot be inferred; the message is the reason.
 
-    ``refused`` where torch knows the op and does not take these operands.
+    ``refused`` is set if torch has the op and refuses these operands.
     """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
@@ -41,7 +41,7 @@ class ShapeError(Exception):
 
 
 PROBE_SIZES = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
-"""Sizes that dimensions are given to see which results follow them."""
+"""Sizes set for dimensions, to find out which results depend on them."""
 
 
 def infer(
@@ -50,12 +50,12 @@ def infer(
     dims: Mapping[str, int] = EMPTY,
     device: str = "gpu0",
 ) -> tuple[Result, ...]:
-    """Return what an op returns: tensors without names, in no buffer or in that of an operand.
+    """Return an op's results: tensors without names, in no buffer or in an operand's buffer.
 
-    ``schemas`` are those that the model declares, ``dims`` its dimensions: sizes that follow from
-    them are expressions again. ``device`` is where results lie that no operand places.
-    Raises ``ShapeError`` where torch does not know the op, refuses its operands, or a size follows
-    from the dimensions in no plain way; ``ImportError`` where there is no torch.
+    ``schemas`` are declared by the model, ``dims`` are its dimensions: sizes that depend on them
+    are expressions. ``device`` is the device of results that no operand determines.
+    Raises ``ShapeError`` if torch does not have the op, refuses its operands, or a size is no
+    simple expression over the dimensions; ``ImportError`` if torch is not installed.
     """
     call, buffers = _plain_names(op)
     written = [tensor.name in call.written for tensor in call.inputs]
@@ -75,11 +75,11 @@ def infer(
 
 MAX_CACHED_CALLS = 4096
 _CACHE: dict[str, tuple[Result, ...] | ShapeError] = {}
-"""What was found of calls, by all that it follows from: the ops of a step are of few kinds."""
+"""Cached results of calls, by everything that determines them: a step has few distinct calls."""
 
 
 def _plain_names(op: Op) -> tuple[Op, dict[str, str]]:
-    """Return a call whose tensors are named by their places, and its buffers by those names."""
+    """Return a call with tensors and buffers named by position, and the original buffers."""
     names: dict[str, str] = {}
     buffers = {"": ""}
 
@@ -95,7 +95,7 @@ def _plain_names(op: Op) -> tuple[Op, dict[str, str]]:
 def _infer(
     op: Op, schemas: Sequence[str], dims: Mapping[str, int], device: str
 ) -> tuple[Result, ...]:
-    """Return what ``infer`` does of a call that was not asked about before."""
+    """Return the results of a call that is not cached."""
     actual = plain_sizes(op, schemas, dims, device)
     expressions = list(_dims_of(op))
     if not expressions:
@@ -113,9 +113,9 @@ def _infer(
 def plain_sizes(
     op: Op, schemas: Sequence[str], dims: Mapping[str, int], device: str = "gpu0"
 ) -> tuple[Result, ...]:
-    """Return what an op returns under some dimensions, all sizes as plain numbers.
+    """Return an op's results for given dimensions, with all sizes as plain numbers.
 
-    As in a model, plain numbers that it returns beside tensors have no place among the results.
+    As in a model, the results do not contain numbers that it returns in addition to tensors.
     """
     schema = resolve(op, schemas)
     if schema is None:
@@ -139,14 +139,14 @@ def torch_type(name: str) -> Any:  # noqa: ANN401  (a torch.dtype)
 
 
 class _Call(Struct, frozen=True):
-    """One call on the meta device: operands beside what stands for them."""
+    """One call on the meta device, with a meta tensor for each operand."""
 
     op: Op
     metas: Mapping[Tensor, Any]
     dims: Mapping[str, int]
     device: str
 
-    def run(self, schema: Schema) -> Any:  # noqa: ANN401  (whatever torch returns)
+    def run(self, schema: Schema) -> Any:  # noqa: ANN401  (any result of torch)
         import torch
 
         if any(argument.type.startswith("__torch__") for argument in schema.arguments):
@@ -170,7 +170,7 @@ class _Call(Struct, frozen=True):
             positional.append(keywords.pop(argument.name))
         try:
             with torch.no_grad():
-                return as_cudnn(
+                return with_cudnn_layout(
                     schema.name.replace(".", "::"), positional, overload(*positional, **keywords)
                 )
         except Exception as error:
@@ -178,7 +178,7 @@ class _Call(Struct, frozen=True):
             refused = type(error) in (RuntimeError, ValueError, IndexError)
             raise ShapeError(f"torch refuses it: {first_line}", refused=refused) from None
 
-    def _torch_argument(self, argument: Argument, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
+    def _torch_argument(self, argument: Argument, value: Value) -> Any:  # noqa: ANN401  (an argument of torch)
         import torch
 
         if isinstance(value, str) and argument.type.rstrip("?") in ("Layout", "MemoryFormat"):
@@ -187,7 +187,7 @@ class _Call(Struct, frozen=True):
             return complex(value)
         return self._torch_value(value)
 
-    def _torch_value(self, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
+    def _torch_value(self, value: Value) -> Any:  # noqa: ANN401  (an argument of torch)
         if isinstance(value, Tensor):
             return self.metas[value]
         if isinstance(value, tuple):
@@ -198,7 +198,7 @@ class _Call(Struct, frozen=True):
             return "meta"
         return int(rebind(value, self.dims)) if isinstance(value, Dim) else value
 
-    def result(self, value: Any) -> Result:  # noqa: ANN401  (what torch returned)
+    def result(self, value: Any) -> Result:  # noqa: ANN401  (a result of torch)
         import torch
 
         if value is None:
@@ -228,7 +228,7 @@ class _Call(Struct, frozen=True):
 
 @cache
 def _names() -> Mapping[str, str]:
-    """Return names of element types by torch's; unsigned ones as the signed of their size."""
+    """Return element types by torch's names; unsigned types as signed ones of the same size."""
     unsigned = {f"torch.uint{bits}": f"i{bits}" for bits in (16, 32, 64)}
     return {**unsigned, **{f"torch.{torch_name}": name for torch_name, name in FROM_TORCH.items()}}
 
@@ -247,7 +247,7 @@ def _meta(tensor: Tensor, dims: Mapping[str, int]) -> Any:  # noqa: ANN401  (a t
 
 
 def _device(op: Op, default: str) -> str:
-    """Return where results lie: as the call says, or with the first operand."""
+    """Return the device of the results: the call's ``device``, or the first operand's device."""
     device = op.attributes.get("device")
     if isinstance(device, DeviceRef):
         return str(device)
@@ -255,7 +255,7 @@ def _device(op: Op, default: str) -> str:
 
 
 def _dims_of(op: Op) -> Iterator[Dim]:
-    """Yield the sizes in an op's operands and attributes that follow from dimensions."""
+    """Yield the sizes in an op's operands and attributes that depend on dimensions."""
     for tensor in op.inputs:
         sizes = (*tensor.shape, *(tensor.strides or ()), tensor.offset)
         yield from (size for size in sizes if isinstance(size, Dim))
@@ -271,7 +271,7 @@ def _in_values(values: tuple[Value, ...]) -> Iterator[Dim]:
 
 
 class _Sizes(Struct, frozen=True):
-    """Finds the expressions that give a size under two settings of the dimensions."""
+    """Finder of expressions that evaluate to the size under two settings of the dimensions."""
 
     expressions: Sequence[Dim]
     dims: Mapping[str, int]
@@ -290,7 +290,7 @@ class _Sizes(Struct, frozen=True):
         return replace(actual, shape=shape, strides=strides)
 
     def size(self, actual: int, probed: int) -> int:
-        """Return an expression that is ``actual`` and would be ``probed``."""
+        """Return an expression that is ``actual`` under ``dims`` and ``probed`` under ``probe``."""
         if actual == probed:
             return actual
         for expression in self.expressions:

@@ -13,7 +13,7 @@ from costmodels.hosts.build import BY_OP_2022, FIGURE_7, FIGURE_8, SNAPSHOTS, hi
 from costmodels.hosts.from_traces import LIBRARY
 from irgraph.overheads import HostTable, load_host
 from irgraph.overheads.format import OpEntry, Stat
-from irgraph.overheads.names import today
+from irgraph.overheads.names import current_names
 from irgraph.overheads.table import host_table
 
 Row = Mapping[str, str]
@@ -78,7 +78,7 @@ def _with_t2(ops: Mapping[str, OpEntry], name: str, t2: Stat) -> OpEntry:
 
 
 def _names(row: Row) -> Iterable[str]:
-    return (SAME.get(name, name) for name in today(row["op"]))
+    return (SAME.get(name, name) for name in current_names(row["op"]))
 
 
 def _stat(row: Row, ratio: float) -> Stat:

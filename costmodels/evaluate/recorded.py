@@ -11,7 +11,7 @@ from costmodels.pricing.price import price
 from irgraph.capture.kineto.lower.measured import lower_with_times
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import own_time
+from irgraph.ir.measured import op_time
 from irgraph.ir.op import Op
 
 STEPS = {
@@ -57,7 +57,7 @@ def _priced_ops(ops: tuple[Op, ...], priced: Priced) -> Iterator[tuple[Op, tuple
 
 def measured_time(op: Op) -> float:
     """Return the microseconds of device work that were measured at an op and below it."""
-    time = own_time(op)
+    time = op_time(op)
     return (time.value if time is not None else 0.0) + sum(map(measured_time, op.body))
 
 

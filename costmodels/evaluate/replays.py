@@ -10,8 +10,8 @@ from statistics import median
 from costmodels.evaluate.comparison import Point, Series
 from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.samples import Samples
-from irgraph.replay.host_times import Lengths, launch_ratio
-from irgraph.replay.replay import Replayed, Replayer, replayer
+from irgraph.replay.host_times import HostTimes, launch_ratio
+from irgraph.replay.replay import Replayed, Replayer, build_replayer
 
 TRACES = (
     "dlrm_8xV100/kineto_rank{}.json.gz",
@@ -49,7 +49,7 @@ def replays(folder: Path) -> tuple[Series, Series]:
     own: list[Point] = []
     others: list[Point] = []
     for fellows in trace_groups(folder):
-        replayers = {_name(path): replayer(published_tree(path)) for path in fellows}
+        replayers = {_name(path): build_replayer(published_tree(path)) for path in fellows}
         samples = {name: one.samples() for name, one in replayers.items()}
         for name, one in replayers.items():
             own.append(_point(name, one, samples[name]))
@@ -77,12 +77,12 @@ def with_others(folder: Path) -> dict[str, list[Replayed]]:
     found: dict[str, list[Replayed]] = {}
     for machine, patterns in MACHINES.items():
         paths = [path for p in patterns for path in sorted((folder / "traces").glob(p))]
-        traces = [replayer(published_tree(path)) for path in paths]
+        traces = [build_replayer(published_tree(path)) for path in paths]
         found[machine] = []
         for one, other in permutations([(trace, trace.samples()) for trace in traces], 2):
             scale = launch_ratio(one[1], other[1])
-            lengths = Lengths(other[1], scale=scale, other=True)
-            steps = (one[0].replay(step, lengths) for step in one[0].usual)
+            lengths = HostTimes(other[1], scale=scale, other=True)
+            steps = (one[0].replay(step, lengths) for step in one[0].typical_steps)
             found[machine] += [step.without_timeline() for step in steps]
     return found
 
@@ -113,7 +113,7 @@ def _name(path: Path) -> str:
 
 
 def _point(name: str, one: Replayer, samples: Samples) -> Point:
-    steps = one.replay_all(Lengths(samples))
+    steps = one.replay_all(HostTimes(samples))
     times = [(step.measured, step.simulated) for step in steps if not step.left_out]
     measured, simulated = (sum(t) / len(t) / 1000.0 for t in zip(*times, strict=True))
     return Point(name, measured, simulated)

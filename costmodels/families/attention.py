@@ -22,7 +22,7 @@ from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, rea
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most, real, to_int
+from irgraph.ir.points.point_values import maximum, to_float, to_int
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 
@@ -83,7 +83,7 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     name = f"{op.base.strip('_')} {shape_text(query)}"
     own = fused_on_hopper(op, query, key, machine)
     if own is not None:
-        time = most(own.time, machine.stream(traffic(*tensors, *op.outputs)) + SMALL)
+        time = maximum(own.time, machine.stream(traffic(*tensors, *op.outputs)) + SMALL)
         return (work("attention", name, time, own.error, own.formula, outside=own.outside),)
     halved = machine.sheet.halved and query.dtype in HALVED
     learned = None if halved else _learned(op, query, key, name, machine)
@@ -99,7 +99,7 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     else:
         flops, formula = 4.0 * query.numel * to_int(key.shape[-2]) * seen, FORMULA
     flops *= BACKWARD if backward else 1.0
-    time = most(flops / peak / 1e3, machine.stream(moved)) + SMALL
+    time = maximum(flops / peak / 1e3, machine.stream(moved)) + SMALL
     spread = ROUGH if op.base.startswith("flex") else BORROWED
     return (work("attention", name, time, spread, formula, outside=True),)
 
@@ -120,7 +120,7 @@ def _in_blocks(query: Tensor, key: Tensor, seen: float, machine: Machine) -> flo
     batch, heads, seq, dim = (to_int(size) for size in query.shape)
     rows, keys = -(-seq // BLOCK), -(-to_int(key.shape[-2]) // BLOCK)
     sms = machine.sheet.sms
-    rounds = most(-(-batch * heads * rows // sms) * seen, 1.0)
+    rounds = maximum(-(-batch * heads * rows // sms) * seen, 1.0)
     return 4.0 * rounds * sms * BLOCK * keys * BLOCK * dim
 
 
@@ -259,7 +259,7 @@ HELD: Mapping[str, tuple[int, ...]] = {"causal": (64, 128), "full": (64, 72, 80)
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return a pass; with heads of a size that only another kernel had, it is outside."""
-    sizes = {name: real(asked[name]) for name in SIZES}
+    sizes = {name: to_float(asked[name]) for name in SIZES}
     op, dim = str(asked["sees"]), int(sizes["dim"])
     if dim not in DIMS:
         return None
@@ -269,7 +269,7 @@ def _query(asked: Mapping[str, float | str]) -> Query | None:
 
 def _flops(asked: Mapping[str, float | str]) -> float:
     """Return the flop of a forward pass."""
-    batch, heads, dim, seq = (real(asked[name]) for name in ("batch", "heads", "dim", "seq"))
+    batch, heads, dim, seq = (to_float(asked[name]) for name in ("batch", "heads", "dim", "seq"))
     return 4.0 * batch * heads * seq * seq * dim * (0.5 if asked["sees"] == "causal" else 1.0)
 
 

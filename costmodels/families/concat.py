@@ -10,7 +10,7 @@ from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from costmodels.formulas.strided import WHOLE_SHARES, strided_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op, tensors_in
-from irgraph.ir.points.point_values import most
+from irgraph.ir.points.point_values import maximum
 from irgraph.ir.tensor import Tensor
 
 SHARE = 0.79
@@ -47,9 +47,9 @@ def cat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if machine.paper:
         time = machine.stream(2 * result.nbytes, SHARE)
         return (work("concat", f"cat {shape_text(result)}", time, NEAR, FORMULA),)
-    count = most(-(-parts // MOST_PARTS), 1)
+    count = maximum(-(-parts // MOST_PARTS), 1)
     share, start = MEASURED.get(machine.sheet.architecture, (SHARE, START))
-    time = most(machine.stream(2 * result.nbytes, share), _placed(op, result, machine)) / count
+    time = maximum(machine.stream(2 * result.nbytes, share), _placed(op, result, machine)) / count
     time += machine.start + start
     return (work("concat", f"cat {shape_text(result)}", time, NEAR, FORMULA),) * count
 

@@ -35,7 +35,7 @@ from costmodels.learnable.launch import growing
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most, real, to_int
+from irgraph.ir.points.point_values import maximum, to_float, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -66,14 +66,14 @@ def _implicit(
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
     if groups > 1 and (slow := slow_time(data, weight, result, name, machine)) is not None:
         spread = spread_of_slow(machine)
-        return work("conv", name, most(slow, memory) + SMALL, spread, SLOW, outside=True)
+        return work("conv", name, maximum(slow, memory) + SMALL, spread, SLOW, outside=True)
     joined = BLOCK // int(weight.shape[1]) if groups > 1 and fast(data, weight, machine) else 1
     columns = max(channels // groups, 1) * joined
     product = Product(-(-groups // joined), pixels, columns, depth * joined, dtype, "nn", stored)
     tiles = tiled_time(product, machine)[0]
     if groups == 1 and not dilated:
         tiles *= times_tiles(data, weight, result, name, machine)
-    time = most(tiles, memory) + SMALL
+    time = maximum(tiles, memory) + SMALL
     if groups > 1 and unsure(data, weight, name, machine):
         return work("conv", name, time, UNKNOWN, UNSURE, outside=True)
     return work("conv", name, time, BORROWED, FORMULA, outside=groups > 1 or weight.rank != 4)
@@ -286,7 +286,7 @@ LEARNED = LearnedFamily(
     ("conv",),
     SIZES,
     _inputs,
-    lambda asked: Query("conv", {name: real(asked[name]) for name in SIZES}),
+    lambda asked: Query("conv", {name: to_float(asked[name]) for name in SIZES}),
     Settings(steps=2500, batch=256, decay=0.3, architecture=Architecture(64, 3, 8)),
     growing(lambda data, device: fastest(data.sizes, device), "linear"),
     similar="gemm",

@@ -11,7 +11,7 @@ from costmodels.formulas.intervals import CLOSE, FEW
 from costmodels.formulas.machine import Machine, Rule, members, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import least, real, where
+from irgraph.ir.points.point_values import if_else, minimum, to_float
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -50,7 +50,7 @@ where that was measured (H100 SXM 80 GB, CUDA 13: 20.8 us for 1.00 MB to the dev
 def _host_time(nbytes: int, machine: Machine, pinned: bool, to_host: bool) -> float:
     """Return microseconds of a copy between host and device, of the kind of host memory."""
     rate = machine.sheet.host_bandwidth(pinned, to_host)
-    ahead = least(nbytes, 0 if pinned else BUFFERED.get(machine.sheet.architecture, 0))
+    ahead = minimum(nbytes, 0 if pinned else BUFFERED.get(machine.sheet.architecture, 0))
     early = ahead / machine.sheet.host_bandwidth(True, to_host)
     return START + (early + (nbytes - ahead) / rate) / 1e3
 
@@ -79,7 +79,7 @@ def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> K
         HOST_LINK,
         launch="memcpy",
         blocking=waits,
-        link_bytes=real(tensor.nbytes),
+        link_bytes=to_float(tensor.nbytes),
     )
 
 
@@ -88,7 +88,7 @@ def _engine_time(nbytes: int, machine: Machine) -> float:
     if machine.paper:
         return machine.stream(nbytes, DEVICE_SHARE)
     share, long, more = ENGINES.get(machine.sheet.architecture, (DEVICE_SHARE, 0, 0.0))
-    return machine.stream(nbytes, share) + machine.start + where(nbytes >= 2 * long, more, 0.0)
+    return machine.stream(nbytes, share) + machine.start + if_else(nbytes >= 2 * long, more, 0.0)
 
 
 def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
@@ -126,7 +126,7 @@ def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kern
         return ()
     kernel = device_copy(source, result, machine)
     apart = source.device != result.device
-    return (replace(kernel, link_bytes=real(result.nbytes)) if apart else kernel,)
+    return (replace(kernel, link_bytes=to_float(result.nbytes)) if apart else kernel,)
 
 
 def _convert(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -33,7 +33,7 @@ from costmodels.learnable.launch import linear_in
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most, real, to_int
+from irgraph.ir.points.point_values import maximum, to_float, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -136,7 +136,7 @@ def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | 
     if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or strided:
         return None
     cols = to_int(target.shape[-1]) if target.rank else 1
-    rows = count // most(cols, 1)
+    rows = count // maximum(cols, 1)
     sizes: dict[str, float | str] = {"rows": rows, "cols": cols, "op": base, "dtype": target.dtype}
     found = machine.ask_other("transformer", name, "elementwise", sizes)
     if found is not None and found.outside and machine.sheet.architecture in STARTS:
@@ -163,7 +163,7 @@ def elementwise_time(op: Op, count: int, machine: Machine) -> float:
     written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
     moved = streaming(machine, traffic(*read.values(), *written))
     accesses = [t for t in read.values() if t.device != "cpu"]
-    return most(moved, one_by_one(accesses, written, count, machine) + machine.start)
+    return maximum(moved, one_by_one(accesses, written, count, machine) + machine.start)
 
 
 def _masked_fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -254,7 +254,7 @@ def _tensors(op: NDArray[np.intp]) -> Floats:
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return an op of one tensor; others may broadcast, which was not measured."""
-    op, sizes = str(asked["op"]).rstrip("_"), {"rows": real(asked["elements"]), "cols": 1.0}
+    op, sizes = str(asked["op"]).rstrip("_"), {"rows": to_float(asked["elements"]), "cols": 1.0}
     return Query(op, sizes) if op in ALONE else None
 
 

@@ -29,7 +29,7 @@ from costmodels.formulas.table_gradient import (
 from costmodels.lookups.pooling import EQUAL
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most, real, to_int
+from irgraph.ir.points.point_values import maximum, to_float, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -94,7 +94,7 @@ def _paper_kernel(name: str, tables: Sequence[Table], machine: Machine, backward
 
 def _sizes(tables: Sequence[Table]) -> str:
     first = tables[0]
-    each = first.lookups / most(first.bags, 1)
+    each = first.lookups / maximum(first.bags, 1)
     return f"B{first.bags} T{len(tables)} L{each:g} D{first.width}"
 
 
@@ -105,10 +105,10 @@ def _bag(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     last = op.attributes.get("include_last_offset") is True
     one = table(tensors[0], tensors[1], tensors[2], last, machine)
-    aside = most(traffic(*op.outputs[1:]), one.index_size * one.lookups)
+    aside = maximum(traffic(*op.outputs[1:]), one.index_size * one.lookups)
     weights = op.attributes.get("per_sample_weights")
     extra = aside + (weights.nbytes if isinstance(weights, Tensor) else 0)
-    return (lookup_kernel([one], machine, extra=real(extra)),)
+    return (lookup_kernel([one], machine, extra=to_float(extra)),)
 
 
 def _bag_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -145,7 +145,7 @@ def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     last = op.attributes.get("include_last_offset") is True
     parts = [table(*each, last, machine) for each in zip(weights, indices, offsets, strict=True)]
     scales = members(op.attributes.get("per_sample_weights"))
-    return (lookup_kernel(parts, machine, extra=real(traffic(*scales))),)
+    return (lookup_kernel(parts, machine, extra=to_float(traffic(*scales))),)
 
 
 def _batched_tables(

@@ -25,8 +25,8 @@ from costmodels.learnable.settings import Settings
 from costmodels.learnable.tiling import tiling
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import least, most, real, to_int
-from irgraph.ir.tensor import Tensor, row_major, tight
+from irgraph.ir.points.point_values import maximum, minimum, to_float, to_int
+from irgraph.ir.tensor import Tensor, canonical_strides, row_major
 from irgraph.ir.tf32 import PLAIN, factors
 
 SOURCE = (
@@ -97,10 +97,14 @@ def _linear(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not isinstance(data, Tensor) or not isinstance(weight, Tensor) or weight.rank != 2:
         return None
     columns, depth = (to_int(size) for size in weight.shape)
-    rows = data.numel // most(depth, 1)
+    rows = data.numel // maximum(depth, 1)
     product = Product(1, rows, columns, depth, data.dtype, "t" + _letter(data))
     bias = rest[0] if rest and isinstance(rest[0], Tensor) else None
-    if data.rank > 2 and tight(data.shape, data.strides) is not None and not machine.paper:
+    if (
+        data.rank > 2
+        and canonical_strides(data.shape, data.strides) is not None
+        and not machine.paper
+    ):
         return _linear_of_strided(op, product, machine)
     before = _bias(bias, op, machine) if bias is not None else ()
     return (*before, *product_kernels(product, machine))
@@ -123,7 +127,7 @@ def _linear_of_strided(op: Op, product: Product, machine: Machine) -> tuple[Kern
     moved = streaming(machine, traffic(result, result, bias))
     alone = one_by_one((result, bias), (result,), result.numel, machine) + machine.start
     name = f"bias of {shape_text(result)}"
-    return *kernels, work("elementwise", name, most(moved, alone), CLOSE, ROOFLINE)
+    return *kernels, work("elementwise", name, maximum(moved, alone), CLOSE, ROOFLINE)
 
 
 def _folds(tensor: Tensor) -> bool:
@@ -183,11 +187,11 @@ def _scaled(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     same = replace(product, dtype="f8e4m3") if product.dtype == "f8e5m2" else product
     (kernel, *others) = product_kernels(same, machine)
     if kernel.by == "learned":
-        rounding = least(machine.stream(ROUNDING * pair[0].numel) + SMALL, kernel.time / 2)
+        rounding = minimum(machine.stream(ROUNDING * pair[0].numel) + SMALL, kernel.time / 2)
         spread = kernel.spread + rounding / 2
         kernel = replace(kernel, time=kernel.time - rounding, spread=spread)
     floor = machine.stream(traffic(*pair, *op.outputs)) + SMALL
-    return (replace(kernel, time=most(kernel.time, floor)), *others)
+    return (replace(kernel, time=maximum(kernel.time, floor)), *others)
 
 
 def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -201,7 +205,7 @@ def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     first, second = pair
     stacked = next((t.shape[0] for t in (*pair, *op.outputs) if t.rank == 3), 1)
-    groups = most(to_int(ends.shape[0] if isinstance(ends, Tensor) else stacked), 1)
+    groups = maximum(to_int(ends.shape[0] if isinstance(ends, Tensor) else stacked), 1)
     entire = _product(first, second)
     rows = entire.rows if first.rank == 3 else -(-entire.rows // groups)
     columns, depth = entire.columns, entire.depth
@@ -353,8 +357,8 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return a product; vectors were not measured. ``layout`` is as in ``Product``."""
-    sizes = {name: real(asked[name]) for name in SIZES}
-    if least(sizes["m"], sizes["n"], sizes["k"]) < 2:
+    sizes = {name: to_float(asked[name]) for name in SIZES}
+    if minimum(sizes["m"], sizes["n"], sizes["k"]) < 2:
         return None
     op, measured = ("linear", "tn") if sizes["batch"] == 1 else ("bmm", "nn")
     return Query(op, sizes, 0.0 if asked.get("layout") == measured else OTHER_LAYOUT)

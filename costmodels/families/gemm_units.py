@@ -19,7 +19,7 @@ from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
 from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, reader
 from costmodels.learnable.settings import Architecture, Settings
 from costmodels.learnable.unit_tiles import tiling
-from irgraph.ir.points.point_values import least, real, to_int
+from irgraph.ir.points.point_values import minimum, to_float, to_int
 
 SOURCE = "trained on published products in bf16, f16 and fp8 (e4m3) on cards with matrix units"
 
@@ -101,11 +101,11 @@ LAYERS = ("A100-SXM4-80GB", "H100-80GB-HBM3", "A40")
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return a product, one row or many; ``layout`` is as in ``Product``."""
-    sizes = {name: real(asked[name]) for name in SIZES}
-    if least(sizes["n"], sizes["k"]) < STEP:
+    sizes = {name: to_float(asked[name]) for name in SIZES}
+    if minimum(sizes["n"], sizes["k"]) < STEP:
         return None
     sides = {name: to_int(cast("float", asked[name])) for name in ("n", "k")}
-    sizes |= {name: real(-(-side // STEP) * STEP) for name, side in sides.items()}
+    sizes |= {name: to_float(-(-side // STEP) * STEP) for name, side in sides.items()}
     layout = str(asked.get("layout", "tn"))
     doubt = BATCHED if sizes["batch"] > 1 else 0.0
     op = _op(str(asked["dtype"]), str(asked.get("card", "")), str(asked.get("target", "")), layout)
@@ -126,7 +126,7 @@ def _op(dtype: str, card: str, target: str, layout: str) -> str:
 
 def _flops(asked: Mapping[str, float | str]) -> float:
     """Return the flop of a product."""
-    batch, m, n, k = (real(asked[name]) for name in SIZES)
+    batch, m, n, k = (to_float(asked[name]) for name in SIZES)
     return 2.0 * batch * m * n * k
 
 

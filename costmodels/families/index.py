@@ -30,7 +30,7 @@ from costmodels.formulas.scatter import (
 from costmodels.lookups.popularity import greatest_chance
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import each, least, most, real, to_int
+from irgraph.ir.points.point_values import map_points, maximum, minimum, to_float, to_int
 from irgraph.ir.tensor import Tensor
 
 GATHER_PER_CYCLE, GATHER_START = 0.67, 4.5
@@ -84,7 +84,7 @@ def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]
 def _gather_kernel(name: str, result: Tensor, machine: Machine) -> Kernel:
     offsets = machine.cycles(result.numel / (GATHER_PER_CYCLE * machine.sheet.sms))
     start = HOPPER_START if measured(machine) else GATHER_START
-    time = most(machine.stream(2 * traffic(result)), start + offsets) + machine.start
+    time = maximum(machine.stream(2 * traffic(result)), start + offsets) + machine.start
     return work("index", f"{name} {shape_text(result)}", time, NEAR, GATHER)
 
 
@@ -105,7 +105,7 @@ def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     if op.attributes.get("accumulate") is not True:
         return (*copies, _gather_kernel("index put", values, machine))
-    count = most(*(t.numel for t in found))
+    count = maximum(*(t.numel for t in found))
     indexed = op.operands[1]
     assert isinstance(indexed, tuple)
     first = next(i for i, t in enumerate(indexed) if isinstance(t, Tensor))
@@ -132,7 +132,7 @@ def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 def _bits(places: int) -> int:
     """Return how many bits tell so many places apart."""
-    return each(lambda n: max(int(n) - 1, 1).bit_length(), places)  # type: ignore[no-any-return]
+    return map_points(lambda n: max(int(n) - 1, 1).bit_length(), places)  # type: ignore[no-any-return]
 
 
 def _values_copy(values: Tensor, machine: Machine) -> Kernel:
@@ -149,7 +149,7 @@ def backward_time(machine: Machine, count: int, before: int, after: int) -> floa
     waves = blocks / (machine.sheet.sms * RESIDENT_BLOCKS)
     nbytes = 4.0 * count * before * after
     wave = HOPPER_WAVE if measured(machine) else WAVE
-    return most(waves * wave, update_time(machine, nbytes, nbytes)) + machine.start
+    return maximum(waves * wave, update_time(machine, nbytes, nbytes)) + machine.start
 
 
 def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -162,7 +162,7 @@ def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     time, formula = streaming(machine, nbytes), UPDATE
     if measured(machine) and result.numel and op.base in ("index_select", "gather"):
         _, width, _ = _rows(op)
-        count, formula = result.numel // most(width, 1), PICKED
+        count, formula = result.numel // maximum(width, 1), PICKED
         time = picked_time(count, width, result.itemsize, nbytes, machine)
     return (work("index", name, time, FEW, formula),)
 
@@ -198,8 +198,8 @@ def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 2:
         return None
     target, given = tensors[0], tensors[1:]
-    changed = most(*(t.numel for t in given)) * target.itemsize
-    time, formula = update_time(machine, traffic(*given), least(changed, target.nbytes)), UPDATE
+    changed = maximum(*(t.numel for t in given)) * target.itemsize
+    time, formula = update_time(machine, traffic(*given), minimum(changed, target.nbytes)), UPDATE
     if measured(machine) and ADDED.fullmatch(op.base):
         time, formula = _added_time(op, traffic(*given), machine), ADDED_TO
     name = f"{op.base} {shape_text(max(given, key=lambda t: t.numel))}"
@@ -214,19 +214,19 @@ ADDED = re.compile(r"(index|scatter)_add_?")
 def _added_time(op: Op, streamed: int, machine: Machine) -> float:
     """Return microseconds of atomic additions, by the indices' distribution."""
     rows, width, index = _rows(op)
-    values = most(*(t.numel for t in op.inputs[1:]))
-    count, target = values // most(width, 1), op.inputs[0]
+    values = maximum(*(t.numel for t in op.inputs[1:]))
+    count, target = values // maximum(width, 1), op.inputs[0]
     if index is None or not values:
         return machine.start
     chance = greatest_chance(machine.indices.of(index, rows), rows)
-    moved = update_time(machine, streamed, least(values * target.itemsize, target.nbytes))
+    moved = update_time(machine, streamed, minimum(values * target.itemsize, target.nbytes))
     alone = op.base.startswith("scatter")
-    walked = 0.0 if alone else real(values)
+    walked = 0.0 if alone else to_float(values)
     adding = atomic_time(count, width * target.itemsize, chance, machine, walked)
-    time = most(moved, adding + machine.start)
+    time = maximum(moved, adding + machine.start)
     if not alone:
         return time
-    return most(time, elements_time(values, streamed, machine))
+    return maximum(time, elements_time(values, streamed, machine))
 
 
 def _slice_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

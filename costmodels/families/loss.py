@@ -13,7 +13,7 @@ from costmodels.formulas.intervals import BORROWED, CLOSE, EXACT
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import each, least, most, to_int
+from irgraph.ir.points.point_values import map_points, maximum, minimum, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -80,8 +80,8 @@ def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (_elements(op, "", tensors[0], 2, machine),)
     rows = tensors[0].numel
     if backward:
-        rows = rows // most(to_int(tensors[0].shape[-1]), 1) if tensors[0].rank > 1 else 1
-    threads = least(most(each(_power_of_two, rows / 16), 32), 1024)
+        rows = rows // maximum(to_int(tensors[0].shape[-1]), 1) if tensors[0].rank > 1 else 1
+    threads = minimum(maximum(map_points(_power_of_two, rows / 16), 32), 1024)
     time = machine.start + math.ceil(rows / threads) * PICK
     walk = work("loss", f"{op.base} {rows} rows", time, BORROWED, PICKED)
     return (fill_kernel(tensors[0], machine), walk) if backward else (walk,)
@@ -100,7 +100,7 @@ def _ctc(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if scores is None:
         return None
     frames, batch = to_int(scores.shape[0]), to_int(scores.shape[1])
-    time = machine.start + frames * PICK * most(batch / machine.sheet.sms, 1.0)
+    time = machine.start + frames * PICK * maximum(batch / machine.sheet.sms, 1.0)
     walk = work("loss", f"{op.base} {frames} frames", time, BORROWED, WALKED)
     if not op.base.endswith("backward"):
         return (walk,)

@@ -53,8 +53,8 @@ from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most, to_int
-from irgraph.ir.tensor import Tensor, tight
+from irgraph.ir.points.point_values import maximum, to_int
+from irgraph.ir.tensor import Tensor, canonical_strides
 
 SOURCE = (
     "roofline (paper, III-B-1b) over the passes that statistics need; layer and group norm, "
@@ -82,7 +82,9 @@ def _in_order(tensors: tuple[Tensor, ...], machine: Machine) -> tuple[Kernel, ..
     A vision transformer of torchvision norms such tensors throughout: its embedding is a permuted
     image, whose order its sums keep.
     """
-    strided = [t for t in tensors if not (machine.paper or tight(t.shape, t.strides) is None)]
+    strided = [
+        t for t in tensors if not (machine.paper or canonical_strides(t.shape, t.strides) is None)
+    ]
     return tuple(transposed_copy(t, replace(t, strides=None), machine) for t in strided)
 
 
@@ -125,7 +127,7 @@ def _rows(op: Op, target: Tensor) -> tuple[int, int]:
     given = op.attributes.get("normalized_shape")
     sides = given if isinstance(given, tuple) and given else last
     columns = math.prod(to_int(side) for side in sides if isinstance(side, int))
-    return target.numel // most(columns, 1), columns
+    return target.numel // maximum(columns, 1), columns
 
 
 def _passes(op: Op, name: str, target: Tensor, passes: int, machine: Machine) -> Kernel:
@@ -214,7 +216,7 @@ def _channels(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
     backward = op.base.endswith(("backward", "backward_impl"))
     law = BACKWARD if backward else FORWARD
     channels = to_int(target.shape[1])
-    rows, size = target.numel // most(channels, 1), target.itemsize
+    rows, size = target.numel // maximum(channels, 1), target.itemsize
     _, shared = walk(rows, channels)
     tiny = [" fill"] if shared else []
     tiny += [] if backward else [" deviations"]
@@ -318,8 +320,8 @@ def _groups(op: Op, target: Tensor) -> Groups:
     n, c, groups = (
         to_int(s if isinstance(s, int) else k) for s, k in zip(sizes, known, strict=True)
     )
-    each = most(-(-c // most(groups, 1)), 1)
-    blocks = most(n * groups, 1)
+    each = maximum(-(-c // maximum(groups, 1)), 1)
+    blocks = maximum(n * groups, 1)
     return Groups(blocks, each, -(-target.numel // (blocks * each)), target.itemsize)
 
 
@@ -342,7 +344,7 @@ def _add_norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     time = streaming(machine, traffic(*op.inputs[:2]) + 2 * traffic(target))
     if has_gpu_laws(machine):
         rows, columns = _rows(op, target)
-        time = most(time, norm_time(rows, columns, target.itemsize, machine, gradient=False))
+        time = maximum(time, norm_time(rows, columns, target.itemsize, machine, gradient=False))
     return (work("norm", f"{op.base} {shape_text(target)}", time, UNTRACED, ROOFLINE),)
 
 

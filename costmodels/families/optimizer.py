@@ -14,7 +14,7 @@ from costmodels.formulas.intervals import FEW, NEAR
 from costmodels.formulas.machine import Machine, Rule, members, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import ScalarOnlyError, points_of
+from irgraph.ir.points.point_values import ScalarOnlyError, point_count
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -64,7 +64,7 @@ def launches(sizes: Sequence[int], lists: int) -> list[Launch]:
     Chunks fill a kernel's blocks, tensor by tensor; a tensor may go on in the next one. Raises
     ``OneByOneError`` where sizes differ between points.
     """
-    if points_of(*sizes):
+    if point_count(*sizes):
         raise ScalarOnlyError("chunks of tensors")
     found, now, tensors, blocks = [], Launch(), 0, 0
     for size in sizes:

@@ -12,7 +12,7 @@ from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text,
 from costmodels.formulas.serial import START, has_gpu_laws, rounds, step
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most
+from irgraph.ir.points.point_values import maximum
 
 SOURCE = (
     "roofline (paper, III-B-1b): what is read and what is written moves once; the gradient of a "
@@ -86,7 +86,7 @@ def _walking(op: Op, moved: int, machine: Machine) -> float:
     if made.rank < 3 or channels_last(op.inputs[0]):
         return 0.0
     planes = made.shape[0] * made.shape[1]
-    blocks = -(-made.numel // most(planes * PIXELS, 1))
+    blocks = -(-made.numel // maximum(planes * PIXELS, 1))
     return START + planes * rounds(machine, blocks, PIXELS) * step(machine, moved)
 
 

@@ -23,7 +23,7 @@ from irgraph.ir.narrow.ops import (
     ROWS_LOOKUP,
     SCALED,
     STATIC,
-    filled,
+    round_up,
 )
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -94,7 +94,7 @@ def _by_groups(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     (rows, depth), columns = pair[0].shape, op.outputs[0].shape[1]
     share = min(share for _, _, share in TILES["units"])
-    flops = 2.0 * filled(rows, LEAST_SIDE) * int(columns) * int(depth)
+    flops = 2.0 * round_up(rows, LEAST_SIDE) * int(columns) * int(depth)
     compute = flops / (share * machine.sheet.peak("bf16")[0]) / 1e3
     time = max(compute, machine.stream(traffic(*op.inputs, *op.outputs))) + SMALL
     name = f"gemm {rows}x{columns}x{depth} i4 weights"

@@ -18,7 +18,7 @@ from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from costmodels.formulas.serial import has_gpu_laws
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most
+from irgraph.ir.points.point_values import maximum
 from irgraph.ir.tensor import Tensor, row_major
 
 SOURCE = (
@@ -74,10 +74,10 @@ def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     written = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
     time = streaming(machine, traffic(source) + traffic(*written))
     name, columns = f"{op.base} {shape_text(source)}", source.shape[-1] if source.rank else 1
-    rows = source.numel // most(columns, 1)
+    rows = source.numel // maximum(columns, 1)
     if not has_gpu_laws(machine) or not _along_rows(op) or rows < 2 or not source.contiguous:
         return (work("reduce", name, time, UNTRACED, ROOFLINE, outside=True),)
-    time = most(time, scanning_time(rows, columns, machine))
+    time = maximum(time, scanning_time(rows, columns, machine))
     return (work("reduce", name, time, UNTRACED, SCANNED),)
 
 
@@ -92,7 +92,7 @@ def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     indexed = op.base in ("argmax", "argmin") or (op.base in ("max", "min") and len(op.outputs) > 1)
     return reduction(
         whole,
-        most(op.outputs[0].numel, 1),
+        maximum(op.outputs[0].numel, 1),
         machine,
         written=traffic(*op.outputs),
         rows=_along_rows(op),

@@ -20,7 +20,7 @@ from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most, to_int
+from irgraph.ir.points.point_values import maximum, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -40,7 +40,7 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     moved = traffic(*op.inputs, *op.outputs)
     name = f"{op.base} {shape_text(target)}"
     columns = to_int(target.shape[-1]) if target.rank else 1
-    rows = target.numel // most(columns, 1)
+    rows = target.numel // maximum(columns, 1)
     learned = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
     if learned:
         return (learned,)
@@ -50,10 +50,10 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         or not _over_rows(op, target)
     ):
         return (work("softmax", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
-    error, unheld = most(doubt(machine), FEW), columns > BLOCK * MOST_HELD
+    error, unheld = maximum(doubt(machine), FEW), columns > BLOCK * MOST_HELD
     if op.base in FORWARD:
         time = forward_time(rows, columns, target.itemsize, "log" in op.base, machine)
-        extra = most(moved - 2 * traffic(target), 0)
+        extra = maximum(moved - 2 * traffic(target), 0)
         time += machine.stream(extra) + machine.start
         return (work("softmax", name, time, error, ROWS, outside=unheld),)
     time = backward_time(rows, columns, target.itemsize, machine) + machine.start

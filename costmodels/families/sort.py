@@ -17,7 +17,7 @@ from costmodels.formulas.scatter import SORT, SORT_TILE, sort_kernel
 from costmodels.formulas.serial import doubt, has_gpu_laws
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most, to_int
+from irgraph.ir.points.point_values import maximum, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -53,13 +53,13 @@ def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ..
 
     One slice of more than a block sorts takes a pass for 8 bits of the key.
     """
-    pair, rows = source.itemsize + 8, source.numel // most(together, 1)
+    pair, rows = source.itemsize + 8, source.numel // maximum(together, 1)
     name = f"sort {shape_text(source)}"
     places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), FEW, ROOFLINE)
     if has_gpu_laws(machine) and (rows > 1 or together <= SORT_TILE):
         bytes_alone = machine.stream(2.0 * pair * source.numel)
-        time = most(sorting_time(rows, together, machine) - machine.start, bytes_alone)
-        return places, work("sort", name, time, most(doubt(machine), FEW), SORTED)
+        time = maximum(sorting_time(rows, together, machine) - machine.start, bytes_alone)
+        return places, work("sort", name, time, maximum(doubt(machine), FEW), SORTED)
     if measured(machine):
         pairs = sort_kernel(together, 8 * source.itemsize, machine)
         return places, replace(pairs, name=name, family="sort", outside=True)
@@ -92,10 +92,10 @@ def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     name, kept = f"{op.base} {shape_text(source)}", op.outputs[0] if op.outputs else None
     if op.base == "topk" and kept is not None and has_gpu_laws(machine):
         together = _slice(op, source)
-        rows = source.numel // most(together, 1)
-        time = most(selecting_time(rows, together, machine), machine.stream(traffic(source)))
+        rows = source.numel // maximum(together, 1)
+        time = maximum(selecting_time(rows, together, machine), machine.stream(traffic(source)))
         unlike = rows < 2 or _slice(op, kept) > MOST_SELECTED
-        error = ROUGH if unlike else most(doubt(machine), FEW)
+        error = ROUGH if unlike else maximum(doubt(machine), FEW)
         found = work("sort", name, time, error, SELECTED, outside=unlike)
         many = unlike and op.attributes.get("sorted") is not False
         return (found, *sorting(kept, _slice(op, kept), machine)[1:]) if many else (found,)

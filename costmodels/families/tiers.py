@@ -66,14 +66,14 @@ def _read(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     one = work(
         "tiers", name, time, tier.error.value, formula, launch=launch, link_bytes=asked.nbytes
     )
-    if tier.kind == "link" or machine.sheet.architecture == "cpu" or not asked.wanted:
+    if tier.kind == "link" or machine.sheet.architecture == "cpu" or not asked.row_bytes:
         return (one,)
     return (one, _to_device(asked, machine))
 
 
 def _to_device(asked: Demand, machine: Machine) -> Kernel:
     """Return the copy of rows from the host to the device, out of pinned memory."""
-    time = START + asked.wanted / machine.sheet.host_bandwidth(True) / 1e3
+    time = START + asked.row_bytes / machine.sheet.host_bandwidth(True) / 1e3
     formula = "bytes / PCIe bandwidth of pinned memory, plus a start"
     return work(
         "tiers",
@@ -82,7 +82,7 @@ def _to_device(asked: Demand, machine: Machine) -> Kernel:
         CLOSE,
         formula,
         launch="memcpy",
-        link_bytes=asked.wanted,
+        link_bytes=asked.row_bytes,
     )
 
 
@@ -100,7 +100,7 @@ def _reads(op: Op, machine: Machine) -> Iterator[TierRead]:
         hits = 0.0
         if isinstance(held, int) and held:
             cache = cache_for(weight, index, held, policy, machine)
-            rows, hits = cache.fetched(0, left), cache.hit_rate(0)
+            rows, hits = cache.distinct_misses(0, left), cache.hit_rate(0)
         row = int(weight.shape[1]) * weight.itemsize
         sub_block = given.get("sub_block") is True
         asked = demand(tier, row, rows, sub_block=sub_block)
@@ -117,7 +117,7 @@ def _pooled(op: Op, number: int, machine: Machine) -> float:
     most, count = (int(str(each[number])) for each in (longest, slots))
     looked = TableLookup(index, int(weight.shape[0]), found[number].numel, most)
     bags = bags_for(looked, str(given.get("lists", "")), machine.indices)
-    return bags.found(count, _policy(str(given.get("policy", "lru"))))[1]
+    return bags.hit_shares(count, _policy(str(given.get("policy", "lru"))))[1]
 
 
 class TableLookup(Struct, frozen=True):

@@ -16,7 +16,7 @@ from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
 from costmodels.learnable.modern import VARIANTS, Row, Table, reader
 from costmodels.learnable.settings import Architecture, Settings
-from irgraph.ir.points.point_values import real
+from irgraph.ir.points.point_values import to_float
 
 SOURCE = "trained on published kernels of layers in f16 on A40, A100 and H100"
 
@@ -60,7 +60,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     op = str(asked["op"])
-    return Query(op, {name: real(asked.get(name, 0)) for name in SIZES}) if op in OPS else None
+    return Query(op, {name: to_float(asked.get(name, 0)) for name in SIZES}) if op in OPS else None
 
 
 def _sizes(row: Row) -> tuple[str, ...]:

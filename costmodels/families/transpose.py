@@ -11,7 +11,7 @@ from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most
+from irgraph.ir.points.point_values import maximum
 from irgraph.ir.tensor import row_major
 
 SOURCE = (
@@ -50,11 +50,11 @@ def _roll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     result = op.outputs[0]
     axes = op.attributes.get("dims", op.operands[2] if len(op.operands) > 2 else ())
-    count = most(len(axes), 1) if isinstance(axes, tuple) else 1
+    count = maximum(len(axes), 1) if isinstance(axes, tuple) else 1
     placed = machine.cycles(result.numel / (ROLL_PER_CYCLE * machine.sheet.sms))
     if machine.paper:
         placed = 0.0
-    time = most(machine.stream(2 * traffic(result)), placed) + launch_floor(machine)
+    time = maximum(machine.stream(2 * traffic(result)), placed) + launch_floor(machine)
     return (work("transpose", f"roll {shape_text(result)}", time, BORROWED, ROLLED),) * count
 
 

@@ -9,7 +9,7 @@ from costmodels.formulas.machine import Machine, shape_text, traffic, work
 from costmodels.formulas.offsets import BROADCAST_PER_CYCLE
 from costmodels.formulas.strided import WHOLE_SHARES, strided_time
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.point_values import most
+from irgraph.ir.points.point_values import maximum
 from irgraph.ir.tensor import Tensor
 
 ROOFLINE = "max(flop / peak, bytes / DRAM bandwidth) (paper, III-B-1b), plus the launch floor"
@@ -31,7 +31,7 @@ def streaming(machine: Machine, nbytes: float, flops: float = 0.0, elements: flo
     """
     peak = machine.sheet.peak("f32")[0]
     offsets = 0.0 if machine.paper else elements / (BROADCAST_PER_CYCLE * machine.sheet.sms)
-    bound = most(machine.stream(nbytes), flops / peak / 1e3, machine.cycles(offsets))
+    bound = maximum(machine.stream(nbytes), flops / peak / 1e3, machine.cycles(offsets))
     return bound + launch_floor(machine)
 
 

@@ -13,7 +13,7 @@ from costmodels.formulas.scatter import UPDATE_SHARE
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.pooling import EQUAL, Pooling, longest
 from costmodels.lookups.popularity import UNIFORM, Distribution, distinct_rows
-from irgraph.ir.points.point_values import fsum, least, most, real
+from irgraph.ir.points.point_values import fsum, maximum, minimum, to_float
 
 SECTOR = 32
 """Bytes that memory moves at once (paper, III-B-1a)."""
@@ -151,10 +151,10 @@ def misses(tables: Sequence[Table], machine: Machine) -> list[float]:
 
 def tables_in_flight(tables: Sequence[Table], machine: Machine) -> float:
     """Return how many tables are read at once: resident output rows over rows of a table."""
-    lanes = most(least(fsum(*(t.width for t in tables)) / len(tables) / 4, 32.0), 1.0)
+    lanes = maximum(minimum(fsum(*(t.width for t in tables)) / len(tables) / 4, 32.0), 1.0)
     rows = machine.sheet.sms * RESIDENT_THREADS / lanes
-    bags = most(fsum(*(t.bags for t in tables)) / len(tables), 1.0)
-    return real(least(most(rows / bags, 1.0), len(tables)))
+    bags = maximum(fsum(*(t.bags for t in tables)) / len(tables), 1.0)
+    return to_float(minimum(maximum(rows / bags, 1.0), len(tables)))
 
 
 def forward_time(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> float:
@@ -168,7 +168,7 @@ def forward_time(tables: Sequence[Table], machine: Machine, extra: float = 0.0) 
     moved = _traffic_time(tables, missing, machine, extra)
     # A lookup waits for offsets, then an index, then a row: the start of older cards on all.
     pieces = _pieces_time(tables, machine)
-    return most(moved, bag_time(tables, missing, machine), pieces) + SMALL
+    return maximum(moved, bag_time(tables, missing, machine), pieces) + SMALL
 
 
 def _pieces_time(tables: Sequence[Table], machine: Machine) -> float:
@@ -186,7 +186,7 @@ def _row_cycles(table: Table, machine: Machine) -> tuple[float, float]:
     """Return the cycles of a row of a bag that comes from DRAM, and of one from the cache."""
     if not measured(machine):
         return DRAM_CYCLES, L2_CYCLES
-    warps = least(table.bags * -(-table.width // WARP), BAG_WARPS) / machine.sheet.sms
+    warps = minimum(table.bags * -(-table.width // WARP), BAG_WARPS) / machine.sheet.sms
     return FAR_CYCLES + WARP_CYCLES * warps, NEAR_CYCLES + WARP_CYCLES * warps
 
 
@@ -200,10 +200,10 @@ def bag_time(tables: Sequence[Table], missing: Sequence[float], machine: Machine
     """
     found = 0.0
     for table, missed in zip(tables, missing, strict=True):
-        share = missed / most(table.lookups, 1)
+        share = missed / maximum(table.lookups, 1)
         far, near = _row_cycles(table, machine)
         cycles = near + share * (far - near)
-        found = most(found, machine.cycles(most(table.longest - 1.0, 0.0) * cycles))
+        found = maximum(found, machine.cycles(maximum(table.longest - 1.0, 0.0) * cycles))
     return found
 
 
@@ -215,7 +215,7 @@ def _traffic_time(
         output = sectors(table.size * table.width) * table.bags
         dram += table.lookups * table.index_size + output + missed * table.row
         cached += table.bags * (TABLE_OFFSETS + OFFSETS) + (table.lookups - missed) * table.row
-    return most(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3)
+    return maximum(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3)
 
 
 LOOKED_UP = 0.52
@@ -236,8 +236,8 @@ def gather_time(table: Table, machine: Machine) -> float:
     elements = 0 if machine.paper else table.lookups * table.width
     walk = machine.cycles(elements / (LOOKED_UP * machine.sheet.sms))
     cached = (table.lookups - missed) * table.row
-    moved = most(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3)
-    return most(moved, walk) + machine.start
+    moved = maximum(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3)
+    return maximum(moved, walk) + machine.start
 
 
 def update_traffic_time(tables: Sequence[Table], machine: Machine) -> float:
@@ -255,4 +255,4 @@ def update_traffic_time(tables: Sequence[Table], machine: Machine) -> float:
         cached += 2 * (table.lookups - missed) * table.row
     streamed = machine.stream(dram) + machine.stream(changed, UPDATE_SHARE)
     moved = streamed + cached / machine.sheet.l2_bandwidth / 1e3
-    return most(moved, bag_time(tables, missing, machine)) + machine.start
+    return maximum(moved, bag_time(tables, missing, machine)) + machine.start

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from costmodels.formulas.machine import Machine, stored, traffic
 from costmodels.formulas.strided import WHOLE_SHARES, sectors_time
-from irgraph.ir.points.point_values import most
+from irgraph.ir.points.point_values import maximum
 from irgraph.ir.tensor import Tensor
 
 BROADCAST_PER_CYCLE = 1.4
@@ -57,9 +57,9 @@ def one_by_one(
     if not strided:
         return converted
     if machine.sheet.architecture not in WHOLE_SHARES:
-        return most(converted, machine.cycles(count / (BROADCAST_PER_CYCLE * sms)))
+        return maximum(converted, machine.cycles(count / (BROADCAST_PER_CYCLE * sms)))
     moved = machine.stream(traffic(*operands), WHOLE_SHARES[machine.sheet.architecture])
     placed = machine.cycles(count * len(operands) / (ACCESSES * sms))
     across = [t for t in read if written and stored(t) == count]
     crossed = sum(sectors_time(t, written[0], machine) for t in across)
-    return most(most(moved, placed), converted) + crossed
+    return maximum(maximum(moved, placed), converted) + crossed

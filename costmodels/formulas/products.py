@@ -11,7 +11,7 @@ from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.point_values import least, most
+from irgraph.ir.points.point_values import maximum, minimum
 
 TILED = "tiles x rounds over a multiprocessor's peak share (NVIDIA, Matrix Multiplication Guide)"
 VECTOR = "roofline of memory [Williams 2009; paper, III-B-1b], share from traced gemv kernels"
@@ -97,7 +97,7 @@ def _unaligned(
     first, *rest = kernels
     reached = sheet.shared(p.dtype, sheet.reached(p.dtype) or UNITS_SHARE)
     flop = 2.0 * p.batch * p.rows * p.columns * p.depth
-    more = surcharge * least(flop / (sheet.peak(p.dtype)[0] * reached) / 1e3, first.time)
+    more = surcharge * minimum(flop / (sheet.peak(p.dtype)[0] * reached) / 1e3, first.time)
     spread = first.spread + BORROWED * more
     formula = f"{first.formula}; {UNALIGNED_NOTE}"
     slower = replace(first, time=first.time + more, spread=spread, outside=True, formula=formula)
@@ -129,7 +129,7 @@ def _aligned_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
         time, tile = tiled_time(product, machine)
         formula = TILED
     units = machine.sheet.peak(p.dtype)[1]
-    time = most(time, memory) + SMALL
+    time = maximum(time, memory) + SMALL
     traced = machine.sheet.architecture in ("volta", "ampere", "pascal")
     outside = units or not traced or p.dtype not in ("f32", "f64")
     error = BORROWED if outside else FAIR

@@ -9,7 +9,7 @@ import math
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.offsets import BROADCAST_PER_CYCLE
-from irgraph.ir.points.point_values import each, most, real, where
+from irgraph.ir.points.point_values import if_else, map_points, maximum, to_float
 
 MEASURED = ("hopper", "blackwell")
 """Architectures that the laws below hold for; Blackwell is taken as Hopper."""
@@ -60,7 +60,7 @@ def blocks_time(blocks: float, machine: Machine) -> float:
 def elements_time(elements: float, moved: float, machine: Machine) -> float:
     """Return microseconds of the kernel that picks or adds each element by itself."""
     each_alone = machine.cycles(elements / (BROADCAST_PER_CYCLE * machine.sheet.sms))
-    return most(most(each_alone, machine.stream(moved)) + ALONE, FEWEST)
+    return maximum(maximum(each_alone, machine.stream(moved)) + ALONE, FEWEST)
 
 
 def picked_time(count: int, width: int, size: int, moved: float, machine: Machine) -> float:
@@ -70,13 +70,13 @@ def picked_time(count: int, width: int, size: int, moved: float, machine: Machin
     """
     row = width * size
     blocks = count * -(-row // BLOCK_BYTES)
-    aligned = most(machine.stream(moved), blocks_time(blocks, machine)) + machine.start
-    return where(row % ALIGNED == 0, aligned, elements_time(count * width, moved, machine))
+    aligned = maximum(machine.stream(moved), blocks_time(blocks, machine)) + machine.start
+    return if_else(row % ALIGNED == 0, aligned, elements_time(count * width, moved, machine))
 
 
 def _touched(row: int, unit: int) -> float:
     """Return how many units packed rows touch on average, beginning anywhere in one."""
-    return real((row - each(math.gcd, row, unit) + unit) / unit)
+    return to_float((row - map_points(math.gcd, row, unit) + unit) / unit)
 
 
 def atomic_time(
@@ -89,6 +89,6 @@ def atomic_time(
     """
     rate = SECTORS_A_CYCLE * machine.sheet.sms
     sectors = count * _touched(row, SECTOR) / rate
-    all_rows = machine.cycles(most(sectors, walked / (ADDED * machine.sheet.sms)))
+    all_rows = machine.cycles(maximum(sectors, walked / (ADDED * machine.sheet.sms)))
     hottest = machine.cycles(count * chance * _touched(row, LINE) * LINE_CYCLES)
-    return real(each(math.hypot, all_rows, hottest))
+    return to_float(map_points(math.hypot, all_rows, hottest))

@@ -7,7 +7,7 @@ from costmodels.formulas.intervals import CLOSE, FEW, NEAR
 from costmodels.formulas.machine import Machine, shape_text, work
 from costmodels.formulas.rows import measured
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.point_values import least, to_int
+from irgraph.ir.points.point_values import minimum, to_int
 from irgraph.ir.tensor import Tensor
 
 UPDATE_SHARE = 0.8
@@ -69,6 +69,6 @@ def add_rows(target: Tensor, values: Tensor, machine: Machine) -> tuple[Kernel, 
         "elementwise", f"mul {shape_text(values)}", streaming(machine, 2 * size), CLOSE, ROOFLINE
     )
     name = f"add {count} rows to {shape_text(target)}"
-    rows = least(size, target.nbytes)
+    rows = minimum(size, target.nbytes)
     update = work("index", name, update_time(machine, size, rows), FEW, UPDATE)
     return (scale, *tiny_kernels(1, to_int(count), machine), update)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from costmodels.formulas.intervals import NEAR, UNTRACED
 from costmodels.formulas.machine import Machine
-from irgraph.ir.points.point_values import least, most
+from irgraph.ir.points.point_values import maximum, minimum
 
 STEP_CACHED, STEP = 390, 810
 """Cycles of a step that loads from the second-level cache, and from memory: 383 to 398 and 807 to
@@ -43,12 +43,12 @@ def has_gpu_laws(machine: Machine) -> bool:
 def step(machine: Machine, nbytes: float) -> float:
     """Return microseconds of a step through data of so many bytes."""
     share = (nbytes / machine.sheet.l2_bytes - CACHED) / (UNCACHED - CACHED)
-    return machine.cycles(STEP_CACHED + (STEP - STEP_CACHED) * least(most(share, 0.0), 1.0))
+    return machine.cycles(STEP_CACHED + (STEP - STEP_CACHED) * minimum(maximum(share, 0.0), 1.0))
 
 
 def streamed(machine: Machine, nbytes: float, rate: float) -> float:
     """Return microseconds of bytes, by the bandwidth or so many a cycle and multiprocessor."""
-    return most(machine.stream(nbytes), machine.cycles(nbytes / machine.sheet.sms / rate))
+    return maximum(machine.stream(nbytes), machine.cycles(nbytes / machine.sheet.sms / rate))
 
 
 def slots(machine: Machine) -> int:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from costmodels.formulas.machine import Machine, traffic
-from irgraph.ir.points.point_values import least, most
+from irgraph.ir.points.point_values import maximum, minimum
 from irgraph.ir.tensor import Tensor, row_major
 
 OFFSETS = 1.45
@@ -46,7 +46,7 @@ def strided_time(source: Tensor, result: Tensor, machine: Machine) -> float:
     """Return microseconds of a copy, beside the launch."""
     moved = machine.stream(traffic(source, result), WHOLE_SHARES[machine.sheet.architecture])
     offsets = result.numel / (OFFSETS * machine.sheet.sms)
-    time = most(moved, machine.cycles(offsets)) + (HALVES_START if source.itemsize < 4 else 0.0)
+    time = maximum(moved, machine.cycles(offsets)) + (HALVES_START if source.itemsize < 4 else 0.0)
     return time + sectors_time(source, result, machine)
 
 
@@ -56,8 +56,10 @@ def sectors_time(source: Tensor, result: Tensor, machine: Machine) -> float:
     if crossing is None:
         return 0.0
     inside, across = crossing
-    again = most(NEAR_BY / most(inside, 1), 1.0) * most(NARROW / (across * source.itemsize), 1.0)
-    again = least(again, SECTOR / source.itemsize)
+    again = maximum(NEAR_BY / maximum(inside, 1), 1.0) * maximum(
+        NARROW / (across * source.itemsize), 1.0
+    )
+    again = minimum(again, SECTOR / source.itemsize)
     sectors = result.numel / (again * machine.sheet.sms)
     return machine.cycles(sectors * SECTOR_CYCLES)
 

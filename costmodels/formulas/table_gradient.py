@@ -11,7 +11,7 @@ from costmodels.formulas.scatter import sort_kernel, tiny_kernels, update_time
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.popularity import UNIFORM, greatest_chance
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.point_values import least, most
+from irgraph.ir.points.point_values import maximum, minimum
 
 PARTIAL = 10
 """Rows that one warp sums before the sums are summed (torch, EmbeddingBackwardKernel.cu)."""
@@ -73,8 +73,8 @@ def _partial_sums_time(one: Table, moved: float, machine: Machine) -> float:
 
     As many blocks start as there can be parts (torch, EmbeddingBackwardKernel.cu).
     """
-    blocks = one.lookups / PARTIAL + least(one.lookups, one.rows)
-    return most(streaming(machine, moved), blocks_time(blocks, machine) + machine.start)
+    blocks = one.lookups / PARTIAL + minimum(one.lookups, one.rows)
+    return maximum(streaming(machine, moved), blocks_time(blocks, machine) + machine.start)
 
 
 def _sums_time(one: Table, sums: float, machine: Machine) -> float:
@@ -83,8 +83,8 @@ def _sums_time(one: Table, sums: float, machine: Machine) -> float:
     if not measured(machine) or not one.rows:
         return moved
     hottest = one.lookups * greatest_chance(one.indices, one.rows) / PARTIAL
-    blocks = blocks_time(least(one.lookups, one.rows), machine)
-    return most(moved, most(blocks, machine.cycles(hottest * PART_CYCLES)) + machine.start)
+    blocks = blocks_time(minimum(one.lookups, one.rows), machine)
+    return maximum(moved, maximum(blocks, machine.cycles(hottest * PART_CYCLES)) + machine.start)
 
 
 def _counts(count: int, machine: Machine) -> tuple[Kernel, ...]:
@@ -109,11 +109,11 @@ def few_rows_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
     Each block reads all gradients of its columns and reads and writes the rows they belong to, at
     the bandwidth that one multiprocessor can have.
     """
-    blocks = most(-(-one.width // FEATURE_WIDTH), 1)
+    blocks = maximum(-(-one.width // FEATURE_WIDTH), 1)
     moved = 3 * one.lookups * one.row
-    share = least(blocks / machine.sheet.sms, 1.0)
+    share = minimum(blocks / machine.sheet.sms, 1.0)
     walked = machine.cycles(ROW_CYCLES * one.lookups) if measured(machine) else 0.0
-    time = most(machine.stream(moved, share), walked) + machine.start
+    time = maximum(machine.stream(moved, share), walked) + machine.start
     name = f"gradient of {one.lookups} rows x{one.width}"
     return zeros(one, machine), work("embedding", name, time, BORROWED, FEATURE, outside=True)
 
@@ -121,10 +121,10 @@ def few_rows_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
 def max_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
     """Return the dense gradient of bags that took the greatest of each column."""
     elements = one.bags * one.width
-    places = least(2 * SECTOR * elements, 2 * one.rows * one.row)
+    places = minimum(2 * SECTOR * elements, 2 * one.rows * one.row)
     time = update_time(machine, elements * (one.size + one.index_size), places / 2)
     if measured(machine):  # each element is added to a row of its own
-        time = most(time, atomic_time(elements, one.size, 0.0, machine) + machine.start)
+        time = maximum(time, atomic_time(elements, one.size, 0.0, machine) + machine.start)
     name = f"max gradient {one.bags}x{one.width}"
     return zeros(one, machine), work("embedding", name, time, FEW, ATOMIC)
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 from costmodels.devices.sheet import HALVED
 from costmodels.formulas.machine import Machine
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.choices import all_beside, min_over_choices, stack_choices
-from irgraph.ir.points.point_values import least, most, points_of, where
+from irgraph.ir.points.choices import min_over_choices, stack_choices, stack_conditions
+from irgraph.ir.points.point_values import if_else, maximum, minimum, point_count
 
 Menu = tuple[tuple[int, int, float], ...]
 """Tiles (along the result's columns, along its rows, share of the peak that they reach)."""
@@ -137,17 +137,19 @@ def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
     peak = machine.sheet.peak(product.dtype)[0] / machine.sheet.sms * 1e3
     for x, y, share in menu(product, machine):
         grid = product.batch * parts.columns(x) * parts.rows(y)
-        write = machine.stream(area / grid * least(grid, machine.sheet.sms))
+        write = machine.stream(area / grid * minimum(grid, machine.sheet.sms))
         tried = tuple(s for s in splits(product, grid, machine) if s[1] is not False)
-        for some in (tried,) if points_of(*sizes) else ((one,) for one in tried):
+        for some in (tried,) if point_count(*sizes) else ((one,) for one in tried):
             ways, allowed = zip(*some, strict=True)
             split = stack_choices(ways)
             compute = 2 * x * y * parts.depth(ways) / (peak * share)
             busy = _rounds(product, machine, (x, y), grid * split, compute) + write
-            time = where(all_beside(allowed), parts.joined(most(busy, memory), ways), math.inf)
-            if not points_of(time) and time < best:
+            time = if_else(
+                stack_conditions(allowed), parts.joined(maximum(busy, memory), ways), math.inf
+            )
+            if not point_count(time) and time < best:
                 chosen = f"{x}x{y}" + (f" split {split}" if split > 1 else "")
-            best = least(best, min_over_choices(time))
+            best = minimum(best, min_over_choices(time))
     return best, chosen
 
 
@@ -156,7 +158,7 @@ def _memory(product: Product, machine: Machine) -> float:
     if product.stored is None:
         return machine.stream(product.traffic, MEMORY_SHARE)
     cached = product.traffic / machine.sheet.l2_bandwidth / 1e3
-    return most(machine.stream(least(product.stored, product.traffic), MEMORY_SHARE), cached)
+    return maximum(machine.stream(minimum(product.stored, product.traffic), MEMORY_SHARE), cached)
 
 
 def splits(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bool], ...]:
@@ -171,7 +173,7 @@ def splits(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bo
         few = grid * 4 <= sms
         deep = tuple((s, grid * s <= sms) for s in (32, 64, 128))
         return (*((s, True if s <= 4 else few) for s in (1, 2, 3, 4, 8, 16)), *deep)
-    if product.depth < most(product.rows, product.columns):
+    if product.depth < maximum(product.rows, product.columns):
         return ((1, True),)
     if grid >= sms:
         return tuple((s, True) for s in (1, 2, 3, 4))
@@ -201,7 +203,7 @@ class _Parts:
         """Return the time of all parts of splits with that of their sum."""
         if ways == (1,):
             return time
-        return where(stack_choices(ways) == 1, time, time + SPLIT_COST + self.sum(ways))
+        return if_else(stack_choices(ways) == 1, time, time + SPLIT_COST + self.sum(ways))
 
 
 def _rounds(

@@ -17,7 +17,7 @@ import msgspec
 from costmodels.hosts.from_traces import library_calls
 from costmodels.hosts.writing import write
 from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
-from irgraph.overheads.names import LAUNCHES, today
+from irgraph.overheads.names import LAUNCHES, current_names
 
 CPU_EVENT = 2.0
 """Microseconds that the profiler spends on each host event (section III-C of the paper)."""
@@ -246,7 +246,7 @@ def _driver(rows: Rows) -> dict[str, list[Stat]]:
 
 def _named(rows: Rows, column: str) -> Iterator[tuple[Mapping[str, str], str]]:
     for row in rows:
-        for name in today(row[column]):
+        for name in current_names(row[column]):
             yield row, name
 
 

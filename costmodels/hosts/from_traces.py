@@ -19,7 +19,7 @@ from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.capture.kineto.reading.selection import Marks
 from irgraph.overheads.extract import NO_COST, PAPER_COST, ProfilerCost, extract
 from irgraph.overheads.format import HostFile, pooled
-from irgraph.replay.replay import replayer
+from irgraph.replay.replay import build_replayer
 
 TABLES = (
     ("v100-32gb-torchrec-profiled", "dlrm_8xV100", "facebookresearch/param", "MIT",
@@ -82,7 +82,9 @@ def library_calls(folder: Path) -> HostFile:
 def _extracted(place: Path, name: str, source: str, cost: ProfilerCost) -> HostFile:
     paths = sorted(place.glob("kineto*.json.gz")) if place.is_dir() else [place]
     trees = [published_tree(path) for path in paths]
-    samples = [replayer(tree).samples().sound(tree.trace.source) for tree in trees]
+    samples = [
+        build_replayer(tree).samples().require_sufficient(tree.trace.source) for tree in trees
+    ]
     card = architecture_of(trees[0].trace.device_name)
     return extract(samples, name, cost=cost, source=source, architecture=card)
 

@@ -9,7 +9,7 @@ import numpy as np
 from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, settling
 from costmodels.learnable.settings import Architecture, Settings
-from irgraph.ir.points.point_values import real
+from irgraph.ir.points.point_values import to_float
 
 SIZES = ("rows", "cols")
 
@@ -40,4 +40,4 @@ def rowwise(sizes: Sizes, device: Hardware) -> Inputs:
 
 def shape(asked: Mapping[str, float | str]) -> dict[str, float]:
     """Return the sizes of a matrix that pricing asks for."""
-    return {name: real(asked[name]) for name in SIZES}
+    return {name: to_float(asked[name]) for name in SIZES}

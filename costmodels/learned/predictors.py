@@ -24,7 +24,7 @@ from costmodels.learned.estimate_cache import EstimateCache
 from costmodels.learned.infer import estimate
 from costmodels.learned.query_batch import BatchedModels, QueryBatch
 from costmodels.learned.weights import Weights, load_shipped, shipped
-from irgraph.ir.points.point_values import PointMask, PointValues, at_all, most, points_of
+from irgraph.ir.points.point_values import PointMask, PointValues, as_array, maximum, point_count
 
 SOFTWARE = "torch-2"
 """Profile of the releases that were measured: PyTorch 2.1 with CUDA 12.1, but for layer norm."""
@@ -92,14 +92,14 @@ def _held(answer: Answer, flops: float, dtype: str, sheet: DeviceSheet) -> Answe
     if halved:
         time = (answer.time**SHARPNESS + least**SHARPNESS) ** (1 / SHARPNESS)
     else:
-        time = most(answer.time, least)
+        time = maximum(answer.time, least)
     return replace(answer, time=time, spread=answer.spread * (time / answer.time))
 
 
 def _answer(
     weights: Weights, device: Hardware, query: Query, known: EstimateCache, together: QueryBatch
 ) -> Answer:
-    points = points_of(*query.sizes.values())
+    points = point_count(*query.sizes.values())
     if points:
         return _answers_for(weights, device, query, points, known)
     time, width, outside = together.ask(weights, device, query)
@@ -111,7 +111,7 @@ def _answers_for(
     weights: Weights, device: Hardware, query: Query, rows: int, known: EstimateCache
 ) -> Answer:
     """Return the answer to a query whose sizes have values at many points."""
-    columns = {name: at_all(v, rows).astype(np.float32) for name, v in query.sizes.items()}
+    columns = {name: as_array(v, rows).astype(np.float32) for name, v in query.sizes.items()}
     columns["op"] = np.full(rows, weights.family.ops.index(query.op), np.float32)
     found = known.estimates(columns, lambda some: estimate(weights, some, device))
     time = found.time.astype(np.float64)

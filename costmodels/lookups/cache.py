@@ -24,7 +24,7 @@ from costmodels.lookups.popularity import (
     even_rows,
     rows_of,
 )
-from irgraph.ir.points.point_values import PointValues, ScalarOnlyError, at_all, points_of
+from irgraph.ir.points.point_values import PointValues, ScalarOnlyError, as_array, point_count
 
 Key: TypeAlias = tuple[Distribution, bytes, bytes, int]
 
@@ -54,14 +54,14 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
             others that share the cache with a table are taken as the mean of the rest.
     """
     sizes = [number for r in reads for number in (r.rows, r.lookups)]
-    points = points_of(*sizes, together)
+    points = point_count(*sizes, together)
     uniform = all(isinstance(r.indices, Uniform) for r in reads)
     if not points:
         return list(_missed(tuple(reads), capacity, together))
     if not uniform:
         raise ScalarOnlyError("lookups that are not uniform")
     runs = [_Run(r, points) for r in reads]
-    beside = at_all(together, points)
+    beside = as_array(together, points)
     parts = [
         _lru_misses([run.part(at) for run in runs], capacity, beside[at : at + CHUNK])
         for at in range(0, points, CHUNK)
@@ -73,7 +73,7 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
 @lru_cache(maxsize=1024)
 def _missed(reads: tuple[Reads, ...], capacity: float, together: float) -> tuple[float, ...]:
     """Return ``lru_misses`` of plain numbers: gradients of all tables read the same bags."""
-    found = _lru_misses([_Run(r, 1) for r in reads], capacity, at_all(together, 1))
+    found = _lru_misses([_Run(r, 1) for r in reads], capacity, as_array(together, 1))
     return tuple([float(missed[0]) for missed in found])
 
 
@@ -86,7 +86,7 @@ class _Run:
 
     def __init__(self, reads: Reads, points: int) -> None:
         self.indices, self.row = reads.indices, reads.row
-        self.rows, self.lookups = (at_all(n, points) for n in (reads.rows, reads.lookups))
+        self.rows, self.lookups = (as_array(n, points) for n in (reads.rows, reads.lookups))
 
     @property
     def key(self) -> Key:

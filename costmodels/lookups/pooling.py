@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from irgraph.ir.points.point_values import Number, ScalarOnlyError, least, most, points_of
+from irgraph.ir.points.point_values import Number, ScalarOnlyError, maximum, minimum, point_count
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -86,13 +86,13 @@ def longest(law: Pooling, bags: Number, lookups: Number) -> float:
 
     Not less than the mean, and not more than all ``lookups``.
     """
-    mean: float = lookups / most(bags, 1)
+    mean: float = lookups / maximum(bags, 1)
     if isinstance(law, EqualLengths):
         return mean
-    if points_of(bags, lookups):
+    if point_count(bags, lookups):
         raise ScalarOnlyError("bags that are not equally long")
-    found = most(_longest(law, int(bags), float(mean)), mean)
-    return least(found, float(lookups))
+    found = maximum(_longest(law, int(bags), float(mean)), mean)
+    return minimum(found, float(lookups))
 
 
 @cache

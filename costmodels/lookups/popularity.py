@@ -16,7 +16,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from irgraph.ir.points.point_values import Number, PointValues, ScalarOnlyError, at_all, points_of
+from irgraph.ir.points.point_values import (
+    Number,
+    PointValues,
+    ScalarOnlyError,
+    as_array,
+    point_count,
+)
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -119,20 +125,20 @@ def even_rows(rows: Floats) -> RowGroups:
 
 def distinct_rows(distribution: Distribution, rows: Number, lookups: Number) -> float:
     """Return the expected number of different rows of a table among lookups, at every point."""
-    points = points_of(rows, lookups)
+    points = point_count(rows, lookups)
     if not points:
         return float(rows_of(distribution, rows).distinct(lookups))
     if not isinstance(distribution, Uniform):
         raise ScalarOnlyError("lookups that are not uniform")
-    asked = at_all(lookups, points)[:, None]
-    return PointValues(even_rows(at_all(rows, points)).distinct(asked)[:, 0])  # type: ignore[return-value]
+    asked = as_array(lookups, points)[:, None]
+    return PointValues(even_rows(as_array(rows, points)).distinct(asked)[:, 0])  # type: ignore[return-value]
 
 
 def greatest_chance(distribution: Distribution, rows: Number) -> float:
     """Return the chance that a lookup takes the most popular row of a table, at every point."""
     if isinstance(distribution, Uniform):
         return 1.0 / rows  # type: ignore[no-any-return]
-    if points_of(rows):
+    if point_count(rows):
         raise ScalarOnlyError("lookups that are not uniform")
     return float(rows_of(distribution, rows).chances.max())
 

@@ -52,11 +52,13 @@ def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
     """
     from costmodels.measure.rows import read_rows
     from costmodels.measure.run import sheet_name
-    from irgraph.database.references import PREFIX, stored
+    from irgraph.database.references import PREFIX, read_record
 
     found: dict[str, tuple[float, float]] = {}
     for path in paths:
-        head, rows = stored(path, "kernels")[:2] if path.startswith(PREFIX) else read_rows(path)
+        head, rows = (
+            read_record(path, "kernels")[:2] if path.startswith(PREFIX) else read_rows(path)
+        )
         device = sheet_name(head)
         if device != sheet.name:
             message = f"measured on {device}, not on {sheet.name}"

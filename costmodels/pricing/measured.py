@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from costmodels.devices.library import recorded_sheet, same_model
 from costmodels.devices.sheet import DeviceSheet
 from irgraph.ir.cost import Kernel
-from irgraph.ir.measured import own_time
+from irgraph.ir.measured import op_time
 from irgraph.ir.op import Op
 from irgraph.ir.quantity import Quantity
 
@@ -38,7 +38,7 @@ def is_measured(op: Op, free: Callable[[Op], bool]) -> bool:
     """
     if op.body:
         return all(is_measured(child, free) for child in op.body)
-    return own_time(op) is not None or free(op)
+    return op_time(op) is not None or free(op)
 
 
 def measured_kernels(
@@ -48,7 +48,7 @@ def measured_kernels(
 
     ``model`` returns what cost models know of an op, which tell copies from kernels.
     """
-    time = own_time(op)
+    time = op_time(op)
     own = () if time is None else _split(op, time, model(op) or ())
     below = (kernel for child in op.body for kernel in measured_kernels(child, model))
     return (*own, *below)

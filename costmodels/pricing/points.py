@@ -13,8 +13,8 @@ from costmodels.pricing.price import Pricer
 from irgraph.ir.cost import Kernel
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.points.pieces import Floats, Ints, KernelRegime, Sizes, dims_of, several
-from irgraph.ir.points.point_values import PointValues, ScalarOnlyError, SplitError, at_all
+from irgraph.ir.points.pieces import Floats, Ints, KernelRegime, Sizes, dims_of, evaluate_size
+from irgraph.ir.points.point_values import PointValues, ScalarOnlyError, SplitError, as_array
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.resize import DimSubstitution
 from irgraph.ir.tensor import Tensor
@@ -108,7 +108,7 @@ class _Batch:
     ) -> tuple[Op, Mapping[str, Tensor]]:
         """Return a call with its sizes at some points, and the values of sparse tensors."""
         some: dict[str, Any] = {name: _size(rows[points, at]) for at, name in enumerate(names)}
-        change = DimSubstitution({**self.graph.dims, **some}, several)
+        change = DimSubstitution({**self.graph.dims, **some}, evaluate_size)
         try:
             sized = change.op(op)
             return sized, {name: change.tensor(tensor) for name, tensor in self.sparse.items()}
@@ -131,13 +131,13 @@ def _size(values: Ints) -> PointValues | int:
 def _column(kernels: Sequence[Kernel], name: str, points: int) -> Floats:
     if not kernels:
         return np.zeros((0, points))
-    return np.stack([at_all(getattr(kernel, name), points) for kernel in kernels])
+    return np.stack([as_array(getattr(kernel, name), points) for kernel in kernels])
 
 
 def _first(kernel: Kernel) -> Kernel:
     """Return a kernel with the times and bytes of the first point."""
     time, spread, links = (
-        float(at_all(value, 1)[0]) for value in (kernel.time, kernel.spread, kernel.link_bytes)
+        float(as_array(value, 1)[0]) for value in (kernel.time, kernel.spread, kernel.link_bytes)
     )
     return replace(kernel, time=time, spread=spread, outside=False, link_bytes=links)
 

@@ -23,7 +23,7 @@ from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import own_time
+from irgraph.ir.measured import op_time
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.schema import schemas_of
@@ -209,9 +209,9 @@ class Pricer:
         """Return measured work where an op has any itself, else what models know of it."""
         if not is_measured(op, _launches_nothing):
             return self._known(op)
-        if own_time(op) is not None and not op.is_annotation:
+        if op_time(op) is not None and not op.is_annotation:
             return measured_kernels(op, self._known)
-        parts = any(own_time(inner) is not None for inner in op.walk())
+        parts = any(op_time(inner) is not None for inner in op.walk())
         return None if parts else self._known(op)
 
     def _guessed(self, op: Op) -> Kernel:

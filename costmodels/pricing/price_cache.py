@@ -16,7 +16,7 @@ from costmodels.families import rules
 from costmodels.formulas.machine import Machine
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.ranks import EXCHANGING, is_collective
+from irgraph.ir.ranks import EXCHANGE_PREFIXES, is_collective
 from irgraph.ir.tensor import Tensor
 
 Outcome: TypeAlias = "tuple[tuple[Kernel, ...] | None, bool]"
@@ -36,7 +36,7 @@ _CALLS: dict[object, tuple[Kernel, ...] | None] = {}
 TIER_OP_PREFIX = "irgraph.tier_"
 """How the names of ops begin that read files of tiers."""
 
-FILE_OP_PREFIXES = (TIER_OP_PREFIX, *EXCHANGING)
+FILE_OP_PREFIXES = (TIER_OP_PREFIX, *EXCHANGE_PREFIXES)
 """How the names of all ops begin that may read files."""
 
 

@@ -15,11 +15,11 @@ from irgraph.analyze.figures import HEADINGS, StepFigures
 from irgraph.analyze.idle import idle_causes
 from irgraph.analyze.intervals import intersection, length, union
 from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
-from irgraph.capture.kineto.events.steps import Step
-from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time, nearest
-from irgraph.capture.kineto.reading.trace import Array, Integers, Kind
+from irgraph.capture.kineto.events.steps import TraceStep
+from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time, innermost_chosen
+from irgraph.capture.kineto.reading.trace import Array, EventKind, Integers
 from irgraph.html.fragments import table_html
-from irgraph.replay.replay import Replayer, replayer
+from irgraph.replay.replay import Replayer, build_replayer
 from irgraph.report.console import time_text
 from irgraph.report.plots import Plot
 from irgraph.schedule.timeline import Timeline
@@ -138,10 +138,10 @@ def _shares(by: str, rows: Mapping[str, tuple[float, float]]) -> list[dict[str, 
 
 def analyze(trees: Sequence[Tree]) -> Analysis:
     """Return the analysis of traces, one per rank."""
-    replayers = [replayer(tree) for tree in trees]
+    replayers = [build_replayer(tree) for tree in trees]
     figures = [_figures(one, step) for one in replayers for step in one.tree.steps]
     inside, total = (sum(times) for times in zip(*map(device_time, trees), strict=True))
-    usual = sum(len(one.usual) for one in replayers) or 1
+    usual = sum(len(one.typical_steps) for one in replayers) or 1
     met = collectives(replayers)
     idle, last = idle_causes(replayers)
     return Analysis(
@@ -153,7 +153,7 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
         tuple(line for tree in trees for line in tree.trace.health.repairs()),
         inside / total if total else None,
         _host(replayers, usual),
-        by_kind(met, max(len(one.usual) for one in replayers)),
+        by_kind(met, max(len(one.typical_steps) for one in replayers)),
         stragglers(met),
         last,
     )
@@ -165,13 +165,13 @@ def families(tree: Tree, rows: Iterable[int]) -> list[str]:
     return [family_of(tree.trace.text(row), int(kinds[row])) for row in rows]
 
 
-def _figures(one: Replayer, step: Step) -> StepFigures:
+def _figures(one: Replayer, step: TraceStep) -> StepFigures:
     tree = one.tree
     rows = one.work.rows[one.work.within(step)]
     starts = np.clip(tree.trace.columns["start"][rows], step.start, step.end)
     ends = np.clip(tree.trace.end[rows], step.start, step.end)
     talks = np.array([f == COMMUNICATION for f in families(tree, rows.tolist())], bool)
-    copies = tree.trace.columns["kind"][rows] != Kind.KERNEL
+    copies = tree.trace.columns["kind"][rows] != EventKind.KERNEL
     computes = ~talks & ~copies
     computing = union(starts[computes], ends[computes])
     talking = union(starts[talks], ends[talks])
@@ -196,7 +196,7 @@ def _breakdown(
     counts: dict[str, int] = defaultdict(int)
     for one in replayers:
         tree = one.tree
-        chosen = one.usual_places
+        chosen = one.typical_step_indices
         rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, chosen)).tolist()
         for row, key in zip(rows, _keys(tree, rows, by), strict=True):
             times[key] += float(tree.trace.columns["duration"][row]) / US
@@ -210,8 +210,8 @@ def _host(replayers: Sequence[Replayer], steps: int) -> dict[str, tuple[float, f
     found: dict[str, Array] = defaultdict(lambda: np.zeros(3))
     for one in replayers:
         tree, columns = one.tree, one.tree.trace.columns
-        chosen = one.usual_places
-        operators = (columns["kind"] == Kind.OP) & np.isin(tree.step, chosen)
+        chosen = one.typical_step_indices
+        operators = (columns["kind"] == EventKind.OP) & np.isin(tree.step, chosen)
         rows = np.flatnonzero(operators)
         whole = (tree.end - columns["start"]) / US
         above = np.where(tree.parent[rows] >= 0, tree.op[tree.parent[rows]], -1)
@@ -243,8 +243,8 @@ def _annotations(tree: Tree) -> Integers:
     """Return the innermost range of the user's around each event, -1 if none; last for ``[-1]``."""
     columns = tree.trace.columns
     marks = np.array([name.startswith(_MARKS) for name in tree.trace.names], bool)
-    chosen = (columns["kind"] == Kind.ANNOTATION) & ~marks[columns["name"]]
-    found: Integers = np.append(nearest(tree.parent, chosen), -1)
+    chosen = (columns["kind"] == EventKind.ANNOTATION) & ~marks[columns["name"]]
+    found: Integers = np.append(innermost_chosen(tree.parent, chosen), -1)
     return found
 
 

@@ -206,7 +206,7 @@ def _members(group: str, ranks: Sequence[int]) -> set[int]:
 def _of_rank(one: Replayer) -> dict[Key, tuple[float, int | None, int]]:
     """Return time, size and ranks of the collectives of one rank."""
     tree = one.tree
-    usual = {i: tree.steps[i].number for i in one.usual_places}
+    usual = {i: tree.steps[i].number for i in one.typical_step_indices}
     counts: dict[tuple[int, str, str], int] = defaultdict(int)
     found = {}
     kinds, numbers = tree.trace.columns["kind"], tree.trace.columns["collective"]

@@ -10,9 +10,9 @@ import numpy as np
 
 from irgraph.capture.kineto.events.device import stream_of
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.trace import Integers, Kind
-from irgraph.replay.host_times import Lengths
-from irgraph.replay.replay import replayer, usual_steps
+from irgraph.capture.kineto.reading.trace import EventKind, Integers
+from irgraph.replay.host_times import HostTimes
+from irgraph.replay.replay import build_replayer, select_typical_steps
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import CAUSES, Interval, Timeline
 
@@ -26,7 +26,7 @@ LENGTH = 3
 
 def launched_rows(tree: Tree) -> Integers:
     """Return the device events that the usual steps launched, in order of their starts."""
-    usual = usual_steps(tree)
+    usual = select_typical_steps(tree)
     chosen = [i for i, step in enumerate(tree.steps) if step in usual]
     inside = tree.trace.on_device & (tree.launch >= 0) & np.isin(tree.step, chosen)
     rows: Integers = np.flatnonzero(inside)
@@ -85,7 +85,7 @@ def launch_delays(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     ``delay_us`` is from the end of the call to the begin of the work; ``short`` counts work that
     takes less time than the call that launched it: there the host is the limit.
     """
-    steps = sum(len(usual_steps(tree)) for tree in trees) or 1
+    steps = sum(len(select_typical_steps(tree)) for tree in trees) or 1
     found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
     for tree in trees:
         duration, start = tree.trace.columns["duration"], tree.trace.columns["start"]
@@ -116,7 +116,7 @@ def sequences(trees: Sequence[Tree], length: int = LENGTH) -> list[dict[str, Any
 
     ``us`` is the time that they run a step; sequences overlap, so times do not add up.
     """
-    steps = sum(len(usual_steps(tree)) for tree in trees) or 1
+    steps = sum(len(select_typical_steps(tree)) for tree in trees) or 1
     counts: Counter[tuple[str, ...]] = Counter()
     times: Counter[tuple[str, ...]] = Counter()
     for tree in trees:
@@ -142,7 +142,7 @@ def _streams(tree: Tree) -> Iterator[list[int]]:
     """Yield the kernels of each step and stream in order of time."""
     found: dict[tuple[int, tuple[int, int]], list[int]] = defaultdict(list)
     for row in launched_rows(tree).tolist():
-        if tree.trace.columns["kind"][row] == Kind.KERNEL:
+        if tree.trace.columns["kind"][row] == EventKind.KERNEL:
             found[int(tree.step[row]), stream_of(tree.trace, row)].append(row)
     yield from found.values()
 
@@ -156,10 +156,10 @@ def critical_work(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     for tree in trees:
-        usual = usual_steps(tree)
+        usual = select_typical_steps(tree)
         if not usual or not tree.trace.on_device.any():
             continue
-        timeline = replayer(tree).replay(usual[-1], Lengths()).timeline
+        timeline = build_replayer(tree).replay(usual[-1], HostTimes()).timeline
         times: dict[tuple[str, str, str], list[float]] = defaultdict(list)
         for interval in critical_path(timeline).intervals:
             times[_place(timeline, interval)].append(interval.end - interval.start)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.trace import Integers, Kind, MemoryChange
+from irgraph.capture.kineto.reading.trace import EventKind, Integers, MemoryChange
 
 US = 1000
 HOST = 0
@@ -80,7 +80,7 @@ def _of_trace(tree: Tree) -> list[dict[str, Any]]:
 def _operators(tree: Tree, thread: int) -> tuple[Integers, Integers]:
     """Return the rows of a thread's operators, and when they begin."""
     columns = tree.trace.columns
-    rows = np.flatnonzero((columns["kind"] == Kind.OP) & (columns["thread"] == thread))
+    rows = np.flatnonzero((columns["kind"] == EventKind.OP) & (columns["thread"] == thread))
     return rows, columns["start"][rows]
 
 

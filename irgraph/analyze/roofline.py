@@ -11,16 +11,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from irgraph.capture.kineto.events.host import operand_shapes
-from irgraph.capture.kineto.events.tree import EVALUATE, Tree, nearest
-from irgraph.capture.kineto.reading.trace import Kind, operands
+from irgraph.capture.kineto.events.tree import EVALUATE, Tree, innermost_chosen
+from irgraph.capture.kineto.reading.trace import EventKind, operands
 from irgraph.ir.calls import broadcast
 from irgraph.ir.counts.flops import flops, is_product
-from irgraph.ir.counts.traffic import goes_by_element, traffic
+from irgraph.ir.counts.traffic import has_pointwise_form, traffic
 from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.replay.replay import usual_steps
+from irgraph.replay.replay import select_typical_steps
 from irgraph.report.roofline import CallWork
 
 US = 1000
@@ -47,7 +47,7 @@ def works_of(trees: Sequence[Tree]) -> tuple[list[CallWork], int]:
     found: list[CallWork] = []
     steps = 0
     for tree in trees:
-        usual = usual_steps(tree)
+        usual = select_typical_steps(tree)
         steps += len(usual)
         chosen = [i for i, step in enumerate(tree.steps) if step in usual]
         found += _Calls(tree).works(chosen)
@@ -78,7 +78,7 @@ class _Calls:
         trace = self.tree.trace
         duration, kinds = trace.columns["duration"], trace.columns["kind"]
         kernels = tuple((trace.text(row), float(duration[row]) / US) for row in rows)
-        link = all(kinds[r] == Kind.MEMCPY and _LINK.search(trace.text(r)) for r in rows)
+        link = all(kinds[r] == EventKind.MEMCPY and _LINK.search(trace.text(r)) for r in rows)
         if call < 0:
             return CallWork(NO_OPERATOR, "", "", kernels, over_link=link)
         op, flop, nbytes = self._op(call)
@@ -107,11 +107,11 @@ def _owners(tree: Tree) -> Any:  # noqa: ANN401  (an array)
     """Return for each event the innermost product around it that has no product in it, else -1."""
     names = [is_product(name.replace("::", ".")) for name in tree.trace.names]
     products = np.array(names, bool)[tree.trace.columns["name"]]
-    products &= tree.trace.columns["kind"] == Kind.OP
+    products &= tree.trace.columns["kind"] == EventKind.OP
     rows = np.flatnonzero(products & (tree.parent >= 0))
-    around = nearest(tree.parent, products)[tree.parent[rows]]
+    around = innermost_chosen(tree.parent, products)[tree.parent[rows]]
     products[around[around >= 0]] = False
-    return nearest(tree.parent, products)
+    return innermost_chosen(tree.parent, products)
 
 
 def _gradients(tree: Tree) -> Grads:
@@ -193,7 +193,7 @@ def _result(
         return None if product is None else (dtype, product)
     if any(word in op.base for word in _SAME):
         return dtype, shapes[0]
-    shape = broadcast(shapes) if goes_by_element(op.name) else None
+    shape = broadcast(shapes) if has_pointwise_form(op.name) else None
     kind = "bool" if op.base in _BOOLEAN else dtype
     return (kind, shape) if isinstance(shape, tuple) else None
 

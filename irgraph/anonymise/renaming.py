@@ -10,7 +10,7 @@ from typing import Any
 
 from irgraph.anonymise import public
 from irgraph.capture.kineto.events.families import SIGN, family_of
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.ir.dtypes import ITEMSIZE, TORCH
 
 _EVALUATE = "autograd::engine::evaluate_function: "
@@ -102,7 +102,7 @@ class Anonymiser:
             return text
         return self.stand_in(text) + "".join(f" {kept}" for kept in _TRAITS if kept in text)
 
-    def kernel(self, text: str, kind: int = Kind.KERNEL) -> str:
+    def kernel(self, text: str, kind: int = EventKind.KERNEL) -> str:
         """Return the name of a kernel with the public words in it; its family stays."""
         if text not in self._kernels:
             bare = _IN_KERNELS.sub("_", text)

@@ -14,7 +14,7 @@ from irgraph.capture.kineto.reading.collect import CATEGORIES
 from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.decoders import PHASES
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.files import write_atomic
 
@@ -52,8 +52,8 @@ _NODE_NUMBERS = ("id", "parent", "ctrl_deps", "fw_parent", "seq_id", "scope", "t
 _NODE_VALUES = ("inputs", "outputs", "input_shapes", "input_types", "output_shapes",
                 "output_types")  # fmt: skip
 _SIDE = ("values", "shapes", "types", "strides")
-_DEVICE_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
-_CALL_KINDS = (Kind.RUNTIME, Kind.SYNC)
+_DEVICE_KINDS = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
+_CALL_KINDS = (EventKind.RUNTIME, EventKind.SYNC)
 
 
 def anonymous_trace(trace: Json, renamed: Anonymiser, source: str = "") -> Json:
@@ -107,7 +107,7 @@ def _event(event: Json, renamed: Anonymiser) -> Json:
     """Return the known fields of an event of a Kineto trace."""
     found: Json = {"ph": _one_of(event.get("ph"), PHASES)} if "ph" in event else {}
     cat = event.get("cat")
-    kind = CATEGORIES.get(cat.lower(), Kind.OTHER) if isinstance(cat, str) else Kind.OTHER
+    kind = CATEGORIES.get(cat.lower(), EventKind.OTHER) if isinstance(cat, str) else EventKind.OTHER
     if isinstance(cat, str):
         known = cat.lower() in CATEGORIES or cat in _ARROWS
         found["cat"] = cat if known else renamed.stand_in(cat)

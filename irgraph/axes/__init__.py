@@ -1,6 +1,6 @@
-"""Size constraints between axes: what must change when one axis of one tensor is resized.
+"""Size constraints between axes: the sizes that change if one axis of a tensor is resized.
 
-``relations`` are the constraints of one op. ``rules`` and ``views`` know them for the ops of
-captured steps; ``probe`` asks torch's meta device about all others. ``propagation`` carries a
+``relations`` are the constraints of one op. ``rules`` and ``views`` provide them for the ops of
+captured steps; ``probe`` queries torch's meta device about all others. ``propagation`` carries a
 change through a graph, ``layout`` computes strides and offsets, ``resized`` builds the graph.
 """

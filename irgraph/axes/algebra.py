@@ -1,7 +1,7 @@
 """Arithmetic on symbolic sizes while one axis grows by steps.
 
-Growth is the dimension ``GROWTH``: 0 is the graph as it stands, 1 a size larger by ``STEP``. At
-growth 0 every expression has the current size as its value.
+Growth is the dimension ``GROWTH``: 0 is the original graph, 1 a size larger by ``STEP``. At growth
+0 every expression has the current size as its value.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Algebra:
     """Sums, products and quotients of sizes under some dimensions."""
 
     def __init__(self, dims: Mapping[str, int]) -> None:
-        self.now = {**dims, GROWTH: 0}
-        self._then = {**dims, GROWTH: 1}
+        self.dims = {**dims, GROWTH: 0}
+        self._grown_dims = {**dims, GROWTH: 1}
 
     def make(self, terms: Iterable[Term]) -> int:
         """Return the size of a polynomial."""
-        return make(terms, self.now)
+        return make(terms, self.dims)
 
-    def later(self, size: int, growth: int = 1) -> int:
+    def grown_value(self, size: int, growth: int = 1) -> int:
         """Return the value of a size at another growth."""
         if not isinstance(size, Dim):
             return size
-        dims = self._then if growth == 1 else {**self.now, GROWTH: growth}
+        dims = self._grown_dims if growth == 1 else {**self.dims, GROWTH: growth}
         return evaluate(size.terms, dims)
 
     def grows(self, size: int) -> bool:
@@ -63,45 +63,47 @@ class Algebra:
             product = [(a + b, m * n) for a, m in product for b, n in factor]
         return self.make(product)
 
-    def divided(self, a: int, b: int) -> int | None:
-        """Return the polynomial that times ``b`` is ``a``, or ``None`` where there is none."""
+    def divide(self, a: int, b: int) -> int | None:
+        """Return the polynomial that times ``b`` is ``a``, or ``None`` if there is none."""
         divisor, rest = terms_of(b), normal(terms_of(a))
         quotient: list[Term] = []
         while rest and divisor:
-            found = _ratio(rest[0], divisor[0])
-            if found is None:
+            ratio = _ratio(rest[0], divisor[0])
+            if ratio is None:
                 return None
-            quotient.append(found)
-            names, count = found
-            taken = [(names + other, -count * n) for other, n in divisor]
-            rest = normal([*rest, *taken])
+            quotient.append(ratio)
+            names, count = ratio
+            subtrahend = [(names + other, -count * n) for other, n in divisor]
+            rest = normal([*rest, *subtrahend])
         return self.make(quotient) if divisor else None
 
-    def scaled(self, size: int, ratio: Fraction) -> int | None:
-        """Return a multiple of a size, or ``None`` where coefficients would not be whole."""
+    def scale(self, size: int, ratio: Fraction) -> int | None:
+        """Return a multiple of a size, or ``None`` if coefficients would not be integers."""
         terms = [(names, count * ratio) for names, count in terms_of(size)]
         if any(count.denominator != 1 for _, count in terms):
             return None
         return self.make((names, int(count)) for names, count in terms)
 
-    def at(self, size: int, more: int) -> int | None:
-        """Return a size where the axis is larger by ``more``: growth ``more / STEP``.
+    def size_at(self, size: int, increase: int) -> int | None:
+        """Return a size after the axis has grown by ``increase``: at growth ``increase / STEP``.
 
-        That is an expression over the other dimensions, or ``None`` where its coefficients would
-        not be whole numbers.
+        That is an expression over the other dimensions, or ``None`` if its coefficients would not
+        be integers.
         """
         if not self.grows(size):
             return size
         terms = terms_of(size)
-        most = max(names.count(GROWTH) for names, _ in terms)
+        degree = max(names.count(GROWTH) for names, _ in terms)
         sums: dict[tuple[str, ...], int] = {}
         for names, count in terms:
             power = names.count(GROWTH)
-            others = tuple(name for name in names if name != GROWTH)
-            sums[others] = sums.get(others, 0) + count * more**power * STEP ** (most - power)
-        if any(count % STEP**most for count in sums.values()):
+            other_names = tuple(name for name in names if name != GROWTH)
+            sums[other_names] = sums.get(other_names, 0) + count * increase**power * STEP ** (
+                degree - power
+            )
+        if any(count % STEP**degree for count in sums.values()):
             return None
-        return self.make((names, count // STEP**most) for names, count in sums.items())
+        return self.make((names, count // STEP**degree) for names, count in sums.items())
 
 
 def _ratio(a: Term, b: Term) -> Term | None:

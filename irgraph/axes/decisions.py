@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TypeAlias
 
-from irgraph.axes.relations import ConstrainedOp, Product, Relation, Spot, Sum
-from irgraph.axes.sizes import FixedSizeError, Sizes
+from irgraph.axes.relations import ConstrainedOp, Product, Relation, SizeKey, Sum
+from irgraph.axes.sizes import FixedSizeError, GrowingSizes
 from irgraph.ir.dim import same
 
 Constraint: TypeAlias = Sum | Product
@@ -22,7 +22,7 @@ class Decisions:
 
     def __init__(
         self,
-        sizes: Sizes,
+        sizes: GrowingSizes,
         unit: int,
         relation: Callable[[ConstrainedOp], Relation],
         relations: Callable[[], Iterable[Relation]],
@@ -33,7 +33,7 @@ class Decisions:
         self._relation = relation
         self._relations = relations
 
-    def take(self) -> bool:
+    def solve_next(self) -> bool:
         """Solve one open constraint, the safest first; return whether anything grew."""
         for decide in (self._by_equal_size, self._only_candidate, self._last_axis):
             for constraint, site in list(self.open.items()):
@@ -47,27 +47,29 @@ class Decisions:
         """Grow the axes that have the changed size, if that satisfies the constraint."""
         sizes = self._sizes
         if isinstance(constraint, Product):
-            if self._grow_alike(constraint, site):
+            if self._grow_equally(constraint, site):
                 return True
-            alike = [spot for spot, size in sizes.whole(constraint) if same(size, self._unit)]
-            return len(alike) == 1 and sizes.grow(alike[0], self._unit, site)
-        alike = [
+            candidates = [
+                key for key, size in sizes.whole_candidates(constraint) if same(size, self._unit)
+            ]
+            return len(candidates) == 1 and sizes.grow(candidates[0], self._unit, site)
+        candidates = [
             p for p in constraint.parts if p not in sizes.sizes and sizes.base(p) == int(self._unit)
         ]
-        by = sizes.algebra.minus(self._unit, int(self._unit))
-        wanted = sizes.algebra.plus(sizes.together(constraint), *(by for _ in alike))
-        if not alike or sizes.algebra.later(wanted) > sizes.later(constraint.whole):
+        growth = sizes.algebra.minus(self._unit, int(self._unit))
+        total = sizes.algebra.plus(sizes.sum_of_parts(constraint), *(growth for _ in candidates))
+        if not candidates or sizes.algebra.grown_value(total) > sizes.grown_value(constraint.total):
             return False
-        return sizes.grow_all(alike, self._unit, site)
+        return sizes.grow_all(candidates, self._unit, site)
 
     def _only_candidate(self, constraint: Constraint, site: ConstrainedOp) -> bool:
-        """Grow the only axis that can grow, or all parts of a whole equally."""
+        """Grow the only axis that can grow, or all parts of a sum equally."""
         sizes = self._sizes
         if isinstance(constraint, Product):
-            found = sizes.whole(constraint)
-            return len(found) == 1 and sizes.grow(*found[0], site)
-        share = sizes.algebra.scaled(
-            sizes.growth(constraint.whole), Fraction(1, len(constraint.parts))
+            candidates = sizes.whole_candidates(constraint)
+            return len(candidates) == 1 and sizes.grow(*candidates[0], site)
+        share = sizes.algebra.scale(
+            sizes.growth(constraint.total), Fraction(1, len(constraint.parts))
         )
         if share is None or len({sizes.base(part) for part in constraint.parts}) != 1:
             return False
@@ -76,50 +78,54 @@ class Decisions:
         )
 
     def _last_axis(self, constraint: Constraint, site: ConstrainedOp) -> bool:
-        """Grow the last of the axes that an axis is split into; refuse what is ambiguous."""
+        """Grow the last of the axes that an axis is split into; refuse ambiguous choices."""
         sizes = self._sizes
         name = site.op.name
         if isinstance(constraint, Sum):
             parts = ", ".join(str(int(sizes.base(part))) for part in constraint.parts)
-            of = sizes.describe(constraint.whole)
-            message = f"{name}: ambiguous which of its parts ({parts}) grows with {of}"
+            whole_text = sizes.describe(constraint.total)
+            message = f"{name}: ambiguous which of its parts ({parts}) grows with {whole_text}"
             raise FixedSizeError(site.op, f"{message}: resize one of them")
-        whole = sizes.whole(constraint)
-        if len(whole) > 1:
-            grown = self._elsewhere(constraint)
-            whole = [(spot, size) for spot, size in whole if grown in (None, spot)]
-        if len(whole) > 1:
-            which = " or ".join(sizes.describe(spot) for spot, _ in whole)
-            raise FixedSizeError(site.op, f"{name}: ambiguous which axis grows, {which}")
-        found = whole[0] if whole else next(sizes.factors(constraint), None)
-        if found is None:
+        candidates = sizes.whole_candidates(constraint)
+        if len(candidates) > 1:
+            grown_axis = self._axis_of_equal_product(constraint)
+            candidates = [(key, size) for key, size in candidates if grown_axis in (None, key)]
+        if len(candidates) > 1:
+            choices = " or ".join(sizes.describe(key) for key, _ in candidates)
+            raise FixedSizeError(site.op, f"{name}: ambiguous which axis grows, {choices}")
+        candidate = candidates[0] if candidates else next(sizes.candidates(constraint), None)
+        if candidate is None:
             message = f"{name} splits or merges axes, and no whole size fits"
             raise FixedSizeError(site.op, message)
-        return sizes.grow(*found, site)
+        return sizes.grow(*candidate, site)
 
-    def _elsewhere(self, constraint: Product) -> Spot | None:
-        """Return the axis that grows where other ops split or merge these sizes, if all agree."""
+    def _axis_of_equal_product(self, constraint: Product) -> SizeKey | None:
+        """Return the axis that grows in other ops that split or merge these sizes, if all agree."""
         sizes = self._sizes
         side, _ = sizes.sides(constraint)
-        wanted = {tuple(map(sizes.base, part)) for part in (constraint.before, constraint.after)}
-        places: set[int] = set()
-        for other in (p for relation in self._relations() for p in relation.products):
-            parts = {tuple(map(sizes.base, part)): part for part in (other.before, other.after)}
-            if parts.keys() == wanted and not sizes.is_violated(other):
-                alike = parts[tuple(map(sizes.base, side))]
-                places.update(i for i, spot in enumerate(alike) if spot in sizes.sizes)
-        return side[places.pop()] if len(places) == 1 else None
+        size_groups = {
+            tuple(map(sizes.base, part)) for part in (constraint.before, constraint.after)
+        }
+        positions: set[int] = set()
+        for product in (p for relation in self._relations() for p in relation.products):
+            side_by_sizes = {
+                tuple(map(sizes.base, part)): part for part in (product.before, product.after)
+            }
+            if side_by_sizes.keys() == size_groups and not sizes.is_violated(product):
+                equal_side = side_by_sizes[tuple(map(sizes.base, side))]
+                positions.update(i for i, key in enumerate(equal_side) if key in sizes.sizes)
+        return side[positions.pop()] if len(positions) == 1 else None
 
-    def _grow_alike(self, product: Product, site: ConstrainedOp) -> bool:
-        """Grow all parts equally where equal parts were joined and are split again."""
+    def _grow_equally(self, product: Product, site: ConstrainedOp) -> bool:
+        """Grow all parts equally if equal parts were concatenated and are split again."""
         sizes = self._sizes
         if len(product.before) != 1 or len(product.before[0]) != 2:
             return False
         producer = sizes.uses.producer(sizes.uses.tensors[product.before[0][0]])
         totals = self._relation(producer).sums if producer else []
-        for total in totals:
-            alike = len({sizes.base(part) for part in total.parts}) == 1
-            if alike and total.whole == product.before[0]:
-                largest = sizes.size(max(total.parts, key=sizes.later))
-                return sizes.grow_all(total.parts, largest, site)
+        for constraint in totals:
+            is_equal = len({sizes.base(part) for part in constraint.parts}) == 1
+            if is_equal and constraint.total == product.before[0]:
+                largest = sizes.size(max(constraint.parts, key=sizes.grown_value))
+                return sizes.grow_all(constraint.parts, largest, site)
         return False

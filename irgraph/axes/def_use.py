@@ -1,4 +1,4 @@
-"""Def-use chains: which op produces a tensor, and which ops use it."""
+"""Def-use chains: the producer of each tensor and the ops that use it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class DefUse:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.tensors = graph.by_name
-        counts = [op for op in graph.walk() if _counts(op)]
-        self.sites = [ConstrainedOp(op, number) for number, op in enumerate(counts)]
+        sized_ops = [op for op in graph.walk() if _has_sizes(op)]
+        self.sites = [ConstrainedOp(op, number) for number, op in enumerate(sized_ops)]
         self._users: dict[str, list[ConstrainedOp]] = {}
         self._producers: dict[str, ConstrainedOp] = {}
         for site in self.sites:
@@ -33,11 +33,11 @@ class DefUse:
                 if not site.op.body:
                     self._producers[tensor.name] = site
 
-    def touching(self, name: str) -> list[ConstrainedOp]:
-        """Return the sites that take or return a tensor."""
+    def users(self, name: str) -> list[ConstrainedOp]:
+        """Return the sites that have a tensor as an operand or a result."""
         return self._users.get(name, [])
 
-    def add(self, name: str, site: ConstrainedOp) -> None:
+    def add_user(self, name: str, site: ConstrainedOp) -> None:
         """Record that a site depends on the sizes of a tensor that is not its operand."""
         self._users[name].append(site)
 
@@ -46,12 +46,12 @@ class DefUse:
         return self._producers.get(tensor.name)
 
 
-def _counts(op: Op) -> bool:
+def _has_sizes(op: Op) -> bool:
     if op.is_annotation or op.is_autograd:
         return False
     if not op.body:
         return bool(op.operands or op.results)
     if not op.results:
         return False
-    known = op.name in RESHAPES or op.name in PIECES or has_rule(op.name)
-    return known or (bool(op.attributes) and is_known_view(ConstrainedOp(op, -1)))
+    has_known_rule = op.name in RESHAPES or op.name in PIECES or has_rule(op.name)
+    return has_known_rule or (bool(op.attributes) and is_known_view(ConstrainedOp(op, -1)))

@@ -1,59 +1,75 @@
-"""The sizes of FlexAttention: of attention, and of the tensors that its functions look into."""
+"""Size constraints of FlexAttention and of the tensors that its functions look up."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from irgraph.axes.relations import AxisOf, ConstrainedOp, Relation, Slope, aligned, aligned_at, axis
+from irgraph.axes.relations import (
+    AxisOf,
+    ConstrainedOp,
+    Relation,
+    Slope,
+    axis,
+    broadcast_groups,
+    equal_groups_at,
+)
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.score_functions import lookups
 
 
-def flexible(site: ConstrainedOp) -> Relation:
-    """Attention of [B, H, S, D] over [B, H, T, D] by functions of single scores.
+def flex_attention_relation(site: ConstrainedOp) -> Relation:
+    """Return the constraints of attention of [B, H, S, D] over [B, H, T, D] with score functions.
 
-    Lengths are fixed where a tensor is looked into by a computed index, since the text's numbers
-    may follow from them; so are the numbers of heads where several share their keys.
+    Lengths are fixed if a tensor is looked up by a computed index, since the text's numbers may
+    follow from them; so are the numbers of heads if several share their keys.
     """
     tensors = [t for t in site.op.operands if isinstance(t, Tensor)]
-    made = [t for t in site.op.results if isinstance(t, Tensor) and t.numel]
+    outputs = [t for t in site.op.results if isinstance(t, Tensor) and t.numel]
     if site.op.name.endswith("_backward"):
         (g, q, k, v, out), sums = tensors[:5], tensors[5:]
-        queries, keys, values, wide = [q, made[0]], [k, made[1]], [v, made[2]], [g, out]
+        queries, keys, values, wide = [q, outputs[0]], [k, outputs[1]], [v, outputs[2]], [g, out]
     else:
-        (q, k, v), (out, *sums) = tensors, made
+        (q, k, v), (out, *sums) = tensors, outputs
         queries, keys, values, wide = [q], [k], [v], [out]
-    whole = [*queries, *wide, *sums]
-    one = k.shape[0] != q.shape[0]
-    found = Relation(equal=aligned_at(0, whole if one else [*whole, *keys, *values]))
-    if k.shape[1] == q.shape[1]:
-        found.equal += aligned_at(1, [*whole, *keys, *values])
-    found.equal += [*aligned_at(3, [*queries, *keys]), *aligned_at(3, [*values, *wide])]
-    texts = [str(site.attribute(name, "")) for name in ("score", "mask")]
-    looked = [entry for text in texts for entry in lookups(text)]
-    if all(place for _, _, place in looked):
-        found.equal += [*aligned_at(2, whole), *aligned_at(2, [*keys, *values])]
-    _tables(
-        site, looked, {"b": axis(q, 0), "h": axis(q, 1), "q": axis(q, 2), "k": axis(k, 2)}, found
+    query_like = [*queries, *wide, *sums]
+    broadcasts_keys = k.shape[0] != q.shape[0]
+    relation = Relation(
+        equal=equal_groups_at(0, query_like if broadcasts_keys else [*query_like, *keys, *values])
     )
-    return found
+    if k.shape[1] == q.shape[1]:
+        relation.equal += equal_groups_at(1, [*query_like, *keys, *values])
+    relation.equal += [
+        *equal_groups_at(3, [*queries, *keys]),
+        *equal_groups_at(3, [*values, *wide]),
+    ]
+    texts = [str(site.attribute(name, "")) for name in ("score", "mask")]
+    entries = [entry for text in texts for entry in lookups(text)]
+    if all(position for _, _, position in entries):
+        relation.equal += [*equal_groups_at(2, query_like), *equal_groups_at(2, [*keys, *values])]
+    _add_lookups(
+        site,
+        entries,
+        {"b": axis(q, 0), "h": axis(q, 1), "q": axis(q, 2), "k": axis(k, 2)},
+        relation,
+    )
+    return relation
 
 
-def _tables(
+def _add_lookups(
     site: ConstrainedOp,
-    looked: list[tuple[str, int, str]],
-    places: dict[str, AxisOf],
-    found: Relation,
+    entries: list[tuple[str, int, str]],
+    axis_by_index: dict[str, AxisOf],
+    relation: Relation,
 ) -> None:
-    """Add the sizes of what is looked into, and of its gradients, which the last result lists."""
-    held = site.attribute("buffers", ())
-    buffers = [t for t in held if isinstance(t, Tensor)] if isinstance(held, tuple) else []
-    for source, place, index in looked:
-        if index in places:
+    """Add the sizes of tensors looked up, and of their gradients, which the last result lists."""
+    value = site.attribute("buffers", ())
+    buffers = [t for t in value if isinstance(t, Tensor)] if isinstance(value, tuple) else []
+    for source, position, index in entries:
+        if index in axis_by_index:
             table = buffers[int(source[1:])]
-            found.slopes.append(Slope(places[index], axis(table, place), Fraction(1)))
-    learned = site.attribute("learned", ())
+            relation.slopes.append(Slope(axis_by_index[index], axis(table, position), Fraction(1)))
+    numbers = site.attribute("learned", ())
     gradients = site.op.results[3] if len(site.op.results) > 3 else ()
-    if isinstance(learned, tuple) and isinstance(gradients, tuple):
-        for number, gradient in zip(learned, gradients, strict=True):
-            found.equal += aligned([buffers[int(number)], gradient])  # type: ignore[arg-type]
+    if isinstance(numbers, tuple) and isinstance(gradients, tuple):
+        for number, gradient in zip(numbers, gradients, strict=True):
+            relation.equal += broadcast_groups([buffers[int(number)], gradient])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Ops without a rule: torch's meta device is asked which sizes must change together."""
+"""Constraints of ops without a rule: torch's meta device determines the linked sizes."""
 
 from __future__ import annotations
 
@@ -15,51 +15,63 @@ from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.shapes import ShapeError, plain_sizes
 
-Place = tuple[str, int, int]
-"""``in`` or ``out``, which tensor, which axis; or an argument's name, 0, which item of a list."""
+SizeIndex = tuple[str, int, int]
+"""Index of a size: ``in`` or ``out``, tensor, axis; or an argument's name, 0, list index or -1."""
 
-Change = tuple[frozenset[Place], tuple[tuple[Place, Fraction], ...]]
-"""Places that change together, and the share of that change in each result."""
+LinkedChange = tuple[frozenset[SizeIndex], tuple[tuple[SizeIndex, Fraction], ...]]
+"""Sizes that change together, and the fraction of that change in each result."""
 
 PLAIN = Algebra({})
 
 
-def linked_axes(site: ConstrainedOp, place: Place, schemas: Sequence[str]) -> Change | None:
-    """Return what must change with one place of an op; ``None`` where nothing allows it.
+def linked_axes(
+    site: ConstrainedOp, index: SizeIndex, schemas: Sequence[str]
+) -> LinkedChange | None:
+    """Return the sizes that must change with a size of an op, or ``None`` if torch allows none.
 
-    For a result: the places of operands and arguments that change it by the same amount.
+    For a result: the sizes of operands and arguments that change it by the same amount.
     """
-    shown = tuple((t.dtype, tuple(map(int, t.shape)), t.strides) for t in site.inputs)
-    made = tuple(tuple(map(int, t.shape)) for t in site.outputs)
-    plain = tuple((k, _plain(v)) for k, v in site.op.attributes.items())
-    return _together(_Probe(site.op, tuple(schemas), (site.op.name, shown, made, plain)), place)
-
-
-def agrees(site: ConstrainedOp, sizes: Mapping[Place, int], schemas: Sequence[str]) -> bool:
-    """Return whether torch's results for resized operands and arguments have the given sizes."""
-    asked = _Probe(site.op, tuple(schemas), None)
-    steps = {place: size - asked.size(place) for place, size in sizes.items()}
-    base, then = asked.shapes({}), asked.shapes({p: s for p, s in steps.items() if p[0] != "out"})
-    if base is None or then is None:
-        return False
-    grown = {
-        ("out", i, j): b - a
-        for i, shapes in enumerate(zip(base, then, strict=True))
-        for j, (a, b) in enumerate(zip(*shapes, strict=True))
-    }
-    return all(steps.get(place, 0) == step for place, step in grown.items()) and all(
-        grown.get(place, 0) == step for place, step in steps.items() if place[0] == "out"
+    input_types = tuple((t.dtype, tuple(map(int, t.shape)), t.strides) for t in site.inputs)
+    output_shapes = tuple(tuple(map(int, t.shape)) for t in site.outputs)
+    attributes = tuple((k, _attribute_key(v)) for k, v in site.op.attributes.items())
+    return _linked_indices(
+        _Probe(site.op, tuple(schemas), (site.op.name, input_types, output_shapes, attributes)),
+        index,
     )
 
 
-def _plain(value: Value) -> object:
+def agrees(site: ConstrainedOp, sizes: Mapping[SizeIndex, int], schemas: Sequence[str]) -> bool:
+    """Return whether torch's results for resized operands and arguments have the given sizes."""
+    probe = _Probe(site.op, tuple(schemas), None)
+    steps = {index: size - probe.size(index) for index, size in sizes.items()}
+    base_shapes, grown_shapes = (
+        probe.shapes({}),
+        probe.shapes({p: s for p, s in steps.items() if p[0] != "out"}),
+    )
+    if base_shapes is None or grown_shapes is None:
+        return False
+    growth_by_index = {
+        ("out", i, j): b - a
+        for i, shapes in enumerate(zip(base_shapes, grown_shapes, strict=True))
+        for j, (a, b) in enumerate(zip(*shapes, strict=True))
+    }
+    return all(steps.get(index, 0) == step for index, step in growth_by_index.items()) and all(
+        growth_by_index.get(index, 0) == step for index, step in steps.items() if index[0] == "out"
+    )
+
+
+def _attribute_key(value: Value) -> object:
     if isinstance(value, Tensor):
         return "tensor"
-    return tuple(map(_plain, value)) if isinstance(value, tuple) else (type(value).__name__, value)
+    return (
+        tuple(map(_attribute_key, value))
+        if isinstance(value, tuple)
+        else (type(value).__name__, value)
+    )
 
 
 class _Probe:
-    """An op to be asked about; equal where names, types and arguments are."""
+    """An op to be probed; equal if names, types and arguments are."""
 
     def __init__(self, op: Op, schemas: tuple[str, ...], key: object) -> None:
         self.op, self.schemas, self._key = op, schemas, key
@@ -70,76 +82,84 @@ class _Probe:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def shapes(self, steps: Mapping[Place, int]) -> list[tuple[int, ...]] | None:
-        """Return the shapes of the results with some places larger; ``None``: torch refuses."""
-        op = _changed(self.op, steps)
+    def shapes(self, steps: Mapping[SizeIndex, int]) -> list[tuple[int, ...]] | None:
+        """Return the shapes of the results with some sizes larger, or ``None`` if torch refuses."""
+        op = _enlarge(self.op, steps)
         try:
             results = plain_sizes(op, self.schemas, {})
         except ShapeError:
             return None
         pairs = zip(results, self.op.results, strict=False)
-        return [tensor.shape for tensor in _opened(a for a, said in pairs if said is not None)]
+        return [
+            tensor.shape for tensor in _flatten(a for a, original in pairs if original is not None)
+        ]
 
-    def size(self, place: Place) -> int:
-        kind, which, axis = place
+    def size(self, index: SizeIndex) -> int:
+        kind, number, axis = index
         if kind in ("in", "out"):
-            return int((self.op.inputs if kind == "in" else self.op.outputs)[which].shape[axis])
+            return int((self.op.inputs if kind == "in" else self.op.outputs)[number].shape[axis])
         value = self.op.attributes[kind]
-        found = value[axis] if isinstance(value, tuple) else value
-        return int(found) if isinstance(found, int) else -1
+        item = value[axis] if isinstance(value, tuple) else value
+        return int(item) if isinstance(item, int) else -1
 
-    def alike(self, size: int) -> tuple[list[Place], list[Place]]:
+    def indices_of_size(self, size: int) -> tuple[list[SizeIndex], list[SizeIndex]]:
         """Return the axes of operands, and the arguments, that have one size."""
-        held = self.op.inputs
-        places = [("in", i, a) for i, t in enumerate(held) for a in range(t.rank)]
-        found: list[Place] = []
+        inputs = self.op.inputs
+        axes = [("in", i, a) for i, t in enumerate(inputs) for a in range(t.rank)]
+        arguments: list[SizeIndex] = []
         for name, value in self.op.attributes.items():
             items = enumerate(value) if isinstance(value, tuple) else [(-1, value)]
-            found += [
+            arguments += [
                 (name, 0, i) for i, v in items if isinstance(v, int) and not isinstance(v, bool)
             ]
         return (
-            [place for place in places if self.size(place) == size],
-            [place for place in found if self.size(place) == size],
+            [index for index in axes if self.size(index) == size],
+            [index for index in arguments if self.size(index) == size],
         )
 
 
 @lru_cache(maxsize=1 << 14)
-def _together(asked: _Probe, place: Place) -> Change | None:
-    base = asked.shapes({})
+def _linked_indices(probe: _Probe, index: SizeIndex) -> LinkedChange | None:
+    base = probe.shapes({})
     if base is None:
         return None
-    axes, arguments = asked.alike(asked.size(place))
-    wanted = place if place[0] == "out" else None
-    lone = [] if wanted else [place]
-    starts = [lone, *([*lone, *some] for some in (axes, [*axes, *arguments], arguments))]
+    axes, arguments = probe.indices_of_size(probe.size(index))
+    result_index = index if index[0] == "out" else None
+    lone = [] if result_index else [index]
+    starts = [lone, *([*lone, *group] for group in (axes, [*axes, *arguments], arguments))]
     starts += [[*lone, *axes, argument] for argument in arguments]
     for start in starts:
         chosen = set(start)
-        if chosen and _fits(asked, chosen, wanted, base):
-            return _smallest(asked, chosen, place, base)
+        if chosen and _fits(probe, chosen, result_index, base):
+            return _smallest_change(probe, chosen, index, base)
     return None
 
 
 def _fits(
-    asked: _Probe, chosen: set[Place], wanted: Place | None, base: list[tuple[int, ...]]
+    probe: _Probe,
+    chosen: set[SizeIndex],
+    result_index: SizeIndex | None,
+    base: list[tuple[int, ...]],
 ) -> bool:
-    shapes = asked.shapes(dict.fromkeys(chosen, STEP))
+    shapes = probe.shapes(dict.fromkeys(chosen, STEP))
     if shapes is None or [*map(len, shapes)] != [*map(len, base)]:
         return False
-    return wanted is None or shapes[wanted[1]][wanted[2]] == base[wanted[1]][wanted[2]] + STEP
+    return (
+        result_index is None
+        or shapes[result_index[1]][result_index[2]] == base[result_index[1]][result_index[2]] + STEP
+    )
 
 
-def _smallest(
-    asked: _Probe, chosen: set[Place], place: Place, base: list[tuple[int, ...]]
-) -> Change | None:
-    """Drop what need not change, arguments first."""
-    wanted = place if place[0] == "out" else None
-    for candidate in sorted(chosen - {place}, key=lambda p: p[0] == "in"):
+def _smallest_change(
+    probe: _Probe, chosen: set[SizeIndex], index: SizeIndex, base: list[tuple[int, ...]]
+) -> LinkedChange | None:
+    """Return the change without sizes that need not change, arguments dropped first."""
+    result_index = index if index[0] == "out" else None
+    for candidate in sorted(chosen - {index}, key=lambda p: p[0] == "in"):
         fewer = chosen - {candidate}
-        if fewer and _fits(asked, fewer, wanted, base):
+        if fewer and _fits(probe, fewer, result_index, base):
             chosen = fewer
-    once, twice = (asked.shapes(dict.fromkeys(chosen, step)) for step in (STEP, 2 * STEP))
+    once, twice = (probe.shapes(dict.fromkeys(chosen, step)) for step in (STEP, 2 * STEP))
     if once is None or twice is None:
         return None
     shares = []
@@ -152,25 +172,25 @@ def _smallest(
     return frozenset(chosen), tuple(shares)
 
 
-def _changed(op: Op, steps: Mapping[Place, int]) -> Op:
+def _enlarge(op: Op, steps: Mapping[SizeIndex, int]) -> Op:
     """Return an op with plain sizes, some of them larger."""
-    count = iter(range(len(op.inputs)))
+    numbers = iter(range(len(op.inputs)))
 
     def tensor(old: Tensor) -> Tensor:
-        which = next(count)
-        grown = {a: s for (kind, i, a), s in steps.items() if kind == "in" and i == which}
-        shape = tuple(int(size) + grown.get(i, 0) for i, size in enumerate(old.shape))
+        number = next(numbers)
+        growth_by_axis = {a: s for (kind, i, a), s in steps.items() if kind == "in" and i == number}
+        shape = tuple(int(size) + growth_by_axis.get(i, 0) for i, size in enumerate(old.shape))
         strides = old.strides
-        if strides is not None and grown:
-            strides = tuple(dense_strides(old, shape, PLAIN) or _ordered(strides, shape))
+        if strides is not None and growth_by_axis:
+            strides = tuple(dense_strides(old, shape, PLAIN) or _strides_in_order(strides, shape))
         return replace(old, shape=shape, strides=strides)
 
-    def value(old: Value, name: str, place: int = -1) -> Value:
+    def value(old: Value, name: str, index: int = -1) -> Value:
         if isinstance(old, Tensor):
             return tensor(old)
         if isinstance(old, tuple):
             return tuple(value(item, name, i) for i, item in enumerate(old))
-        step = steps.get((name, 0, place))
+        step = steps.get((name, 0, index))
         return int(old) + step if step and isinstance(old, int) else old
 
     operands = tuple(value(v, "") for v in op.operands)
@@ -178,22 +198,22 @@ def _changed(op: Op, steps: Mapping[Place, int]) -> Op:
     return replace(op, operands=operands, attributes=attributes, results=())
 
 
-def _ordered(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """Return strides in the same order with room for a larger shape; zero strides stay."""
-    found = [0] * len(shape)
+def _strides_in_order(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """Return strides in the same order with room for a larger shape; zero strides are unchanged."""
+    new_strides = [0] * len(shape)
     step = 1
     for i in sorted(range(len(shape)), key=lambda i: strides[i]):
         if strides[i]:
-            found[i] = step
+            new_strides[i] = step
             step *= shape[i]
-    return found
+    return new_strides
 
 
-def _opened(results: Iterable[Result]) -> list[Tensor]:
-    found: list[Tensor] = []
+def _flatten(results: Iterable[Result]) -> list[Tensor]:
+    tensors: list[Tensor] = []
     for result in results:
         if isinstance(result, Tensor):
-            found.append(result)
+            tensors.append(result)
         elif isinstance(result, tuple):
-            found += result
-    return found
+            tensors += result
+    return tensors

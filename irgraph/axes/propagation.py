@@ -1,7 +1,7 @@
 """Propagates the growth of some axes through a graph until all constraints hold.
 
-Sizes only ever grow, so propagation terminates: where two disagree, the smaller one grows, or else
-the op fixes it and the change is refused.
+Sizes only ever grow, so propagation terminates: if two sizes disagree, the smaller one grows, or
+else the op fixes it and the change is refused.
 """
 
 from __future__ import annotations
@@ -9,77 +9,79 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from irgraph.axes.decisions import Decisions
-from irgraph.axes.probe import Place, agrees, linked_axes
-from irgraph.axes.relations import AxisOf, ConstrainedOp, Product, Relation, Slope, Spot, Sum
+from irgraph.axes.probe import SizeIndex, agrees, linked_axes
+from irgraph.axes.relations import AxisOf, ConstrainedOp, Product, Relation, SizeKey, Slope, Sum
 from irgraph.axes.rules import relation_of
-from irgraph.axes.sizes import FixedSizeError, Sizes
+from irgraph.axes.sizes import FixedSizeError, GrowingSizes
 from irgraph.axes.slices import AxisSlices
 from irgraph.axes.sparse import is_sparse, sparse_relation
 from irgraph.axes.views import PIECES
 from irgraph.ir.graph import Graph
 
 
-class Propagation(Sizes):
+class Propagation(GrowingSizes):
     """All sizes that change when some axes grow.
 
     Attributes:
         sizes: the expressions of all sizes that grow.
-        pieces: slices of axes.
+        slices: slices of axes.
     """
 
     def __init__(self, graph: Graph, seeds: Mapping[AxisOf, int]) -> None:
         super().__init__(graph)
-        self.pieces = AxisSlices(self.uses)
+        self.slices = AxisSlices(self.uses)
         self._schemas = graph.schemas
         self._relations: dict[int, Relation] = {}
-        self._named: dict[int, set[Spot]] = {}
+        self._keys: dict[int, set[SizeKey]] = {}
         unit = next(iter(seeds.values()))
         for site in self.uses.sites:
             if is_sparse(site):  # depends on tensors that are not its operands
                 self._relation(site)
         self._decisions = Decisions(self, unit, self._relation, self._relations.values)
-        for spot, size in seeds.items():
-            self.grow(spot, size)
+        for key, size in seeds.items():
+            self.grow(key, size)
         self._settle()
         self._check()
 
     def _settle(self) -> None:
         """Propagate to a fixed point; then solve open constraints one at a time."""
         while True:
-            for site in self.waiting():
+            for site in self.drain_queue():
                 self._visit(site)
-            if not self._decisions.take():
+            if not self._decisions.solve_next():
                 return
 
     def _check(self) -> None:
-        """Check answers of torch about single sizes against its answer for all at once."""
+        """Check that torch's answers about single sizes agree with its answer about all of them."""
         for number, relation in self._relations.items():
             site = self.uses.sites[number]
-            if not relation.asked or site.op.body:
+            if not relation.needs_probe or site.op.body:
                 continue
-            grown = {
-                _place(site, spot) if len(spot) == 2 else (spot[1], 0, spot[2]): self.later(spot)
-                for spot in (*self._grown(site), *self._arguments(site))
+            size_by_index = {
+                _index_of(site, key) if len(key) == 2 else (key[1], 0, key[2]): self.grown_value(
+                    key
+                )
+                for key in (*self._grown_axes(site), *self._arguments(site))
             }
-            if not agrees(site, grown, self._schemas):
+            if not agrees(site, size_by_index, self._schemas):
                 raise FixedSizeError(site.op, f"torch finds other sizes for {site.op.name}")
 
-    def _arguments(self, site: ConstrainedOp) -> Iterator[Spot]:
+    def _arguments(self, site: ConstrainedOp) -> Iterator[SizeKey]:
         """Yield the sizes among an op's arguments that grow."""
-        for spot in self._named[site.number]:
-            if len(spot) == 3 and spot in self.sizes:
-                yield spot
+        for key in self._keys[site.number]:
+            if len(key) == 3 and key in self.sizes:
+                yield key
 
     def _visit(self, site: ConstrainedOp) -> None:
         relation = self._relation(site)
-        for place in self._grown(site):
-            if place not in self._named[site.number]:
-                self._ask(site, relation, place)
+        for axis in self._grown_axes(site):
+            if axis not in self._keys[site.number]:
+                self._query_torch(site, relation, axis)
         for group in relation.equal:
-            if any(spot in self.sizes for spot in group):
-                largest = self.size(max(group, key=self.later))
-                for spot in group:
-                    self.grow(spot, largest, site)
+            if any(key in self.sizes for key in group):
+                largest = self.size(max(group, key=self.grown_value))
+                for member in group:
+                    self.grow(member, largest, site)
         for link in relation.follows:
             if link.cause in self.sizes:
                 size = self.algebra.times(link.multiple, self.size(link.cause))
@@ -87,90 +89,94 @@ class Propagation(Sizes):
         for slope in relation.slopes:
             if slope.cause in self.sizes:
                 self._slope(slope, site)
-        for total in relation.sums:
-            self._sum(total, site)
+        for constraint in relation.sums:
+            self._sum(constraint, site)
         for product in relation.products:
-            if any(spot in self.sizes for spot in (*product.before, *product.after)):
+            if any(key in self.sizes for key in (*product.before, *product.after)):
                 self._product(product, site)
 
     def _relation(self, site: ConstrainedOp) -> Relation:
-        found = self._relations.get(site.number)
-        if found is None:
+        relation = self._relations.get(site.number)
+        if relation is None:
             if site.op.name in PIECES and site.outputs:
-                found = self.pieces.relation(site)
+                relation = self.slices.relation(site)
             else:
-                found = sparse_relation(site, self.uses) or relation_of(site)
-            self._relations[site.number] = found
-            self._named[site.number] = found.named()
-        return found
+                relation = sparse_relation(site, self.uses) or relation_of(site)
+            self._relations[site.number] = relation
+            self._keys[site.number] = relation.size_keys()
+        return relation
 
-    def _grown(self, site: ConstrainedOp) -> Iterator[AxisOf]:
+    def _grown_axes(self, site: ConstrainedOp) -> Iterator[AxisOf]:
         for tensor in site.tensors:
-            for place in range(tensor.rank):
-                if (tensor.name, place) in self.sizes:
-                    yield tensor.name, place
+            for axis in range(tensor.rank):
+                if (tensor.name, axis) in self.sizes:
+                    yield tensor.name, axis
 
-    def _ask(self, site: ConstrainedOp, relation: Relation, spot: AxisOf) -> None:
-        """Ask torch what must change together with a size."""
-        found = None
-        if relation.asked and not site.op.body:
-            found = linked_axes(site, _place(site, spot), self._schemas)
-        if found is None:
-            why = "; torch has no such op, or accepts no other size" if relation.asked else ""
-            raise FixedSizeError(site.op, f"{site.op.name} fixes {self.describe(spot)}{why}")
-        places, effects = found
-        spots = [_spot(site, place) for place in sorted(places)]
-        for other, share in effects:
-            effect = _spot(site, other)
-            if share == 1 and self.base(effect) == self.base(spots[0]):
-                spots.append(effect)
+    def _query_torch(self, site: ConstrainedOp, relation: Relation, axis: AxisOf) -> None:
+        """Add to a relation the sizes that, according to torch, change together with an axis."""
+        change = None
+        if relation.needs_probe and not site.op.body:
+            change = linked_axes(site, _index_of(site, axis), self._schemas)
+        if change is None:
+            reason = (
+                "; torch has no such op, or accepts no other size" if relation.needs_probe else ""
+            )
+            raise FixedSizeError(site.op, f"{site.op.name} fixes {self.describe(axis)}{reason}")
+        indices, effects = change
+        keys = [_key_of(site, index) for index in sorted(indices)]
+        for effect_index, share in effects:
+            effect = _key_of(site, effect_index)
+            if share == 1 and self.base(effect) == self.base(keys[0]):
+                keys.append(effect)
             else:
                 relation.slopes += [
-                    Slope(spots[0], effect, share),
-                    Slope(effect, spots[0], 1 / share),
+                    Slope(keys[0], effect, share),
+                    Slope(effect, keys[0], 1 / share),
                 ]
-        relation.equal.append(tuple(spots))
-        self._named[site.number] = relation.named()
-        if spot not in self._named[site.number]:
-            raise FixedSizeError(site.op, f"{site.op.name} fixes {self.describe(spot)}")
+        relation.equal.append(tuple(keys))
+        self._keys[site.number] = relation.size_keys()
+        if axis not in self._keys[site.number]:
+            raise FixedSizeError(site.op, f"{site.op.name} fixes {self.describe(axis)}")
 
-    def steps(self) -> Iterator[tuple[ConstrainedOp, Spot, int]]:
+    def steps(self) -> Iterator[tuple[ConstrainedOp, SizeKey, int]]:
         """Yield sizes that must grow by multiples of a number, with the op that requires it."""
         for number, relation in self._relations.items():
-            for spot, step in relation.steps:
-                if spot in self.sizes:
-                    yield self.uses.sites[number], spot, step
+            for key, step in relation.steps:
+                if key in self.sizes:
+                    yield self.uses.sites[number], key, step
 
     def _slope(self, slope: Slope, site: ConstrainedOp) -> None:
-        by = self.algebra.scaled(self.growth(slope.cause), slope.share)
-        if by is None:
-            where = f"{slope.share} of {self.describe(slope.cause)}"
-            raise FixedSizeError(site.op, f"{site.op.name}: {where} is not a whole number")
-        self.grow(slope.effect, self.algebra.plus(self.base(slope.effect), by), site)
+        growth = self.algebra.scale(self.growth(slope.cause), slope.share)
+        if growth is None:
+            fraction = f"{slope.share} of {self.describe(slope.cause)}"
+            raise FixedSizeError(site.op, f"{site.op.name}: {fraction} is not a whole number")
+        self.grow(slope.effect, self.algebra.plus(self.base(slope.effect), growth), site)
 
-    def _sum(self, total: Sum, site: ConstrainedOp) -> None:
-        if not any(spot in self.sizes for spot in (total.whole, *total.parts)):
+    def _sum(self, constraint: Sum, site: ConstrainedOp) -> None:
+        if not any(key in self.sizes for key in (constraint.total, *constraint.parts)):
             return
-        if len(total.parts) == 1 and not total.loose:
-            by = self.growth(total.whole)
-            self.grow(total.parts[0], self.algebra.plus(self.base(total.parts[0]), by), site)
-        self.grow(total.whole, self.together(total), site)
-        if not total.loose and self.is_violated(total):
-            self._decisions.open[total] = site
+        if len(constraint.parts) == 1 and not constraint.loose:
+            growth = self.growth(constraint.total)
+            self.grow(
+                constraint.parts[0], self.algebra.plus(self.base(constraint.parts[0]), growth), site
+            )
+        self.grow(constraint.total, self.sum_of_parts(constraint), site)
+        if not constraint.loose and self.is_violated(constraint):
+            self._decisions.open[constraint] = site
 
     def _product(self, product: Product, site: ConstrainedOp) -> None:
         if not self.is_violated(product):
             return
-        found = self.whole(product)
-        if len(found) == 1:
-            self.grow(*found[0], site)
+        candidates = self.whole_candidates(product)
+        if len(candidates) == 1:
+            self.grow(*candidates[0], site)
         else:
             self._decisions.open[product] = site
 
 
-def _place(site: ConstrainedOp, spot: AxisOf) -> Place:
-    """Return an axis as an argument of an op, or else as one of its results."""
-    name, axis = spot
+def _index_of(site: ConstrainedOp, key: AxisOf) -> SizeIndex:
+    """Return the index of an axis among an op's operands, or else among its results."""
+    name, axis = key
     for kind, tensors in (("in", site.inputs), ("out", site.outputs)):
         for i, tensor in enumerate(tensors):
             if tensor.name == name:
@@ -178,10 +184,10 @@ def _place(site: ConstrainedOp, spot: AxisOf) -> Place:
     raise KeyError(name)
 
 
-def _spot(site: ConstrainedOp, place: Place) -> Spot:
-    kind, which, axis = place
+def _key_of(site: ConstrainedOp, index: SizeIndex) -> SizeKey:
+    kind, number, axis = index
     if kind == "in":
-        return site.inputs[which].name, axis
+        return site.inputs[number].name, axis
     if kind == "out":
-        return site.outputs[which].name, axis
+        return site.outputs[number].name, axis
     return site.argument(kind, axis)

@@ -16,43 +16,43 @@ AxisOf: TypeAlias = tuple[str, int]
 """An axis of a tensor: the tensor's name, and which axis."""
 
 Argument: TypeAlias = tuple[int, str, int]
-"""A size among an op's arguments: the op's number, the argument, its place in a list or -1."""
+"""A size among an op's arguments: the op's number, the argument, its index in a list or -1."""
 
-Spot: TypeAlias = Union[AxisOf, Argument]
-"""Something that has a size."""
+SizeKey: TypeAlias = Union[AxisOf, Argument]
+"""Key of a size: an axis of a tensor, or an argument of an op."""
 
 
 class Sum(Struct, frozen=True):
-    """One size is the sum of others, and perhaps of a constant rest.
+    """One size, ``total``, is the sum of others, and perhaps of a constant rest.
 
-    Where it is ``loose``, parts are missing: the whole may grow by more than they do.
+    If it is ``loose``, parts are missing: the total may grow by more than they do.
     """
 
-    whole: Spot
-    parts: tuple[Spot, ...]
+    total: SizeKey
+    parts: tuple[SizeKey, ...]
     loose: bool = False
 
 
 class Product(Struct, frozen=True):
     """Two products of sizes are equal: axes that are split or merged."""
 
-    before: tuple[Spot, ...]
-    after: tuple[Spot, ...]
+    before: tuple[SizeKey, ...]
+    after: tuple[SizeKey, ...]
 
 
 class Slope(Struct, frozen=True):
     """One size grows by a fraction of the growth of another."""
 
-    cause: Spot
-    effect: Spot
+    cause: SizeKey
+    effect: SizeKey
     share: Fraction
 
 
 class Multiple(Struct, frozen=True):
     """One size is a multiple of another and follows it, but not the reverse."""
 
-    cause: Spot
-    effect: Spot
+    cause: SizeKey
+    effect: SizeKey
     multiple: int
 
 
@@ -62,35 +62,35 @@ class Relation:
 
     Attributes:
         equal: groups of one size.
-        sums, products, slopes, follows: as their classes say.
+        sums, products, slopes, follows: as documented in their classes.
         free: sizes that depend on nothing else.
         steps: sizes that must grow by multiples of a number.
-        asked: whether torch must be asked for spots that are not named yet.
+        needs_probe: whether torch must be queried about sizes that are not named yet.
     """
 
-    equal: list[tuple[Spot, ...]] = field(default_factory=list)
+    equal: list[tuple[SizeKey, ...]] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
     slopes: list[Slope] = field(default_factory=list)
     follows: list[Multiple] = field(default_factory=list)
-    free: set[Spot] = field(default_factory=set)
-    steps: list[tuple[Spot, int]] = field(default_factory=list)
-    asked: bool = False
+    free: set[SizeKey] = field(default_factory=set)
+    steps: list[tuple[SizeKey, int]] = field(default_factory=list)
+    needs_probe: bool = False
 
-    def named(self) -> set[Spot]:
-        """Return every spot that may change."""
-        found = set(self.free)
+    def size_keys(self) -> set[SizeKey]:
+        """Return every size that may change."""
+        keys = set(self.free)
         for group in self.equal:
-            found.update(group)
-        for total in self.sums:
-            found.update((total.whole, *total.parts))
+            keys.update(group)
+        for constraint in self.sums:
+            keys.update((constraint.total, *constraint.parts))
         for product in self.products:
-            found.update((*product.before, *product.after))
+            keys.update((*product.before, *product.after))
         for slope in self.slopes:
-            found.update((slope.cause, slope.effect))
+            keys.update((slope.cause, slope.effect))
         for follow in self.follows:
-            found.update((follow.cause, follow.effect))
-        return found
+            keys.update((follow.cause, follow.effect))
+        return keys
 
 
 class ConstrainedOp:
@@ -109,9 +109,9 @@ class ConstrainedOp:
         """Every operand and result."""
         return self.inputs + self.outputs
 
-    def argument(self, name: str, place: int = -1) -> Argument:
-        """Return the spot of an argument, or of one item of a list."""
-        return self.number, name, place
+    def argument(self, name: str, index: int = -1) -> Argument:
+        """Return the key of an argument, or of one item of a list."""
+        return self.number, name, index
 
     def attribute(self, name: str, default: Value = None) -> Value:
         """Return an argument's value."""
@@ -128,9 +128,9 @@ class ConstrainedOp:
         return value if isinstance(value, tuple) else ()  # type: ignore[return-value]
 
 
-def axis(tensor: Tensor, place: int) -> AxisOf:
+def axis(tensor: Tensor, index: int) -> AxisOf:
     """Return an axis of a tensor, counted from the end if negative."""
-    return tensor.name, place % tensor.rank if tensor.rank else 0
+    return tensor.name, index % tensor.rank if tensor.rank else 0
 
 
 def axes(tensor: Tensor) -> list[AxisOf]:
@@ -138,26 +138,26 @@ def axes(tensor: Tensor) -> list[AxisOf]:
     return [(tensor.name, i) for i in range(tensor.rank)]
 
 
-def paired(*sides: Iterable[Spot]) -> list[tuple[Spot, ...]]:
-    """Return the first of each side as one group, then the second, and so on."""
+def axis_pairs(*sides: Iterable[SizeKey]) -> list[tuple[SizeKey, ...]]:
+    """Return the first key of each side as one group, then the second, and so on."""
     return [tuple(group) for group in zip(*sides, strict=False)]
 
 
-def aligned_at(place: int, tensors: Sequence[Tensor]) -> list[tuple[Spot, ...]]:
-    """Return one axis of some tensors as a group, where all are of one size."""
-    if len({t.shape[place] for t in tensors}) != 1:
+def equal_groups_at(index: int, tensors: Sequence[Tensor]) -> list[tuple[SizeKey, ...]]:
+    """Return one axis of some tensors as a group, or no group unless all have one size."""
+    if len({t.shape[index] for t in tensors}) != 1:
         return []
-    return [tuple(axis(t, place) for t in tensors)]
+    return [tuple(axis(t, index) for t in tensors)]
 
 
-def aligned(tensors: Sequence[Tensor]) -> list[tuple[Spot, ...]]:
+def broadcast_groups(tensors: Sequence[Tensor]) -> list[tuple[SizeKey, ...]]:
     """Return groups of axes that broadcasting aligns."""
     rank = max((t.rank for t in tensors), default=0)
-    groups: list[tuple[Spot, ...]] = []
-    for back in range(1, rank + 1):
-        held = [t for t in tensors if t.rank >= back]
-        size = max(held, key=lambda t: t.shape[-back]).shape[-back]
-        if 0 in (t.shape[-back] for t in held):
+    groups: list[tuple[SizeKey, ...]] = []
+    for from_end in range(1, rank + 1):
+        long_tensors = [t for t in tensors if t.rank >= from_end]
+        size = max(long_tensors, key=lambda t: t.shape[-from_end]).shape[-from_end]
+        if 0 in (t.shape[-from_end] for t in long_tensors):
             size = 0
-        groups.append(tuple(axis(t, -back) for t in held if t.shape[-back] == size))
+        groups.append(tuple(axis(t, -from_end) for t in long_tensors if t.shape[-from_end] == size))
     return groups

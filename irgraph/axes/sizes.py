@@ -1,4 +1,4 @@
-"""Sizes that grow, and whether the constraints between them hold."""
+"""Sizes that grow, and the constraints between them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
 from irgraph.axes.def_use import DefUse
-from irgraph.axes.relations import ConstrainedOp, Product, Spot, Sum
+from irgraph.axes.relations import ConstrainedOp, Product, SizeKey, Sum
 from irgraph.ir.dim import Term
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
-MOST = 40
-"""How often one size may grow before propagation is taken to diverge."""
+MAX_GROWTHS = 40
+"""Maximum number of times that one size may grow; after that, propagation is assumed to diverge."""
 
 
 class FixedSizeError(Exception):
-    """A size that would have to change is fixed by an op; ``message`` says which and why."""
+    """A size that would have to change is fixed by an op; ``message`` states which size and why."""
 
     def __init__(self, op: Op | None, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class FixedSizeError(Exception):
         self.message = message
 
 
-class Sizes:
+class GrowingSizes:
     """The sizes of a graph, some of which grow.
 
     Attributes:
@@ -35,110 +35,114 @@ class Sizes:
     def __init__(self, graph: Graph) -> None:
         self.uses = DefUse(graph)
         self.algebra = Algebra(graph.dims)
-        self.sizes: dict[Spot, int] = {}
+        self.sizes: dict[SizeKey, int] = {}
         self._queue: deque[int] = deque()
         self._queued: set[int] = set()
-        self._times: dict[Spot, int] = {}
+        self._growth_counts: dict[SizeKey, int] = {}
 
-    def base(self, spot: Spot) -> int:
-        """Return a size as it stands in the graph."""
-        if len(spot) == 2:
-            return self.uses.tensors[spot[0]].shape[spot[1]]
-        number, name, item = spot
+    def base(self, key: SizeKey) -> int:
+        """Return a size in the original graph."""
+        if len(key) == 2:
+            return self.uses.tensors[key[0]].shape[key[1]]
+        number, name, item = key
         value = self.uses.sites[number].op.attributes.get(name)
-        found = value[item] if isinstance(value, tuple) else value
-        return found if isinstance(found, int) else 0
+        element = value[item] if isinstance(value, tuple) else value
+        return element if isinstance(element, int) else 0
 
-    def size(self, spot: Spot) -> int:
+    def size(self, key: SizeKey) -> int:
         """Return the expression of a size."""
-        found = self.sizes.get(spot)
-        return self.base(spot) if found is None else found
+        expression = self.sizes.get(key)
+        return self.base(key) if expression is None else expression
 
-    def later(self, spot: Spot) -> int:
+    def grown_value(self, key: SizeKey) -> int:
         """Return the value of a size at growth 1."""
-        return self.algebra.later(self.size(spot))
+        return self.algebra.grown_value(self.size(key))
 
-    def growth(self, spot: Spot) -> int:
-        """Return what a size grows by."""
-        return self.algebra.minus(self.size(spot), self.base(spot))
+    def growth(self, key: SizeKey) -> int:
+        """Return the growth of a size."""
+        return self.algebra.minus(self.size(key), self.base(key))
 
-    def grow(self, spot: Spot, size: int, by: ConstrainedOp | None = None) -> bool:
+    def grow(self, key: SizeKey, size: int, cause: ConstrainedOp | None = None) -> bool:
         """Raise a size to at least an expression; return whether it grew."""
-        if self.algebra.later(size) <= self.later(spot):
+        if self.algebra.grown_value(size) <= self.grown_value(key):
             return False
-        self._times[spot] = self._times.get(spot, 0) + 1
-        if self._times[spot] > MOST or int(size) != self.base(spot):
-            raise FixedSizeError(by.op if by else None, f"{self.describe(spot)} has no finite size")
-        self.sizes[spot] = size
-        touched = self.uses.touching(spot[0]) if len(spot) == 2 else [self._site(spot)]
-        for site in touched:
+        self._growth_counts[key] = self._growth_counts.get(key, 0) + 1
+        if self._growth_counts[key] > MAX_GROWTHS or int(size) != self.base(key):
+            raise FixedSizeError(
+                cause.op if cause else None, f"{self.describe(key)} has no finite size"
+            )
+        self.sizes[key] = size
+        users = self.uses.users(key[0]) if len(key) == 2 else [self._site(key)]
+        for site in users:
             if site.number not in self._queued:
                 self._queued.add(site.number)
                 self._queue.append(site.number)
         return True
 
-    def grow_all(self, spots: Iterable[Spot], size: int, by: ConstrainedOp) -> bool:
+    def grow_all(self, keys: Iterable[SizeKey], size: int, cause: ConstrainedOp) -> bool:
         """Raise some sizes to one expression; return whether any grew."""
-        return any([self.grow(spot, size, by) for spot in spots])  # noqa: C419  (all must grow)
+        return any([self.grow(key, size, cause) for key in keys])  # noqa: C419  (all must grow)
 
-    def waiting(self) -> Iterator[ConstrainedOp]:
-        """Yield the sites at which something has grown, until none are left."""
+    def drain_queue(self) -> Iterator[ConstrainedOp]:
+        """Yield the sites at which a size has grown, until none are left."""
         while self._queue:
             number = self._queue.popleft()
             self._queued.discard(number)
             yield self.uses.sites[number]
 
-    def describe(self, spot: Spot) -> str:
-        """Return a size as messages write it."""
-        if len(spot) == 2:
-            return f"%{spot[0]}.shape[{spot[1]}] = {int(self.base(spot))}"
-        return f"{spot[1]} = {int(self.base(spot))}"
+    def describe(self, key: SizeKey) -> str:
+        """Return the description of a size for messages."""
+        if len(key) == 2:
+            return f"%{key[0]}.shape[{key[1]}] = {int(self.base(key))}"
+        return f"{key[1]} = {int(self.base(key))}"
 
-    def _site(self, spot: Spot) -> ConstrainedOp:
-        return self.uses.sites[int(spot[0])]
+    def _site(self, key: SizeKey) -> ConstrainedOp:
+        return self.uses.sites[int(key[0])]
 
-    def together(self, total: Sum) -> int:
-        """Return the sum that the parts give."""
+    def sum_of_parts(self, constraint: Sum) -> int:
+        """Return the sum of the parts."""
         growths: dict[tuple[Term, ...], int] = {}
         counts: Counter[tuple[Term, ...]] = Counter()
-        for part in total.parts:
-            if part in self.sizes:  # many parts grow alike: what they grow by is found once
-                key = terms_of(self.sizes[part])
-                counts[key] += 1
-                if key not in growths:
-                    growths[key] = self.growth(part)
+        for part in constraint.parts:
+            if part in self.sizes:  # many parts grow equally: their growth is computed once
+                terms = terms_of(self.sizes[part])
+                counts[terms] += 1
+                if terms not in growths:
+                    growths[terms] = self.growth(part)
         grown = (self.algebra.times(n, growths[key]) for key, n in counts.items())
-        return self.algebra.plus(self.base(total.whole), *grown)
+        return self.algebra.plus(self.base(constraint.total), *grown)
 
     def is_violated(self, constraint: Sum | Product) -> bool:
-        """Return whether a whole exceeds its parts, or two products differ."""
+        """Return whether a total exceeds its parts, or two products differ."""
         if isinstance(constraint, Sum):
-            return self.later(constraint.whole) > self.algebra.later(self.together(constraint))
+            return self.grown_value(constraint.total) > self.algebra.grown_value(
+                self.sum_of_parts(constraint)
+            )
         return self.sides(constraint)[1] is not None
 
-    def whole(self, product: Product) -> list[tuple[Spot, int]]:
-        """Return the axes that could satisfy a product alone, growing by whole steps."""
-        return [found for found in self.factors(product) if _whole_steps(found[1])]
+    def whole_candidates(self, product: Product) -> list[tuple[SizeKey, int]]:
+        """Return the axes that could satisfy a product alone, growing by multiples of ``STEP``."""
+        return [candidate for candidate in self.candidates(product) if _whole_steps(candidate[1])]
 
-    def factors(self, product: Product) -> Iterator[tuple[Spot, int]]:
+    def candidates(self, product: Product) -> Iterator[tuple[SizeKey, int]]:
         """Yield the axes that could satisfy a product alone, last ones first."""
-        side, whole = self.sides(product)
-        for spot in reversed(side):
-            others = self.algebra.times(*(self.size(s) for s in side if s != spot))
-            size = None if whole is None else self.algebra.divided(whole, others)
+        side, total = self.sides(product)
+        for key in reversed(side):
+            other_product = self.algebra.times(*(self.size(s) for s in side if s != key))
+            size = None if total is None else self.algebra.divide(total, other_product)
             if size is not None:
-                yield spot, size
+                yield key, size
 
-    def sides(self, product: Product) -> tuple[tuple[Spot, ...], int | None]:
-        """Return the side that must grow, and what it must multiply to."""
+    def sides(self, product: Product) -> tuple[tuple[SizeKey, ...], int | None]:
+        """Return the side that must grow, and the product that it must have."""
         before = self.algebra.times(*map(self.size, product.before))
         after = self.algebra.times(*map(self.size, product.after))
-        left, right = self.algebra.later(before), self.algebra.later(after)
-        if left == right:
+        before_size, after_size = self.algebra.grown_value(before), self.algebra.grown_value(after)
+        if before_size == after_size:
             return (), None
-        return (product.after, before) if left > right else (product.before, after)
+        return (product.after, before) if before_size > after_size else (product.before, after)
 
 
 def _whole_steps(size: int) -> bool:
-    """Return whether a size grows by whole steps."""
+    """Return whether a size grows by multiples of ``STEP``."""
     return all(count % STEP == 0 for names, count in terms_of(size) if GROWTH in names)

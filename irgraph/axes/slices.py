@@ -10,7 +10,7 @@ from irgraph.axes.views import PIECES
 
 
 class AxisSlice(Struct, frozen=True):
-    """A slice of an axis: its start, its length, and the ops that take it."""
+    """A slice of an axis: its start, its length, and the ops that return it."""
 
     start: int
     part: AxisOf
@@ -19,75 +19,79 @@ class AxisSlice(Struct, frozen=True):
 
 
 class SliceRun(Struct, frozen=True):
-    """Pieces of one axis in order, and their sum."""
+    """Slices of one axis in order, and the constraint that they add up to the axis."""
 
-    pieces: tuple[AxisSlice, ...]
-    total: Sum
+    slices: tuple[AxisSlice, ...]
+    constraint: Sum
 
 
 class AxisSlices:
-    """The slices that ops take of axes."""
+    """The slices of axes by ops."""
 
     def __init__(self, uses: DefUse) -> None:
         self._uses = uses
-        self.rows: dict[AxisOf, SliceRun | None] = {}
+        self.runs: dict[AxisOf, SliceRun | None] = {}
 
     def relation(self, site: ConstrainedOp) -> Relation:
         """Return the size constraints of an op that slices an axis."""
         x, y = site.inputs[0], site.outputs[0]
         dim = _dim(site)
-        found = Relation()
-        found.equal = [(axis(x, i), axis(y, i)) for i in range(x.rank) if i != dim]
-        whole, part = axis(x, dim), axis(y, dim)
+        relation = Relation()
+        relation.equal = [(axis(x, i), axis(y, i)) for i in range(x.rank) if i != dim]
+        source, part = axis(x, dim), axis(y, dim)
         if site.number_of("step", 1) != 1:
-            return found
+            return relation
         if y.shape[dim] == x.shape[dim]:
             end = PIECES[site.op.name][1]
-            named = site.number_of(end, -1) == x.shape[dim]
-            found.equal.append((whole, part, site.argument(end)) if named else (whole, part))
-        elif _explicit(site) is None:
-            found.sums.append(Sum(whole, (part,)))
+            has_end_argument = site.number_of(end, -1) == x.shape[dim]
+            relation.equal.append(
+                (source, part, site.argument(end)) if has_end_argument else (source, part)
+            )
+        elif _explicit_start(site) is None:
+            relation.sums.append(Sum(source, (part,)))
         else:
-            row = self._row(whole, site)
-            if row is not None:
-                found.sums.append(row.total)
-        return found
+            run = self._run(source, site)
+            if run is not None:
+                relation.sums.append(run.constraint)
+        return relation
 
-    def _row(self, whole: AxisOf, site: ConstrainedOp) -> SliceRun | None:
-        """Return the pieces of the same axis; ``None`` where some overlap."""
-        if whole not in self.rows:
-            self.rows[whole] = self._found(whole, site)
-        return self.rows[whole]
+    def _run(self, source: AxisOf, site: ConstrainedOp) -> SliceRun | None:
+        """Return the slices of the same axis, or ``None`` if some overlap."""
+        if source not in self.runs:
+            self.runs[source] = self._find_run(source, site)
+        return self.runs[source]
 
-    def _found(self, whole: AxisOf, site: ConstrainedOp) -> SliceRun | None:
+    def _find_run(self, source: AxisOf, site: ConstrainedOp) -> SliceRun | None:
         dim = _dim(site)
-        by_part: dict[AxisOf, list[ConstrainedOp]] = {}
-        for other in self._uses.touching(whole[0]):
-            if other.op.name not in PIECES or other.inputs[0].name != whole[0]:
+        ops_by_part: dict[AxisOf, list[ConstrainedOp]] = {}
+        for user in self._uses.users(source[0]):
+            if user.op.name not in PIECES or user.inputs[0].name != source[0]:
                 continue
-            if _dim(other) == dim and _explicit(other) is not None:
-                by_part.setdefault(axis(other.outputs[0], dim), []).append(other)
-        pieces = [
-            AxisSlice(_explicit(sites[0]) or 0, part, sites[0].outputs[0].shape[dim], tuple(sites))
-            for part, sites in by_part.items()
+            if _dim(user) == dim and _explicit_start(user) is not None:
+                ops_by_part.setdefault(axis(user.outputs[0], dim), []).append(user)
+        slices = [
+            AxisSlice(
+                _explicit_start(sites[0]) or 0, part, sites[0].outputs[0].shape[dim], tuple(sites)
+            )
+            for part, sites in ops_by_part.items()
         ]
-        pieces.sort(key=lambda piece: piece.start)
+        slices.sort(key=lambda axis_slice: axis_slice.start)
         end = 0
-        for piece in pieces:
-            if piece.start < end:
+        for axis_slice in slices:
+            if axis_slice.start < end:
                 return None
-            end = piece.start + piece.length
-        covered = sum(piece.length for piece in pieces)
-        loose = covered != site.inputs[0].shape[dim]
-        return SliceRun(tuple(pieces), Sum(whole, tuple(p.part for p in pieces), loose))
+            end = axis_slice.start + axis_slice.length
+        covered_length = sum(axis_slice.length for axis_slice in slices)
+        loose = covered_length != site.inputs[0].shape[dim]
+        return SliceRun(tuple(slices), Sum(source, tuple(p.part for p in slices), loose))
 
 
 def _dim(site: ConstrainedOp) -> int:
     return site.number_of("dim", 0) % site.inputs[0].rank
 
 
-def _explicit(site: ConstrainedOp) -> int | None:
-    """Return the start of a piece with an explicit start and end; ``None`` for others."""
+def _explicit_start(site: ConstrainedOp) -> int | None:
+    """Return the start of a slice with an explicit start and end; ``None`` for others."""
     start_name, end_name = PIECES[site.op.name]
     start, end = site.number_of(start_name, 0), site.attribute(end_name)
     size = site.inputs[0].shape[_dim(site)]

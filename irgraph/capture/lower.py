@@ -24,7 +24,7 @@ from irgraph.plugins import plugins
 GROUP = "irgraph.front_ends"
 """Entry points of this group name packages that hold more front ends."""
 
-MODEL = b'model "'
+MODEL_START = b'model "'
 """How a model's text begins."""
 
 
@@ -52,23 +52,23 @@ def front_ends() -> tuple[FrontEnd, ...]:
 
     Raises ``IrgraphError`` that names the package whose front end cannot be loaded.
     """
-    found = list(_of_package("irgraph.capture.front_ends"))
+    result = list(_front_ends_of("irgraph.capture.front_ends"))
     for plugin in plugins(GROUP):
         plugin.load()
         try:
-            found += _of_package(plugin.module)
+            result += _front_ends_of(plugin.module)
         except Exception as error:  # whatever its code raises
             raise plugin.error(f"{type(error).__name__}: {error}") from error
-    return tuple(found)
+    return tuple(result)
 
 
-def _of_package(name: str) -> Iterator[FrontEnd]:
+def _front_ends_of(name: str) -> Iterator[FrontEnd]:
     folders = import_module(name).__path__
     for file in pkgutil.iter_modules(folders, f"{name}."):
-        found = getattr(import_module(file.name), "FRONT_END", None)
-        if not isinstance(found, FrontEnd):
+        front_end = getattr(import_module(file.name), "FRONT_END", None)
+        if not isinstance(front_end, FrontEnd):
             raise TypeError(f"{file.name} is in a folder of front ends and defines no FRONT_END")
-        yield found
+        yield front_end
 
 
 def lower_file(
@@ -95,28 +95,28 @@ def lower_file(
             suit what it holds (exit code 2).
     """
     with Source(path) as source:
-        found = next((f for f in front_ends() if f.recognises(source)), None)
-        if found is None:
-            raise _unrecognised(source)
+        front_end = next((f for f in front_ends() if f.recognises(source)), None)
+        if front_end is None:
+            raise _unrecognised_file_error(source)
         options: dict[str, object] = {
             "step": step,
             "kineto": kineto,
             "dims": dims or None,
             "trust": trust or None,
         }
-        given = {option: value for option, value in options.items() if value is not None}
-        for option in given.keys() - inspect.signature(found.lower).parameters.keys():
-            message = f"{found.name} takes no {option.removesuffix('s')}: {found.reason}"
+        arguments = {option: value for option, value in options.items() if value is not None}
+        for option in arguments.keys() - inspect.signature(front_end.lower).parameters.keys():
+            message = f"{front_end.name} takes no {option.removesuffix('s')}: {front_end.reason}"
             raise fail(message, SourceSpan(source.name), exit_code=2)
-        return found.lower(source, name=name, **given)
+        return front_end.lower(source, name=name, **arguments)
 
 
-def _unrecognised(source: Source) -> IrgraphError:
-    place = SourceSpan(source.name)
-    if source.start.startswith(MODEL):
-        return fail("this is a model already", place, hint=f"irgraph show {source}")
+def _unrecognised_file_error(source: Source) -> IrgraphError:
+    span = SourceSpan(source.name)
+    if source.start.startswith(MODEL_START):
+        return fail("this is a model already", span, hint=f"irgraph show {source}")
     if not source.text:
-        return fail("the file is empty", place)
-    known = ", ".join(front_end.name for front_end in front_ends())
-    hint = f"it may be damaged or an error page; known formats: {known}"
-    return fail("no front end recognises this file", place, hint=hint)
+        return fail("the file is empty", span)
+    names = ", ".join(front_end.name for front_end in front_ends())
+    hint = f"it may be damaged or an error page; known formats: {names}"
+    return fail("no front end recognises this file", span, hint=hint)

@@ -135,7 +135,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
     if not dims:
         return graph
     from irgraph.diagnostics import fail, suggestion
-    from irgraph.ir.resize import kept_sizes, with_dims
+    from irgraph.ir.resize import fixed_numbers, with_dims
 
     sizes: dict[str, int] = {}
     for item in dims:
@@ -150,7 +150,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
                 message = f"--dim {name}: a size has at most {DIGITS} digits, not {size!r}"
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
-    for note in (text for name in sizes for text in kept_sizes(graph, name)):
+    for note in (text for name in sizes for text in fixed_numbers(graph, name)):
         print_error(f"warning: not resized: {note}")
     try:
         return with_dims(graph, sizes)

@@ -159,7 +159,7 @@ def read_trees(
 def _say_size(path: str, part: Selection) -> None:
     """Report the memory that a large trace will take."""
     from irgraph.capture.kineto.reading.selection import (
-        BYTES_AN_EVENT,
+        BYTES_PER_EVENT,
         estimated_events,
         memory_text,
     )
@@ -167,7 +167,7 @@ def _say_size(path: str, part: Selection) -> None:
     if path == "-" or not Path(path).is_file() or Path(path).stat().st_size < _LARGE:
         return
     events = estimated_events(path)
-    needed = events * BYTES_AN_EVENT
+    needed = events * BYTES_PER_EVENT
     if needed > _REPORTED:
         limit = f", of {memory_text(part.memory)}" if part.memory else ""
         millions = f"{events / 1e6:.1f} million events"

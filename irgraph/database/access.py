@@ -20,7 +20,7 @@ VARIABLE = "IRGRAPH_DB"
 DEFAULT = "irgraph.db"
 """The database where nothing names one: a SQLite file in the current folder."""
 
-PATIENCE = 60
+TIMEOUT_S = 60
 """Seconds that a writer waits for others."""
 
 
@@ -38,10 +38,10 @@ class Database:
         Raises ``IrgraphError`` (exit code 2) where the extra ``db`` is not installed, or the URL is
         none or of another kind than SQLite and PostgreSQL.
         """
-        _need("sqlalchemy", "SQLAlchemy")
+        _require("sqlalchemy", "SQLAlchemy")
         self.url = _url(name or os.environ.get(VARIABLE) or DEFAULT)
         if not self.is_sqlite:
-            _need("psycopg", "psycopg")
+            _require("psycopg", "psycopg")
         self.engine = _engine(self.url)
 
     def __str__(self) -> str:
@@ -61,24 +61,24 @@ class Database:
         return not self.is_sqlite or Path(self.url.database or "").is_file()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def read_connection(self) -> Iterator[Connection]:
         """Yield a connection; raises ``IrgraphError`` where the database cannot be read."""
-        with self._guarded(), self.engine.connect() as connection:
+        with self._translate_errors(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def write_transaction(self) -> Iterator[Connection]:
         """Yield a connection in a transaction: all of what is written, or nothing.
 
         Raises ``IrgraphError`` where the database cannot be written.
         """
-        with self._guarded(), self.engine.connect() as connection:
+        with self._translate_errors(), self.engine.connect() as connection:
             writer = connection.execution_options(writes=True)
             with writer.begin():
                 yield writer
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn the library's errors into those of irgraph."""
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -96,7 +96,7 @@ class Database:
         )
 
 
-def _need(module: str, name: str) -> None:
+def _require(module: str, name: str) -> None:
     if find_spec(module) is None:
         message = f"a database needs {name}, which is not installed"
         raise fail(message, hint="pip install 'irgraph[db]'", exit_code=2)
@@ -112,36 +112,36 @@ def _url(name: str) -> URL:
     try:
         url = make_url(name)
     except (ArgumentError, ValueError):
-        raise fail(_WRONG.format("what is given is no URL"), exit_code=2) from None
+        raise fail(_URL_MESSAGE.format("what is given is no URL"), exit_code=2) from None
     kind = url.get_backend_name()
     if kind in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if kind != "sqlite" or not url.database:
-        raise fail(_WRONG.format(f"not {kind!r}"), exit_code=2)
+        raise fail(_URL_MESSAGE.format(f"not {kind!r}"), exit_code=2)
     return url
 
 
-_WRONG = "a database is a path, sqlite:///PATH or postgresql://USER@HOST/NAME; {}"
+_URL_MESSAGE = "a database is a path, sqlite:///PATH or postgresql://USER@HOST/NAME; {}"
 
 
 def _engine(url: URL) -> Engine:
     from sqlalchemy import create_engine, event
 
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, connect_args={"connect_timeout": PATIENCE})
-    engine = create_engine(url, connect_args={"timeout": PATIENCE})
-    event.listen(engine, "connect", _prepare)
-    event.listen(engine, "begin", _begin)
+        return create_engine(url, connect_args={"connect_timeout": TIMEOUT_S})
+    engine = create_engine(url, connect_args={"timeout": TIMEOUT_S})
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin_transaction)
     return engine
 
 
-def _prepare(connection: Any, _: object) -> None:  # noqa: ANN401  (of sqlite3)
-    """Leave transactions to ``_begin``: sqlite3's own begin before writing alone, and too late."""
+def _configure(connection: Any, _: object) -> None:  # noqa: ANN401  (of sqlite3)
+    """Leave transactions to ``_begin_transaction``: sqlite3's own begin before writing alone, and too late."""
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _begin(connection: Connection) -> None:
+def _begin_transaction(connection: Connection) -> None:
     """Begin a transaction; a writer takes its turn at once, so that it need not give up later."""
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -33,7 +33,7 @@ class Provenance(Struct, frozen=True):
     source: str = ""
 
 
-class Entry(Struct, frozen=True):
+class RecordEntry(Struct, frozen=True):
     """A record to be added.
 
     Attributes:
@@ -49,7 +49,7 @@ class Entry(Struct, frozen=True):
     content: Mapping[str, Any]
     rows: Sequence[Row] = ()
     provenance: Provenance = field(default_factory=Provenance)
-    left_out: Sequence[str] = ()
+    omissions: Sequence[str] = ()
 
     @property
     def hash(self) -> str:

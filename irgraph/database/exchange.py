@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from irgraph.database.access import Database
-from irgraph.database.entry import Entry, Provenance, canonical, content_hash
-from irgraph.database.store import MOST, AddResult, add_record
+from irgraph.database.entry import Provenance, RecordEntry, canonical, content_hash
+from irgraph.database.store import MAX_NAME_LENGTH, AddResult, add_record
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_text
 
@@ -25,7 +25,7 @@ FORMAT = 1
 
 class _Line(Struct, frozen=True, kw_only=True):
     kind: str
-    name: Annotated[str, Meta(min_length=1, max_length=MOST)]
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
     hash: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
     added: Annotated[str, Meta(max_length=32)]
     provenance: Provenance
@@ -34,7 +34,7 @@ class _Line(Struct, frozen=True, kw_only=True):
     rows_hash: str
 
 
-def exported(database: Database) -> Iterator[str]:
+def export_lines(database: Database) -> Iterator[str]:
     """Yield the lines of an export, in the order of the hashes: equal contents, equal lines.
 
     Raises ``IrgraphError`` where the database cannot be read.
@@ -45,37 +45,39 @@ def exported(database: Database) -> Iterator[str]:
 
     yield json.dumps({"irgraph_database": FORMAT}) + "\n"
     fields = Provenance.__struct_fields__
-    with database.reading() as connection:
-        for found in connection.execute(RECORDS.select().order_by(RECORDS.c.hash)).mappings().all():
-            table = KINDS[found["kind"]]
-            rows = select(table.c.row).where(table.c.record == found["id"])
+    with database.read_connection() as connection:
+        for record in (
+            connection.execute(RECORDS.select().order_by(RECORDS.c.hash)).mappings().all()
+        ):
+            table = KINDS[record["kind"]]
+            rows = select(table.c.row).where(table.c.record == record["id"])
             texts = connection.execute(rows.order_by(table.c.position, table.c.hash)).scalars()
-            plain = [json.loads(text) for text in texts]
+            decoded_rows = [json.loads(text) for text in texts]
             line = {
-                **{name: found[name] for name in ("kind", "name", "hash", "added")},
-                "provenance": {name: found[name] for name in fields},
-                "content": json.loads(found["content"]),
-                "rows": plain,
-                "rows_hash": content_hash(plain),
+                **{name: record[name] for name in ("kind", "name", "hash", "added")},
+                "provenance": {name: record[name] for name in fields},
+                "content": json.loads(record["content"]),
+                "rows": decoded_rows,
+                "rows_hash": content_hash(decoded_rows),
             }
             yield canonical(line) + "\n"
 
 
-def imported(database: Database, path: str) -> list[AddResult]:
+def import_file(database: Database, path: str) -> list[AddResult]:
     """Add what a file holds, all of it or nothing; what is there already stays as it is.
 
     Raises ``IrgraphError`` with its line where the file is no export or was changed, or where a
     name belongs to another record.
     """
     entries = list(_read(path))
-    done: list[AddResult] = []
-    with database.writing() as connection:
+    results: list[AddResult] = []
+    with database.write_transaction() as connection:
         for line, entry in entries:
-            done.append(add_record(connection, entry, line.name, line.added))
-    return done
+            results.append(add_record(connection, entry, line.name, line.added))
+    return results
 
 
-def _read(path: str) -> Iterator[tuple[_Line, Entry]]:
+def _read(path: str) -> Iterator[tuple[_Line, RecordEntry]]:
     """Yield the records of an export with what each line says of them."""
     from irgraph.database.tables import KINDS
 
@@ -91,7 +93,7 @@ def _read(path: str) -> Iterator[tuple[_Line, Entry]]:
         place = SourceSpan(path, "", number)
         try:
             line = msgspec.json.decode(text.encode("utf-8", "replace"), type=_Line)
-            entry = Entry(line.kind, line.content, line.rows, line.provenance)
+            entry = RecordEntry(line.kind, line.content, line.rows, line.provenance)
             hashes = entry.hash, content_hash(line.rows)
         except (ValueError, RecursionError) as error:
             raise fail(f"not a record of a database: {error}", place) from None

@@ -37,32 +37,34 @@ def conditions(
 
 
 def _condition(text: str, columns: Mapping[str, ColumnElement[Any]]) -> ColumnElement[bool]:
-    found = _CONDITION.fullmatch(text)
-    if found is None:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
         message = f"--where: give COLUMN=VALUE, or another of {' '.join(COMPARE)}, not {text!r}"
         raise fail(message, exit_code=2)
-    name, sign, value = found.groups()
+    name, sign, value = match.groups()
     if name not in columns:
         message = f"--where: there is no column {name!r}{suggestion(name, columns)}"
         raise fail(message, hint=f"columns: {', '.join(columns)}", exit_code=2)
     column = columns[name]
     if column.type.python_type is str:
-        return _of_text(column, sign, value)
-    return _of_number(column, name, sign, value)
+        return _text_condition(column, sign, value)
+    return _number_condition(column, name, sign, value)
 
 
-def _of_text(column: ColumnElement[Any], sign: str, value: str) -> ColumnElement[bool]:
+def _text_condition(column: ColumnElement[Any], sign: str, value: str) -> ColumnElement[bool]:
     from sqlalchemy import func
 
     lowered, value = func.lower(column), value.replace("\0", "\ufffd").lower()
     if "*" not in value or sign not in ("=", "!="):
         return COMPARE[sign](lowered, value)  # type: ignore[no-any-return]
     pattern = re.sub(r"([%_\\])", r"\\\1", value).replace("*", "%")
-    like = lowered.like(pattern, escape=_ESCAPE)
-    return like if sign == "=" else ~like
+    condition = lowered.like(pattern, escape=_ESCAPE)
+    return condition if sign == "=" else ~condition
 
 
-def _of_number(column: ColumnElement[Any], name: str, sign: str, value: str) -> ColumnElement[bool]:
+def _number_condition(
+    column: ColumnElement[Any], name: str, sign: str, value: str
+) -> ColumnElement[bool]:
     try:
         number = float(value)
     except ValueError:

@@ -15,8 +15,8 @@ SHORT = 12
 """Digits of hashes that are listed; as many tell records apart."""
 
 
-def listed(
-    database: Database, kind: str, where: Sequence[str] = (), most: int | None = None
+def query_rows(
+    database: Database, kind: str, filters: Sequence[str] = (), max_rows: int | None = None
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of a kind that satisfy all conditions, and how many there are in all.
 
@@ -37,15 +37,15 @@ def listed(
     table = KINDS[kind]
     columns = {name: table.c[name] for name in figures(table)}
     columns |= {name: RECORDS.c[name] for name in PROVENANCE}
-    joined = table.join(RECORDS, table.c.record == RECORDS.c.id)
-    chosen = conditions(where, columns)
-    rows = select(*columns.values()).select_from(joined).where(*chosen)
-    count = select(func.count()).select_from(joined).where(*chosen)
-    with database.reading() as connection:
+    source = table.join(RECORDS, table.c.record == RECORDS.c.id)
+    clauses = conditions(filters, columns)
+    rows = select(*columns.values()).select_from(source).where(*clauses)
+    count = select(func.count()).select_from(source).where(*clauses)
+    with database.read_connection() as connection:
         total = connection.execute(count).scalar_one()
-        ordered = rows.order_by(table.c.record, table.c.position).limit(most)
-        found = [dict(zip(columns, row, strict=True)) for row in connection.execute(ordered)]
-    return found, total
+        ordered = rows.order_by(table.c.record, table.c.position).limit(max_rows)
+        row_dicts = [dict(zip(columns, row, strict=True)) for row in connection.execute(ordered)]
+    return row_dicts, total
 
 
 def records(database: Database) -> list[dict[str, Any]]:
@@ -55,13 +55,16 @@ def records(database: Database) -> list[dict[str, Any]]:
     from irgraph.database.tables import KINDS, RECORDS
 
     columns = [RECORDS.c.kind, *(RECORDS.c[name] for name in PROVENANCE)]
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         counts: dict[int, int] = {}
         for table in KINDS.values():
             grouped = select(table.c.record, func.count()).group_by(table.c.record)
             counts.update((number, rows) for number, rows in connection.execute(grouped))
-        found = connection.execute(select(RECORDS.c.id, *columns).order_by(RECORDS.c.id)).all()
+        record_rows = connection.execute(
+            select(RECORDS.c.id, *columns).order_by(RECORDS.c.id)
+        ).all()
     names = [column.name for column in columns]
     return [
-        {**dict(zip(names, row[1:], strict=True)), "rows": counts.get(row[0], 0)} for row in found
+        {**dict(zip(names, row[1:], strict=True)), "rows": counts.get(row[0], 0)}
+        for row in record_rows
     ]

@@ -14,7 +14,7 @@ PREFIX = "db:"
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 
 
-def stored(named: str, kind: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+def read_record(reference: str, kind: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
     """Return the content of a record, its rows in the order of their file, and its whole hash.
 
     Args:
@@ -30,33 +30,35 @@ def stored(named: str, kind: str) -> tuple[dict[str, Any], list[dict[str, Any]],
     from irgraph.database.schema import check
 
     check(database)
-    return record(database, named.removeprefix(PREFIX), kind)
+    return find_record(database, reference.removeprefix(PREFIX), kind)
 
 
-def record(
+def find_record(
     database: Any,  # noqa: ANN401  (a Database; imported on demand alone)
     name: str,
     kind: str,
 ) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """Return a record of a database that is open, as ``stored`` does."""
+    """Return a record of a database that is open, as ``read_record`` does."""
     from sqlalchemy import select
 
     from irgraph.database.tables import KINDS, RECORDS
 
     table = KINDS[kind]
-    known = select(RECORDS.c.id, RECORDS.c.name, RECORDS.c.hash, RECORDS.c.content)
+    columns = select(RECORDS.c.id, RECORDS.c.name, RECORDS.c.hash, RECORDS.c.content)
     with database.reading() as connection:
-        all_of_kind = connection.execute(known.where(RECORDS.c.kind == kind)).all()
-        found = [row for row in all_of_kind if row.name == name]
-        if not found and _HASH.fullmatch(name):
-            found = [row for row in all_of_kind if row.hash.startswith(name)]
-        if len(found) != 1:
+        all_of_kind = connection.execute(columns.where(RECORDS.c.kind == kind)).all()
+        matches = [row for row in all_of_kind if row.name == name]
+        if not matches and _HASH.fullmatch(name):
+            matches = [row for row in all_of_kind if row.hash.startswith(name)]
+        if len(matches) != 1:
             names = [row.name for row in all_of_kind]
-            listed = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-            what = "several records of" if found else "no record of"
-            message = f"database {database}: {what} {kind} named {name!r}{suggestion(name, names)}"
-            hint = f"its records of {kind}: {listed}" if names else f"it holds no {kind}"
+            name_list = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+            problem = "several records of" if matches else "no record of"
+            message = (
+                f"database {database}: {problem} {kind} named {name!r}{suggestion(name, names)}"
+            )
+            hint = f"its records of {kind}: {name_list}" if names else f"it holds no {kind}"
             raise fail(message, hint=hint, exit_code=2)
-        rows = select(table.c.row).where(table.c.record == found[0].id).order_by(table.c.position)
+        rows = select(table.c.row).where(table.c.record == matches[0].id).order_by(table.c.position)
         texts = connection.execute(rows).scalars().all()
-    return json.loads(found[0].content), [json.loads(text) for text in texts], found[0].hash
+    return json.loads(matches[0].content), [json.loads(text) for text in texts], matches[0].hash

@@ -16,7 +16,7 @@ LOCK = 4_721_966_143
 """Key of PostgreSQL's advisory lock under which the schema changes; any fixed number does."""
 
 
-def upgrade(database: Database, to: str = "head") -> tuple[str, str]:
+def upgrade(database: Database, target: str = "head") -> tuple[str, str]:
     """Make the tables, or bring older ones up to date; return the version before and after.
 
     All or nothing, also where several processes do so at once. ``""`` is the version of an empty
@@ -27,14 +27,14 @@ def upgrade(database: Database, to: str = "head") -> tuple[str, str]:
     from alembic import command
     from sqlalchemy import text
 
-    with database.writing() as connection:
+    with database.write_transaction() as connection:
         if not database.is_sqlite:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
         before = _version(connection)
         _refuse_unknown(database, connection, before)
         config = _config()
         config.attributes["connection"] = connection
-        command.upgrade(config, to)
+        command.upgrade(config, target)
         return before, _version(connection)
 
 
@@ -43,7 +43,7 @@ def check(database: Database) -> None:
     hint = "`irgraph db init` creates one; IRGRAPH_DB or --db names another"
     if not database.exists:
         raise fail(f"there is no database {database}", hint=hint, exit_code=2)
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         version = _version(connection)
         _refuse_unknown(database, connection, version)
     if not version:
@@ -59,8 +59,8 @@ def versions() -> tuple[str, ...]:
     """Return all versions of the schema, oldest first."""
     from alembic.script import ScriptDirectory
 
-    found = ScriptDirectory.from_config(_config()).walk_revisions()
-    return tuple(script.revision for script in reversed(list(found)))
+    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
+    return tuple(script.revision for script in reversed(list(scripts)))
 
 
 def _refuse_unknown(database: Database, connection: Connection, version: str) -> None:
@@ -70,17 +70,17 @@ def _refuse_unknown(database: Database, connection: Connection, version: str) ->
     if version and version not in versions():
         message = f"database {database}: its schema {version} is from a newer irgraph"
         raise fail(message, hint="use the newest irgraph", exit_code=2)
-    others = set() if version else set(inspect(connection).get_table_names())
-    if others:
-        message = f"database {database}: it holds tables of another program: {min(others)}"
+    foreign_tables = set() if version else set(inspect(connection).get_table_names())
+    if foreign_tables:
+        message = f"database {database}: it holds tables of another program: {min(foreign_tables)}"
         raise fail(message, hint="give irgraph a database of its own", exit_code=2)
 
 
 def _version(connection: Connection) -> str:
     from alembic.runtime.migration import MigrationContext
 
-    found: Any = MigrationContext.configure(connection).get_current_revision()
-    return found or ""
+    revision: Any = MigrationContext.configure(connection).get_current_revision()
+    return revision or ""
 
 
 def _config() -> Config:

@@ -10,13 +10,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from irgraph.database.access import Database
-from irgraph.database.entry import Entry, Row, canonical, content_hash
+from irgraph.database.entry import RecordEntry, Row, canonical, content_hash
 from irgraph.diagnostics import fail
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-MOST = 200
+MAX_NAME_LENGTH = 200
 """Characters of a name."""
 
 BATCH = 500
@@ -35,12 +35,12 @@ class AddResult(Struct, frozen=True):
     kind: str
     name: str
     is_new: bool
-    new: int
-    known: int
+    new_rows: int
+    existing_rows: int
 
 
 def add(
-    database: Database, entries: Sequence[Entry], name: str = "", added: str = ""
+    database: Database, entries: Sequence[RecordEntry], name: str = "", added: str = ""
 ) -> list[AddResult]:
     """Add entries in one transaction: all of them, or after an error or a kill none.
 
@@ -54,48 +54,54 @@ def add(
     Raises:
         IrgraphError: the name belongs to another record, or the database cannot be written.
     """
-    if len(name) > MOST:
-        raise fail(f"--name: a name has at most {MOST} characters", exit_code=2)
-    now = added or datetime.now(UTC).isoformat(timespec="seconds")
-    many = len({entry.kind for entry in entries}) > 1
-    with database.writing() as connection:
-        done = []
+    if len(name) > MAX_NAME_LENGTH:
+        raise fail(f"--name: a name has at most {MAX_NAME_LENGTH} characters", exit_code=2)
+    timestamp = added or datetime.now(UTC).isoformat(timespec="seconds")
+    has_several_kinds = len({entry.kind for entry in entries}) > 1
+    with database.write_transaction() as connection:
+        results = []
         for entry in sorted(entries, key=lambda entry: entry.hash):
-            short = f"{entry.kind}-{entry.hash[:8]}"
-            own = (f"{name}-{entry.kind}" if many else name) if name else short
-            done.append(add_record(connection, entry, own, now))
-    return done
+            default_name = f"{entry.kind}-{entry.hash[:8]}"
+            record_name = (
+                (f"{name}-{entry.kind}" if has_several_kinds else name) if name else default_name
+            )
+            results.append(add_record(connection, entry, record_name, timestamp))
+    return results
 
 
-def add_record(connection: Connection, entry: Entry, name: str, now: str) -> AddResult:
+def add_record(connection: Connection, entry: RecordEntry, name: str, timestamp: str) -> AddResult:
     """Add one entry in a transaction of the caller's, as ``add`` does."""
     from irgraph.database.tables import KINDS, RECORDS
 
-    texts = {"hash": entry.hash, "kind": entry.kind, "name": name, "added": now}
-    values = _cleaned({**texts, **asdict(entry.provenance), "content": canonical(entry.content)})
+    texts = {"hash": entry.hash, "kind": entry.kind, "name": name, "added": timestamp}
+    values = _clean_values(
+        {**texts, **asdict(entry.provenance), "content": canonical(entry.content)}
+    )
     is_new = _insert(connection, RECORDS, [values], ("hash", "name")) == 1
-    found = connection.execute(
+    record = connection.execute(
         RECORDS.select().with_only_columns(RECORDS.c.id, RECORDS.c.name).filter_by(hash=entry.hash)
     ).first()
-    if found is None:
+    if record is None:
         message = f"the name {name!r} belongs to another record"
         raise fail(message, hint="give another with --name", exit_code=2)
-    rows = {content_hash(row): (place, row) for place, row in enumerate(entry.rows)}
-    made = [
-        {**_columns(KINDS[entry.kind], row), "record": found.id, "hash": key, "position": place}
-        for key, (place, row) in sorted(rows.items())
+    rows = {content_hash(row): (position, row) for position, row in enumerate(entry.rows)}
+    insertions = [
+        {**_columns(KINDS[entry.kind], row), "record": record.id, "hash": key, "position": position}
+        for key, (position, row) in sorted(rows.items())
     ]
     new = sum(
-        _insert(connection, KINDS[entry.kind], made[at : at + BATCH], ("record", "hash"))
-        for at in range(0, len(made), BATCH)
+        _insert(
+            connection, KINDS[entry.kind], insertions[start : start + BATCH], ("record", "hash")
+        )
+        for start in range(0, len(insertions), BATCH)
     )
-    return AddResult(entry.kind, found.name, is_new, new, len(rows) - new)
+    return AddResult(entry.kind, record.name, is_new, new, len(rows) - new)
 
 
 def _columns(table: Table, row: Row) -> dict[str, Any]:
     """Return the values of a row's own columns, and the whole of it."""
-    found = {column: row.get(column) for column in figures(table)}
-    return {**_cleaned(found), "row": canonical(row)}
+    figure_values = {column: row.get(column) for column in figures(table)}
+    return {**_clean_values(figure_values), "row": canonical(row)}
 
 
 def figures(table: Table) -> list[str]:
@@ -121,10 +127,10 @@ def _insert(
     return len(connection.execute(statement).all())
 
 
-def _cleaned(values: Mapping[str, Any]) -> dict[str, Any]:
+def _clean_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values whose texts every database takes: without NUL and halves of characters."""
-    return {k: _clean(v) if isinstance(v, str) else v for k, v in values.items()}
+    return {k: _clean_text(v) if isinstance(v, str) else v for k, v in values.items()}
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from irgraph.ir.dtypes import ELEMENT_TYPES
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
-from irgraph.ir.schema import schemas_of, takes
+from irgraph.ir.schema import accepts, schemas_of
 from irgraph.ir.tensor import DeviceRef, DType, Tensor
 
 Columns: TypeAlias = tuple[list[Any], list[Any], list[str]]
@@ -87,7 +87,7 @@ def _columns(rows: Iterator[tuple[Any, Any, str]]) -> Columns:
 
 def _arguments(op: Op) -> list[Value]:
     """Return a call's arguments, those left out by their defaults."""
-    schema = next((schema for schema in schemas_of(op.name) if takes(schema, op)), None)
+    schema = next((schema for schema in schemas_of(op.name) if accepts(schema, op)), None)
     if schema is None:
         return [*op.operands, *op.attributes.values()]
     others = schema.arguments[len(op.operands) :]

@@ -23,7 +23,7 @@ from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import is_label, live_out
-from irgraph.ir.narrow.layers import short_in_layers
+from irgraph.ir.narrow.layers import short_layer_tensors
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
@@ -236,7 +236,7 @@ def _precision(before: Graph, after: Graph) -> tuple[str, float]:
 
 def _computed(graph: Graph) -> Iterator[Tensor]:
     """Yield the tensors that a step computes with, but for what formats hold of them."""
-    packed = {one.name for one in prepared_of(graph)} | short_in_layers(graph)
+    packed = {one.name for one in prepared_of(graph)} | short_layer_tensors(graph)
     yield from (tensor for name, tensor in graph.by_name.items() if name not in packed)
 
 

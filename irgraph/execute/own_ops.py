@@ -10,7 +10,7 @@ from irgraph.execute.narrow.ops import QUANTIZED
 from irgraph.execute.tiers.bags import BAGS
 from irgraph.execute.tiers.ops import TIERS
 from irgraph.execute.torch_values import Torch
-from irgraph.ir.tf32 import FIRST
+from irgraph.ir.tf32 import FIRST_FACTORS
 from irgraph.ir.torch_schemas.differentiable import bias_gelu, bias_gelu_backward
 from irgraph.ir.torch_schemas.flex import flex_attention, flex_attention_backward
 
@@ -180,7 +180,7 @@ def round_to_tf32(value: torch.Tensor) -> torch.Tensor:
 
 def product_in_tf32(name: str) -> Callable[..., Torch]:
     """Return a product of torch's whose factors are rounded to tf32; it adds up in f32."""
-    product, first = getattr(torch.ops.aten, name).default, FIRST[name]
+    product, first = getattr(torch.ops.aten, name).default, FIRST_FACTORS[name]
 
     def multiply(**given: torch.Tensor) -> Torch:
         factors = list(given)[first : first + 2]
@@ -207,7 +207,7 @@ _OURS = (
 
 OWN: Mapping[str, Callable[..., Torch]] = {
     **{f"irgraph.{function.__name__}": function for function in _OURS},
-    **{f"irgraph.{name}_tf32": product_in_tf32(name) for name in FIRST},
+    **{f"irgraph.{name}_tf32": product_in_tf32(name) for name in FIRST_FACTORS},
     **TIERS,
     **BAGS,
     **QUANTIZED,

@@ -22,7 +22,7 @@ from irgraph.execute.widen import SHORT, short_types, spelled_out, widened
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.narrow.layers import short_in_layers
+from irgraph.ir.narrow.layers import short_layer_tensors
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
@@ -52,7 +52,7 @@ def scatter(
     if not short_types(graph):
         return {}
     spelled = spelled_out(graph)
-    own = short_in_layers(graph)
+    own = short_layer_tensors(graph)
     known = {t.name: t.dtype for t in spelled.by_name.values() if t.dtype in UNIT}
     types = {name: kind for name, kind in known.items() if name not in own}
     wide = widened(spelled)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from irgraph.ir.dtypes import DIGITS, ITEMSIZE
 from irgraph.ir.edit import Edit, map_value
 from irgraph.ir.graph import Graph
-from irgraph.ir.narrow.layers import short_in_layers
+from irgraph.ir.narrow.layers import short_layer_tensors
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import DType, Tensor
 from irgraph.ir.tf32 import PLAIN, factors, plain_name, products_in_tf32
@@ -31,7 +31,7 @@ def short_types(graph: Graph) -> set[str]:
     Those within quantised layers are left out.
     """
     computed = {"tf32"} if products_in_tf32(graph) else set()
-    own = short_in_layers(graph)
+    own = short_layer_tensors(graph)
     held = {tensor.dtype for name, tensor in graph.by_name.items() if name not in own}
     return computed | held & set(SHORT)
 
@@ -41,7 +41,7 @@ def widened(graph: Graph, wide: str = "f32") -> Graph:
 
     What quantised layers hold in short types stays: their ops compute in no other.
     """
-    made = _Widener(WIDE[wide], short_in_layers(graph))
+    made = _Widener(WIDE[wide], short_layer_tensors(graph))
     declared = tuple(replace(d, tensor=made.tensor(d.tensor)) for d in graph.tensors)
     returned = map_value(graph.returned, made.tensor)
     return replace(graph, tensors=declared, ops=tuple(map(made.op, graph.ops)), returned=returned)
@@ -59,9 +59,9 @@ def spelled_out(graph: Graph) -> Graph:
             assert isinstance(whole, Tensor)
             name = f"{op.outputs[0].name}.{place}"
             rounded = Tensor(name, "tf32", whole.shape, name, device=whole.device)
-            edit.put(Op("aten.clone", (whole,), (rounded,)), before=op)
+            edit.insert(Op("aten.clone", (whole,), (rounded,)), before=op)
             operands[place] = rounded
-        edit.put(replace(op, name=PLAIN[op.name], operands=tuple(operands)), before=op)
+        edit.insert(replace(op, name=PLAIN[op.name], operands=tuple(operands)), before=op)
         edit.remove(op)
     return edit.commit()
 

@@ -21,8 +21,8 @@ def table_html(
     """
     names = "".join(f'<th style="{STYLE}">{escape(name)}</th>' for name in head)
     lines = [f"<tr>{names}</tr>"] if names else []
-    for first, *others in rows:
-        cells = "".join(f'<td style="{STYLE}">{escape(text)}</td>' for text in others)
+    for first, *values in rows:
+        cells = "".join(f'<td style="{STYLE}">{escape(text)}</td>' for text in values)
         lines.append(f'<tr><th scope="row" style="{STYLE}">{escape(first)}</th>{cells}</tr>')
     below = f'<p style="opacity:0.75">{escape(note)}</p>' if note else ""
     return f"<div><b>{escape(title)}</b><table>{''.join(lines)}</table>{below}</div>"

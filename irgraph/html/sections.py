@@ -25,7 +25,7 @@ def headline(
     span: Mapping[str, float | None] | None = None,
     provenance: Mapping[str, float] | None = None,
     longest: Iterable[tuple[str, float, float]] = (),
-    of: str = "",
+    span_title: str = "",
 ) -> Section:
     """Return what a page begins with.
 
@@ -44,8 +44,8 @@ def headline(
         "numbers": list(numbers),
         "span": span,
         "provenance": shares,
-        "longest": [list(one) for one in longest],
-        "of": of,
+        "longest": [list(operation) for operation in longest],
+        "of": span_title,
     }
 
 
@@ -78,14 +78,14 @@ def table(
         text: a sentence below the title.
         bars: columns that also show their values as bars.
     """
-    made = [list(row) for row in rows]
+    cells = [list(row) for row in rows]
     columns_ = [{"name": column, "kind": kind, "bar": column in bars} for column, kind in columns]
     return {
         "type": "table",
         "id": name,
         "title": title,
         "columns": columns_,
-        "rows": made,
+        "rows": cells,
         "text": text,
     }
 
@@ -114,24 +114,26 @@ def _label(key: str) -> str:
 
 
 def _cell(value: Any) -> Any:  # noqa: ANN401  (whatever a record holds)
-    known = value is None or isinstance(value, str | int | float)
-    return value if known else ", ".join(map(str, value))
+    is_plain = value is None or isinstance(value, str | int | float)
+    return value if is_plain else ", ".join(map(str, value))
 
 
 def _kind(key: str, rows: Sequence[Mapping[str, Any]]) -> str:
     values = [row.get(key) for row in rows if row.get(key) is not None]
     if not values or not all(isinstance(value, int | float) for value in values):
         return "text"
-    ends = {"_us": "us", "_bytes": "bytes"}
-    of_name = {"us": "us"} | dict.fromkeys(SHARES, "share")
-    found = next((kind for end, kind in ends.items() if key.endswith(end)), "number")
-    return of_name.get(key, found)
+    kind_by_suffix = {"_us": "us", "_bytes": "bytes"}
+    kind_by_name = {"us": "us"} | dict.fromkeys(SHARES, "share")
+    unit_kind = next(
+        (kind for suffix, kind in kind_by_suffix.items() if key.endswith(suffix)), "number"
+    )
+    return kind_by_name.get(key, unit_kind)
 
 
 def tabs(name: str, title: str, parts: Mapping[str, Section], *, text: str = "") -> Section:
     """Return sections of which one is shown at a time, by the names of their tabs."""
-    found = [{"label": label, "section": part} for label, part in parts.items()]
-    return {"type": "tabs", "id": name, "title": title, "tabs": found, "text": text}
+    entries = [{"label": label, "section": part} for label, part in parts.items()]
+    return {"type": "tabs", "id": name, "title": title, "tabs": entries, "text": text}
 
 
 def slices(
@@ -147,19 +149,19 @@ def slices(
 def areas(
     name: str,
     title: str,
-    at: Sequence[float],
+    times_us: Sequence[float],
     layers: Mapping[str, Sequence[float]],
     *,
     limit: float | None = None,
     text: str = "",
 ) -> Section:
-    """Return amounts over time, stacked: bytes of each layer at microseconds ``at``."""
+    """Return amounts over time, stacked: bytes of each layer at microseconds ``times_us``."""
     return {
         "type": "areas",
         "id": name,
         "title": title,
         "text": text,
-        "at": list(at),
+        "at": list(times_us),
         "layers": [[label, list(values)] for label, values in layers.items()],
         "limit": limit,
     }

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from irgraph.database.entry import Entry, Provenance
+from irgraph.database.entry import Provenance, RecordEntry
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.intake.privacy import TextFilter
 
@@ -37,7 +37,9 @@ class _Prediction(Struct, rename={"name": "model"}):
     measured_us: float | None = None
 
 
-def evaluation(path: str, data: bytes, kept: TextFilter, provenance: Provenance) -> list[Entry]:
+def evaluation(
+    path: str, data: bytes, kept: TextFilter, provenance: Provenance
+) -> list[RecordEntry]:
     """Return an evaluation as a record: its settings, and a row for each point.
 
     Raises ``IrgraphError`` where it is none, or compares no measured times or gains.
@@ -52,7 +54,7 @@ def evaluation(path: str, data: bytes, kept: TextFilter, provenance: Provenance)
         hint = "cpu, dlrm-v100, e2e, gains, models and steps do, where their data are there"
         raise fail(message, SourceSpan(path), hint=hint)
     content = {"evaluation": found.evaluation, "settings": found.settings, "points": rows}
-    return [Entry("steps", content, rows, provenance)]
+    return [RecordEntry("steps", content, rows, provenance)]
 
 
 def _points(path: str, found: _Evaluation) -> Iterator[dict[str, Any]]:
@@ -83,7 +85,9 @@ def _batch(workload: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 19 and "B = " in workload else None
 
 
-def prediction(path: str, data: bytes, kept: TextFilter, provenance: Provenance) -> list[Entry]:
+def prediction(
+    path: str, data: bytes, kept: TextFilter, provenance: Provenance
+) -> list[RecordEntry]:
     """Return a prediction as a record of one row, beside what was measured if that is said.
 
     Raises ``IrgraphError`` where the file holds no prediction.
@@ -105,7 +109,7 @@ def prediction(path: str, data: bytes, kept: TextFilter, provenance: Provenance)
         "error_pct": 100 * (found.step_time_us / measured - 1) if measured else None,
     }
     said = [] if kept.everything else ["the model's name"]
-    return [Entry("steps", {"prediction": row}, [row], provenance, tuple(said))]
+    return [RecordEntry("steps", {"prediction": row}, [row], provenance, tuple(said))]
 
 
 def _decoded(path: str, data: bytes, kind: type[Any]) -> Any:  # noqa: ANN401  (of that type)

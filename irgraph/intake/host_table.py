@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from irgraph.backend import backend
-from irgraph.database.entry import Entry, Provenance
+from irgraph.database.entry import Provenance, RecordEntry
 from irgraph.intake.privacy import TextFilter
 from irgraph.overheads import load_host
 from irgraph.overheads.format import HostFile, OpEntry, Stat
@@ -18,7 +18,7 @@ LAUNCH_KINDS = frozenset((*LAUNCHES.values(), "call"))
 """Kinds of launch that tables name."""
 
 
-def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
+def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[RecordEntry]:
     """Return a table as a record without its name, its figures as rows.
 
     Raises ``IrgraphError`` where the file is no host table.
@@ -32,7 +32,7 @@ def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
     said = ["its name, description and source"] if not kept.everything else []
     changed = sum(name not in shared.ops for name in file.ops)
     said += [f"the names of {changed} operations that are not torch's"] if changed else []
-    return [Entry("hosts", content, rows, replace(provenance, source=source), tuple(said))]
+    return [RecordEntry("hosts", content, rows, replace(provenance, source=source), tuple(said))]
 
 
 def _shared(file: HostFile, kept: TextFilter) -> HostFile:

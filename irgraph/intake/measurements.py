@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from irgraph.backend import backend
-from irgraph.database.entry import Entry, Provenance
+from irgraph.database.entry import Provenance, RecordEntry
 from irgraph.intake.privacy import TextFilter, figures, software
 from irgraph.ir.dtypes import ITEMSIZE
 
@@ -18,7 +18,7 @@ CALLS = "calls"
 TIMES = ("op_us", "spread_us", "kernel_us", "kernel_spread_us", "fastest_us", "runs")
 
 
-def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
+def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[RecordEntry]:
     """Return a file's head as a record with its measurements as rows.
 
     Files of equal heads are one record: a file that was continued adds what is new in it.
@@ -43,7 +43,7 @@ def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
         driver=provenance.driver or content.get("driver", ""),
         software=provenance.software or software(head, kept),
     )
-    return [Entry("kernels", content, shared, known, tuple(said))]
+    return [RecordEntry("kernels", content, shared, known, tuple(said))]
 
 
 def _head(head: Mapping[str, Any], kept: TextFilter) -> dict[str, Any]:

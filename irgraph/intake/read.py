@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from irgraph.database.entry import Entry, Provenance
+from irgraph.database.entry import Provenance, RecordEntry
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_bytes
 from irgraph.intake import comparisons, host_table, measurements, recording
@@ -19,7 +19,9 @@ TAKEN = (
 """What can be added."""
 
 
-def entries(path: str, provenance: Provenance | None = None, private: bool = False) -> list[Entry]:
+def entries(
+    path: str, provenance: Provenance | None = None, private: bool = False
+) -> list[RecordEntry]:
     """Return what a file or folder holds, as records for a database.
 
     Args:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from irgraph.capture.recording.folder import FIGURES
 from irgraph.capture.recording.record import Recording
-from irgraph.database.entry import Entry, Provenance
+from irgraph.database.entry import Provenance, RecordEntry
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_bytes
 from irgraph.intake.privacy import TextFilter, software
@@ -18,7 +18,7 @@ MOST = 1e12
 """Microseconds that no step takes: eleven days."""
 
 
-def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
+def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[RecordEntry]:
     """Return a recording's measured step.
 
     Raises ``IrgraphError`` where the folder is no recording.
@@ -49,4 +49,4 @@ def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[Entry]:
     )
     content = {"recording": row, "times_us": list(found.times_us)}
     said = [] if kept.everything else ["the program's name"]
-    return [Entry("steps", content, [row], known, tuple(said))]
+    return [RecordEntry("steps", content, [row], known, tuple(said))]

@@ -7,40 +7,45 @@ from functools import cache
 
 from irgraph.ir.effects import may_alias
 from irgraph.ir.op import Op
-from irgraph.ir.schema import Schema, schemas_of, takes, written_by
+from irgraph.ir.schema import Schema, accepts, schemas_of, written_by
 from irgraph.ir.tensor import DeviceRef, Tensor, overlap
 from irgraph.ir.tf32 import plain_name
 
-SHOWN = 3
+MAX_LISTED_OVERLOADS = 3
 """Overloads that a hint names."""
 
 
-def misfit(op: Op, schemas: Sequence[Schema]) -> str:
+def schema_error(op: Op, schemas: Sequence[Schema]) -> str:
     """Return why no overload takes a call, ``""`` where one does."""
-    schemas = schemas if op.written else _plain(schemas)
-    fitting = [schema for schema in schemas if takes(schema, op)]
-    if not fitting:
-        return _refused(op, schemas)
+    schemas = schemas if op.written else _without_out(schemas)
+    accepting = [schema for schema in schemas if accepts(schema, op)]
+    if not accepting:
+        return _argument_error(op, schemas)
     marked = op.written & {tensor.name for tensor in op.inputs}
-    right = [schema for schema in fitting if written_by(schema, op) == marked]
-    if not right:
-        return _miswritten(marked, written_by(fitting[0], op))
-    most = max(len(schema.returns) for schema in right)
-    return f"gives {_results(most)}, not {len(op.results)}" if len(op.results) > most else ""
+    matching = [schema for schema in accepting if written_by(schema, op) == marked]
+    if not matching:
+        return _write_error(marked, written_by(accepting[0], op))
+    max_returns = max(len(schema.returns) for schema in matching)
+    return (
+        f"gives {_results(max_returns)}, not {len(op.results)}"
+        if len(op.results) > max_returns
+        else ""
+    )
 
 
 def _results(count: int) -> str:
     return f"{count or 'no'} result{'s' * (count != 1)}"
 
 
-def _refused(op: Op, schemas: Sequence[Schema]) -> str:
-    known = {argument.name for schema in schemas for argument in schema.arguments}
+def _argument_error(op: Op, schemas: Sequence[Schema]) -> str:
+    argument_names = {argument.name for schema in schemas for argument in schema.arguments}
     for name in op.attributes:
-        if name not in known:
+        if name not in argument_names:
             return f"has no argument {name}"
-    most = max(len(schema.arguments) for schema in schemas)
-    if len(op.operands) > most:
-        return f"takes {most} operand{'s' * (most != 1)} at most, not {len(op.operands)}"
+    max_operands = max(len(schema.arguments) for schema in schemas)
+    if len(op.operands) > max_operands:
+        limit = f"{max_operands} operand{'s' * (max_operands != 1)}"
+        return f"takes {limit} at most, not {len(op.operands)}"
     missing = [_missing(schema, op) for schema in schemas]
     return (
         f"lacks its argument {missing[0]}" if all(missing) else "its operands do not fit its schema"
@@ -55,34 +60,34 @@ def _missing(schema: Schema, op: Op) -> str:
     return ""
 
 
-def _miswritten(marked: frozenset[str], written: frozenset[str]) -> str:
-    unsaid = sorted(written - marked)
-    if unsaid:
-        return f"writes %{unsaid[0]}, which is not marked: %{unsaid[0]}!"
+def _write_error(marked: frozenset[str], written: frozenset[str]) -> str:
+    unmarked = sorted(written - marked)
+    if unmarked:
+        return f"writes %{unmarked[0]}, which is not marked: %{unmarked[0]}!"
     return f"only reads %{min(marked - written)}, which is marked as written"
 
 
 def usage(schemas: Sequence[Schema]) -> str:
     """Return how an op is called: its overloads with their arguments."""
-    calls = [f"{s.name}({', '.join(a.name for a in s.arguments)})" for s in _plain(schemas)]
-    return "; ".join(list(dict.fromkeys(calls))[:SHOWN])
+    calls = [f"{s.name}({', '.join(a.name for a in s.arguments)})" for s in _without_out(schemas)]
+    return "; ".join(list(dict.fromkeys(calls))[:MAX_LISTED_OVERLOADS])
 
 
-def _plain(schemas: Sequence[Schema]) -> Sequence[Schema]:
+def _without_out(schemas: Sequence[Schema]) -> Sequence[Schema]:
     """Return the overloads that write no ``out``, if there are any."""
     return [s for s in schemas if not any(a.name == "out" for a in s.arguments)] or schemas
 
 
-def reachable(op: Op) -> set[str]:
+def result_devices(op: Op) -> set[str]:
     """Return the devices on which a leaf with operands can make its results.
 
     That is the device it names, or else those of its operands.
     """
-    named = {str(value) for value in op.attributes.values() if isinstance(value, DeviceRef)}
-    return named or {tensor.device for tensor in op.inputs}
+    devices = {str(value) for value in op.attributes.values() if isinstance(value, DeviceRef)}
+    return devices or {tensor.device for tensor in op.inputs}
 
 
-def overwritten(op: Op, result: Tensor) -> Tensor | None:
+def overwritten_operand(op: Op, result: Tensor) -> Tensor | None:
     """Return the operand whose bytes a result takes, of an op that only makes new tensors."""
     if may_alias(op.name):
         return None
@@ -95,40 +100,40 @@ FACTORS = {"aten.mm": 0, "aten.bmm": 0, "aten.addmm": 1, "aten.baddbmm": 1}
 """Products of two matrices, or of batches of them, and which operand is the first factor."""
 
 
-def wrong_shape(op: Op) -> str:
+def shape_error(op: Op) -> str:
     """Return what is wrong with the shapes of a call, ``""`` if nothing is, or it is not known."""
     first = FACTORS.get(plain_name(op.name))
-    wanted: Shape | str | None
+    expected: Shape | str | None
     if op.name.startswith("aten._foreach_"):
-        return _foreach(op)
+        return _foreach_error(op)
     if first is not None:
-        wanted = _product(op, first)
+        expected = _product_shape(op, first)
     elif is_pointwise(op.name) and all(isinstance(r, Tensor) for r in op.results):
-        wanted = broadcast([tensor.shape for tensor in op.inputs])
+        expected = broadcast([tensor.shape for tensor in op.inputs])
     else:
         return ""
-    if isinstance(wanted, str):
-        return wanted
-    made = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
-    for tensor in made:
-        if wanted is not None and tensor.shape != wanted:
-            return f"makes {_text(wanted)}, not %{tensor.name}, {_text(tensor.shape)}"
+    if isinstance(expected, str):
+        return expected
+    results = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
+    for tensor in results:
+        if expected is not None and tensor.shape != expected:
+            return f"makes {_text(expected)}, not %{tensor.name}, {_text(tensor.shape)}"
     return ""
 
 
-def _foreach(op: Op) -> str:
+def _foreach_error(op: Op) -> str:
     """Return what is wrong with lists of operands, taken one by one."""
     lists = [value for value in op.operands if isinstance(value, tuple)]
-    for given in op.operands:
-        if isinstance(given, Tensor) and given.shape:
-            return f"takes a single number for all, not %{given.name}, {_text(given.shape)}"
+    for operand in op.operands:
+        if isinstance(operand, Tensor) and operand.shape:
+            return f"takes a single number for all, not %{operand.name}, {_text(operand.shape)}"
     for row in zip(*lists, strict=False):
         shapes = [tensor.shape for tensor in row if isinstance(tensor, Tensor)]
-        wanted = broadcast(shapes)
-        if isinstance(wanted, str):
-            return wanted
-        if op.written and wanted != shapes[0]:
-            return f"makes {_text(wanted or ())}, not %{row[0].name}, {_text(shapes[0])}"
+        expected = broadcast(shapes)
+        if isinstance(expected, str):
+            return expected
+        if op.written and expected != shapes[0]:
+            return f"makes {_text(expected or ())}, not %{row[0].name}, {_text(shapes[0])}"
     return ""
 
 
@@ -136,7 +141,7 @@ def _foreach(op: Op) -> str:
 def is_pointwise(name: str) -> bool:
     """Return whether torch says that every form of an op works element by element."""
     schemas = schemas_of(name)
-    return bool(schemas) and all(schema.pointwise for schema in _plain(schemas))
+    return bool(schemas) and all(schema.pointwise for schema in _without_out(schemas))
 
 
 def broadcast(shapes: list[Shape]) -> Shape | str | None:
@@ -144,17 +149,17 @@ def broadcast(shapes: list[Shape]) -> Shape | str | None:
     if not shapes:
         return None
     rank = max(map(len, shapes))
-    found: list[int] = [1] * rank
+    sizes: list[int] = [1] * rank
     for shape in shapes:
-        for place, size in enumerate(shape, rank - len(shape)):
-            if found[place] == 1:
-                found[place] = size
-            elif size not in (1, found[place]):
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if sizes[axis] == 1:
+                sizes[axis] = size
+            elif size not in (1, sizes[axis]):
                 return f"its operands do not broadcast: {', '.join(map(_text, shapes))}"
-    return tuple(found)
+    return tuple(sizes)
 
 
-def _product(op: Op, first: int) -> Shape | str | None:
+def _product_shape(op: Op, first: int) -> Shape | str | None:
     factors = [value.shape for value in op.operands[first:] if isinstance(value, Tensor)]
     if len(factors) != 2:
         return None
@@ -169,15 +174,15 @@ def _text(shape: Shape) -> str:
     return f"[{', '.join(str(int(size)) for size in shape)}]"
 
 
-def wrong_call(op: Op) -> str:
+def call_error(op: Op) -> str:
     """Return why torch would refuse a new call, ``""`` if it would not, or it is not known.
 
     Besides shapes, no element may be written twice, nor be read as another one that is written.
     """
-    return wrong_shape(op) or _clash(op)
+    return shape_error(op) or _write_conflict(op)
 
 
-def _clash(op: Op) -> str:
+def _write_conflict(op: Op) -> str:
     for tensor in op.inputs if op.written else ():
         if tensor.name not in op.written:
             continue
@@ -185,14 +190,14 @@ def _clash(op: Op) -> str:
         if any(step == 0 and size > 1 for size, step in pairs):
             return f"writes %{tensor.name}, several elements of which are the same bytes"
         for other in op.inputs if is_pointwise(op.name) else ():
-            if _in_part(tensor, other):
+            if _overlap_partially(tensor, other):
                 return (
                     f"writes %{tensor.name}, which shares some bytes with its operand %{other.name}"
                 )
     return ""
 
 
-def _in_part(a: Tensor, b: Tensor) -> bool:
+def _overlap_partially(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors without gaps share some of their bytes, as other elements."""
     same = (a.offset, a.shape, a.strides, a.dtype) == (b.offset, b.shape, b.strides, b.dtype)
     return not same and a.contiguous and b.contiguous and overlap(a, b)

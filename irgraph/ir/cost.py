@@ -36,7 +36,7 @@ class Popularity(Struct, frozen=True):
 
     counts: tuple[float, ...]
     chances: tuple[float, ...]
-    said: str = ""
+    description: str = ""
 
     @property
     def rows(self) -> float:
@@ -71,8 +71,8 @@ class PriceOptions(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Take a text for a list of one: its letters are no list of texts."""
         for name in ("indices", "weights"):
-            given = getattr(self, name)
-            force_setattr(self, name, (given,) if isinstance(given, str) else tuple(given))
+            texts = getattr(self, name)
+            force_setattr(self, name, (texts,) if isinstance(texts, str) else tuple(texts))
 
     @property
     def uses_measured(self) -> bool:

@@ -48,7 +48,7 @@ class _Buffer:
     reads: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
-class _Effects(Struct, frozen=True):
+class _ExternalEffects(Struct, frozen=True):
     """What an op is to others, whatever graph it is in.
 
     Attributes:
@@ -67,33 +67,33 @@ class _Effects(Struct, frozen=True):
     recorded: frozenset[str]
 
 
-KEPT = "irgraph.ir.dependence"
+EFFECTS_SLOT = "irgraph.ir.dependence"
 """Where an op keeps what it is to others, for the schemas last asked about."""
 
 
-def _touch(op: Op, declared: frozenset[str]) -> _Effects:
+def _external_effects(op: Op, declared: frozenset[str]) -> _ExternalEffects:
     """Return what an op is to others; it never changes."""
-    kept: tuple[frozenset[str], _Effects] | None = op.__dict__.get(KEPT)
-    if kept is not None and kept[0] == declared:
-        return kept[1]
+    cached: tuple[frozenset[str], _ExternalEffects] | None = op.__dict__.get(EFFECTS_SLOT)
+    if cached is not None and cached[0] == declared:
+        return cached[1]
     inner = tuple(op.walk()) if op.body else ()
     leaves = [op] if not op.body else [leaf for leaf in inner if not leaf.body]
-    found = _Effects(
+    touch = _ExternalEffects(
         effects(op, declared),
-        tuple(_used_names(op)),
-        tuple(tensor.name for each in inner for tensor in each.outputs),
+        tuple(_external_inputs(op)),
+        tuple(tensor.name for inner_op in inner for tensor in inner_op.outputs),
         frozenset(leaf.stream for leaf in leaves),
         frozenset(leaf.stream for leaf in leaves if leaf.name in EVENTS),
     )
-    op.__dict__[KEPT] = declared, found
-    return found
+    op.__dict__[EFFECTS_SLOT] = declared, touch
+    return touch
 
 
 class _Scan:
     """One pass over a sequence of ops that collects direct dependences."""
 
     def __init__(self) -> None:
-        self.found: list[Dependence] = []
+        self.edges: list[Dependence] = []
         self.buffers: dict[str, _Buffer] = {}
         self.names: dict[str, int] = {}
         self.random = -1
@@ -102,71 +102,71 @@ class _Scan:
         self.syncs: dict[str, int] = {}
         self.since: dict[str, list[int]] = {}
 
-    def add(self, op: Op, touch: _Effects) -> None:
+    def add(self, op: Op, touch: _ExternalEffects) -> None:
         """Depend the next op on earlier ones, then record what it touches."""
-        here, effect = self.count, touch.effect
+        position, effect = self.count, touch.effect
         self.count += 1
         if effect.barrier or effect.random or self.barrier >= 0:
-            self._order(here, effect)
-        self._events(here, touch)
+            self._order(position, effect)
+        self._events(position, touch)
         for used in touch.used:
             if used.name in self.names:
-                self.found.append(Dependence(self.names[used.name], here, "def", used))
+                self.edges.append(Dependence(self.names[used.name], position, "def", used))
         for tensor in effect.reads:
-            self._read(here, tensor)
+            self._read(position, tensor)
         for tensor in effect.writes:
-            self._write(here, tensor)
+            self._write(position, tensor)
         for tensor in op.outputs:
-            self.names[tensor.name] = here
+            self.names[tensor.name] = position
         for name in touch.inside:
-            self.names.setdefault(name, here)
+            self.names.setdefault(name, position)
 
-    def _order(self, here: int, effect: Effects) -> None:
+    def _order(self, position: int, effect: Effects) -> None:
         if effect.barrier:
             # Ops before the last barrier are held by that one.
-            earlier = range(max(self.barrier, 0), here)
-            self.found.extend(Dependence(i, here, "barrier") for i in earlier)
-            self.barrier = here
+            earlier = range(max(self.barrier, 0), position)
+            self.edges.extend(Dependence(i, position, "barrier") for i in earlier)
+            self.barrier = position
         elif self.barrier >= 0:
-            self.found.append(Dependence(self.barrier, here, "barrier"))
+            self.edges.append(Dependence(self.barrier, position, "barrier"))
         if effect.random:
             if self.random >= 0:
-                self.found.append(Dependence(self.random, here, "random"))
-            self.random = here
+                self.edges.append(Dependence(self.random, position, "random"))
+            self.random = position
 
-    def _events(self, here: int, touch: _Effects) -> None:
+    def _events(self, position: int, touch: _ExternalEffects) -> None:
         """Keep the ops of a stream on their side of its events."""
         for stream in touch.streams:
             earlier = self.since.setdefault(stream, [])
             if stream in self.syncs:
-                self.found.append(Dependence(self.syncs[stream], here, "event"))
+                self.edges.append(Dependence(self.syncs[stream], position, "event"))
             if stream in touch.recorded:
-                self.found.extend(Dependence(i, here, "event") for i in earlier)
-                self.syncs[stream] = here
+                self.edges.extend(Dependence(i, position, "event") for i in earlier)
+                self.syncs[stream] = position
                 earlier.clear()
             else:
-                earlier.append(here)
+                earlier.append(position)
 
-    def _read(self, here: int, tensor: Tensor) -> None:
+    def _read(self, position: int, tensor: Tensor) -> None:
         buffer = self.buffers.setdefault(tensor.buffer, _Buffer())
         for i, other in buffer.writes:
-            if i != here and overlap(tensor, other):
-                self.found.append(Dependence(i, here, "raw", tensor))
-        buffer.reads.append((here, tensor))
+            if i != position and overlap(tensor, other):
+                self.edges.append(Dependence(i, position, "raw", tensor))
+        buffer.reads.append((position, tensor))
 
-    def _write(self, here: int, tensor: Tensor) -> None:
+    def _write(self, position: int, tensor: Tensor) -> None:
         buffer = self.buffers.setdefault(tensor.buffer, _Buffer())
         for kind, accesses in (("waw", buffer.writes), ("war", buffer.reads)):
             for i, other in accesses:
-                if i != here and overlap(tensor, other):
-                    self.found.append(Dependence(i, here, kind, tensor))
+                if i != position and overlap(tensor, other):
+                    self.edges.append(Dependence(i, position, kind, tensor))
         # Only a tensor without gaps covers its whole extent.
         if tensor.contiguous:
             # what this write covers can no longer matter to later ops, except through it
             start, end = tensor.extent
             buffer.writes = [(i, t) for i, t in buffer.writes if not _inside(t, start, end)]
             buffer.reads = [(i, t) for i, t in buffer.reads if not _inside(t, start, end)]
-        buffer.writes.append((here, tensor))
+        buffer.writes.append((position, tensor))
 
 
 def _inside(tensor: Tensor, start: int, end: int) -> bool:
@@ -174,16 +174,16 @@ def _inside(tensor: Tensor, start: int, end: int) -> bool:
     return start <= first and last <= end
 
 
-def _used_names(op: Op) -> Iterable[Tensor]:
+def _external_inputs(op: Op) -> Iterable[Tensor]:
     if not op.body:
         yield from op.inputs
         return
-    own: set[str] = set()
+    defined: set[str] = set()
     for inner in op.walk():
         for tensor in inner.inputs:
-            if tensor.name not in own:
+            if tensor.name not in defined:
                 yield tensor
-        own.update(t.name for t in inner.outputs)
+        defined.update(t.name for t in inner.outputs)
 
 
 def dependences(ops: Sequence[Op], declared: frozenset[str] = frozenset()) -> list[Dependence]:
@@ -195,16 +195,16 @@ def dependences(ops: Sequence[Op], declared: frozenset[str] = frozenset()) -> li
     """
     scan = _Scan()
     for op in ops:
-        scan.add(op, _touch(op, declared))
-    return scan.found
+        scan.add(op, _external_effects(op, declared))
+    return scan.edges
 
 
 def shortest_chain(
-    found: Iterable[Dependence], start: int | Iterable[int], end: int
+    edges: Iterable[Dependence], start: int | Iterable[int], end: int
 ) -> list[Dependence]:
     """Return the shortest chain of dependences to ``end`` from ``start``, or one of several."""
     after: dict[int, list[Dependence]] = {}
-    for dependence in found:
+    for dependence in edges:
         after.setdefault(dependence.before, []).append(dependence)
     starts = [start] if isinstance(start, int) else list(start)
     reached: dict[int, Dependence | None] = dict.fromkeys(starts)

@@ -44,8 +44,8 @@ def normal(terms: Iterable[Term]) -> tuple[Term, ...]:
     for factors, coefficient in terms:
         key = tuple(sorted(factors))
         sums[key] = sums.get(key, 0) + coefficient
-    kept = [(factors, c) for factors, c in sums.items() if c]
-    return tuple(sorted(kept, key=lambda term: (-len(term[0]), term[0])))
+    nonzero = [(factors, c) for factors, c in sums.items() if c]
+    return tuple(sorted(nonzero, key=lambda term: (-len(term[0]), term[0])))
 
 
 def evaluate(terms: tuple[Term, ...], dims: Mapping[str, int]) -> int:

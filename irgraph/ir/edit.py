@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Note, Op, Result, Value, memoized
+from irgraph.ir.op import Note, Op, Result, Value, memoize
 from irgraph.ir.tensor import Tensor
 
 V = TypeVar("V")
@@ -22,7 +22,7 @@ TIMED = ("time", "by", "model", "kernels")
 class Edit:
     """A set of changes to one graph; the graph itself never changes.
 
-    Collect with ``remove``, ``put`` and ``rename``, then ``commit`` builds the new graph in one
+    Collect with ``remove``, ``insert`` and ``rename``, then ``commit`` builds the new graph in one
     pass. Scopes that lose all their ops go; a composite call that loses the op which made its
     result is no call any more, and what is left of it moves up to where it stood.
     """
@@ -38,7 +38,7 @@ class Edit:
         """Take out an op and all below it."""
         self._removed.add(id(op))
 
-    def put(self, new: Op, *, before: Op | None = None, after: Op | None = None) -> None:
+    def insert(self, new: Op, *, before: Op | None = None, after: Op | None = None) -> None:
         """Place a new op beside one of the graph's, in the same scope (or at the graph's end)."""
         if before is not None:
             self._before.setdefault(id(before), []).append(new)
@@ -54,9 +54,9 @@ class Edit:
     def add(self, other: Edit) -> None:
         """Collect what another edit of the same graph did, at other places."""
         self._removed |= other._removed
-        for mine, theirs in ((self._before, other._before), (self._after, other._after)):
-            for beside, new in theirs.items():
-                mine.setdefault(beside, []).extend(new)
+        for own_ops, other_ops in ((self._before, other._before), (self._after, other._after)):
+            for anchor, new in other_ops.items():
+                own_ops.setdefault(anchor, []).extend(new)
         self._names.update(other._names)
 
     @property
@@ -73,7 +73,7 @@ class Edit:
         ops.extend(self._after.get(0, ()))
         returned = self.graph.returned
         if self._names:
-            names = _resolved(self._names)
+            names = _resolve_renames(self._names)
             ops = [map_tensors(op, lambda t: names.get(t.name, t)) for op in ops]
             returned = map_value(returned, lambda t: names.get(t.name, t))
         return replace(self.graph, ops=tuple(_tidy(ops, self.graph)), returned=returned)
@@ -90,15 +90,15 @@ class Edit:
         body = [new for child in op.body for new in self._rebuild(child, touched)]
         if len(body) == len(op.body) and all(map(_is, body, op.body)):
             return [*before, op, *after]
-        kept = [replace(op, body=tuple(body))] if body else []
-        return [*before, *kept, *after]
+        rebuilt = [replace(op, body=tuple(body))] if body else []
+        return [*before, *rebuilt, *after]
 
 
 def _is(a: object, b: object) -> bool:
     return a is b
 
 
-def _resolved(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _resolve_renames(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Follow renames of renames to their end."""
     final = {}
     for name, tensor in names.items():
@@ -111,42 +111,42 @@ def _resolved(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
     """Update the operands and results of scopes after their bodies changed."""
     defined = {d.tensor.name for d in graph.tensors}
-    kept = {id(op) for op in graph.ops}
+    original_ids = {id(op) for op in graph.ops}
     tidy: list[Op] = []
     for op in ops:
-        if id(op) in kept and _takes(op) <= defined:
-            defined.update(_gives(op))
+        if id(op) in original_ids and _used_names(op) <= defined:
+            defined.update(_defined_names(op))
             tidy.append(op)
         else:
-            defined.difference_update(_gives(op))
+            defined.difference_update(_defined_names(op))
             tidy += _tidy_scope(op, defined)
     return tidy
 
 
-TAKES, GIVES = "irgraph.ir.edit.takes", "irgraph.ir.edit.gives"
+USED_SLOT, DEFINED_SLOT = "irgraph.ir.edit.takes", "irgraph.ir.edit.gives"
 """Where an op keeps what it takes and gives: it never changes."""
 
 
-def _takes(op: Op) -> frozenset[str]:
+def _used_names(op: Op) -> frozenset[str]:
     """Return the names that scopes take, the op and those below, and that no leaf inside made."""
-    return memoized(op, TAKES, _ask_takes) if op.body else NO_NAMES
+    return memoize(op, USED_SLOT, _collect_used_names) if op.body else NO_NAMES
 
 
-def _ask_takes(op: Op) -> frozenset[str]:
-    taken, made = {t.name for t in op.inputs}, set[str]()
+def _collect_used_names(op: Op) -> frozenset[str]:
+    names, defined = {t.name for t in op.inputs}, set[str]()
     for child in op.body:
-        taken |= _takes(child) - made
-        made.update(_gives(child))
-    return frozenset(taken)
+        names |= _used_names(child) - defined
+        defined.update(_defined_names(child))
+    return frozenset(names)
 
 
-def _gives(op: Op) -> Sequence[str]:
+def _defined_names(op: Op) -> Sequence[str]:
     """Return the names of what the leaves of an op make."""
-    return memoized(op, GIVES, _ask_gives)
+    return memoize(op, DEFINED_SLOT, _collect_defined_names)
 
 
-def _ask_gives(op: Op) -> tuple[str, ...]:
-    parts = [_gives(child) for child in op.body] or [[t.name for t in op.outputs]]
+def _collect_defined_names(op: Op) -> tuple[str, ...]:
+    parts = [_defined_names(child) for child in op.body] or [[t.name for t in op.outputs]]
     return tuple(name for part in parts for name in part)
 
 
@@ -157,14 +157,14 @@ def _tidy_scope(op: Op, defined: set[str]) -> list[Op]:
     before = {t.name for t in op.inputs if t.name in defined}
     body = tuple(new for child in op.body for new in _tidy_scope(child, defined))
     inside = {t.name for child in body for inner in child.walk() for t in inner.outputs}
-    known = inside | {t.name for t in op.inputs}
-    lost = any(t.name not in known for t in op.outputs)
+    available = inside | {t.name for t in op.inputs}
+    lacks_result = any(t.name not in available for t in op.outputs)
     dangling = any(t.name not in before for t in op.inputs)
-    if (lost or dangling) and not op.is_autograd and not op.is_annotation:
+    if (lacks_result or dangling) and not op.is_autograd and not op.is_annotation:
         return list(body)
     handed_back = any(t.name not in inside for t in op.outputs)  # an operand is no result
     same = len(body) == len(op.body) and all(map(_is, body, op.body))
-    if same and not (lost or dangling or handed_back):
+    if same and not (lacks_result or dangling or handed_back):
         return [op]
     operands = tuple(v for v in op.operands if _is_defined(v, before))
     results = tuple(r for r in op.results if _is_defined(r, inside))
@@ -198,10 +198,12 @@ def map_tensors(op: Op, change: Callable[[Tensor], Tensor]) -> Op:
     attributes = {name: map_value(value, change) for name, value in op.attributes.items()}
     written = frozenset(change(t).name for t in op.inputs if t.name in op.written)
     body = tuple(map_tensors(child, change) for child in op.body)
-    kept = "by" not in op.notes or all(_alike(t, change(t)) for t in (*op.inputs, *op.outputs))
+    same_work = "by" not in op.notes or all(
+        _has_equal_work(t, change(t)) for t in (*op.inputs, *op.outputs)
+    )
     return replace(
         op,
-        notes=op.notes if kept else without_times(op.notes),
+        notes=op.notes if same_work else without_times(op.notes),
         operands=operands,
         results=results,
         attributes=attributes,
@@ -210,7 +212,7 @@ def map_tensors(op: Op, change: Callable[[Tensor], Tensor]) -> Op:
     )
 
 
-def _alike(old: Tensor, new: Tensor) -> bool:
+def _has_equal_work(old: Tensor, new: Tensor) -> bool:
     """Return whether an op has the same work with one tensor as with another."""
     before = old.dtype, old.shape, old.device, old.strides
     return new is old or before == (new.dtype, new.shape, new.device, new.strides)
@@ -221,16 +223,16 @@ def without_times(notes: Mapping[str, Note]) -> Mapping[str, Note]:
     return {name: note for name, note in notes.items() if name not in TIMED}
 
 
-def free_name(name: str, taken: Container[str]) -> str:
+def free_name(name: str, used: Container[str]) -> str:
     """Return a name that is not taken: the given one, or one with a number appended."""
-    if name not in taken:
+    if name not in used:
         return name
     low, high = 0, 1  # the number is sought by halves: there may be thousands of one name
-    while f"{name}_{high}" in taken:
+    while f"{name}_{high}" in used:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if f"{name}_{middle}" in taken else (low, middle)
+        low, high = (middle, high) if f"{name}_{middle}" in used else (low, middle)
     return f"{name}_{high}"
 
 

@@ -11,7 +11,7 @@ from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.schema import bind, schemas_of
 from irgraph.ir.tensor import Tensor
 
-REMEMBERED = 1 << 15
+MAX_CACHED_OPS = 1 << 15
 """Ops whose effects are cached: variants of a step share most of their ops."""
 
 
@@ -49,45 +49,45 @@ def effects(op: Op, declared: frozenset[str] = frozenset()) -> Effects:
     )
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED_OPS)
 def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
     inputs = op.inputs
     outputs = op.outputs
     if op.is_scope:  # a node that made something did what was not recorded
         return Effects(inputs, outputs, barrier=True) if outputs else Effects()
-    known = op.name in declared or bool(schemas_of(op.name))
-    if not known or not (inputs or outputs or op.attributes):
+    has_schema = op.name in declared or bool(schemas_of(op.name))
+    if not has_schema or not (inputs or outputs or op.attributes):
         return Effects(inputs, outputs, barrier=True)
     if is_view(op):
         return Effects()
     # A result in an operand's buffer is a view where the schema allows one (``reshape`` may also
     # copy): it writes nothing. Where no alias is possible the result is new memory, which the
     # program's allocator may have placed in the buffer of a dead operand.
-    held = {t.buffer for t in inputs}
+    operand_buffers = {t.buffer for t in inputs}
     shares = may_alias(op.name)
-    fresh = tuple(t for t in outputs if t.buffer not in held or not shares)
+    fresh = tuple(t for t in outputs if t.buffer not in operand_buffers or not shares)
     if fresh and always_alias(op.name):
         fresh = ()  # the parts of a sparse tensor lie elsewhere than what is recorded of it
     written = written_by(op)
     return Effects(inputs, (*fresh, *written), any(s.random for s in schemas_of(op.name)))
 
 
-RUNNING = ("running_mean", "running_var")
+RUNNING_STATISTICS = ("running_mean", "running_var")
 
-_BY_TRAINING = (("training", RUNNING),)
+_BY_TRAINING = (("training", RUNNING_STATISTICS),)
 _BY_SCALE = (("grad_scale", ("grads",)),)
 
-CONDITIONAL: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+CONDITIONAL_WRITES: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "aten.batch_norm": _BY_TRAINING,
     "aten._batch_norm_impl_index": _BY_TRAINING,
     "aten.native_batch_norm": _BY_TRAINING,
     "aten._native_batch_norm_legit": _BY_TRAINING,
     "aten.cudnn_batch_norm": _BY_TRAINING,
     "aten.miopen_batch_norm": _BY_TRAINING,
-    "aten.instance_norm": (("use_input_stats", RUNNING),),
-    "aten.batch_norm_update_stats": (("", RUNNING),),
-    "aten.batch_norm_gather_stats": (("", RUNNING),),
-    "aten.batch_norm_gather_stats_with_counts": (("", RUNNING),),
+    "aten.instance_norm": (("use_input_stats", RUNNING_STATISTICS),),
+    "aten.batch_norm_update_stats": (("", RUNNING_STATISTICS),),
+    "aten.batch_norm_gather_stats": (("", RUNNING_STATISTICS),),
+    "aten.batch_norm_gather_stats_with_counts": (("", RUNNING_STATISTICS),),
     "_c10d_functional.wait_tensor": (("", ("tensor",)),),
     "c10d_functional.wait_tensor": (("", ("tensor",)),),
     "aten._fused_sgd_": _BY_SCALE,
@@ -104,19 +104,19 @@ A wait for a collective counts as its write: readers of the tensor stay after it
 def written_by(op: Op) -> tuple[Tensor, ...]:
     """Return the operands that a leaf writes in place, as torch does.
 
-    That is what its schema marks, but for ``CONDITIONAL``: some ops write what no mark says, or
+    That is what its schema marks, but for ``CONDITIONAL_WRITES``: some ops write what no mark says, or
     what a mark says only where a flag is set.
     """
-    if op.name not in CONDITIONAL:
+    if op.name not in CONDITIONAL_WRITES:
         return tuple(t for t in op.inputs if t.name in op.written) if op.written else ()
-    given = {a.name: value for schema in schemas_of(op.name) for a, value in bind(schema, op)}
+    arguments = {a.name: value for schema in schemas_of(op.name) for a, value in bind(schema, op)}
     written = dict.fromkeys(op.written, True)
-    for flag, names in CONDITIONAL[op.name]:
+    for flag, names in CONDITIONAL_WRITES[op.name]:
         # A flag that is not given is torch's default: batch norms train, a gradient scale is
         # absent. The empty name is no flag, and always counts.
-        does = given.get(flag, flag != "grad_scale") not in (False, None)
-        held = tensors_in(given[name] for name in names if name in given)
-        written.update((tensor.name, does) for tensor in held)
+        is_written = arguments.get(flag, flag != "grad_scale") not in (False, None)
+        governed = tensors_in(arguments[name] for name in names if name in arguments)
+        written.update((tensor.name, is_written) for tensor in governed)
     return tuple(t for t in op.inputs if written.get(t.name))
 
 
@@ -125,11 +125,11 @@ def is_view(op: Op) -> bool:
     outputs = op.outputs
     if not outputs or op.written or not may_alias(op.name):
         return False
-    held = {t.buffer for t in op.inputs}
-    return all(t.buffer in held for t in outputs)
+    operand_buffers = {t.buffer for t in op.inputs}
+    return all(t.buffer in operand_buffers for t in outputs)
 
 
-UNSAID_VIEWS = frozenset({
+UNDECLARED_VIEWS = frozenset({
     "aten._unsafe_view", "aten.unsafe_split", "aten.unsafe_split_with_sizes",
     "aten._sparse_coo_tensor_unsafe", "aten._sparse_coo_tensor_with_dims_and_tensors",
     "aten.sparse_coo_tensor",
@@ -141,8 +141,8 @@ UNSAID_VIEWS = frozenset({
 def may_alias(name: str) -> bool:
     """Return whether results may share bytes with operands: by schema, or because nobody knows."""
     schemas = schemas_of(name)
-    said = any(s.composite or any(r.alias for r in s.fresh_returns) for s in schemas)
-    return said or not schemas or name in UNSAID_VIEWS
+    declares_alias = any(s.composite or any(r.alias for r in s.fresh_returns) for s in schemas)
+    return declares_alias or not schemas or name in UNDECLARED_VIEWS
 
 
 @cache

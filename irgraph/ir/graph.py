@@ -31,18 +31,18 @@ DOUBLE = "double_backward"
 V = TypeVar("V")
 
 
-def cached_per_graph(of: Callable[[Graph], V]) -> Callable[[Graph], V]:
+def cached_per_graph(compute: Callable[[Graph], V]) -> Callable[[Graph], V]:
     """Cache a function's result for each graph: graphs never change."""
-    key = f"{of.__module__}.{of.__qualname__}"
+    key = f"{compute.__module__}.{compute.__qualname__}"
 
-    @wraps(of)
-    def found(graph: Graph) -> V:
-        known = graph.__dict__
-        if key not in known:
-            known[key] = of(graph)
-        return cast(V, known[key])
+    @wraps(compute)
+    def cached(graph: Graph) -> V:
+        cache = graph.__dict__
+        if key not in cache:
+            cache[key] = compute(graph)
+        return cast(V, cache[key])
 
-    return found
+    return cached
 
 
 class Device(Struct, frozen=True):
@@ -134,20 +134,20 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
 
     def walk(self) -> Iterator[Op]:
         """Yield every op, outer before inner, in launch order."""
-        return iter(self._every)
+        return iter(self._all_ops)
 
     @cached_property
-    def _every(self) -> tuple[Op, ...]:
-        found: list[Op] = []
+    def _all_ops(self) -> tuple[Op, ...]:
+        ordered: list[Op] = []
 
         def visit(ops: tuple[Op, ...]) -> None:
             for op in ops:
-                found.append(op)
+                ordered.append(op)
                 if op.body:
                     visit(op.body)
 
         visit(self.ops)
-        return tuple(found)
+        return tuple(ordered)
 
     def leaves(self) -> Iterator[Op]:
         """Yield every op that called nothing further, in launch order."""
@@ -162,33 +162,33 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def by_name(self) -> Mapping[str, Tensor]:
         """Every tensor of the graph by its name."""
-        found = {d.tensor.name: d.tensor for d in self.tensors}
+        tensors = {d.tensor.name: d.tensor for d in self.tensors}
         for outer in self.ops:
             for op in outermost(outer):
-                found.update(results_by_name(op))
-        return found
+                tensors.update(results_by_name(op))
+        return tensors
 
     @cached_property
     def by_buffer(self) -> Mapping[str, tuple[Tensor, ...]]:
         """Every tensor of the graph by the buffer that it lies in."""
-        found: dict[str, list[Tensor]] = {}
+        tensors_by_buffer: dict[str, list[Tensor]] = {}
         for tensor in self.by_name.values():
-            found.setdefault(tensor.buffer, []).append(tensor)
-        return {buffer: tuple(tensors) for buffer, tensors in found.items()}
+            tensors_by_buffer.setdefault(tensor.buffer, []).append(tensor)
+        return {buffer: tuple(tensors) for buffer, tensors in tensors_by_buffer.items()}
 
     @cached_property
     def paths(self) -> Mapping[int, tuple[int, ...]]:
         """Where each op stands, by its ``id``: positions from the outermost body to its own."""
-        found: dict[int, tuple[int, ...]] = {}
+        path_by_id: dict[int, tuple[int, ...]] = {}
 
         def visit(ops: tuple[Op, ...], path: tuple[int, ...]) -> None:
             for i, op in enumerate(ops):
-                found[id(op)] = here = (*path, i)
+                path_by_id[id(op)] = op_path = (*path, i)
                 if op.body:
-                    visit(op.body, here)
+                    visit(op.body, op_path)
 
         visit(self.ops, ())
-        return found
+        return path_by_id
 
     @cached_property
     def places(self) -> Mapping[int, int]:
@@ -214,21 +214,27 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
 
         The end of the step is the last of those that take what it returns.
         """
-        found: dict[str, list[tuple[int, Op]]] = {}
+        leaves_by_buffer: dict[str, list[tuple[int, Op]]] = {}
         ends = () if self.end is None else (self.end,)
         for i, leaf in enumerate((*self.leaves(), *ends)):
             for buffer in {tensor.buffer for tensor in (*leaf.inputs, *leaf.outputs)}:
-                found.setdefault(buffer, []).append((i, leaf))
-        return {buffer: tuple(leaves) for buffer, leaves in found.items()}
+                leaves_by_buffer.setdefault(buffer, []).append((i, leaf))
+        return {buffer: tuple(leaves) for buffer, leaves in leaves_by_buffer.items()}
 
     def __eq__(self, other: object) -> bool:
         """Compare structure: notes, origins and source lines do not count."""
         if not isinstance(other, Graph):
             return NotImplemented
-        mine = (self.name, dict(self.dims), dict(self.settings), self.schemas, self.devices)
-        its = (other.name, dict(other.dims), dict(other.settings), other.schemas, other.devices)
+        own_header = (self.name, dict(self.dims), dict(self.settings), self.schemas, self.devices)
+        other_header = (
+            other.name,
+            dict(other.dims),
+            dict(other.settings),
+            other.schemas,
+            other.devices,
+        )
         return (
-            mine == its
+            own_header == other_header
             and self.streams == other.streams
             and self.tensors == other.tensors
             and self.returned == other.returned
@@ -251,9 +257,9 @@ def outermost(op: Op) -> Iterator[Op]:
         yield from outermost(child)
 
 
-def check_graph(*given: object) -> None:
+def check_graph(*values: object) -> None:
     """Raise ``IrgraphError`` (exit code 2) where something is not a graph, such as a path."""
-    for one in given:
-        if not isinstance(one, Graph):
+    for value in values:
+        if not isinstance(value, Graph):
             hint = "irgraph.load reads one from a file"
-            raise fail(f"graph: give a graph, not {describe(one)}", hint=hint, exit_code=2)
+            raise fail(f"graph: give a graph, not {describe(value)}", hint=hint, exit_code=2)

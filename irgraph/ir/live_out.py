@@ -33,7 +33,7 @@ def live_out(graph: Graph) -> Mapping[str, str]:
     it may return: what no op uses, or what an op writes where it lies and no later op touches,
     except for what a lookup keeps for its own backward.
     """
-    kinds = {known.tensor.name: known.role for known in graph.tensors}
+    kinds = {declaration.tensor.name: declaration.role for declaration in graph.tensors}
     for tensor in graph.returned or ():
         kinds.setdefault(tensor.name, "returned")
     declared = frozenset(kinds)
@@ -64,11 +64,11 @@ def _written_last(graph: Graph) -> list[str]:
     for op in graph.leaves():
         if not is_label(op):
             last.update((t.buffer, op) for t in (*op.inputs, *op.outputs))
-    declared = {known.tensor.buffer for known in graph.tensors}
-    ends = {id(op): op for buffer, op in last.items() if buffer not in declared}
+    declared = {declaration.tensor.buffer for declaration in graph.tensors}
+    last_ops = {id(op): op for buffer, op in last.items() if buffer not in declared}
     return [
         t.name
-        for op in ends.values()
+        for op in last_ops.values()
         for t in written_by(op)
         if last[t.buffer] is op and t.buffer not in declared
     ]
@@ -80,9 +80,9 @@ def _accumulated_gradients(op: Op, declared: Container[str]) -> list[str]:
     A node that adds to a gradient from before the step keeps nothing of its own.
     """
     leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
-    made = [leaf for leaf in leaves if leaf.outputs]
-    if made:
-        return [t.name for t in made[-1].outputs]
+    producers = [leaf for leaf in leaves if leaf.outputs]
+    if producers:
+        return [t.name for t in producers[-1].outputs]
     written = {t.name for leaf in leaves for t in written_by(leaf)}
     if any(name in declared for name in written):
         return []
@@ -105,10 +105,10 @@ def _unused_results(op: Op, used: set[str]) -> list[tuple[str, str]]:
     if op.base in UNFILLED:
         return []
     results: list[Tensor] = list(op.outputs)
-    made = results[:1] if op.name in LOOKUPS else results
+    candidates = results[:1] if op.name in LOOKUPS else results
     fetched = any(t.device != "cpu" for t in op.inputs)
     return [
         (t.name, "host" if fetched and t.device == "cpu" else "output")
-        for t in made
+        for t in candidates
         if t.name not in used
     ]

@@ -10,17 +10,17 @@ CARD = "measured_on"
 """Setting of a model: the card that its measured times come from, as its driver calls it."""
 
 
-def measured_on(graph: Graph) -> str:
+def measured_card(graph: Graph) -> str:
     """Return the card that a model's measured times come from, ``""`` if it does not say."""
     return str(graph.settings.get(CARD, ""))
 
 
-def has_measured(graph: Graph) -> bool:
+def has_measured_times(graph: Graph) -> bool:
     """Return whether any op of a model carries a measured time."""
-    return any(own_time(op) is not None for op in graph.walk())
+    return any(op_time(op) is not None for op in graph.walk())
 
 
-def own_time(op: Op) -> Quantity | None:
+def op_time(op: Op) -> Quantity | None:
     """Return the microseconds of device work measured at an op itself, not below it."""
     time = op.notes.get("time")
     return time if isinstance(time, Quantity) and op.notes.get("by") == "measured" else None
@@ -28,5 +28,5 @@ def own_time(op: Op) -> Quantity | None:
 
 def label_time(graph: Graph) -> float:
     """Return microseconds of measured work launched by annotations, not by operators in them."""
-    labels = (own_time(op) for op in graph.walk() if op.is_annotation)
+    labels = (op_time(op) for op in graph.walk() if op.is_annotation)
     return sum(time.value for time in labels if time is not None)

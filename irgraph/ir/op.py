@@ -62,18 +62,18 @@ class Op(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """Every tensor among operands and attributes, lists opened, in order."""
-        return tuple(_opened((*self.operands, *self.attributes.values())))
+        return tuple(_flatten_tensors((*self.operands, *self.attributes.values())))
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
         """Every tensor among the results, lists opened, in order."""
-        return tuple(_opened(self.results))
+        return tuple(_flatten_tensors(self.results))
 
     @cached_property
     def below(self) -> frozenset[int]:
         """The ``id`` of every op below this one."""
-        found = set(map(id, self.body))
-        return frozenset(found.union(*(child.below for child in self.body if child.body)))
+        ids = set(map(id, self.body))
+        return frozenset(ids.union(*(child.below for child in self.body if child.body)))
 
     @property
     def base(self) -> str:
@@ -119,88 +119,94 @@ _CALL = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 
 def tensors_in(values: Iterable[Value]) -> Iterator[Tensor]:
     """Yield the tensors among values, lists opened."""
-    yield from _opened(values)
+    yield from _flatten_tensors(values)
 
 
-def _opened(values: Iterable[Value]) -> list[Tensor]:
-    found: list[Tensor] = []
+def _flatten_tensors(values: Iterable[Value]) -> list[Tensor]:
+    tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, tuple):
-            found += _opened(value)
-    return found
+            tensors += _flatten_tensors(value)
+    return tensors
 
 
 T = TypeVar("T")
 
 
-def memoized(op: Op, slot: str, ask: Callable[[Op], T]) -> T:
-    """Return the fact that an op keeps under a name, or let it keep what ``ask`` says.
+def memoize(op: Op, slot: str, compute: Callable[[Op], T]) -> T:
+    """Return the fact that an op keeps under a name, or let it keep what ``compute`` says.
 
     An op never changes, and what it keeps goes when it goes. No fact is ``None``; the name is that
     of the module that asks.
     """
-    found: T | None = op.__dict__.get(slot)
-    if found is None:
-        found = op.__dict__[slot] = ask(op)
-    return found
+    fact: T | None = op.__dict__.get(slot)
+    if fact is None:
+        fact = op.__dict__[slot] = compute(op)
+    return fact
 
 
-MADE, TAKEN = "irgraph.ir.names.made", "irgraph.ir.names.taken"
+RESULTS_SLOT, OPERANDS_SLOT = "irgraph.ir.names.made", "irgraph.ir.names.taken"
 """Where an op keeps them."""
 
-Named = Mapping[str, Tensor]
+TensorsByName = Mapping[str, Tensor]
 
 
-def results_by_name(op: Op) -> Named:
+def results_by_name(op: Op) -> TensorsByName:
     """Return every tensor that an op and those below it make, by its name, outer ones first."""
-    found: dict[str, Tensor] | None = op.__dict__.get(MADE)
-    if found is None:
-        found = {tensor.name: tensor for inner in op.walk() for tensor in inner.outputs}
+    tensors: dict[str, Tensor] | None = op.__dict__.get(RESULTS_SLOT)
+    if tensors is None:
+        tensors = {tensor.name: tensor for inner in op.walk() for tensor in inner.outputs}
         if op.body:
-            op.__dict__[MADE] = found
-    return found
+            op.__dict__[RESULTS_SLOT] = tensors
+    return tensors
 
 
-def external_operands(op: Op) -> Named | None:
+def external_operands(op: Op) -> TensorsByName | None:
     """Return what an op and those below it use and do not make themselves, by its name.
 
     ``None`` where the verifier has to look closer: a name means two things inside, is made twice,
     is used before it is made, or is a result that nothing inside makes.
     """
-    if TAKEN in op.__dict__:
-        kept: dict[str, Tensor] | None = op.__dict__[TAKEN]
-        return kept
-    taken: dict[str, Tensor] = {}
-    sound = _read(op, taken, {}, results_by_name(op))
-    found = taken if sound and taken.keys().isdisjoint(results_by_name(op)) else None
+    if OPERANDS_SLOT in op.__dict__:
+        cached: dict[str, Tensor] | None = op.__dict__[OPERANDS_SLOT]
+        return cached
+    operands: dict[str, Tensor] = {}
+    consistent = _collect_names(op, operands, {}, results_by_name(op))
+    external = operands if consistent and operands.keys().isdisjoint(results_by_name(op)) else None
     if op.body:
-        op.__dict__[TAKEN] = found
-    return found
+        op.__dict__[OPERANDS_SLOT] = external
+    return external
 
 
-def keep_names(old: Op, new: Op, change: Callable[[Tensor], Tensor]) -> None:
+def convert_names(old: Op, new: Op, change: Callable[[Tensor], Tensor]) -> None:
     """Let an op with a body keep of itself what the one that it was made from knows of itself.
 
     The two differ in types alone: each tensor is what ``change`` makes of the other's.
     """
-    taken = external_operands(old)
-    new.__dict__[MADE] = {name: change(tensor) for name, tensor in results_by_name(old).items()}
-    if taken is not None:
-        new.__dict__[TAKEN] = {name: change(tensor) for name, tensor in taken.items()}
+    operands = external_operands(old)
+    new.__dict__[RESULTS_SLOT] = {
+        name: change(tensor) for name, tensor in results_by_name(old).items()
+    }
+    if operands is not None:
+        new.__dict__[OPERANDS_SLOT] = {name: change(tensor) for name, tensor in operands.items()}
 
 
-def _read(op: Op, taken: dict[str, Tensor], made: dict[str, Tensor], whole: Named) -> bool:
+def _collect_names(
+    op: Op, operands: dict[str, Tensor], results: dict[str, Tensor], all_results: TensorsByName
+) -> bool:
     """Collect what is taken and made; return whether every name means one thing."""
     for tensor in op.inputs:
-        known = made.get(tensor.name) or taken.setdefault(tensor.name, tensor)
-        if known is not tensor and known != tensor:
+        defined = results.get(tensor.name) or operands.setdefault(tensor.name, tensor)
+        if defined is not tensor and defined != tensor:
             return False
-    if not all(tensor.name not in made and whole[tensor.name] == tensor for tensor in op.outputs):
+    if not all(
+        tensor.name not in results and all_results[tensor.name] == tensor for tensor in op.outputs
+    ):
         return False
-    if not all(_read(child, taken, made, whole) for child in op.body):
+    if not all(_collect_names(child, operands, results, all_results) for child in op.body):
         return False
-    lost = op.body and not op.is_autograd and any(t.name not in made for t in op.outputs)
-    made.update({tensor.name: tensor for tensor in op.outputs})
-    return not lost
+    lacks_result = op.body and not op.is_autograd and any(t.name not in results for t in op.outputs)
+    results.update({tensor.name: tensor for tensor in op.outputs})
+    return not lacks_result

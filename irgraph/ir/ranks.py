@@ -23,10 +23,10 @@ RANKS, FABRIC, RANK = "ranks", "fabric", "rank"
 RANK, GROUPS = "rank", "groups"
 """Settings of a captured model: which rank it is, and its process groups: ``dp=3,11 tp=0-7``."""
 
-NAMED = ("process_group", "group_name")
+GROUP_ATTRIBUTES = ("process_group", "group_name")
 """Attributes of collectives that name their process group."""
 
-EXCHANGING = ("c10d.", "_c10d_functional.")
+EXCHANGE_PREFIXES = ("c10d.", "_c10d_functional.")
 """Prefixes of the names of ops that exchange data between ranks, or wait for that."""
 
 SPLITS = ("output_split_sizes", "input_split_sizes")
@@ -55,7 +55,7 @@ class Layout(Struct, frozen=True):
 
 def is_collective(op: Op) -> bool:
     """Return whether an op is called to exchange data with other ranks, known or not."""
-    return op.name.startswith(EXCHANGING) and op.base != "wait_tensor"
+    return op.name.startswith(EXCHANGE_PREFIXES) and op.base != "wait_tensor"
 
 
 def ranks_of(op: Op) -> int:
@@ -64,20 +64,20 @@ def ranks_of(op: Op) -> int:
     if isinstance(size, int) and size > 0:
         return int(size)
     lists = (op.attributes.get(name) for name in SPLITS)
-    return next((len(found) for found in lists if isinstance(found, tuple) and found), 0)
+    return next((len(sizes) for sizes in lists if isinstance(sizes, tuple) and sizes), 0)
 
 
 def group_of(op: Op) -> str:
     """Return the name of the process group that a collective is for, ``""`` if it has none."""
-    given = (op.attributes.get(name) for name in NAMED)
-    return next((name for name in given if isinstance(name, str)), "")
+    names = (op.attributes.get(name) for name in GROUP_ATTRIBUTES)
+    return next((name for name in names if isinstance(name, str)), "")
 
 
 def peer_of(op: Op) -> tuple[str, int] | None:
     """Return the way and the other rank of an op between two ranks, by its place in the group."""
-    way, name = PEERS.get(op.name, ("", ""))
+    direction, name = PEERS.get(op.name, ("", ""))
     number = op.attributes.get(name)
-    return (way, number) if isinstance(number, int) else None
+    return (direction, number) if isinstance(number, int) else None
 
 
 def groups_of(graph: Graph) -> dict[str, tuple[int, ...]]:
@@ -85,15 +85,15 @@ def groups_of(graph: Graph) -> dict[str, tuple[int, ...]]:
 
     Raises ``IrgraphError`` (exit code 2) where the setting cannot be read.
     """
-    found = {}
+    groups = {}
     for item in str(graph.settings.get(GROUPS, "")).split():
         name, _, ranks = item.partition("=")
         spans = [_SPAN.fullmatch(span) for span in ranks.split(",")]
         if not all(spans):
             hint = "write NAME=RANKS, such as dp=3,11 tp=0-7 or dp=0-24/8"
             raise fail(f"groups: cannot read {item!r}", hint=hint, exit_code=2)
-        found[name] = tuple(rank for span in spans if span for rank in _ranks_in(span))
-    return found
+        groups[name] = tuple(rank for span in spans if span for rank in _ranks_in(span))
+    return groups
 
 
 def groups_at(graph: Graph, rank: int) -> dict[str, tuple[int, ...]]:
@@ -102,22 +102,22 @@ def groups_at(graph: Graph, rank: int) -> dict[str, tuple[int, ...]]:
     Groups of a mesh are evenly spaced: those of another rank lie as much further as it does.
     Raises ``IrgraphError`` where the model's groups are not so.
     """
-    groups, own = groups_of(graph), int(str(graph.settings.get(RANK, rank)))
-    if own == rank:
+    groups, captured_rank = groups_of(graph), int(str(graph.settings.get(RANK, rank)))
+    if captured_rank == rank:
         return groups
-    found = {}
+    shifted = {}
     for name, ranks in groups.items():
         step = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-        found[name] = tuple(_spaced(rank, step, len(ranks)))
-        if ranks != tuple(_spaced(own, step, len(ranks))):
+        shifted[name] = tuple(_mesh_ranks(rank, step, len(ranks)))
+        if ranks != tuple(_mesh_ranks(captured_rank, step, len(ranks))):
             message = (
                 f"{graph.name}: group {name} is not evenly spaced, so what it is on rank {rank}"
             )
             raise fail(f"{message} is not known", hint="capture that rank, too")
-    return found
+    return shifted
 
 
-def _spaced(rank: int, step: int, count: int) -> range:
+def _mesh_ranks(rank: int, step: int, count: int) -> range:
     """Return the ranks of a mesh that differ from one along an axis only."""
     first = rank - step * (rank // step % count)
     return range(first, first + step * count, step)
@@ -147,26 +147,26 @@ def layout_of(graph: Graph) -> Layout:
 
     Raises ``IrgraphError`` (exit code 2) where the graph's setting is not a number of ranks.
     """
-    given = graph.settings.get(RANKS)
-    if given is not None:
-        return read_layout(given)
-    named = set(filter(None, map(ranks_of, filter(is_collective, graph.walk()))))
-    if len(named) != 1:
+    setting = graph.settings.get(RANKS)
+    if setting is not None:
+        return read_layout(setting)
+    counts = set(filter(None, map(ranks_of, filter(is_collective, graph.walk()))))
+    if len(counts) != 1:
         return Layout()
-    (count,) = named
+    (count,) = counts
     return Layout(count, count, "as other ops of the step say")
 
 
-def read_layout(given: Value) -> Layout:
+def read_layout(text: Value) -> Layout:
     """Return how many ranks, and how many on a machine, ``N`` or ``MxN`` says.
 
     Raises ``IrgraphError`` (exit code 2) where it is neither.
     """
-    found = _LAYOUT.fullmatch(str(given))
-    machines, local = (int(found[1] or 1), int(found[2])) if found else (0, 0)
+    match = _LAYOUT.fullmatch(str(text))
+    machines, local = (int(match[1] or 1), int(match[2])) if match else (0, 0)
     if not machines or not local:
         hint = "N is the number of ranks, MxN machines times ranks on each: 8, 2x8"
-        raise fail(f"ranks: expected N or MxN, not {given!r}", hint=hint, exit_code=2)
+        raise fail(f"ranks: expected N or MxN, not {text!r}", hint=hint, exit_code=2)
     return Layout(machines * local, local, "as given")
 
 
@@ -178,22 +178,22 @@ def with_ranks(graph: Graph, ranks: int | str | None = None, fabric: str | None 
 
     Raises ``IrgraphError`` (exit code 2) where ``ranks`` is neither.
     """
-    given: dict[str, Value] = {}
+    settings: dict[str, Value] = {}
     if ranks is not None:
         layout = read_layout(ranks)
-        given[RANKS] = layout.ranks if layout.ranks == layout.local else ranks
+        settings[RANKS] = layout.ranks if layout.ranks == layout.local else ranks
     if fabric is not None:
-        given[FABRIC] = fabric
-    return replace(graph, settings={**graph.settings, **given}) if given else graph
+        settings[FABRIC] = fabric
+    return replace(graph, settings={**graph.settings, **settings}) if settings else graph
 
 
-def check_fabric(name: str, known: Sequence[str]) -> str:
+def check_fabric(name: str, fabrics: Sequence[str]) -> str:
     """Return the name of a platform whose links are known, else raise ``IrgraphError`` (2).
 
     A file (``.json``) is another: what reads it says what is wrong with it.
     """
-    if name not in known and not name.endswith(".json"):
-        message = f"fabric: no collectives were measured on {name!r}{suggestion(name, known)}"
-        listed = f"known: {', '.join(known)}; or a .json file that describes its links"
+    if name not in fabrics and not name.endswith(".json"):
+        message = f"fabric: no collectives were measured on {name!r}{suggestion(name, fabrics)}"
+        listed = f"known: {', '.join(fabrics)}; or a .json file that describes its links"
         raise fail(message, hint=listed, exit_code=2)
     return name

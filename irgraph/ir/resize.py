@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Value, keep_names, memoized
-from irgraph.ir.tensor import Tensor, negative, oversized
+from irgraph.ir.op import Op, Value, convert_names, memoize
+from irgraph.ir.tensor import Tensor, negative_size_error, size_error
 
 V = TypeVar("V")
 
@@ -27,7 +27,7 @@ FIXED_AT = "fixed_at"
 """Prefix of the setting that says at which size of a dimension those numbers hold."""
 
 
-def fixed_sizes(dim: str, notes: Sequence[str], size: int) -> dict[str, Value]:
+def fixed_settings(dim: str, notes: Sequence[str], size: int) -> dict[str, Value]:
     """Return the settings by which a model keeps what does not follow from a dimension.
 
     ``size`` is that of the dimension at which the numbers hold.
@@ -37,7 +37,7 @@ def fixed_sizes(dim: str, notes: Sequence[str], size: int) -> dict[str, Value]:
     return {f"{FIXED}_{dim}": BETWEEN.join(notes), f"{FIXED_AT}_{dim}": int(size)}
 
 
-def kept_sizes(graph: Graph, dim: str) -> tuple[str, ...]:
+def fixed_numbers(graph: Graph, dim: str) -> tuple[str, ...]:
     """Return the numbers that depend on a dimension in a way that no expression covers."""
     notes = graph.settings.get(f"{FIXED}_{dim}")
     return tuple(notes.split(BETWEEN)) if isinstance(notes, str) else ()
@@ -45,29 +45,29 @@ def kept_sizes(graph: Graph, dim: str) -> tuple[str, ...]:
 
 def fixed_dims(graph: Graph) -> dict[str, int]:
     """Return the dimensions that some numbers do not follow, with the size at which those hold."""
-    found = {}
+    size_by_dim = {}
     for name in graph.dims:
         size = graph.settings.get(f"{FIXED_AT}_{name}")
-        if type(size) is int and kept_sizes(graph, name):
-            found[name] = size
-    return found
+        if type(size) is int and fixed_numbers(graph, name):
+            size_by_dim[name] = size
+    return size_by_dim
 
 
-def unresized(graph: Graph, *sizes: Mapping[str, int]) -> list[str]:
+def unresized_warnings(graph: Graph, *sizes: Mapping[str, int]) -> list[str]:
     """Return a sentence for each dimension with a size that some of the step's numbers ignore.
 
     ``sizes`` are those that dimensions are to have; without any, they are the graph's own.
     """
     lines = []
-    for name, at in fixed_dims(graph).items():
-        now = graph.dims[name]
-        others = sorted({point.get(name, now) for point in sizes or ({},)} - {at})
-        if others:
-            first, *more = kept_sizes(graph, name)
+    for name, fixed_size in fixed_dims(graph).items():
+        current = graph.dims[name]
+        other_sizes = sorted({point.get(name, current) for point in sizes or ({},)} - {fixed_size})
+        if other_sizes:
+            first, *further = fixed_numbers(graph, name)
             lines.append(
-                f"{name} = {others[0]}, but some numbers hold at {name} = {at} alone and are as "
-                f"they were there, with the work that follows from them: {first}"
-                f"{f', and {len(more)} more' if more else ''}. Capture the step at that size"
+                f"{name} = {other_sizes[0]}, but some numbers hold at {name} = {fixed_size} alone "
+                f"and are as they were there, with the work that follows from them: {first}"
+                f"{f', and {len(further)} more' if further else ''}. Capture the step at that size"
             )
     return lines
 
@@ -83,10 +83,10 @@ def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> G
     whole number of at least 1, or one by which an axis gets negative or a tensor larger than any
     device.
     """
-    lacking = dims.keys() - graph.dims.keys()
-    if lacking:
-        raise KeyError(min(lacking))
-    sizes = {**graph.dims, **{name: _whole(name, size) for name, size in dims.items()}}
+    missing = dims.keys() - graph.dims.keys()
+    if missing:
+        raise KeyError(min(missing))
+    sizes = {**graph.dims, **{name: _validate_size(name, size) for name, size in dims.items()}}
     change = (CachedSubstitution if keep else DimSubstitution)(sizes)
     return replace(
         graph,
@@ -97,7 +97,7 @@ def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> G
     )
 
 
-def _whole(name: str, size: object) -> int:
+def _validate_size(name: str, size: object) -> int:
     """Return a size as a plain number; raise ``ValueError`` where it is no whole number above 0."""
     try:
         number = 0 if isinstance(size, bool) else operator.index(size)  # type: ignore[arg-type]
@@ -126,32 +126,36 @@ class DimSubstitution:
         if self._size is rebind and _is_fixed(op):
             return op
         operands, results = self.values(op.operands), self.values(op.results)
-        given = op.attributes
-        attributes = {name: self.value(v) for name, v in given.items()} if given else given
+        old_attributes = op.attributes
+        attributes = (
+            {name: self.value(v) for name, v in old_attributes.items()}
+            if old_attributes
+            else old_attributes
+        )
         body = tuple([self.op(child) for child in op.body]) if op.body else op.body
         if (
             operands is op.operands
             and results is op.results
             and not op.notes
-            and all(map(is_, attributes.values(), given.values()))
+            and all(map(is_, attributes.values(), old_attributes.values()))
             and all(map(is_, body, op.body))
         ):
             return op
-        made = replace(
+        resized = replace(
             op, operands=operands, results=results, attributes=attributes, body=body, notes={}
         )
         if body and self._size is rebind:
-            keep_names(op, made, self.tensor)
-        return made
+            convert_names(op, resized, self.tensor)
+        return resized
 
     def values(self, values: tuple[V, ...]) -> tuple[V, ...]:
         """Return operands or results; the same object where nothing changes."""
         seen = self._seen
-        made = [
+        resized = [
             (seen.get(id(value)) if type(value) is Tensor else None) or self.value(value)  # type: ignore[arg-type]
             for value in values
         ]
-        return values if all(map(is_, made, values)) else tuple(made)  # type: ignore[arg-type]
+        return values if all(map(is_, resized, values)) else tuple(resized)  # type: ignore[arg-type]
 
     def value(self, value: Value) -> Value:
         """Return an operand or attribute; the same object where nothing changes."""
@@ -165,39 +169,41 @@ class DimSubstitution:
         """Return a size under the new dimensions; the same object for the same expression."""
         if type(size) is not Dim or self._size is not rebind:
             return self._size(size, self.dims)
-        found = self._sizes.get(size.terms)
-        if found is None:
-            found = self._sizes[size.terms] = rebind(size, self.dims)
-        return found
+        rebound = self._sizes.get(size.terms)
+        if rebound is None:
+            rebound = self._sizes[size.terms] = rebind(size, self.dims)
+        return rebound
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return a tensor under the new dimensions; each is looked at once."""
-        found = self._seen.get(id(tensor))
-        if found is None:
-            found = self._seen[id(tensor)] = self._tensor(tensor)
-            problem = self._problem(found) if found is not tensor else ""
+        resized = self._seen.get(id(tensor))
+        if resized is None:
+            resized = self._seen[id(tensor)] = self._tensor(tensor)
+            problem = self._problem(resized) if resized is not tensor else ""
             if problem:
                 raise ValueError(problem)
-        return found
+        return resized
 
     def _problem(self, tensor: Tensor) -> str:
         """Return why a tensor cannot be; negative sizes are looked for where they are numbers."""
-        below = self._size is rebind and min(tensor.shape, default=0) < 0
-        return negative(tensor) if below else oversized(tensor)
+        is_negative = self._size is rebind and min(tensor.shape, default=0) < 0
+        return negative_size_error(tensor) if is_negative else size_error(tensor)
 
     def _tensor(self, tensor: Tensor) -> Tensor:
         shape, strides, offset = tensor.shape, tensor.strides, tensor.offset
         if Dim not in map(type, (*shape, *(strides or ()), offset)):
             return tensor
-        made = None if strides is None else tuple(map(self.size, strides))
+        new_strides = None if strides is None else tuple(map(self.size, strides))
         sizes, start = tuple(map(self.size, shape)), self.size(offset)
-        return Tensor(tensor.name, tensor.dtype, sizes, tensor.buffer, made, start, tensor.device)
+        return Tensor(
+            tensor.name, tensor.dtype, sizes, tensor.buffer, new_strides, start, tensor.device
+        )
 
 
-RESIZED = "irgraph.ir.resize.sizes"
+RESIZED_SLOT = "irgraph.ir.resize.sizes"
 """Where an op keeps what it became at other sizes."""
 
-MOST_SIZES = 4
+MAX_CACHED_SIZES = 4
 """Sizes at which an op keeps what it became."""
 
 
@@ -216,35 +222,37 @@ class CachedSubstitution(DimSubstitution):
         """Return an op under the new dimensions, without its notes: the one of before, if any."""
         if _is_fixed(op):
             return op
-        known: dict[object, Op] | None = op.__dict__.setdefault(RESIZED, {})
-        if known is None:
+        resized_by_sizes: dict[object, Op] | None = op.__dict__.setdefault(RESIZED_SLOT, {})
+        if resized_by_sizes is None:
             return super().op(op)
-        found = known.get(self._key)
-        if found is None:
-            found = super().op(op)
-            found.__dict__[RESIZED] = None
-            if len(known) >= MOST_SIZES:
-                known.pop(next(iter([*known]), None), None)  # other threads may be here, too
-            known[self._key] = found
-        return found
+        resized = resized_by_sizes.get(self._key)
+        if resized is None:
+            resized = super().op(op)
+            resized.__dict__[RESIZED_SLOT] = None
+            if len(resized_by_sizes) >= MAX_CACHED_SIZES:
+                resized_by_sizes.pop(
+                    next(iter([*resized_by_sizes]), None), None
+                )  # other threads may be here, too
+            resized_by_sizes[self._key] = resized
+        return resized
 
 
-FIXED_OP = "irgraph.ir.resize"
+FIXED_SLOT = "irgraph.ir.resize"
 """Where an op keeps whether no size changes it."""
 
 
 def _is_fixed(op: Op) -> bool:
     """Return whether an op, with all below it, is the same at any size: it has no notes either."""
-    return memoized(op, FIXED_OP, _ask_fixed)
+    return memoize(op, FIXED_SLOT, _compute_is_fixed)
 
 
-def _ask_fixed(op: Op) -> bool:
+def _compute_is_fixed(op: Op) -> bool:
     values = (*op.operands, *op.results, *op.attributes.values())
-    return not op.notes and not any(map(_follows, values)) and all(map(_is_fixed, op.body))
+    return not op.notes and not any(map(_depends_on_dims, values)) and all(map(_is_fixed, op.body))
 
 
-def _follows(value: object) -> bool:
+def _depends_on_dims(value: object) -> bool:
     """Return whether a size in a value is an expression over the dimensions."""
     if type(value) is Tensor:
         return Dim in map(type, (*value.shape, *(value.strides or ()), value.offset))
-    return any(map(_follows, value)) if isinstance(value, tuple) else type(value) is Dim
+    return any(map(_depends_on_dims, value)) if isinstance(value, tuple) else type(value) is Dim

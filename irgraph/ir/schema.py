@@ -157,15 +157,15 @@ def _argument(text: str, keyword: bool) -> Argument:
 
 
 @cache
-def _shipped() -> Mapping[str, tuple[str, ...]]:
+def _schema_lines() -> Mapping[str, tuple[str, ...]]:
     """Lines of the shipped file and our own, by op name; parsing waits until one is asked for."""
     text = (Path(__file__).parent / "torch_schemas" / "schemas.txt").read_text("utf-8")
-    found: dict[str, list[str]] = {}
+    lines_by_op: dict[str, list[str]] = {}
     for line in (*text.splitlines()[1:], *(f"- {schema}" for schema in OWN_SCHEMAS)):
         library, _, rest = line.partition("::")
         base = rest[: rest.index("(")].partition(".")[0]
-        found.setdefault(f"{library.partition(' ')[2]}.{base}", []).append(line)
-    return {name: tuple(lines) for name, lines in found.items()}
+        lines_by_op.setdefault(f"{library.partition(' ')[2]}.{base}", []).append(line)
+    return {name: tuple(lines) for name, lines in lines_by_op.items()}
 
 
 OWN_SCHEMAS = (
@@ -243,33 +243,37 @@ stream; a stream, or the host, waits for it."""
 @cache
 def schemas_of(name: str) -> tuple[Schema, ...]:
     """Return all overloads of a dotted op name, shipped or our own; empty if unknown."""
-    found = []
-    for line in _shipped().get(name, ()):
+    schemas = []
+    for line in _schema_lines().get(name, ()):
         flags, _, text = line.partition(" ")
-        found.append(parse_schema(text, "c" in flags, "r" in flags, "p" in flags))
-    return tuple(sorted(found, key=lambda s: any(a.name == "out" for a in s.arguments)))
+        schemas.append(parse_schema(text, "c" in flags, "r" in flags, "p" in flags))
+    return tuple(sorted(schemas, key=lambda s: any(a.name == "out" for a in s.arguments)))
 
 
 def known_ops() -> tuple[str, ...]:
     """Return the dotted names of all ops with a schema, sorted, for near-word suggestions."""
-    return tuple(sorted(_shipped()))
+    return tuple(sorted(_schema_lines()))
 
 
 @cache
 def schema_words() -> frozenset[str]:
     """Return every word of the schemas that ship: libraries, operators, types, arguments."""
-    texts = [line.partition(" ")[2] for lines in _shipped().values() for line in lines]
+    texts = [line.partition(" ")[2] for lines in _schema_lines().values() for line in lines]
     return frozenset(re.findall(r"[^\W\d]\w*", " ".join((*texts, *OWN_SCHEMAS))))
 
 
-def near_op(name: str) -> str:
+def op_suggestion(name: str) -> str:
     """Return ``; did you mean 'aten.relu'?`` for ``torch.relu``, ``F.relu`` or ``nn.ReLU`` alike.
 
     That is ATen's op of this name if there is one, and else the closest name.
     """
-    known = known_ops()
+    op_names = known_ops()
     base = name.replace("::", ".").rpartition(".")[2].lower()
-    return f"; did you mean 'aten.{base}'?" if f"aten.{base}" in known else suggestion(name, known)
+    return (
+        f"; did you mean 'aten.{base}'?"
+        if f"aten.{base}" in op_names
+        else suggestion(name, op_names)
+    )
 
 
 def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:
@@ -279,31 +283,31 @@ def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:
     """
     declared = [s for s in map(parse_schema, extra) if s.name == op.name]
     candidates = (*declared, *schemas_of(op.name))
-    return next((schema for schema in candidates if _accepts(schema, op)), None)
+    return next((schema for schema in candidates if _matches(schema, op)), None)
 
 
-def _accepts(schema: Schema, op: Op) -> bool:
-    return takes(schema, op) and written_by(schema, op) == op.written
+def _matches(schema: Schema, op: Op) -> bool:
+    return accepts(schema, op) and written_by(schema, op) == op.written
 
 
-def takes(schema: Schema, op: Op) -> bool:
+def accepts(schema: Schema, op: Op) -> bool:
     """Return whether a schema takes what an op is given, whatever the op is said to write."""
     arguments, attributes = schema.arguments, op.attributes
-    given = len(op.operands)
-    if given > len(arguments):
+    operand_count = len(op.operands)
+    if operand_count > len(arguments):
         return False
     for argument, value in zip(arguments, op.operands, strict=False):
-        if not _takes(argument, value):
+        if not _accepts_value(argument, value):
             return False
-    named = 0
-    for argument in arguments[given:]:
+    attribute_count = 0
+    for argument in arguments[operand_count:]:
         if argument.name in attributes:
-            named += 1
-            if not _takes(argument, attributes[argument.name]):
+            attribute_count += 1
+            if not _accepts_value(argument, attributes[argument.name]):
                 return False
         elif argument.default is None:
             return False
-    return named == len(attributes)
+    return attribute_count == len(attributes)
 
 
 def written_by(schema: Schema, op: Op) -> frozenset[str]:
@@ -341,12 +345,12 @@ def _tensors(value: Value | Result) -> list[Tensor]:
     return []
 
 
-def _takes(argument: Argument, value: Value) -> bool:
+def _accepts_value(argument: Argument, value: Value) -> bool:
     if value is None:  # torch records an undefined tensor so, which any tensor argument may be
         return argument.optional or argument.is_list or argument.is_tensor
     if argument.is_list:
-        wrong = (int, float) if argument.is_tensor else Tensor
+        excluded = (int, float) if argument.is_tensor else Tensor
         if isinstance(value, tuple):
-            return not any(isinstance(item, wrong) for item in value)
+            return not any(isinstance(item, excluded) for item in value)
         return not (argument.is_tensor or isinstance(value, Tensor))
     return argument.is_tensor == isinstance(value, Tensor) and not isinstance(value, tuple)

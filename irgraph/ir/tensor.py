@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from irgraph.ir.dtypes import ITEMSIZE
 
-LARGEST = 2**50
+MAX_TENSOR_BYTES = 2**50
 """Bytes that one tensor may take: a pebibyte, so that sums over a step fit into 64 bits."""
 
 
@@ -108,7 +108,9 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def tight(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def canonical_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
     """Return strides, or ``None`` where they are those of a contiguous tensor.
 
     As torch sees it: the stride along an axis of one element does not matter.
@@ -119,20 +121,24 @@ def tight(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int,
     return None if all(size == 1 or a == b for size, a, b in pairs) else strides
 
 
-def oversized(tensor: Tensor) -> str:
+def size_error(tensor: Tensor) -> str:
     """Return why a tensor is larger than any device could hold it; ``""`` where it is not."""
     end = tensor.extent[1]
-    return f"%{tensor.name} would take {end:.2g} bytes, 1 PiB is the most" if end > LARGEST else ""
+    return (
+        f"%{tensor.name} would take {end:.2g} bytes, 1 PiB is the most"
+        if end > MAX_TENSOR_BYTES
+        else ""
+    )
 
 
-def negative(tensor: Tensor) -> str:
+def negative_size_error(tensor: Tensor) -> str:
     """Return which size of a tensor is negative, and how its axes spell it; ``""`` for none."""
-    found = next((size for size in tensor.shape if size < 0), None)
-    if found is None:
+    negative = next((size for size in tensor.shape if size < 0), None)
+    if negative is None:
         return ""
-    text = str(found)
-    spelt = f" ({text})" if text != str(int(found)) else ""
-    return f"%{tensor.name} would have {int(found)} elements along an axis{spelt}"
+    text = str(negative)
+    spelt = f" ({text})" if text != str(int(negative)) else ""
+    return f"%{tensor.name} would have {int(negative)} elements along an axis{spelt}"
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:
@@ -140,16 +146,20 @@ def overlap(a: Tensor, b: Tensor) -> bool:
     if a.buffer != b.buffer:
         return False
     (a0, a1), (b0, b1) = a.extent, b.extent
-    return a0 < b1 and b0 < a1 and not _apart(a, b)
+    return a0 < b1 and b0 < a1 and not _in_disjoint_columns(a, b)
 
 
-def _apart(a: Tensor, b: Tensor) -> bool:
+def _in_disjoint_columns(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors lie in different columns of one matrix."""
     for tensor in (a, b):
         for step in tensor.strides or ():
             width = step * tensor.itemsize
-            mine, its = (_column(a, width), _column(b, width)) if width else (None, None)
-            if mine and its and (mine[1] <= its[0] or its[1] <= mine[0]):
+            columns_a, columns_b = (_column(a, width), _column(b, width)) if width else (None, None)
+            if (
+                columns_a
+                and columns_b
+                and (columns_a[1] <= columns_b[0] or columns_b[1] <= columns_a[0])
+            ):
                 return True
     return False
 

@@ -20,10 +20,10 @@ PRODUCTS = "tf32"
 CONVOLUTIONS = "tf32_convolutions"
 """Setting of a model: whether its program lets cuDNN do so."""
 
-FIRST = {"linear": 0, "addmm": 1, "mm": 0, "bmm": 0, "baddbmm": 1}
+FIRST_FACTORS = {"linear": 0, "addmm": 1, "mm": 0, "bmm": 0, "baddbmm": 1}
 """Torch's products that have such a form, and where the first factor stands; the other follows."""
 
-TF32 = {f"aten.{name}": f"irgraph.{name}_tf32" for name in FIRST}
+TF32 = {f"aten.{name}": f"irgraph.{name}_tf32" for name in FIRST_FACTORS}
 """Torch's products by name, and what they are called in tf32."""
 
 PLAIN = {form: name for name, form in TF32.items()}
@@ -37,7 +37,7 @@ def plain_name(name: str) -> str:
 
 def factors(op: Op) -> tuple[int, int]:
     """Return which operands a product in tf32 rounds."""
-    first = FIRST[op.base.removesuffix("_tf32")]
+    first = FIRST_FACTORS[op.base.removesuffix("_tf32")]
     return first, first + 1
 
 
@@ -49,10 +49,10 @@ def products_in_tf32(graph: Graph) -> list[Op]:
 def products_at(graph: Graph, op: Op, names: Mapping[str, str]) -> list[Op]:
     """Return the outermost products of some names that an op is part of, or that it calls."""
     body = graph.ops
-    for place in graph.paths.get(id(op), ()):
-        if body[place].name in names:
-            return [body[place]]
-        body = body[place].body
+    for position in graph.paths.get(id(op), ()):
+        if body[position].name in names:
+            return [body[position]]
+        body = body[position].body
     return list(_topmost(op, names))
 
 
@@ -64,19 +64,21 @@ def _topmost(op: Op, names: Mapping[str, str]) -> Iterator[Op]:
         yield from _topmost(inner, names)
 
 
-def renamed(graph: Graph, ops: list[Op], names: Mapping[str, str]) -> tuple[Graph, tuple[Op, ...]]:
+def rename_products(
+    graph: Graph, ops: list[Op], names: Mapping[str, str]
+) -> tuple[Graph, tuple[Op, ...]]:
     """Give products other names, with those that they call; what was measured is forgotten."""
     edit = Edit(graph)
-    made = []
+    new_ops = []
     for op in {id(op): op for op in ops}.values():
-        made.append(_renamed(op, names))
-        edit.put(made[-1], before=op)
+        new_ops.append(_rename_op(op, names))
+        edit.insert(new_ops[-1], before=op)
         edit.remove(op)
-    return edit.commit(), tuple(made)
+    return edit.commit(), tuple(new_ops)
 
 
-def _renamed(op: Op, names: Mapping[str, str]) -> Op:
-    body = tuple(_renamed(inner, names) for inner in op.body)
+def _rename_op(op: Op, names: Mapping[str, str]) -> Op:
+    body = tuple(_rename_op(inner, names) for inner in op.body)
     if op.name not in names:
         return replace(op, body=body) if body else op
     return replace(op, name=names[op.name], notes=without_times(op.notes), body=body)

@@ -8,13 +8,13 @@ from difflib import get_close_matches
 
 from msgspec import Struct
 
-from irgraph.ir.calls import misfit, overwritten, reachable, usage, wrong_shape
+from irgraph.ir.calls import overwritten_operand, result_devices, schema_error, shape_error, usage
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Declared, Graph, outermost
 from irgraph.ir.op import Op, Value, external_operands, results_by_name
 from irgraph.ir.schema import Schema, SchemaError, known_ops, parse_schema, schemas_of
-from irgraph.ir.tensor import DeviceRef, Tensor, oversized
+from irgraph.ir.tensor import DeviceRef, Tensor, size_error
 from irgraph.ir.tf32 import PLAIN
 
 CHECKED = ("aten.", "irgraph.")
@@ -51,8 +51,8 @@ def describe(graph: Graph, finding: Finding) -> str:
         return f"{graph.source or graph.name}: {finding.message} [{finding.rule}]"
     line = f":{op.line}" if op.line else ""
     origin = f" (from {op.origin})" if op.origin else ""
-    place = f"{graph.source or graph.name}{line}"
-    return f"{place}: {op.name}: {finding.message}{origin} [{finding.rule}]"
+    location = f"{graph.source or graph.name}{line}"
+    return f"{location}: {op.name}: {finding.message}{origin} [{finding.rule}]"
 
 
 def verify(graph: Graph) -> list[Finding]:
@@ -60,29 +60,29 @@ def verify(graph: Graph) -> list[Finding]:
 
     Rules of single ops are asked only of those that were not found sound in such a graph before.
     """
-    kind = _kind_of(graph)
-    ops = [op for op in graph.walk() if op.__dict__.get(SOUND) is not kind]
-    found = [finding for rule in RULES for finding in rule(graph)]
-    found += [finding for of_ops in RULES_OF_OPS for finding in of_ops(graph, ops)]
-    if not found:
+    kind = _graph_kind(graph)
+    ops = [op for op in graph.walk() if op.__dict__.get(VERIFIED_SLOT) is not kind]
+    findings = [finding for rule in RULES for finding in rule(graph)]
+    findings += [finding for rule in RULES_OF_OPS for finding in rule(graph, ops)]
+    if not findings:
         for op in ops:
-            op.__dict__[SOUND] = kind
-    return found
+            op.__dict__[VERIFIED_SLOT] = kind
+    return findings
 
 
-SOUND = "irgraph.ir.verify"
+VERIFIED_SLOT = "irgraph.ir.verify"
 """Where an op keeps the kind of graphs in which it was found sound."""
 
-MOST_KINDS = 64
+MAX_GRAPH_KINDS = 64
 _KINDS: OrderedDict[object, object] = OrderedDict()
 
 
-def _kind_of(graph: Graph) -> object:
+def _graph_kind(graph: Graph) -> object:
     """Return what stands for all graphs of which rules of single ops read the same."""
     read = (graph.devices, graph.streams, graph.schemas, OPERANDS in graph.settings)
     key = (*read, tuple(graph.dims.items()))
     kind = _KINDS.setdefault(key, object())
-    if len(_KINDS) > MOST_KINDS:
+    if len(_KINDS) > MAX_GRAPH_KINDS:
         _KINDS.pop(next(iter(_KINDS)), None)
     return kind
 
@@ -97,119 +97,119 @@ def check(graph: Graph) -> Graph:
 
 def _definitions(graph: Graph) -> Iterator[Finding]:
     """Names are defined once, before their uses, and mean the same tensor everywhere."""
-    known: dict[str, Tensor] = {}
+    defined: dict[str, Tensor] = {}
     for declared in graph.tensors:
-        if declared.tensor.name in known:
+        if declared.tensor.name in defined:
             yield Finding("names", f"%{declared.tensor.name} is declared twice")
-        known[declared.tensor.name] = declared.tensor
-        if declared.value is not None and not _fits(declared):
+        defined[declared.tensor.name] = declared.tensor
+        if declared.value is not None and not _has_all_elements(declared):
             name, count = declared.tensor.name, declared.tensor.numel
             yield Finding("values", f"%{name} has {count} elements: its value is no such list")
     for outer in graph.ops:
         for op in outermost(outer):
-            if not _is_defined(op, known):
-                yield from _defined(op, known)
+            if not _is_defined(op, defined):
+                yield from _definition_findings(op, defined)
     for tensor in graph.returned or ():
-        if tensor.name not in known:
+        if tensor.name not in defined:
             yield Finding("names", f"%{tensor.name} is returned and never defined")
-        elif known[tensor.name] != tensor:
+        elif defined[tensor.name] != tensor:
             yield Finding("names", f"%{tensor.name} is returned with another type than it has")
 
 
-def _is_defined(op: Op, known: dict[str, Tensor]) -> bool:
+def _is_defined(op: Op, defined: dict[str, Tensor]) -> bool:
     """Return whether all names of an op are as they should be; if so, define what it makes."""
     if not op.body and not op.outputs:  # nothing to define
-        return all(known.get(t.name) is t for t in op.inputs)
-    taken, made = external_operands(op), results_by_name(op)
-    if taken is None or not known.keys().isdisjoint(made):
+        return all(defined.get(t.name) is t for t in op.inputs)
+    operands, results = external_operands(op), results_by_name(op)
+    if operands is None or not defined.keys().isdisjoint(results):
         return False
-    for name, tensor in taken.items():
-        found = known.get(name)
-        if found is not tensor and found != tensor:
+    for name, tensor in operands.items():
+        definition = defined.get(name)
+        if definition is not tensor and definition != tensor:
             return False
-    known.update(made)
+    defined.update(results)
     return True
 
 
-def _defined(op: Op, known: dict[str, Tensor]) -> Iterator[Finding]:
+def _definition_findings(op: Op, defined: dict[str, Tensor]) -> Iterator[Finding]:
     for tensor in op.inputs:
-        if tensor.name not in known:
+        if tensor.name not in defined:
             yield Finding("names", f"%{tensor.name} is used before it is defined", op)
-        elif known[tensor.name] is not tensor and known[tensor.name] != tensor:
+        elif defined[tensor.name] is not tensor and defined[tensor.name] != tensor:
             yield Finding("names", f"%{tensor.name} differs from its definition", op)
     for tensor in op.outputs:
-        if tensor.name in known:
+        if tensor.name in defined:
             yield Finding("names", f"%{tensor.name} is defined a second time", op)
     for child in op.body:
-        yield from _defined(child, known)
+        yield from _definition_findings(child, defined)
     for tensor in op.outputs:
-        if op.body and tensor.name not in known and not op.is_autograd:
+        if op.body and tensor.name not in defined and not op.is_autograd:
             hint = "an op inside a call must define the call's result, under the same name"
             yield Finding("names", f"no op inside defines its result %{tensor.name}", op, hint)
-        known[tensor.name] = tensor
+        defined[tensor.name] = tensor
 
 
 def _written(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """What an op writes in place is one of its operands."""
     for op in ops:
         if op.written:
-            held = {t.name for t in op.inputs}
-            for name in sorted(op.written - held):
+            operand_names = {t.name for t in op.inputs}
+            for name in sorted(op.written - operand_names):
                 yield Finding("written", f"writes %{name}!, which is no operand of it", op)
 
 
-def _fits(declared: Declared) -> bool:
+def _has_all_elements(declared: Declared) -> bool:
     """Return whether a constant has one number per element."""
     value = declared.value or ()
     numbers = all(isinstance(item, (int, float)) for item in value)
     return numbers and len(value) == declared.tensor.numel
 
 
-def _homes(graph: Graph) -> Iterator[Finding]:
+def _buffer_devices(graph: Graph) -> Iterator[Finding]:
     """A buffer lies on one device."""
     pairs = {(t.buffer, t.device) for op in graph.walk() for t in op.outputs}
     pairs.update((declared.tensor.buffer, declared.tensor.device) for declared in graph.tensors)
     if len({buffer for buffer, _ in pairs}) == len(pairs):
         return
-    home: dict[str, str] = {}
+    device_by_buffer: dict[str, str] = {}
     for tensor, op in _all_tensors(graph.tensors, graph.walk()):
-        if home.setdefault(tensor.buffer, tensor.device) != tensor.device:
-            both = f"both @{home[tensor.buffer]} and @{tensor.device}"
-            yield Finding("devices", f"%{tensor.name} puts ${tensor.buffer} on {both}", op)
+        if device_by_buffer.setdefault(tensor.buffer, tensor.device) != tensor.device:
+            conflict = f"both @{device_by_buffer[tensor.buffer]} and @{tensor.device}"
+            yield Finding("devices", f"%{tensor.name} puts ${tensor.buffer} on {conflict}", op)
 
 
 def _tensors(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """A tensor's type and sizes are valid, and it lies on a declared device."""
     devices = {d.name for d in graph.devices} | {"cpu"}
-    sound: set[int] = set()
+    valid: set[int] = set()
     for tensor, op in _all_tensors(graph.tensors, ops):
-        if id(tensor) in sound:
+        if id(tensor) in valid:
             continue
-        wrong = list(_of_tensor(tensor, op, graph, devices, sound))
-        yield from wrong
-        if not wrong:
-            sound.add(id(tensor))
+        findings = list(_tensor_findings(tensor, op, graph, devices, valid))
+        yield from findings
+        if not findings:
+            valid.add(id(tensor))
 
 
-def _of_tensor(
-    tensor: Tensor, op: Op | None, graph: Graph, devices: set[str], sound: set[int]
+def _tensor_findings(
+    tensor: Tensor, op: Op | None, graph: Graph, devices: set[str], valid: set[int]
 ) -> Iterator[Finding]:
-    """Tell what is wrong with a tensor; ``sound`` has the ``id`` of sizes that are right."""
+    """Tell what is wrong with a tensor; ``valid`` has the ``id`` of sizes that are right."""
     if tensor.device not in devices:
         message = f"%{tensor.name} is on undeclared @{tensor.device}"
-        yield Finding("devices", message, op, _declare(tensor.device))
-    yield from _type(tensor, op)
+        yield Finding("devices", message, op, _declaration_hint(tensor.device))
+    yield from _type_findings(tensor, op)
     for size in (*tensor.shape, *(tensor.strides or ()), tensor.offset):
-        if type(size) is int or not isinstance(size, Dim) or id(size) in sound:
+        if type(size) is int or not isinstance(size, Dim) or id(size) in valid:
             continue
-        problem = _wrong(size, graph)
+        problem = _dim_error(size, graph)
         if problem:
             yield Finding("dims", f"%{tensor.name}: {problem}", op)
         else:
-            sound.add(id(size))
+            valid.add(id(size))
 
 
-def _declare(device: str) -> str:
+def _declaration_hint(device: str) -> str:
     return f'declare it: device @{device} "v100"'
 
 
@@ -223,19 +223,19 @@ def _all_tensors(
             yield tensor, op
 
 
-def _type(tensor: Tensor, op: Op | None) -> Iterator[Finding]:
+def _type_findings(tensor: Tensor, op: Op | None) -> Iterator[Finding]:
     strides = tensor.strides
     if tensor.dtype not in ITEMSIZE:
         yield Finding("types", f"%{tensor.name} has the unknown type {tensor.dtype}", op)
     if strides is not None and len(strides) != len(tensor.shape):
         yield Finding("types", f"%{tensor.name} does not have one stride per axis", op)
-    elif tensor.dtype in ITEMSIZE and (problem := oversized(tensor)):
+    elif tensor.dtype in ITEMSIZE and (problem := size_error(tensor)):
         yield Finding("types", problem, op)
     if tensor.offset < 0 or min(tensor.shape, default=0) < 0:
         yield Finding("types", f"%{tensor.name} has a negative size or offset", op)
 
 
-def _wrong(size: Dim, graph: Graph) -> str:
+def _dim_error(size: Dim, graph: Graph) -> str:
     try:
         value = evaluate(size.terms, graph.dims)
     except KeyError as missing:
@@ -258,7 +258,7 @@ def _streams(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
             yield Finding("streams", f"runs on the undeclared stream {op.stream}", op, hint)
 
 
-def _single(graph: Graph) -> Iterator[Finding]:
+def _unique_ops(graph: Graph) -> Iterator[Finding]:
     """Every op stands in one place only."""
     seen: set[int] = set()
     ops = tuple(graph.walk())
@@ -288,9 +288,11 @@ def _schemas(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
             continue
         form = _form(op)
         if form not in fitting:
-            wrong = list(_misfit(op, (*declared.get(op.name, ()), *schemas_of(op.name))))
-            yield from wrong
-            if form and not wrong:
+            findings = list(
+                _schema_findings(op, (*declared.get(op.name, ()), *schemas_of(op.name)))
+            )
+            yield from findings
+            if form and not findings:
                 fitting.add(form)
 
 
@@ -298,23 +300,23 @@ def _form(op: Op) -> tuple[object, ...]:
     """Return what decides whether a schema takes a call, alike for many; empty if more does."""
     operands = op.operands
     counts = (len(op.results), len(operands))
-    form: tuple[object, ...] = (op.name, *counts, *map(_kind, operands))
+    form: tuple[object, ...] = (op.name, *counts, *map(_value_kind, operands))
     if op.attributes:
-        form = (*form, *op.attributes, *map(_kind, op.attributes.values()))
+        form = (*form, *op.attributes, *map(_value_kind, op.attributes.values()))
     if not op.written:
         return form
     marks = [isinstance(v, Tensor) and v.name in op.written for v in operands]
     return (*form, *marks) if sum(marks) == len(op.written) else ()
 
 
-def _kind(value: Value) -> object:
+def _value_kind(value: Value) -> object:
     return bool(value) if type(value) is tuple else type(value)
 
 
-def _misfit(op: Op, schemas: tuple[Schema, ...]) -> Iterator[Finding]:
+def _schema_findings(op: Op, schemas: tuple[Schema, ...]) -> Iterator[Finding]:
     """A call fits a schema of its op."""
     if schemas:
-        problem = misfit(op, schemas)
+        problem = schema_error(op, schemas)
         if problem:
             yield Finding("schemas", problem, op, usage(schemas))
     elif op.name.startswith("irgraph."):
@@ -322,33 +324,35 @@ def _misfit(op: Op, schemas: tuple[Schema, ...]) -> Iterator[Finding]:
         yield Finding("schemas", "irgraph has no op of that name", op, hint)
 
 
-def _places(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
+def _result_placement(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Results lie where their op can make them: on its device, and not over what it only reads."""
     devices = {d.name for d in graph.devices} | {"cpu"}
-    loose = OPERANDS in graph.settings
+    skips_operands = OPERANDS in graph.settings
     for op in ops:
         inputs, outputs = op.inputs, op.outputs
         values = op.attributes.values() if op.attributes else ()
-        named = [value for value in values if isinstance(value, DeviceRef)]
-        for name in named:
+        device_refs = [value for value in values if isinstance(value, DeviceRef)]
+        for name in device_refs:
             if name not in devices:
-                yield Finding("devices", f"names the undeclared @{name}", op, _declare(name))
-        if loose or op.body or not (inputs and outputs and op.name.startswith(CHECKED)):
+                yield Finding(
+                    "devices", f"names the undeclared @{name}", op, _declaration_hint(name)
+                )
+        if skips_operands or op.body or not (inputs and outputs and op.name.startswith(CHECKED)):
             continue
-        device = named[0] if named else inputs[0].device
+        device = device_refs[0] if device_refs else inputs[0].device
         buffers = {tensor.buffer for tensor in inputs}
         for tensor in outputs:
             if tensor.buffer in buffers or tensor.device != device in devices:
-                yield from _place(op, tensor)
+                yield from _placement_findings(op, tensor)
 
 
-def _place(op: Op, result: Tensor) -> Iterator[Finding]:
-    devices = reachable(op)
+def _placement_findings(op: Op, result: Tensor) -> Iterator[Finding]:
+    devices = result_devices(op)
     if result.device not in devices:
-        wanted = " or ".join(f"@{device}" for device in sorted(devices))
-        message = f"makes %{result.name} on {wanted}, not on @{result.device}"
+        expected = " or ".join(f"@{device}" for device in sorted(devices))
+        message = f"makes %{result.name} on {expected}, not on @{result.device}"
         yield Finding("devices", message, op, "aten.to copies a tensor to another device")
-    operand = overwritten(op, result)
+    operand = overwritten_operand(op, result)
     if operand is not None:
         message = f"makes %{result.name} in ${result.buffer}, over its operand %{operand.name}"
         yield Finding("written", message, op, "it makes a new tensor: give that its own buffer")
@@ -358,9 +362,9 @@ def _shapes(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Results have the shapes that follow from those of operands."""
     if OPERANDS in graph.settings:
         return
-    own = _declared(graph)
+    declared = _declared(graph)
     for op in ops:
-        problem = "" if op.body or op.name in own else wrong_shape(op)
+        problem = "" if op.body or op.name in declared else shape_error(op)
         if problem:
             yield Finding("shapes", problem, op)
 
@@ -379,11 +383,11 @@ def unknown(graph: Graph) -> Iterator[Finding]:
             continue
         seen.add(op.name)
         message = "it has no known schema: nothing moves across it, and it cannot be executed"
-        meant = get_close_matches(op.name, known_ops(), 1, 0.8)
-        yield Finding("names", message, op, f"did you mean {meant[0]}?" if meant else "")
+        matches = get_close_matches(op.name, known_ops(), 1, 0.8)
+        yield Finding("names", message, op, f"did you mean {matches[0]}?" if matches else "")
 
 
-def _rounded(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
+def _tf32_types(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Products in tf32 multiply f32."""
     for op in ops:
         if op.name in PLAIN:
@@ -393,7 +397,11 @@ def _rounded(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
                 yield Finding("types", f"rounds f32 to tf32, and is given {min(kinds)}", op, hint)
 
 
-RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (_definitions, _homes, _single)
+RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (
+    _definitions,
+    _buffer_devices,
+    _unique_ops,
+)
 """Every rule of whole graphs, in the order in which findings are reported."""
 
 RULES_OF_OPS: tuple[Callable[[Graph, Sequence[Op]], Iterator[Finding]], ...] = (
@@ -401,8 +409,8 @@ RULES_OF_OPS: tuple[Callable[[Graph, Sequence[Op]], Iterator[Finding]], ...] = (
     _tensors,
     _streams,
     _schemas,
-    _places,
+    _result_placement,
     _shapes,
-    _rounded,
+    _tf32_types,
 )
 """Every rule of single ops, in the order in which findings are reported."""

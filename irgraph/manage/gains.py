@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import has_measured
+from irgraph.ir.measured import has_measured_times
 from irgraph.language.expressions.evaluate import Target
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Tabular
@@ -39,7 +39,7 @@ class Gains(Tabular):
     def before(self, stage: Stage, graph: Graph) -> None:
         """Predict the step that the pipeline starts with."""
         if not self.steps:
-            if has_measured(graph):
+            if has_measured_times(graph):
                 self.caption = f"{UNVALIDATED}\n{ALONE}"
             self.steps.append(("before", *self._figures(graph)))
 

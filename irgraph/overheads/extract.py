@@ -10,13 +10,13 @@ from msgspec import Struct
 from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.lowering import autograd_name
 from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
-from irgraph.overheads.names import today
+from irgraph.overheads.names import current_names
 from irgraph.overheads.rules import Rule, keep_all, stat
-from irgraph.overheads.samples import Sample, Samples
+from irgraph.overheads.samples import HostSample, Samples
 
 _FIELDS = {"T2": "t2", "T3": "t3", "T5": "t5", "whole": "whole"}
 
-COUNTED = ("T1", "T4", *_FIELDS)
+TABLE_KINDS = ("T1", "T4", *_FIELDS)
 """Kinds of samples that a table holds."""
 
 
@@ -31,7 +31,7 @@ class ProfilerCost(Struct, frozen=True):
     host: float = 2.0
     device: float = 4.0
 
-    def of(self, sample: Sample) -> float:
+    def overhead_of(self, sample: HostSample) -> float:
         """Return the part of a sample that the profiler caused."""
         launch = self.device if sample.kind == "T4" else 0.0
         return self.host * sample.events + launch
@@ -64,13 +64,13 @@ def extract(
         architecture: of the device in them, if it is known.
     """
     parts = list(samples)
-    found = [s for part in parts for group in part.by_key.values() for s in group]
-    seen: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    all_samples = [s for part in parts for group in part.by_key.values() for s in group]
+    launches_by_op: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for part in parts:
         for operation, launches in part.launches.items():
-            seen[ir_name(operation)].update(launches)
-    by_kind: dict[str, list[Sample]] = defaultdict(list)
-    for sample in found:
+            launches_by_op[ir_name(operation)].update(launches)
+    by_kind: dict[str, list[HostSample]] = defaultdict(list)
+    for sample in all_samples:
         by_kind[sample.kind].append(sample)
     gaps = [s for s in by_kind["T1"] if s.place == ""] or by_kind["T1"]
     return HostFile(
@@ -78,14 +78,14 @@ def extract(
         name,
         _stat(gaps, rule, cost),
         _launches(by_kind["T4"], rule, cost),
-        _operations(found, seen, rule, cost),
+        _operations(all_samples, launches_by_op, rule, cost),
         source=source,
         made_by="irgraph overheads",
         architecture=architecture,
     )
 
 
-def clipped(samples: Iterable[Samples], cost: ProfilerCost) -> dict[str, tuple[int, int]]:
+def clipped_counts(samples: Iterable[Samples], cost: ProfilerCost) -> dict[str, tuple[int, int]]:
     """Return by kind how many samples are shorter than the profiler's cost, and the total.
 
     They count as 0. Kinds without such samples are left out.
@@ -93,19 +93,19 @@ def clipped(samples: Iterable[Samples], cost: ProfilerCost) -> dict[str, tuple[i
     kinds: dict[str, list[bool]] = defaultdict(list)
     for part in samples:
         for (kind, _, _), group in part.by_key.items():
-            if kind in COUNTED:
-                kinds[kind] += (sample.time < cost.of(sample) for sample in group)
+            if kind in TABLE_KINDS:
+                kinds[kind] += (sample.time < cost.overhead_of(sample) for sample in group)
     return {kind: (sum(short), len(short)) for kind, short in sorted(kinds.items()) if any(short)}
 
 
-def _stat(samples: Sequence[Sample], rule: Rule, cost: ProfilerCost) -> Stat:
-    times = [max(0.0, sample.time - cost.of(sample)) for sample in samples]
+def _stat(samples: Sequence[HostSample], rule: Rule, cost: ProfilerCost) -> Stat:
+    times = [max(0.0, sample.time - cost.overhead_of(sample)) for sample in samples]
     return stat(times, rule) if times else Stat(0.0)
 
 
-def _launches(samples: Sequence[Sample], rule: Rule, cost: ProfilerCost) -> dict[str, Stat]:
+def _launches(samples: Sequence[HostSample], rule: Rule, cost: ProfilerCost) -> dict[str, Stat]:
     """Return T4 by what is launched, and by runtime function."""
-    groups: dict[str, list[Sample]] = defaultdict(list)
+    groups: dict[str, list[HostSample]] = defaultdict(list)
     for sample in samples:
         groups[sample.place].append(sample)
     for sample in (s for s in samples if s.name != s.place):
@@ -114,26 +114,26 @@ def _launches(samples: Sequence[Sample], rule: Rule, cost: ProfilerCost) -> dict
 
 
 def _operations(
-    found: Iterable[Sample],
-    seen: Mapping[str, Counter[tuple[str, ...]]],
+    samples: Iterable[HostSample],
+    launches_by_op: Mapping[str, Counter[tuple[str, ...]]],
     rule: Rule,
     cost: ProfilerCost,
 ) -> dict[str, OpEntry]:
-    by_name: dict[str, dict[str, dict[str, list[Sample]]]] = defaultdict(
+    by_name: dict[str, dict[str, dict[str, list[HostSample]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
-    for sample in found:
+    for sample in samples:
         if sample.kind in _FIELDS:
             by_name[ir_name(sample.name)][_FIELDS[sample.kind]][sample.shape].append(sample)
     return {
-        name: _entry(kinds, seen.get(name, Counter()), rule, cost)
+        name: _entry(kinds, launches_by_op.get(name, Counter()), rule, cost)
         for name, kinds in sorted(by_name.items())
     }
 
 
 def _entry(
-    kinds: Mapping[str, Mapping[str, list[Sample]]],
-    seen: Counter[tuple[str, ...]],
+    kinds: Mapping[str, Mapping[str, list[HostSample]]],
+    launch_counts: Counter[tuple[str, ...]],
     rule: Rule,
     cost: ProfilerCost,
 ) -> OpEntry:
@@ -142,22 +142,22 @@ def _entry(
         for kind, shapes in kinds.items()
     }
     keys = dict.fromkeys(key for shapes in kinds.values() for key in shapes if key)
-    shaped = {
+    by_shapes = {
         key: OpEntry(
             **{kind: _stat(g[key], rule, cost) for kind, g in kinds.items() if key in g}  # type: ignore[arg-type]
         )
         for key in keys
     }
-    usual = seen.most_common(1)[0][0] if seen else ()
-    return OpEntry(**stats, launches=usual, shapes=shaped)
+    typical_launches = launch_counts.most_common(1)[0][0] if launch_counts else ()
+    return OpEntry(**stats, launches=typical_launches, shapes=by_shapes)
 
 
 def ir_name(name: str) -> str:
     """Return the name in ``model.ir`` of an operator of a trace."""
     if name.startswith((EVALUATE, "torch::autograd::")):
-        plain = name.removeprefix(EVALUATE)
-        return autograd_name(plain) if "::" in plain else today(plain)[0]
-    return today(name)[0]
+        base_name = name.removeprefix(EVALUATE)
+        return autograd_name(base_name) if "::" in base_name else current_names(base_name)[0]
+    return current_names(name)[0]
 
 
 def merge(files: Sequence[HostFile], name: str) -> HostFile:
@@ -174,7 +174,10 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
         name,
         _pooled([file.t1 for file in files]),
         {f: _pooled([file.t4[f] for file in files if f in file.t4]) for f in functions},
-        {op: _joined([file.ops[op] for file in files if op in file.ops]) for op in operations},
+        {
+            op: _merge_entries([file.ops[op] for file in files if op in file.ops])
+            for op in operations
+        },
         source="; ".join(dict.fromkeys(file.source for file in files if file.source)),
         made_by="irgraph overheads",
         architecture=architectures.pop() if len(architectures) == 1 else "",
@@ -185,14 +188,14 @@ def _pooled(stats: Sequence[Stat]) -> Stat:
     return stats[0] if len(stats) == 1 else pooled(stats)
 
 
-def _joined(entries: Sequence[OpEntry]) -> OpEntry:
+def _merge_entries(entries: Sequence[OpEntry]) -> OpEntry:
     stats: dict[str, Stat] = {}
     for kind in _FIELDS.values():
-        known = [s for entry in entries if (s := getattr(entry, kind)) is not None]
-        if known:
-            stats[kind] = _pooled(known)
+        stats_of_kind = [s for entry in entries if (s := getattr(entry, kind)) is not None]
+        if stats_of_kind:
+            stats[kind] = _pooled(stats_of_kind)
     keys = dict.fromkeys(key for entry in entries for key in entry.shapes)
-    shapes = {k: _joined([e.shapes[k] for e in entries if k in e.shapes]) for k in keys}
+    shapes = {k: _merge_entries([e.shapes[k] for e in entries if k in e.shapes]) for k in keys}
     launches = Counter(entry.launches for entry in entries if entry.launches)
-    usual = launches.most_common(1)[0][0] if launches else ()
-    return OpEntry(**stats, launches=usual, shapes=shapes)
+    typical_launches = launches.most_common(1)[0][0] if launches else ()
+    return OpEntry(**stats, launches=typical_launches, shapes=shapes)

@@ -91,8 +91,13 @@ class HostFile(
         rows = [_record("T1", "", "", self.t1)]
         rows += [_record("T4", kind, "", stat) for kind, stat in self.t4.items()]
         for name, entry in self.ops.items():
-            for shapes, one in (("", entry), *entry.shapes.items()):
-                stats = {"T2": one.t2, "T3": one.t3, "T5": one.t5, "whole": one.whole}
+            for shapes, shape_entry in (("", entry), *entry.shapes.items()):
+                stats = {
+                    "T2": shape_entry.t2,
+                    "T3": shape_entry.t3,
+                    "T5": shape_entry.t5,
+                    "whole": shape_entry.whole,
+                }
                 rows += [_record(k, name, shapes, stat) for k, stat in stats.items() if stat]
         return rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-RENAMED: dict[str, tuple[str, ...]] = {
+IRREGULAR_NAMES: dict[str, tuple[str, ...]] = {
     "LookupFunction": ("irgraph.batched_embedding",),
     "LookupFunctionBackward": (
         "irgraph.batched_embedding_backward",
@@ -26,14 +26,14 @@ LAUNCHES = {
 _NODE = re.compile(r"^[A-Z]\w*Backward(\d*)$")
 
 
-def today(old: str) -> tuple[str, ...]:
+def current_names(old: str) -> tuple[str, ...]:
     """Return the current names of an operation by its name in traces of 2021 and 2022.
 
     ``aten::linear`` is ``aten.linear``; ``AddmmBackward`` and ``AddmmBackward0`` are
     ``autograd.AddmmBackward0``; labels such as ``Optimizer.step#SGD.step`` keep their words.
     """
-    if old in RENAMED:
-        return RENAMED[old]
+    if old in IRREGULAR_NAMES:
+        return IRREGULAR_NAMES[old]
     node = _NODE.match(old)
     if node:
         return (f"autograd.{old}" if node[1] else f"autograd.{old}0",)

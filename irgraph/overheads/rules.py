@@ -20,31 +20,31 @@ def keep_all(values: Values) -> Values:
     return values
 
 
-def whiskers(values: Values) -> Values:
+def within_whiskers(values: Values) -> Values:
     """Return samples within 1.5 interquartile ranges of the quartiles (the paper, III-C)."""
     low, high = np.quantile(values, (0.25, 0.75))
     reach = 1.5 * (high - low)
-    kept: Values = values[(values >= low - reach) & (values <= high + reach)]
-    return kept
+    inliers: Values = values[(values >= low - reach) & (values <= high + reach)]
+    return inliers
 
 
-def trimmed(values: Values) -> Values:
+def trim_tails(values: Values) -> Values:
     """Return the samples between the 5 % and the 95 % quantile."""
     low, high = np.quantile(values, (0.05, 0.95))
-    kept: Values = values[(values >= low) & (values <= high)]
-    return kept if len(kept) else values
+    inliers: Values = values[(values >= low) & (values <= high)]
+    return inliers if len(inliers) else values
 
 
-def middle(values: Values) -> Values:
+def median_only(values: Values) -> Values:
     """Return the median alone."""
     return np.array([np.median(values)])
 
 
 RULES: Mapping[str, Rule] = {
     "all": keep_all,
-    "whiskers": whiskers,
-    "trimmed": trimmed,
-    "median": middle,
+    "whiskers": within_whiskers,
+    "trimmed": trim_tails,
+    "median": median_only,
 }
 """Outlier rules by name. ``all`` is the default: overheads are skewed to the right, so any rule
 that cuts the tail biases the mean low, and time that is not overhead (waits, data loading) has
@@ -64,9 +64,13 @@ def find_rule(name: str) -> Rule:
 def stat(times: Sequence[float], rule: Rule = keep_all, source: str = "") -> Stat:
     """Return the statistics of samples in microseconds, outliers left out."""
     values = np.sort(np.asarray(times, float))
-    kept = rule(values)
+    inliers = rule(values)
     cuts = np.quantile(values, list(QUANTILES.values()))
     quantiles = {name: round(float(q), 3) for name, q in zip(QUANTILES, cuts, strict=True)}
     return Stat(
-        round(float(kept.mean()), 4), round(float(kept.std()), 4), len(kept), source, quantiles
+        round(float(inliers.mean()), 4),
+        round(float(inliers.std()), 4),
+        len(inliers),
+        source,
+        quantiles,
     )

@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.capture.kineto.events.host import Call, HostView, Item
-from irgraph.capture.kineto.events.steps import Step
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.events.host import HostItem, HostView, RuntimeCall
+from irgraph.capture.kineto.events.steps import TraceStep
+from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import CALL
-from irgraph.overheads.own_calls import of_cpu, with_own_calls
+from irgraph.overheads.own_calls import is_cpu_trace, with_own_calls
 
 US = 1000
 """Nanoseconds in a microsecond."""
 
-BETWEEN = 0.2
+GAP_EVENT_SHARE = 0.2
 """Share of what the profiler adds to an event that lies between two operators, where a call is its
 own work: in a loop of ``add_`` the gap grows by 0.5 of 2.5 us (torch 2.13; the rest is inside)."""
 
-KINDS = {int(kind): kind.name.lower() for kind in Kind}
+KINDS = {int(kind): kind.name.lower() for kind in EventKind}
 """Names of the kinds of events in tables and reports."""
 
-NEEDED = {
+REQUIRED_KINDS = {
     "T4": "it has no launch of device work, and no operator that works on the CPU (its runtime "
     "events or its device events are missing)",
     "T2": "no operator encloses its launches",
@@ -35,7 +35,7 @@ NEEDED = {
 """Overheads that a host table requires, and why a trace may have none."""
 
 
-class Sample(Struct, frozen=True):
+class HostSample(Struct, frozen=True):
     """One measured stretch of host time.
 
     Attributes:
@@ -65,29 +65,29 @@ class Sample(Struct, frozen=True):
 class Samples:
     """The samples of some steps by key, and the launches of each operation."""
 
-    by_key: dict[tuple[str, str, str], list[Sample]] = field(
+    by_key: dict[tuple[str, str, str], list[HostSample]] = field(
         default_factory=lambda: defaultdict(list)
     )
     launches: dict[str, Counter[tuple[str, ...]]] = field(
         default_factory=lambda: defaultdict(Counter)
     )
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: HostSample) -> None:
         """Take a sample."""
         self.by_key[sample.key].append(sample)
 
-    def sound(self, source: str) -> Samples:
+    def require_sufficient(self, source: str) -> Samples:
         """Return these samples if they suffice for a host table.
 
         Without launches the whole time of an operation is not only host time, and T2 to T5 are
         unknown. Raises ``IrgraphError`` (exit code 4) that names the trace, ``source``.
         """
         kinds = {kind for kind, _, _ in self.by_key}
-        lacking = next((why for kind, why in NEEDED.items() if kind not in kinds), "")
-        if not lacking:
+        missing = next((reason for kind, reason in REQUIRED_KINDS.items() if kind not in kinds), "")
+        if not missing:
             return self
         raise fail(
-            f"no host overheads in this trace: {lacking}",
+            f"no host overheads in this trace: {missing}",
             SourceSpan(source),
             hint="record steps with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], or "
             "use a shipped table (`irgraph hosts`)",
@@ -95,16 +95,16 @@ class Samples:
         )
 
 
-def collect(view: HostView, steps: Sequence[Step]) -> Samples:
+def collect(view: HostView, steps: Sequence[TraceStep]) -> Samples:
     """Return the samples of all operations in some steps."""
-    samples, alone = Samples(), of_cpu(view.tree.trace)
+    samples, on_cpu = Samples(), is_cpu_trace(view.tree.trace)
     for step in steps:
-        items = with_own_calls(view, view.of_step(step))
+        items = with_own_calls(view, view.step_items(step))
         for gap in gaps(view, items):
             sample = gap.sample
-            samples.add(replace(sample, events=BETWEEN) if alone else sample)
+            samples.add(replace(sample, events=GAP_EVENT_SHARE) if on_cpu else sample)
         for item in items:
-            for sample in of_item(view, item):
+            for sample in item_samples(view, item):
                 samples.add(sample)
             if item.kind == "op":
                 kinds = tuple(_launch_kind(view, call) for call in item.calls if call.work)
@@ -123,95 +123,95 @@ class Gap(Struct, frozen=True):
         awaits: row of the device event that the host waited for without a runtime call, or -1.
     """
 
-    item: Item
+    item: HostItem
     before: int
     length: int
     place: str
     awaits: int = -1
 
     @property
-    def sample(self) -> Sample:
+    def sample(self) -> HostSample:
         """Return the gap as a sample of T1."""
-        return Sample("T1", self.item.name, self.item.key[1], self.length / US, 1, self.place)
+        return HostSample("T1", self.item.name, self.item.key[1], self.length / US, 1, self.place)
 
 
-def gaps(view: HostView, items: Sequence[Item]) -> Iterator[Gap]:
+def gaps(view: HostView, items: Sequence[HostItem]) -> Iterator[Gap]:
     """Yield the gap before each call but the first.
 
     What came before is the call that ended last, on this thread or another: autograd's thread
     starts when the program's hands over to it, and vice versa. Marks begin gaps, too.
     """
     last = 0
-    for at, item in enumerate(items):
-        if at == 0:
+    for index, item in enumerate(items):
+        if index == 0:
             continue
-        before = _before(items, at, last)
-        begin, place = items[before].end, _place(items[before], item)
-        awaits = view.polled(begin, item.start)
+        before = _previous_index(items, index, last)
+        start, context = items[before].end, _gap_context(items[before], item)
+        awaits = view.polled_event(start, item.start)
         if awaits >= 0:
-            begin, place = int(view.tree.trace.end[awaits]), "behind wait"
-        yield Gap(item, before, max(0, item.start - begin), place, awaits)
+            start, context = int(view.tree.trace.end[awaits]), "behind wait"
+        yield Gap(item, before, max(0, item.start - start), context, awaits)
         if item.end >= items[last].end:
-            last = at
+            last = index
 
 
-def _before(items: Sequence[Item], at: int, last: int) -> int:
+def _previous_index(items: Sequence[HostItem], index: int, last: int) -> int:
     """Return the position of the call that ended last before one starts."""
-    start = items[at].start
+    start = items[index].start
     if items[last].end <= start:
         return last
-    candidates = [i for i in range(max(0, at - 64), at) if items[i].end <= start]
+    candidates = [i for i in range(max(0, index - 64), index) if items[i].end <= start]
     return max(candidates, key=lambda i: items[i].end, default=0)
 
 
-def _place(before: Item, item: Item) -> str:
-    if before.kind == "loader":
+def _gap_context(previous: HostItem, item: HostItem) -> str:
+    if previous.kind == "loader":
         return "behind loader"
-    if before.kind == "mark":
+    if previous.kind == "mark":
         return "behind mark"
-    return "" if before.thread == item.thread else "hand-over"
+    return "" if previous.thread == item.thread else "hand-over"
 
 
-def of_item(view: HostView, item: Item) -> Iterator[Sample]:
+def item_samples(view: HostView, item: HostItem) -> Iterator[HostSample]:
     """Yield the samples inside one operation; they add up to its length."""
     name, shape = item.key
     if item.kind == "mark":
         return
     if item.kind == "loader" or not item.calls:
         kind = "loader" if item.kind == "loader" else "whole"
-        yield Sample(kind, name, shape, (item.end - item.start) / US, item.events)
+        yield HostSample(kind, name, shape, (item.end - item.start) / US, item.events)
         return
-    inside = max(0, item.events - 1 - sum(call.events for call in item.calls))
-    share = inside / (len(item.calls) + 1)
+    inner_events = max(0, item.events - 1 - sum(call.events for call in item.calls))
+    share = inner_events / (len(item.calls) + 1)
     if item.kind != "call":
-        yield Sample("T2", name, shape, (item.calls[0].start - item.start) / US, round(share))
+        yield HostSample("T2", name, shape, (item.calls[0].start - item.start) / US, round(share))
     for call, following in zip(item.calls, (*item.calls[1:], None), strict=True):
-        yield of_call(view, call)
+        yield call_sample(view, call)
         if following is not None:
-            between = max(0, following.start - call.end) / US
-            yield Sample("T5", name, shape, between, round(share))
+            between_us = max(0, following.start - call.end) / US
+            yield HostSample("T5", name, shape, between_us, round(share))
     if item.kind != "call":
-        after = max(0, item.end - item.calls[-1].end) / US
-        yield Sample("T3", name, shape, after, round(share))
+        after_us = max(0, item.end - item.calls[-1].end) / US
+        yield HostSample("T3", name, shape, after_us, round(share))
 
 
-def of_call(view: HostView, call: Call) -> Sample:
+def call_sample(view: HostView, call: RuntimeCall) -> HostSample:
     """Return a launch's time in the driver, or a wait's time after what it waited for.
 
     A call that is its own work takes no time beside it.
     """
     if call.is_work:
-        return Sample("T4", CALL, "", 0.0, 0, CALL)
+        return HostSample("T4", CALL, "", 0.0, 0, CALL)
     if call.awaits < 0:
         kind = "sync" if call.syncs else "T4"
-        started = _launch_kind(view, call) if call.work else ""
-        return Sample(kind, call.function, "", (call.end - call.start) / US, 1, started)
+        launch_kind = _launch_kind(view, call) if call.work else ""
+        return HostSample(kind, call.function, "", (call.end - call.start) / US, 1, launch_kind)
     columns = view.tree.trace.columns
-    done = int(columns["start"][call.awaits]) + int(columns["duration"][call.awaits])
-    return Sample("wait", call.function, "", (call.end - done) / US, 1)
+    end = int(columns["start"][call.awaits]) + int(columns["duration"][call.awaits])
+    return HostSample("wait", call.function, "", (call.end - end) / US, 1)
 
 
-def _launch_kind(view: HostView, call: Call) -> str:
+def _launch_kind(view: HostView, call: RuntimeCall) -> str:
     """Return what a launch starts: ``kernel``, ``memcpy``, ``memset``, or itself: ``call``."""
     if call.is_work:
         return CALL

@@ -22,13 +22,13 @@ LEVELS = ("op+shape", "op", "category", "global", "default table")
 mean over operations of its category (or, of T5, over calls that call nothing else, as this one);
 the mean over all; another table, for a type of overhead that this one lacks."""
 
-DEFAULT = "v100"
+DEFAULT_HOST = "v100"
 """The table for types of overhead that another table lacks."""
 
-FASTER = re.compile(r"(.+)@(\d+(?:\.\d+)?)x")
+SCALED_HOST = re.compile(r"(.+)@(\d+(?:\.\d+)?)x")
 """A host table with the speed of the host beside that of the measured one."""
 
-CALLING = ("aten", "autograd", "prim", "torch", "c10d", "irgraph")
+COMPOSITE_LIBRARIES = ("aten", "autograd", "prim", "torch", "c10d", "irgraph")
 """Libraries whose composite ops call others; the others' bodies say what they compute."""
 
 TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without launches"}
@@ -52,7 +52,7 @@ class HostTable:
     file: HostFile
     means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
     speed: float = 1.0
-    _known: dict[tuple[str, int, str, bool], Overheads] = field(
+    _cache: dict[tuple[str, int, str, bool], Overheads] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -70,8 +70,8 @@ class HostTable:
     @property
     def _launches(self) -> Mapping[str, Stat]:
         """T4 by kind of launch; the default table's where neither T4 nor T2 is known."""
-        known = self.file.t4 or ("", "t2") in self.means
-        return self.file.t4 if known else load_host(DEFAULT).file.t4
+        has_times = self.file.t4 or ("", "t2") in self.means
+        return self.file.t4 if has_times else load_host(DEFAULT_HOST).file.t4
 
     def overheads(self, op: Op, launches: int) -> Overheads:
         """Return the overheads of a top-level operation that makes this many launches.
@@ -81,31 +81,31 @@ class HostTable:
         """
         entry = self._entry(op)
         shapes = shape_key(op) if entry is not None and entry.shapes else ""
-        within = self._within(op) is not None
+        within = self._within_stat(op) is not None
         key = (plain_name(op.name), min(launches, 2), shapes, within)
-        if key not in self._known:
-            self._known[key] = self._overheads(op, launches)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._overheads(op, launches)
+        return self._cache[key]
 
     def _overheads(self, op: Op, launches: int) -> Overheads:
-        needed = ("t2", "t3", "t5")[: 3 if launches > 1 else 2] if launches else ("whole",)
-        found = {kind: self._find(op, kind) for kind in needed}
-        nothing = (Stat(0.0), LEVELS[0])
-        gap = found.get("whole") or found.get("t5", nothing)
+        kinds = ("t2", "t3", "t5")[: 3 if launches > 1 else 2] if launches else ("whole",)
+        matches = {kind: self._look_up(op, kind) for kind in kinds}
+        zero = (Stat(0.0), LEVELS[0])
+        gap = matches.get("whole") or matches.get("t5", zero)
         return Overheads(
             t1=self.file.t1.mean / self.speed,
-            t2=found.get("t2", nothing)[0].mean / self.speed,
-            t3=found.get("t3", nothing)[0].mean / self.speed,
+            t2=matches.get("t2", zero)[0].mean / self.speed,
+            t3=matches.get("t3", zero)[0].mean / self.speed,
             t4={kind: stat.mean / self.speed for kind, stat in self._launches.items()},
             t5=gap[0].mean / self.speed,
-            level=max((level for _, level in found.values()), key=LEVELS.index),
+            level=max((level for _, level in matches.values()), key=LEVELS.index),
             listed=self._listed(op),
-            std=self._relative_std({kind: stat for kind, (stat, _) in found.items()}),
+            std=self._relative_std({kind: stat for kind, (stat, _) in matches.items()}),
         )
 
-    def _relative_std(self, found: Mapping[str, Stat]) -> dict[str, float]:
+    def _relative_std(self, stats_by_kind: Mapping[str, Stat]) -> dict[str, float]:
         """Return standard deviations as shares of the mean, by type of overhead."""
-        stats = {"t1": self.file.t1, **found}
+        stats = {"t1": self.file.t1, **stats_by_kind}
         stats["t4"] = self._launches.get("kernel", Stat(0.0))
         if "whole" in stats:
             stats["t5"] = stats.pop("whole")
@@ -119,29 +119,31 @@ class HostTable:
         entry = self._entry(op)
         return entry.launches if entry is not None else ()
 
-    def _find(self, op: Op, kind: str) -> tuple[Stat, str]:
+    def _look_up(self, op: Op, kind: str) -> tuple[Stat, str]:
         entry = self._entry(op) or OpEntry()
-        shaped = getattr(entry.shapes.get(shape_key(op), OpEntry()), kind) if entry.shapes else None
+        shape_stat = (
+            getattr(entry.shapes.get(shape_key(op), OpEntry()), kind) if entry.shapes else None
+        )
         candidates: Iterator[tuple[Stat | None, str]] = zip(
             (
-                shaped,
+                shape_stat,
                 getattr(entry, kind),
-                (self._within(op) if kind == "t5" else None)
+                (self._within_stat(op) if kind == "t5" else None)
                 or self.means.get((category(op.name), kind)),
                 self.means.get(("", kind)),
             ),
             LEVELS[:-1],
             strict=True,
         )
-        found = next(((stat, level) for stat, level in candidates if stat), None)
-        return found or (load_host(DEFAULT)._find(op, kind)[0], LEVELS[-1])
+        match = next(((stat, level) for stat, level in candidates if stat), None)
+        return match or (load_host(DEFAULT_HOST)._look_up(op, kind)[0], LEVELS[-1])
 
-    def _within(self, op: Op) -> Stat | None:
+    def _within_stat(self, op: Op) -> Stat | None:
         """Return T5 where all launches are of one call, whose library makes them without others."""
         while len(op.body) == 1:
             op = op.body[0]
         library = op.name.partition(".")[0]
-        return self.file.within if not op.body or library not in CALLING else None
+        return self.file.within if not op.body or library not in COMPOSITE_LIBRARIES else None
 
 
 def category(name: str) -> str:
@@ -190,12 +192,12 @@ def load_host(name_or_path: str) -> HostTable:
 
     Raises ``IrgraphError`` that names the file, and the field where its content is wrong.
     """
-    if (faster := FASTER.fullmatch(name_or_path)) is not None:
+    if (faster := SCALED_HOST.fullmatch(name_or_path)) is not None:
         speed = float(faster[2])
-        if not 0.01 <= speed <= 100 or FASTER.fullmatch(faster[1]):
+        if not 0.01 <= speed <= 100 or SCALED_HOST.fullmatch(faster[1]):
             message = f"a host's speed is one factor between 0.01 and 100: {name_or_path!r}"
             raise fail(message, exit_code=2)
-        return replace(load_host(faster[1]), speed=speed, _known={})
+        return replace(load_host(faster[1]), speed=speed, _cache={})
     if name_or_path in list_hosts():
         return _load_shipped(name_or_path)
     if name_or_path.startswith("db:"):
@@ -203,21 +205,21 @@ def load_host(name_or_path: str) -> HostTable:
     path = Path(name_or_path)
     if path.is_file():
         return host_table(_decode(path.read_bytes(), name_or_path))
-    known = ", ".join(list_hosts())
+    hosts = ", ".join(list_hosts())
     raise fail(
         f"no host table or file {name_or_path!r}{suggestion(name_or_path, list_hosts())}",
-        hint=f"shipped tables: {known}",
+        hint=f"shipped tables: {hosts}",
         exit_code=2,
     )
 
 
 def _load_stored(name: str) -> HostTable:
     """Return a table of the database, whose name then tells its content's hash."""
-    from irgraph.database.references import stored
+    from irgraph.database.references import read_record
 
-    content, _, digits = stored(name, "hosts")
-    told = {**content, "name": f"{name} ({digits[:12]})"}
-    return host_table(_decode(msgspec.json.encode(told), name))
+    content, _, digits = read_record(name, "hosts")
+    labelled = {**content, "name": f"{name} ({digits[:12]})"}
+    return host_table(_decode(msgspec.json.encode(labelled), name))
 
 
 @cache
@@ -246,27 +248,27 @@ def host_rows() -> list[dict[str, str]]:
     ]
 
 
-MOST = 1e12
+MAX_US = 1e12
 """Microseconds that no call takes: eleven days."""
 
 
 def _decode(data: bytes, source: str) -> HostFile:
-    place = SourceSpan(source)
+    span = SourceSpan(source)
     try:
         version = msgspec.json.decode(data, type=_Version).format
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise fail(f"not a host table: {error}", place) from error
+        raise fail(f"not a host table: {error}", span) from error
     if version > FORMAT:
         raise fail(
-            f"this host table has format {version}; format {FORMAT} is the newest known", place
+            f"this host table has format {version}; format {FORMAT} is the newest known", span
         )
     try:
         file = msgspec.json.decode(data, type=HostFile)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise fail(f"wrong field in a host table: {error}", place) from error
-    wrong = next(_impossible(file), "")
-    if wrong:
-        raise fail(f"a time below 0 or above {MOST:g} us in a host table: {wrong}", place)
+        raise fail(f"wrong field in a host table: {error}", span) from error
+    impossible = next(_impossible_fields(file), "")
+    if impossible:
+        raise fail(f"a time below 0 or above {MAX_US:g} us in a host table: {impossible}", span)
     return file
 
 
@@ -274,18 +276,18 @@ class _Version(msgspec.Struct):
     format: int
 
 
-def _possible(stat: Stat) -> bool:
-    return 0 <= stat.mean <= MOST and 0 <= stat.std <= MOST and 0 <= stat.count <= MOST
+def _is_possible(stat: Stat) -> bool:
+    return 0 <= stat.mean <= MAX_US and 0 <= stat.std <= MAX_US and 0 <= stat.count <= MAX_US
 
 
-def _impossible(file: HostFile) -> Iterator[str]:
-    if not _possible(file.t1):
+def _impossible_fields(file: HostFile) -> Iterator[str]:
+    if not _is_possible(file.t1):
         yield "T1"
-    if file.within is not None and not _possible(file.within):
+    if file.within is not None and not _is_possible(file.within):
         yield "within"
-    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if not _possible(stat))
+    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if not _is_possible(stat))
     for name, entry in file.ops.items():
         for kind in ("t2", "t3", "t5", "whole"):
             stat = getattr(entry, kind)
-            if stat is not None and not _possible(stat):
+            if stat is not None and not _is_possible(stat):
                 yield f"{kind.replace('t', 'T')} of {name}"

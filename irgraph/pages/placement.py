@@ -43,7 +43,7 @@ def service_page(what: str, ways: Sequence[Service], prediction: Prediction, lim
     best, summary = ways[0], prediction.summary()
     numbers = [*_fleet(best), _query(best, limit), _alone(summary)]
     parts = [
-        sections.headline(numbers, of=ALONE, **rests_on(summary)),
+        sections.headline(numbers, span_title=ALONE, **rests_on(summary)),
         sections.notes(summary["warnings"], warning=True),
         _ways(ways),
         *_moved(best),
@@ -85,7 +85,7 @@ def tradeoff_page(
     summary = prediction.summary() if prediction is not None else None
     more = rests_on(summary) if summary else {}
     parts = [
-        sections.headline(_chosen(chosen, budget), of=ALONE, **more),
+        sections.headline(_chosen(chosen, budget), span_title=ALONE, **more),
         sections.notes([f"accuracy was executed on: {data}"]),
         sections.scatter(
             "front",

@@ -181,7 +181,7 @@ def ranks_sections(found: Ranks) -> list[Section]:
 
 def _placed(best: PlanResult) -> Section:
     rows = [
-        (name, placed.scheme, ", ".join(map(str, best.plan.over(name))))
+        (name, placed.scheme, ", ".join(map(str, best.plan.ranks_of(name))))
         for name, placed in best.plan.tables.items()
     ]
     columns = [("table", "text"), ("scheme", "text"), ("ranks", "text")]

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.html import sections
 from irgraph.html.sections import Section
 from irgraph.pages.slices import Slices, add_events
 from irgraph.pages.timelines import path_slices
 from irgraph.replay.recorded_step import RecordedStep
-from irgraph.replay.replay import usual_steps
+from irgraph.replay.replay import select_typical_steps
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import Timeline
 
@@ -30,11 +30,11 @@ PATH_TEXT = (
 )
 
 
-def last_steps(trees: Sequence[Tree]) -> Iterator[tuple[str, Tree, Step]]:
+def last_steps(trees: Sequence[Tree]) -> Iterator[tuple[str, Tree, TraceStep]]:
     """Yield a name, the trace and its last usual step, of those that have one."""
     seen: set[str] = set()
     for number, tree in enumerate(trees):
-        usual = usual_steps(tree)
+        usual = select_typical_steps(tree)
         name = f"rank {tree.trace.rank}"
         name = name if name not in seen else f"trace {number}"
         seen.add(name)

@@ -37,7 +37,7 @@ def tuned_page(
     summary = best.summary() if best is not None else None
     numbers = [*_best(told, summary), *_counts(told)]
     parts = [
-        sections.headline(numbers, of=SPAN, **(rests_on(summary) if summary else {})),
+        sections.headline(numbers, span_title=SPAN, **(rests_on(summary) if summary else {})),
         sections.notes(summary["warnings"] if summary else [], warning=True),
         _table("best", "Best variants", told["best"]),
         *_script(told),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from irgraph.capture.kineto.events.families import family_of
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.pages.texts import InternTable
 
 NS = 1000
@@ -27,16 +27,16 @@ CALL = "call"
 """Kind of a recorded call of which no phase is known."""
 
 _OF_COPIES = {
-    "Memcpy": Kind.MEMCPY,
-    "memcpy": Kind.MEMCPY,
-    "Memset": Kind.MEMSET,
-    "memset": Kind.MEMSET,
+    "Memcpy": EventKind.MEMCPY,
+    "memcpy": EventKind.MEMCPY,
+    "Memset": EventKind.MEMSET,
+    "memset": EventKind.MEMSET,
 }
 
 
 def work_family(name: str) -> str:
     """Return the family of recorded device work by its name."""
-    return family_of(name, _OF_COPIES.get(name[:6].lower(), Kind.KERNEL))
+    return family_of(name, _OF_COPIES.get(name[:6].lower(), EventKind.KERNEL))
 
 
 class Slices:

@@ -84,7 +84,7 @@ class _Shown:
         critical[path.chain] = 1
         kinds = self.kinds()
         kernels = self._numbers([kernel.name for kernel in columns.kernels])[tasks.kernel]
-        work = tasks.having("kernel") & (tasks.kernel >= 0)
+        work = tasks.has_cause("kernel") & (tasks.kernel >= 0)
         name = np.where(work, kernels, kinds)
         shown = np.flatnonzero((work | host) & (columns.end > columns.start))
         self.slices.add(
@@ -98,9 +98,9 @@ class _Shown:
         )
         ready = _ready(tasks.resource, columns.end)
         self._waits(
-            np.flatnonzero(host & tasks.having("sync") & (columns.start > ready)), ready, track
+            np.flatnonzero(host & tasks.has_cause("sync") & (columns.start > ready)), ready, track
         )
-        self._ops(np.flatnonzero(host & ~tasks.having("T1") & (tasks.op >= 0)), ready, track)
+        self._ops(np.flatnonzero(host & ~tasks.has_cause("T1") & (tasks.op >= 0)), ready, track)
 
     def _track(self, resource: Resource) -> int:
         rank, name = _rank(resource)
@@ -111,7 +111,7 @@ class _Shown:
         tasks = self.columns.tasks
         causes = self._numbers(list(tasks.causes))[tasks.cause]
         families = self._numbers([_family(kernel) for kernel in self.columns.kernels])[tasks.kernel]
-        work = tasks.having("kernel") & (tasks.kernel >= 0)
+        work = tasks.has_cause("kernel") & (tasks.kernel >= 0)
         found: Ints = np.where(work, families, causes)
         return found
 

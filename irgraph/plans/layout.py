@@ -25,7 +25,7 @@ _ITEM = re.compile(
 )
 
 
-class Layout(Struct, frozen=True):
+class TensorLayout(Struct, frozen=True):
     """One tensor: ``split`` along an axis, a ``piece`` of a matrix, or part of a ``mean``, ``sum``.
 
     Attributes:
@@ -42,43 +42,43 @@ class Layout(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the text that the setting holds."""
-        return self._plain() + (f" over {self.over}" if self.over else "")
+        return self._local_text() + (f" over {self.over}" if self.over else "")
 
-    def _plain(self) -> str:
+    def _local_text(self) -> str:
         if self.kind == "split":
             return f"{self.name} split {self.rows[0]}"
         if self.kind == "piece":
-            (top, bottom), (left, right) = self.rows, self.columns
-            return f"{self.name} rows {top}:{bottom} columns {left}:{right}"
+            (first_row, last_row), (first_column, last_column) = self.rows, self.columns
+            return f"{self.name} rows {first_row}:{last_row} columns {first_column}:{last_column}"
         return f"{self.name} {self.kind}"
 
 
-def layout_text(layouts: Sequence[Layout]) -> str:
+def layout_text(layouts: Sequence[TensorLayout]) -> str:
     """Return the setting ``parts``."""
     return "; ".join(map(str, layouts))
 
 
-def layouts_of(graph: Graph) -> dict[str, tuple[Layout, ...]]:
+def layouts_of(graph: Graph) -> dict[str, tuple[TensorLayout, ...]]:
     """Return by name what is not the same on all ranks; raises ``IrgraphError`` (exit code 2).
 
     On a mesh a tensor may be split along several axes, over a process group each.
     """
     text = graph.settings.get(PARTS, "")
-    found: dict[str, tuple[Layout, ...]] = {}
-    for layout in (_layout(item) for item in str(text).split("; ") if item):
-        found[layout.name] = (*found.get(layout.name, ()), layout)
-    return found
+    layouts: dict[str, tuple[TensorLayout, ...]] = {}
+    for layout in (_parse_layout(item) for item in str(text).split("; ") if item):
+        layouts[layout.name] = (*layouts.get(layout.name, ()), layout)
+    return layouts
 
 
-def _layout(item: str) -> Layout:
-    found = _ITEM.fullmatch(item)
-    if found is None:
+def _parse_layout(item: str) -> TensorLayout:
+    match = _ITEM.fullmatch(item)
+    if match is None:
         hint = "such as: x split 0; loss mean; table rows 0:100 columns 0:64"
         raise fail(f"parts: cannot read {item!r}", hint=hint, exit_code=2)
-    name, split, axis, kind, *numbers, over = found.groups(default="")
+    name, split, axis, kind, *numbers, over = match.groups(default="")
     if split:
-        return Layout(name, "split", (int(axis), int(axis) + 1), over=over)
+        return TensorLayout(name, "split", (int(axis), int(axis) + 1), over=over)
     if kind:
-        return Layout(name, "mean" if kind == "mean" else "sum", over=over)
-    top, bottom, left, right = map(int, numbers)
-    return Layout(name, "piece", (top, bottom), (left, right), over)
+        return TensorLayout(name, "mean" if kind == "mean" else "sum", over=over)
+    first_row, last_row, first_column, last_column = map(int, numbers)
+    return TensorLayout(name, "piece", (first_row, last_row), (first_column, last_column), over)

@@ -26,7 +26,7 @@ COLUMNS: Final = "column-parallel"
 ROWS: Final = "row-parallel"
 LayerScheme: TypeAlias = Literal["column-parallel", "row-parallel"]
 
-MOST_RANKS = 100_000
+MAX_RANKS = 100_000
 """More than any machine has; what a plan says of all ranks is made for each."""
 
 Sizes: TypeAlias = Mapping[str, tuple[int, int]]
@@ -92,8 +92,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     def __str__(self) -> str:
         """Return the text form, JSON with a table a line."""
         lines = ",\n".join(
-            f"    {msgspec.json.encode(name).decode()}: {msgspec.json.encode(placed).decode()}"
-            for name, placed in self.tables.items()
+            f"    {msgspec.json.encode(name).decode()}: {msgspec.json.encode(sharding).decode()}"
+            for name, sharding in self.tables.items()
         )
         head = f'{{\n  "format": 1,\n  "ranks": {self.ranks},\n  "tables": {{\n'
         tail = f',\n  "optimizer": "{self.optimizer}"' if self.optimizer else ""
@@ -103,28 +103,28 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
             tail += f',\n  "mesh": {msgspec.json.encode(self.mesh).decode()}'
         return f"{head}{lines}\n  }}{tail}\n}}\n"
 
-    def over(self, name: str) -> tuple[int, ...]:
+    def ranks_of(self, name: str) -> tuple[int, ...]:
         """Return the ranks that hold parts of a table, in the order of the parts."""
         return self.tables[name].ranks or tuple(range(self.ranks))
 
-    def parts(self, name: str, rows: int, columns: int) -> tuple[TableShard, ...]:
+    def shards(self, name: str, rows: int, columns: int) -> tuple[TableShard, ...]:
         """Return what each rank holds of a table of this size; nothing where it has no rows."""
-        scheme, ranks = self.tables[name].scheme, self.over(name)
-        whole = (0, rows), (0, columns)
+        scheme, ranks = self.tables[name].scheme, self.ranks_of(name)
+        full = (0, rows), (0, columns)
         if scheme in (TABLE, DATA):
-            return tuple(TableShard(rank, *whole) for rank in ranks)
+            return tuple(TableShard(rank, *full) for rank in ranks)
         size = columns if scheme == COLUMN else rows
         edges = _edges(size, len(ranks))
         spans = [span for span in zip(ranks, pairwise(edges), strict=True) if len(set(span[1])) > 1]
         if scheme == COLUMN:
-            return tuple(TableShard(rank, whole[0], span) for rank, span in spans)
-        return tuple(TableShard(rank, span, whole[1]) for rank, span in spans)
+            return tuple(TableShard(rank, full[0], span) for rank, span in spans)
+        return tuple(TableShard(rank, span, full[1]) for rank, span in spans)
 
 
 def _edges(size: int, count: int) -> list[int]:
     """Return where equal blocks begin and end: all of one size but the last, as TorchRec's."""
     block = math.ceil(size / count)
-    return [min(place * block, size) for place in range(count + 1)]
+    return [min(index * block, size) for index in range(count + 1)]
 
 
 def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
@@ -136,13 +136,13 @@ def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
     if scheme not in get_args(Scheme):
         message = f"plan: no scheme is called {scheme!r}{suggestion(scheme, get_args(Scheme))}"
         raise fail(message, hint=f"schemes: {', '.join(get_args(Scheme))}", exit_code=2)
-    named = msgspec.convert(scheme, Scheme)
-    every = tuple(range(ranks)) if scheme in (COLUMN, TABLE_ROW) else ()
+    checked_scheme = msgspec.convert(scheme, Scheme)
+    all_ranks = tuple(range(ranks)) if scheme in (COLUMN, TABLE_ROW) else ()
     return Plan(
         ranks,
         {
-            name: TableSharding(named, (place % ranks,) if scheme == TABLE else every)
-            for place, name in enumerate(names)
+            name: TableSharding(checked_scheme, (index % ranks,) if scheme == TABLE else all_ranks)
+            for index, name in enumerate(names)
         },
     )
 
@@ -154,20 +154,20 @@ def check_plan(plan: Plan, sizes: Sizes) -> None:
     for name in plan.tables:
         if name not in sizes:
             message = f"plan: the model has no embedding table {name!r}{suggestion(name, sizes)}"
-            raise fail(message, hint=f"tables: {listed(sizes)}", exit_code=2)
+            raise fail(message, hint=f"tables: {join_names(sizes)}", exit_code=2)
     missing = [name for name in sizes if name not in plan.tables]
     if missing:
         hint = "every table needs a scheme; data-parallel keeps a copy on every rank"
-        raise fail(f"plan: it does not mention {listed(missing)}", hint=hint, exit_code=2)
-    for name, placed in plan.tables.items():
-        problem = _problem(plan, placed, *sizes[name])
+        raise fail(f"plan: it does not mention {join_names(missing)}", hint=hint, exit_code=2)
+    for name, sharding in plan.tables.items():
+        problem = _problem(plan, sharding, *sizes[name])
         if problem:
             raise fail(f"plan: table {name!r}: {problem}", exit_code=2)
 
 
 def _check_ranks(ranks: int) -> None:
-    if not 1 <= ranks <= MOST_RANKS:
-        message = f"plan: a model runs on 1 to {MOST_RANKS:,} ranks, not {ranks}"
+    if not 1 <= ranks <= MAX_RANKS:
+        message = f"plan: a model runs on 1 to {MAX_RANKS:,} ranks, not {ranks}"
         raise fail(message, exit_code=2)
 
 
@@ -183,12 +183,12 @@ def _check_mesh(plan: Plan) -> None:
         raise fail("plan: a mesh shares linear layers, and none are named", hint=hint, exit_code=2)
 
 
-def _problem(plan: Plan, placed: TableSharding, rows: int, columns: int) -> str:
+def _problem(plan: Plan, sharding: TableSharding, rows: int, columns: int) -> str:
     """Return why a table cannot be spread so; ``""`` where it can."""
-    ranks, scheme = placed.ranks, placed.scheme
-    beyond = [rank for rank in ranks if not 0 <= rank < plan.ranks]
-    if beyond:
-        return f"there is no rank {beyond[0]} among {plan.ranks}"
+    ranks, scheme = sharding.ranks, sharding.scheme
+    unknown_ranks = [rank for rank in ranks if not 0 <= rank < plan.ranks]
+    if unknown_ranks:
+        return f"there is no rank {unknown_ranks[0]} among {plan.ranks}"
     if len(set(ranks)) < len(ranks):
         return "a rank is named twice"
     if scheme == TABLE and len(ranks) != 1:
@@ -207,7 +207,9 @@ def _problem(plan: Plan, placed: TableSharding, rows: int, columns: int) -> str:
     return ""
 
 
-def listed(names: Collection[str], most: int = 8) -> str:
+def join_names(names: Collection[str], max_names: int = 8) -> str:
     """Return some names, and how many more there are."""
-    shown = ", ".join(list(names)[:most])
-    return (shown or "none") + (f" and {len(names) - most} more" if len(names) > most else "")
+    text = ", ".join(list(names)[:max_names])
+    return (text or "none") + (
+        f" and {len(names) - max_names} more" if len(names) > max_names else ""
+    )

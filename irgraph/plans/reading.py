@@ -18,9 +18,11 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
     Raises ``IrgraphError`` (exit code 2) where it is neither, or says a thing twice.
     """
     try:
-        raw = json.loads(data, object_pairs_hook=_once)
-        ours = isinstance(raw, dict) and "ranks" in raw and ("tables" in raw or "layers" in raw)
-        return msgspec.convert(raw, Plan) if ours else from_torchrec(raw)
+        raw = json.loads(data, object_pairs_hook=_unique_keys)
+        is_native = (
+            isinstance(raw, dict) and "ranks" in raw and ("tables" in raw or "layers" in raw)
+        )
+        return msgspec.convert(raw, Plan) if is_native else from_torchrec(raw)
     except (ValueError, RecursionError) as error:
         hint = (
             'a plan is {"format": 1, "ranks": 8, "tables": {"NAME": {"scheme": …, "ranks": […]}}}'
@@ -30,10 +32,10 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
         raise fail(f"not a plan: {error}", place, hint=hint, exit_code=2) from None
 
 
-def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+def _unique_keys(items: Sequence[tuple[str, object]]) -> dict[str, object]:
     """Return an object whose keys differ: of two that are equal, JSON would drop the first."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
+    result = dict(items)
+    if len(result) < len(items):
+        keys = [key for key, _ in items]
         raise ValueError(f"it names {next(k for k in keys if keys.count(k) > 1)!r} twice")
-    return found
+    return result

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from irgraph.diagnostics import fail
-from irgraph.plans.plan import DATA, Plan, Sizes, TableShard, TableSharding, check_plan, listed
+from irgraph.plans.plan import DATA, Plan, Sizes, TableShard, TableSharding, check_plan, join_names
 
 TYPES = "table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel"
 """Our schemes as TorchRec's ``ShardingType`` spells them."""
@@ -40,41 +40,43 @@ def to_torchrec(plan: Plan, sizes: Sizes) -> str:
             nothing, two tables of one name (exit code 2).
     """
     check_plan(plan, sizes)
-    _check_said(plan)
-    found: dict[str, dict[str, object]] = {}
-    for name, placed in plan.tables.items():
+    _check_expressible(plan)
+    modules: dict[str, dict[str, object]] = {}
+    for name, sharding in plan.tables.items():
         module, table = torchrec_name(name)
-        spread = plan.parts(name, *sizes[name])
-        kernel = "dense" if placed.scheme == DATA else "fused"
-        found.setdefault(module, {})[table] = {
-            "sharding_type": placed.scheme.replace("-", "_"),
+        shards = plan.shards(name, *sizes[name])
+        kernel = "dense" if sharding.scheme == DATA else "fused"
+        modules.setdefault(module, {})[table] = {
+            "sharding_type": sharding.scheme.replace("-", "_"),
             "compute_kernel": kernel,
-            "ranks": list(plan.over(name)),
+            "ranks": list(plan.ranks_of(name)),
             "sharding_spec": None
-            if placed.scheme == DATA
-            else {"shards": list(map(_shard, spread))},
+            if sharding.scheme == DATA
+            else {"shards": list(map(_shard, shards))},
         }
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(modules), indent=1).decode() + "\n"
 
 
-def _check_said(plan: Plan) -> None:
+def _check_expressible(plan: Plan) -> None:
     """Refuse a plan that says more than TorchRec's form can."""
     if plan.layers:
-        raise _unsaid(f"how linear layers are split ({listed(plan.layers)})")
+        raise _inexpressible(f"how linear layers are split ({join_names(plan.layers)})")
     if plan.optimizer:
-        raise _unsaid(f"that the optimizer is {plan.optimizer}")
-    held = {rank for name in plan.tables for rank in plan.over(name)}
-    if plan.ranks - 1 not in held:
-        raise _unsaid(f"how many ranks there are, and the last of {plan.ranks} holds no table")
+        raise _inexpressible(f"that the optimizer is {plan.optimizer}")
+    used_ranks = {rank for name in plan.tables for rank in plan.ranks_of(name)}
+    if plan.ranks - 1 not in used_ranks:
+        raise _inexpressible(
+            f"how many ranks there are, and the last of {plan.ranks} holds no table"
+        )
     names: dict[tuple[str, str], str] = {}
     for name in plan.tables:
         other = names.setdefault(torchrec_name(name), name)
         if other != name:
-            raise _unsaid(f"tables {other!r} and {name!r} apart")
+            raise _inexpressible(f"tables {other!r} and {name!r} apart")
 
 
-def _unsaid(what: str) -> Exception:
-    return fail(f"plan: TorchRec's format cannot express {what}", exit_code=2)
+def _inexpressible(clause: str) -> Exception:
+    return fail(f"plan: TorchRec's format cannot express {clause}", exit_code=2)
 
 
 def _shard(part: TableShard) -> dict[str, object]:
@@ -107,64 +109,68 @@ def from_torchrec(raw: object) -> Plan:
     """
     tables: dict[str, TableSharding] = {}
     specs: dict[str, object] = {}
-    for module, held in _items(raw):
-        for table, given in _items(held):
+    for module, shardings in _items(raw):
+        for table, fields in _items(shardings):
             name = ".".join(filter(None, (module, table)))
             if name in tables:
                 raise ValueError(f"it names table {name!r} twice")
-            tables[name], specs[name] = _placed(name, dict(_items(given)))
+            tables[name], specs[name] = _parse_sharding(name, dict(_items(fields)))
     if not tables:
         raise ValueError("it says nothing of any table")
-    plan = Plan(max(rank for placed in tables.values() for rank in placed.ranks) + 1, tables)
+    plan = Plan(max(rank for sharding in tables.values() for rank in sharding.ranks) + 1, tables)
     for name, spec in specs.items():
         _check_shards(plan, name, spec)
     return plan
 
 
-def _placed(name: str, given: Mapping[str, object]) -> tuple[TableSharding, object]:
+def _parse_sharding(name: str, fields: Mapping[str, object]) -> tuple[TableSharding, object]:
     """Return how a table is spread, and the specification of its shards."""
-    spelled, kernel = given.get("sharding_type"), given.get("compute_kernel")
-    if spelled not in TYPES:
-        raise ValueError(f"no sharding type is called {spelled!r}")
+    sharding_type, kernel = fields.get("sharding_type"), fields.get("compute_kernel")
+    if sharding_type not in TYPES:
+        raise ValueError(f"no sharding type is called {sharding_type!r}")
     if kernel not in (None, *KERNELS):
         raise ValueError(f"table {name!r}: plans cannot express that its kernel is {kernel!r}")
-    more = [field for field, value in given.items() if field not in FIELDS and value is not None]
-    if more:
-        raise ValueError(f"table {name!r}: plans cannot express its {listed(more)}")
-    ranks = msgspec.convert(given.get("ranks") or [], tuple[int, ...])
+    unknown_fields = [
+        field for field, value in fields.items() if field not in FIELDS and value is not None
+    ]
+    if unknown_fields:
+        raise ValueError(f"table {name!r}: plans cannot express its {join_names(unknown_fields)}")
+    ranks = msgspec.convert(fields.get("ranks") or [], tuple[int, ...])
     if not ranks:
         raise ValueError(f"table {name!r}: it names no ranks")
-    scheme: Any = str(spelled).replace("_", "-")
-    return TableSharding(scheme, ranks), given.get("sharding_spec")
+    scheme: Any = str(sharding_type).replace("_", "-")
+    return TableSharding(scheme, ranks), fields.get("sharding_spec")
 
 
 def _check_shards(plan: Plan, name: str, spec: object) -> None:
     """Refuse shards that are not the equal blocks of our plans, in the order of the ranks."""
     if spec is None or plan.tables[name].scheme == DATA:
         return
-    said = sorted(_parts(dict(_items(spec)).get("shards")), key=lambda p: (p.rows, p.columns))
-    rows, columns = (max((getattr(p, way)[1] for p in said), default=0) for way in WAYS)
-    meant = plan.parts(name, rows, columns)
-    if tuple(said) != tuple(sorted(meant, key=lambda p: (p.rows, p.columns))):
+    declared = sorted(
+        _parse_shards(dict(_items(spec)).get("shards")), key=lambda p: (p.rows, p.columns)
+    )
+    rows, columns = (max((getattr(p, axis)[1] for p in declared), default=0) for axis in AXES)
+    expected = plan.shards(name, rows, columns)
+    if tuple(declared) != tuple(sorted(expected, key=lambda p: (p.rows, p.columns))):
         message = f"table {name!r}: plans cannot express its shards, which are not equal blocks"
         raise ValueError(f"{message} of {rows} rows and {columns} columns on the ranks named")
 
 
-WAYS = "rows", "columns"
+AXES = "rows", "columns"
 
 
-def _parts(shards: object) -> Iterator[TableShard]:
+def _parse_shards(shards: object) -> Iterator[TableShard]:
     """Yield the shards that hold anything."""
-    given = msgspec.convert(shards, list[dict[str, Any]])
-    for shard in given:
+    raw_shards = msgspec.convert(shards, list[dict[str, Any]])
+    for shard in raw_shards:
         offsets = msgspec.convert(shard.get("shard_offsets"), tuple[int, int])
         sizes = msgspec.convert(shard.get("shard_sizes"), tuple[int, int])
-        rows, columns = ((at, at + size) for at, size in zip(offsets, sizes, strict=True))
-        where = str(shard.get("placement")).partition("/")[0].removeprefix("rank:")
-        if not where.isascii() or not where.isdigit():
+        rows, columns = ((start, start + size) for start, size in zip(offsets, sizes, strict=True))
+        rank = str(shard.get("placement")).partition("/")[0].removeprefix("rank:")
+        if not rank.isascii() or not rank.isdigit():
             raise ValueError(f"no rank in the placement {shard.get('placement')!r}")
         if min(sizes) > 0:
-            yield TableShard(int(where[:9]), rows, columns)
+            yield TableShard(int(rank[:9]), rows, columns)
 
 
 def _items(raw: object) -> Sequence[tuple[str, object]]:
@@ -173,8 +179,8 @@ def _items(raw: object) -> Sequence[tuple[str, object]]:
     return list(raw.items())
 
 
-def named_as(plan: Plan, names: Collection[str]) -> Plan:
+def with_model_names(plan: Plan, names: Collection[str]) -> Plan:
     """Return a plan of TorchRec's whose tables bear a model's own names, where one fits."""
-    known = {".".join(filter(None, torchrec_name(name))): name for name in names}
-    tables = {known.get(name, name): placed for name, placed in plan.tables.items()}
+    label_by_name = {".".join(filter(None, torchrec_name(name))): name for name in names}
+    tables = {label_by_name.get(name, name): sharding for name, sharding in plan.tables.items()}
     return replace(plan, tables=tables)

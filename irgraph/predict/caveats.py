@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import COLLECTIVE, Kernel, Priced
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import CARD, has_measured, label_time, measured_on
+from irgraph.ir.measured import CARD, has_measured_times, label_time, measured_card
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import products_in_tf32
 from irgraph.overheads import HostTable
-from irgraph.overheads.table import DEFAULT
+from irgraph.overheads.table import DEFAULT_HOST
 from irgraph.schedule.critical_path import CriticalPath
 
 HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
@@ -70,7 +70,7 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
     lines = []
     if host.lacking:
         lacking = ", ".join(host.lacking)
-        lines.append(f"host table {host.name} has no {lacking}: those of {DEFAULT} are used")
+        lines.append(f"host table {host.name} has no {lacking}: those of {DEFAULT_HOST} are used")
     known = host.file.architecture
     if known and known != device.architecture:
         causes = path.by_cause()
@@ -104,8 +104,8 @@ def collectives(kernels: Iterable[Kernel]) -> list[str]:
 def measured_times(priced: Priced, device: str, wanted: bool) -> str:
     """Return how the measured times of a model were used, ``""`` if it has none."""
     graph = priced.graph
-    card = measured_on(graph)
-    if not has_measured(graph):
+    card = measured_card(graph)
+    if not has_measured_times(graph):
         return ""
     if not wanted:
         return "not used, as requested"

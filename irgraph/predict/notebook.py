@@ -61,7 +61,7 @@ def plot_step(timeline: Timeline, path: CriticalPath, title: str) -> Plot:
     columns, tasks = timeline.columns, timeline.columns.tasks
     families = [kernel.family for kernel in columns.kernels]
     colours = _colours(mpl, columns)
-    work = tasks.having("kernel") & (tasks.kernel >= 0)
+    work = tasks.has_cause("kernel") & (tasks.kernel >= 0)
     fills = [
         colours[families[k]] if runs else colours[HOST]
         for k, runs in zip(tasks.kernel.tolist(), work.tolist(), strict=True)

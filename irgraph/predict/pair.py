@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from irgraph.backend import backend
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph, check_graph
-from irgraph.ir.measured import measured_on
+from irgraph.ir.measured import measured_card
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import plain_name
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options
@@ -69,8 +69,8 @@ def _uses(prediction: Prediction) -> bool:
 
 def _same_card(first: Prediction, after: Graph) -> bool:
     """Return whether a model without measured times was derived from the one with them."""
-    card = measured_on(after)
-    same = card == measured_on(first.priced.graph)
+    card = measured_card(after)
+    same = card == measured_card(first.priced.graph)
     return same and backend().is_card(first.options.device or "", card)
 
 

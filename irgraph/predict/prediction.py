@@ -13,8 +13,8 @@ from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.counts.flops import step_flops
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import measured_on
-from irgraph.ir.resize import unresized
+from irgraph.ir.measured import measured_card
+from irgraph.ir.resize import unresized_warnings
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.caveats import (
     assumptions,
@@ -104,7 +104,7 @@ class Prediction(Struct, frozen=True, dict=True):
         Also a size that some of the model's numbers do not follow, and grouped windows without a
         good kernel.
         """
-        lines = [*unresized(self.priced.graph), *without_device(self.priced)]
+        lines = [*unresized_warnings(self.priced.graph), *without_device(self.priced)]
         lines += [*without_time(self.priced), *without_units(self.priced, self.sheet)]
         lines += cliffs(self.priced)
         if isinstance(self.host, HostTable):
@@ -207,7 +207,7 @@ def _device(sheet: DeviceFacts) -> dict[str, Any]:
 
 def device_of(*graphs: Graph) -> str:
     """Return the device of the models' measured times, else ``v100``."""
-    card = next(filter(None, map(measured_on, graphs)), "")
+    card = next(filter(None, map(measured_card, graphs)), "")
     return backend().device_of_card(card) or DEFAULT_DEVICE
 
 

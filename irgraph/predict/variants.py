@@ -21,7 +21,7 @@ from irgraph.gc_pause import gc_paused
 from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph, cached_per_graph
 from irgraph.ir.points.pieces import Ints
-from irgraph.ir.resize import unresized
+from irgraph.ir.resize import unresized_warnings
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.calls import CallClasses
 from irgraph.predict.grid import KernelRegion, as_priced, columns_of, price_grid, rows_of
@@ -119,7 +119,7 @@ def predict_variants(
             for row, points, both in drawn:
                 ends[at, row, points] = both
     names, host_names = tuple(s.name for s in sheets), tuple(t.name for t in tables)
-    told = tuple(unresized(graph, *sizes))
+    told = tuple(unresized_warnings(graph, *sizes))
     if not hosts:
         step, active, ends, host_names = step[0], active[0], ends[0], ()
     bounds = ends if intervals else None
@@ -246,7 +246,7 @@ class _Schedule:
         priced = as_priced(graph, calls.of, part, "")
         self.columns = columns = simulate(priced, table, accounting=rules).columns
         self.table, self.tasks, self.extra = table, columns.tasks, rules.per_kernel
-        self.work = np.flatnonzero(self.tasks.having("kernel"))
+        self.work = np.flatnonzero(self.tasks.has_cause("kernel"))
         row = rows_of(priced, calls.of, part)
         kernels = [columns.kernels[at] for at in self.tasks.kernel[self.work].tolist()]
         self.rows = np.array([row[id(kernel)] for kernel in kernels], np.int64)

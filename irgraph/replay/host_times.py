@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from irgraph.overheads.rules import Rule, keep_all
-from irgraph.overheads.samples import Sample, Samples
+from irgraph.overheads.samples import HostSample, Samples
 from irgraph.schedule.tasks import Floats
 
 LEVELS = {
@@ -20,10 +20,10 @@ LEVELS = {
 }
 """Where the time of a sample comes from, best first."""
 
-KNOWN = ("shapes", "name")
+OPERATION_LEVELS = ("shapes", "name")
 """Levels that know the operation."""
 
-FEWEST = 3
+MIN_SAMPLES = 3
 """Minimum number of samples whose deviation is believed."""
 
 
@@ -50,10 +50,10 @@ class RelativeSpread(Struct, frozen=True):
     """
 
     common: float
-    alone: float
+    individual: float
 
 
-class Lengths(Struct, frozen=True):
+class HostTimes(Struct, frozen=True):
     """Host times of a replay: each sample as measured, or statistics of similar samples.
 
     Attributes:
@@ -67,105 +67,111 @@ class Lengths(Struct, frozen=True):
     rule: Rule = keep_all
     scale: float = 1.0
     other: bool = False
-    _alike: dict[tuple[tuple[str, str, str], str], SampleGroup] = field(default_factory=dict)
-    _usual: dict[str, float] = field(default_factory=dict)
+    _similar_by_key: dict[tuple[tuple[str, str, str], str], SampleGroup] = field(
+        default_factory=dict
+    )
+    _deviation_by_kind: dict[str, float] = field(default_factory=dict)
 
-    def of(self, sample: Sample) -> float:
+    def duration(self, sample: HostSample) -> float:
         """Return the microseconds to charge for a sample of host time."""
         if self.samples is None or is_loading(sample):
             return sample.time
-        found = self.alike(sample)
-        if found.level == "measured":
+        similar = self.similar_samples(sample)
+        if similar.level == "measured":
             return sample.time
-        return found.mean if sample.kind == "wait" else self.scale * found.mean
+        return similar.mean if sample.kind == "wait" else self.scale * similar.mean
 
-    def alike(self, sample: Sample) -> SampleGroup:
+    def similar_samples(self, sample: HostSample) -> SampleGroup:
         """Return similar samples: of the same shapes, else the same name, else the same kind."""
         key = (sample.key, sample.shape)
-        if key not in self._alike:
-            self._alike[key] = self._find(sample)
-        return self._alike[key]
+        if key not in self._similar_by_key:
+            self._similar_by_key[key] = self._look_up(sample)
+        return self._similar_by_key[key]
 
-    def spread(self, sample: Sample) -> RelativeSpread:
+    def relative_deviation(self, sample: HostSample) -> RelativeSpread:
         """Return how far the time of a sample may be from what is charged for it.
 
         Of few samples the deviation is taken to be what is usual for the kind. The mean of ``n``
         samples errs by the ``n``-th part of their variance; a mean over operations says of one of
         them no more than how much those differ.
         """
-        found = self.alike(sample)
-        usual = self._usual_spread(sample.kind)
-        if found.level == "measured":
+        similar = self.similar_samples(sample)
+        typical = self._typical_deviation(sample.kind)
+        if similar.level == "measured":
             return RelativeSpread(0.0, 0.0)
-        own = _relative(found.times, usual)
-        if found.level in KNOWN:
-            return RelativeSpread(own / len(found.times) ** 0.5, own)
-        return RelativeSpread(own, usual)
+        own_deviation = _relative_deviation(similar.times, typical)
+        if similar.level in OPERATION_LEVELS:
+            return RelativeSpread(own_deviation / len(similar.times) ** 0.5, own_deviation)
+        return RelativeSpread(own_deviation, typical)
 
-    def _find(self, sample: Sample) -> SampleGroup:
+    def _look_up(self, sample: HostSample) -> SampleGroup:
         groups = self.samples.by_key if self.samples is not None else {}
-        mine = groups.get(sample.key, [])
-        kind = {key: group for key, group in groups.items() if key[0] == sample.kind}
-        choices: dict[str, list[Sample]] = {
-            "shapes": [s for s in mine if s.shape == sample.shape],
-            "name": mine,
-            "place": [s for key, g in kind.items() if key[2] == sample.place for s in g],
-            "kind": [s for group in kind.values() for s in group],
+        same_name = groups.get(sample.key, [])
+        same_kind = {key: group for key, group in groups.items() if key[0] == sample.kind}
+        choices: dict[str, list[HostSample]] = {
+            "shapes": [s for s in same_name if s.shape == sample.shape],
+            "name": same_name,
+            "place": [s for key, g in same_kind.items() if key[2] == sample.place for s in g],
+            "kind": [s for group in same_kind.values() for s in group],
         }
-        for level, chosen in choices.items():
-            if chosen:
-                times = np.sort([s.time for s in chosen])
+        for level, candidates in choices.items():
+            if candidates:
+                times = np.sort([s.time for s in candidates])
                 return SampleGroup(times, level, float(self.rule(times).mean()))
         return SampleGroup(np.empty(0), "measured")
 
-    def _usual_spread(self, kind: str) -> float:
+    def _typical_deviation(self, kind: str) -> float:
         """Return the median relative deviation of the operations' times of a kind."""
-        if kind not in self._usual:
+        if kind not in self._deviation_by_kind:
             times: dict[tuple[tuple[str, str, str], str], list[float]] = defaultdict(list)
             for key, group in self.samples.by_key.items() if self.samples is not None else ():
                 for sample in group if key[0] == kind else ():
                     times[key, sample.shape].append(sample.time)
-            known = [_relative(np.array(t), 0.0) for t in times.values() if len(t) >= FEWEST]
-            self._usual[kind] = float(np.median(known)) if known else 0.0
-        return self._usual[kind]
+            deviations = [
+                _relative_deviation(np.array(t), 0.0)
+                for t in times.values()
+                if len(t) >= MIN_SAMPLES
+            ]
+            self._deviation_by_kind[kind] = float(np.median(deviations)) if deviations else 0.0
+        return self._deviation_by_kind[kind]
 
 
-def is_loading(sample: Sample) -> bool:
+def is_loading(sample: HostSample) -> bool:
     """Return whether a sample is the data loader's, or the gap behind it."""
     return "loader" in (sample.kind, sample.place.removeprefix("behind "))
 
 
-def _relative(times: Floats, few: float) -> float:
-    """Return the relative standard deviation of times, ``few`` where they are too few."""
+def _relative_deviation(times: Floats, fallback: float) -> float:
+    """Return the relative standard deviation of times, ``fallback`` where they are too few."""
     mean = float(times.mean()) if len(times) else 0.0
-    if len(times) < FEWEST or mean <= 0.0:
-        return few
+    if len(times) < MIN_SAMPLES or mean <= 0.0:
+        return fallback
     return float(times.std(ddof=1)) / mean
 
 
-def launch_ratio(of: Samples, other: Samples) -> float:
+def launch_ratio(samples: Samples, other: Samples) -> float:
     """Return the ratio of launch times of two hosts: a probe of their speed.
 
     Only launches of kernels are compared (T4), by runtime function, weighted by how often both
     made them.
     """
     pairs = []
-    for key, mine in of.by_key.items():
-        theirs = other.by_key.get(key)
-        if key[0] == "T4" and key[2] == "kernel" and theirs:
-            means = [float(np.mean([s.time for s in group])) for group in (mine, theirs)]
-            pairs.append((means[0] / means[1], min(len(mine), len(theirs))))
+    for key, own_group in samples.by_key.items():
+        other_group = other.by_key.get(key)
+        if key[0] == "T4" and key[2] == "kernel" and other_group:
+            means = [float(np.mean([s.time for s in group])) for group in (own_group, other_group)]
+            pairs.append((means[0] / means[1], min(len(own_group), len(other_group))))
     total = sum(count for _, count in pairs)
     return sum(ratio * count for ratio, count in pairs) / total if total else 1.0
 
 
-def sources(samples: Samples, lengths: Lengths) -> dict[str, float]:
+def share_by_level(samples: Samples, host_times: HostTimes) -> dict[str, float]:
     """Return the share of the measured host time by where its replay takes it from (``LEVELS``).
 
     Data loading is left out: it is always as measured.
     """
     times = dict.fromkeys(LEVELS, 0.0)
     for sample in (s for group in samples.by_key.values() for s in group if not is_loading(s)):
-        times[lengths.alike(sample).level] += max(0.0, sample.time)
+        times[host_times.similar_samples(sample).level] += max(0.0, sample.time)
     total = sum(times.values()) or 1.0
     return {level: time / total for level, time in times.items()}

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from irgraph.capture.kineto.events.device import stream_of
 from irgraph.capture.kineto.events.host import operand_shapes
-from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.tree import PHASES, Tree
-from irgraph.capture.kineto.reading.trace import Integers, Kind
+from irgraph.capture.kineto.reading.trace import EventKind, Integers
 from irgraph.schedule.trace_format import (
     Event,
     Track,
@@ -24,41 +24,46 @@ from irgraph.schedule.trace_format import (
 )
 
 US = 1000.0
-HOST = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME)
+HOST = (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME)
 
 
 class RecordedStep(Struct, frozen=True):
     """One step of a trace: its calls on every thread, its work on every stream, as measured."""
 
     tree: Tree
-    step: Step
+    step: TraceStep
 
     def trace_events(self, name: str = "measured", first: int = 0) -> dict[str, Any]:
         """Return the step as trace events; ``name`` and ``first`` as ``perfetto`` takes them."""
-        shown = _Shown(self.tree, self.step, name, first)
+        step_events = _StepEvents(self.tree, self.step, name, first)
         facts = {
             "device": self.tree.trace.device_name,
             "source": self.tree.trace.source,
             "step": self.step.number,
             "step_time_us": self.step.time,
         }
-        events = [*shown.names(), *shown.calls(), *shown.work(), *shown.arrows()]
+        events = [
+            *step_events.names(),
+            *step_events.calls(),
+            *step_events.work(),
+            *step_events.arrows(),
+        ]
         return {
-            "traceEvents": [*events, *shown.counters()],
+            "traceEvents": [*events, *step_events.counters()],
             "displayTimeUnit": "ms",
             "otherData": facts,
         }
 
     def slices(self, name: str = "measured") -> Iterator[Event]:
         """Yield the names of tracks and the slices on them, among ``trace_events``."""
-        shown = _Shown(self.tree, self.step, name, 0)
-        yield from (*shown.names(), *shown.calls(), *shown.work())
+        step_events = _StepEvents(self.tree, self.step, name, 0)
+        yield from (*step_events.names(), *step_events.calls(), *step_events.work())
 
 
-class _Shown:
+class _StepEvents:
     """The events of a recorded step, host threads first, then streams."""
 
-    def __init__(self, tree: Tree, step: Step, name: str, first: int) -> None:
+    def __init__(self, tree: Tree, step: TraceStep, name: str, first: int) -> None:
         self.tree, self.step, self.name, self.first = tree, step, name, first
         columns = tree.trace.columns
         started = (columns["start"] >= step.start) & (columns["start"] < step.end)
@@ -67,9 +72,9 @@ class _Shown:
         self.works: Integers = np.flatnonzero(tree.trace.on_device & (started | launched))
         self.tracks: dict[tuple[str, str], Track] = {}
         self.processes: dict[str, int] = {}
-        self.of = {row: self._track(*self._thread(row)) for row in self.hosts.tolist()}
-        self.of |= {row: self._track(*self._stream(row)) for row in self.works.tolist()}
-        self.ends = self._nested()
+        self.track_of_row = {row: self._track(*self._thread(row)) for row in self.hosts.tolist()}
+        self.track_of_row |= {row: self._track(*self._stream(row)) for row in self.works.tolist()}
+        self.ends = self._nested_ends()
 
     def names(self) -> Iterator[Event]:
         for (process, thread), track in self.tracks.items():
@@ -88,49 +93,56 @@ class _Shown:
     def arrows(self) -> Iterator[Event]:
         for row in self.works.tolist():
             launch = int(self.tree.launch[row])
-            if launch in self.of:
-                ends = (self.of[launch], self._at(launch), self.of[row], self._at(row))
+            if launch in self.track_of_row:
+                ends = (
+                    self.track_of_row[launch],
+                    self._start_us(launch),
+                    self.track_of_row[row],
+                    self._start_us(row),
+                )
                 yield from flow_events((self.first << 32) + row, *ends)
 
     def counters(self) -> Iterator[Event]:
         running: dict[int, Counter[float]] = {}
         for row in self.works.tolist():
-            changes = running.setdefault(self.of[row].pid, Counter())
-            changes[self._at(row)] += 1
+            changes = running.setdefault(self.track_of_row[row].pid, Counter())
+            changes[self._start_us(row)] += 1
             changes[(self.ends[row] - self.step.start) / US] -= 1
         for process, changes in running.items():
             yield from counter_events(process, "kernels running", changes)
 
-    def _nested(self) -> dict[int, int]:
+    def _nested_ends(self) -> dict[int, int]:
         """Return the end of each event, cut where it partly overlaps the next one."""
         columns = self.tree.trace.columns
         ends = {row: int(self.tree.end[row]) for row in self.hosts.tolist()}
         for row in self.works.tolist():
             ends[row] = int(columns["start"][row]) + int(columns["duration"][row])
-        around: dict[Track, list[int]] = {}
-        for row, track in self.of.items():
-            outer = around.setdefault(track, [])
+        open_rows: dict[Track, list[int]] = {}
+        for row, track in self.track_of_row.items():
+            outer = open_rows.setdefault(track, [])
             while outer and ends[outer[-1]] < ends[row]:
-                before = outer.pop()
-                ends[before] = min(ends[before], int(columns["start"][row]))
+                inner = outer.pop()
+                ends[inner] = min(ends[inner], int(columns["start"][row]))
             outer.append(row)
         return ends
 
     def _slice(self, row: int, facts: dict[str, Any]) -> Event:
-        done = (self.ends[row] - self.step.start) / US
-        return slice_event(self.of[row], self.tree.trace.text(row), self._at(row), done, facts)
+        end = (self.ends[row] - self.step.start) / US
+        return slice_event(
+            self.track_of_row[row], self.tree.trace.text(row), self._start_us(row), end, facts
+        )
 
-    def _at(self, row: int) -> float:
+    def _start_us(self, row: int) -> float:
         return (int(self.tree.trace.columns["start"][row]) - self.step.start) / US
 
     def _call_facts(self, row: int) -> dict[str, Any]:
         trace, module = self.tree.trace, int(self.tree.module[row])
-        known = {
+        facts = {
             "module": self.tree.modules[module] if module >= 0 else "",
             "phase": PHASES[int(self.tree.phase[row])],
             "operands": operand_shapes(*trace.shapes[int(trace.columns["shape"][row])]),
         }
-        return {key: value for key, value in known.items() if value}
+        return {key: value for key, value in facts.items() if value}
 
     def _thread(self, row: int) -> tuple[str, str]:
         thread = int(self.tree.trace.columns["thread"][row])

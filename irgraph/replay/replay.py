@@ -9,25 +9,25 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.capture.kineto.events.device import Orders, Start, device_orders, stream_of
-from irgraph.capture.kineto.events.host import Call, HostView, Item, host_view
-from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.device import Orders, StartCause, device_orders, stream_of
+from irgraph.capture.kineto.events.host import HostItem, HostView, RuntimeCall, host_view
+from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.capture.kineto.reading.trace import Integers, KinetoTrace
 from irgraph.ir.cost import Kernel
-from irgraph.overheads.samples import KINDS, US, Sample, Samples, collect, gaps, of_item
-from irgraph.replay.host_times import Lengths
+from irgraph.overheads.samples import KINDS, US, HostSample, Samples, collect, gaps, item_samples
+from irgraph.replay.host_times import HostTimes
 from irgraph.replay.uncertainty import step_interval
 from irgraph.schedule.tasks import TaskBuilder, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 
-SLOW = 1.5
+SLOW_FACTOR = 1.5
 """Steps longer than this many medians are left out of statistics: warm-up, allocation."""
 
-FEWEST = 3
+MIN_STEPS = 3
 """Minimum number of steps to find slow ones by their median."""
 
-UNUSUAL = 10.0
+DELAYED_FACTOR = 10.0
 """Work that starts this many usual latencies after its launch was delayed by something that the
 trace does not show; the replay delays it equally."""
 
@@ -102,12 +102,12 @@ class DeviceWork(Struct, frozen=True):
     end: Integers
     reached: Integers
 
-    def within(self, step: Step) -> slice:
+    def within(self, step: TraceStep) -> slice:
         """Return a range of rows that holds all work within a step, and little else."""
         first = int(np.searchsorted(self.reached, step.start, side="right"))
         return slice(first, max(first, int(np.searchsorted(self.start, step.end))))
 
-    def active(self, step: Step) -> float:
+    def active(self, step: TraceStep) -> float:
         """Return microseconds of a step with work on at least one stream."""
         inside = self.within(step)
         start, end = (np.clip(t[inside], step.start, step.end) for t in (self.start, self.end))
@@ -142,26 +142,26 @@ class Replayer:
     left_out: dict[int, str]
 
     @property
-    def usual_places(self) -> list[int]:
+    def typical_step_indices(self) -> list[int]:
         """Positions among the steps of those that are complete and used for statistics."""
-        every = enumerate(self.tree.steps)
-        return [i for i, s in every if s.complete and s.number not in self.left_out]
+        numbered = enumerate(self.tree.steps)
+        return [i for i, s in numbered if s.complete and s.number not in self.left_out]
 
     @property
-    def usual(self) -> list[Step]:
+    def typical_steps(self) -> list[TraceStep]:
         """The complete steps used for statistics."""
-        return [self.tree.steps[i] for i in self.usual_places]
+        return [self.tree.steps[i] for i in self.typical_step_indices]
 
     def samples(self) -> Samples:
         """Return the overheads of the usual steps."""
-        return collect(self.view, self.usual)
+        return collect(self.view, self.typical_steps)
 
-    def replay(self, step: Step, lengths: Lengths) -> Replayed:
+    def replay(self, step: TraceStep, host_times: HostTimes) -> Replayed:
         """Return the replay of one step."""
-        run = _Run(self, step, lengths)
-        timeline, simulated = run.timeline()
-        interval = run.interval() if lengths.other else None
-        work = timeline.columns.tasks.having("kernel")
+        step_replay = _StepReplay(self, step, host_times)
+        timeline, simulated = step_replay.timeline()
+        interval = step_replay.interval() if host_times.other else None
+        work = timeline.columns.tasks.has_cause("kernel")
         busy = busy_time(
             *(t[work].clip(max=simulated) for t in (timeline.columns.start, timeline.columns.end))
         )
@@ -172,60 +172,64 @@ class Replayer:
             self.tree.trace.rank, step.number, *times, left_out, timeline, interval=interval
         )
 
-    def replay_all(self, lengths: Lengths | None = None) -> list[Replayed]:
+    def replay_all(self, host_times: HostTimes | None = None) -> list[Replayed]:
         """Return the replay of every complete step."""
-        lengths = lengths or Lengths(self.samples())
-        return [self.replay(step, lengths) for step in self.tree.steps if step.complete]
+        host_times = host_times or HostTimes(self.samples())
+        return [self.replay(step, host_times) for step in self.tree.steps if step.complete]
 
 
-def left_out(tree: Tree) -> dict[int, str]:
+def excluded_steps(tree: Tree) -> dict[int, str]:
     """Return the complete steps excluded from statistics, by number, and why.
 
-    Those without device work where others have some, and, of at least ``FEWEST`` others, those far
+    Those without device work where others have some, and, of at least ``MIN_STEPS`` others, those far
     longer than the median. Never all steps.
     """
-    steps = {at: step for at, step in enumerate(tree.steps) if step.complete}
+    steps = {index: step for index, step in enumerate(tree.steps) if step.complete}
     working = np.unique(tree.step[tree.trace.on_device])
-    kept = {at: step for at, step in steps.items() if at in working} or steps
-    found = {step.number: "no device work" for at, step in steps.items() if at not in kept}
-    if len(kept) >= FEWEST:
-        limit = SLOW * float(np.median([step.time for step in kept.values()]))
-        found.update({step.number: "slow" for step in kept.values() if step.time > limit})
-    return found
+    with_work = {index: step for index, step in steps.items() if index in working} or steps
+    reason_by_number = {
+        step.number: "no device work" for index, step in steps.items() if index not in with_work
+    }
+    if len(with_work) >= MIN_STEPS:
+        limit = SLOW_FACTOR * float(np.median([step.time for step in with_work.values()]))
+        reason_by_number.update(
+            {step.number: "slow" for step in with_work.values() if step.time > limit}
+        )
+    return reason_by_number
 
 
-def usual_steps(tree: Tree) -> list[Step]:
+def select_typical_steps(tree: Tree) -> list[TraceStep]:
     """Return the complete steps used for statistics."""
-    without = left_out(tree)
-    return [step for step in tree.steps if step.complete and step.number not in without]
+    excluded = excluded_steps(tree)
+    return [step for step in tree.steps if step.complete and step.number not in excluded]
 
 
-def replayer(tree: Tree) -> Replayer:
+def build_replayer(tree: Tree) -> Replayer:
     """Prepare a trace for replays: find its waits and the delays of its device."""
     view = host_view(tree)
-    return Replayer(tree, view, device_orders(tree), device_work(tree.trace), left_out(tree))
+    return Replayer(tree, view, device_orders(tree), device_work(tree.trace), excluded_steps(tree))
 
 
-class _Run:
+class _StepReplay:
     """The replay of one step."""
 
-    def __init__(self, of: Replayer, step: Step, lengths: Lengths) -> None:
-        self.of = of
-        self.tree = of.tree
+    def __init__(self, replayer: Replayer, step: TraceStep, host_times: HostTimes) -> None:
+        self.replayer = replayer
+        self.tree = replayer.tree
         self.step = step
-        self.lengths = lengths
+        self.host_times = host_times
         self.build = TaskBuilder()
         self.kernels: list[Kernel] = []
         self.resources: dict[Resource, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
-        self.done: dict[int, int] = {}
-        self.part: dict[int, int] = {}
-        self.charged: dict[int, Sample] = {}
-        self.final = self._charge()
+        self.task_of_row: dict[int, int] = {}
+        self.first_part_of_row: dict[int, int] = {}
+        self.sample_of_task: dict[int, HostSample] = {}
+        self.final = self._add_all()
 
     def interval(self) -> tuple[float, float]:
         """Return the middle 90 % of what the step may take, in microseconds."""
-        return step_interval(self.build.tasks(), self.final, self.charged, self.lengths)
+        return step_interval(self.build.tasks(), self.final, self.sample_of_task, self.host_times)
 
     def timeline(self) -> tuple[Timeline, float]:
         """Return the timeline, and when the host finishes the step, in microseconds."""
@@ -235,126 +239,139 @@ class _Run:
         timeline = Timeline(intervals, tuple(self.resources), device, accounting="replay")
         return timeline, float(intervals.end[self.final])
 
-    def _charge(self) -> int:
+    def _add_all(self) -> int:
         """Add all work of the step; return the last task of its host."""
-        items = self.of.view.of_step(self.step)
-        self._carry_in(items)
+        items = self.replayer.view.step_items(self.step)
+        self._add_earlier_work(items)
         main = self._thread(items[0])
-        after = {0: self.build.add(main, "T1", 0.0)}
-        at = 0
-        for gap in gaps(self.of.view, items):
-            at += 1
+        last_tasks = {0: self.build.add(main, "T1", 0.0)}
+        index = 0
+        for gap in gaps(self.replayer.view, items):
+            index += 1
             thread = self._thread(gap.item)
-            waits = [after[gap.before]]
-            if gap.awaits in self.done:
-                waits.append(self.done[gap.awaits])
-            self._host(thread, "T1", gap.sample, waits=waits)
-            self._inside(gap.item, thread)
-            after[at] = self.build.last(thread)
-        return after[at]
+            waits = [last_tasks[gap.before]]
+            if gap.awaits in self.task_of_row:
+                waits.append(self.task_of_row[gap.awaits])
+            self._add_host_time(thread, "T1", gap.sample, waits=waits)
+            self._add_operation(gap.item, thread)
+            last_tasks[index] = self.build.last(thread)
+        return last_tasks[index]
 
-    def _host(
-        self, thread: int, cause: str, sample: Sample, kernel: int = -1, waits: Sequence[int] = ()
+    def _add_host_time(
+        self,
+        thread: int,
+        cause: str,
+        sample: HostSample,
+        kernel: int = -1,
+        waits: Sequence[int] = (),
     ) -> None:
         """Add host time of a thread, as long as a sample is charged."""
-        length = max(0.0, self.lengths.of(sample))
+        length = max(0.0, self.host_times.duration(sample))
         task = self.build.add(thread, cause, length, kernel=kernel, waits=waits)
-        self.charged[task] = sample
+        self.sample_of_task[task] = sample
 
-    def _thread(self, item: Item) -> int:
+    def _thread(self, item: HostItem) -> int:
         backward = item.thread in self.tree.backward
         return self._resource("host", "backward" if backward else "main")
 
     def _stream(self, row: int) -> int:
-        place = stream_of(self.tree.trace, row)
-        if place not in self.streams:
-            device, stream = place
-            self.streams[place] = self._resource(f"gpu{max(device, 0)}", f"stream{stream}")
-        return self.streams[place]
+        key = stream_of(self.tree.trace, row)
+        if key not in self.streams:
+            device, stream = key
+            self.streams[key] = self._resource(f"gpu{max(device, 0)}", f"stream{stream}")
+        return self.streams[key]
 
     def _resource(self, kind: str, name: str) -> int:
         return self.resources.setdefault(Resource(kind, name), len(self.resources))
 
-    def _carry_in(self, items: Sequence[Item]) -> None:
+    def _add_earlier_work(self, items: Sequence[HostItem]) -> None:
         """Place work of earlier steps and work without a launch at its measured time."""
         trace = self.tree.trace
-        mine = {row for item in items for call in item.calls for row in call.work}
-        inside = self.of.work.within(self.step)
-        columns = (self.of.work.rows, self.of.work.start, self.of.work.end)
-        for row, begun, end in sorted(zip(*(c[inside].tolist() for c in columns), strict=True)):
+        own_rows = {row for item in items for call in item.calls for row in call.work}
+        rows_within = self.replayer.work.within(self.step)
+        columns = (self.replayer.work.rows, self.replayer.work.start, self.replayer.work.end)
+        for row, start, end in sorted(
+            zip(*(c[rows_within].tolist() for c in columns), strict=True)
+        ):
             launch = int(self.tree.launch[row])
-            launched = int(trace.columns["start"][launch]) if launch >= 0 else begun
-            if row in mine or launched >= self.step.end or end <= self.step.start:
+            launched = int(trace.columns["start"][launch]) if launch >= 0 else start
+            if row in own_rows or launched >= self.step.end or end <= self.step.start:
                 continue
-            first = max(0, begun - self.step.start) / US
-            length = (end - max(begun, self.step.start)) / US
+            first = max(0, start - self.step.start) / US
+            length = (end - max(start, self.step.start)) / US
             wait = self.build.add(self._stream(row), "gap", first, ordered=False)
-            self._work(row, length, (wait,))
+            self._add_work(row, length, (wait,))
 
-    def _work(self, row: int, length: float, waits: tuple[int, ...]) -> None:
+    def _add_work(self, row: int, length: float, waits: tuple[int, ...]) -> None:
         """Add device work, split where something waits for it before its end."""
         trace = self.tree.trace
         kernel = Kernel(trace.text(row), KINDS[int(trace.columns["kind"][row])], length)
         resource = self._stream(row)
         self.kernels.append(kernel)
         number = len(self.kernels) - 1
-        self.done[row] = self.build.add(resource, "kernel", length, kernel=number, waits=waits)
+        self.task_of_row[row] = self.build.add(
+            resource, "kernel", length, kernel=number, waits=waits
+        )
 
-    def _inside(self, item: Item, thread: int) -> None:
+    def _add_operation(self, item: HostItem, thread: int) -> None:
         """Add an operation: T2, launches and waits with T5 between, T3."""
-        samples: Iterator[Sample] = of_item(self.of.view, item)
+        samples: Iterator[HostSample] = item_samples(self.replayer.view, item)
         calls = iter(item.calls)
         for sample in samples:
             if sample.kind in ("T4", "wait", "sync"):
-                self._call(next(calls), sample, thread)
+                self._add_call(next(calls), sample, thread)
             else:
-                self._host(thread, "T5" if sample.kind == "whole" else sample.kind, sample)
+                self._add_host_time(thread, "T5" if sample.kind == "whole" else sample.kind, sample)
 
-    def _call(self, call: Call, sample: Sample, thread: int) -> None:
+    def _add_call(self, call: RuntimeCall, sample: HostSample, thread: int) -> None:
         """Add a launch or a wait."""
         before = self.build.last(thread)
-        length = self.lengths.of(sample)
+        length = self.host_times.duration(sample)
         for row in call.work:
-            self._launch(row, call, before, length if row == call.awaits else 0.0)
+            self._add_launched_work(row, call, before, length if row == call.awaits else 0.0)
         if sample.kind == "T4":
-            self._host(thread, "T4", sample, len(self.kernels) - 1 if call.work else -1)
+            self._add_host_time(thread, "T4", sample, len(self.kernels) - 1 if call.work else -1)
             return
-        waits = self.part.get(call.awaits, self.done.get(call.awaits, -1))
+        waits = self.first_part_of_row.get(call.awaits, self.task_of_row.get(call.awaits, -1))
         if sample.kind == "sync":
-            waits = self._latest(call)
-        self._host(thread, "sync", sample, waits=(waits,) if waits >= 0 else ())
+            waits = self._last_work(call)
+        self._add_host_time(thread, "sync", sample, waits=(waits,) if waits >= 0 else ())
 
-    def _latest(self, call: Call) -> int:
+    def _last_work(self, call: RuntimeCall) -> int:
         """Return the last work of the stream last launched to, for a redundant wait."""
-        return max(self.done.values(), default=-1) if call.awaits < 0 else -1
+        return max(self.task_of_row.values(), default=-1) if call.awaits < 0 else -1
 
-    def _launch(self, row: int, call: Call, before: int, early: float) -> None:
+    def _add_launched_work(self, row: int, call: RuntimeCall, before: int, early: float) -> None:
         """Add work after its launch, its stream and the work of other streams that it awaits."""
         trace = self.tree.trace
         stream = self._stream(row)
-        start = self.of.orders.starts[row]
+        start = self.replayer.orders.starts[row]
         earlier = (before,) if before >= 0 else ()
         delay = self._latency(start, call, row)
         waits = [self.build.add(stream, "latency", delay, waits=earlier, ordered=False)]
-        known = tuple(self.done[other] for other in start.across if other in self.done)
-        gap = start.delay if start.queued else self.of.orders.gap
-        if known or self.build.last(stream) >= 0:
-            ordered = not known
-            position = self.build.add(stream, "gap", gap / US, waits=known, ordered=ordered)
+        awaited = tuple(
+            self.task_of_row[other] for other in start.awaited if other in self.task_of_row
+        )
+        gap = start.delay if start.queued else self.replayer.orders.gap
+        if awaited or self.build.last(stream) >= 0:
+            ordered = not awaited
+            position = self.build.add(stream, "gap", gap / US, waits=awaited, ordered=ordered)
             waits.append(position)
         length = int(trace.columns["duration"][row]) / US
         if early < 0:
             # a copy from pageable memory lets its call return before its last part is done
-            self._work(row, max(0.0, length + early), tuple(waits))
-            self.part[row] = self.done[row]
-            self._work(row, min(length, -early), ())
+            self._add_work(row, max(0.0, length + early), tuple(waits))
+            self.first_part_of_row[row] = self.task_of_row[row]
+            self._add_work(row, min(length, -early), ())
         else:
-            self._work(row, length, tuple(waits))
+            self._add_work(row, length, tuple(waits))
 
-    def _latency(self, start: Start, call: Call, row: int) -> float:
+    def _latency(self, start: StartCause, call: RuntimeCall, row: int) -> float:
         """Return microseconds from the start of a launch to that of unobstructed work."""
-        usual = self.of.orders.latency[call.function]
+        typical = self.replayer.orders.latency[call.function]
         measured = not start.queued and (
-            self.lengths.samples is None or call.awaits == row or start.delay > UNUSUAL * usual
+            self.host_times.samples is None
+            or call.awaits == row
+            or start.delay > DELAYED_FACTOR * typical
         )
-        return (start.delay if measured else usual) / US
+        return (start.delay if measured else typical) / US

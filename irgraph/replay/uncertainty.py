@@ -15,16 +15,16 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from irgraph.overheads.samples import Sample
-from irgraph.replay.host_times import Lengths, is_loading
-from irgraph.schedule.sampling import DRAWS, NORMAL_90, TABLE_STD, WORKLOAD_STD, interval
+from irgraph.overheads.samples import HostSample
+from irgraph.replay.host_times import HostTimes, is_loading
+from irgraph.schedule.sampling import DEFAULT_DRAWS, NORMAL_90, TABLE_STD, WORKLOAD_STD, interval
 from irgraph.schedule.tasks import Floats, Tasks, last_ends
 
 SEED = 0
 
 
 def step_interval(
-    tasks: Tasks, final: int, charged: Mapping[int, Sample], lengths: Lengths
+    tasks: Tasks, final: int, sample_of_task: Mapping[int, HostSample], host_times: HostTimes
 ) -> tuple[float, float]:
     """Return the middle 90 % of the times at which a task may end, in microseconds.
 
@@ -34,47 +34,55 @@ def step_interval(
         charged: what host time stands for, by task.
         lengths: host times of another trace.
     """
-    draws = _Draws(lengths)
+    draws = _HostTimeDraws(host_times)
 
-    def drawn() -> Iterator[Floats | float]:
+    def durations() -> Iterator[Floats | float]:
         for task, length in enumerate(tasks.length.tolist()):
-            yield length * draws.of(charged[task]) if task in charged else length
+            yield (
+                length * draws.factors_of(sample_of_task[task])
+                if task in sample_of_task
+                else length
+            )
 
-    return interval(last_ends(tasks, drawn(), DRAWS, of=final))
+    return interval(last_ends(tasks, durations(), DEFAULT_DRAWS, task=final))
 
 
-class _Draws:
+class _HostTimeDraws:
     """Factors of host times, ``float64[DRAWS]`` each."""
 
-    def __init__(self, lengths: Lengths) -> None:
-        self.lengths = lengths
+    def __init__(self, host_times: HostTimes) -> None:
+        self.host_times = host_times
         self.random = np.random.default_rng(SEED)
-        scale = abs(math.log(lengths.scale)) / NORMAL_90 if lengths.scale > 0.0 else 0.0
+        scale = abs(math.log(host_times.scale)) / NORMAL_90 if host_times.scale > 0.0 else 0.0
         self.host = np.exp(math.hypot(WORKLOAD_STD, scale) * self._normal())
         self.kinds: dict[str, Floats] = {}
         self.keys: dict[tuple[tuple[str, str, str], str], Floats] = {}
 
-    def of(self, sample: Sample) -> Floats:
+    def factors_of(self, sample: HostSample) -> Floats:
         """Return the factors of one sample's time."""
-        if is_loading(sample) or self.lengths.alike(sample).level == "measured":
-            return np.ones(DRAWS)
-        spread = self.lengths.spread(sample)
+        if is_loading(sample) or self.host_times.similar_samples(sample).level == "measured":
+            return np.ones(DEFAULT_DRAWS)
+        spread = self.host_times.relative_deviation(sample)
         key = (sample.key, sample.shape)
         if key not in self.keys:
-            self.keys[key] = self._around_one(spread.common)
-        factors = self.keys[key] * self._around_one(spread.alone)
-        return factors if sample.kind == "wait" else factors * self.host * self._kind(sample.kind)
+            self.keys[key] = self._log_normal(spread.common)
+        factors = self.keys[key] * self._log_normal(spread.individual)
+        return (
+            factors
+            if sample.kind == "wait"
+            else factors * self.host * self._kind_factors(sample.kind)
+        )
 
-    def _kind(self, kind: str) -> Floats:
+    def _kind_factors(self, kind: str) -> Floats:
         if kind not in self.kinds:
             self.kinds[kind] = np.exp(TABLE_STD * self._normal())
         return self.kinds[kind]
 
-    def _around_one(self, relative: float) -> Floats:
+    def _log_normal(self, relative: float) -> Floats:
         """Return log-normal factors of mean one and a relative standard deviation."""
         variance = math.log1p(relative**2)
-        found: Floats = np.exp(math.sqrt(variance) * self._normal() - variance / 2)
-        return found
+        factors: Floats = np.exp(math.sqrt(variance) * self._normal() - variance / 2)
+        return factors
 
     def _normal(self) -> Floats:
-        return self.random.standard_normal(DRAWS)
+        return self.random.standard_normal(DEFAULT_DRAWS)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import DeviceFacts
 from irgraph.capture.kineto.events.families import family_of
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.reading.trace import EventKind
 
 BY = ("shape", "op", "kernel")
 """What calls can be grouped by; by shape those that multiply and add alone."""
@@ -163,7 +163,7 @@ def _of_kernel(work: CallWork, kernel: tuple[str, float]) -> CallWork:
 
 
 def _multiplies(kernel: str) -> bool:
-    return family_of(kernel, Kind.KERNEL) in MULTIPLIES and not _PREPARES.search(kernel)
+    return family_of(kernel, EventKind.KERNEL) in MULTIPLIES and not _PREPARES.search(kernel)
 
 
 def _roof(

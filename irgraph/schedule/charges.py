@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from irgraph.ir.cost import Host, Kernel, Overheads, Priced
 from irgraph.ir.graph import outermost
 from irgraph.ir.op import Op
-from irgraph.ir.ranks import EXCHANGING
+from irgraph.ir.ranks import EXCHANGE_PREFIXES
 from irgraph.schedule.accounting import Accounting
 
 GRAPH_LAUNCH = "cuda.graph_launch"
@@ -29,7 +29,7 @@ SYNCHRONISING = frozenset(
 )
 """Ops whose results' sizes the host has to read from the device."""
 
-ODD = SYNCS | SYNCHRONISING | {GRAPH_LAUNCH}
+SPECIAL_OPS = SYNCS | SYNCHRONISING | {GRAPH_LAUNCH}
 """Ops that do more than launch kernels one by one."""
 
 
@@ -82,8 +82,8 @@ class Charges:
         self.host = host
         self.rules = rules
         self.levels: Counter[str] = Counter()
-        self._unknown = {id(op) for op in priced.unknown}
-        calls = (op for op in priced.graph.walk() if op.name.startswith(EXCHANGING))
+        self._unknown_ids = {id(op) for op in priced.unknown}
+        calls = (op for op in priced.graph.walk() if op.name.startswith(EXCHANGE_PREFIXES))
         self._exchanging = {op.origin for op in calls if op.origin}
 
     def __iter__(self) -> Iterator[Charge]:
@@ -99,59 +99,59 @@ class Charges:
         """Charge a top-level operation, or those inside a label."""
         if not op.is_annotation:
             return of_call(op)
-        known = self.rules.annotations != "free" and self._known(op)
-        if known and self.rules.annotations == "whole":
+        is_charged = self.rules.annotations != "free" and self._has_own_overheads(op)
+        if is_charged and self.rules.annotations == "whole":
             return of_call(op)
-        return self._label(op, known, of_call)
+        return self._label(op, is_charged, of_call)
 
     def _label(
-        self, op: Op, known: bool, of_call: Callable[[Op], Iterable[Charge]]
+        self, op: Op, is_charged: bool, of_call: Callable[[Op], Iterable[Charge]]
     ) -> Iterator[Charge]:
         """Charge the ops inside a label; a label in the table also costs entry and exit."""
-        calls = (o for child in op.body for o in outermost(child)) if known else ()
-        launching = [o for o in calls if self.priced.of(o)]
-        own = self.host.overheads(op, 1) if known and launching else None
-        if own is not None:
+        calls = (o for child in op.body for o in outermost(child)) if is_charged else ()
+        launching_calls = [o for o in calls if self.priced.of(o)]
+        overheads = self.host.overheads(op, 1) if is_charged and launching_calls else None
+        if overheads is not None:
             # A label's T2 was measured from its own start to the first launch inside, which
             # includes that of the op that launches: the difference is the label's.
-            entry = own.t2 - self._costs(launching[0]).t2
-            yield from _time("T2", max(0.0, entry), op)
+            entry_time = overheads.t2 - self._overheads_of(launching_calls[0]).t2
+            yield from _host_charges("T2", max(0.0, entry_time), op)
         for child in op.body:
             yield from self._run(child, of_call)
-        if own is not None:
-            leaving = own.t3 - self._costs(launching[-1]).t3
-            yield from _time("T3", max(0.0, leaving), op)
+        if overheads is not None:
+            exit_time = overheads.t3 - self._overheads_of(launching_calls[-1]).t3
+            yield from _host_charges("T3", max(0.0, exit_time), op)
 
     def of_call(self, op: Op) -> list[Charge]:
         """Lines 5 to 20 of Algorithm 1; what a collective's call does with events is paid there."""
         # The host's table has the whole call of a collective, with the events that it records and
         # waits for: only their effect on the streams is left to charge.
         if op.name in SYNCS and op.origin in self._exchanging:
-            return [self._wait(op, op)]
+            return [self._wait_charge(op, op)]
         items = self._items(op)
         kinds = tuple([kernel.launch for kernel, _ in items if kernel is not None])
-        kinds += self._beyond(op, len(kinds))
+        kinds += self._unmodelled_launches(op, len(kinds))
         graph = op.name == GRAPH_LAUNCH
         costs = self.host.overheads(op, 1 if graph else len(kinds))
         self.levels[costs.level] += 1
         # The program of 2021 charges a label that is priced as a whole for entry and exit twice,
         # and for no launches of its own.
         if op.is_annotation:
-            costs = _doubled(costs)
-        found = _time("T1", costs.t1, op)
+            costs = _with_double_overheads(costs)
+        charges = _host_charges("T1", costs.t1, op)
         if not kinds:
-            found += _time("T5", costs.t5, op)
-            found += [self._wait(op, node) for _, node in items]
-            return found
-        found += _time("T2", costs.t2, op)
-        launches = self._graph(op, items, costs) if graph else None
-        found += launches or self._launches(op, items, kinds, costs)
-        found += _time("T3", costs.t3, op)
+            charges += _host_charges("T5", costs.t5, op)
+            charges += [self._wait_charge(op, node) for _, node in items]
+            return charges
+        charges += _host_charges("T2", costs.t2, op)
+        launches = self._graph_launch_charges(op, items, costs) if graph else None
+        charges += launches or self._launch_charges(op, items, kinds, costs)
+        charges += _host_charges("T3", costs.t3, op)
         if self.rules.sync == "to" and op.name == "aten.to":
-            found.append(Charge("wait", "sync", self.rules.sync_return, op, node=op))
-        return found
+            charges.append(Charge("wait", "sync", self.rules.sync_return, op, node=op))
+        return charges
 
-    def _launches(
+    def _launch_charges(
         self,
         op: Op,
         items: list[tuple[Kernel | None, Op]],
@@ -159,27 +159,27 @@ class Charges:
         costs: Overheads,
     ) -> list[Charge]:
         """Lines 9 to 16. The time of launches without T4 is part of the times around them."""
-        paid = 0
-        found: list[Charge] = []
-        beyond = kinds[sum([kernel is not None for kernel, _ in items]) :]
+        timed_launches = 0
+        charges: list[Charge] = []
+        unmodelled_kinds = kinds[sum([kernel is not None for kernel, _ in items]) :]
         sequence = [(k, node, k.launch if k else "") for k, node in items]
-        sequence += [(None, op, kind) for kind in beyond]
+        sequence += [(None, op, kind) for kind in unmodelled_kinds]
         for kernel, node, kind in sequence:
             if not kind:
-                found.append(self._wait(op, node))
+                charges.append(self._wait_charge(op, node))
                 continue
             t4 = self._t4(kind, costs.t4)
             # T5 is the time between two launches of one call: there is none before the first.
             if t4 is not None:
-                if paid:
-                    found += _time("T5", costs.t5, op)
-                paid += 1
-            found.append(Charge("launch", "T4", t4 or 0.0, op, kernel, node))
+                if timed_launches:
+                    charges += _host_charges("T5", costs.t5, op)
+                timed_launches += 1
+            charges.append(Charge("launch", "T4", t4 or 0.0, op, kernel, node))
             if kernel is not None and kernel.blocking and self.rules.sync == "blocking":
-                found.append(self._wait(op, node))
-        return found
+                charges.append(self._wait_charge(op, node))
+        return charges
 
-    def _graph(
+    def _graph_launch_charges(
         self, op: Op, items: list[tuple[Kernel | None, Op]], costs: Overheads
     ) -> Iterator[Charge]:
         """One launch for all kernels, which the device then orders among themselves."""
@@ -191,68 +191,72 @@ class Charges:
                 yield Charge("inner", "kernel", 0.0, op, kernel, node)
         yield Charge("join", "event", 0.0, op, node=op)
 
-    def _wait(self, op: Op, node: Op) -> Charge:
-        returning = self.rules.sync_return if node.name not in ("sync.record", "sync.wait") else 0.0
-        return Charge("wait", "sync", returning, op, node=node)
+    def _wait_charge(self, op: Op, node: Op) -> Charge:
+        return_time = (
+            self.rules.sync_return if node.name not in ("sync.record", "sync.wait") else 0.0
+        )
+        return Charge("wait", "sync", return_time, op, node=node)
 
     def _items(self, node: Op) -> list[tuple[Kernel | None, Op]]:
         """Return the kernels below an op, each with the op that launches it; syncs as ``None``."""
         if node.name in SYNCS:
             return [(None, node)]
-        known = self.priced.kernels.get(id(node))
-        found: list[tuple[Kernel | None, Op]]
-        if known is not None:
-            found = [(kernel, node) for kernel in known]
+        kernels = self.priced.kernels.get(id(node))
+        items: list[tuple[Kernel | None, Op]]
+        if kernels is not None:
+            items = [(kernel, node) for kernel in kernels]
         else:
-            found = [item for child in node.body for item in self._items(child)]
+            items = [item for child in node.body for item in self._items(child)]
         if self.rules.sync == "blocking" and node.name in SYNCHRONISING and _on_device(node):
-            found.append((None, node))
-        return found
+            items.append((None, node))
+        return items
 
     def launches(self, op: Op) -> LaunchedWork | None:
         """Return what a call launches, ``None`` where that is not all it does."""
         if op.is_annotation or self.rules.sync == "to":
             return None
-        found = LaunchedWork([], [], [])
-        sound = self._add_launches(op, found)
-        return found if sound and not self._beyond(op, len(found.kernels)) else None
+        work = LaunchedWork([], [], [])
+        only_launches = self._add_launches(op, work)
+        return (
+            work if only_launches and not self._unmodelled_launches(op, len(work.kernels)) else None
+        )
 
-    def _add_launches(self, node: Op, found: LaunchedWork) -> bool:
+    def _add_launches(self, node: Op, work: LaunchedWork) -> bool:
         """Add what an op launches; return whether it does nothing else."""
-        if node.name in ODD:
+        if node.name in SPECIAL_OPS:
             return False
-        known = self.priced.kernels.get(id(node))
-        found.parts.append((id(node), known))
-        if known is None:
-            return all(self._add_launches(child, found) for child in node.body)
-        found.kernels.extend(known)
-        found.nodes.extend([node] * len(known))
+        kernels = self.priced.kernels.get(id(node))
+        work.parts.append((id(node), kernels))
+        if kernels is None:
+            return all(self._add_launches(child, work) for child in node.body)
+        work.kernels.extend(kernels)
+        work.nodes.extend([node] * len(kernels))
         return True
 
-    def lacks(self, parts: Iterable[tuple[int, tuple[Kernel, ...] | None]]) -> bool:
+    def includes_unknown_op(self, parts: Iterable[tuple[int, tuple[Kernel, ...] | None]]) -> bool:
         """Return whether an op among the parts of a call is one that no cost model knows."""
-        unknown = self._unknown
-        return bool(unknown) and any(key in unknown for key, _ in parts)
+        unknown_ops = self._unknown_ids
+        return bool(unknown_ops) and any(key in unknown_ops for key, _ in parts)
 
-    def _costs(self, op: Op) -> Overheads:
+    def _overheads_of(self, op: Op) -> Overheads:
         return self.host.overheads(op, len(self.priced.of(op)))
 
-    def _known(self, op: Op) -> bool:
+    def _has_own_overheads(self, op: Op) -> bool:
         return self.host.overheads(op, 1).level.startswith("op")
 
     def _t4(self, kind: str, table: Mapping[str, float]) -> float | None:
         return table.get(kind) if self.rules.t4 is None or kind not in table else self.rules.t4
 
-    def _beyond(self, op: Op, known: int) -> tuple[str, ...]:
+    def _unmodelled_launches(self, op: Op, launch_count: int) -> tuple[str, ...]:
         """Launches in the host's table beyond those of the cost models."""
-        when, lacking = self.rules.listed, self._unknown
-        unknown = bool(lacking) and any(id(leaf) in lacking for leaf in op.leaves())
-        if when == "always" or (when == "unknown" and unknown):
-            return self._costs(op).listed[known:]
+        policy, unknown_ops = self.rules.listed, self._unknown_ids
+        has_unknown_op = bool(unknown_ops) and any(id(leaf) in unknown_ops for leaf in op.leaves())
+        if policy == "always" or (policy == "unknown" and has_unknown_op):
+            return self._overheads_of(op).listed[launch_count:]
         return ()
 
 
-def _time(cause: str, length: float, op: Op) -> list[Charge]:
+def _host_charges(cause: str, length: float, op: Op) -> list[Charge]:
     return [Charge("host", cause, length, op)] if length else []
 
 
@@ -260,6 +264,6 @@ def _on_device(op: Op) -> bool:
     return any(t.device != "cpu" for t in op.inputs)
 
 
-def _doubled(costs: Overheads) -> Overheads:
-    free = dict.fromkeys(costs.t4, 0.0)
-    return replace(costs, t2=2 * costs.t2, t3=2 * costs.t3, t4=free)
+def _with_double_overheads(costs: Overheads) -> Overheads:
+    zero_t4 = dict.fromkeys(costs.t4, 0.0)
+    return replace(costs, t2=2 * costs.t2, t3=2 * costs.t3, t4=zero_t4)

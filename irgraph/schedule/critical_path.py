@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
-from irgraph.schedule.tasks import Floats, Ints, longest_chain, spare
+from irgraph.schedule.tasks import Floats, Ints, longest_chain, total_float
 from irgraph.schedule.timeline import Interval, Intervals, Timeline
 
 
@@ -29,7 +29,7 @@ class CriticalPath(Struct, frozen=True, dict=True):
     @cached_property
     def intervals(self) -> tuple[Interval, ...]:
         """The intervals on the path in order of time."""
-        return tuple(self.columns[at] for at in self.chain.tolist())
+        return tuple(self.columns[position] for position in self.chain.tolist())
 
     @cached_property
     def slack(self) -> Mapping[int, float]:
@@ -53,26 +53,26 @@ class CriticalPath(Struct, frozen=True, dict=True):
         tasks = self.columns.tasks
         families = [kernel.family for kernel in self.columns.kernels]
         names = sorted(set(families))
-        of = np.array([names.index(family) for family in families] or [0], np.int64)
-        kernel = tasks.having("kernel")[self.chain] & (tasks.kernel[self.chain] >= 0)
-        family = np.where(kernel, of[tasks.kernel[self.chain]], -1)
+        family_codes = np.array([names.index(family) for family in families] or [0], np.int64)
+        kernel = tasks.has_cause("kernel")[self.chain] & (tasks.kernel[self.chain] >= 0)
+        family = np.where(kernel, family_codes[tasks.kernel[self.chain]], -1)
         labels = [*tasks.causes, *(f"kernel {name}" for name in names)]
         codes = np.where(family >= 0, len(tasks.causes) + family, tasks.cause[self.chain])
-        return self._totals(codes, labels)
+        return self._times_by_code(codes, labels)
 
     def by_op(self) -> dict[str, float]:
         """Return microseconds by operation's name, longest first."""
-        return self._by([op.name for op in self.columns.ops], "")
+        return self._times_by_label([op.name for op in self.columns.ops], "")
 
     def by_module(self) -> dict[str, float]:
         """Return microseconds by module's path, ``(none)`` outside of any, longest first."""
-        return self._by([op.module or "(none)" for op in self.columns.ops], "(none)")
+        return self._times_by_label([op.module or "(none)" for op in self.columns.ops], "(none)")
 
-    def _by(self, names: list[str], absent: str) -> dict[str, float]:
+    def _times_by_label(self, names: list[str], absent: str) -> dict[str, float]:
         codes = self.columns.tasks.op[self.chain]
-        return self._totals(np.where(codes >= 0, codes, len(names)), [*names, absent])
+        return self._times_by_code(np.where(codes >= 0, codes, len(names)), [*names, absent])
 
-    def _totals(self, codes: Ints, labels: list[str]) -> dict[str, float]:
+    def _times_by_code(self, codes: Ints, labels: list[str]) -> dict[str, float]:
         """Sum lengths by label; several codes may have the same."""
         sums: dict[str, float] = {}
         times = np.bincount(codes, self._lengths, minlength=len(labels))
@@ -96,12 +96,12 @@ def critical_path(timeline: Timeline) -> CriticalPath:
 def _op_slack(columns: Intervals, chain: Ints) -> dict[int, float]:
     """Return the least slack of each operation's intervals, by its identity."""
     tasks = columns.tasks
-    later = spare(tasks, columns.end, columns.end - columns.start)
-    least = np.full(len(columns.ops) + 1, np.inf)
-    np.minimum.at(least, tasks.op, later)
-    least[tasks.op[chain]] = 0.0
-    found: dict[int, float] = {}
-    for op, value in zip(columns.ops, least.tolist(), strict=False):
-        if value < math.inf:
-            found[id(op)] = min(value, found.get(id(op), math.inf))
-    return found
+    slack = total_float(tasks, columns.end, columns.end - columns.start)
+    min_slack = np.full(len(columns.ops) + 1, np.inf)
+    np.minimum.at(min_slack, tasks.op, slack)
+    min_slack[tasks.op[chain]] = 0.0
+    slack_by_id: dict[int, float] = {}
+    for op, op_slack in zip(columns.ops, min_slack.tolist(), strict=False):
+        if op_slack < math.inf:
+            slack_by_id[id(op)] = min(op_slack, slack_by_id.get(id(op), math.inf))
+    return slack_by_id

@@ -87,16 +87,16 @@ class Intervals(Sequence[Interval]):
         return len(self.tasks)
 
     @overload
-    def __getitem__(self, at: int) -> Interval: ...
+    def __getitem__(self, index: int) -> Interval: ...
 
     @overload
-    def __getitem__(self, at: slice) -> list[Interval]: ...
+    def __getitem__(self, index: slice) -> list[Interval]: ...
 
-    def __getitem__(self, at: int | slice) -> Interval | list[Interval]:
+    def __getitem__(self, index: int | slice) -> Interval | list[Interval]:
         """Return one interval, or those of a slice."""
-        if isinstance(at, slice):
-            return [self._interval(position) for position in range(len(self))[at]]
-        return self._interval(range(len(self))[at])
+        if isinstance(index, slice):
+            return [self._interval(position) for position in range(len(self))[index]]
+        return self._interval(range(len(self))[index])
 
     def __iter__(self) -> Iterator[Interval]:
         """Yield every interval in order."""
@@ -104,20 +104,20 @@ class Intervals(Sequence[Interval]):
         ops = [*self.ops, None]
         kernels = [*self.kernels, None]
         columns = (tasks.resource, tasks.cause, self.start, self.end, tasks.op, tasks.kernel)
-        rows = zip(*(column.tolist() for column in columns), tasks.waited, strict=True)
+        rows = zip(*(column.tolist() for column in columns), tasks.wait_lists, strict=True)
         for resource, cause, start, end, op, kernel, waits in rows:
-            found = (tuple(waits), ops[op], kernels[kernel])
-            yield Interval(resource, tasks.causes[cause], start, end, *found)
+            references = (tuple(waits), ops[op], kernels[kernel])
+            yield Interval(resource, tasks.causes[cause], start, end, *references)
 
-    def _interval(self, at: int) -> Interval:
+    def _interval(self, position: int) -> Interval:
         tasks = self.tasks
-        op, kernel = int(tasks.op[at]), int(tasks.kernel[at])
+        op, kernel = int(tasks.op[position]), int(tasks.kernel[position])
         return Interval(
-            int(tasks.resource[at]),
-            tasks.causes[tasks.cause[at]],
-            float(self.start[at]),
-            float(self.end[at]),
-            tuple(tasks.waits(at).tolist()),
+            int(tasks.resource[position]),
+            tasks.causes[tasks.cause[position]],
+            float(self.start[position]),
+            float(self.end[position]),
+            tuple(tasks.waits(position).tolist()),
             self.ops[op] if op >= 0 else None,
             self.kernels[kernel] if kernel >= 0 else None,
         )

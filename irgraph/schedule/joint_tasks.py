@@ -63,69 +63,78 @@ class RankTimelines(Struct, frozen=True):
     kinds: bool = False
 
 
-def matched(
+def match_collectives(
     ranks: RankTimelines, collective: Callable[[Kernel], bool]
 ) -> list[tuple[str, dict[int, int]]]:
     """Return, for each collective, its group's name and its task on every rank of the group."""
-    parts = [timeline.columns for timeline in ranks.timelines]
-    everyone = tuple(range(len(parts)))
-    met: dict[tuple[str, tuple[int, ...]], dict[int, list[int]]] = {}
+    rank_columns = [timeline.columns for timeline in ranks.timelines]
+    all_ranks = tuple(range(len(rank_columns)))
+    tasks_by_group: dict[tuple[str, tuple[int, ...]], dict[int, list[int]]] = {}
     names: dict[tuple[str, tuple[int, ...]], str] = {}
-    for rank, part in enumerate(parts):
-        known = np.array([collective(kernel) for kernel in part.kernels] or [False])
-        tasks = part.tasks
-        mine = tasks.having("kernel") & (tasks.kernel >= 0) & known[tasks.kernel]
-        met.setdefault(("", everyone), {}).setdefault(rank, [])
-        for task in np.flatnonzero(mine).tolist():
-            kernel = part.kernels[tasks.kernel[task]]
+    for rank, columns in enumerate(rank_columns):
+        is_matched = np.array([collective(kernel) for kernel in columns.kernels] or [False])
+        tasks = columns.tasks
+        collective_tasks = (
+            tasks.has_cause("kernel") & (tasks.kernel >= 0) & is_matched[tasks.kernel]
+        )
+        tasks_by_group.setdefault(("", all_ranks), {}).setdefault(rank, [])
+        for task in np.flatnonzero(collective_tasks).tolist():
+            kernel = columns.kernels[tasks.kernel[task]]
             group = kernel.group
             members = ranks.groups[rank].get(group, ()) if ranks.groups else ()
             if kernel.peer:
-                pair = _pair(kernel.peer, rank, members or everyone, ranks.names)
+                pair = _sender_and_receiver(kernel.peer, rank, members or all_ranks, ranks.names)
                 names.setdefault((PAIR, pair), group)
-                met.setdefault((PAIR, pair), {}).setdefault(rank, []).append(task)
+                tasks_by_group.setdefault((PAIR, pair), {}).setdefault(rank, []).append(task)
                 continue
-            key = (group if members and ranks.kinds else "", members or everyone)
+            key = (group if members and ranks.kinds else "", members or all_ranks)
             names.setdefault(key, group if members else "")
-            met.setdefault(key, {}).setdefault(rank, []).append(task)
+            tasks_by_group.setdefault(key, {}).setdefault(rank, []).append(task)
     return [
-        (names.get(key, ""), found)
-        for key, each in met.items()
-        for found in _paired(key[1], each, parts, ranks.names)
+        (names.get(key, ""), task_by_rank)
+        for key, tasks_by_rank in tasks_by_group.items()
+        for task_by_rank in _match_tasks(key[1], tasks_by_rank, rank_columns, ranks.names)
     ]
 
 
-def _pair(peer: str, rank: int, members: Sequence[int], numbers: Sequence[int]) -> tuple[int, int]:
+def _sender_and_receiver(
+    peer: str, rank: int, members: Sequence[int], numbers: Sequence[int]
+) -> tuple[int, int]:
     """Return the ranks that send and receive, by the group's ranks."""
-    way, _, place = peer.partition(" ")
-    if int(place) >= len(members):
-        message = f"rank {numbers[rank]} exchanges with rank {place} of a group of {len(members)}"
+    direction, _, position = peer.partition(" ")
+    if int(position) >= len(members):
+        message = (
+            f"rank {numbers[rank]} exchanges with rank {position} of a group of {len(members)}"
+        )
         raise fail(message, hint="give a model for each rank, in order")
-    other = members[int(place)]
-    return (rank, other) if way == "to" else (other, rank)
+    other = members[int(position)]
+    return (rank, other) if direction == "to" else (other, rank)
 
 
-def _paired(
+def _match_tasks(
     members: Sequence[int],
-    found: Mapping[int, list[int]],
-    parts: Sequence[Intervals],
+    tasks_by_rank: Mapping[int, list[int]],
+    rank_columns: Sequence[Intervals],
     numbers: Sequence[int],
 ) -> Iterator[dict[int, int]]:
     """Yield the n-th collectives of a group's ranks together, which must be the same."""
-    counts = {rank: len(found.get(rank, ())) for rank in members}
+    counts = {rank: len(tasks_by_rank.get(rank, ())) for rank in members}
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"rank {numbers[rank]}: {count}" for rank, count in counts.items())
-        raise fail(f"ranks have different numbers of collectives ({listed})")
-    for number, tasks in enumerate(zip(*(found[rank] for rank in members), strict=True)):
+        listing = ", ".join(f"rank {numbers[rank]}: {count}" for rank, count in counts.items())
+        raise fail(f"ranks have different numbers of collectives ({listing})")
+    for number, tasks in enumerate(zip(*(tasks_by_rank[rank] for rank in members), strict=True)):
         group = dict(zip(members, tasks, strict=True))
-        names = [_name(parts[r].kernels[parts[r].tasks.kernel[t]]) for r, t in group.items()]
-        other = next((at for at, name in enumerate(names) if name != names[0]), 0)
-        if other:
-            where = (
+        names = [
+            _name(rank_columns[r].kernels[rank_columns[r].tasks.kernel[t]])
+            for r, t in group.items()
+        ]
+        mismatch = next((index for index, name in enumerate(names) if name != names[0]), 0)
+        if mismatch:
+            difference = (
                 f"collective {number} is {names[0]} on rank {numbers[members[0]]} and "
-                f"{names[other]} on rank {numbers[members[other]]}"
+                f"{names[mismatch]} on rank {numbers[members[mismatch]]}"
             )
-            raise fail(f"ranks do not match: {where}")
+            raise fail(f"ranks do not match: {difference}")
         yield group
 
 
@@ -139,11 +148,11 @@ def _name(kernel: Kernel) -> str:
 
 
 @dataclass
-class Joined:
+class JointTasks:
     """The tasks of all ranks, concatenated, with a start for each rank, and the collectives."""
 
     ranks: Sequence[Timeline]
-    matched: Sequence[tuple[str, Mapping[int, int]]]
+    collectives: Sequence[tuple[str, Mapping[int, int]]]
     starts: Sequence[float]
     waits: list[list[int]] = field(init=False)
     arrivals: list[dict[int, list[int]]] = field(default_factory=list)
@@ -154,32 +163,32 @@ class Joined:
         self.offsets: list[int] = np.cumsum([0, *sizes]).tolist()
         self.groups = [
             {rank: task + self.offsets[rank] for rank, task in group.items()}
-            for _, group in self.matched
+            for _, group in self.collectives
         ]
         self.waits = [
             [other + offset for other in waits]
             for part, offset in zip(self.parts, self.offsets, strict=False)
-            for waits in part.tasks.waited
+            for waits in part.tasks.wait_lists
         ]
         for rank, (first, end) in enumerate(pairwise(self.offsets)):
-            begin = self.offsets[-1] + rank
-            self.waits[first:end] = [waits or [begin] for waits in self.waits[first:end]]
+            start_task = self.offsets[-1] + rank
+            self.waits[first:end] = [waits or [start_task] for waits in self.waits[first:end]]
         self.waits += [[] for _ in self.parts]
         lengths = [part.tasks.length for part in self.parts]
         self.length = np.concatenate([*lengths, self.starts, np.zeros(len(self.groups))])
         names = dict.fromkeys(c for part in self.parts for c in part.tasks.causes)
         self.causes = (*names, "start", "arrival")
 
-    def meet(self, transfer: Callable[[Sequence[Kernel]], float]) -> None:
+    def link_collectives(self, transfer: Callable[[Sequence[Kernel]], float]) -> None:
         """Let collectives start after a zero-length task that waits for all ranks."""
         for group in self.groups:
             time = transfer([self._kernel(*pair) for pair in group.items()])
             self.length[list(group.values())] = time
             self.arrivals.append({rank: self.waits[task] for rank, task in group.items()})
-            meeting = len(self.waits)
+            arrival = len(self.waits)
             self.waits.append([other for waits in self.arrivals[-1].values() for other in waits])
             for task in group.values():
-                self.waits[task] = [meeting]
+                self.waits[task] = [arrival]
 
     def _kernel(self, rank: int, task: int) -> Kernel:
         part = self.parts[rank]
@@ -187,61 +196,76 @@ class Joined:
 
     def meetings(self, start: Floats, end: Floats) -> tuple[Meeting, ...]:
         """Return the collectives with their waits."""
-        found = []
+        meetings = []
         for group, arrivals in zip(self.groups, self.arrivals, strict=True):
-            own = {rank: _latest(end, waits) for rank, waits in arrivals.items()}
+            arrival_by_rank = {rank: _latest(end, waits) for rank, waits in arrivals.items()}
             rank, task = next(iter(group.items()))
-            begin, length = float(start[task]), float(self.length[task])
-            waits = tuple(begin - own.get(rank, begin) for rank in range(len(self.parts)))
-            name, last = self._kernel(rank, task).name, max(own, key=lambda rank: own[rank])
-            found.append(Meeting(name, begin, length, waits, last))
-        alike = all(len(group) == len(self.parts) for group in self.groups)
-        return tuple(found if alike else sorted(found, key=lambda meeting: meeting.start))
+            start_time, length = float(start[task]), float(self.length[task])
+            waits = tuple(
+                start_time - arrival_by_rank.get(rank, start_time)
+                for rank in range(len(self.parts))
+            )
+            name, last = (
+                self._kernel(rank, task).name,
+                max(arrival_by_rank, key=lambda rank: arrival_by_rank[rank]),
+            )
+            meetings.append(Meeting(name, start_time, length, waits, last))
+        all_ranks_meet = all(len(group) == len(self.parts) for group in self.groups)
+        return tuple(
+            meetings if all_ranks_meet else sorted(meetings, key=lambda meeting: meeting.start)
+        )
 
     def shares(self, rank: int, start: Floats, end: Floats) -> dict[str, float]:
         """Return what a rank's device does of the time from its start to its end.
 
         Where several things happen at once, the first of: work of its own, transfers, waits.
         """
-        kernels = np.flatnonzero(self.parts[rank].tasks.having("kernel")) + self.offsets[rank]
-        together = np.array([g[rank] for g in self.groups if rank in g], np.int64)
-        work = np.setdiff1d(kernels, together)
-        begun, ended = start[work], end[work]
-        found = {WORK: busy_time(begun, ended)}
-        for what in (TRANSFER, WAIT):
-            for name, (first, last) in self._together(rank, what, start, end).items():
-                before = busy_time(begun, ended)
-                begun, ended = np.concatenate([begun, first]), np.concatenate([ended, last])
-                found[f"{what} {name}".rstrip()] = busy_time(begun, ended) - before
-        every = end[self.offsets[rank] : self.offsets[rank + 1]]
-        step = max(0.0, float(every.max(initial=0.0)) - self.starts[rank])
-        found[IDLE] = step - busy_time(begun, ended)
-        return found
+        kernels = np.flatnonzero(self.parts[rank].tasks.has_cause("kernel")) + self.offsets[rank]
+        collective_tasks = np.array([g[rank] for g in self.groups if rank in g], np.int64)
+        work = np.setdiff1d(kernels, collective_tasks)
+        busy_starts, busy_ends = start[work], end[work]
+        shares = {WORK: busy_time(busy_starts, busy_ends)}
+        for activity in (TRANSFER, WAIT):
+            for name, (first, last) in self._collective_spans(rank, activity, start, end).items():
+                busy_before = busy_time(busy_starts, busy_ends)
+                busy_starts, busy_ends = (
+                    np.concatenate([busy_starts, first]),
+                    np.concatenate([busy_ends, last]),
+                )
+                shares[f"{activity} {name}".rstrip()] = (
+                    busy_time(busy_starts, busy_ends) - busy_before
+                )
+        rank_ends = end[self.offsets[rank] : self.offsets[rank + 1]]
+        step = max(0.0, float(rank_ends.max(initial=0.0)) - self.starts[rank])
+        shares[IDLE] = step - busy_time(busy_starts, busy_ends)
+        return shares
 
-    def _together(
-        self, rank: int, what: str, start: Floats, end: Floats
+    def _collective_spans(
+        self, rank: int, activity: str, start: Floats, end: Floats
     ) -> dict[str, tuple[Floats, Floats]]:
         """Return the intervals of a rank's transfers, or of its waits for them, by group."""
-        found: dict[str, tuple[list[float], list[float]]] = {}
+        spans_by_group: dict[str, tuple[list[float], list[float]]] = {}
         for (name, _), group, arrivals in zip(
-            self.matched, self.groups, self.arrivals, strict=True
+            self.collectives, self.groups, self.arrivals, strict=True
         ):
             if rank in group:
-                begun = float(start[group[rank]])
-                first = begun if what == TRANSFER else _latest(end, arrivals[rank])
-                last = float(end[group[rank]]) if what == TRANSFER else begun
-                firsts, lasts = found.setdefault(name, ([], []))
+                transfer_start = float(start[group[rank]])
+                first = transfer_start if activity == TRANSFER else _latest(end, arrivals[rank])
+                last = float(end[group[rank]]) if activity == TRANSFER else transfer_start
+                firsts, lasts = spans_by_group.setdefault(name, ([], []))
                 firsts.append(first)
                 lasts.append(last)
-        return {name: (np.array(a), np.array(b)) for name, (a, b) in found.items()}
+        return {name: (np.array(a), np.array(b)) for name, (a, b) in spans_by_group.items()}
 
     def tasks(self, order: Ints) -> Tasks:
         """Return all tasks as columns in topological order."""
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
         waits = [self.waits[task] for task in order.tolist()]
-        first = np.cumsum([0, *(len(others) for others in waits)])
-        after = place[np.array([other for others in waits for other in others], np.int64)]
+        first = np.cumsum([0, *(len(task_waits) for task_waits in waits)])
+        after = position[
+            np.array([other for task_waits in waits for other in task_waits], np.int64)
+        ]
         sizes = self._sizes("resources")
         resource = self._column([p.tasks.resource for p in self.parts], 0, sizes)
         resource[self.offsets[-1] : self.offsets[-1] + len(sizes)] = np.cumsum([0, *sizes[:-1]])
@@ -250,33 +274,33 @@ class Joined:
             for name, sizes in (("op", self._sizes("ops")), ("kernel", self._sizes("kernels")))
         ]
         codes = [self._codes(p.tasks) for p in self.parts]
-        known = len(self.causes)
-        added = [[known - 2] * len(self.parts), [known - 1] * len(self.groups)]
-        cause = np.concatenate([*codes, *(np.array(code, np.int64) for code in added)])
-        alone = np.full(len(order), -1, np.int64)
+        cause_count = len(self.causes)
+        added_causes = [[cause_count - 2] * len(self.parts), [cause_count - 1] * len(self.groups)]
+        cause = np.concatenate([*codes, *(np.array(code, np.int64) for code in added_causes)])
+        no_pool = np.full(len(order), -1, np.int64)
         op, kernel = (column[order] for column in columns)
         length = self.length[order]
         return Tasks(
-            length, first, after, resource[order], cause[order], op, kernel, alone, self.causes
+            length, first, after, resource[order], cause[order], op, kernel, no_pool, self.causes
         )
 
-    def begins(self, tasks: Tasks) -> list[int]:
+    def start_positions(self, tasks: Tasks) -> list[int]:
         """Return where each rank's start is among tasks in order."""
-        return np.flatnonzero(tasks.having("start")).tolist()
+        return np.flatnonzero(tasks.has_cause("start")).tolist()
 
-    def _sizes(self, what: str) -> list[int]:
-        holders = self.ranks if what == "resources" else self.parts
-        return [len(getattr(holder, what)) for holder in holders]
+    def _sizes(self, attribute: str) -> list[int]:
+        owners = self.ranks if attribute == "resources" else self.parts
+        return [len(getattr(owner, attribute)) for owner in owners]
 
     def _column(self, columns: list[Ints], absent: int, sizes: list[int]) -> Ints:
         """Concatenate columns of indices, offset by the sizes of those before."""
         offsets = np.cumsum([0, *sizes]).tolist()
-        moved = [
+        offset_columns = [
             np.where(column >= 0, column + offset, -1)
             for column, offset in zip(columns, offsets, strict=False)
         ]
-        added = len(self.parts) + len(self.groups)
-        return np.concatenate([*moved, np.full(added, absent, np.int64)])
+        added_count = len(self.parts) + len(self.groups)
+        return np.concatenate([*offset_columns, np.full(added_count, absent, np.int64)])
 
     def _codes(self, tasks: Tasks) -> Ints:
         table: NDArray[np.int64] = np.array([self.causes.index(c) for c in tasks.causes], np.int64)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Op
-from irgraph.ir.points.pieces import several
+from irgraph.ir.points.pieces import evaluate_size
 from irgraph.ir.tensor import Tensor
 from irgraph.schedule.tasks import Ints
 
@@ -80,20 +80,20 @@ def peak_memory(graph: Graph, device: str = "", *, rounded: int = ROUND) -> Memo
     for a device that the step does not use, or a multiple below 1.
     """
     check_graph(graph)
-    known = {graph.device, "cpu", *(one.name for one in graph.devices)}
-    if device and device not in known:
-        message = f"the model has no device {device!r}{suggestion(device, known)}"
-        hint = f"its devices: {', '.join(sorted(known))}; a card is no device of a model"
+    device_names = {graph.device, "cpu", *(graph_device.name for graph_device in graph.devices)}
+    if device and device not in device_names:
+        message = f"the model has no device {device!r}{suggestion(device, device_names)}"
+        hint = f"its devices: {', '.join(sorted(device_names))}; a card is no device of a model"
         raise fail(message, hint=hint, exit_code=2)
     if rounded < 1:
         raise fail(f"rounded: give a whole number from 1, not {rounded!r}", exit_code=2)
-    leaves, held = memory_by_op(graph, device, rounded=rounded)
-    total = sum(held.values(), np.zeros(max(len(leaves), 1), np.int64))
+    leaves, bytes_by_kind = memory_by_op(graph, device, rounded=rounded)
+    total = sum(bytes_by_kind.values(), np.zeros(max(len(leaves), 1), np.int64))
     top = int(np.argmax(total))
-    before = sum(int(held[role][0]) for role in ROLES.values() if role in held)
-    at = leaves[top] if leaves else None
-    by_kind = {kind: int(values[top]) for kind, values in held.items() if values[top]}
-    return Memory(int(total[top]), at, by_kind, before)
+    before = sum(int(bytes_by_kind[role][0]) for role in ROLES.values() if role in bytes_by_kind)
+    peak_op = leaves[top] if leaves else None
+    by_kind = {kind: int(values[top]) for kind, values in bytes_by_kind.items() if values[top]}
+    return Memory(int(total[top]), peak_op, by_kind, before)
 
 
 def memory_by_op(
@@ -107,10 +107,10 @@ def memory_by_op(
     count = max(len(lives.leaves), 1)
     changes: dict[str, Ints] = defaultdict(lambda: np.zeros(count + 1, np.int64))
     for buffer, size in lives.sizes.items():
-        kept = -(-size // rounded) * rounded
-        start, end = lives.born[buffer], lives.dead[buffer]
-        changes[lives.kinds[buffer]][start] += kept
-        changes[lives.kinds[buffer]][end + 1] -= kept
+        rounded_size = -(-size // rounded) * rounded
+        start, end = lives.first_op[buffer], lives.last_op[buffer]
+        changes[lives.kinds[buffer]][start] += rounded_size
+        changes[lives.kinds[buffer]][end + 1] -= rounded_size
     return lives.leaves, {kind: np.cumsum(change)[:count] for kind, change in changes.items()}
 
 
@@ -124,49 +124,49 @@ class Peaks:
         lives = _Lifetimes(graph, device or graph.device)
         self._dims, self._rounded = graph.dims, rounded
         self._count = max(len(lives.leaves), 1)
-        self._born = np.array([lives.born[name] for name in lives.sizes], np.int64)
-        self._after = np.array([lives.dead[name] + 1 for name in lives.sizes], np.int64)
+        self._born = np.array([lives.first_op[name] for name in lives.sizes], np.int64)
+        self._after = np.array([lives.last_op[name] + 1 for name in lives.sizes], np.int64)
         self._views = [list(lives.views[name].values()) for name in lives.sizes]
 
-    def at(self, dims: Mapping[str, Ints]) -> Ints:
+    def bytes_at(self, dims: Mapping[str, Ints]) -> Ints:
         """Return the peak in bytes at every point, ``int64[points]``.
 
         ``dims`` holds the sizes of some dimensions, ``int64[points]`` each.
         """
         points = len(next(iter(dims.values()))) if dims else 1
-        width = max(1, HELD // self._count)
+        width = max(1, MAX_SUMS // self._count)
         parts = [
-            self._some({name: sizes[at : at + width] for name, sizes in dims.items()})
-            for at in range(0, points, width)
+            self._chunk_bytes({name: sizes[start : start + width] for name, sizes in dims.items()})
+            for start in range(0, points, width)
         ]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
-    def _some(self, dims: Mapping[str, Ints]) -> Ints:
+    def _chunk_bytes(self, dims: Mapping[str, Ints]) -> Ints:
         points = len(next(iter(dims.values()))) if dims else 1
         sizes: dict[str, Any] = {**self._dims, **dims}
-        kept = np.zeros((len(self._views), points), np.int64)
-        for row, views in zip(kept, self._views, strict=True):
+        buffer_bytes = np.zeros((len(self._views), points), np.int64)
+        for row, views in zip(buffer_bytes, self._views, strict=True):
             for view in views:
                 np.maximum(row, _end(view, sizes), out=row)
-        kept = -(-kept // self._rounded) * self._rounded
+        buffer_bytes = -(-buffer_bytes // self._rounded) * self._rounded
         changes = np.zeros((self._count + 1, points), np.int64)
-        np.add.at(changes, self._born, kept)
-        np.subtract.at(changes, self._after, kept)
-        found: Ints = np.cumsum(changes, axis=0)[: self._count].max(axis=0)
-        return found
+        np.add.at(changes, self._born, buffer_bytes)
+        np.subtract.at(changes, self._after, buffer_bytes)
+        peaks: Ints = np.cumsum(changes, axis=0)[: self._count].max(axis=0)
+        return peaks
 
 
-HELD = 1 << 22
+MAX_SUMS = 1 << 22
 """Sums of bytes that ``Peaks`` holds at once: ops times points."""
 
 
 def _end(view: Tensor, dims: Mapping[str, Any]) -> Ints:
     """Return one past the last byte that a view may touch (``Tensor.extent``), at every point."""
-    shape = [several(size, dims) for size in view.shape]
-    first, count = several(view.offset, dims), math.prod(shape)
+    shape = [evaluate_size(size, dims) for size in view.shape]
+    first, count = evaluate_size(view.offset, dims), math.prod(shape)
     if view.strides is None:
         return np.asarray(first + count * view.itemsize)
-    steps = [several(step, dims) for step in view.strides]
+    steps = [evaluate_size(step, dims) for step in view.strides]
     last = sum(((size - 1) * step for size, step in zip(shape, steps, strict=True)), start=0)
     return np.where(np.equal(count, 0), first, first + (last + 1) * view.itemsize)
 
@@ -178,38 +178,38 @@ class _Lifetimes:
         self.leaves = list(graph.leaves())
         self.sizes: dict[str, int] = {}
         self.views: dict[str, dict[int, Tensor]] = {}
-        self.born: dict[str, int] = {}
-        self.dead: dict[str, int] = {}
+        self.first_op: dict[str, int] = {}
+        self.last_op: dict[str, int] = {}
         self.kinds: dict[str, str] = {}
         last = max(len(self.leaves) - 1, 0)
         for declared in graph.tensors:
             tensor = declared.tensor
             if tensor.device == device:
-                self._seen(tensor, 0)
-                self.dead[tensor.buffer] = last
-                self._name(tensor.buffer, ROLES.get(declared.role, "state"))
-        kept = set(self.dead)
-        for at, leaf in enumerate(self.leaves):
-            mine = [t for t in (*leaf.inputs, *leaf.outputs) if t.device == device]
-            for tensor in mine:
-                self._seen(tensor, at)
-                if tensor.buffer not in kept:
-                    self._touch(tensor.buffer, leaf, at, last)
+                self._add_view(tensor, 0)
+                self.last_op[tensor.buffer] = last
+                self._set_kind(tensor.buffer, ROLES.get(declared.role, "state"))
+        declared_buffers = set(self.last_op)
+        for position, leaf in enumerate(self.leaves):
+            device_tensors = [t for t in (*leaf.inputs, *leaf.outputs) if t.device == device]
+            for tensor in device_tensors:
+                self._add_view(tensor, position)
+                if tensor.buffer not in declared_buffers:
+                    self._extend(tensor.buffer, leaf, position, last)
 
-    def _seen(self, tensor: Tensor, at: int) -> None:
+    def _add_view(self, tensor: Tensor, position: int) -> None:
         buffer = tensor.buffer
         self.sizes[buffer] = max(tensor.extent[1], self.sizes.get(buffer, 0))
         self.views.setdefault(buffer, {}).setdefault(id(tensor), tensor)
-        self.born.setdefault(buffer, at)
+        self.first_op.setdefault(buffer, position)
 
-    def _name(self, buffer: str, kind: str) -> None:
+    def _set_kind(self, buffer: str, kind: str) -> None:
         """Name the kind of a buffer: the first role counts, even if a view has another."""
         self.kinds.setdefault(buffer, kind)
 
-    def _touch(self, buffer: str, leaf: Op, at: int, last: int) -> None:
-        self.dead[buffer] = max(at, self.dead.get(buffer, 0))
-        made = self.leaves[self.born[buffer]].phase
-        if leaf.phase == "optimizer" and made == "backward":
+    def _extend(self, buffer: str, leaf: Op, position: int, last: int) -> None:
+        self.last_op[buffer] = max(position, self.last_op.get(buffer, 0))
+        producer_phase = self.leaves[self.first_op[buffer]].phase
+        if leaf.phase == "optimizer" and producer_phase == "backward":
             self.kinds[buffer] = "gradients"
-            self.dead[buffer] = last
-        self._name(buffer, "activations")
+            self.last_op[buffer] = last
+        self._set_kind(buffer, "activations")

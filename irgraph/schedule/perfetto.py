@@ -55,13 +55,13 @@ def write_side_by_side(parts: Mapping[str, Timeline | Part], path: str | Path) -
     for number, (name, part) in enumerate(parts.items()):
         first = PROCESSES * number
         if isinstance(part, Timeline):
-            found = trace_events(part, name, first)
+            trace = trace_events(part, name, first)
         else:
-            found = part.trace_events(name, first)
-        events += found["traceEvents"]
-        facts[name] = found["otherData"]
-    whole = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}
-    write_atomic(path, msgspec.json.encode(whole))
+            trace = part.trace_events(name, first)
+        events += trace["traceEvents"]
+        facts[name] = trace["otherData"]
+    document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}
+    write_atomic(path, msgspec.json.encode(document))
 
 
 def trace_events(timeline: Timeline, name: str = "", first: int = 0) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class _Tracks:
         self.first = first
         kinds = list(dict.fromkeys(r.kind for r in timeline.resources))
         self.path_track = Track(first + 1, first + 1)
-        self.where = [
+        self.track_of_resource = [
             Track(first + 2 + kinds.index(resource.kind), first + 2 + number)
             for number, resource in enumerate(timeline.resources)
         ]
@@ -104,11 +104,11 @@ class _Tracks:
 
     def names(self) -> Iterator[Event]:
         tracks = [(self.path_track, "critical path", "critical path")]
-        resources = zip(self.where, self.timeline.resources, strict=True)
-        tracks += [(where, resource.kind, resource.name) for where, resource in resources]
-        for where, kind, thread in tracks:
+        resources = zip(self.track_of_resource, self.timeline.resources, strict=True)
+        tracks += [(track, resource.kind, resource.name) for track, resource in resources]
+        for track, kind, thread in tracks:
             process = f"{self.name}: {kind}" if self.name else kind
-            yield from track_names(where, process, thread)
+            yield from track_names(track, process, thread)
 
     def path(self, chain: CriticalPath) -> Iterator[Event]:
         for i in chain.intervals:
@@ -123,17 +123,17 @@ class _Tracks:
                 start = spans[key][1] if key in spans else self.timeline.ready(i)
                 spans[key] = (i.op, start, i.end)
         for (resource, _), (op, start, end) in spans.items():
-            yield slice_event(self.where[resource], op.name, start, end, _op_facts(op))
+            yield slice_event(self.track_of_resource[resource], op.name, start, end, _op_facts(op))
 
     def intervals(self) -> Iterator[Event]:
         for number, i in enumerate(self.timeline.intervals):
-            where = self.where[i.resource]
+            track = self.track_of_resource[i.resource]
             mark = "critical path" if number in self.critical else ""
             if i.cause == "kernel" and i.kernel is not None:
-                yield slice_event(where, i.kernel.name, i.start, i.end, _facts(i), mark)
+                yield slice_event(track, i.kernel.name, i.start, i.end, _facts(i), mark)
             elif self.timeline.on_host(i):
                 start = self.timeline.ready(i)
-                yield slice_event(where, i.cause, start, i.end, _facts(i), mark)
+                yield slice_event(track, i.cause, start, i.end, _facts(i), mark)
 
     def arrows(self) -> Iterator[Event]:
         launches: dict[tuple[int, int], list[Interval]] = defaultdict(list)
@@ -141,12 +141,15 @@ class _Tracks:
             if i.cause == "T4" and i.kernel is not None:
                 launches[id(i.op), id(i.kernel)].append(i)
         for number, i in enumerate(self.timeline.intervals):
-            found = launches.get((id(i.op), id(i.kernel))) if i.cause == "kernel" else None
-            if found:
-                launch = found.pop(0)
-                places = (self.where[launch.resource], self.where[i.resource])
+            op_launches = launches.get((id(i.op), id(i.kernel))) if i.cause == "kernel" else None
+            if op_launches:
+                launch = op_launches.pop(0)
+                tracks = (
+                    self.track_of_resource[launch.resource],
+                    self.track_of_resource[i.resource],
+                )
                 identity = (self.first << 32) + number
-                yield from flow_events(identity, places[0], launch.start, places[1], i.start)
+                yield from flow_events(identity, tracks[0], launch.start, tracks[1], i.start)
 
     def counters(self) -> Iterator[Event]:
         """Count, for each device, launches that wait for it and kernels that run on it."""
@@ -155,15 +158,18 @@ class _Tracks:
         ends = self.timeline.columns.end
         for i in self.timeline.intervals:
             if i.cause == "kernel":
-                process = self.where[i.resource].pid
+                process = self.track_of_resource[i.resource].pid
                 launch = [p for p in i.after if self._is_launch(p)]
                 if launch:
                     waiting[process][float(ends[launch[-1]])] += 1
                     waiting[process][i.start] -= 1
                 running[process][i.start] += 1
                 running[process][i.end] -= 1
-        for name, found in (("launches waiting", waiting), ("kernels running", running)):
-            for process, changes in found.items():
+        for name, changes_by_process in (
+            ("launches waiting", waiting),
+            ("kernels running", running),
+        ):
+            for process, changes in changes_by_process.items():
                 yield from counter_events(process, name, changes)
 
     def _is_launch(self, position: int) -> bool:
@@ -183,8 +189,8 @@ def _facts(interval: Interval) -> dict[str, Any]:
 
 def _op_facts(op: Op) -> dict[str, Any]:
     shapes = {f"%{t.name}": f"{t.dtype}{[int(n) for n in t.shape]}" for t in op.inputs}
-    known = {"module": op.module, "phase": op.phase, "from": op.origin, "operands": shapes}
-    return {key: value for key, value in known.items() if value}
+    facts = {"module": op.module, "phase": op.phase, "from": op.origin, "operands": shapes}
+    return {key: value for key, value in facts.items() if value}
 
 
 def _kernel_facts(kernel: Kernel) -> dict[str, Any]:

@@ -17,12 +17,14 @@ def kinds_of(
     have ranks of the same kinds: kinds are split until that holds. So what one of them waits for,
     all wait for as long.
     """
-    if not _alike(groups):
+    if not _has_consistent_groups(groups):
         return None
     pairs = zip(timelines, starts, strict=True)
-    kinds = _numbered([(id(timeline), start) for timeline, start in pairs])
+    kinds = _number_keys([(id(timeline), start) for timeline, start in pairs])
     while groups:
-        finer = _numbered([(kinds[rank], _met(rank, kinds, groups)) for rank in range(len(kinds))])
+        finer = _number_keys(
+            [(kinds[rank], _met_kinds(rank, kinds, groups)) for rank in range(len(kinds))]
+        )
         if max(finer) == max(kinds):
             break
         kinds = finer
@@ -33,14 +35,14 @@ def parts_of(
     timelines: Sequence[Timeline], kinds: Sequence[int], firsts: Sequence[int], groups: Groups
 ) -> RankTimelines:
     """Return the first rank of each kind, with groups of kinds in place of ranks."""
-    of_kinds = [
+    kind_groups = [
         {name: tuple(sorted({kinds[r] for r in members})) for name, members in groups[rank].items()}
         for rank in (firsts if groups else ())
     ]
-    return RankTimelines([timelines[rank] for rank in firsts], firsts, of_kinds, kinds=True)
+    return RankTimelines([timelines[rank] for rank in firsts], firsts, kind_groups, kinds=True)
 
 
-def _met(rank: int, kinds: Sequence[int], groups: Groups) -> Hashable:
+def _met_kinds(rank: int, kinds: Sequence[int], groups: Groups) -> Hashable:
     """Return the kinds of the ranks that one meets, by the names of its groups."""
     return frozenset(
         (name, frozenset(kinds[other] for other in members))
@@ -48,18 +50,18 @@ def _met(rank: int, kinds: Sequence[int], groups: Groups) -> Hashable:
     )
 
 
-def _alike(groups: Groups) -> bool:
+def _has_consistent_groups(groups: Groups) -> bool:
     """Return whether a group has the same name and ranks on each of its ranks."""
     return all(
         groups[other].get(name) == members
-        for each in groups
-        for name, members in each.items()
+        for rank_groups in groups
+        for name, members in rank_groups.items()
         for other in members
         if other < len(groups)
     )
 
 
-def _numbered(keys: Sequence[Hashable]) -> list[int]:
+def _number_keys(keys: Sequence[Hashable]) -> list[int]:
     """Return numbers for keys, by their first occurrence."""
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return [numbers[key] for key in keys]

@@ -27,7 +27,7 @@ class PathSegment(Struct, frozen=True):
     """
 
     rank: int
-    what: str
+    activity: str
     start: float
     time: float
 
@@ -37,40 +37,46 @@ def rank_path(ranks: Ranks) -> list[PathSegment]:
     timeline = ranks.timeline
     path = critical_path(timeline)
     columns, tasks = path.columns, path.columns.tasks
-    numbers = [int(named[1]) if (named := _RANK.search(str(r))) else 0 for r in timeline.resources]
+    numbers = [int(match[1]) if (match := _RANK.search(str(r))) else 0 for r in timeline.resources]
     names = [
         f"{TRANSFER} {k.group}".rstrip() if is_collective(k) else f"kernel {k.family}"
         for k in columns.kernels
     ]
-    running = tasks.having("kernel") & (tasks.kernel >= 0)
-    found = []
-    for at in path.chain.tolist():
-        what = names[tasks.kernel[at]] if running[at] else tasks.causes[tasks.cause[at]]
-        start, end = float(columns.start[at]), float(columns.end[at])
-        found.append(PathSegment(numbers[tasks.resource[at]], what, start, end - start))
-    return [_joined(list(same)) for _, same in groupby(found, key=_where)]
+    running = tasks.has_cause("kernel") & (tasks.kernel >= 0)
+    segments = []
+    for position in path.chain.tolist():
+        activity = (
+            names[tasks.kernel[position]]
+            if running[position]
+            else tasks.causes[tasks.cause[position]]
+        )
+        start, end = float(columns.start[position]), float(columns.end[position])
+        segments.append(
+            PathSegment(numbers[tasks.resource[position]], activity, start, end - start)
+        )
+    return [_merge_segments(list(same)) for _, same in groupby(segments, key=_segment_key)]
 
 
-def _where(stretch: PathSegment) -> tuple[int, str]:
-    return stretch.rank, stretch.what
+def _segment_key(segment: PathSegment) -> tuple[int, str]:
+    return segment.rank, segment.activity
 
 
-def _joined(same: list[PathSegment]) -> PathSegment:
-    first = same[0]
-    return PathSegment(first.rank, first.what, first.start, fsum(s.time for s in same))
+def _merge_segments(segments: list[PathSegment]) -> PathSegment:
+    first = segments[0]
+    return PathSegment(first.rank, first.activity, first.start, fsum(s.time for s in segments))
 
 
 def hops(path: list[PathSegment]) -> int:
     """Return how often a path goes from one rank to another."""
-    ranks = [rank for rank, _ in groupby(path, lambda stretch: stretch.rank)]
+    ranks = [rank for rank, _ in groupby(path, lambda segment: segment.rank)]
     return max(0, len(ranks) - 1)
 
 
-def by_what(path: list[PathSegment]) -> dict[str, tuple[float, list[int]]]:
+def times_by_activity(path: list[PathSegment]) -> dict[str, tuple[float, list[int]]]:
     """Return microseconds and ranks by what is on a path, the longest first."""
     times: dict[str, float] = {}
     ranks: dict[str, set[int]] = {}
-    for stretch in path:
-        times[stretch.what] = times.get(stretch.what, 0.0) + stretch.time
-        ranks.setdefault(stretch.what, set()).add(stretch.rank)
+    for segment in path:
+        times[segment.activity] = times.get(segment.activity, 0.0) + segment.time
+        ranks.setdefault(segment.activity, set()).add(segment.rank)
     return {w: (t, sorted(ranks[w])) for w, t in sorted(times.items(), key=lambda item: -item[1])}

@@ -16,22 +16,22 @@ import numpy as np
 
 from irgraph.diagnostics import fail
 from irgraph.ir.cost import COLLECTIVE, Kernel
-from irgraph.ir.ranks import EXCHANGING
+from irgraph.ir.ranks import EXCHANGE_PREFIXES
 from irgraph.schedule.joint_tasks import (
     TRANSFER,
     WAIT,
     WORK,
     Groups,
-    Joined,
+    JointTasks,
     Meeting,
     RankTimelines,
-    matched,
+    match_collectives,
 )
 from irgraph.schedule.rank_classes import kinds_of, parts_of
-from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, last_ends, run
+from irgraph.schedule.tasks import Floats, Ints, Tasks, last_ends, run, topological_order
 from irgraph.schedule.timeline import Timeline
 
-SHOWN = 64
+MAX_SEPARATE_RANKS = 64
 """Ranks that are simulated one by one. Of more, equal ones are simulated once: they meet ranks of
 the same kinds in every collective, so what one of them does, all do at the same times."""
 
@@ -80,7 +80,7 @@ class Ranks:
         """Time in which each rank's device only communicates or waits for ranks."""
         kinds = (TRANSFER, WAIT)
         return tuple(
-            sum(time for what, time in share.items() if what.startswith(kinds))
+            sum(time for activity, time in share.items() if activity.startswith(kinds))
             for share in self.shares
         )
 
@@ -92,14 +92,14 @@ class Ranks:
     @property
     def bubble(self) -> float:
         """Share of the step in which a rank's device neither works nor transfers, their mean."""
-        used = sum(
+        work_time = sum(
             share
             for shares in self.shares
-            for what, share in shares.items()
-            if what.startswith((WORK, TRANSFER))
+            for activity, share in shares.items()
+            if activity.startswith((WORK, TRANSFER))
         )
-        whole = len(self.shares) * self.step_time
-        return 1.0 - used / whole if whole else 0.0
+        total_time = len(self.shares) * self.step_time
+        return 1.0 - work_time / total_time if total_time else 0.0
 
     @property
     def step_time(self) -> float:
@@ -114,10 +114,12 @@ class Ranks:
     @property
     def straggler(self) -> int:
         """The rank that others wait for most: by the waiting where it arrives last."""
-        lost: Counter[int] = Counter()
+        waiting_by_rank: Counter[int] = Counter()
         for meeting in self.meetings:
-            lost[meeting.last] += round(1000 * sum(meeting.waits))
-        return lost.most_common(1)[0][0] if lost else int(np.argmax(self.steps))
+            waiting_by_rank[meeting.last] += round(1000 * sum(meeting.waits))
+        return (
+            waiting_by_rank.most_common(1)[0][0] if waiting_by_rank else int(np.argmax(self.steps))
+        )
 
 
 def longest(kernels: Sequence[Kernel]) -> float:
@@ -167,18 +169,20 @@ def simulate_ranks(
         IrgraphError: there is no rank, or not a start for each; a collective has no time; ranks
             have different numbers of collectives, or different ones.
     """
-    begins = starts or [0.0] * len(timelines)
-    _check(timelines, begins)
-    one_by_one = RankTimelines(timelines, range(len(timelines)), groups if any(groups) else ())
+    start_times = starts or [0.0] * len(timelines)
+    _check(timelines, start_times)
+    rank_timelines = RankTimelines(timelines, range(len(timelines)), groups if any(groups) else ())
     kinds = None
-    if len(timelines) > SHOWN and not any(map(_in_pairs, timelines)):
-        kinds = kinds_of(timelines, begins, one_by_one.groups)
+    if len(timelines) > MAX_SEPARATE_RANKS and not any(map(_in_pairs, timelines)):
+        kinds = kinds_of(timelines, start_times, rank_timelines.groups)
     if kinds is None:
-        return _simulated(one_by_one, begins, transfer, collective)
+        return _simulate_each(rank_timelines, start_times, transfer, collective)
     firsts = [kinds.index(kind) for kind in range(max(kinds) + 1)]
-    parts = parts_of(timelines, kinds, firsts, one_by_one.groups)
-    found = _simulated(parts, [begins[rank] for rank in firsts], transfer, collective)
-    return found.spread(kinds, firsts)
+    parts = parts_of(timelines, kinds, firsts, rank_timelines.groups)
+    class_ranks = _simulate_each(
+        parts, [start_times[rank] for rank in firsts], transfer, collective
+    )
+    return class_ranks.spread(kinds, firsts)
 
 
 def _in_pairs(timeline: Timeline) -> bool:
@@ -207,45 +211,48 @@ def draw_step_times(
     """
     _check(timelines, starts[:, 0].tolist() if starts.size else [])
     parts = RankTimelines(timelines, range(len(timelines)), groups if any(groups) else ())
-    joined, _, tasks = _joined(parts, [0.0] * len(timelines), transfer, collective)
-    rows = dict(zip(joined.begins(tasks), starts, strict=True))
-    own = tasks.length.tolist()
-    lengths = (rows.get(task, time) for task, time in enumerate(own))
+    joint, _, tasks = _join_ranks(parts, [0.0] * len(timelines), transfer, collective)
+    rows = dict(zip(joint.start_positions(tasks), starts, strict=True))
+    base_lengths = tasks.length.tolist()
+    lengths = (rows.get(task, time) for task, time in enumerate(base_lengths))
     return last_ends(tasks, lengths, starts.shape[1])
 
 
-def _joined(
+def _join_ranks(
     parts: RankTimelines,
-    begins: Sequence[float],
+    start_times: Sequence[float],
     transfer: Callable[[Sequence[Kernel]], float],
     collective: Callable[[Kernel], bool],
-) -> tuple[Joined, Ints, Tasks]:
+) -> tuple[JointTasks, Ints, Tasks]:
     """Return ranks joined in their collectives, the order of all tasks, and these in order."""
-    joined = Joined(parts.timelines, matched(parts, collective), begins)
-    joined.meet(transfer)
+    joint = JointTasks(parts.timelines, match_collectives(parts, collective), start_times)
+    joint.link_collectives(transfer)
     try:
-        order = np.array(in_order(joined.waits), np.int64)
+        order = np.array(topological_order(joint.waits), np.int64)
     except ValueError:
         raise fail("ranks deadlock: they wait for each other in their collectives") from None
-    return joined, order, joined.tasks(order)
+    return joint, order, joint.tasks(order)
 
 
-def _simulated(
+def _simulate_each(
     parts: RankTimelines,
-    begins: Sequence[float],
+    start_times: Sequence[float],
     transfer: Callable[[Sequence[Kernel]], float],
     collective: Callable[[Kernel], bool],
 ) -> Ranks:
     """Simulate ranks one by one."""
-    joined, order, tasks = _joined(parts, begins, transfer, collective)
+    joint, order, tasks = _join_ranks(parts, start_times, transfer, collective)
     start, end = np.empty(len(order)), np.empty(len(order))
     start[order], end[order] = times = run(tasks)
-    ranges = [slice(a, b) for a, b in pairwise(joined.offsets)]
-    ends = [float(end[mine].max(initial=0.0)) for mine in ranges]
-    steps = tuple(max(0.0, at - begin) for at, begin in zip(ends, begins, strict=True))
-    shares = tuple(joined.shares(rank, start, end) for rank in range(len(ranges)))
-    timeline = joined.timeline(tasks, *times, parts.names)
-    return Ranks(timeline, joined.meetings(start, end), steps, shares)
+    ranges = [slice(a, b) for a, b in pairwise(joint.offsets)]
+    ends = [float(end[span].max(initial=0.0)) for span in ranges]
+    steps = tuple(
+        max(0.0, end_time - start_time)
+        for end_time, start_time in zip(ends, start_times, strict=True)
+    )
+    shares = tuple(joint.shares(rank, start, end) for rank in range(len(ranges)))
+    timeline = joint.timeline(tasks, *times, parts.names)
+    return Ranks(timeline, joint.meetings(start, end), steps, shares)
 
 
 def _check(timelines: Sequence[Timeline], starts: Sequence[float]) -> None:
@@ -253,12 +260,14 @@ def _check(timelines: Sequence[Timeline], starts: Sequence[float]) -> None:
         raise fail("no ranks to simulate: give at least one timeline", exit_code=2)
     if len(starts) != len(timelines):
         raise fail(f"{len(timelines)} ranks have {len(starts)} starts: give one each", exit_code=2)
-    odd = next((start for start in starts if not (math.isfinite(start) and start >= 0)), None)
-    if odd is not None:
-        raise fail(f"starts: give microseconds from 0, not {odd!r}", exit_code=2)
+    invalid_start = next(
+        (start for start in starts if not (math.isfinite(start) and start >= 0)), None
+    )
+    if invalid_start is not None:
+        raise fail(f"starts: give microseconds from 0, not {invalid_start!r}", exit_code=2)
     for rank, timeline in enumerate(timelines):
-        names = Counter(op.name for op in timeline.unknown if op.name.startswith(EXCHANGING))
+        names = Counter(op.name for op in timeline.unknown if op.name.startswith(EXCHANGE_PREFIXES))
         if names:
-            listed = ", ".join(f"{name} x{count}" for name, count in names.items())
+            listing = ", ".join(f"{name} x{count}" for name, count in names.items())
             hint = "predict it with ranks=N, and with fabric=NAME if its device has no curves"
-            raise fail(f"rank {rank} has collectives without a time: {listed}", hint=hint)
+            raise fail(f"rank {rank} has collectives without a time: {listing}", hint=hint)

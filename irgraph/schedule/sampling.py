@@ -19,7 +19,7 @@ from threading import Lock
 import numpy as np
 
 from irgraph.ir.cost import Host
-from irgraph.schedule.sensitivity import CELLS
+from irgraph.schedule.sensitivity import MAX_CELLS
 from irgraph.schedule.steps.node_graph import NodeGraph
 from irgraph.schedule.steps.passes import ends_under_draws
 from irgraph.schedule.steps.products import KernelSamples
@@ -38,12 +38,12 @@ their calls take on average), models of equal weight. No step time was looked at
 NORMAL_90 = 1.6449
 """Half a 90 % interval of a normal distribution, in standard deviations."""
 
-DRAWS = 400
+DEFAULT_DRAWS = 400
 """Samples of a step: the ends of a 90 % interval are then known to about 3 % of its width."""
 
 
 def sample_steps(
-    timeline: Timeline, host: Host, *, draws: int = DRAWS, jitter: bool = True
+    timeline: Timeline, host: Host, *, draws: int = DEFAULT_DRAWS, jitter: bool = True
 ) -> Floats:
     """Return step times in microseconds under ``draws`` draws, ``float64[draws]``.
 
@@ -56,12 +56,12 @@ def sample_steps(
         return np.zeros(draws)
     # Draws go in chunks so that the ends of all tasks fit in memory together; chunks have seeds of
     # their own, so that a longer step draws from other seeds than a shorter one does.
-    width = max(1, CELLS // len(columns))
+    width = max(1, MAX_CELLS // len(columns))
     model = _Model(columns, host, jitter)
     parts = []
-    for at in range(0, draws, width):
-        count = min(width, draws - at)
-        parts.append(last_ends(columns.tasks, model.draw(at, count), count))
+    for first_draw in range(0, draws, width):
+        count = min(width, draws - first_draw)
+        parts.append(last_ends(columns.tasks, model.draw(first_draw, count), count))
     return np.concatenate(parts)
 
 
@@ -91,20 +91,24 @@ def sample_variants(
     Returns:
         Step times in microseconds, ``float64[steps, draws]``.
     """
-    width = max(1, CELLS // max(1, len(columns)))
+    width = max(1, MAX_CELLS // max(1, len(columns)))
     model = _Model(columns, host, jitter=True)
     # What else is said of the tasks is of one of the steps, whichever it is.
     model.length, model.spread = columns.tasks.length, np.zeros(len(columns))
     deviations, families = spreads / NORMAL_90, np.zeros(len(lengths), np.int64)
     families[rows] = model.family[work]
-    found = np.zeros((lengths.shape[1], DRAWS))
-    for at in range(0, DRAWS, width):
-        count = min(width, DRAWS - at)
-        folded = model.folded(at, count, collapsed.fold, len(collapsed.folds))
-        errors = np.array([_normal(f"family {name}", at, count) for name in model.families])
-        own = KernelSamples(rows, lengths, deviations, families, errors.reshape(-1, count))
-        found[:, at : at + count] = ends_under_draws(collapsed, folded, own)
-    return found
+    step_times = np.zeros((lengths.shape[1], DEFAULT_DRAWS))
+    for first_draw in range(0, DEFAULT_DRAWS, width):
+        count = min(width, DEFAULT_DRAWS - first_draw)
+        fold_lengths = model.fold_lengths(first_draw, count, collapsed.fold, len(collapsed.folds))
+        errors = np.array([_normal(f"family {name}", first_draw, count) for name in model.families])
+        kernel_samples = KernelSamples(
+            rows, lengths, deviations, families, errors.reshape(-1, count)
+        )
+        step_times[:, first_draw : first_draw + count] = ends_under_draws(
+            collapsed, fold_lengths, kernel_samples
+        )
+    return step_times
 
 
 def interval(samples: Floats, share: float = 0.9) -> tuple[float, float]:
@@ -115,20 +119,20 @@ def interval(samples: Floats, share: float = 0.9) -> tuple[float, float]:
 
 def intervals_of(samples: Floats, share: float = 0.9) -> Floats:
     """Return the ends of the middle ``share`` of each row of samples, ``float64[rows, 2]``."""
-    places = np.array([(1 - share) / 2, (1 + share) / 2]) * (samples.shape[1] - 1)
-    ordered, below = np.sort(samples, axis=1), places.astype(np.int64)
+    positions = np.array([(1 - share) / 2, (1 + share) / 2]) * (samples.shape[1] - 1)
+    ordered, below = np.sort(samples, axis=1), positions.astype(np.int64)
     low, high = ordered[:, below], ordered[:, np.minimum(below + 1, samples.shape[1] - 1)]
-    found: Floats = (high - low) * (places - below) + low
-    return found
+    ends: Floats = (high - low) * (positions - below) + low
+    return ends
 
 
 OVERHEADS = ("T1", "T2", "T3", "T4", "T5")
 """Causes of time that the host itself takes."""
 
-ALIKE = ("T2", "T3", "T5")
+COMMON_ERROR_CAUSES = ("T2", "T3", "T5")
 """Causes whose figures for a category err alike for all its operations."""
 
-BLOCK = 512
+BLOCK_TASKS = 512
 """Tasks whose lengths are drawn at once: few enough for a processor's cache."""
 
 
@@ -138,70 +142,73 @@ class _Model:
     def __init__(self, columns: Intervals, host: Host, jitter: bool) -> None:
         self.tasks = columns.tasks
         self.length = columns.end - columns.start
-        known = columns.kernels
-        kernel = np.array([k.spread / NORMAL_90 for k in known] or [0.0])
-        self.spread = np.where(self.tasks.having("kernel"), kernel[self.tasks.kernel], 0.0)
-        families = sorted({k.family for k in known})
-        number = np.array([families.index(k.family) for k in known] or [0])
+        kernels = columns.kernels
+        kernel = np.array([k.spread / NORMAL_90 for k in kernels] or [0.0])
+        self.spread = np.where(self.tasks.has_cause("kernel"), kernel[self.tasks.kernel], 0.0)
+        families = sorted({k.family for k in kernels})
+        number = np.array([families.index(k.family) for k in kernels] or [0])
         self.families = families
         self.family = number[self.tasks.kernel]
-        relative, self.alike = _host_std(columns, host)
+        relative, self.error_group = _host_std(columns, host)
         self.jitter = jitter
-        own = jitter | (self.alike >= 0)
-        self.sigma = np.where(own, np.sqrt(np.log1p(relative**2)), 0.0)
-        self.varies = np.where(self._of_host(), self.tasks.cause, -1)
+        is_random = jitter | (self.error_group >= 0)
+        self.sigma = np.where(is_random, np.sqrt(np.log1p(relative**2)), 0.0)
+        self.varies = np.where(self._is_host_time(), self.tasks.cause, -1)
 
-    def _of_host(self) -> np.ndarray:
+    def _is_host_time(self) -> np.ndarray:
         """Return which tasks are the host's own time, also where a table gives no deviation."""
         causes = self.tasks.causes
-        own = [n for n, cause in enumerate(causes) if cause in OVERHEADS]
-        found: np.ndarray = np.isin(self.tasks.cause, own) & (self.length > 0.0)
-        return found
+        host_codes = [n for n, cause in enumerate(causes) if cause in OVERHEADS]
+        is_host_time: np.ndarray = np.isin(self.tasks.cause, host_codes) & (self.length > 0.0)
+        return is_host_time
 
     def draw(self, seed: int, draws: int) -> Iterator[Floats | float]:
         """Yield the lengths of each task, ``float64[draws]``, or one number if they are equal."""
         errors = [_normal(f"family {name}", seed, draws) for name in self.families]
         factors = [_Factors(self, cause, seed, draws) for cause in self.tasks.causes]
-        for at in range(0, len(self.length), BLOCK):
-            block = slice(at, at + BLOCK)
+        for block_start in range(0, len(self.length), BLOCK_TASKS):
+            block = slice(block_start, block_start + BLOCK_TASKS)
             lengths: list[Floats | float] = self.length[block].tolist()
             for row in np.flatnonzero(self.spread[block]).tolist():
-                error = self.spread[at + row] * errors[self.family[at + row]]
+                error = self.spread[block_start + row] * errors[self.family[block_start + row]]
                 lengths[row] = np.maximum(lengths[row] + error, 0.0)
             cause = self.varies[block]
             for code in set(cause[cause >= 0].tolist()):
-                mine = np.flatnonzero(cause == code)
-                times = factors[code].of(mine + at)
-                times *= self.length[mine + at, None]
-                for row, time in zip(mine.tolist(), times, strict=True):
+                members = np.flatnonzero(cause == code)
+                times = factors[code].of(members + block_start)
+                times *= self.length[members + block_start, None]
+                for row, time in zip(members.tolist(), times, strict=True):
                     lengths[row] = time
             yield from lengths
 
-    def folded(self, seed: int, draws: int, fold: Ints, folds: int) -> Floats:
+    def fold_lengths(self, seed: int, draws: int, fold: Ints, folds: int) -> Floats:
         """Return what ``draw`` does of tasks without spread, added up by fold.
 
         ``float64[folds, draws]``; ``fold`` is that of each task, -1 for none.
         """
         factors = [_Factors(self, cause, seed, draws) for cause in self.tasks.causes]
-        sure = np.flatnonzero((self.varies < 0) & (fold >= 0))
-        lengths = np.bincount(fold[sure], self.length[sure], folds).astype(np.float64)
-        found = np.repeat(lengths[:, None], draws, axis=1)
-        for at in range(0, len(self.length), BLOCK):
-            own, cause = fold[at : at + BLOCK], self.varies[at : at + BLOCK]
-            order = np.argsort(own, kind="stable")
-            order = order[(cause[order] >= 0) & (own[order] >= 0)]
+        fixed_tasks = np.flatnonzero((self.varies < 0) & (fold >= 0))
+        lengths = np.bincount(fold[fixed_tasks], self.length[fixed_tasks], folds).astype(np.float64)
+        sums = np.repeat(lengths[:, None], draws, axis=1)
+        for block_start in range(0, len(self.length), BLOCK_TASKS):
+            block_folds, cause = (
+                fold[block_start : block_start + BLOCK_TASKS],
+                self.varies[block_start : block_start + BLOCK_TASKS],
+            )
+            order = np.argsort(block_folds, kind="stable")
+            order = order[(cause[order] >= 0) & (block_folds[order] >= 0)]
             if not len(order):
                 continue
-            place, drawn = np.full(len(cause), -1), np.empty((len(order), draws))
-            place[order] = np.arange(len(order))
+            positions, samples = np.full(len(cause), -1), np.empty((len(order), draws))
+            positions[order] = np.arange(len(order))
             for code in set(cause[cause >= 0].tolist()):
-                mine = np.flatnonzero(cause == code)
-                times = factors[code].of(mine + at)
-                times *= self.length[mine + at, None]
-                drawn[place[mine]] = times
-            into, first = np.unique(own[order], return_index=True)
-            found[into] += np.add.reduceat(drawn, first)
-        return found
+                members = np.flatnonzero(cause == code)
+                times = factors[code].of(members + block_start)
+                times *= self.length[members + block_start, None]
+                samples[positions[members]] = times
+            fold_indices, first = np.unique(block_folds[order], return_index=True)
+            sums[fold_indices] += np.add.reduceat(samples, first)
+        return sums
 
 
 class _Factors:
@@ -214,28 +221,28 @@ class _Factors:
     def __init__(self, model: _Model, cause: str, seed: int, draws: int) -> None:
         self.model, self.cause, self.seed, self.draws = model, cause, seed, draws
         workload = WORKLOAD_STD * _normal("host", seed, draws)
-        self.shared = np.exp(TABLE_STD * _normal(cause, seed, draws) + workload)
-        self.taken = 0
-        self.common: dict[int, Floats] = {}
+        self.common_factor = np.exp(TABLE_STD * _normal(cause, seed, draws) + workload)
+        self.next_row = 0
+        self.group_errors: dict[int, Floats] = {}
 
-    def of(self, tasks: np.ndarray) -> Floats:
+    def draw_next(self, tasks: np.ndarray) -> Floats:
         """Return the factors of the next tasks, ``float64[tasks, draws]``."""
-        alike, sigma = self.model.alike[tasks], self.model.sigma[tasks, None]
+        groups, sigma = self.model.error_group[tasks], self.model.sigma[tasks, None]
         if self.model.jitter:
-            alone = _normals(f"{self.cause} alone", self.seed, self.draws)
-            factors = alone.rows(self.taken, len(tasks)) * sigma
+            independent = _normals(f"{self.cause} alone", self.seed, self.draws)
+            factors = independent.rows(self.next_row, len(tasks)) * sigma
         else:
             factors = np.zeros((len(tasks), self.draws))
-        self.taken += len(tasks)
-        for group in set(alike[alike >= 0].tolist()):
-            if group not in self.common:
-                self.common[group] = _normal(f"{self.cause} {group}", self.seed, self.draws)
-            mine = alike == group
-            factors[mine] = self.common[group] * sigma[mine]
+        self.next_row += len(tasks)
+        for group in set(groups[groups >= 0].tolist()):
+            if group not in self.group_errors:
+                self.group_errors[group] = _normal(f"{self.cause} {group}", self.seed, self.draws)
+            members = groups == group
+            factors[members] = self.group_errors[group] * sigma[members]
         # A log-normal factor with mean one: exp(N(-s^2 / 2, s^2)).
         factors -= sigma**2 / 2
         np.exp(factors, out=factors)
-        factors *= self.shared
+        factors *= self.common_factor
         return factors
 
 
@@ -245,7 +252,7 @@ def _host_std(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
     Groups are of operations whose own figures the table lacks; -1 for none.
     """
     tasks = columns.tasks
-    launches = Counter(tasks.op[tasks.having("T4")].tolist())
+    launches = Counter(tasks.op[tasks.has_cause("T4")].tolist())
     std = np.zeros((len(columns.ops) + 1, len(tasks.causes)))  # the last row: of no operation
     group = np.full(len(std), -1)
     for number, op in enumerate(columns.ops):
@@ -256,7 +263,9 @@ def _host_std(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
         if not costs.level.startswith("op"):
             group[number] = zlib.crc32(op.name.encode())
     relative = std[tasks.op, tasks.cause]
-    common = np.isin(tasks.cause, [n for n, cause in enumerate(tasks.causes) if cause in ALIKE])
+    common = np.isin(
+        tasks.cause, [n for n, cause in enumerate(tasks.causes) if cause in COMMON_ERROR_CAUSES]
+    )
     return relative, np.where(common & (relative > 0.0), group[tasks.op], -1)
 
 
@@ -276,18 +285,22 @@ class _Normals:
     def rows(self, first: int, count: int) -> Floats:
         """Return so many rows, ``float64[count, draws]``, which must stay as they are."""
         with self.lock:
-            known = self.ends[-1] if self.ends else 0
-            if first + count > known:
-                shape = (first + count - known, self.draws)
+            row_count = self.ends[-1] if self.ends else 0
+            if first + count > row_count:
+                shape = (first + count - row_count, self.draws)
                 self.parts.append(self.generator.standard_normal(shape))
                 self.ends.append(first + count)
-        at = bisect_right(self.ends, first)
-        found = []
+        part_index = bisect_right(self.ends, first)
+        chunks = []
         while count > 0:
-            begin = first - self.ends[at] + len(self.parts[at])
-            found.append(self.parts[at][begin : begin + count])
-            first, count, at = first + len(found[-1]), count - len(found[-1]), at + 1
-        return found[0] if len(found) == 1 else np.concatenate(found)
+            offset = first - self.ends[part_index] + len(self.parts[part_index])
+            chunks.append(self.parts[part_index][offset : offset + count])
+            first, count, part_index = (
+                first + len(chunks[-1]),
+                count - len(chunks[-1]),
+                part_index + 1,
+            )
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
 
 _normals = lru_cache(maxsize=len(OVERHEADS))(_Normals)

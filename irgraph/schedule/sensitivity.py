@@ -24,10 +24,10 @@ LABELS = {
 }
 """Causes that a what-if may speed up, and their names in reports."""
 
-AT_ONCE = 64
+BATCH_OPS = 64
 """Operations that are tried at once."""
 
-CELLS = 4_000_000
+MAX_CELLS = 4_000_000
 """Maximum of tasks times what-ifs in one pass: bounds its memory (8 bytes each)."""
 
 
@@ -70,27 +70,29 @@ def sensitivity(
     groups = _groups(columns)
     masks = [mask for _, _, mask in groups]
     on_path = np.zeros(len(columns.ops))
-    of_ops = chain[tasks.op[chain] >= 0]
-    np.add.at(on_path, tasks.op[of_ops], lengths[of_ops])
+    ops_on_chain = chain[tasks.op[chain] >= 0]
+    np.add.at(on_path, tasks.op[ops_on_chain], lengths[ops_on_chain])
     candidates = np.argsort(-on_path, kind="stable")[: int((on_path > 0).sum())]
-    found: list[Sensitivity] = []
+    op_results: list[Sensitivity] = []
     steps: list[float] = []
-    for at in range(0, max(len(candidates), 1), AT_ONCE):
-        batch = candidates[at : at + AT_ONCE].tolist()
-        best = sorted((s.saved for s in found), reverse=True)[:top]
+    for first in range(0, max(len(candidates), 1), BATCH_OPS):
+        batch = candidates[first : first + BATCH_OPS].tolist()
+        best = sorted((s.saved for s in op_results), reverse=True)[:top]
         if len(best) == top and on_path[batch[0]] * (1 - 1 / factor) <= best[-1]:
             break
         # the groups come along with the first operations: a pass costs little more for them
-        both = [*(masks if not at else ()), *(tasks.op == op for op in batch)]
-        times = _steps(columns, both, factor)
+        batch_masks = [*(masks if not first else ()), *(tasks.op == op for op in batch)]
+        times = _step_times(columns, batch_masks, factor)
         steps = steps or times[: len(masks)]
-        pairs = zip(batch, times[len(both) - len(batch) :], strict=True)
-        found += [_of_op(columns, op, time, timeline, on_path) for op, time in pairs]
-    of_groups = [
+        pairs = zip(batch, times[len(batch_masks) - len(batch) :], strict=True)
+        op_results += [_op_sensitivity(columns, op, time, timeline, on_path) for op, time in pairs]
+    group_results = [
         Sensitivity(kind, name, t, timeline.step_time - t, float(lengths[chain][m[chain]].sum()))
         for (kind, name, m), t in zip(groups, steps, strict=True)
     ]
-    return sorted(found, key=lambda s: -s.saved)[:top], sorted(of_groups, key=lambda s: -s.saved)
+    return sorted(op_results, key=lambda s: -s.saved)[:top], sorted(
+        group_results, key=lambda s: -s.saved
+    )
 
 
 def _groups(columns: Intervals) -> list[tuple[str, str, NDArray[np.bool_]]]:
@@ -99,25 +101,27 @@ def _groups(columns: Intervals) -> list[tuple[str, str, NDArray[np.bool_]]]:
     families: dict[str, list[int]] = {}
     for number, kernel in enumerate(columns.kernels):
         families.setdefault(kernel.family, []).append(number)
-    work = tasks.having("kernel")
-    groups = [("cause", name, tasks.having(name)) for name in LABELS if name in tasks.causes]
+    work = tasks.has_cause("kernel")
+    groups = [("cause", name, tasks.has_cause(name)) for name in LABELS if name in tasks.causes]
     return groups + [
         ("family", name, work & np.isin(tasks.kernel, numbers))
         for name, numbers in families.items()
     ]
 
 
-def _of_op(
+def _op_sensitivity(
     columns: Intervals, op: int, time: float, timeline: Timeline, on_path: Floats
 ) -> Sensitivity:
-    known = columns.ops[op]
+    operation = columns.ops[op]
     saved = timeline.step_time - time
     return Sensitivity(
-        "op", known.name, time, saved, float(on_path[op]), known.module, known.origin
+        "op", operation.name, time, saved, float(on_path[op]), operation.module, operation.origin
     )
 
 
-def _steps(columns: Intervals, masks: Sequence[NDArray[np.bool_]], factor: float) -> list[float]:
+def _step_times(
+    columns: Intervals, masks: Sequence[NDArray[np.bool_]], factor: float
+) -> list[float]:
     """Return the step's time for each set of tasks that is made faster."""
     tasks = columns.tasks
     if tasks.shared_pools:
@@ -125,14 +129,16 @@ def _steps(columns: Intervals, masks: Sequence[NDArray[np.bool_]], factor: float
             float(run_sharing(tasks, np.where(m, tasks.length / factor, tasks.length))[1].max())
             for m in masks
         ]
-    found: list[float] = []
-    width = max(1, CELLS // max(len(tasks), 1))
-    for at in range(0, len(masks), width):
-        found += _steps_at_once(tasks, masks[at : at + width], factor)
-    return found
+    step_times: list[float] = []
+    width = max(1, MAX_CELLS // max(len(tasks), 1))
+    for first in range(0, len(masks), width):
+        step_times += _batch_step_times(tasks, masks[first : first + width], factor)
+    return step_times
 
 
-def _steps_at_once(tasks: Tasks, masks: Sequence[NDArray[np.bool_]], factor: float) -> list[float]:
+def _batch_step_times(
+    tasks: Tasks, masks: Sequence[NDArray[np.bool_]], factor: float
+) -> list[float]:
     lengths = np.where(np.stack(masks, axis=1), 1.0 / factor, 1.0) * tasks.length[:, None]
     steps: list[float] = last_ends(tasks, lengths, len(masks)).tolist()
     return steps

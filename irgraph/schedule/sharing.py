@@ -23,9 +23,9 @@ class Links:
 
     def __init__(self, tasks: Tasks) -> None:
         self.pool: list[int] = tasks.pool.tolist()
-        self.left = [len(waits) for waits in tasks.waited]
-        self.followers: list[list[int]] = [[] for _ in self.left]
-        for task, waits in enumerate(tasks.waited):
+        self.wait_counts = [len(waits) for waits in tasks.wait_lists]
+        self.followers: list[list[int]] = [[] for _ in self.wait_counts]
+        for task, waits in enumerate(tasks.wait_lists):
             for other in waits:
                 self.followers[other].append(task)
 
@@ -38,10 +38,10 @@ def run_sharing(
     Without two resources in one pool this is ``tasks.run``; else events are run in order of time.
     ``links`` are those of the tasks, if they are known.
     """
-    own = tasks.length if length is None else length
+    task_lengths = tasks.length if length is None else length
     if not tasks.shared_pools:
-        return run(tasks, own)
-    return _Events(links or Links(tasks), own).run()
+        return run(tasks, task_lengths)
+    return _Events(links or Links(tasks), task_lengths).run()
 
 
 class _Pool:
@@ -49,24 +49,24 @@ class _Pool:
 
     def __init__(self) -> None:
         self.clock = 0.0
-        self.seen = 0.0
+        self.updated_at = 0.0
         self.running: list[tuple[float, int]] = []
         self.version = 0
 
-    def advance(self, now: float) -> None:
+    def advance(self, time: float) -> None:
         # The clock counts the work that each running task has had: with k of them it advances by 1
         # / k of the time, so that a task's end on it is fixed when it starts and the heap never
         # changes order.
         if self.running:
-            self.clock += (now - self.seen) / len(self.running)
+            self.clock += (time - self.updated_at) / len(self.running)
         else:
             self.clock = 0.0
-        self.seen = now
+        self.updated_at = time
         self.version += 1
 
     def next_end(self) -> float:
         """Return when the first of the running tasks ends if nothing changes."""
-        return self.seen + (self.running[0][0] - self.clock) * len(self.running)
+        return self.updated_at + (self.running[0][0] - self.clock) * len(self.running)
 
 
 class _Events:
@@ -76,52 +76,52 @@ class _Events:
         self.length: list[float] = length.tolist()
         self.pool, self.followers = links.pool, links.followers
         self.pools = {pool: _Pool() for pool in set(self.pool) if pool >= 0}
-        self.left = links.left.copy()
-        self.start = [0.0] * len(self.left)
-        self.end = [0.0] * len(self.left)
+        self.wait_counts = links.wait_counts.copy()
+        self.start = [0.0] * len(self.wait_counts)
+        self.end = [0.0] * len(self.wait_counts)
         # time, then task (-1: the first of a pool's), then pool and the version this was said of
         self.events: list[tuple[float, int, int, int]] = []
 
     def run(self) -> tuple[Floats, Floats]:
-        for task, count in enumerate(self.left):
+        for task, count in enumerate(self.wait_counts):
             if not count:
-                self._begin(task, 0.0)
+                self._start(task, 0.0)
         while self.events:
-            now, task, pool, version = heapq.heappop(self.events)
+            time, task, pool, version = heapq.heappop(self.events)
             if task >= 0:
-                self._ended(task, now)
+                self._end(task, time)
             # What was planned before another task joined or left is out of date: a newer event
             # stands in the heap.
             elif self.pools[pool].version == version:
-                self._pool_ended(pool, now)
+                self._end_next_of_pool(pool, time)
         return np.array(self.start), np.array(self.end)
 
-    def _begin(self, task: int, now: float) -> None:
-        self.start[task] = now
+    def _start(self, task: int, time: float) -> None:
+        self.start[task] = time
         pool = self.pool[task]
         if pool < 0:
-            heapq.heappush(self.events, (now + self.length[task], task, -1, 0))
+            heapq.heappush(self.events, (time + self.length[task], task, -1, 0))
             return
-        shared = self.pools[pool]
-        shared.advance(now)
-        heapq.heappush(shared.running, (shared.clock + self.length[task], task))
-        self._plan(pool)
+        pool_state = self.pools[pool]
+        pool_state.advance(time)
+        heapq.heappush(pool_state.running, (pool_state.clock + self.length[task], task))
+        self._schedule_next_end(pool)
 
-    def _plan(self, pool: int) -> None:
-        shared = self.pools[pool]
-        if shared.running:
-            heapq.heappush(self.events, (shared.next_end(), -1, pool, shared.version))
+    def _schedule_next_end(self, pool: int) -> None:
+        pool_state = self.pools[pool]
+        if pool_state.running:
+            heapq.heappush(self.events, (pool_state.next_end(), -1, pool, pool_state.version))
 
-    def _pool_ended(self, pool: int, now: float) -> None:
-        shared = self.pools[pool]
-        shared.advance(now)
-        _, task = heapq.heappop(shared.running)
-        self._plan(pool)
-        self._ended(task, now)
+    def _end_next_of_pool(self, pool: int, time: float) -> None:
+        pool_state = self.pools[pool]
+        pool_state.advance(time)
+        _, task = heapq.heappop(pool_state.running)
+        self._schedule_next_end(pool)
+        self._end(task, time)
 
-    def _ended(self, task: int, now: float) -> None:
-        self.end[task] = now
+    def _end(self, task: int, time: float) -> None:
+        self.end[task] = time
         for follower in self.followers[task]:
-            self.left[follower] -= 1
-            if not self.left[follower]:
-                self._begin(follower, now)
+            self.wait_counts[follower] -= 1
+            if not self.wait_counts[follower]:
+                self._start(follower, time)

@@ -55,46 +55,46 @@ class Tasks(Struct, frozen=True, dict=True):
         """Return the positions of the tasks that one waits for."""
         return self.after[self.first[task] : self.first[task + 1]]
 
-    def having(self, cause: str) -> NDArray[np.bool_]:
+    def has_cause(self, cause: str) -> NDArray[np.bool_]:
         """Return for each task whether this is its cause."""
         index = self.causes.index(cause) if cause in self.causes else -1
-        found: NDArray[np.bool_] = self.cause == index
-        return found
+        mask: NDArray[np.bool_] = self.cause == index
+        return mask
 
     @cached_property
     def shared_pools(self) -> list[int]:
         """The pools in which more than one resource has tasks."""
-        most = int(self.resource.max(initial=0)) + 1
-        taken = self.pool * most + self.resource
-        found = np.unique(taken[self.pool >= 0]).tolist()
-        counts = Counter(number // most for number in found)
+        resource_count = int(self.resource.max(initial=0)) + 1
+        codes = self.pool * resource_count + self.resource
+        used_codes = np.unique(codes[self.pool >= 0]).tolist()
+        counts = Counter(number // resource_count for number in used_codes)
         return sorted(pool for pool, count in counts.items() if count > 1)
 
     @cached_property
-    def two(self) -> tuple[Ints, Ints] | None:
+    def two_waits(self) -> tuple[Ints, Ints] | None:
         """The two tasks that each waits for; ``n`` stands for none, nothing where one has more."""
         count = np.diff(self.first)
         if count.max(initial=0) > 2:
             return None
         after = np.append(self.after, [0, 0])  # so that reading beyond the end finds something
-        one = np.where(count > 0, after[self.first[:-1]], len(self))
-        return one, np.where(count > 1, after[self.first[:-1] + 1], len(self))
+        first_wait = np.where(count > 0, after[self.first[:-1]], len(self))
+        return first_wait, np.where(count > 1, after[self.first[:-1] + 1], len(self))
 
     @cached_property
-    def waited(self) -> list[list[int]]:
+    def wait_lists(self) -> list[list[int]]:
         """What each task waits for, as lists: what one pass in Python reads fastest."""
         bounds = self.first.tolist()
         after = self.after.tolist()
         return [after[a:b] for a, b in pairwise(bounds)]
 
     @cached_property
-    def over(self) -> list[list[int]]:
+    def last_uses(self) -> list[list[int]]:
         """For each task, those that no later one waits for, and that it was the last to."""
-        last = {other: task for task, waits in enumerate(self.waited) for other in waits}
-        found: list[list[int]] = [[] for _ in self.waited]
-        for other, task in last.items():
-            found[task].append(other)
-        return found
+        last_user = {other: task for task, waits in enumerate(self.wait_lists) for other in waits}
+        uses: list[list[int]] = [[] for _ in self.wait_lists]
+        for other, task in last_user.items():
+            uses[task].append(other)
+        return uses
 
 
 class TaskBuilder:
@@ -137,9 +137,9 @@ class TaskBuilder:
         position = self._count
         self._count = position + 1
         if ordered:
-            before = self._last.get(resource)
-            if before is not None:
-                after.append(before)
+            predecessor = self._last.get(resource)
+            if predecessor is not None:
+                after.append(predecessor)
             self._last[resource] = position
         after.extend(waits)
         self._first.append(len(after))
@@ -150,11 +150,13 @@ class TaskBuilder:
         return position
 
     @property
-    def lasts(self) -> dict[int, int]:
+    def last_by_resource(self) -> dict[int, int]:
         """The last task of each resource."""
         return self._last.copy()
 
-    def form(self, since: int, last: Mapping[int, int], others: Mapping[int, int]) -> TaskTemplate:
+    def template_since(
+        self, since: int, last: Mapping[int, int], others: Mapping[int, int]
+    ) -> TaskTemplate:
         """Return the tasks added one by one since a position as what can be repeated.
 
         ``last`` are the last tasks of resources before it, by resource; ``others`` are keys of
@@ -163,22 +165,24 @@ class TaskBuilder:
         start = len(self._rows) - (self._count - since)
         resources = {position: resource for resource, position in last.items()}
         waits = self._after[self._first[start] :]
-        opened = [
-            (place, resources.get(task, -1), others.get(task, -1))
-            for place, task in enumerate(waits)
+        outer_waits = [
+            (index, resources.get(task, -1), others.get(task, -1))
+            for index, task in enumerate(waits)
             if task < since
         ]
-        changed = [(r, at - since) for r, at in self._last.items() if at >= since]
+        last_tasks = [
+            (r, position - since) for r, position in self._last.items() if position >= since
+        ]
         code = self._causes.get("kernel", -1)
-        work = [at for at, row in enumerate(self._rows[start:]) if row[2] == code]
+        work = [offset for offset, row in enumerate(self._rows[start:]) if row[2] == code]
         count = self._count - since
         return TaskTemplate(
-            start, count, since, len(waits), tuple(opened), tuple(changed), tuple(work)
+            start, count, since, len(waits), tuple(outer_waits), tuple(last_tasks), tuple(work)
         )
 
     def repeat(
         self,
-        form: TaskTemplate,
+        template: TaskTemplate,
         op: int,
         kernel: int,
         times: Iterable[float],
@@ -190,26 +194,28 @@ class TaskBuilder:
         kernels, and ``others`` the tasks that stand for those with keys.
         """
         repeats, last, since = self._repeats, self._last, self._count
-        repeats.take(len(self._rows))
+        repeats.add_rows(len(self._rows))
         waits = repeats.waits + len(self._after)
-        for place, resource, key in form.opened:
-            repeats.places.append(waits + place)
+        for index, resource, key in template.outer_waits:
+            repeats.places.append(waits + index)
             repeats.tasks.append(last[resource] if resource >= 0 else others[key])
-        for resource, at in form.last:
-            last[resource] = since + at
-        repeats.work += [since + at for at in form.work]
+        for resource, last_offset in template.last:
+            last[resource] = since + last_offset
+        repeats.work += [since + offset for offset in template.work]
         repeats.times += times
-        repeats.waits += form.waits
-        repeats.runs.append((form.start, form.count, since - form.since, op, kernel))
-        self._count = since + form.count
+        repeats.waits += template.waits
+        repeats.runs.append((template.start, template.count, since - template.since, op, kernel))
+        self._count = since + template.count
         return since
 
     def tasks(self) -> Tasks:
         """Return what was collected as columns."""
         length, *columns = zip(*self._rows, strict=True) if self._rows else [()] * 6
-        whole = (np.array(column, np.int64) for column in (self._first, self._after, *columns))
-        found = self._repeats.expanded(np.array(length, np.float64), *whole)
-        return Tasks(*found, tuple(self._causes))
+        index_columns = (
+            np.array(column, np.int64) for column in (self._first, self._after, *columns)
+        )
+        task_columns = self._repeats.expand(np.array(length, np.float64), *index_columns)
+        return Tasks(*task_columns, tuple(self._causes))
 
 
 def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
@@ -217,25 +223,25 @@ def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
 
     ``length`` replaces the tasks' own.
     """
-    own = (tasks.length if length is None else length).tolist()
-    if tasks.two is None:
-        return _run_any(tasks, own)
-    one, other = tasks.two
-    ends = [0.0] * (len(own) + 1)
-    rows = zip(one.tolist(), other.tolist(), own, strict=True)
+    lengths = (tasks.length if length is None else length).tolist()
+    if tasks.two_waits is None:
+        return _run_any(tasks, lengths)
+    first_waits, second_waits = tasks.two_waits
+    ends = [0.0] * (len(lengths) + 1)
+    rows = zip(first_waits.tolist(), second_waits.tolist(), lengths, strict=True)
     for position, (first, second, time) in enumerate(rows):
         start = ends[first]
         end = ends[second]
         ends[position] = (end if end > start else start) + time
-    found = np.array(ends)
-    return np.maximum(found[one], found[other]), found[:-1]
+    end_times = np.array(ends)
+    return np.maximum(end_times[first_waits], end_times[second_waits]), end_times[:-1]
 
 
-def _run_any(tasks: Tasks, own: list[float]) -> tuple[Floats, Floats]:
+def _run_any(tasks: Tasks, lengths: list[float]) -> tuple[Floats, Floats]:
     """Return what ``run`` does, of tasks that wait for any number of others."""
     starts = [0.0] * len(tasks)
     ends = [0.0] * len(tasks)
-    for position, (waits, time) in enumerate(zip(tasks.waited, own, strict=True)):
+    for position, (waits, time) in enumerate(zip(tasks.wait_lists, lengths, strict=True)):
         start = 0.0
         for other in waits:
             end = ends[other]
@@ -247,28 +253,28 @@ def _run_any(tasks: Tasks, own: list[float]) -> tuple[Floats, Floats]:
 
 
 def last_ends(
-    tasks: Tasks, lengths: Iterable[Floats | float], sets: int, *, of: int | None = None
+    tasks: Tasks, lengths: Iterable[Floats | float], sets: int, *, task: int | None = None
 ) -> Floats:
     """Return when the last task ends under ``sets`` sets of lengths, ``float64[sets]``.
 
     ``lengths`` gives those of each task in turn, ``float64[sets]`` or one for all. An end is
-    forgotten once the last task that waits for it is placed. ``of`` asks when that task ends
+    forgotten once the last task that waits for it is placed. ``task`` asks when that task ends
     instead, one that no other waits for.
     """
     ends: list[Floats] = []
     start = np.zeros(sets)
-    for length, waits, over in zip(lengths, tasks.waited, tasks.over, strict=True):
+    for length, waits, last_uses in zip(lengths, tasks.wait_lists, tasks.last_uses, strict=True):
         # ``start`` is never written to: ``np.maximum`` and ``+`` below return new arrays.
         latest = ends[waits[0]] if waits else start
         for other in waits[1:]:
             latest = np.maximum(latest, ends[other])
         ends.append(latest + length)
-        for other in over:
+        for other in last_uses:
             ends[other] = FORGOTTEN
-    if of is not None:
-        return ends[of]
-    left = [end for end in ends if end is not FORGOTTEN]
-    return np.max(left, axis=0) if left else np.zeros(sets)
+    if task is not None:
+        return ends[task]
+    final_ends = [end for end in ends if end is not FORGOTTEN]
+    return np.max(final_ends, axis=0) if final_ends else np.zeros(sets)
 
 
 FORGOTTEN = np.empty(0)
@@ -281,54 +287,54 @@ def longest_chain(tasks: Tasks, ends: Floats) -> Ints:
     Where two that a task waited for ended at the same time, the first is taken: its resource's.
     """
     chain: list[int] = []
-    known: list[float] = ends.tolist()
-    waits = [int(np.argmax(ends))] if known else []
+    end_times: list[float] = ends.tolist()
+    waits = [int(np.argmax(ends))] if end_times else []
     while waits:
         latest = waits[0]
         for other in waits[1:]:
-            if known[other] > known[latest]:
+            if end_times[other] > end_times[latest]:
                 latest = other
         chain.append(latest)
-        waits = tasks.waited[latest]
+        waits = tasks.wait_lists[latest]
     return np.array(chain[::-1], np.int64)
 
 
-def spare(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Floats:
+def total_float(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Floats:
     """Return how much later each task could end without delaying the last end (total float)."""
     if not len(tasks):
         return np.empty(0)
     step = float(ends.max())
-    own = (tasks.length if length is None else length).tolist()
+    lengths = (tasks.length if length is None else length).tolist()
     latest = [step] * len(tasks)
-    waited = tasks.waited
+    waited = tasks.wait_lists
     # Backward pass of the critical path method: the latest end that delays nothing.
-    for position in reversed(range(len(own))):
-        start = latest[position] - own[position]
+    for position in reversed(range(len(lengths))):
+        start = latest[position] - lengths[position]
         for other in waited[position]:
             if start < latest[other]:
                 latest[other] = start
-    found = np.array(latest) - ends
+    slack = np.array(latest) - ends
     # Sums taken forward and backward differ by rounding: what is critical has a float of exactly 0.
-    found[found <= 1e-9 * step] = 0.0
-    return found
+    slack[slack <= 1e-9 * step] = 0.0
+    return slack
 
 
-def in_order(waits: Sequence[Sequence[int]]) -> list[int]:
+def topological_order(waits: Sequence[Sequence[int]]) -> list[int]:
     """Return a topological order of tasks (Kahn).
 
     Raises ``ValueError`` if some wait for each other.
     """
-    left = [len(w) for w in waits]
+    wait_counts = [len(w) for w in waits]
     followers: list[list[int]] = [[] for _ in waits]
-    for task, others in enumerate(waits):
-        for other in others:
+    for task, task_waits in enumerate(waits):
+        for other in task_waits:
             followers[other].append(task)
-    order = [task for task, count in enumerate(left) if not count]
+    order = [task for task, count in enumerate(wait_counts) if not count]
     for task in order:
         for follower in followers[task]:
-            left[follower] -= 1
-            if not left[follower]:
+            wait_counts[follower] -= 1
+            if not wait_counts[follower]:
                 order.append(follower)
-    if len(order) < len(left):
+    if len(order) < len(wait_counts):
         raise ValueError("tasks wait for each other")
     return order

@@ -81,7 +81,7 @@ class Timeline(Struct, frozen=True, dict=True):
     @cached_property
     def active_time(self) -> float:
         """Microseconds in which at least one stream of a device works."""
-        work = self.columns.tasks.having("kernel")
+        work = self.columns.tasks.has_cause("kernel")
         return busy_time(self.columns.start[work], self.columns.end[work])
 
     @property
@@ -100,8 +100,8 @@ class Timeline(Struct, frozen=True, dict=True):
     def waiting_time(self) -> float:
         """Microseconds that host threads wait for the device to finish awaited work."""
         columns = self.columns
-        found = np.flatnonzero(columns.tasks.having("sync"))
-        return sum(float(columns.start[at]) - self._free(int(at)) for at in found)
+        sync_tasks = np.flatnonzero(columns.tasks.has_cause("sync"))
+        return sum(float(columns.start[task]) - self._free_time(int(task)) for task in sync_tasks)
 
     def on_host(self, interval: Interval) -> bool:
         """Return whether an interval belongs to a host thread."""
@@ -109,24 +109,24 @@ class Timeline(Struct, frozen=True, dict=True):
 
     def ready(self, interval: Interval) -> float:
         """Return when the interval's own resource became free, in microseconds."""
-        return self._latest(interval.after, interval.resource)
+        return self._latest_end(interval.after, interval.resource)
 
-    def _free(self, at: int) -> float:
+    def _free_time(self, task: int) -> float:
         tasks = self.columns.tasks
-        return self._latest(tasks.waits(at).tolist(), int(tasks.resource[at]))
+        return self._latest_end(tasks.waits(task).tolist(), int(tasks.resource[task]))
 
-    def _latest(self, waits: Sequence[int], resource: int) -> float:
+    def _latest_end(self, waits: Sequence[int], resource: int) -> float:
         columns = self.columns
-        own = [p for p in waits if columns.tasks.resource[p] == resource]
-        return max((float(columns.end[p]) for p in own), default=0.0)
+        same_resource = [p for p in waits if columns.tasks.resource[p] == resource]
+        return max((float(columns.end[p]) for p in same_resource), default=0.0)
 
 
 def busy_time(start: Floats, end: Floats) -> float:
     """Return the length of the union of intervals, in their unit."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
-    before = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]])) if len(end) else end
-    return float(np.maximum(end - np.maximum(start, before), 0.0).sum())
+    latest_end = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]])) if len(end) else end
+    return float(np.maximum(end - np.maximum(start, latest_end), 0.0).sum())
 
 
 class Recorder:
@@ -175,11 +175,11 @@ class Recorder:
         tasks = replace(tasks, length=end - start)  # as its clocks show them
         return Intervals(tasks, start, end, self._ops, self._kernels)
 
-    def _number(self, known: list[T], value: T | None) -> int:
+    def _number(self, objects: list[T], value: T | None) -> int:
         """Return the number of an object among those known, -1 for none."""
         if value is None:
             return -1
-        number = self._numbers.setdefault(id(value), len(known))
-        if number == len(known):
-            known.append(value)
+        number = self._numbers.setdefault(id(value), len(objects))
+        if number == len(objects):
+            objects.append(value)
         return number

@@ -40,15 +40,13 @@ def slice_event(
     return {**event, "cat": category} if category else event
 
 
-def flow_events(
-    number: int, source: Track, begun: float, target: Track, ended: float
-) -> list[Event]:
+def flow_events(number: int, source: Track, start: float, target: Track, end: float) -> list[Event]:
     """Return an arrow from the slice of a launch to that of its work; times in microseconds."""
-    same = {"name": "launch", "cat": "launch", "id": number}
-    times = [microseconds(round(time * 1000.0)) for time in (begun, ended)]
+    common = {"name": "launch", "cat": "launch", "id": number}
+    times = [microseconds(round(time * 1000.0)) for time in (start, end)]
     return [
-        {"ph": "s", **source.fields(), **same, "ts": times[0]},
-        {"ph": "f", "bp": "e", **target.fields(), **same, "ts": times[1]},
+        {"ph": "s", **source.fields(), **common, "ts": times[0]},
+        {"ph": "f", "bp": "e", **target.fields(), **common, "ts": times[1]},
     ]
 
 
@@ -58,8 +56,8 @@ def counter_events(process: int, name: str, changes: Mapping[float, int]) -> Ite
     for time, change in sorted(changes.items()):
         value += change
         if change:
-            at = microseconds(round(time * 1000.0))
-            yield {"ph": "C", "pid": process, "name": name, "ts": at, "args": {name: value}}
+            timestamp = microseconds(round(time * 1000.0))
+            yield {"ph": "C", "pid": process, "name": name, "ts": timestamp, "args": {name: value}}
 
 
 def track_names(track: Track, process: str, thread: str) -> Iterator[Event]:

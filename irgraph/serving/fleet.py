@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from irgraph.diagnostics import fail
 
-FULL = 1.0
+FULL_CAPACITY = 1.0
 """Share of a host's capacity that a service may use."""
 
 
@@ -44,7 +44,7 @@ class Fleet(Struct, frozen=True):
         return 1.0 - self.watts / other.watts
 
 
-def fleet(host: Host, qps: float, used: float = FULL) -> Fleet:
+def fleet(host: Host, qps: float, usable_share: float = FULL_CAPACITY) -> Fleet:
     """Return the hosts that serve so many queries a second.
 
     Args:
@@ -56,10 +56,12 @@ def fleet(host: Host, qps: float, used: float = FULL) -> Fleet:
     Raises:
         IrgraphError: a host serves nothing, or no share of it may be used (exit code 2).
     """
-    if not (host.qps > 0 and 0 < used <= 1 and 0 < qps < math.inf):
-        message = f"{host.qps:g} queries a second a host, {used:g} of it used: nothing is served"
+    if not (host.qps > 0 and 0 < usable_share <= 1 and 0 < qps < math.inf):
+        message = (
+            f"{host.qps:g} queries a second a host, {usable_share:g} of it used: nothing is served"
+        )
         raise fail(message, exit_code=2)
-    needed = qps / (host.qps * used) / host.group
+    needed = qps / (host.qps * usable_share) / host.group
     hosts = max(math.ceil(needed * (1.0 - 1e-12)), 1) * host.group
     watts = hosts * (host.watts + host.helpers * host.helper_watts)
     return Fleet(hosts, watts, None if host.usd is None else hosts * host.usd)

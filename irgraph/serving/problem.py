@@ -22,15 +22,15 @@ from irgraph.tiers.tier import Tier, TierDevices
 from irgraph.verbs.place import why_not
 from irgraph.verbs.tiered_lookups import bag_sizes, longest_of, placeable
 
-ENTRY = 16
+CACHE_ENTRY_BYTES = 16
 """Bytes that a cache keeps about a row beside it: which one it is, and when it was used."""
 
 
-SPLITS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
+POOLED_SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 """Shares of what fast memory is left that pooled bags are tried with; the rest is for rows."""
 
 
-class Table(Struct, frozen=True):
+class ServedTable(Struct, frozen=True):
     """A table, as one query looks it up: its rows, a row's bytes, lookups, popularity.
 
     ``bags`` are the lists of indices that its bags have, where pooled ones may be held, and ``bag``
@@ -58,42 +58,44 @@ class Store(Struct, frozen=True):
     pieces: int
     nbytes: float
 
-    def seconds(self, asked: Demand) -> float:
+    def seconds(self, tier_demand: Demand) -> float:
         """Return the seconds that reads take at the best rate of all pieces."""
-        by_reads = asked.reads / (self.tier.rate * self.pieces)
-        return max(by_reads, asked.nbytes / (1e9 * self.tier.read_gbs.value * self.pieces))
+        by_reads = tier_demand.reads / (self.tier.rate * self.pieces)
+        return max(by_reads, tier_demand.nbytes / (1e9 * self.tier.read_gbs.value * self.pieces))
 
 
 def store(piece: TierDevices) -> Store:
     """Return what a platform has of a tier."""
     tier = load_tier(piece.tier)
-    each = piece.capacity_gb or (tier.capacity_gb.value if tier.capacity_gb else 0.0)
-    held = piece.count * each if piece.tables_gb is None else piece.tables_gb
-    return Store(tier, piece.count, 1e9 * held)
+    device_gb = piece.capacity_gb or (tier.capacity_gb.value if tier.capacity_gb else 0.0)
+    tables_gb = piece.count * device_gb if piece.tables_gb is None else piece.tables_gb
+    return Store(tier, piece.count, 1e9 * tables_gb)
 
 
-def tables_of(graph: Graph, indices: Sequence[str] = (), lists: str | None = None) -> list[Table]:
+def tables_of(
+    graph: Graph, indices: Sequence[str] = (), lists: str | None = None
+) -> list[ServedTable]:
     """Return the tables that a step looks up and that can be placed, a step being one query.
 
     With ``lists``, as ``place`` takes them, pooled bags of theirs may be held.
     """
-    known = backend().popularity(graph, indices)
-    entries = {} if lists is None else bag_sizes(graph)
-    found = []
+    popularities = backend().popularity(graph, indices)
+    bag_bytes = {} if lists is None else bag_sizes(graph)
+    tables = []
     for name, weight, op in placeable(graph):
         if why_not(graph, name):
             continue
         index, rows = _indices(op, graph), int(weight.shape[0])
         row = int(weight.shape[1]) * weight.itemsize
         count = float(index.numel) if index is not None else 0.0
-        one = Table(name, rows, row, count, known[name])
-        if lists is not None and name in entries and index is not None:
-            made = op.outputs[0]
-            sizes = (rows, int(made.shape[0]), longest_of(index, made))
+        table = ServedTable(name, rows, row, count, popularities[name])
+        if lists is not None and name in bag_bytes and index is not None:
+            output = op.outputs[0]
+            sizes = (rows, int(output.shape[0]), longest_of(index, output))
             bags = backend().bags(graph, indices, index, sizes, lists)
-            one = replace(one, bags=bags, bag=entries[name])
-        found.append(one)
-    return found
+            table = replace(table, bags=bags, bag=bag_bytes[name])
+        tables.append(table)
+    return tables
 
 
 class FixedTable(Struct, frozen=True):
@@ -101,7 +103,7 @@ class FixedTable(Struct, frozen=True):
 
     name: str
     nbytes: float
-    why: str
+    reason: str
 
 
 def fixed_of(graph: Graph) -> list[FixedTable]:
@@ -120,13 +122,13 @@ def fixed_of(graph: Graph) -> list[FixedTable]:
 
 def _indices(op: Op, graph: Graph) -> Tensor | None:
     schema = resolve(op, graph.schemas)
-    given = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
-    value = given.get("indices")
+    arguments = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+    value = arguments.get("indices")
     return value if isinstance(value, Tensor) else None
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlacementProblem:
     """Which tables lie in fast memory, what is left of it being a cache for the others.
 
     Attributes:
@@ -137,66 +139,84 @@ class Problem:
         sub_block: whether reads ask for rows, not for blocks.
     """
 
-    tables: Sequence[Table]
+    tables: Sequence[ServedTable]
     fast: float
     slow: Store
     policy: Policy = "lru"
     sub_block: bool = False
-    known: dict[frozenset[str], TableLayout] = field(default_factory=dict, compare=False)
+    layouts: dict[frozenset[str], TableLayout] = field(default_factory=dict, compare=False)
 
-    def density(self, table: Table) -> float:
+    def density(self, table: ServedTable) -> float:
         """Return seconds of the slower tier that a query's lookups take, for each byte of a table.
 
         Nothing is cached: where reads count, these are reads for each byte, else bytes.
         """
-        asked = demand(self.slow.tier, table.row, table.lookups, sub_block=self.sub_block)
-        return self.slow.seconds(asked) / max(table.nbytes, 1.0)
+        tier_demand = demand(self.slow.tier, table.row, table.lookups, sub_block=self.sub_block)
+        return self.slow.seconds(tier_demand) / max(table.nbytes, 1.0)
 
-    def placed(self, fast: Collection[str]) -> TableLayout:
+    def layout_for(self, fast: Collection[str]) -> TableLayout:
         """Return what it means to keep some tables in fast memory."""
         key = frozenset(fast)
-        if key not in self.known:
-            self.known[key] = self._placed(key)
-        return self.known[key]
+        if key not in self.layouts:
+            self.layouts[key] = self._layout(key)
+        return self.layouts[key]
 
-    def pooled(self, placed: TableLayout) -> TableLayout:
+    def with_pooled_bags(self, layout: TableLayout) -> TableLayout:
         """Return a placement with a cache of pooled bags in that part of the room that is best.
 
         Each moved table has as many; the same placement comes back where none makes reads fewer.
         """
-        each = sum(table.bag for table in placed.moved)
-        if not placed.fits or not each or any(table.bags is None for table in placed.moved):
-            return placed
-        counts = {int(share * placed.room // each) for share in SPLITS} - {0}
-        found = [self._placed(placed.fast, count) for count in sorted(counts)]
-        return min([placed, *found], key=lambda one: one.cost)
+        bag_bytes = sum(table.bag for table in layout.moved_tables)
+        if (
+            not layout.fits
+            or not bag_bytes
+            or any(table.bags is None for table in layout.moved_tables)
+        ):
+            return layout
+        counts = {int(share * layout.room // bag_bytes) for share in POOLED_SHARES} - {0}
+        candidates = [self._layout(layout.fast, count) for count in sorted(counts)]
+        return min([layout, *candidates], key=lambda candidate: candidate.cost)
 
-    def _placed(self, fast: frozenset[str], pooled: int = 0) -> TableLayout:
-        moved = [table for table in self.tables if table.name not in fast]
-        kept = sum(table.nbytes for table in self.tables if table.name in fast)
-        whole = max(self.fast - kept, 0.0)
-        room = max(whole - pooled * sum(table.bag for table in moved), 0.0)
-        left = [t.lookups * (1.0 - self._found(t, pooled)) for t in moved]
-        each = [
-            Lookups(t.popularity, t.row + ENTRY, max(n, 1e-9))
-            for t, n in zip(moved, left, strict=True)
+    def _layout(self, fast: frozenset[str], pooled: int = 0) -> TableLayout:
+        moved_tables = [table for table in self.tables if table.name not in fast]
+        fast_bytes = sum(table.nbytes for table in self.tables if table.name in fast)
+        cache_room = max(self.fast - fast_bytes, 0.0)
+        row_cache_room = max(cache_room - pooled * sum(table.bag for table in moved_tables), 0.0)
+        unpooled_lookups = [
+            t.lookups * (1.0 - self._bag_hit_share(t, pooled)) for t in moved_tables
         ]
-        cache = cache_of(each, room, self.policy)
-        asked = Demand()
-        for number, table in enumerate(moved):
-            rows = cache.fetched(number, left[number]) if room else left[number]
-            asked += demand(self.slow.tier, table.row, rows, sub_block=self.sub_block)
-        slow = sum(table.nbytes for table in moved)
-        fits = kept <= self.fast * (1 + 1e-9) and slow <= self.slow.nbytes * (1 + 1e-9)
+        row_lookups = [
+            Lookups(t.popularity, t.row + CACHE_ENTRY_BYTES, max(n, 1e-9))
+            for t, n in zip(moved_tables, unpooled_lookups, strict=True)
+        ]
+        cache = cache_of(row_lookups, row_cache_room, self.policy)
+        tier_demand = Demand()
+        for number, table in enumerate(moved_tables):
+            rows = (
+                cache.distinct_misses(number, unpooled_lookups[number])
+                if row_cache_room
+                else unpooled_lookups[number]
+            )
+            tier_demand += demand(self.slow.tier, table.row, rows, sub_block=self.sub_block)
+        slow_bytes = sum(table.nbytes for table in moved_tables)
+        fits = fast_bytes <= self.fast * (1 + 1e-9) and slow_bytes <= self.slow.nbytes * (1 + 1e-9)
         return TableLayout(
-            fast, tuple(moved), cache, asked, fits, self.slow, whole, pooled, tuple(left)
+            fast,
+            tuple(moved_tables),
+            cache,
+            tier_demand,
+            fits,
+            self.slow,
+            cache_room,
+            pooled,
+            tuple(unpooled_lookups),
         )
 
-    def _found(self, table: Table, pooled: int) -> float:
+    def _bag_hit_share(self, table: ServedTable, pooled: int) -> float:
         """Return the share of a table's lookups that are of bags which a cache of so many holds."""
         if table.bags is None or not pooled:
             return 0.0
-        return table.bags.found(pooled, self.policy)[1]
+        return table.bags.hit_shares(pooled, self.policy)[1]
 
 
 class TableLayout(Struct, frozen=True, eq=False):
@@ -215,19 +235,19 @@ class TableLayout(Struct, frozen=True, eq=False):
     """
 
     fast: frozenset[str]
-    moved: tuple[Table, ...]
+    moved_tables: tuple[ServedTable, ...]
     cache: Cache
-    asked: Demand
+    query_demand: Demand
     fits: bool
     slow: Store
     room: float = 0.0
     pooled: int = 0
-    left: tuple[float, ...] = ()
+    unpooled_lookups: tuple[float, ...] = ()
 
     @property
     def seconds(self) -> float:
         """Seconds of the slower tier that a query takes at its best rate."""
-        return self.slow.seconds(self.asked)
+        return self.slow.seconds(self.query_demand)
 
     @property
     def cost(self) -> float:
@@ -236,26 +256,29 @@ class TableLayout(Struct, frozen=True, eq=False):
 
     def hit_rate(self) -> float:
         """Share of the lookups of moved tables, pooled bags left out, that the cache answers."""
-        total = sum(self.left)
-        hits = (count * self.cache.hit_rate(i) for i, count in enumerate(self.left))
+        total = sum(self.unpooled_lookups)
+        hits = (count * self.cache.hit_rate(i) for i, count in enumerate(self.unpooled_lookups))
         return sum(hits) / total if total else 1.0
 
     def pooled_rate(self) -> float:
         """Share of the lookups of moved tables that are of pooled bags."""
-        total = sum(table.lookups for table in self.moved)
-        return 1.0 - sum(self.left) / total if total else 0.0
+        total = sum(table.lookups for table in self.moved_tables)
+        return 1.0 - sum(self.unpooled_lookups) / total if total else 0.0
 
     @property
     def pooled_bytes(self) -> float:
         """Bytes of the cache of pooled bags."""
-        return float(self.pooled * sum(table.bag for table in self.moved))
+        return float(self.pooled * sum(table.bag for table in self.moved_tables))
 
-    def rows_held(self) -> dict[str, int]:
+    def cached_rows(self) -> dict[str, int]:
         """Return how many rows of each moved table the cache is expected to hold."""
-        found = {}
-        for number, table in enumerate(self.moved):
-            held = sum(
-                n * h for n, h in zip(table.popularity.counts, self.cache.held[number], strict=True)
+        rows_by_table = {}
+        for number, table in enumerate(self.moved_tables):
+            expected_rows = sum(
+                n * h
+                for n, h in zip(
+                    table.popularity.counts, self.cache.hit_probabilities[number], strict=True
+                )
             )
-            found[table.name] = int(held)
-        return found
+            rows_by_table[table.name] = int(expected_rows)
+        return rows_by_table

@@ -12,34 +12,34 @@ import time
 from collections.abc import Collection, Iterator
 from itertools import combinations
 
-from irgraph.serving.problem import Problem, TableLayout
+from irgraph.serving.problem import PlacementProblem, TableLayout
 
-LESS = 1.0 - 1e-9
+IMPROVEMENT_FACTOR = 1.0 - 1e-9
 """A step must make a placement better by more than rounding."""
 
 ROUNDS, SECONDS = 20, 20.0
 """Times that the search starts anew, and how long it goes on."""
 
-MOST = 12
+MAX_EXHAUSTIVE_TABLES = 12
 """Tables up to which all placements are tried by ``exhaustive``."""
 
-WIDE = 24
+TABLES_PER_STEP = 24
 """Tables of each memory, the densest or the least dense, that are tried to change places."""
 
 
-def greedy(problem: Problem) -> TableLayout:
+def greedy(problem: PlacementProblem) -> TableLayout:
     """Return the placement that fills fast memory in order of density, the densest first."""
-    kept: list[str] = []
+    fast: list[str] = []
     room = problem.fast
     for table in sorted(problem.tables, key=lambda t: (-problem.density(t), t.name)):
         if table.nbytes <= room:
-            kept.append(table.name)
+            fast.append(table.name)
             room -= table.nbytes
-    return problem.placed(kept)
+    return problem.layout_for(fast)
 
 
 def search(
-    problem: Problem, seed: int = 0, rounds: int = ROUNDS, seconds: float = SECONDS
+    problem: PlacementProblem, seed: int = 0, rounds: int = ROUNDS, seconds: float = SECONDS
 ) -> TableLayout | None:
     """Return the best placement found, ``None`` where none fits.
 
@@ -47,86 +47,90 @@ def search(
     one's first tables kept; then, for a number of rounds or seconds, from the best one with a few
     tables elsewhere.
     """
-    source, end = random.Random(seed), time.monotonic() + seconds
+    rng, deadline = random.Random(seed), time.monotonic() + seconds
     order = sorted(problem.tables, key=lambda t: (-problem.density(t), t.name))
-    starts = [greedy(problem), problem.placed(())]
+    starts = [greedy(problem), problem.layout_for(())]
     for count in range(1, len(order)):
-        starts.append(problem.placed([t.name for t in order[:count]]))
-    best = min(starts, key=lambda placed: placed.cost)
-    best = _descended(problem, best)
+        starts.append(problem.layout_for([t.name for t in order[:count]]))
+    best = min(starts, key=lambda layout: layout.cost)
+    best = _local_search(problem, best)
     for _ in range(rounds):
-        if time.monotonic() > end or not best.cost:
+        if time.monotonic() > deadline or not best.cost:
             break
-        found = _descended(problem, _shaken(problem, best, source))
-        best = found if found.cost < best.cost * LESS else best
+        candidate = _local_search(problem, _perturbed(problem, best, rng))
+        best = candidate if candidate.cost < best.cost * IMPROVEMENT_FACTOR else best
     return best if best.fits else None
 
 
-def _shaken(problem: Problem, here: TableLayout, source: random.Random) -> TableLayout:
+def _perturbed(problem: PlacementProblem, layout: TableLayout, rng: random.Random) -> TableLayout:
     """Return a placement in which a few tables leave fast memory, or come into it."""
     names = [table.name for table in problem.tables]
-    changed = set(source.sample(names, min(len(names), source.randint(1, 3))))
-    kept = frozenset(here.fast ^ changed)
+    changed = set(rng.sample(names, min(len(names), rng.randint(1, 3))))
+    fast = frozenset(layout.fast ^ changed)
     sizes = {table.name: table.nbytes for table in problem.tables}
-    if sum(sizes[name] for name in kept) > problem.fast:
-        kept = frozenset(here.fast - changed)
-    return problem.placed(_filled(problem, kept, changed & here.fast))
+    if sum(sizes[name] for name in fast) > problem.fast:
+        fast = frozenset(layout.fast - changed)
+    return problem.layout_for(_fill_fast_memory(problem, fast, changed & layout.fast))
 
 
-def _descended(problem: Problem, best: TableLayout) -> TableLayout:
+def _local_search(problem: PlacementProblem, layout: TableLayout) -> TableLayout:
     """Move tables, and let them change places, while that helps."""
     while True:
-        better = min(_steps(problem, best), key=lambda placed: placed.cost, default=best)
-        if not better.cost < best.cost * LESS:
-            return best
-        best = better
+        neighbour = min(
+            _layout_moves(problem, layout), key=lambda layout: layout.cost, default=layout
+        )
+        if not neighbour.cost < layout.cost * IMPROVEMENT_FACTOR:
+            return layout
+        layout = neighbour
 
 
-def _steps(problem: Problem, here: TableLayout) -> Iterator[TableLayout]:
+def _layout_moves(problem: PlacementProblem, layout: TableLayout) -> Iterator[TableLayout]:
     """Yield every move of one table, and every exchange of two."""
     order = sorted(problem.tables, key=lambda t: problem.density(t))
-    kept = [t.name for t in order if t.name in here.fast][:WIDE]
-    moved = [t.name for t in reversed(order) if t.name not in here.fast][:WIDE]
-    for name in kept:
-        yield problem.placed(here.fast - {name})
-        yield problem.placed(_filled(problem, here.fast - {name}, {name}))
-    for name in moved:
-        yield problem.placed(here.fast | {name})
-        yield problem.placed(_brought(problem, here.fast, name))
-    for out in kept:
-        for name in moved:
-            yield problem.placed((here.fast - {out}) | {name})
+    fast_names = [t.name for t in order if t.name in layout.fast][:TABLES_PER_STEP]
+    slow_names = [t.name for t in reversed(order) if t.name not in layout.fast][:TABLES_PER_STEP]
+    for name in fast_names:
+        yield problem.layout_for(layout.fast - {name})
+        yield problem.layout_for(_fill_fast_memory(problem, layout.fast - {name}, {name}))
+    for name in slow_names:
+        yield problem.layout_for(layout.fast | {name})
+        yield problem.layout_for(_with_table(problem, layout.fast, name))
+    for removed in fast_names:
+        for name in slow_names:
+            yield problem.layout_for((layout.fast - {removed}) | {name})
 
 
-def _brought(problem: Problem, fast: frozenset[str], name: str) -> frozenset[str]:
+def _with_table(problem: PlacementProblem, fast: frozenset[str], name: str) -> frozenset[str]:
     """Return a placement with one more table, for which the least dense go; then it is filled."""
     sizes = {table.name: table.nbytes for table in problem.tables}
     order = sorted(problem.tables, key=lambda t: problem.density(t))
-    kept, gone = set(fast) | {name}, set[str]()
+    names, removed = set(fast) | {name}, set[str]()
     for other in (t.name for t in order if t.name in fast):
-        if sum(sizes[n] for n in kept) <= problem.fast:
+        if sum(sizes[n] for n in names) <= problem.fast:
             break
-        kept.discard(other)
-        gone.add(other)
-    return _filled(problem, frozenset(kept), gone)
+        names.discard(other)
+        removed.add(other)
+    return _fill_fast_memory(problem, frozenset(names), removed)
 
 
-def _filled(problem: Problem, fast: frozenset[str], last: Collection[str]) -> frozenset[str]:
-    """Return a placement with all that still fits, the densest first, those in ``last`` at last."""
-    kept = set(fast)
+def _fill_fast_memory(
+    problem: PlacementProblem, fast: frozenset[str], last_names: Collection[str]
+) -> frozenset[str]:
+    """Return a placement with all that still fits, the densest first, those in ``last_names`` at last."""
+    names = set(fast)
     room = problem.fast - sum(t.nbytes for t in problem.tables if t.name in fast)
-    for table in sorted(problem.tables, key=lambda t: (t.name in last, -problem.density(t))):
-        if table.name not in kept and table.nbytes <= room:
-            kept.add(table.name)
+    for table in sorted(problem.tables, key=lambda t: (t.name in last_names, -problem.density(t))):
+        if table.name not in names and table.nbytes <= room:
+            names.add(table.name)
             room -= table.nbytes
-    return frozenset(kept)
+    return frozenset(names)
 
 
-def exhaustive(problem: Problem) -> TableLayout | None:
-    """Return the best of all placements of at most ``MOST`` tables; ``ValueError`` above that."""
+def exhaustive(problem: PlacementProblem) -> TableLayout | None:
+    """Return the best of all placements of at most ``MAX_EXHAUSTIVE_TABLES`` tables; ``ValueError`` above that."""
     names = [table.name for table in problem.tables]
-    if len(names) > MOST:
+    if len(names) > MAX_EXHAUSTIVE_TABLES:
         raise ValueError(f"{len(names)} tables have too many placements to try all")
-    every = (problem.placed(c) for n in range(len(names) + 1) for c in combinations(names, n))
-    best = min(every, key=lambda placed: placed.cost)
+    layouts = (problem.layout_for(c) for n in range(len(names) + 1) for c in combinations(names, n))
+    best = min(layouts, key=lambda layout: layout.cost)
     return best if best.fits else None

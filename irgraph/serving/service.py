@@ -15,7 +15,7 @@ from irgraph.predict.prediction import predict
 from irgraph.serving.fleet import Fleet, Host, fleet
 from irgraph.serving.problem import (
     FixedTable,
-    Problem,
+    PlacementProblem,
     Store,
     TableLayout,
     fixed_of,
@@ -24,14 +24,14 @@ from irgraph.serving.problem import (
 )
 from irgraph.serving.search import search
 from irgraph.tiers.hits import Policy
-from irgraph.tiers.tier import Figure, Platform
+from irgraph.tiers.tier import Platform, SourcedFigure
 from irgraph.verbs.place import place
 from irgraph.verbs.tiered_lookups import READ, TablePlacement, placeable, pooling_of
 
-MOST_LOAD = 0.7
+MAX_LOAD = 0.7
 """Share of a tier's best rate that a host may ask of it: queues grow fast above."""
 
-HOURS = 24.0
+HOURS_PER_DAY = 24.0
 
 
 class Service(Struct, frozen=True, kw_only=True):
@@ -99,80 +99,87 @@ class ServiceLoad(Struct, frozen=True):
 
 
 def services(
-    graph: Graph, platform: Platform, wanted: ServiceLoad, options: PredictOptions
+    graph: Graph, platform: Platform, service_load: ServiceLoad, options: PredictOptions
 ) -> list[Service]:
     """Return the ways to serve a load, the one of least power first.
 
     Raises:
         IrgraphError: no table is looked up (exit code 2), or no way keeps the latency (1).
     """
-    return services_and_others(graph, platform, wanted, options)[0]
+    return services_and_others(graph, platform, service_load, options)[0]
 
 
 def services_and_others(
-    graph: Graph, platform: Platform, wanted: ServiceLoad, options: PredictOptions
+    graph: Graph, platform: Platform, service_load: ServiceLoad, options: PredictOptions
 ) -> tuple[list[Service], list[str]]:
     """Return what ``services`` returns, and why other ways are not among them."""
     if any(op.name == READ for op in graph.leaves()):
         message = "tables of the model are placed already, and what they take is not known"
         raise fail(message, hint="give the model as it was before place", exit_code=2)
-    tables, fixed = tables_of(graph, options.indices, wanted.lists), fixed_of(graph)
+    tables, fixed = tables_of(graph, options.indices, service_load.lists), fixed_of(graph)
     if not tables:
-        raise fail(_nothing(fixed), exit_code=2)
-    fast, kept = store(platform.fast), sum(one.nbytes for one in fixed)
-    whole = kept + sum(t.nbytes for t in tables)
-    found = [_alone(graph, platform, fast, whole, wanted, options)]
-    reasons = [] if found[0] else ["fast memory alone: a query takes longer than the limit"]
+        raise fail(_no_placement(fixed), exit_code=2)
+    fast, fixed_bytes = store(platform.fast), sum(table.nbytes for table in fixed)
+    total_bytes = fixed_bytes + sum(t.nbytes for t in tables)
+    candidates = [_without_tier(graph, platform, fast, total_bytes, service_load, options)]
+    reasons = [] if candidates[0] else ["fast memory alone: a query takes longer than the limit"]
     for piece in platform.slow:
         slow = store(piece)
-        problem = Problem(tables, fast.nbytes - kept, slow, wanted.policy, wanted.sub_block)
-        best = search(problem) if problem.fast >= 0 else None
-        if best is None:
-            what = f"{slow.nbytes / 1e9:,.3g} GB do not hold the tables"
+        problem = PlacementProblem(
+            tables, fast.nbytes - fixed_bytes, slow, service_load.policy, service_load.sub_block
+        )
+        layout = search(problem) if problem.fast >= 0 else None
+        if layout is None:
+            reason = f"{slow.nbytes / 1e9:,.3g} GB do not hold the tables"
             if problem.fast < 0:
-                what = f"fast memory does not hold the {kept / 1e9:,.3g} GB that cannot be moved"
-            reasons.append(f"{slow.tier.name}: {what}")
+                reason = f"fast memory does not hold the {fixed_bytes / 1e9:,.3g} GB that cannot be moved"
+            reasons.append(f"{slow.tier.name}: {reason}")
             continue
-        if not best.moved:
+        if not layout.moved_tables:
             reasons.append(f"{slow.tier.name}: not needed, fast memory holds all tables")
             continue
-        one = _best(graph, platform, problem, best, wanted, options)
-        found.append(one)
-        reasons += [] if one else [f"{slow.tier.name}: a query takes longer than the limit"]
-    served = [one for one in found if one is not None]
+        service = _best_service(graph, platform, problem, layout, service_load, options)
+        candidates.append(service)
+        reasons += [] if service else [f"{slow.tier.name}: a query takes longer than the limit"]
+    served = [candidate for candidate in candidates if candidate is not None]
     if not served:
         raise fail("no placement serves the load", hint="; ".join(reasons), exit_code=1)
-    return sorted(served, key=lambda one: (one.fleet.watts, one.name)), reasons
+    return sorted(served, key=lambda candidate: (candidate.fleet.watts, candidate.name)), reasons
 
 
-def _nothing(fixed: Sequence[FixedTable]) -> str:
+def _no_placement(fixed: Sequence[FixedTable]) -> str:
     """Say why no table is placed."""
     if not fixed:
         return "the model has no lookup of bags: nothing can be placed"
-    return f"no table can be placed: {fixed[0].name}: {fixed[0].why}"
+    return f"no table can be placed: {fixed[0].name}: {fixed[0].reason}"
 
 
-def _best(
+def _best_service(
     graph: Graph,
     platform: Platform,
-    problem: Problem,
-    best: TableLayout,
-    wanted: ServiceLoad,
+    problem: PlacementProblem,
+    layout: TableLayout,
+    service_load: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
     """Return the service with a placement, with pooled bags where these take less power."""
-    each = {one.pooled: one for one in (best, problem.pooled(best))}
-    made = (_placed(graph, platform, problem, one, wanted, options) for one in each.values())
-    found = [one for one in made if one is not None]
-    return min(found, key=lambda one: (one.fleet.watts, one.latency), default=None)
+    layouts = {
+        candidate.pooled: candidate for candidate in (layout, problem.with_pooled_bags(layout))
+    }
+    placed_services = (
+        _with_placement(graph, platform, problem, candidate, service_load, options)
+        for candidate in layouts.values()
+    )
+    served = [service for service in placed_services if service is not None]
+    return min(served, key=lambda service: (service.fleet.watts, service.latency), default=None)
 
 
-def _alone(
+def _without_tier(
     graph: Graph,
     platform: Platform,
     fast: Store,
     nbytes: float,
-    wanted: ServiceLoad,
+    service_load: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
     """Return the service without a slower tier: hosts that together hold one copy of the tables.
@@ -180,115 +187,119 @@ def _alone(
     What they exchange is not counted, so that they are better here than they can be.
     """
     step = predict(graph, options).step_time
-    limits = limits_of(platform.devices, step, wanted)
+    limits = limits_of(platform.devices, step, service_load)
     if not limits["latency"] > 0:
         return None
     qps, bound = min((rate, cause) for cause, rate in limits.items())
     group = max(math.ceil(nbytes / max(fast.nbytes, 1.0)), 1)
-    one = Host(qps, platform.base_watts.value, _value(platform.base_usd), group=group)
+    host = Host(qps, platform.base_watts.value, _value(platform.base_usd), group=group)
     copies = f" ({group} hosts hold a copy)" if group > 1 else ""
-    hosts = fleet(one, wanted.qps)
+    hosts = fleet(host, service_load.qps)
     return Service(
         name=f"{fast.tier.name} alone{copies}",
         step=step,
         qps=qps,
         bound=bound,
         limits=limits,
-        latency=mean_latency(step, wanted.qps / hosts.hosts, platform.devices),
+        latency=mean_latency(step, service_load.qps / hosts.hosts, platform.devices),
         fleet=hosts,
         group=group,
     )
 
 
-def _placed(
+def _with_placement(
     graph: Graph,
     platform: Platform,
-    problem: Problem,
-    best: TableLayout,
-    wanted: ServiceLoad,
+    problem: PlacementProblem,
+    layout: TableLayout,
+    service_load: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
     """Return the service with a placement, its step simulated at the load that it makes."""
     load, qps, bound, step = 0.0, 0.0, "", 0.0
     limits: dict[str, float] = {}
     for _ in range(2):  # once without a load to find it, once under it
-        step = predict(_rewritten(graph, problem, best, wanted, load), options).step_time
-        limits = limits_of(platform.devices, step, wanted)
-        if best.seconds:
-            limits[f"reads of {best.slow.tier.name}"] = MOST_LOAD / best.seconds
+        step = predict(_place_tables(graph, problem, layout, service_load, load), options).step_time
+        limits = limits_of(platform.devices, step, service_load)
+        if layout.seconds:
+            limits[f"reads of {layout.slow.tier.name}"] = MAX_LOAD / layout.seconds
         if not limits["latency"] > 0:
             return None
         qps, bound = min((rate, cause) for cause, rate in limits.items())
-        load = min(qps * best.seconds, MOST_LOAD)
-    hosts = fleet(Host(qps, 0.0, _usd(platform, best.slow)), wanted.qps)
-    each = wanted.qps / hosts.hosts
-    load = each * best.seconds
-    hosts = replace(hosts, watts=hosts.hosts * _watts(platform, best.slow, load))
-    moved = sum(table.nbytes for table in best.moved)
+        load = min(qps * layout.seconds, MAX_LOAD)
+    hosts = fleet(Host(qps, 0.0, _usd(platform, layout.slow)), service_load.qps)
+    host_qps = service_load.qps / hosts.hosts
+    load = host_qps * layout.seconds
+    hosts = replace(hosts, watts=hosts.hosts * _watts(platform, layout.slow, load))
+    moved_bytes = sum(table.nbytes for table in layout.moved_tables)
     return Service(
-        name=f"{best.slow.pieces} x {best.slow.tier.name}",
+        name=f"{layout.slow.pieces} x {layout.slow.tier.name}",
         step=step,
         qps=qps,
         bound=bound,
         limits=limits,
-        latency=mean_latency(step, each, platform.devices),
+        latency=mean_latency(step, host_qps, platform.devices),
         fleet=hosts,
         load=load,
-        reads=best.asked.reads,
-        link_bytes=best.asked.nbytes,
-        hits=best.hit_rate(),
-        moved=best.rows_held(),
-        moved_bytes=moved,
-        cache_bytes=best.cache.bytes_held,
-        hours=_hours(best.slow, moved),
-        pooled=best.pooled,
-        pooled_bytes=best.pooled_bytes,
-        pooled_hits=best.pooled_rate(),
+        reads=layout.query_demand.reads,
+        link_bytes=layout.query_demand.nbytes,
+        hits=layout.hit_rate(),
+        moved=layout.cached_rows(),
+        moved_bytes=moved_bytes,
+        cache_bytes=layout.cache.cached_bytes,
+        hours=_hours_between_rewrites(layout.slow, moved_bytes),
+        pooled=layout.pooled,
+        pooled_bytes=layout.pooled_bytes,
+        pooled_hits=layout.pooled_rate(),
     )
 
 
-def _rewritten(
-    graph: Graph, problem: Problem, best: TableLayout, wanted: ServiceLoad, load: float
+def _place_tables(
+    graph: Graph,
+    problem: PlacementProblem,
+    layout: TableLayout,
+    service_load: ServiceLoad,
+    load: float,
 ) -> Graph:
     """Return the step with its tables placed."""
-    if not best.moved:
+    if not layout.moved_tables:
         return graph
-    slow = best.slow
-    where = TablePlacement(
+    slow = layout.slow
+    placement = TablePlacement(
         slow.tier.name,
         slow.pieces,
-        best.rows_held(),
+        layout.cached_rows(),
         problem.policy,
         problem.sub_block,
         load,
-        {table.name: best.pooled for table in best.moved if best.pooled},
-        wanted.lists or "",
+        {table.name: layout.pooled for table in layout.moved_tables if layout.pooled},
+        service_load.lists or "",
     )
-    moved = {table.name for table in best.moved}
+    moved_names = {table.name for table in layout.moved_tables}
     ways: dict[object, list[str]] = {}
     for name, _, op in placeable(graph):
-        if name in moved:
+        if name in moved_names:
             ways.setdefault(pooling_of(graph, op), []).append(name)
     for names in ways.values():
-        graph = place(graph, names, where).graph
+        graph = place(graph, names, placement).graph
     return graph
 
 
-def limits_of(servers: float, step: float, wanted: ServiceLoad) -> dict[str, float]:
+def limits_of(servers: float, step: float, service_load: ServiceLoad) -> dict[str, float]:
     """Return queries a second that devices, or groups of them, compute, and serve within the time.
 
     Queries come at random, and each device serves one after the other (M/D/1: the mean wait is
     u / (2 (1 - u)) steps at utilisation u); a step as long as the limit, or longer, serves none.
     """
-    most = servers * 1e6 / step
-    slack = max(wanted.latency / step - 1.0, 0.0)
-    return {"compute": most, "latency": most * 2.0 * slack / (1.0 + 2.0 * slack)}
+    compute_qps = servers * 1e6 / step
+    slack = max(service_load.latency / step - 1.0, 0.0)
+    return {"compute": compute_qps, "latency": compute_qps * 2.0 * slack / (1.0 + 2.0 * slack)}
 
 
 def mean_latency(step: float, qps: float, servers: float) -> float:
     """Return the mean microseconds of a query where so many servers share so many a second."""
-    used = min(qps * step / 1e6 / servers, 1.0 - 1e-9)
-    return step * (1.0 + used / (2.0 * (1.0 - used)))
+    utilisation = min(qps * step / 1e6 / servers, 1.0 - 1e-9)
+    return step * (1.0 + utilisation / (2.0 * (1.0 - utilisation)))
 
 
 def _watts(platform: Platform, slow: Store, load: float) -> float:
@@ -303,33 +314,35 @@ def _usd(platform: Platform, slow: Store) -> float | None:
     return None if base is None or piece is None else base + slow.pieces * piece
 
 
-def _hours(slow: Store, moved: float) -> float | None:
+def _hours_between_rewrites(slow: Store, moved_bytes: float) -> float | None:
     """Return hours between rewrites of all moved tables that the tier's endurance allows."""
     writes = _value(slow.tier.dwpd)
-    return None if not writes else HOURS * moved / (writes * slow.nbytes)
+    return None if not writes else HOURS_PER_DAY * moved_bytes / (writes * slow.nbytes)
 
 
-def _value(figure: Figure | None) -> float | None:
+def _value(figure: SourcedFigure | None) -> float | None:
     return None if figure is None else figure.value
 
 
 def placed_model(
     graph: Graph,
     platform: Platform,
-    chosen: Service,
-    wanted: ServiceLoad,
+    service: Service,
+    service_load: ServiceLoad,
     indices: Sequence[str] = (),
 ) -> Graph:
     """Return the step of a service, with the ops that read its slower tier."""
     for piece in platform.slow:
         slow = store(piece)
-        if chosen.name == f"{slow.pieces} x {slow.tier.name}":
-            tables, fixed = tables_of(graph, indices, wanted.lists), fixed_of(graph)
-            fast = store(platform.fast).nbytes - sum(one.nbytes for one in fixed)
-            problem = Problem(tables, fast, slow, wanted.policy, wanted.sub_block)
-            best = search(problem)
-            if best is None:
+        if service.name == f"{slow.pieces} x {slow.tier.name}":
+            tables, fixed = tables_of(graph, indices, service_load.lists), fixed_of(graph)
+            fast = store(platform.fast).nbytes - sum(table.nbytes for table in fixed)
+            problem = PlacementProblem(
+                tables, fast, slow, service_load.policy, service_load.sub_block
+            )
+            layout = search(problem)
+            if layout is None:
                 return graph
-            best = problem.pooled(best) if chosen.pooled else best
-            return _rewritten(graph, problem, best, wanted, chosen.load)
+            layout = problem.with_pooled_bags(layout) if service.pooled else layout
+            return _place_tables(graph, problem, layout, service_load, service.load)
     return graph

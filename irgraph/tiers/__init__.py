@@ -1,1 +1,1 @@
-"""Tiers of memory: their figures, how long reads wait for them, and what a cache keeps off them."""
+"""Tiers of memory: their figures, times of reads, and caches in front of them."""

@@ -1,4 +1,4 @@
-"""What lookups ask of a tier: reads and bytes."""
+"""Demand of lookups on a tier: reads and bytes."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ class Demand(Struct, frozen=True):
     Attributes:
         reads: units that are read.
         nbytes: bytes that cross the link.
-        wanted: bytes of the rows that were looked up.
+        row_bytes: bytes of the rows that are looked up.
     """
 
     reads: float = 0.0
     nbytes: float = 0.0
-    wanted: float = 0.0
+    row_bytes: float = 0.0
 
     def __add__(self, other: Demand) -> Demand:
-        """Return both together."""
+        """Return the sum of both demands."""
         return Demand(
-            self.reads + other.reads, self.nbytes + other.nbytes, self.wanted + other.wanted
+            self.reads + other.reads, self.nbytes + other.nbytes, self.row_bytes + other.row_bytes
         )
 
     @property
     def amplification(self) -> float:
-        """Bytes that cross the link for one that is wanted."""
-        return self.nbytes / self.wanted if self.wanted else 1.0
+        """Bytes that cross the link for each byte of the rows."""
+        return self.nbytes / self.row_bytes if self.row_bytes else 1.0
 
 
 def demand(tier: Tier, row: int, rows: float, *, sub_block: bool = False) -> Demand:
-    """Return what reading rows of so many bytes asks of a tier.
+    """Return the demand on a tier of reading ``rows`` rows of ``row`` bytes.
 
-    A row starts at a unit, or lies within one: rows are padded so that none crosses an edge that it
-    need not. With ``sub_block`` only the part of a block that holds the row crosses the link, where
-    the tier can do that; its reads a second stay the same.
+    A row starts at a unit or is within one: rows are padded so that they cross as few units as
+    possible. With ``sub_block`` only the part of a block with the row crosses the link, if the tier
+    supports this; its reads per second stay the same.
     """
     return Demand(rows * tier.units(row), rows * tier.transferred(row, sub_block), rows * row)

@@ -1,4 +1,4 @@
-"""Looks up tiers and platforms: shipped ones, those of installed packages, and files."""
+"""Looks up tiers and platforms: shipped, of installed packages, and from files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irgraph.plugins import plugins
 from irgraph.tiers.tier import Platform, Tier, TierDevices, read_platform, read_tier
 
 TIERS, PLATFORMS = "irgraph.tiers", "irgraph.platforms"
-"""Entry points of these groups name packages whose folders hold more of them."""
+"""Groups of entry points of packages whose folders contain tiers and platforms."""
 
 T = TypeVar("T", Tier, Platform)
 
@@ -39,20 +39,22 @@ def load_tier(name: str) -> Tier:
 
 
 def load_platform(name: str) -> Platform:
-    """Return a platform, as ``load_tier`` returns a tier; its tiers are looked up, too."""
-    found = _load(name, "platform", _platforms, read_platform)
-    for piece in (found.fast, *found.slow):
-        _check_size(found, piece, load_tier(piece.tier))
-    if load_tier(found.fast.tier).kind in ("storage", "link"):
-        message = f"{found.name}: fast memory is read as the device's own, and {found.fast.tier}"
+    """Return a platform, as ``load_tier`` returns a tier; its tiers are validated as well."""
+    platform = _load(name, "platform", _platforms, read_platform)
+    for piece in (platform.fast, *platform.slow):
+        _check_size(platform, piece, load_tier(piece.tier))
+    if load_tier(platform.fast.tier).kind in ("storage", "link"):
+        message = (
+            f"{platform.name}: fast memory is read as the device's own, and {platform.fast.tier}"
+        )
         raise fail(f"{message} is not: it is a slower tier", exit_code=2)
-    if found.fast.tables_gb == 0:
-        raise fail(f"{found.name}: no fast memory is left for tables (tables_gb)", exit_code=2)
-    return found
+    if platform.fast.tables_gb == 0:
+        raise fail(f"{platform.name}: no fast memory is left for tables (tables_gb)", exit_code=2)
+    return platform
 
 
 def _check_size(platform: Platform, piece: TierDevices, tier: Tier) -> None:
-    """Refuse a piece of a tier of which nobody says how much it holds."""
+    """Raise ``IrgraphError`` (exit code 2) if neither file specifies the capacity of a tier."""
     if piece.tables_gb is None and not piece.capacity_gb and tier.capacity_gb is None:
         message = f"{platform.name}: how much {tier.name} holds is not said"
         raise fail(message, hint="give capacity_gb or tables_gb beside its name", exit_code=2)
@@ -60,51 +62,53 @@ def _check_size(platform: Platform, piece: TierDevices, tier: Tier) -> None:
 
 def _load(
     name: str,
-    what: str,
+    kind: str,
     shipped: Callable[[], Mapping[str, T]],
     read: Callable[[str, str], T],
 ) -> T:
     if name.endswith(".json") or "/" in name:
         return read(read_text(name), name)
-    known: dict[str, T] = {}
+    by_name: dict[str, T] = {}
     names: list[str] = []
-    for each in shipped().values():
-        names += _names(each)
-        known |= dict.fromkeys(map(_plain, _names(each)), each)
-    if _plain(name) in known:
-        return known[_plain(name)]
-    message = f"no {what} is called {name!r}{suggestion(name, names)}"
-    hint = f"{what}s: {', '.join(sorted(shipped()))}; a path to a .json file of your own works too"
+    for entry in shipped().values():
+        names += _names(entry)
+        by_name |= dict.fromkeys(map(_normalized_name, _names(entry)), entry)
+    if _normalized_name(name) in by_name:
+        return by_name[_normalized_name(name)]
+    message = f"no {kind} is called {name!r}{suggestion(name, names)}"
+    hint = f"{kind}s: {', '.join(sorted(shipped()))}; a path to a .json file of your own works too"
     raise fail(message, hint=hint, exit_code=2)
 
 
 @cache
 def _tiers() -> dict[str, Tier]:
-    return _found("devices", TIERS, "tier", read_tier)
+    return _shipped_and_installed("devices", TIERS, "tier", read_tier)
 
 
 @cache
 def _platforms() -> dict[str, Platform]:
-    return _found("platforms", PLATFORMS, "platform", read_platform)
+    return _shipped_and_installed("platforms", PLATFORMS, "platform", read_platform)
 
 
-def _found(folder: str, group: str, what: str, read: Callable[[str, str], T]) -> dict[str, T]:
-    """Return the shipped ones and those of installed packages, by name."""
+def _shipped_and_installed(
+    folder: str, group: str, kind: str, read: Callable[[str, str], T]
+) -> dict[str, T]:
+    """Return the tiers or platforms that ship or are installed, by name."""
     files: Iterable[Path] = sorted((Path(__file__).parent / folder).glob("*.json"))
-    found: list[T] = [read(path.read_text("utf-8"), path.name) for path in files]
+    entries: list[T] = [read(path.read_text("utf-8"), path.name) for path in files]
     for plugin in plugins(group):
-        taken = {_plain(name) for known in found for name in _names(known)}
+        existing_names = {_normalized_name(name) for entry in entries for name in _names(entry)}
         for path in plugin.files(".json"):
             added: T = read(path.read_text("utf-8"), str(path))
-            plugin.refuse_duplicates(map(_plain, _names(added)), taken, what)
-            found.append(added)
-    return {_names(known)[0]: known for known in found}
+            plugin.refuse_duplicates(map(_normalized_name, _names(added)), existing_names, kind)
+            entries.append(added)
+    return {_names(entry)[0]: entry for entry in entries}
 
 
-def _names(one: Tier | Platform) -> tuple[str, ...]:
-    """Return a tier's or a platform's own name, and the others."""
-    return (one.name, *one.aliases)
+def _names(entry: Tier | Platform) -> tuple[str, ...]:
+    """Return the name of a tier or a platform, followed by its aliases."""
+    return (entry.name, *entry.aliases)
 
 
-def _plain(name: str) -> str:
+def _normalized_name(name: str) -> str:
     return re.sub(r"[-_ ]", "", name).lower()

@@ -129,7 +129,7 @@ class Pricing:
         found = predict_variants(structure.graph, [device], sizes, options)
         assert structure.peaks is not None
         columns = {name: np.array([one[name] for one in sizes], np.int64) for name in sizes[0]}
-        peaks = np.broadcast_to(structure.peaks.at(columns), (len(keys),))
+        peaks = np.broadcast_to(structure.peaks.bytes_at(columns), (len(keys),))
         rows = zip(found.step_time[0], found.active_time[0], peaks, strict=True)
         return {
             key: (float(step), float(active), int(peak))

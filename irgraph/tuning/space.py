@@ -11,7 +11,7 @@ from msgspec import field
 
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.graph import Graph
-from irgraph.ir.resize import unresized
+from irgraph.ir.resize import unresized_warnings
 from irgraph.manage.run import find_pass
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction
@@ -105,7 +105,7 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         rows += [f"limit: {name} {limit_text(name, bound)}" for name, bound in self.limits.items()]
         axes = [axis for axis in self.axes if axis.kind == "size"]
         sizes = [{axis.name: int(size)} for axis in axes for size in axis.choices]
-        rows += [f"warning: {line}" for line in unresized(self.graph, *sizes)]
+        rows += [f"warning: {line}" for line in unresized_warnings(self.graph, *sizes)]
         return "\n".join([*rows, f"at most {self.most:,} points"])
 
     def to_json(self) -> str:

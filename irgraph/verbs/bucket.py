@@ -80,11 +80,11 @@ def bucket(graph: Graph, found: Sequence[Bucket], *, by: str = "bucket") -> tupl
         made.append(new)
         ends = [] if spare.end is None else [spare.end]
         for op in [new, *ends, *(op for op in one.later if op not in spare.ops)]:
-            edit.put(_of_call(op, last, new), before=last)
+            edit.insert(_of_call(op, last, new), before=last)
         for op in (*one.members, *one.later, *spare.ops, *ends):
             edit.remove(op)
         for op in spare.heads:
-            edit.put(_of_call(op, last, new), before=op)
+            edit.insert(_of_call(op, last, new), before=op)
             edit.remove(op)
         # The sums that are no longer recorded one by one end together: who waited for one waits for
         # all.

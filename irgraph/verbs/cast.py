@@ -257,7 +257,7 @@ class _CastRewrite:
         self.made.append((unit, new))
         if _only_views(unit):
             self.loose.append(new)
-        self.edit.put(new, before=unit)
+        self.edit.insert(new, before=unit)
         self.edit.remove(unit)
         outside = self._used_outside(unit)
         for leaf in unit.leaves():
@@ -268,7 +268,7 @@ class _CastRewrite:
         made = self._operand(whole, op)
         new = map_tensors(op, lambda t: made if t.name == whole.name else t)
         self.made.append((op, new))
-        self.edit.put(new, before=op)
+        self.edit.insert(new, before=op)
         self.edit.remove(op)
 
     def _taken_from_outside(self, unit: Op) -> list[Tensor]:
@@ -293,7 +293,7 @@ class _CastRewrite:
         if not tensor.dense:
             made = replace(made, strides=self._copied(tensor, made, unit))
         self.ready[tensor.name] = (tensor, made)
-        self.edit.put(self._cast(tensor, made, self.to, unit), before=unit)
+        self.edit.insert(self._cast(tensor, made, self.to, unit), before=unit)
         return made
 
     def _copied(self, tensor: Tensor, made: Tensor, unit: Op) -> tuple[int, ...] | None:
@@ -343,13 +343,13 @@ class _CastRewrite:
         if wide and is_view(leaf) and old:
             for tensor in wide:
                 self.ready[tensor.name] = (tensor, names[tensor.name])
-            self.edit.put(leaf, after=unit)
+            self.edit.insert(leaf, after=unit)
             self.loose.append(leaf)
             return
         for tensor in wide:
             made = names[tensor.name]
             self.ready[tensor.name] = (tensor, made)
-            self.edit.put(self._cast(made, tensor, tensor.dtype, unit), after=unit)
+            self.edit.insert(self._cast(made, tensor, tensor.dtype, unit), after=unit)
 
     def done(self) -> Casting:
         """Return the graph, without casts and views that nobody reads any more."""

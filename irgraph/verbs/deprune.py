@@ -90,7 +90,7 @@ def deprune(graph: Graph, ops: Sequence[Op]) -> DepruneResult:
             about = ExpandedTable(name, weight.tensor, mapping.tensor)
             tables[key] = (Declared("param", whole, weight.label), about)
         new = _lookup(graph, op, tables[key][0].tensor)
-        edit.put(new, before=op)
+        edit.insert(new, before=op)
         edit.remove(op)
         made.append(new)
     return _with_tables(edit.commit(), graph, tables, tuple(made))

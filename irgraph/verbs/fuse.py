@@ -112,11 +112,11 @@ def collect(
         edit.remove(member)
     beside = {"after": place.unit} if place.after else {"before": place.unit}
     for op in made:
-        edit.put(op, **beside)
+        edit.insert(op, **beside)
     for unit in place.moved:
         edit.remove(unit)
         for left in _without(unit, removed):
-            edit.put(left, **beside)
+            edit.insert(left, **beside)
     return Fusion(graph, made, place.moved, _why(s, len(groups), place), assumed)
 
 

@@ -54,7 +54,7 @@ def insert(graph: Graph, insertions: Sequence[Insertion]) -> tuple[Graph, tuple[
         at = outermost_call(graph, insertion.at)
         made = [_like(op, insertion.at) for op in insertion.ops]
         for op in made:
-            edit.put(op, after=at) if insertion.after else edit.put(op, before=at)
+            edit.insert(op, after=at) if insertion.after else edit.insert(op, before=at)
         swaps[id(made[-1])] = insertion.swaps
         new += made
     whole = edit.commit()

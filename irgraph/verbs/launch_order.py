@@ -101,9 +101,9 @@ class Line(Struct, frozen=True):
             if i not in moved:
                 passed += 1
             elif passed and (after or passed == len(fixed)):
-                edit.put(self.ops[i], after=self.ops[fixed[passed - 1]])
+                edit.insert(self.ops[i], after=self.ops[fixed[passed - 1]])
             else:
-                edit.put(self.ops[i], before=self.ops[fixed[passed]])
+                edit.insert(self.ops[i], before=self.ops[fixed[passed]])
         for i in moved:
             edit.remove(self.ops[i])
         return edit.commit() if fixed else self.graph

@@ -81,7 +81,7 @@ class Recomputing:
         outer = _outermost(self.graph)[id(first)]
         copies = tuple(_run_at(map_tensors(op, copying.tensor), outer, first) for op in ops)
         for op in copies:
-            self.edit.put(op, before=outer)
+            self.edit.insert(op, before=outer)
             self.read.update(t.buffer for leaf in op.leaves() for t in leaf.inputs)
         for key in {id(leaf) for leaf in readers}:
             self.changes.setdefault(key, []).append(copying)

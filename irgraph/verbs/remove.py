@@ -52,7 +52,7 @@ def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
             # the parameter, so that its true gradient is zero.
             zeros = replace(maker, name="aten.zeros_like", operands=(parameter,), attributes={})
             zeros = replace(zeros, results=(gradient,), written=frozenset(), notes={})
-            edit.put(zeros, before=maker)
+            edit.insert(zeros, before=maker)
     return edit.commit()
 
 

@@ -67,6 +67,6 @@ def _noted(graph: Graph, members: Sequence[Op], reason: str) -> tuple[Graph, lis
     edit = Edit(graph)
     noted = [replace(op, notes={**op.notes, "assuming": reason}) for op in members]
     for old, new in zip(members, noted, strict=True):
-        edit.put(new, before=old)
+        edit.insert(new, before=old)
         edit.remove(old)
     return edit.commit(), noted

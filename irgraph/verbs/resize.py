@@ -12,7 +12,7 @@ from irgraph.axes.sizes import FixedSizeError
 from irgraph.diagnostics import suggestion
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
-from irgraph.ir.resize import kept_sizes, with_dims
+from irgraph.ir.resize import fixed_numbers, with_dims
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.torch_check import check_sizes
 
@@ -106,7 +106,7 @@ def _dimension(graph: Graph, name: str, size: int) -> Resizing:
     check_sizes(graph, made)
     now = made.by_name
     changed = (old.name for old in graph.by_name.values() if now[old.name] is not old)
-    return Resizing(made, tuple(changed), kept_sizes(graph, name))
+    return Resizing(made, tuple(changed), fixed_numbers(graph, name))
 
 
 def _axes(graph: Graph, axes: Sequence[Axis], was: int, size: int) -> Resizing:
@@ -118,7 +118,7 @@ def _axes(graph: Graph, axes: Sequence[Axis], was: int, size: int) -> Resizing:
             raise RefusedError(
                 f"its size is {was}: the new size must be a multiple of {_spelt(multiple)}"
             )
-        return Resizing(growth.at(size), tuple(growth.tensors))
+        return Resizing(growth.graph_at(size), tuple(growth.tensors))
     except FixedSizeError as error:
         at = [(error.op, "")] if error.op is not None else []
         raise RefusedError(error.message, at) from None

@@ -40,7 +40,7 @@ def on_streams(graph: Graph, streams: Sequence[tuple[Op, str]]) -> tuple[Graph, 
     made: list[Op] = []
     for op, name in streams:
         made.append(moved_to(op, name))
-        edit.put(made[-1], before=op)
+        edit.insert(made[-1], before=op)
         edit.remove(op)
     changed = replace(edit.commit(), streams=(*graph.streams, *fresh))
     return with_events(changed, made), tuple(made)
@@ -61,8 +61,8 @@ def with_events(graph: Graph, members: Collection[Op]) -> Graph:
     for join in joins:
         event = next(events)
         record = Op(RECORD, results=(event,))
-        edit.put(_like(record, join.source), after=join.source)
-        edit.put(_like(Op(WAIT, (event,)), join.before), before=join.before)
+        edit.insert(_like(record, join.source), after=join.source)
+        edit.insert(_like(Op(WAIT, (event,)), join.before), before=join.before)
     return edit.commit()
 
 

@@ -9,20 +9,20 @@ from msgspec.structs import replace
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import resolve
-from irgraph.ir.tf32 import PLAIN, TF32, products_at, renamed
+from irgraph.ir.tf32 import PLAIN, TF32, products_at, rename_products
 from irgraph.verbs.refusal import RefusedError
 
 
 def to_tf32(graph: Graph, ops: Sequence[Op]) -> tuple[Graph, tuple[Op, ...]]:
     """Let products multiply in tf32; return them as they stand in the new graph."""
     found = [product for op in ops for product in products_at(graph, op, TF32)]
-    return renamed(graph, found, TF32)
+    return rename_products(graph, found, TF32)
 
 
 def from_tf32(graph: Graph, ops: Sequence[Op]) -> tuple[Graph, tuple[Op, ...], list[Op]]:
     """Let products multiply in f32 again; return them, and the ops that have none in tf32."""
     found = [(op, products_at(graph, op, PLAIN)) for op in ops]
-    back, made = renamed(graph, [product for _, one in found for product in one], PLAIN)
+    back, made = rename_products(graph, [product for _, one in found for product in one], PLAIN)
     return back, made, [op for op, one in found if not one]
 
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Result, Value, memoized, tensors_in
+from irgraph.ir.op import Op, Result, Value, memoize, tensors_in
 from irgraph.ir.tensor import Tensor
 from irgraph.shapes import ShapeError, plain_sizes
 from irgraph.verbs.refusal import RefusedError
@@ -66,7 +66,7 @@ def _signature(op: Op) -> str:
 
     Sizes that follow from dimensions stand in it as expressions with their values.
     """
-    return memoized(op, SIGNATURE_KEY, _compute_signature)
+    return memoize(op, SIGNATURE_KEY, _compute_signature)
 
 
 def _compute_signature(op: Op) -> str:

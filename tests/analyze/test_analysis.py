@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from irgraph.analyze import Analysis, analyze
 from irgraph.analyze.collectives import _members
 from irgraph.analyze.plots import draw_overheads
-from irgraph.capture.kineto import Kind, read_kineto
+from irgraph.capture.kineto import EventKind, read_kineto
 from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.overheads import load_host
@@ -205,12 +205,12 @@ def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:
     ],
 )
 def test_families(name: str, family: str) -> None:
-    assert family_of(name, Kind.KERNEL) == family
+    assert family_of(name, EventKind.KERNEL) == family
 
 
 def test_copies_go_by_kind() -> None:
-    assert family_of("Memcpy HtoD", Kind.MEMCPY) == "copy"
-    assert family_of("Memset (Device)", Kind.MEMSET) == "fill"
+    assert family_of("Memcpy HtoD", EventKind.MEMCPY) == "copy"
+    assert family_of("Memset (Device)", EventKind.MEMSET) == "fill"
 
 
 def test_a_plot_shows_steps_idle_time_and_work(

@@ -16,8 +16,8 @@ from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.cli.main import app
 from irgraph.diagnostics import IrgraphError
-from irgraph.replay.host_times import Lengths
-from irgraph.replay.replay import replayer
+from irgraph.replay.host_times import HostTimes
+from irgraph.replay.replay import build_replayer
 from tests.analyze import damage, raw
 
 pytestmark = pytest.mark.data
@@ -109,7 +109,7 @@ def check(name: str, change: str, data_dir: Path, folder: Path, sound: bool) -> 
         assert not wrong
     assert bool(health.reasons()) == (health.exit_code == 3)
     if health.exit_code == 0 and tree.trace.on_device.any() and change != "graphs":
-        replays = replayer(tree).replay_all(Lengths())
+        replays = build_replayer(tree).replay_all(HostTimes())
         assert all(abs(step.error) < 0.03 for step in replays if not step.left_out)
     if sound and change in HARMLESS:
         assert health.exit_code == 0, health.lines()

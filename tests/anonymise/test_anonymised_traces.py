@@ -17,9 +17,9 @@ from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.capture.kineto.lower.join import join
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.diagnostics import IrgraphError
-from irgraph.replay.replay import replayer
+from irgraph.replay.replay import build_replayer
 from tests.capture.kineto.builder import START, Event, events, host, text, write
 
 SECRETS = ("secret", "alice", "/home", "hush")
@@ -46,7 +46,8 @@ def test_times_are_the_same(tmp_path: Path) -> None:
     path = write(tmp_path, secretive, distributedInfo={"rank": 2, "hosts": ["hush"]})
     (target,) = anonymise([str(path)], tmp_path / "out")
     before, after = (
-        [r.row() for r in replayer(build_tree(read_kineto(p))).replay_all()] for p in (path, target)
+        [r.row() for r in build_replayer(build_tree(read_kineto(p))).replay_all()]
+        for p in (path, target)
     )
     assert before == after
     assert before[0]["rank"] == 2
@@ -137,7 +138,9 @@ def test_a_published_pair_still_joins(data_dir: Path, tmp_path: Path) -> None:
 def test_kernels_keep_the_words_of_public_libraries_and_their_family(name: str, made: str) -> None:
     assert Anonymiser().kernel(name) == (made or name)
     assert (Anonymiser("key").kernel(name) == name) == (not made)
-    assert family_of(Anonymiser("key").kernel(name), Kind.KERNEL) == family_of(name, Kind.KERNEL)
+    assert family_of(Anonymiser("key").kernel(name), EventKind.KERNEL) == family_of(
+        name, EventKind.KERNEL
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +207,8 @@ def test_private_kernels_and_nodes_are_hashed(tmp_path: Path) -> None:
     content = gzip.decompress(target.read_bytes()).decode()
     assert "ecret" not in content
     before, after = (
-        [r.row() for r in replayer(build_tree(read_kineto(p))).replay_all()] for p in (path, target)
+        [r.row() for r in build_replayer(build_tree(read_kineto(p))).replay_all()]
+        for p in (path, target)
     )
     assert before == after
 
@@ -246,5 +250,5 @@ def test_what_looks_like_ranks_is_renamed(tmp_path: Path) -> None:
 
 def test_a_name_whose_stand_in_would_join_a_family_is_replaced_whole() -> None:
     made = Anonymiser("").kernel("Optimizer.step#SGD.step mine")
-    assert family_of(made, Kind.KERNEL) == "other"
+    assert family_of(made, EventKind.KERNEL) == "other"
     assert "mine" not in made

@@ -20,7 +20,7 @@ from irgraph.capture.lower import lower_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.predict.prediction import predict
-from irgraph.replay.replay import replayer
+from irgraph.replay.replay import build_replayer
 from irgraph.text import parse, print_graph
 
 TRACES = (
@@ -67,7 +67,7 @@ def figures(path: Path) -> dict[str, Any]:
 
 
 def _replay(tree: Any) -> Any:
-    return [r.row() for r in replayer(tree).replay_all()]
+    return [r.row() for r in build_replayer(tree).replay_all()]
 
 
 def _analysis(tree: Any) -> Any:

@@ -23,14 +23,15 @@ now = time.process_time
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.schedule.critical_path import critical_path
-from irgraph.replay.replay import Lengths, replayer
+from irgraph.replay.host_times import HostTimes
+from irgraph.replay.replay import build_replayer
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 start = now()
 tree = build_tree(read_kineto(sys.argv[1]))
 read, full = now(), peak()
-one = replayer(tree)
-lengths = Lengths(one.samples())
+one = build_replayer(tree)
+lengths = HostTimes(one.samples())
 ready = now()
 found = one.replay_all(lengths)
 scheduled = now()
@@ -47,11 +48,12 @@ now = time.process_time
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.schedule.critical_path import critical_path
-from irgraph.replay.replay import Lengths, replayer
+from irgraph.replay.host_times import HostTimes
+from irgraph.replay.replay import build_replayer
 tree = build_tree(read_kineto(sys.argv[1]))
 step = [step for step in tree.steps if step.complete][0]
 start = now()
-found = replayer(tree).replay(step, Lengths())
+found = build_replayer(tree).replay(step, HostTimes())
 path = critical_path(found.timeline)
 path.by_cause(), path.slack
 print(now() - start, len(found.timeline.intervals))

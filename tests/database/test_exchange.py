@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.database.access import Database
-from irgraph.database.exchange import exported, imported
+from irgraph.database.exchange import export_lines, import_file
 from irgraph.database.query import records
 from irgraph.database.schema import upgrade
 from irgraph.database.store import add
@@ -27,7 +27,7 @@ def filled(shared: Database) -> Database:
 
 @pytest.fixture
 def path(filled: Database, tmp_path: Path) -> Path:
-    write_atomic(tmp_path / "team.jsonl.gz", "".join(exported(filled)))
+    write_atomic(tmp_path / "team.jsonl.gz", "".join(export_lines(filled)))
     return tmp_path / "team.jsonl.gz"
 
 
@@ -41,13 +41,13 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Database:
 def test_another_database_holds_the_same(filled: Database, path: Path, tmp_path: Path) -> None:
     other = Database(str(tmp_path / "other.db"))
     upgrade(other)
-    assert [(one.is_new, one.new) for one in imported(other, str(path))] in (
+    assert [(one.is_new, one.new_rows) for one in import_file(other, str(path))] in (
         [(True, 2), (True, 1)],
         [(True, 1), (True, 2)],
     )
-    assert list(exported(other)) == list(exported(filled))
-    again = imported(other, str(path))
-    assert not any(one.is_new or one.new for one in again) and len(records(other)) == 2
+    assert list(export_lines(other)) == list(export_lines(filled))
+    again = import_file(other, str(path))
+    assert not any(one.is_new or one.new_rows for one in again) and len(records(other)) == 2
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_changed_file_is_refused_whole(
     assert old in text
     path.write_bytes(gzip.compress(text.replace(old, new).encode()))
     with pytest.raises(IrgraphError, match=message) as caught:
-        imported(other, str(path))
+        import_file(other, str(path))
     assert f"{path}:" in str(caught.value)
     assert records(other) == []
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from irgraph.database.access import Database
-from irgraph.database.entry import Entry, Provenance
-from irgraph.database.query import listed
+from irgraph.database.entry import Provenance, RecordEntry
+from irgraph.database.query import query_rows
 from irgraph.database.store import add
 from irgraph.diagnostics import IrgraphError
 
@@ -24,8 +24,8 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def filled(shared: Database) -> Database:
-    add(shared, [Entry("kernels", {"name": "A"}, ROWS, Provenance(card="A100", by="Ann"))])
-    add(shared, [Entry("kernels", {"name": "B"}, ROWS[:2], Provenance(card="H100"))])
+    add(shared, [RecordEntry("kernels", {"name": "A"}, ROWS, Provenance(card="A100", by="Ann"))])
+    add(shared, [RecordEntry("kernels", {"name": "B"}, ROWS[:2], Provenance(card="H100"))])
     return shared
 
 
@@ -37,25 +37,25 @@ SIGNS: dict[str, Any] = {
 
 @pytest.mark.parametrize("sign", SIGNS)
 def test_numbers_are_compared(filled: Database, sign: str) -> None:
-    rows, total = listed(filled, "kernels", [f"op_us {sign} 1", "card=a100"])
+    rows, total = query_rows(filled, "kernels", [f"op_us {sign} 1", "card=a100"])
     wanted = [row["op_us"] for row in ROWS if SIGNS[sign](row["op_us"], 1)]
     assert [row["op_us"] for row in rows] == wanted and total == len(wanted)
 
 
 @pytest.mark.parametrize("pattern", ["soft*", "softmax_a", "SOFTMAX%B", "*_*", "*\\*", "*%*", "*"])
 def test_stars_stand_for_anything_and_nothing_else_does(filled: Database, pattern: str) -> None:
-    rows, _ = listed(filled, "kernels", [f"op={pattern}", "card=A100"])
-    others, _ = listed(filled, "kernels", [f"op!={pattern}", "card=A100"])
+    rows, _ = query_rows(filled, "kernels", [f"op={pattern}", "card=A100"])
+    others, _ = query_rows(filled, "kernels", [f"op!={pattern}", "card=A100"])
     wanted = [row["op"] for row in ROWS if fnmatch(str(row["op"]).lower(), pattern.lower())]
     assert [row["op"] for row in rows] == wanted
     assert len(rows) + len(others) == len(ROWS)
 
 
 def test_conditions_join_and_rows_are_limited(filled: Database) -> None:
-    rows, total = listed(filled, "kernels", ["family=softmax"], most=3)
+    rows, total = query_rows(filled, "kernels", ["family=softmax"], max_rows=3)
     assert (len(rows), total) == (3, 4)
     assert [row["card"] for row in rows] == ["A100", "A100", "H100"]
-    assert listed(filled, "kernels", ["by=Ann", "op_us>2"])[1] == 1
+    assert query_rows(filled, "kernels", ["by=Ann", "op_us>2"])[1] == 1
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_conditions_join_and_rows_are_limited(filled: Database) -> None:
 )
 def test_other_conditions_are_refused(filled: Database, condition: str, message: str) -> None:
     with pytest.raises(IrgraphError, match=message):
-        listed(filled, "kernels", [condition])
+        query_rows(filled, "kernels", [condition])

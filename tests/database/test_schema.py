@@ -18,7 +18,7 @@ def test_the_migrations_lead_to_the_tables_that_are_used(database: Database) -> 
 
     from irgraph.database.tables import METADATA
 
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
 
@@ -34,14 +34,14 @@ def test_what_is_no_database_of_this_irgraph_is_refused(url: str) -> None:
     database = Database(url)
     with pytest.raises(IrgraphError, match=r"there is no database|it holds no tables of irgraph"):
         check(database)
-    with database.writing() as connection:
+    with database.write_transaction() as connection:
         connection.execute(text("CREATE TABLE customers (id INTEGER)"))
     with pytest.raises(IrgraphError, match="tables of another program: customers"):
         upgrade(database)
 
 
 def test_a_newer_schema_is_refused(database: Database) -> None:
-    with database.writing() as connection:
+    with database.write_transaction() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '99'"))
     for act in (check, upgrade):
         with pytest.raises(IrgraphError, match="its schema 99 is from a newer irgraph"):

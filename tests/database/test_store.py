@@ -11,9 +11,9 @@ from multiprocessing.connection import Connection
 import pytest
 
 from irgraph.database.access import Database
-from irgraph.database.entry import Entry, Provenance
-from irgraph.database.query import listed, records
-from irgraph.database.references import record
+from irgraph.database.entry import Provenance, RecordEntry
+from irgraph.database.query import query_rows, records
+from irgraph.database.references import find_record
 from irgraph.database.store import add
 from irgraph.diagnostics import IrgraphError
 
@@ -21,27 +21,27 @@ FORK = multiprocessing.get_context("fork")
 WRITERS, OWN, SHARED = 8, 3, 20
 
 
-def kernels(head: str, times: list[float]) -> Entry:
+def kernels(head: str, times: list[float]) -> RecordEntry:
     """Return a campaign with a row for each time."""
     rows = [
         {"family": "calls", "op": f"aten.op{n}", "key": f"aten.op{n}()", "op_us": t, "kernels": []}
         for n, t in enumerate(times)
     ]
-    return Entry("kernels", {"name": head}, rows, Provenance(by="me", card=head))
+    return RecordEntry("kernels", {"name": head}, rows, Provenance(by="me", card=head))
 
 
 def test_what_is_there_is_not_added_again(database: Database) -> None:
     (first,) = add(database, [kernels("A100", [1.0, 2.0])], "mine")
     (again,) = add(database, [kernels("A100", [1.0, 2.0])], "other name")
-    assert (first.name, first.is_new, first.new, first.known) == ("mine", True, 2, 0)
-    assert (again.name, again.is_new, again.new, again.known) == ("mine", False, 0, 2)
+    assert (first.name, first.is_new, first.new_rows, first.existing_rows) == ("mine", True, 2, 0)
+    assert (again.name, again.is_new, again.new_rows, again.existing_rows) == ("mine", False, 0, 2)
 
 
 def test_a_file_that_was_continued_adds_its_new_rows_in_their_order(database: Database) -> None:
     add(database, [kernels("A100", [5.0])])
     (grown,) = add(database, [kernels("A100", [5.0, 3.0, 4.0])])
-    assert (grown.is_new, grown.new, grown.known) == (False, 2, 1)
-    head, rows, _ = record(database, grown.name, "kernels")
+    assert (grown.is_new, grown.new_rows, grown.existing_rows) == (False, 2, 1)
+    head, rows, _ = find_record(database, grown.name, "kernels")
     assert head == {"name": "A100"}
     assert [row["op_us"] for row in rows] == [5.0, 3.0, 4.0]
 
@@ -56,20 +56,20 @@ def test_a_name_is_one_records(database: Database) -> None:
 def test_a_record_is_found_by_name_and_by_hash(database: Database) -> None:
     add(database, [kernels("A100", [1.0])], "mine")
     digits = records(database)[0]["hash"]
-    assert record(database, "mine", "kernels") == record(database, digits[:8], "kernels")
+    assert find_record(database, "mine", "kernels") == find_record(database, digits[:8], "kernels")
     for name in ("mi", digits[:7], "0" * 8):
         with pytest.raises(IrgraphError, match="no record of kernels named"):
-            record(database, name, "kernels")
+            find_record(database, name, "kernels")
     with pytest.raises(IrgraphError, match="it holds no hosts"):
-        record(database, "mine", "hosts")
+        find_record(database, "mine", "hosts")
 
 
 def test_texts_that_databases_refuse_are_made_harmless(database: Database) -> None:
     odd = "a\0b\ud800c'; DROP TABLE records; --"
-    add(database, [Entry("kernels", {"name": odd}, [{"op": odd}], Provenance(by=odd))], odd)
-    (row,), _ = listed(database, "kernels")
+    add(database, [RecordEntry("kernels", {"name": odd}, [{"op": odd}], Provenance(by=odd))], odd)
+    (row,), _ = query_rows(database, "kernels")
     assert row["op"] == row["by"] == row["name"] == "a\ufffdb?c'; DROP TABLE records; --"
-    assert record(database, row["name"], "kernels")[0] == {"name": odd}
+    assert find_record(database, row["name"], "kernels")[0] == {"name": odd}
 
 
 def in_processes(work: Callable[[int], None], many: int) -> list[int | None]:
@@ -97,7 +97,7 @@ def test_eight_writers_at_once_lose_nothing_and_add_nothing_twice(url: str) -> N
     found = {row["card"]: row["rows"] for row in records(database)}
     own = {f"card {writer}.{number}": 2 for writer in range(WRITERS) for number in range(OWN)}
     assert found == {**own, "common": SHARED}
-    assert listed(database, "kernels", most=1)[1] == WRITERS * OWN * 2 + SHARED
+    assert query_rows(database, "kernels", max_rows=1)[1] == WRITERS * OWN * 2 + SHARED
 
 
 def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url: str) -> None:
@@ -108,7 +108,7 @@ def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url
     ours, theirs = FORK.Pipe()
 
     def write(pipe: Connection) -> None:
-        with Database(url).writing() as connection:
+        with Database(url).write_transaction() as connection:
             add_record(connection, kernels("half", [1.0, 2.0]), "half", "now")
             pipe.send("written, not committed")
             signal.pause()
@@ -121,4 +121,4 @@ def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url
     database = Database(url)
     assert records(database) == []
     (added,) = add(database, [kernels("half", [1.0, 2.0])], "half")
-    assert (added.is_new, added.new) == (True, 2)
+    assert (added.is_new, added.new_rows) == (True, 2)

@@ -83,7 +83,7 @@ def replaced(graph: Graph, old: Op, new: Op | None) -> Graph:
     """Return a graph with one op replaced or left out."""
     edit = Edit(graph)
     if new is not None:
-        edit.put(new, after=old)
+        edit.insert(new, after=old)
     edit.remove(old)
     return edit.commit()
 

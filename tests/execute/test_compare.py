@@ -50,7 +50,7 @@ def changed(graph: Graph, name: str, change: Callable[[Op], Op | None]) -> Graph
     edit = Edit(graph)
     new = change(old)
     if new is not None:
-        edit.put(new, after=old)
+        edit.insert(new, after=old)
     edit.remove(old)
     return edit.commit()
 
@@ -224,7 +224,7 @@ def test_a_move_across_a_dependence_is_caught() -> None:
     zeroed = next(op for op in graph.walk() if op.name == "aten.zero_")
     edit = Edit(graph)
     edit.remove(zeroed)
-    edit.put(replace(zeroed, phase="forward"))
+    edit.insert(replace(zeroed, phase="forward"))
     result = compare(graph, edit.commit())
     assert names(result) == ["bot_mlp_0_weight", zeroed.inputs[0].name]
     assert result.exact

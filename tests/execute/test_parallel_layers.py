@@ -386,7 +386,7 @@ def test_a_sum_of_a_mesh_that_is_wrong_shows(change: str) -> None:
         for op in (op for op in model.leaves() if group_of(op) == "data"):
             edit.remove(op)
             if change == "other group":
-                edit.put(
+                edit.insert(
                     replace(op, attributes={**op.attributes, "group_name": "tensor"}), before=op
                 )
         models.append(edit.commit())

@@ -79,7 +79,7 @@ def test_sends_that_change_places_differ() -> None:
     one, two = _sent(first)[:2]
     edit = Edit(first)
     for op, other in ((one, two), (two, one)):
-        edit.put(replace(op, operands=other.operands), before=two)
+        edit.insert(replace(op, operands=other.operands), before=two)
     edit.remove(one)
     edit.remove(two)
     assert not compare_ranks(whole(2), [edit.commit(), last]).same
@@ -89,7 +89,7 @@ def test_what_ranks_send_must_be_received() -> None:
     first, last = stages("gpipe", 2)
     less, more = Edit(first), Edit(first)
     less.remove(_sent(first)[0])
-    more.put(replace(_sent(first)[0]), before=_sent(first)[0])
+    more.insert(replace(_sent(first)[0]), before=_sent(first)[0])
     with pytest.raises(IrgraphError, match="rank 1 is at a receive from rank 0"):
         compare_ranks(whole(2), [less.commit(), last])
     with pytest.raises(IrgraphError, match="rank 0 sends 1 times more to rank 1"):

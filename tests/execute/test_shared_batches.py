@@ -158,7 +158,7 @@ def by_place(graph: Graph) -> Graph:
     edit = Edit(graph)
     for op in (op for op in graph.leaves() if op.base.startswith("nll_loss")):
         given = (*op.operands, *op.attributes.values())
-        edit.put(replace(op, operands=given, attributes={}), before=op)
+        edit.insert(replace(op, operands=given, attributes={}), before=op)
         edit.remove(op)
     return edit.commit()
 

@@ -140,7 +140,7 @@ def test_rows_that_are_not_exchanged_show(name: str) -> None:
             if op.base == name:
                 edit.remove(op)
                 zeros = Op("aten.zeros", (), (op.outputs[0],), {"size": op.outputs[0].shape})
-                edit.put(zeros, before=op)
+                edit.insert(zeros, before=op)
         models.append(edit.commit())
     result = compare_ranks(dlrm(), models, draws=1)
     assert {one.kind for one in result.different} >= {"param"}
@@ -196,7 +196,7 @@ def _apart(graph: Graph) -> Graph:
             edit.remove(op)
             for t in op.inputs:
                 name, written = op.name.replace("coalesced_", ""), frozenset([t.name])
-                edit.put(replace(op, name=name, operands=(t,), written=written), before=op)
+                edit.insert(replace(op, name=name, operands=(t,), written=written), before=op)
     return edit.commit()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from irgraph.database.entry import Entry, Provenance, canonical
+from irgraph.database.entry import Provenance, RecordEntry, canonical
 from irgraph.diagnostics import IrgraphError
 from irgraph.intake.read import entries
 from tests.intake.files import CALL, HEAD, HOST, ROWS, SECRET, SOFTMAX, write
@@ -21,7 +21,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return write(tmp_path_factory.mktemp("files"))
 
 
-def everything(found: list[Entry]) -> str:
+def everything(found: list[RecordEntry]) -> str:
     """Return all that would be stored of entries, as a text."""
     parts = [(one.content, one.rows, one.provenance) for one in found]
     return " ".join(canonical([content, rows, repr(by)]) for content, rows, by in parts).lower()
@@ -43,7 +43,7 @@ def test_a_host_table_keeps_its_figures(files: dict[str, Path]) -> None:
     assert list(ops["aten.mm"]["shapes"]) == ["f32[8,8] f32[8,8]"]
     means = {(row["type"], row["operation"]): row["mean_us"] for row in entry.rows}
     assert means["T1", ""] == means["T2", "aten.mm"] == 4.0
-    assert "the names of 2 operations that are not torch's" in entry.left_out
+    assert "the names of 2 operations that are not torch's" in entry.omissions
 
 
 def test_measurements_keep_what_is_public(files: dict[str, Path]) -> None:
@@ -55,7 +55,7 @@ def test_measurements_keep_what_is_public(files: dict[str, Path]) -> None:
         driver="570.86.15",
         software="torch 2.8.0+cu128, CUDA 12.8, Python 3.11.7",
     )
-    assert entry.left_out == (
+    assert entry.omissions == (
         "1 case that has no time",
         f"{len(ROWS) - 3} cases with names that are not torch's or irgraph's",
     )
@@ -97,7 +97,7 @@ def test_an_evaluation_has_a_row_for_each_point(tmp_path: Path) -> None:
     assert [row["error_pct"] for row in rows] == pytest.approx([25.0, -25.0, -20.0])
 
 
-def written(folder: Path, value: Any) -> Entry:
+def written(folder: Path, value: Any) -> RecordEntry:
     """Return the entry of a file with this JSON."""
     path = folder / "value.json"
     path.write_text(json.dumps(value))

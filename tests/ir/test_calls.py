@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.ir.calls import misfit, wrong_call
+from irgraph.ir.calls import call_error, schema_error
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
@@ -23,7 +23,7 @@ A, B = tensor("a", 4, 3), tensor("b", 2)
 )
 def test_the_first_argument_that_is_missing_is_named(given: dict[str, int], missing: str) -> None:
     op = Op("aten.transpose", (A,), (B,), attributes=given)
-    assert misfit(op, schemas_of("aten.transpose")[:1]) == f"lacks its argument {missing}"
+    assert schema_error(op, schemas_of("aten.transpose")[:1]) == f"lacks its argument {missing}"
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,18 @@ def test_lists_are_written_member_by_member(
     lists: tuple[tuple[Tensor, ...], ...], wrong: str
 ) -> None:
     op = Op("aten._foreach_add_", lists, (), written=frozenset({"a", "b"}))
-    assert wrong_call(op) == wrong
+    assert call_error(op) == wrong
 
 
 def test_a_list_takes_a_single_number_for_all() -> None:
     written = frozenset({"a", "b"})
-    assert wrong_call(Op("aten._foreach_mul_", ((A, B), tensor("s")), (), written=written)) == ""
+    assert call_error(Op("aten._foreach_mul_", ((A, B), tensor("s")), (), written=written)) == ""
     given = Op("aten._foreach_mul_", ((A, B), tensor("s", 2)), (), written=written)
-    assert wrong_call(given) == "takes a single number for all, not %s, [2]"
+    assert call_error(given) == "takes a single number for all, not %s, [2]"
 
 
 @pytest.mark.parametrize(("rows", "refused"), [(1, False), (2, True)])
 def test_rows_that_are_the_same_bytes_are_not_written(rows: int, refused: bool) -> None:
     target = tensor("t", rows, 3, strides=(0, 1))
-    found = wrong_call(Op("aten.relu_", (target,), (), written=frozenset({"t"})))
+    found = call_error(Op("aten.relu_", (target,), (), written=frozenset({"t"})))
     assert ("the same bytes" in found) is refused

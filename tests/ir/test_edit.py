@@ -47,7 +47,7 @@ def test_a_composite_that_lost_its_result_is_no_call_any_more() -> None:
     made = Op("irgraph.addmm_relu", mm.operands, mm.results)
     edit.remove(mm)
     relu = edit.graph.ops[1]
-    edit.put(made, before=relu)
+    edit.insert(made, before=relu)
     names = [op.name for op in edit.commit().walk()]
     assert names == ["block", "aten.t", "irgraph.addmm_relu", "aten.relu", "aten.sigmoid"]
 
@@ -65,7 +65,7 @@ def test_the_old_graph_stays_as_it_was() -> None:
     edit, relu = named("aten.relu")
     before = print_graph(edit.graph)
     edit.remove(relu)
-    edit.put(Op("aten.relu_", relu.operands, written=frozenset({"h"})), after=edit.graph.ops[0])
+    edit.insert(Op("aten.relu_", relu.operands, written=frozenset({"h"})), after=edit.graph.ops[0])
     edit.commit()
     assert print_graph(edit.graph) == before
 
@@ -73,15 +73,15 @@ def test_the_old_graph_stays_as_it_was() -> None:
 def test_new_ops_stand_in_the_order_in_which_they_were_put() -> None:
     edit, sigmoid = named("aten.sigmoid")
     for i in range(3):
-        edit.put(Op(f"label {i}"), before=sigmoid)
-    edit.put(Op("label end"))
+        edit.insert(Op(f"label {i}"), before=sigmoid)
+    edit.insert(Op("label end"))
     names = [op.name for op in edit.commit().ops][2:]
     assert names == ["label 0", "label 1", "label 2", "aten.sigmoid", "label end"]
 
 
 def test_a_scope_that_hands_back_its_operand_has_no_result() -> None:
     edit, mm = named("aten.mm")
-    edit.put(Op("aten.neg", mm.inputs[:1]), before=mm)
+    edit.insert(Op("aten.neg", mm.inputs[:1]), before=mm)
     edit.remove(mm)
     edit.rename(mm.outputs[0], mm.inputs[0])
     graph = edit.commit()

@@ -10,8 +10,8 @@ import pytest
 
 from irgraph.api import run_script
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import MADE, TAKEN, external_operands, results_by_name
-from irgraph.ir.resize import MOST_SIZES, RESIZED, with_dims
+from irgraph.ir.op import OPERANDS_SLOT, RESULTS_SLOT, external_operands, results_by_name
+from irgraph.ir.resize import MAX_CACHED_SIZES, RESIZED_SLOT, with_dims
 from irgraph.text import parse
 from irgraph.verbs.resize import resize
 from tests.passes.test_golden import FOLDER
@@ -57,19 +57,19 @@ input %x : f32[B, C] in $x
 
 def test_few_sizes_are_kept_and_none_by_what_an_op_became() -> None:
     graph = step()
-    for size in range(100, 100 + 2 * MOST_SIZES):
+    for size in range(100, 100 + 2 * MAX_CACHED_SIZES):
         made = resize(graph, "B", size).graph
         resize(made, "B", 31)
-    kept = [op.__dict__.get(RESIZED) or {} for op in graph.walk()]
-    assert max(map(len, kept)) == MOST_SIZES
-    assert not any(op.__dict__.get(RESIZED) for found in kept for op in found.values())
+    kept = [op.__dict__.get(RESIZED_SLOT) or {} for op in graph.walk()]
+    assert max(map(len, kept)) == MAX_CACHED_SIZES
+    assert not any(op.__dict__.get(RESIZED_SLOT) for found in kept for op in found.values())
 
 
 def test_ops_of_large_steps_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("irgraph.verbs.resize"), "MOST_KEPT", 10)
     graph = step()
     assert resize(graph, "B", 777).graph == with_dims(graph, {"B": 777})
-    assert not any(op.__dict__.get(RESIZED) for op in graph.walk())
+    assert not any(op.__dict__.get(RESIZED_SLOT) for op in graph.walk())
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ir")), ids=lambda path: path.stem)
@@ -79,7 +79,7 @@ def test_names_that_an_op_hands_on_are_those_it_would_find(path: Path) -> None:
 
 def test_names_of_a_step_are_handed_on() -> None:
     made = check_names(step())
-    assert sum(TAKEN in op.__dict__ for op in made.walk()) > 20
+    assert sum(OPERANDS_SLOT in op.__dict__ for op in made.walk()) > 20
 
 
 def check_names(graph: Graph) -> Graph:
@@ -87,7 +87,7 @@ def check_names(graph: Graph) -> Graph:
     made = with_dims(graph, dict.fromkeys(graph.dims, 24))
     fresh = pickle.loads(pickle.dumps(made))
     for op, other in zip(made.walk(), fresh.walk(), strict=True):
-        assert MADE not in other.__dict__
+        assert RESULTS_SLOT not in other.__dict__
         assert list(results_by_name(op).items()) == list(results_by_name(other).items())
         assert external_operands(op) == external_operands(other)
     return made

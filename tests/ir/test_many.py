@@ -16,13 +16,13 @@ from irgraph.ir.points.point_values import (
     PointValues,
     ScalarOnlyError,
     SplitError,
-    each,
     fsum,
-    least,
-    most,
-    real,
+    if_else,
+    map_points,
+    maximum,
+    minimum,
+    to_float,
     to_int,
-    where,
 )
 
 WHOLE = st.integers(-(2**25), 2**25)
@@ -32,14 +32,14 @@ OPERATIONS: tuple[Callable[[Any, Any], Any], ...] = (
     operator.sub,
     operator.mul,
     operator.truediv,
-    least,
-    most,
+    minimum,
+    maximum,
     operator.floordiv,
     operator.mod,
     lambda a, b: -(-a // b),
-    lambda a, b: where(a < b, a, b),
+    lambda a, b: if_else(a < b, a, b),
     lambda a, b: fsum(a, b),
-    lambda a, b: each(math.hypot, a, b),
+    lambda a, b: map_points(math.hypot, a, b),
 )
 
 
@@ -71,10 +71,16 @@ def test_rounding_and_conversion() -> None:
     assert plain(math.ceil(halves)) == [-1, 1, 3, 4]
     assert plain(round(halves)) == [-2, 0, 2, 3]
     assert plain(to_int(halves)) == [-1, 0, 2, 3]
-    assert plain(real(PointValues(np.array([1, 2])))) == [1.0, 2.0]
+    assert plain(to_float(PointValues(np.array([1, 2])))) == [1.0, 2.0]
     assert isinstance(halves, float) and not isinstance(halves, int)
     assert isinstance(to_int(halves), int)
-    assert (to_int(2.9), real(2), least(2, 1), most(2, 1), where(False, 1, 2)) == (2, 2.0, 1, 2, 2)
+    assert (to_int(2.9), to_float(2), minimum(2, 1), maximum(2, 1), if_else(False, 1, 2)) == (
+        2,
+        2.0,
+        1,
+        2,
+        2,
+    )
 
 
 def test_points_that_disagree_are_parted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import has_measured, label_time, measured_on, own_time
+from irgraph.ir.measured import has_measured_times, label_time, measured_card, op_time
 from irgraph.ir.op import Op
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.schema import schemas_of
@@ -16,13 +16,13 @@ TIME = Quantity(5.0, "us")
 
 def test_a_time_counts_where_it_was_measured() -> None:
     measured = Op("aten.mm", notes={"time": TIME, "by": "measured"})
-    assert own_time(measured) == TIME
+    assert op_time(measured) == TIME
     for notes in ({"time": TIME}, {"time": TIME, "by": "heuristic"}, {"by": "measured"}, {}):
-        assert own_time(Op("aten.mm", notes=notes)) is None
+        assert op_time(Op("aten.mm", notes=notes)) is None
     graph = Graph("g", ops=(Op("autograd.X", body=(measured,)),))
-    assert has_measured(graph) and not has_measured(Graph("g", ops=(Op("aten.mm"),)))
-    assert measured_on(graph) == ""
-    assert measured_on(Graph("g", settings={"measured_on": "Tesla V100"})) == "Tesla V100"
+    assert has_measured_times(graph) and not has_measured_times(Graph("g", ops=(Op("aten.mm"),)))
+    assert measured_card(graph) == ""
+    assert measured_card(Graph("g", settings={"measured_on": "Tesla V100"})) == "Tesla V100"
 
 
 def test_labels_times_are_summed_without_those_of_operators() -> None:

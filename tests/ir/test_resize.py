@@ -7,7 +7,7 @@ import pytest
 from irgraph.ir.dim import make
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op, Value
-from irgraph.ir.resize import fixed_sizes, kept_sizes, unresized, with_dims
+from irgraph.ir.resize import fixed_numbers, fixed_settings, unresized_warnings, with_dims
 from irgraph.ir.tensor import Tensor
 
 DIMS = {"B": 4, "L": 3}
@@ -73,24 +73,24 @@ def test_lists_that_follow_a_dimension_change_and_others_stay_the_same_object() 
 
 def test_what_does_not_follow_from_a_dimension_is_kept_with_the_model() -> None:
     notes = ("aten.view of %x: 12", "aten.full: 7")
-    with_notes = Graph("g", DIMS, settings=fixed_sizes("B", notes, DIMS["B"]))
-    assert kept_sizes(with_notes, "B") == notes
-    assert kept_sizes(with_notes, "L") == ()
-    assert fixed_sizes("B", (), 8) == {}
+    with_notes = Graph("g", DIMS, settings=fixed_settings("B", notes, DIMS["B"]))
+    assert fixed_numbers(with_notes, "B") == notes
+    assert fixed_numbers(with_notes, "L") == ()
+    assert fixed_settings("B", (), 8) == {}
 
 
 def test_numbers_that_a_new_size_leaves_behind_are_told() -> None:
     notes = ("aten.view of %x: 12", "aten.full: 7")
-    graph = Graph("g", DIMS, settings=fixed_sizes("B", notes, DIMS["B"]))
-    (line,) = unresized(with_dims(graph, {"B": 64}))
+    graph = Graph("g", DIMS, settings=fixed_settings("B", notes, DIMS["B"]))
+    (line,) = unresized_warnings(with_dims(graph, {"B": 64}))
     assert line == (
         f"B = 64, but some numbers hold at B = {DIMS['B']} alone and are as they were there, with "
         "the work that follows from them: aten.view of %x: 12, and 1 more. Capture the step at "
         "that size"
     )
-    assert unresized(graph) == unresized(with_dims(graph, {"L": 3})) == []
-    assert unresized(graph, {"B": 64}, {"B": DIMS["B"]}) == [line]
-    assert unresized(Graph("g", DIMS)) == []
+    assert unresized_warnings(graph) == unresized_warnings(with_dims(graph, {"L": 3})) == []
+    assert unresized_warnings(graph, {"B": 64}, {"B": DIMS["B"]}) == [line]
+    assert unresized_warnings(Graph("g", DIMS)) == []
 
 
 def test_an_axis_that_would_get_negative_is_refused() -> None:

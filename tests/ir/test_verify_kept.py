@@ -10,7 +10,7 @@ from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Device, Graph, Stream
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import SOUND, Finding, verify
+from irgraph.ir.verify import VERIFIED_SLOT, Finding, verify
 from irgraph.text import parse
 from tests.strategies import random_graph
 
@@ -34,14 +34,14 @@ def said(findings: list[Finding]) -> list[tuple[str, str]]:
 def fresh(graph: Graph) -> Graph:
     """Return an equal graph of other ops, of which nothing is known."""
     made: Graph = pickle.loads(pickle.dumps(graph))
-    assert not any(SOUND in op.__dict__ for op in made.walk())
+    assert not any(VERIFIED_SLOT in op.__dict__ for op in made.walk())
     return made
 
 
 def test_sound_ops_are_asked_anew_where_their_graph_says_something_else() -> None:
     graph = parse(TEXT)
     assert verify(graph) == []
-    assert all(SOUND in op.__dict__ for op in graph.walk())
+    assert all(VERIFIED_SLOT in op.__dict__ for op in graph.walk())
     for changed, rules in (
         (replace(graph, streams=()), {"streams"}),
         (replace(graph, streams=(Stream("copy", "gpu7"),)), {"streams"}),
@@ -65,7 +65,7 @@ def test_what_is_new_is_found_beside_what_is_sound() -> None:
         first = next(graph.leaves())
         edit = Edit(graph)
         made = Tensor("made", "f33", (2, -1), "made", device="gpu9")
-        edit.put(Op("aten.relu", (), (made,), written=frozenset({"lost"})), before=first)
+        edit.insert(Op("aten.relu", (), (made,), written=frozenset({"lost"})), before=first)
         broken = edit.commit()
         assert said(verify(broken)) == said(verify(fresh(broken))) != []
         assert said(verify(broken)) == said(verify(fresh(broken)))

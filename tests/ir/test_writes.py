@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irgraph.ir.effects import CONDITIONAL
+from irgraph.ir.effects import CONDITIONAL_WRITES
 from tests.ir.calling import all_calls, chosen
 
 ELSEWHERE = {
@@ -18,9 +18,9 @@ def test_torch_writes_what_is_said() -> None:
     unsaid = [one for one in found if not set(one["changed"]) <= set(one["said"])]
     assert not unsaid
     ran = {one["name"] for one in found}
-    assert ran >= CONDITIONAL.keys() - ELSEWHERE
+    assert ran >= CONDITIONAL_WRITES.keys() - ELSEWHERE
     assert len(ran) > len(chosen()) // 2, "most of the ops with buffers or flags can be run"
-    for name in CONDITIONAL.keys() - ELSEWHERE:
-        governed = {argument for _, names in CONDITIONAL[name] for argument in names}
+    for name in CONDITIONAL_WRITES.keys() - ELSEWHERE:
+        governed = {argument for _, names in CONDITIONAL_WRITES[name] for argument in names}
         for one in (one for one in found if one["name"] == name):
             assert governed & set(one["changed"]) == governed & set(one["said"]), one

@@ -13,7 +13,7 @@ from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.diagnostics import IrgraphError
 from irgraph.overheads.extract import NO_COST, PAPER_COST, extract, ir_name, merge
 from irgraph.overheads.rules import RULES, find_rule, stat
-from irgraph.replay.replay import replayer
+from irgraph.replay.replay import build_replayer
 from tests.capture.kineto.builder import EVALUATE, write
 
 SHAPES = "f32[8,16] f32[16,4]"
@@ -21,7 +21,7 @@ SHAPES = "f32[8,16] f32[16,4]"
 
 @pytest.fixture
 def samples(tmp_path: Path):  # noqa: ANN201
-    return replayer(build_tree(read_kineto(write(tmp_path)))).samples()
+    return build_replayer(build_tree(read_kineto(write(tmp_path)))).samples()
 
 
 def test_as_profiled(samples) -> None:  # noqa: ANN001
@@ -102,7 +102,7 @@ def test_a_trace_that_lacks_a_kind_of_event_makes_no_table(
     tmp_path: Path, category: str, lacking: str
 ) -> None:
     path = write(tmp_path, lambda found: [e for e in found if e["cat"] != category])
-    samples = replayer(build_tree(read_kineto(path))).samples()
+    samples = build_replayer(build_tree(read_kineto(path))).samples()
     with pytest.raises(IrgraphError, match=f"trace.json: .*{lacking}") as caught:
-        samples.sound(str(path))
+        samples.require_sufficient(str(path))
     assert caught.value.exit_code == 4

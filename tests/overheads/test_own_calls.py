@@ -11,7 +11,7 @@ from irgraph.capture.recording.folder import KINETO_TRACE
 from irgraph.capture.recording.record import record
 from irgraph.cli.main import main
 from irgraph.overheads import load_host
-from irgraph.overheads.own_calls import _kind
+from irgraph.overheads.own_calls import _operator_kind
 
 PROGRAM = """
 import torch
@@ -36,7 +36,7 @@ def small(batch, device):
     ],
 )
 def test_what_computes_is_told_by_schemas(name: str, kind: str) -> None:
-    assert _kind(name) == kind
+    assert _operator_kind(name) == kind
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from irgraph.plans.plan import (
     uniform,
 )
 from irgraph.plans.reading import read_plan
-from irgraph.plans.torchrec import named_as, to_torchrec
+from irgraph.plans.torchrec import to_torchrec, with_model_names
 
 SIZES = {"ebc.embedding_bags.users.weight": (10, 8), "items.weight": (7, 12), "tags": (64, 4)}
 USERS, ITEMS, TAGS = SIZES
@@ -58,10 +58,10 @@ def test_torchrecs_form_names_modules_shards_and_ranks() -> None:
 
 
 def test_torchrecs_form_comes_back_under_the_models_names() -> None:
-    back = named_as(read_plan(to_torchrec(PLAN, SIZES)), SIZES)
+    back = with_model_names(read_plan(to_torchrec(PLAN, SIZES)), SIZES)
     check_plan(back, SIZES)
-    assert {name: (p.scheme, back.over(name)) for name, p in back.tables.items()} == {
-        name: (p.scheme, PLAN.over(name)) for name, p in PLAN.tables.items()
+    assert {name: (p.scheme, back.ranks_of(name)) for name, p in back.tables.items()} == {
+        name: (p.scheme, PLAN.ranks_of(name)) for name, p in PLAN.tables.items()
     }
 
 
@@ -158,13 +158,13 @@ def test_what_a_text_says_twice_is_refused() -> None:
 def test_parts_cover_each_table_once(scheme: str) -> None:
     plan = uniform(scheme, 4, SIZES)
     for name, (rows, columns) in SIZES.items():
-        parts = plan.parts(name, rows, columns)
+        parts = plan.shards(name, rows, columns)
         held = sum((p.rows[1] - p.rows[0]) * (p.columns[1] - p.columns[0]) for p in parts)
         assert held == rows * columns * (4 if scheme == "data-parallel" else 1)
 
 
 def test_blocks_of_rows_are_equal_but_the_last() -> None:
-    parts = uniform("row-wise", 4, ["t"]).parts("t", 10, 8)
+    parts = uniform("row-wise", 4, ["t"]).shards("t", 10, 8)
     assert parts[0] == TableShard(0, (0, 3), (0, 8))
     assert [part.rows for part in parts] == [(0, 3), (3, 6), (6, 9), (9, 10)]
 

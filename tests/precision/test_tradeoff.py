@@ -24,7 +24,7 @@ from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
 from irgraph.predict.ranks import rank_groups
 from irgraph.schedule.ranks import simulate_ranks
-from irgraph.serving.problem import Problem, Store, Table
+from irgraph.serving.problem import PlacementProblem, ServedTable, Store
 from irgraph.serving.service import ServiceLoad
 from irgraph.text import parse, print_graph
 from irgraph.tiers.hits import POLICIES, Policy
@@ -186,20 +186,22 @@ def test_narrower_tables_never_lower_hits_nor_raise_reads(policy: Policy, seed: 
         rows, law = int(10 ** source.uniform(3, 6)), Zipf(source.uniform(0.6, 1.2), 1.0)
         known = rows_of(law, rows)
         popularity = Popularity(tuple(known.counts), tuple(known.chances))
-        tables.append(Table(f"t{number}", rows, 512, float(source.integers(5, 200)), popularity))
+        tables.append(
+            ServedTable(f"t{number}", rows, 512, float(source.integers(5, 200)), popularity)
+        )
     fast = 0.05 * sum(table.nbytes for table in tables)
     hits, reads, nbytes = [], [], []
     for row in (512, 136, 68, 36):
         for number in range(len(tables)):
             known_tables = [
-                Table(t.name, t.rows, row if n <= number else t.row, t.lookups, t.popularity)
+                ServedTable(t.name, t.rows, row if n <= number else t.row, t.lookups, t.popularity)
                 for n, t in enumerate(tables)
             ]
             slow = Store(load_tier("optane"), 1, 1e13)
-            placed = Problem(known_tables, fast, slow, policy).placed(())
+            placed = PlacementProblem(known_tables, fast, slow, policy).layout_for(())
             hits.append(placed.hit_rate())
-            reads.append(placed.asked.reads)
-            nbytes.append(placed.asked.nbytes)
+            reads.append(placed.query_demand.reads)
+            nbytes.append(placed.query_demand.nbytes)
         tables = known_tables
     assert hits == pytest.approx(sorted(hits), abs=1e-9)
     assert hits[-1] > hits[0] + 0.02

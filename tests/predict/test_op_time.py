@@ -34,7 +34,7 @@ def step(name: str) -> Graph:
 def device_times(found: Prediction) -> dict[int, float]:
     """Return, by ``id`` of each top-level op, the length of the device work scheduled for it."""
     columns = found.timeline.columns
-    work = columns.tasks.having("kernel")
+    work = columns.tasks.has_cause("kernel")
     times: dict[int, float] = defaultdict(float)
     for op, length in zip(columns.tasks.op[work], columns.tasks.length[work], strict=True):
         times[id(columns.ops[op])] += float(length)

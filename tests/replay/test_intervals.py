@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from costmodels.evaluate.replays import MACHINES, covered, half_width, with_others
 from costmodels.hosts.from_traces import published_tree
 from irgraph.cli.main import app
-from irgraph.overheads.samples import Sample, Samples
-from irgraph.replay.host_times import Lengths, sources
-from irgraph.replay.replay import Replayed, Replayer, replayer
+from irgraph.overheads.samples import HostSample, Samples
+from irgraph.replay.host_times import HostTimes, share_by_level
+from irgraph.replay.replay import Replayed, Replayer, build_replayer
 from irgraph.replay.uncertainty import step_interval
 from irgraph.schedule.sampling import NORMAL_90, TABLE_STD, WORKLOAD_STD
 from irgraph.schedule.tasks import TaskBuilder
@@ -22,58 +22,60 @@ from tests.capture.kineto.builder import Event, write
 
 
 def load(path: Path) -> Replayer:
-    return replayer(published_tree(path))
+    return build_replayer(published_tree(path))
 
 
-def having(*found: Sample) -> Samples:
+def having(*found: HostSample) -> Samples:
     samples = Samples()
     for sample in found:
         samples.add(sample)
     return samples
 
 
-def t2(name: str, time: float, shape: str = "") -> Sample:
-    return Sample("T2", name, shape, time)
+def t2(name: str, time: float, shape: str = "") -> HostSample:
+    return HostSample("T2", name, shape, time)
 
 
-def relative_width(lengths: Lengths, sample: Sample) -> float:
+def relative_width(lengths: HostTimes, sample: HostSample) -> float:
     """Return the logarithm of the interval's ends' ratio, in those of a standard normal."""
     build = TaskBuilder()
-    task = build.add(0, "T2", lengths.of(sample))
+    task = build.add(0, "T2", lengths.duration(sample))
     low, high = step_interval(build.tasks(), task, {task: sample}, lengths)
     return float(np.log(high / low)) / (2 * NORMAL_90)
 
 
 def test_a_time_is_that_of_the_most_similar_samples() -> None:
-    lengths = Lengths(having(t2("a", 10, "f32[1]"), t2("a", 30, "f32[2]"), t2("b", 80)), other=True)
+    lengths = HostTimes(
+        having(t2("a", 10, "f32[1]"), t2("a", 30, "f32[2]"), t2("b", 80)), other=True
+    )
     levels = {
         ("a", "f32[2]"): ("shapes", 30.0),
         ("a", "f32[3]"): ("name", 20.0),
         ("c", ""): ("place", 40.0),
     }
     for (name, shape), (level, time) in levels.items():
-        assert lengths.alike(t2(name, 1.0, shape)).level == level
-        assert lengths.of(t2(name, 1.0, shape)) == pytest.approx(time)
-    behind = Sample("T2", "a", "", 7.0, place="hand-over")
-    assert (lengths.alike(behind).level, lengths.of(behind)) == ("kind", 40.0)
-    sync = Sample("sync", "cudaDeviceSynchronize", "", 5.0)
-    assert (lengths.alike(sync).level, lengths.of(sync)) == ("measured", 5.0)
+        assert lengths.similar_samples(t2(name, 1.0, shape)).level == level
+        assert lengths.duration(t2(name, 1.0, shape)) == pytest.approx(time)
+    behind = HostSample("T2", "a", "", 7.0, place="hand-over")
+    assert (lengths.similar_samples(behind).level, lengths.duration(behind)) == ("kind", 40.0)
+    sync = HostSample("sync", "cudaDeviceSynchronize", "", 5.0)
+    assert (lengths.similar_samples(sync).level, lengths.duration(sync)) == ("measured", 5.0)
 
 
 def test_it_is_said_how_much_of_the_host_time_the_other_trace_knows() -> None:
-    lengths = Lengths(having(t2("a", 10)), other=True)
-    found = sources(having(t2("a", 30), t2("b", 10)), lengths)
+    lengths = HostTimes(having(t2("a", 10)), other=True)
+    found = share_by_level(having(t2("a", 30), t2("b", 10)), lengths)
     assert found == {"shapes": 0.75, "name": 0, "place": 0.25, "kind": 0, "measured": 0}
 
 
 def test_all_host_times_vary_together_as_between_programs() -> None:
-    lengths = Lengths(having(*[t2("a", 10)] * 3), other=True)
+    lengths = HostTimes(having(*[t2("a", 10)] * 3), other=True)
     expected = np.hypot(WORKLOAD_STD, TABLE_STD)
     assert relative_width(lengths, t2("a", 1.0)) == pytest.approx(expected, rel=0.15)
 
 
 def test_a_scaled_host_is_as_uncertain_as_its_scale() -> None:
-    lengths = Lengths(having(*[t2("a", 10)] * 3), scale=3.0, other=True)
+    lengths = HostTimes(having(*[t2("a", 10)] * 3), scale=3.0, other=True)
     expected = np.log(3.0) / NORMAL_90
     assert relative_width(lengths, t2("a", 1.0)) == pytest.approx(expected, rel=0.15)
 
@@ -82,16 +84,18 @@ def test_few_samples_are_less_certain_than_many() -> None:
     times = [5.0, 10.0, 15.0, 20.0]
     few = having(*(t2("a", time) for time in times))
     many = having(*(t2("a", time) for time in times * 25))
-    widths = [Lengths(samples, other=True).spread(t2("a", 1.0)) for samples in (few, many)]
-    assert widths[0].common == pytest.approx(widths[0].alone / 2)
-    assert widths[1].common == pytest.approx(widths[1].alone / 10)
-    unknown = Lengths(few, other=True).spread(t2("b", 1.0))
-    assert unknown.common == pytest.approx(widths[0].alone)
+    widths = [
+        HostTimes(samples, other=True).relative_deviation(t2("a", 1.0)) for samples in (few, many)
+    ]
+    assert widths[0].common == pytest.approx(widths[0].individual / 2)
+    assert widths[1].common == pytest.approx(widths[1].individual / 10)
+    unknown = HostTimes(few, other=True).relative_deviation(t2("b", 1.0))
+    assert unknown.common == pytest.approx(widths[0].individual)
 
 
 def test_data_loading_does_not_vary() -> None:
-    loading = Sample("loader", "enumerate(DataLoader)", "", 100.0)
-    lengths = Lengths(having(t2("a", 10)), other=True)
+    loading = HostSample("loader", "enumerate(DataLoader)", "", 100.0)
+    lengths = HostTimes(having(t2("a", 10)), other=True)
     assert relative_width(lengths, loading) == pytest.approx(0.0)
 
 

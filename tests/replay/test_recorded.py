@@ -14,9 +14,9 @@ from costmodels.evaluate.dlrm_v100 import measured_model
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.predict.prediction import predict
-from irgraph.replay.host_times import Lengths
+from irgraph.replay.host_times import HostTimes
 from irgraph.replay.recorded_step import RecordedStep
-from irgraph.replay.replay import replayer
+from irgraph.replay.replay import build_replayer
 from irgraph.schedule.perfetto import trace_events
 from irgraph.schedule.trace_format import microseconds
 from tests.capture.kineto.builder import write
@@ -100,5 +100,5 @@ def test_recorded_and_simulated_steps_are_shown_well(name: str, data_dir: Path) 
     tree = build_tree(read_kineto(data_dir / f"traces/{name}.json.gz"))
     step = [step for step in tree.steps if step.complete][-1]
     shown_well(RecordedStep(tree, step).trace_events()["traceEvents"])
-    simulated = replayer(tree).replay(step, Lengths()).timeline
+    simulated = build_replayer(tree).replay(step, HostTimes()).timeline
     shown_well(trace_events(simulated)["traceEvents"])

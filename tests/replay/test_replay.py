@@ -8,8 +8,8 @@ import pytest
 
 from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.rules import find_rule
-from irgraph.replay.host_times import Lengths, launch_ratio
-from irgraph.replay.replay import Replayer, replayer
+from irgraph.replay.host_times import HostTimes, launch_ratio
+from irgraph.replay.replay import Replayer, build_replayer
 from irgraph.schedule.critical_path import critical_path
 from tests.capture.kineto.builder import Event, events, host, kernel, write
 
@@ -20,16 +20,16 @@ MLP = "mlp_RTX2080Ti/kineto.json.gz"
 
 
 def load(path: Path) -> Replayer:
-    return replayer(published_tree(path))
+    return build_replayer(published_tree(path))
 
 
-def mean_error(found: Replayer, lengths: Lengths | None = None) -> float:
+def mean_error(found: Replayer, lengths: HostTimes | None = None) -> float:
     steps = [r for r in found.replay_all(lengths) if not r.left_out]
     return sum(r.simulated for r in steps) / sum(r.measured for r in steps) - 1
 
 
-@pytest.mark.parametrize("lengths", [Lengths(), None])
-def test_sound_trace_replays_exactly(tmp_path: Path, lengths: Lengths | None) -> None:
+@pytest.mark.parametrize("lengths", [HostTimes(), None])
+def test_sound_trace_replays_exactly(tmp_path: Path, lengths: HostTimes | None) -> None:
     for step in load(write(tmp_path)).replay_all(lengths):
         assert step.simulated == pytest.approx(step.measured, abs=0.01)
         assert step.simulated_active == pytest.approx(400.0, abs=1.0)
@@ -63,7 +63,7 @@ def waiting(found: list[Event], device_us: int) -> list[Event]:
 
 def test_waits_are_not_host_time(tmp_path: Path) -> None:
     found = load(write(tmp_path, lambda f: waiting(f, 100)))
-    step = found.replay_all(Lengths())[0]
+    step = found.replay_all(HostTimes())[0]
     assert step.simulated == pytest.approx(step.measured, abs=0.01)
     assert step.timeline.waiting_time == pytest.approx(90.0, abs=1.0)
     kinds = {kind for kind, _, _ in found.samples().by_key}
@@ -109,7 +109,7 @@ def test_data_loading_is_a_cause_of_its_own(tmp_path: Path) -> None:
             at = found[0]["ts"] + step * 1010 + 800
             found.append(host("user_annotation", name, at, 100))
 
-    step = load(write(tmp_path, change)).replay_all(Lengths())[0]
+    step = load(write(tmp_path, change)).replay_all(HostTimes())[0]
     path = critical_path(step.timeline)
     assert path.by_cause()["loader"] == pytest.approx(100.0)
     assert sum(path.by_cause().values()) == pytest.approx(step.measured)
@@ -118,7 +118,7 @@ def test_data_loading_is_a_cause_of_its_own(tmp_path: Path) -> None:
 def test_a_faster_host_makes_a_shorter_step(tmp_path: Path) -> None:
     found = load(write(tmp_path))
     samples = found.samples()
-    halved = found.replay_all(Lengths(samples, scale=0.5))[0]
+    halved = found.replay_all(HostTimes(samples, scale=0.5))[0]
     assert halved.simulated < 0.7 * halved.measured
 
 
@@ -142,7 +142,7 @@ def test_every_usual_step_of_every_trace_follows_from_its_own_times(data_dir: Pa
         tree = published_tree(path)
         if not tree.trace.on_device.any():
             continue
-        for step in replayer(tree).replay_all(Lengths()):
+        for step in build_replayer(tree).replay_all(HostTimes()):
             seen += not step.left_out
             assert step.left_out or abs(step.error) < 0.001, (path.name, step.step)
     assert seen >= 40
@@ -151,7 +151,7 @@ def test_every_usual_step_of_every_trace_follows_from_its_own_times(data_dir: Pa
 @pytest.mark.data
 @pytest.mark.parametrize("name", [*DLRM, *OVERLAPPED, *RESNET, MLP])
 def test_replay_of_each_measured_stretch_is_exact(data_dir: Path, name: str) -> None:
-    assert abs(mean_error(load(data_dir / "traces" / name), Lengths())) < 0.001
+    assert abs(mean_error(load(data_dir / "traces" / name), HostTimes())) < 0.001
 
 
 @pytest.mark.data
@@ -171,7 +171,7 @@ def test_replay_with_mean_overheads(data_dir: Path, name: str, bound: float) -> 
 @pytest.mark.data
 def test_overheads_of_one_rank_replay_another(data_dir: Path) -> None:
     one, other = (load(data_dir / "traces" / name) for name in DLRM[:2])
-    assert abs(mean_error(one, Lengths(other.samples()))) < 0.01
+    assert abs(mean_error(one, HostTimes(other.samples()))) < 0.01
 
 
 @pytest.mark.data
@@ -179,13 +179,13 @@ def test_overheads_of_another_host_speed_need_scaling(data_dir: Path) -> None:
     quick, loaded = (load(data_dir / "traces" / name) for name in RESNET)
     samples = quick.samples()
     ratio = launch_ratio(loaded.samples(), samples)
-    assert mean_error(loaded, Lengths(samples)) < -0.1
-    assert abs(mean_error(loaded, Lengths(samples, scale=ratio))) < 0.08
+    assert mean_error(loaded, HostTimes(samples)) < -0.1
+    assert abs(mean_error(loaded, HostTimes(samples, scale=ratio))) < 0.08
 
 
 @pytest.mark.data
 def test_whiskers_bias_the_step_low(data_dir: Path) -> None:
     found = load(data_dir / "traces" / DLRM[0])
     samples = found.samples()
-    errors = {r: mean_error(found, Lengths(samples, find_rule(r))) for r in ("all", "whiskers")}
+    errors = {r: mean_error(found, HostTimes(samples, find_rule(r))) for r in ("all", "whiskers")}
     assert errors["whiskers"] < -0.02 < abs(errors["all"])

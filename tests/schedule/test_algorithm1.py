@@ -13,7 +13,7 @@ from irgraph.ir.cost import Kernel, Overheads, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.overheads import load_host
-from irgraph.overheads.names import today
+from irgraph.overheads.names import current_names
 from irgraph.schedule.accounting import (
     ACCOUNTINGS,
     BLOCKING,
@@ -182,7 +182,7 @@ def test_the_published_golden_vector_is_reproduced(data_dir: Path) -> None:
     with (data_dir / "paper/algorithm1_cpu_time_golden_2021-05-04.csv").open() as file:
         rows = list(csv.DictReader(file))
     host = load_host("v100-2021-05-04")
-    ops = [Op(today(row["op"])[0]) for row in rows]
+    ops = [Op(current_names(row["op"])[0]) for row in rows]
     kernels = {
         id(op): tuple(Kernel("any", "any", 0.0, launch=k) for k in host.overheads(op, 1).listed)
         for op, row in zip(ops, rows, strict=True)

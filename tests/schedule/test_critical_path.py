@@ -13,7 +13,7 @@ from irgraph.ir.op import Op
 from irgraph.schedule.accounting import ACCOUNTINGS, BLOCKING, PAPER, Accounting
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.tasks import spare
+from irgraph.schedule.tasks import total_float
 from irgraph.schedule.timeline import Recorder, Timeline
 from tests.schedule.graphs import FLAT, FlatHost, kernel, priced, steps
 
@@ -21,7 +21,9 @@ from tests.schedule.graphs import FLAT, FlatHost, kernel, priced, steps
 def slacks(timeline: Timeline) -> list[float]:
     """Return by how much later each interval could end."""
     columns = timeline.columns
-    found: list[float] = spare(columns.tasks, columns.end, columns.end - columns.start).tolist()
+    found: list[float] = total_float(
+        columns.tasks, columns.end, columns.end - columns.start
+    ).tolist()
     return found
 
 

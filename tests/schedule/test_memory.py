@@ -150,5 +150,5 @@ def test_peaks_at_many_sizes_are_those_at_each() -> None:
     graph = dlrm("DLRM_MLPerf", 2048)
     sizes = np.array([1, 7, 64, 2048, 5000])
     wanted = [peak_memory(with_dims(graph, {"B": int(size)})).peak for size in sizes]
-    assert Peaks(graph).at({"B": sizes}).tolist() == wanted
-    assert Peaks(graph).at({}).tolist() == [peak_memory(graph).peak]
+    assert Peaks(graph).bytes_at({"B": sizes}).tolist() == wanted
+    assert Peaks(graph).bytes_at({}).tolist() == [peak_memory(graph).peak]

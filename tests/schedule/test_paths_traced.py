@@ -13,8 +13,8 @@ from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.predict.prediction import predict
-from irgraph.replay.host_times import Lengths
-from irgraph.replay.replay import replayer
+from irgraph.replay.host_times import HostTimes
+from irgraph.replay.replay import build_replayer
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import Timeline
 
@@ -85,9 +85,9 @@ def explained(timeline: Timeline) -> None:
 def test_causes_add_up_to_recorded_steps(name: str, data_dir: Path) -> None:
     tree = build_tree(read_kineto(data_dir / f"traces/{name}.json.gz"))
     complete = [step for step in tree.steps if step.complete]
-    one = replayer(tree)
+    one = build_replayer(tree)
     for step in {id(s): s for s in (complete[0], complete[-1])}.values():
-        for lengths in (Lengths(), Lengths(one.samples())):
+        for lengths in (HostTimes(), HostTimes(one.samples())):
             explained(one.replay(step, lengths).timeline)
 
 

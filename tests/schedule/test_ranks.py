@@ -20,7 +20,7 @@ from irgraph.predict.prediction import predict
 from irgraph.predict.ranks import predict_ranks
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.rank_classes import kinds_of
-from irgraph.schedule.rank_path import by_what, hops, rank_path
+from irgraph.schedule.rank_path import hops, rank_path, times_by_activity
 from irgraph.schedule.ranks import (
     draw_step_times,
     is_collective,
@@ -193,7 +193,7 @@ def test_many_ranks_of_few_kinds_are_those_simulated_one_by_one(
     starts = [0.0 if n % 2 else 25.0 for n in range(70)]
     quick = simulate_ranks(timelines, starts=starts)
     assert len(quick.timeline.resources) < len(timelines)
-    monkeypatch.setattr("irgraph.schedule.ranks.SHOWN", 100)
+    monkeypatch.setattr("irgraph.schedule.ranks.MAX_SEPARATE_RANKS", 100)
     slow = simulate_ranks(timelines, starts=starts)
     assert (quick.steps, quick.exposed, quick.meetings) == (slow.steps, slow.exposed, slow.meetings)
     assert critical_path(quick.timeline).by_cause() == critical_path(slow.timeline).by_cause()
@@ -268,7 +268,7 @@ def test_ranks_of_a_mesh_are_simulated_by_kinds_as_one_by_one(
     timelines = [kinds[rank % 6] for rank in range(24)]
     starts = [70.0 if rank == 7 else 0.0 for rank in range(24)]
     slow = simulate_ranks(timelines, starts=starts, groups=groups)
-    monkeypatch.setattr("irgraph.schedule.ranks.SHOWN", 1)
+    monkeypatch.setattr("irgraph.schedule.ranks.MAX_SEPARATE_RANKS", 1)
     quick = simulate_ranks(timelines, starts=starts, groups=groups)
     assert len(quick.meetings) < len(slow.meetings)
     assert len(quick.timeline.resources) < len(slow.timeline.resources)
@@ -276,9 +276,9 @@ def test_ranks_of_a_mesh_are_simulated_by_kinds_as_one_by_one(
     assert quick.waiting == pytest.approx(slow.waiting)
     for one, other in zip(quick.shares, slow.shares, strict=True):
         assert one == pytest.approx(other)
-    path = by_what(rank_path(quick))
+    path = times_by_activity(rank_path(quick))
     assert {w: t for w, (t, _) in path.items()} == pytest.approx(
-        {w: t for w, (t, _) in by_what(rank_path(slow)).items()}
+        {w: t for w, (t, _) in times_by_activity(rank_path(slow)).items()}
     )
 
 
@@ -323,12 +323,12 @@ def test_one_path_hops_between_ranks_and_adds_up_to_the_step() -> None:
     path = rank_path(found)
     assert sum(stretch.time for stretch in path) == pytest.approx(found.step_time)
     assert all(a.start + a.time == pytest.approx(b.start) for a, b in pairwise(path))
-    totals = by_what(path)
+    totals = times_by_activity(path)
     assert totals["kernel gemm"] == (550.0, [2])
     assert {"transfer pp", "transfer tp", "transfer"} <= set(totals)
     assert hops(path) >= 1
     late = simulate_ranks([timelines[0]] * 2, starts=[0.0, 400.0], groups=[{}, {}])
-    (start,) = [stretch for stretch in rank_path(late) if stretch.what == "start"]
+    (start,) = [stretch for stretch in rank_path(late) if stretch.activity == "start"]
     assert (start.rank, start.time) == (1, 400.0)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
-from irgraph.replay.host_times import Lengths
-from irgraph.replay.replay import Replayed, replayer
+from irgraph.replay.host_times import HostTimes
+from irgraph.replay.replay import Replayed, build_replayer
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.ranks import Ranks, longest, shortest, simulate_ranks
 
@@ -22,9 +22,9 @@ def steps(data_dir: Path) -> tuple[list[Replayed], list[float]]:
     found, begun = [], []
     for rank in range(RANKS):
         tree = build_tree(read_kineto(data_dir / f"traces/dlrm_8xV100/kineto_rank{rank}.json.gz"))
-        one = replayer(tree)
+        one = build_replayer(tree)
         step = next(step for step in tree.steps if step.complete)
-        found.append(one.replay(step, Lengths(one.samples())))
+        found.append(one.replay(step, HostTimes(one.samples())))
         begun.append((tree.trace.base + step.start) / 1000)
     return found, [begin - min(begun) for begin in begun]
 

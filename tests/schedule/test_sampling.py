@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from irgraph.ir.cost import Kernel, Overheads
 from irgraph.ir.op import Op
 from irgraph.schedule.sampling import (
-    DRAWS,
+    DEFAULT_DRAWS,
     NORMAL_90,
     TABLE_STD,
     WORKLOAD_STD,
@@ -143,7 +143,7 @@ def test_the_ends_of_an_interval_are_known_to_three_percent_of_its_width() -> No
     standard = NormalDist()
     end = standard.inv_cdf(0.95)
     assert pytest.approx(end, abs=1e-4) == NORMAL_90
-    error = (0.05 * 0.95 / DRAWS) ** 0.5 / standard.pdf(end) / (2 * end)
+    error = (0.05 * 0.95 / DEFAULT_DRAWS) ** 0.5 / standard.pdf(end) / (2 * end)
     assert error == pytest.approx(0.032, abs=0.001)
 
 

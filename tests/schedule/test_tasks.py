@@ -15,11 +15,11 @@ from irgraph.schedule.sharing import run_sharing
 from irgraph.schedule.tasks import (
     TaskBuilder,
     Tasks,
-    in_order,
     last_ends,
     longest_chain,
     run,
-    spare,
+    topological_order,
+    total_float,
 )
 
 
@@ -96,7 +96,7 @@ def test_the_longest_chain_has_no_holes(tasks: Tasks) -> None:
     assert end[chain[-1]] == end.max()
     assert start[chain[0]] == 0.0
     assert (start[chain[1:]] == end[chain[:-1]]).all()
-    assert spare(tasks, end, end - start)[chain] == pytest.approx(0.0, abs=1e-6)
+    assert total_float(tasks, end, end - start)[chain] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_two_that_share_from_the_middle() -> None:
@@ -111,9 +111,9 @@ def test_two_that_share_from_the_middle() -> None:
 
 
 def test_tasks_are_put_in_an_order_that_serves_their_waits() -> None:
-    assert in_order([[2], [0], []]) == [2, 0, 1]
+    assert topological_order([[2], [0], []]) == [2, 0, 1]
     with pytest.raises(ValueError, match="wait for each other"):
-        in_order([[1], [0]])
+        topological_order([[1], [0]])
 
 
 @given(drawn_tasks(), st.integers(0, 3), st.integers(0, 3))

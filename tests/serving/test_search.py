@@ -8,12 +8,12 @@ from scipy import optimize
 
 from costmodels.lookups.popularity import UNIFORM, Zipf, rows_of
 from irgraph.ir.cost import Popularity
-from irgraph.serving.problem import Problem, Store, Table
+from irgraph.serving.problem import PlacementProblem, ServedTable, Store
 from irgraph.serving.search import exhaustive, greedy, search
 from irgraph.tiers.library import load_tier
 
 
-def tables(seed: int, count: int) -> list[Table]:
+def tables(seed: int, count: int) -> list[ServedTable]:
     source = np.random.default_rng(seed)
     found = []
     for number in range(count):
@@ -22,14 +22,14 @@ def tables(seed: int, count: int) -> list[Table]:
         known = rows_of(law, rows)
         popularity = Popularity(tuple(known.counts), tuple(known.chances))
         row, lookups = int(source.choice([64, 128, 512])), float(source.integers(1, 200))
-        found.append(Table(f"t{number}", rows, row, lookups, popularity))
+        found.append(ServedTable(f"t{number}", rows, row, lookups, popularity))
     return found
 
 
-def problem(seed: int, count: int, share: float, tier: str = "nand") -> Problem:
+def problem(seed: int, count: int, share: float, tier: str = "nand") -> PlacementProblem:
     known = tables(seed, count)
     whole = sum(table.nbytes for table in known)
-    return Problem(known, share * whole, Store(load_tier(tier), 2, 2 * whole))
+    return PlacementProblem(known, share * whole, Store(load_tier(tier), 2, 2 * whole))
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])
@@ -59,17 +59,21 @@ def test_the_search_is_near_an_exact_solver_without_a_cache(seed: int) -> None:
     exact = reads.sum() + kept.fun
     found = search(Uncached(asked.tables, asked.fast, asked.slow))
     assert found is not None
-    assert found.asked.reads <= exact * 1.05 + 1e-9
-    assert found.asked.reads >= exact * (1 - 1e-9)
+    assert found.query_demand.reads <= exact * 1.05 + 1e-9
+    assert found.query_demand.reads >= exact * (1 - 1e-9)
 
 
-class Uncached(Problem):
+class Uncached(PlacementProblem):
     """Leaves what is left of fast memory empty."""
 
     def _placed(self, fast: frozenset[str]) -> object:  # type: ignore[override]
         kept = sum(table.nbytes for table in self.tables if table.name in fast)
-        whole = Problem(self.tables, kept, self.slow)
-        return Problem._placed(whole, fast) if kept <= self.fast else Problem._placed(self, fast)
+        whole = PlacementProblem(self.tables, kept, self.slow)
+        return (
+            PlacementProblem._layout(whole, fast)
+            if kept <= self.fast
+            else PlacementProblem._layout(self, fast)
+        )
 
 
 def test_more_fast_memory_never_asks_for_more_reads() -> None:
@@ -84,7 +88,7 @@ def test_more_fast_memory_never_asks_for_more_reads() -> None:
 
 def test_what_does_not_fit_is_not_placed() -> None:
     asked = problem(1, 4, 0.1)
-    small = Problem(asked.tables, asked.fast, Store(asked.slow.tier, 1, asked.fast))
+    small = PlacementProblem(asked.tables, asked.fast, Store(asked.slow.tier, 1, asked.fast))
     assert search(small) is None
 
 

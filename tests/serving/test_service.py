@@ -13,9 +13,9 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare
 from irgraph.ir.cost import Popularity
 from irgraph.predict.options import PredictOptions
-from irgraph.serving.problem import Problem, Store, Table, fixed_of, tables_of
+from irgraph.serving.problem import PlacementProblem, ServedTable, Store, fixed_of, tables_of
 from irgraph.serving.service import (
-    MOST_LOAD,
+    MAX_LOAD,
     ServiceLoad,
     placed_model,
     services,
@@ -55,7 +55,7 @@ def test_a_service_by_hand() -> None:
     assert placed.fleet.watts == pytest.approx(3500 + 4 * (4 + placed.load * 21))
     assert placed.hours == pytest.approx(24 * 128e9 / (10 * 3200e9))
     assert placed.limits["compute"] == pytest.approx(8e6 / placed.step)
-    bound = MOST_LOAD * 4 * 460e3 / placed.reads
+    bound = MAX_LOAD * 4 * 460e3 / placed.reads
     assert placed.limits["reads of NAND-P3700-800GB"] == pytest.approx(bound)
     assert placed.qps == min(placed.limits.values())
     assert placed.cache_bytes == pytest.approx(96e9, rel=0.01)
@@ -79,11 +79,11 @@ def test_end_to_end_within_five_percent_of_a_simulated_trace() -> None:
     tier = load_tier("nand")
     known = rows_of(Zipf(0.9, 1), rows)
     popularity = Popularity(tuple(known.counts), tuple(known.chances))
-    table = Table("t", rows, 112, float(each), popularity)
-    problem = Problem([table], slots * 128.0, Store(tier, 1, 1e12))
-    placed = problem.placed(())
+    table = ServedTable("t", rows, 112, float(each), popularity)
+    problem = PlacementProblem([table], slots * 128.0, Store(tier, 1, 1e12))
+    placed = problem.layout_for(())
     reads, wait = simulated(rows, slots, each, qps, tier.dies, tier.latency_us.value)
-    assert placed.asked.reads == pytest.approx(reads, rel=0.05)
+    assert placed.query_demand.reads == pytest.approx(reads, rel=0.05)
     load = qps * placed.seconds
     assert 0.2 < load < 0.7
     assert loaded_latency(tier, load) == pytest.approx(wait, rel=0.05)
@@ -95,18 +95,18 @@ def test_pooled_bags_take_their_part_of_the_room_and_are_within_five_percent_of_
     known, every = (rows_of(Zipf(0.9, 1), n) for n in (rows, lists))
     law, popularity = (Popularity(tuple(k.counts), tuple(k.chances)) for k in (every, known))
     bags = listed_bags(law, {length: 1.0}, length)
-    table = Table("t", rows, 112, float(length), popularity, bags, 8 * (2 + length) + 112)
-    problem = Problem([table], room, Store(load_tier("nand"), 1, 1e12))
-    plain = problem.placed(())
-    best = problem.pooled(plain)
+    table = ServedTable("t", rows, 112, float(length), popularity, bags, 8 * (2 + length) + 112)
+    problem = PlacementProblem([table], room, Store(load_tier("nand"), 1, 1e12))
+    plain = problem.layout_for(())
+    best = problem.with_pooled_bags(plain)
     assert 0 < best.pooled_bytes < room and best.seconds < plain.seconds
-    assert best.pooled_bytes + best.cache.bytes_held == pytest.approx(room, rel=0.01)
+    assert best.pooled_bytes + best.cache.cached_bytes == pytest.approx(room, rel=0.01)
     slots = int((room - best.pooled_bytes) / 128)
     reads = reads_behind_bags(rows, lists, length, best.pooled, slots)
-    assert best.asked.reads == pytest.approx(reads, rel=0.05)
-    assert problem.pooled(problem.placed(["t"])).pooled == 0, "it does not fit"
-    bare = Problem([replace(table, bags=None)], room, problem.slow)
-    assert bare.pooled(bare.placed(())).pooled == 0
+    assert best.query_demand.reads == pytest.approx(reads, rel=0.05)
+    assert problem.with_pooled_bags(problem.layout_for(["t"])).pooled == 0, "it does not fit"
+    bare = PlacementProblem([replace(table, bags=None)], room, problem.slow)
+    assert bare.with_pooled_bags(bare.layout_for(())).pooled == 0
 
 
 MIXED = """model "m" { format = 2  dims = {B = 64} }
@@ -135,7 +135,7 @@ return %y
 def test_tables_that_cannot_be_placed_stay_in_fast_memory_and_are_counted_once() -> None:
     """Five tables of 128 MB: a weighed, a shared and a plain lookup leave two to be placed."""
     graph, nand = parse(MIXED), load_platform("dgx-1-nand")
-    reasons = {one.name: (one.nbytes, one.why) for one in fixed_of(graph)}
+    reasons = {one.name: (one.nbytes, one.reason) for one in fixed_of(graph)}
     assert {name: nbytes for name, (nbytes, _) in reasons.items()} == dict.fromkeys("cde", 128e6)
     assert "weights its rows" in reasons["c"][1] and "a second time" in reasons["d"][1]
     assert [table.name for table in tables_of(graph)] == ["a", "b"]

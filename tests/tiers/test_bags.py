@@ -58,7 +58,7 @@ def test_bags_of_rows_drawn_one_by_one_are_found_as_in_a_simulation(
     law, count = Zipf(1.0, 1), 150_000
     expected = simulated(drawn(law, rows, np.full(count, length), 3), slots, length)
     bags = drawn_bags(popularity(law, rows), {length: 1.0}, length)
-    assert bags.found(slots) == pytest.approx(expected, abs=0.005)
+    assert bags.hit_shares(slots) == pytest.approx(expected, abs=0.005)
     assert bags.popularity.rows == pytest.approx(rows**length, rel=0.02)
 
 
@@ -68,7 +68,7 @@ def test_short_bags_are_found_more_often_and_longer_ones_are_not_kept() -> None:
     source = np.random.default_rng(5)
     lengths = source.choice(list(shares), 150_000, p=list(shares.values()))
     bags = drawn_bags(popularity(law, 400), shares, 4)
-    found = bags.found(slots)
+    found = bags.hit_shares(slots)
     assert found == pytest.approx(simulated(drawn(law, 400, lengths, 6), slots, 4), abs=0.005)
     assert found[1] < found[0]
 
@@ -82,7 +82,7 @@ def test_lists_of_their_own_popularity_are_found_as_in_a_simulation() -> None:
     bags = [tuple([number] * lengths[number]) for number in which.tolist()]
     asked = np.bincount(lengths[which])
     shares = {n: asked[n] / len(bags) for n in (3, 12)}
-    found = listed_bags(popularity(law, lists), shares, 8).found(slots)
+    found = listed_bags(popularity(law, lists), shares, 8).hit_shares(slots)
     assert found == pytest.approx(simulated(bags, slots, 8), abs=0.01)
 
 
@@ -98,7 +98,7 @@ def test_more_slots_never_find_fewer_bags(
     exponent: float, rows: int, length: int, one: int, other: int
 ) -> None:
     bags = drawn_bags(popularity(Zipf(exponent), rows), {length: 1.0}, length)
-    less, more = (bags.found(slots)[0] for slots in sorted((one, other)))
+    less, more = (bags.hit_shares(slots)[0] for slots in sorted((one, other)))
     assert 0 <= less <= more + 1e-9 <= 1 + 1e-9
     known = bags.popularity
     assert sum(n * p for n, p in zip(known.counts, known.chances, strict=True)) <= 1 + 1e-9
@@ -106,8 +106,8 @@ def test_more_slots_never_find_fewer_bags(
 
 def test_long_bags_of_many_rows_never_come_again() -> None:
     bags = drawn_bags(popularity(Zipf(1.05), 1_000_000), {40: 1.0}, 80)
-    assert bags.found(10**6)[0] < 1e-6
-    assert drawn_bags(popularity(Zipf(1.0), 10), {0: 1.0}, 4).found(100) == (0.0, 0.0)
+    assert bags.hit_shares(10**6)[0] < 1e-6
+    assert drawn_bags(popularity(Zipf(1.0), 10), {0: 1.0}, 4).hit_shares(100) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("law", [EQUAL, Poisson(), Normal(21, 35), LogNormal(1.0)])

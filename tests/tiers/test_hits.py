@@ -75,7 +75,7 @@ def test_least_recently_used_is_within_half_a_percent_of_simulated(law: Zipf, sh
     keys, slots = drawn(law, ROWS, LOOKUPS), int(share * ROWS)
     cache = cache_of([Lookups(popularity(law), 1.0)], slots)
     assert cache.hit_rate(0) == pytest.approx(simulated_lru(keys, slots), abs=0.005)
-    assert cache.bytes_held == pytest.approx(slots, rel=1e-6)
+    assert cache.cached_bytes == pytest.approx(slots, rel=1e-6)
 
 
 @pytest.mark.parametrize(("law", "share"), [(Zipf(0.89, 2.75), 0.05), (Zipf(1.2, 1), 0.05)])
@@ -154,7 +154,7 @@ def test_a_batch_fetches_each_missing_row_once() -> None:
             held[key] = None
         while len(held) > slots:
             held.popitem(last=False)
-    found = cache_of([Lookups(popularity(law), 1.0)], slots).fetched(0, batch)
+    found = cache_of([Lookups(popularity(law), 1.0)], slots).distinct_misses(0, batch)
     assert found / batch == pytest.approx(np.mean(fetched[60:]) / batch, abs=0.005)
 
 
@@ -187,9 +187,9 @@ def test_more_fast_memory_never_raises_reads(
     less, more = sorted((one, other))
     small, large = (cache_of(tables, share * whole, policy) for share in (less, more))
     assert asked(large, 512, "nand")[0] <= asked(small, 512, "nand")[0] * (1 + 1e-9) + 1e-9
-    assert large.bytes_held <= max(more * whole, whole) * (1 + 1e-6)
+    assert large.cached_bytes <= max(more * whole, whole) * (1 + 1e-6)
     for number in range(len(tables)):
-        assert 0 <= small.fetched(number, 100) <= 100 + 1e-6
+        assert 0 <= small.distinct_misses(number, 100) <= 100 + 1e-6
 
 
 @settings(max_examples=60, deadline=None)
@@ -199,7 +199,7 @@ def test_reads_of_part_of_a_block_never_raise_bytes(row: int, rows: float, name:
     whole, part = (demand(tier, row, rows, sub_block=part) for part in (False, True))
     assert part.nbytes <= whole.nbytes
     assert part.reads == whole.reads
-    assert part.nbytes >= part.wanted * (1 - 1e-12)
+    assert part.nbytes >= part.row_bytes * (1 - 1e-12)
 
 
 def test_amplification_is_the_block_over_the_row() -> None:

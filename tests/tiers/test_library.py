@@ -10,7 +10,7 @@ import pytest
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.tiers.library import list_platforms, list_tiers, load_platform, load_tier
-from irgraph.tiers.tier import Figure
+from irgraph.tiers.tier import SourcedFigure
 
 FOLDER = Path(__file__).parents[2] / "irgraph" / "tiers"
 NAND = json.loads((FOLDER / "devices" / "nand-p3700-800gb.json").read_text("utf-8"))
@@ -46,7 +46,7 @@ def test_tiers_of_every_kind_ship_with_the_source_of_each_figure() -> None:
     assert {tier.kind for tier in tiers} == {"device", "memory", "link", "storage"}
     for tier in tiers:
         figures = [getattr(tier, name) for name in tier.__struct_fields__]
-        assert all(f.source for f in figures if isinstance(f, Figure))
+        assert all(f.source for f in figures if isinstance(f, SourcedFigure))
     names = [name.lower() for tier in tiers for name in (tier.name, *tier.aliases)]
     assert len(names) == len(set(names))
 

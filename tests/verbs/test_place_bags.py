@@ -118,10 +118,10 @@ def test_executed_batches_read_as_much_as_is_predicted() -> None:
         bag_fill([keys], [bags], [ids], [offsets], [found], [made])
         read.append(len(ids[slot == -1].unique()))
         there.append(float((found >= 0).float().mean()))
-    share = drawn_bags(popularity, {each: 1.0}, each).found(256)[0]
+    share = drawn_bags(popularity, {each: 1.0}, each).hit_shares(256)[0]
     assert sum(there[60:]) / len(there[60:]) == pytest.approx(share, abs=0.015)
     left = batch * each * (1 - share)
-    predicted = cache_of([Lookups(popularity, 1.0)], 8).fetched(0, left)
+    predicted = cache_of([Lookups(popularity, 1.0)], 8).distinct_misses(0, left)
     assert sum(read[60:]) / len(read[60:]) == pytest.approx(predicted, rel=0.2)
 
 

@@ -226,5 +226,5 @@ def test_executed_batches_read_as_many_rows_as_is_predicted() -> None:
         read.append(len(ids[slot < 0].unique()))
         (staged,) = tier_read([weight], [ids], [slot])
         tier_fill([directory], [held], [ids], [slot], [staged])
-    predicted = cache_of([Lookups(popularity, 1.0)], slots).fetched(0, batch)
+    predicted = cache_of([Lookups(popularity, 1.0)], slots).distinct_misses(0, batch)
     assert sum(read[20:]) / len(read[20:]) == pytest.approx(predicted, rel=0.05)

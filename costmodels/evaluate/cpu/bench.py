@@ -43,11 +43,15 @@ class Bench:
         from irgraph.capture.kineto.events.tree import build_tree
         from irgraph.capture.recording.folder import KINETO_TRACE
         from irgraph.capture.recording.record import record_step
-        from irgraph.replay.replay import replayer
+        from irgraph.replay.replay import build_replayer
 
         place = self.folder / "trace"
         record_step(make, name, place, batch=0, runs=1)
-        return replayer(build_tree(read_kineto(place / KINETO_TRACE))).samples().sound(name)
+        return (
+            build_replayer(build_tree(read_kineto(place / KINETO_TRACE)))
+            .samples()
+            .require_sufficient(name)
+        )
 
     def taken(self, graphs: Iterable[Graph], steps: Sequence[Callable[[], object]]) -> Taken:
         """Time steps by turns, before and after their models' calls are measured.

@@ -157,7 +157,7 @@ def cached(rows: Sequence[int]) -> float:
     used = [float(rows_of(UNIFORM, n).distinct(lookups)) for n in rows]
     tables = [Lookups(Popularity((n,), (1.0 / n,)), 1.0, lookups) for n in used]
     cache = cache_of(tables, CACHED_SHARE * sum(rows))
-    missed = sum(cache.fetched(i, lookups) for i in range(len(tables)))
+    missed = sum(cache.distinct_misses(i, lookups) for i in range(len(tables)))
     tier = load_tier("uvm")
     asked = demand(tier, 4 * WIDTH, 2 * missed)  # what is brought in puts another row out
     return BATCHES * burst(tier, asked.reads, asked.nbytes) / 1e6

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import START, streamed
-from irgraph.ir.points.point_values import least, most, power_of_two, where
+from irgraph.ir.points.point_values import if_else, maximum, minimum, power_of_two
 
 TILE, BLOCK, LOOP = 32, 512, 16
 """Channels of a block, its threads, and the rows that each of them has at least."""
@@ -54,11 +54,11 @@ LAW = (
 
 def walk(rows: int, channels: int) -> tuple[int, object]:
     """Return the steps of a thread, and whether blocks share rows."""
-    wide = least(power_of_two(channels), TILE)
-    high = least(power_of_two(-(-rows // LOOP)), BLOCK // wide)
-    blocks = least(-(-rows // (high * LOOP)), HIGHEST)
+    wide = minimum(power_of_two(channels), TILE)
+    high = minimum(power_of_two(-(-rows // LOOP)), BLOCK // wide)
+    blocks = minimum(-(-rows // (high * LOOP)), HIGHEST)
     shared = blocks >= SHARED_FROM
-    return -(-rows // (high * where(shared, blocks, 1) * AT_ONCE)), shared
+    return -(-rows // (high * if_else(shared, blocks, 1) * AT_ONCE)), shared
 
 
 def sums_time(law: Channels, rows: int, channels: int, size: int, machine: Machine) -> float:
@@ -67,8 +67,8 @@ def sums_time(law: Channels, rows: int, channels: int, size: int, machine: Machi
     steps, shared = walk(rows, channels)
     moved = streamed(machine, law.passes[0] * elements * size, law.bytes_rate)
     rate = machine.cycles(elements / machine.sheet.sms / law.rate[narrow])
-    start = START + where(shared, MEET, 0.0)
-    return start + most(machine.cycles(steps * law.step[narrow]), rate, moved)
+    start = START + if_else(shared, MEET, 0.0)
+    return start + maximum(machine.cycles(steps * law.step[narrow]), rate, moved)
 
 
 def result_time(law: Channels, rows: int, channels: int, size: int, machine: Machine) -> float:

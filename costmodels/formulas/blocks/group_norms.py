@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import START, rounds, step, streamed
-from irgraph.ir.points.point_values import most, where
+from irgraph.ir.points.point_values import if_else, maximum
 
 WIDE, WARP = 512, 32
 """Threads of a block; shorter rows have one warp."""
@@ -57,12 +57,12 @@ class Groups(Struct, frozen=True):
 def moments_time(data: Groups, machine: Machine) -> float:
     """Return microseconds of the mean and deviation of each group."""
     each = data.channels * data.pixels
-    walks = where(
+    walks = if_else(
         each < WIDE,
         rounds(machine, data.blocks, WARP) * -(-each // WARP),
         rounds(machine, data.blocks, WIDE) * -(-each // WIDE),
     )
-    return START + most(streamed(machine, data.nbytes, RATE), walks * step(machine, data.nbytes))
+    return START + maximum(streamed(machine, data.nbytes, RATE), walks * step(machine, data.nbytes))
 
 
 def result_time(data: Groups, tensors: int, machine: Machine) -> float:
@@ -71,19 +71,21 @@ def result_time(data: Groups, tensors: int, machine: Machine) -> float:
     if data.size >= 4:
         return START + moved
     casts = machine.cycles(data.elements / machine.sheet.sms / CAST_RATE)
-    return START + CAST_START + most(moved, casts)
+    return START + CAST_START + maximum(moved, casts)
 
 
 def sums_time(data: Groups, machine: Machine) -> float:
     """Return microseconds of the sums of each channel's gradient, and of its product with data."""
-    threads = where(data.pixels < WIDE, WARP, WIDE)
+    threads = if_else(data.pixels < WIDE, WARP, WIDE)
     channels = data.blocks * data.channels
     moved = streamed(machine, 2 * data.nbytes, RATE)
     blocks = machine.cycles(CHANNEL * channels / machine.sheet.sms)
-    return START + most(moved, blocks) + machine.cycles(CHANNEL_STEP * -(-data.pixels // threads))
+    return (
+        START + maximum(moved, blocks) + machine.cycles(CHANNEL_STEP * -(-data.pixels // threads))
+    )
 
 
 def factors_time(data: Groups, machine: Machine) -> float:
     """Return microseconds of the two factors of each group, from its channels' sums."""
-    threads = where(data.channels < WIDE, WARP, WIDE)
+    threads = if_else(data.channels < WIDE, WARP, WIDE)
     return START + machine.cycles(FACTOR_STEP * -(-data.channels // threads))

@@ -12,7 +12,7 @@ import math
 from costmodels.formulas.elements import channels_last
 from costmodels.formulas.machine import SMALL, Machine
 from costmodels.formulas.serial import START, has_gpu_laws
-from irgraph.ir.points.point_values import least, most
+from irgraph.ir.points.point_values import maximum, minimum
 from irgraph.ir.tensor import Tensor
 
 FORWARD_PASSES, BACKWARD_PASSES = 3, 5
@@ -54,11 +54,11 @@ def blocks_time(target: Tensor, passes: int, machine: Machine) -> float:
     """Return microseconds of a block for each channel; 0 where rows of channels are contiguous."""
     if not has_gpu_laws(machine) or target.rank < 3 or channels_last(target):
         return 0.0
-    channels = most(target.shape[1], 1)
+    channels = maximum(target.shape[1], 1)
     newer = machine.sheet.architecture not in OLDER
     faster = newer and passes == FORWARD_PASSES and target.itemsize >= 4
-    alone = (AMPERE_ALONE if faster else ALONE) * most(CROWD / channels, 1.0) ** LONELY
-    rate = least(alone, SHARED / -(-channels // machine.sheet.sms))
+    alone = (AMPERE_ALONE if faster else ALONE) * maximum(CROWD / channels, 1.0) ** LONELY
+    rate = minimum(alone, SHARED / -(-channels // machine.sheet.sms))
     return machine.cycles(passes * target.numel / channels / rate) + SMALL
 
 
@@ -70,7 +70,7 @@ def kept_time(target: Tensor, tensors: int, machine: Machine) -> float:
     cuda = machine.sheet.target.startswith("sm_") and target.dtype != "bf16"
     if not (cuda and has_gpu_laws(machine)) or target.rank < 3 or channels_last(target):
         return 0.0
-    channels = most(target.shape[1], 1)
+    channels = maximum(target.shape[1], 1)
     elements, size = target.numel // channels, target.itemsize
     if tensors * elements * size > _most_kept(machine):
         return 0.0
@@ -79,11 +79,11 @@ def kept_time(target: Tensor, tensors: int, machine: Machine) -> float:
     passes = tensors + 1
     busy = machine.cycles(turns * passes * elements / (2 * ALONE if pairs else ALONE))
     moved = machine.stream(passes * target.numel * size, KEEP_SHARE)
-    return START + turns * machine.cycles(KEEP_TURN) + most(moved, busy)
+    return START + turns * machine.cycles(KEEP_TURN) + maximum(moved, busy)
 
 
 def _most_kept(machine: Machine) -> float:
     """Return the bytes that a block keeps at most."""
     if not machine.software.keeps_more:
         return KEPT
-    return most(KEPT, (machine.sheet.shared_bytes or 0) / TOGETHER)
+    return maximum(KEPT, (machine.sheet.shared_bytes or 0) / TOGETHER)

@@ -6,7 +6,7 @@ Constants were measured on an H100 SXM 80 GB, torch 2.11.
 from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
-from irgraph.ir.points.point_values import least, most
+from irgraph.ir.points.point_values import maximum, minimum
 
 BLOCK, BLOCKS, STARTED = 256, 8, 670.0
 """Threads of a block, blocks to a multiprocessor, and cycles in which each starts its generators
@@ -36,9 +36,9 @@ def drawing_time(
     started: float = STARTED,
 ) -> float:
     """Return microseconds to draw numbers, ``together`` in one thread, beside the launch."""
-    blocks = least(count / (BLOCK * together * machine.sheet.sms), BLOCKS)
+    blocks = minimum(count / (BLOCK * together * machine.sheet.sms), BLOCKS)
     drawn = machine.cycles(count / (rate * machine.sheet.sms))
-    return most(machine.stream(nbytes), drawn) + machine.cycles(blocks * started)
+    return maximum(machine.stream(nbytes), drawn) + machine.cycles(blocks * started)
 
 
 def dropping_time(count: int, itemsize: int, nbytes: float, machine: Machine) -> float:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import slots
-from irgraph.ir.points.point_values import doublings, least, most, power_of_two
+from irgraph.ir.points.point_values import doublings, maximum, minimum, power_of_two
 
 START, STARTS = 3.0, {"hopper": 0.6, "blackwell": 0.6}
 """Microseconds that a reduction takes beside its blocks' lives (traced on V100: 5 to 6.7 us for
@@ -78,7 +78,7 @@ def launch_of(outputs: int, inputs: int, along: bool, machine: Machine) -> Launc
         across = inputs // READ_AT_ONCE
     width, height = _block(across, down, THREADS // wide)
     values = -(-inputs // width) if along else inputs
-    split = values >= least(height * LEAST_VALUES, MOST_VALUES)
+    split = values >= minimum(height * LEAST_VALUES, MOST_VALUES)
     lanes = 1 if along else width
     if split:
         values, grid = -(-values // height), -(-outputs // (lanes * wide))
@@ -87,8 +87,8 @@ def launch_of(outputs: int, inputs: int, along: bool, machine: Machine) -> Launc
     target = machine.sheet.sms * (slots(machine) // (width * height))
     sharing = 1
     if split and values >= MOST_VALUES and grid <= target:
-        filling = least(-(-target // grid), -(-values // LEAST_VALUES))
-        sharing = most(filling, -(-values // MOST_VALUES))
+        filling = minimum(-(-target // grid), -(-values // LEAST_VALUES))
+        sharing = maximum(filling, -(-values // MOST_VALUES))
         values = -(-values // sharing)
     tail = -(-sharing // (width * height if along else height))
     return Launch(width * height, width, values, grid * sharing, sharing, tail)
@@ -107,11 +107,11 @@ def reducing_time(
     steps, step, life = -(-launch.values // together), STEP, LIFE
     if indexed:
         step, life = INDEXED_STEP, LIFE + INDEXED_LIFE * doublings(launch.width)
-    reads = most(machine.stream(nbytes), machine.cycles(waves * steps * step))
+    reads = maximum(machine.stream(nbytes), machine.cycles(waves * steps * step))
     rate = (INDEXED if indexed else ADDED) * machine.sheet.sms
-    reads = most(reads, machine.cycles(values / rate))
+    reads = maximum(reads, machine.cycles(values / rate))
     if launch.blocks > held and not indexed:  # the last wave's blocks wait with few beside them
-        reads += machine.cycles(least(launch.blocks % held, 1) * steps * step)
+        reads += machine.cycles(minimum(launch.blocks % held, 1) * steps * step)
     shared = launch.tail * STEP + MEET if launch.sharing > 1 else 0.0
     return (
         reads
@@ -127,7 +127,7 @@ def _vector(outputs: int) -> int:
 
 def _block(across: int, down: int, threads: int) -> tuple[int, int]:
     """Return a block's width and height: powers of two, warps along the contiguous axis."""
-    wide, high = (least(power_of_two(n), threads) for n in (across, down))
-    width = least(wide, WARP)
-    height = least(high, threads // width)
-    return least(wide, threads // height), height
+    wide, high = (minimum(power_of_two(n), threads) for n in (across, down))
+    width = minimum(wide, WARP)
+    height = minimum(high, threads // width)
+    return minimum(wide, threads // height), height

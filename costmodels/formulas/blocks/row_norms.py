@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import streamed
-from irgraph.ir.points.point_values import most, where
+from irgraph.ir.points.point_values import if_else, maximum
 
 VECTOR = 4
 """Elements of a load; rows that are no multiple take kernels without vectors (torch,
@@ -61,14 +61,14 @@ def rows_time(law: Rows, rows: int, columns: int, size: int, machine: Machine) -
     cycles = (law.row[narrow] + law.column[narrow] * columns) * rows / machine.sheet.sms
     moved = streamed(machine, law.passes * size * rows * columns, law.rate)
     last = machine.cycles(law.depth * columns / BLOCK)
-    return law.start + most(machine.cycles(cycles), moved) + last
+    return law.start + maximum(machine.cycles(cycles), moved) + last
 
 
 def norm_time(rows: int, columns: int, size: int, machine: Machine, *, gradient: bool) -> float:
     """Return microseconds of layer norm, or of its data's gradient."""
     fast, slow = (GRADIENT, PLAIN_GRADIENT) if gradient else (FORWARD, PLAIN)
     vectors = size < 8 and columns % VECTOR == 0  # f64 has none
-    return where(
+    return if_else(
         vectors,
         rows_time(fast, rows, columns, size, machine),
         rows_time(slow, rows, columns, size, machine),
@@ -96,7 +96,7 @@ def parted(rows: int, columns: int, machine: Machine) -> object:
     """Return whether the gradients of weight and bias are summed in parts of the rows."""
     if machine.software.norm_by_columns:
         return False
-    blocks = most(columns // COLUMN_BLOCK, 1)
+    blocks = maximum(columns // COLUMN_BLOCK, 1)
     return (rows > MANY_ROWS) and (blocks * FEW_BLOCKS < machine.sheet.sms)
 
 

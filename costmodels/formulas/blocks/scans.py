@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import slots
-from irgraph.ir.points.point_values import each, least, most
+from irgraph.ir.points.point_values import map_points, maximum, minimum
 
 THREADS, LEAST_LOG, MOST_LOG = 512, 4, 9
 
@@ -24,12 +24,12 @@ START_SHARE = 0.33
 
 def scanning_time(rows: int, columns: int, machine: Machine) -> float:
     """Return microseconds of running sums along the contiguous axis."""
-    log = each(_log_threads, rows, columns)
-    across = each(_two_to, log)
+    log = map_points(_log_threads, rows, columns)
+    across = map_points(_two_to, log)
     blocks = -(-rows // (THREADS // across))
     held = slots(machine) // THREADS
-    beside = least(-(-blocks // machine.sheet.sms), held)
-    waves = most(blocks / (machine.sheet.sms * held), 1.0)
+    beside = minimum(-(-blocks // machine.sheet.sms), held)
+    waves = maximum(blocks / (machine.sheet.sms * held), 1.0)
     chunks = -(-columns // (2 * across))
     sweep = (CHUNK + BESIDE * beside) * (1.0 + DEEPER * (log - LEAST_LOG))
     return machine.cycles(waves * chunks * sweep) + START_SHARE * machine.start

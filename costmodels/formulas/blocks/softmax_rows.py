@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import step
-from irgraph.ir.points.point_values import each, most, real
+from irgraph.ir.points.point_values import map_points, maximum, to_float
 
 WARP = 32
 
@@ -60,15 +60,15 @@ def forward_time(rows: int, columns: int, itemsize: int, log: bool, machine: Mac
     moved = machine.stream(2.0 * rows * columns * itemsize)
     if columns <= WARP_COLUMNS:
         if itemsize < 4:
-            moved = most(moved, _units(rows * columns, HALVES, machine))
+            moved = maximum(moved, _units(rows * columns, HALVES, machine))
         return moved + machine.cycles((LANE_LOG if log else LANE)[itemsize >= 4] * _lane(columns))
     held = -(-columns // BLOCK)
     if held > MOST_HELD:
-        return most(moved * _again(columns, itemsize), _walk(columns, itemsize, SWEEPS, machine))
+        return maximum(moved * _again(columns, itemsize), _walk(columns, itemsize, SWEEPS, machine))
     row = ROW if held <= MOST_SHARED else ROW_ALONE
     row = ROW_LOG[itemsize >= 4] if log else row
     worked = machine.cycles(rows / machine.sheet.sms * held * row)
-    return most(moved, worked, machine.cycles(held * WAIT))
+    return maximum(moved, worked, machine.cycles(held * WAIT))
 
 
 def backward_time(rows: int, columns: int, itemsize: int, machine: Machine) -> float:
@@ -76,10 +76,10 @@ def backward_time(rows: int, columns: int, itemsize: int, machine: Machine) -> f
     moved = machine.stream(3.0 * rows * columns * itemsize)
     if columns <= WARP_COLUMNS_BACK:
         if itemsize < 4:
-            moved = most(moved, _units(rows * columns, HALVES_BACK, machine))
+            moved = maximum(moved, _units(rows * columns, HALVES_BACK, machine))
         return moved + machine.cycles(LANE_BACK[itemsize >= 4] * _lane(columns))
     walked = _walk(columns, itemsize, SWEEPS_BACK, machine)
-    return most(moved * _again(columns, itemsize), walked) + BLOCK_START
+    return maximum(moved * _again(columns, itemsize), walked) + BLOCK_START
 
 
 def _walk(columns: int, itemsize: int, sweeps: int, machine: Machine) -> float:
@@ -99,7 +99,7 @@ def _units(values: float, rate: float, machine: Machine) -> float:
 
 def _lane(columns: int) -> float:
     """Return the values that a lane holds of a row: rows are filled up to a power of two."""
-    return real(each(_filled, columns)) / WARP
+    return to_float(map_points(_filled, columns)) / WARP
 
 
 def _filled(columns: int) -> int:

@@ -6,7 +6,7 @@ All constants were measured on an H100 SXM 80 GB under torch 2.11, for f32 and t
 from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
-from irgraph.ir.points.point_values import most
+from irgraph.ir.points.point_values import maximum
 
 BESIDE = 3
 """Kernels beside the sort itself: rows are copied, and their places numbered."""
@@ -54,7 +54,7 @@ def sorting_time(rows: int, columns: int, machine: Machine) -> float:
     for widest, least_wait, before, row, value in RADIX:
         if columns <= widest:
             work = before + share * (row + value * columns)
-            return beside + machine.cycles(most(least_wait, work))
+            return beside + machine.cycles(maximum(least_wait, work))
     start, value = (FEW_START, FEW_VALUE) if rows < FEW_ROWS else (SEGMENT_START, SEGMENT_VALUE)
     return beside + machine.cycles(start + share * columns * value)
 
@@ -67,7 +67,7 @@ def selecting_time(rows: int, columns: int, machine: Machine) -> float:
     if columns >= several:
         share = rows / machine.sheet.sms
         work = BLOCKS_START + share * (BLOCKS_ROW + BLOCKS_VALUE * columns)
-        return machine.cycles(most(work, BLOCKS_LEAST)) + 2 * machine.start
-    share = most(rows / machine.sheet.sms - 0.5, 0.0)
+        return machine.cycles(maximum(work, BLOCKS_LEAST)) + 2 * machine.start
+    share = maximum(rows / machine.sheet.sms - 0.5, 0.0)
     work = SELECT_START + SELECT_WALK * columns + share * (SELECT_ROW + SELECT_VALUE * columns)
     return machine.cycles(work) + 2 * machine.start

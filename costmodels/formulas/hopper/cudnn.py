@@ -25,7 +25,7 @@ from costmodels.formulas.products import odd_product
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.point_values import least, most, to_int
+from irgraph.ir.points.point_values import maximum, minimum, to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET = "sm_90"
@@ -128,7 +128,7 @@ def _product(
     time = made.time + sums if "weight" in name else made.time
     turned = _padded(data, weight, result, name, machine, fitting=True)
     assert turned is not None
-    return replace(made, family="conv", time=least(time, turned.time))
+    return replace(made, family="conv", time=minimum(time, turned.time))
 
 
 def _padded(
@@ -149,7 +149,7 @@ def _padded(
     kind_of = "f16" if dtype == "bf16" else dtype
     kind = TURNINGS.get(kind_of)
     inner = to_int(weight.shape[1])
-    groups = most(to_int(data.shape[1]) // most(inner, 1), 1)
+    groups = maximum(to_int(data.shape[1]) // maximum(inner, 1), 1)
     if kind is None or (inner == 1 and groups > 1):
         return None
     outer = to_int(weight.shape[0]) // groups
@@ -159,7 +159,7 @@ def _padded(
         return None
     if groups > 1 and not fits:
         kind = ODD_GROUPS[kind_of]
-    pixels = result.numel // most(to_int(result.shape[1]), 1)
+    pixels = result.numel // maximum(to_int(result.shape[1]), 1)
     window = to_int(math.prod(weight.shape[2:]))
     wide, deep = -(-outer // step) * step, -(-inner // step) * step
     product = Product(groups, pixels, wide, deep * window, dtype, "nn", traffic(data, result))
@@ -169,8 +169,8 @@ def _padded(
     turned += FITTING if groups == 1 and fits else kind.start
     turned += kind.tiles * tiled_time(product, machine)[0]
     form = "grouped" if groups > 1 else "conv" if name == "conv" else "gradient"
-    time = least(turned, _plain(PLAINS[form], groups, pixels, outer, inner * window, machine))
-    time = most(time, machine.stream(traffic(data, weight, result)) + SMALL)
+    time = minimum(turned, _plain(PLAINS[form], groups, pixels, outer, inner * window, machine))
+    time = maximum(time, machine.stream(traffic(data, weight, result)) + SMALL)
     text = f"{name} {shape_text(data)} * {shape_text(weight)}"
     spread = BORROWED if groups == 1 or fits else UNKNOWN
     return work("conv", text, time, spread, NOTE)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.tiles import SPLIT_COST, Product
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.point_values import least, most
+from irgraph.ir.points.point_values import maximum, minimum
 
 SHARE = 0.8
 """Share of DRAM bandwidth that products reach at most."""
@@ -38,7 +38,7 @@ class Kernels(Struct, frozen=True):
     def time(self, product: Product, machine: Machine) -> float:
         """Return microseconds of a product."""
         memory = machine.stream(product.traffic, SHARE)
-        return most(self._tiled(product, machine), memory) + self.start
+        return maximum(self._tiled(product, machine), memory) + self.start
 
     def _tiled(self, product: Product, machine: Machine) -> float:
         p, sms = product, machine.sheet.sms
@@ -51,5 +51,5 @@ class Kernels(Struct, frozen=True):
                 cycles = x * y * (2 * depth / rate + self.element) + self.begin
                 time = machine.cycles(-(-grid * parts // sms) * cycles)
                 sums = SPLIT_COST + machine.stream(area * (parts + 1)) if parts > 1 else 0.0
-                best = least(best, time + sums)
+                best = minimum(best, time + sums)
         return best

@@ -25,7 +25,7 @@ from costmodels.formulas.elements import channels_last
 from costmodels.formulas.intervals import BORROWED, NEAR, UNKNOWN
 from costmodels.formulas.machine import Machine, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.point_values import Number, least, most, to_int
+from irgraph.ir.points.point_values import Number, maximum, minimum, to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET = "sm_90"
@@ -118,7 +118,7 @@ def _inside(weight: Tensor, result: Tensor) -> Number:
     found: Number = 1.0
     for side, pixels in zip(weight.shape[2:], result.shape[2:], strict=True):
         half = int(side) // 2
-        found *= most(int(side) - half * (half + 1) / to_int(pixels), 1.0)
+        found *= maximum(int(side) - half * (half + 1) / to_int(pixels), 1.0)
     return found
 
 
@@ -135,7 +135,7 @@ def _threads(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: M
     made, taps = data if "data" in name else result, _inside(weight, result)
     cycles = made.numel * (rate.element + rate.tap * taps)
     moved = machine.stream(traffic(data, weight, result))
-    return START + most(_shared(machine, cycles), taps * rate.latency, moved)
+    return START + maximum(_shared(machine, cycles), taps * rate.latency, moved)
 
 
 def _thread_weights(
@@ -144,13 +144,13 @@ def _thread_weights(
     """Return microseconds of torch's gradient of a weight: a block for each of its elements."""
     del name
     batch, pixels = to_int(result.shape[0]), to_int(math.prod(result.shape[2:]))
-    warps = least(batch, WARPS)
+    warps = minimum(batch, WARPS)
     steps = -(-batch // warps) * (-(-pixels // 32) + 1)
     each = -(-weight.numel // machine.sheet.sms)
-    resident = least(each, RESIDENT // warps)
-    waves = most(weight.numel / (machine.sheet.sms * resident), 1.0)
+    resident = minimum(each, RESIDENT // warps)
+    waves = maximum(weight.numel / (machine.sheet.sms * resident), 1.0)
     cycles = waves * (steps * (STEP + SHARED * resident * warps) + BLOCK)
-    return START + most(machine.cycles(cycles), machine.stream(traffic(data, weight, result)))
+    return START + maximum(machine.cycles(cycles), machine.stream(traffic(data, weight, result)))
 
 
 def _last(
@@ -170,7 +170,7 @@ def _last(
         cycles = made * FEW_CYCLES[data.dtype]
     moved = machine.stream(traffic(data, weight, result), LAST_SHARE[data.dtype])
     latency = taps * LAST_LATENCY if narrow and window > 1 else 0.0
-    time = START + most(_shared(machine, cycles), moved, latency)
+    time = START + maximum(_shared(machine, cycles), moved, latency)
     if not weights:
         return time
     if narrow and result.numel < TILED_FROM:
@@ -184,7 +184,7 @@ def _joined_or_grouped(data: Tensor, weight: Tensor, result: Tensor, machine: Ma
     if int(weight.shape[-1]) >= WIDE and pixels >= JOINED_FROM**2:
         window = int(math.prod(weight.shape[2:]))
         return START + _shared(machine, result.numel * window * JOINED_TAP)
-    each = most(to_int(data.shape[1]) / (2 * machine.sheet.sms), 1.0)
+    each = maximum(to_int(data.shape[1]) / (2 * machine.sheet.sms), 1.0)
     return START + machine.cycles(GROUPED_PIXEL * to_int(data.shape[0]) * pixels * each)
 
 

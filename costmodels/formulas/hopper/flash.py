@@ -19,7 +19,7 @@ from msgspec import Struct
 from costmodels.formulas.intervals import BORROWED, CLOSE, FAIR
 from costmodels.formulas.machine import Machine
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import most, to_int
+from irgraph.ir.points.point_values import maximum, to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET = "sm_90"
@@ -142,13 +142,13 @@ def _blocks(
     """Return microseconds of the busiest multiprocessor's steps."""
     dim, sms = to_int(query.shape[-1]), machine.sheet.sms
     _, rows, cycles = next((s for s in kind.steps if dim <= s[0]), kind.steps[-1])
-    pace = machine.cycles(cycles * most(dim / MEASURED, 1.0))
+    pace = machine.cycles(cycles * maximum(dim / MEASURED, 1.0))
     heads = to_int(query.shape[0]) * to_int(query.shape[1])
     blocks = heads * -(-to_int(held.shape[-2]) // TILE)
     longest = -(-to_int(walked.shape[-2]) // rows) + kind.begin
     if not causal:
-        rounds = -(-blocks // sms) if kind.whole else most(blocks / sms, kind.idle)
+        rounds = -(-blocks // sms) if kind.whole else maximum(blocks / sms, kind.idle)
         return rounds * longest * pace
-    mean = (longest - kind.begin + most(TILE / rows, 1.0)) / 2 + kind.begin
+    mean = (longest - kind.begin + maximum(TILE / rows, 1.0)) / 2 + kind.begin
     busy = blocks * mean / sms + kind.tail * longest
-    return most(kind.idle * longest, busy) * pace
+    return maximum(kind.idle * longest, busy) * pace

@@ -16,7 +16,7 @@ from costmodels.formulas.elements import channels_last
 from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import Machine, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.point_values import most, to_int
+from irgraph.ir.points.point_values import maximum, to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET, WINDOW = "sm_90", 9
@@ -45,6 +45,6 @@ def narrow_on_hopper(
     area = -(-read // FEW) * FEW * -(-made * window // FEW) * FEW
     rate = machine.sheet.peak("tf32")[0] * SHARE
     moved = machine.stream(traffic(data, weight, result))
-    time = START + most(2.0 * pixels * area / rate / 1e3, moved)
+    time = START + maximum(2.0 * pixels * area / rate / 1e3, moved)
     text = f"{name} {shape_text(data)} * {shape_text(weight)}"
     return (work("conv", text, time, BORROWED, NOTE),)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from irgraph.capture.chakra.schema import MODEL, NODE_TYPES, Message, attributes
 from irgraph.capture.chakra.stream import decoded
 from irgraph.capture.chakra.torch_nodes import TENSOR, execution_trace
-from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.result import Capture, require_valid
 from irgraph.capture.common.source import Source
 from irgraph.diagnostics import SourceSpan, fail
 
@@ -54,7 +54,7 @@ def _own(text: str, source: Source, name: str | None, step: int | None) -> Captu
     if step is not None:
         raise fail(f"no step {step}: the trace holds one step of a model", SourceSpan(source.name))
     graph = parse(text, source.name)
-    return Capture(sound(replace(graph, name=name) if name else graph, source.name))
+    return Capture(require_valid(replace(graph, name=name) if name else graph, source.name))
 
 
 def _stem(source: Source) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from irgraph.capture.common.calls import Call, Item, handles_in
+from irgraph.capture.common.calls import CapturedCall, Item, handles_in
 from irgraph.capture.common.identity import Handle
 from irgraph.ir.graph import Declared
 from irgraph.ir.op import EMPTY, Op, is_call_name
@@ -22,16 +22,16 @@ class Assembler:
         lost: how many of those a call makes after their first use.
     """
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[CapturedCall]) -> None:
         self._buffers: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._taken: set[str] = set()
         self._tensors: dict[int, Tensor] = {}
-        self.handles, self.lost = _undefined(calls)
-        uses = _uses(calls)
+        self.handles, self.lost = _handles_from_before(calls)
+        uses = _uses_by_buffer(calls)
         roles = [_role(handle, uses) for handle in self.handles]
         for handle, role in zip(self.handles, roles, strict=True):
-            self._name(handle, self._free(_word(handle, role), bool(handle.hint[1])))
+            self._name(handle, self._unused_name(_base_name(handle, role), bool(handle.hint[1])))
         for call in calls:
             for inner in call.walk():
                 self._name_results(inner)
@@ -41,21 +41,21 @@ class Assembler:
         )
         self.ops = tuple(map(self._op, calls))
 
-    def named(self, handle: Handle | None) -> Tensor | None:
+    def tensor_of(self, handle: Handle | None) -> Tensor | None:
         """Return the tensor that a handle became, ``None`` where no call has it."""
         return self._tensors.get(id(handle))
 
-    def _name_results(self, call: Call) -> None:
+    def _name_results(self, call: CapturedCall) -> None:
         """Name what a call returns after it; outer calls come first and give their name."""
         new = [h for h in handles_in(call.results) if id(h) not in self._tensors]
-        first = self._free(_base(call.name), False) if new else ""
+        first = self._unused_name(_identifier(call.name), False) if new else ""
         for i, handle in enumerate(new):
             self._name(handle, f"{first}_{i}" if i else first)
 
-    def _free(self, base: str, plain: bool) -> str:
+    def _unused_name(self, base: str, unnumbered: bool) -> str:
         """Return the first unused name of a kind: ``w`` (if plain), ``w1``, ``w2``."""
         count = self._counts.get(base, 0) + 1
-        name = base if plain and count == 1 else f"{base}{count}"
+        name = base if unnumbered and count == 1 else f"{base}{count}"
         while name in self._taken:
             count += 1
             name = f"{base}{count}"
@@ -69,7 +69,7 @@ class Assembler:
             name, handle.dtype, handle.shape, buffer, handle.strides, handle.offset, handle.device
         )
 
-    def _op(self, call: Call) -> Op:
+    def _op(self, call: CapturedCall) -> Op:
         return Op(
             call.name,
             tuple(map(self._value, call.operands)),
@@ -90,9 +90,9 @@ class Assembler:
         return tuple(map(self._value, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _undefined(calls: Sequence[Call]) -> tuple[list[Handle], int]:
+def _handles_from_before(calls: Sequence[CapturedCall]) -> tuple[list[Handle], int]:
     """Return the tensors that are used and not made before, and how many are made later."""
-    made = {
+    result_ids = {
         id(handle)
         for call in calls
         for inner in call.walk()
@@ -100,40 +100,40 @@ def _undefined(calls: Sequence[Call]) -> tuple[list[Handle], int]:
         if not inner.body
     }
     defined: set[int] = set()
-    found = []
+    handles = []
     for call in calls:
-        for handle in _in_order(call, defined):
+        for handle in _used_handles(call, defined):
             if id(handle) not in defined:
                 defined.add(id(handle))
-                found.append(handle)
-    return found, sum(id(handle) in made for handle in found)
+                handles.append(handle)
+    return handles, sum(id(handle) in result_ids for handle in handles)
 
 
-def _in_order(call: Call, defined: set[int]) -> Iterator[Handle]:
+def _used_handles(call: CapturedCall, defined: set[int]) -> Iterator[Handle]:
     """Yield what a call uses, and add what it makes to ``defined`` as it does."""
     yield from handles_in(call.operands)
     yield from handles_in(list(call.attributes.values()))
     for child in call.body:
-        yield from _in_order(child, defined)
+        yield from _used_handles(child, defined)
     defined.update(id(handle) for handle in handles_in(call.results))
 
 
-def _base(name: str) -> str:
+def _identifier(name: str) -> str:
     word = re.sub(r"\W", "_", name.rpartition(".")[2], flags=re.ASCII).strip("_")
     return word if word and not word[0].isdigit() else f"t_{word}"
 
 
-def _word(handle: Handle, role: str) -> str:
+def _base_name(handle: Handle, role: str) -> str:
     if handle.hint[1]:
-        return _base(handle.hint[1].replace(".", "_"))
+        return _identifier(handle.hint[1].replace(".", "_"))
     if handle.value is not None:
         return "literal"
     return "host" if handle.device == "cpu" and role == "input" else role
 
 
-def _uses(calls: Sequence[Call]) -> Mapping[int, set[str]]:
+def _uses_by_buffer(calls: Sequence[CapturedCall]) -> Mapping[int, set[str]]:
     """Return by buffer how the step's leaves use it: ``read forward``, ``write optimizer``."""
-    found: dict[int, set[str]] = {}
+    uses_by_buffer: dict[int, set[str]] = {}
     leaves = (leaf for call in calls for leaf in call.walk() if not leaf.body)
     for leaf in leaves:
         if not is_call_name(leaf.name):
@@ -141,11 +141,11 @@ def _uses(calls: Sequence[Call]) -> Mapping[int, set[str]]:
         written = {id(handle) for handle in leaf.written}
         for handle in handles_in([*leaf.operands, *leaf.attributes.values()]):
             verb = "write" if id(handle) in written else "read"
-            found.setdefault(handle.buffer, set()).add(f"{verb} {leaf.phase}")
-    return found
+            uses_by_buffer.setdefault(handle.buffer, set()).add(f"{verb} {leaf.phase}")
+    return uses_by_buffer
 
 
-def _role(handle: Handle, uses: Mapping[int, set[str]]) -> str:
+def _role(handle: Handle, uses_by_buffer: Mapping[int, set[str]]) -> str:
     """Return what a tensor from before the step is.
 
     A ``param`` is read by forward and written by the optimizer, other ``state`` is written too;
@@ -153,7 +153,7 @@ def _role(handle: Handle, uses: Mapping[int, set[str]]) -> str:
     """
     if handle.hint[0]:
         return handle.hint[0]
-    seen = uses.get(handle.buffer, set())
-    if {"write optimizer", "read forward"} <= seen:
+    buffer_uses = uses_by_buffer.get(handle.buffer, set())
+    if {"write optimizer", "read forward"} <= buffer_uses:
         return "param"
-    return "state" if any(use.startswith("write") for use in seen) else "input"
+    return "state" if any(use.startswith("write") for use in buffer_uses) else "input"

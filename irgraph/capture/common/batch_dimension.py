@@ -11,7 +11,7 @@ from irgraph.capture.common.calls import Item
 from irgraph.ir.dim import make
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
-from irgraph.ir.resize import fixed_sizes
+from irgraph.ir.resize import fixed_settings
 from irgraph.ir.tensor import Tensor
 
 
@@ -29,33 +29,37 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
         DifferentStructureError: the captures make different calls.
     """
     merge = _Merge(graphs, batch, name)
-    others = [graphs[size] for size in merge.sizes[1:]]
+    other_graphs = [graphs[size] for size in merge.sizes[1:]]
     base = graphs[batch]
-    for other in others:
-        _same_length(base.ops, other.ops, "the step")
-    ops = tuple(merge.op(parts) for parts in zip(base.ops, *(g.ops for g in others), strict=True))
-    declared = [g.tensors for g in (base, *others)]
+    for other in other_graphs:
+        _require_same_length(base.ops, other.ops, "the step")
+    ops = tuple(
+        merge.op(parts) for parts in zip(base.ops, *(g.ops for g in other_graphs), strict=True)
+    )
+    declared = [g.tensors for g in (base, *other_graphs)]
     if len({len(tensors) for tensors in declared}) > 1:
         raise DifferentStructureError("they use different tensors from before the step")
     tensors = tuple(merge.declared(parts) for parts in zip(*declared, strict=True))
-    returned = merge.returned([graph.returned for graph in (base, *others)])
-    settings = {**base.settings, **fixed_sizes(name, sorted(merge.odd), batch)}
+    returned = merge.returned([graph.returned for graph in (base, *other_graphs)])
+    settings = {**base.settings, **fixed_settings(name, sorted(merge.odd), batch)}
     dims = {**base.dims, name: batch}
-    found = replace(base, dims=dims, settings=settings, ops=ops, tensors=tensors, returned=returned)
-    return (found if merge.seen else base), sorted(merge.odd)
+    symbolic = replace(
+        base, dims=dims, settings=settings, ops=ops, tensors=tensors, returned=returned
+    )
+    return (symbolic if merge.seen else base), sorted(merge.odd)
 
 
-def _same_length(a: Sequence[Item], b: Sequence[Item], where: str) -> None:
+def _require_same_length(a: Sequence[Item], b: Sequence[Item], caller: str) -> None:
     if len(a) != len(b):
         raise DifferentStructureError(
-            f"{where} makes {len(a)} calls at one size, {len(b)} at another"
+            f"{caller} makes {len(a)} calls at one size, {len(b)} at another"
         )
 
 
-def _same(a: Item, b: Item) -> bool:
+def _is_same(a: Item, b: Item) -> bool:
     """Return whether two plain values, or lists of them, are the same; nan is the same as nan."""
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(_is_same, a, b))
     return bool(a == b) or (a != a and b != b)
 
 
@@ -73,7 +77,7 @@ class _Merge:
         for part in parts[1:]:
             if part.name != first.name:
                 raise DifferentStructureError(f"{first.origin} is {first.name}, then {part.name}")
-            _same_length(first.body, part.body, first.name)
+            _require_same_length(first.body, part.body, first.name)
             if list(part.attributes) != list(first.attributes):
                 raise DifferentStructureError(
                     f"{first.name} has different arguments ({first.origin})"
@@ -99,7 +103,7 @@ class _Merge:
             return tuple(self.value(items) for items in zip(*parts, strict=True))
         if type(first) is int:
             return self.number(parts)
-        if not all(_same(part, first) for part in parts):
+        if not all(_is_same(part, first) for part in parts):
             self.odd.add(f"{self._where}: {first!r} depends on the batch size")
         return first
 
@@ -111,37 +115,37 @@ class _Merge:
             if (part.name, part.rank, part.buffer) != (first.name, first.rank, first.buffer):
                 raise DifferentStructureError(f"%{first.name} is %{part.name} at another size")
         strides = [part.strides for part in parts]
-        found = replace(
+        tensor = replace(
             first,
             shape=tuple(map(self.number, zip(*(part.shape for part in parts), strict=True))),
             strides=None if any(s is None for s in strides) else self.strides(strides),
             offset=self.number([part.offset for part in parts]),
         )
-        self._tensors[first.name] = found
-        return found
+        self._tensors[first.name] = tensor
+        return tensor
 
     def declared(self, parts: Sequence[Declared]) -> Declared:
         """Return a tensor from before the step; a value that depends on the batch size is none."""
         first = parts[0]
         tensor = self.tensor([part.tensor for part in parts])
-        if all(_same(part.value, first.value) for part in parts):
+        if all(_is_same(part.value, first.value) for part in parts):
             return replace(first, tensor=tensor)
         self.odd.add(f"the value of %{tensor.name} depends on the batch size: it is not kept")
         return replace(first, tensor=tensor, value=None)
 
     def returned(self, parts: Sequence[tuple[Tensor, ...] | None]) -> tuple[Tensor, ...] | None:
         """Return what the step returns at every batch size, if that is known."""
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
+        results = [part for part in parts if part is not None]
+        if len(results) < len(parts):
             return None
-        if len({len(part) for part in known}) > 1:
+        if len({len(part) for part in results}) > 1:
             raise DifferentStructureError("it returns another number of tensors")
-        return tuple(map(self.tensor, zip(*known, strict=True)))
+        return tuple(map(self.tensor, zip(*results, strict=True)))
 
     def strides(self, parts: Sequence[Item]) -> tuple[int, ...]:
         return tuple(map(self.number, zip(*parts, strict=True)))
 
-    def share(self, parts: Sequence[int]) -> str:
+    def _misfit_reason(self, parts: Sequence[int]) -> str:
         """Say what a number is that no ``a*B+c`` gives."""
         share = Fraction(parts[0], self.sizes[0])
         if all(share * size == part for size, part in zip(self.sizes, parts, strict=True)):
@@ -158,7 +162,7 @@ class _Merge:
         constant = first - slope * self.sizes[0]
         pairs = zip(self.sizes, parts, strict=True)
         if rest or any(slope * size + constant != part for size, part in pairs):
-            self.odd.add(f"{self._where}: {first} {self.share(parts)}")
+            self.odd.add(f"{self._where}: {first} {self._misfit_reason(parts)}")
             return first
         self.seen = True
         terms = (((self.name,), slope), ((), constant))

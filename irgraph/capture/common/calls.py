@@ -27,7 +27,7 @@ _NEUTRAL = {
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class CapturedCall:
     """An operation before its tensors have names.
 
     ``operands``, ``results`` and ``attributes`` hold ``Handle`` where an ``Op`` holds tensors;
@@ -39,14 +39,14 @@ class Call:
     results: list[Item] = field(default_factory=list)
     attributes: dict[str, Item] = field(default_factory=dict)
     written: list[Handle] = field(default_factory=list)
-    body: list[Call] = field(default_factory=list)
+    body: list[CapturedCall] = field(default_factory=list)
     thread: str = "main"
     stream: str = ""
     module: str = ""
     phase: str = "forward"
     origin: str = ""
 
-    def walk(self) -> Iterator[Call]:
+    def walk(self) -> Iterator[CapturedCall]:
         """Yield this call and all below it, outer before inner."""
         yield self
         for child in self.body:
@@ -63,7 +63,7 @@ def handles_in(values: Item) -> Iterator[Handle]:
 
 
 @cache
-def known_schema(text: str) -> tuple[Schema, bool] | None:
+def resolve_schema(text: str) -> tuple[Schema, bool] | None:
     """Return a recorded schema, and whether the shipped list has the same overload.
 
     The shipped one is returned then, since it knows which ops are made of others. ``None`` if
@@ -82,7 +82,9 @@ def known_schema(text: str) -> tuple[Schema, bool] | None:
     return schema, False
 
 
-def fill(call: Call, schema: Schema, values: Sequence[Item], device: Callable[[str], str]) -> None:
+def fill(
+    call: CapturedCall, schema: Schema, values: Sequence[Item], device: Callable[[str], str]
+) -> None:
     """Set a call's operands, attributes and written tensors from values in schema order."""
     leading = True
     for argument, value in zip(schema.arguments, values, strict=False):

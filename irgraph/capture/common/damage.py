@@ -6,35 +6,35 @@ import json
 import re
 import reprlib
 
-shown = reprlib.repr
+short_repr = reprlib.repr
 """Show a value in a message, cut where it is long."""
 
-LARGEST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 """torch counts in 64 bits."""
 
 # torch writes the words of record_function and the names of modules as they are
 _NESTED = re.compile(rb'("id": \d+, "name": ")(.*?)(", "ctrl_deps": \d)', re.DOTALL)
 _FLAT = re.compile(rb'(\{\s*"name": ")(.*?)(", "id": \d+, "rf_id": \d)', re.DOTALL)
 
-_EXTENDED = re.compile(rb"(?<!\\)((?:\\\\)*)\\uffffff([89a-f][0-9a-f])")
+_SIGN_EXTENDED = re.compile(rb"(?<!\\)((?:\\\\)*)\\uffffff([89a-f][0-9a-f])")
 
 
 class DamagedError(ValueError):
     """A recorded value makes no sense; the message says which one and why."""
 
 
-def require_int(value: object, what: str, least: int | None = None) -> int:
+def require_int(value: object, label: str, minimum: int | None = None) -> int:
     """Return a recorded whole number.
 
     Raises:
-        DamagedError: it is none, is less than ``least`` or does not fit into 64 bits.
+        DamagedError: it is none, is less than ``minimum`` or does not fit into 64 bits.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DamagedError(f"its {what} is {shown(value)}, not a whole number")
-    if least is not None and value < least:
-        raise DamagedError(f"its {what} is {value}, less than {least}")
-    if not -LARGEST <= value <= LARGEST:
-        raise DamagedError(f"its {what} does not fit into 64 bits")
+        raise DamagedError(f"its {label} is {short_repr(value)}, not a whole number")
+    if minimum is not None and value < minimum:
+        raise DamagedError(f"its {label} is {value}, less than {minimum}")
+    if not -MAX_INT64 <= value <= MAX_INT64:
+        raise DamagedError(f"its {label} does not fit into 64 bits")
     return value
 
 
@@ -49,15 +49,15 @@ def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
     return data, []
 
 
-def unmangled(data: bytes) -> bytes:
+def restore_bytes(data: bytes) -> bytes:
     r"""Return a text with the bytes back that torch wrote as if they were characters.
 
     torch 2.13 writes every byte beyond ASCII as a sign-extended number: ``\uffffffc3``.
     """
-    return _EXTENDED.sub(lambda found: found[1] + bytes.fromhex(found[2].decode()), data)
+    return _SIGN_EXTENDED.sub(lambda match: match[1] + bytes.fromhex(match[2].decode()), data)
 
 
-def quoted(data: bytes) -> tuple[bytes, list[str]]:
+def escape_names(data: bytes) -> tuple[bytes, list[str]]:
     """Return the text of a recording with its names escaped as JSON wants it, and a note of them.
 
     torch escapes neither quotes nor line ends in the names of ranges.
@@ -66,13 +66,13 @@ def quoted(data: bytes) -> tuple[bytes, list[str]]:
 
     def escape(match: re.Match[bytes]) -> bytes:
         nonlocal count
-        before, name, after = match.groups()
+        prefix, name, suffix = match.groups()
         try:
             json.loads(b'"' + name + b'"')
         except ValueError:
             count += 1
             name = json.dumps(name.decode("utf-8", "replace"))[1:-1].encode()
-        return before + name + after
+        return prefix + name + suffix
 
     data = (_FLAT if b'"attrs"' not in data else _NESTED).sub(escape, data)
     note = f"{count} names hold characters that torch did not escape: read as they are"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 from irgraph.capture.common.interrupted import EVALUATE
-from irgraph.capture.common.nodes import LOST, Node
+from irgraph.capture.common.nodes import MISSING_CALLER, RecordedNode
 from irgraph.text.builder import DEEPEST
 
 BOOKKEEPING = "[pytorch|profiler|"
@@ -16,43 +16,43 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
 _PROGRAM = ("ProfilerStep#", "Optimizer.")
 
 
-def attach(nodes: Sequence[Node], repairs: Counter[str]) -> None:
+def attach_to_callers(nodes: Sequence[RecordedNode], repairs: Counter[str]) -> None:
     """Give each node, in order of starts, to the one that called it.
 
     A caller that cannot be one counts as not recorded; ``repairs`` counts those by a sentence.
     """
     by_id = {node.id: node for node in nodes}
-    circular = _circular(by_id)
+    circular = _nodes_in_cycles(by_id)
     for node in nodes:
         parent = by_id.get(node.parent)
         if parent is node and _is_bookkeeping(node):
             node.parent = 0
         elif parent is None:
-            node.parent = LOST if node.parent else 0
+            node.parent = MISSING_CALLER if node.parent else 0
         elif node.id in circular or parent.id > node.id:
-            node.parent = LOST
+            node.parent = MISSING_CALLER
             repairs["calls name a caller that began later, or that they called themselves"] += 1
         else:
             parent.children.append(node)
 
 
-def _circular(by_id: Mapping[int, Node]) -> set[int]:
+def _nodes_in_cycles(by_id: Mapping[int, RecordedNode]) -> set[int]:
     """Return the ids of nodes that are their own callers, by themselves or by way of others."""
-    found: set[int] = set()
-    done: set[int] = set()
+    cycle_ids: set[int] = set()
+    visited: set[int] = set()
     for start in by_id:
         path: list[int] = []
         current = start
-        while current in by_id and current not in done:
-            done.add(current)
+        while current in by_id and current not in visited:
+            visited.add(current)
             path.append(current)
             current = by_id[current].parent
         if current in path:
-            found.update(path[path.index(current) :])
-    return found
+            cycle_ids.update(path[path.index(current) :])
+    return cycle_ids
 
 
-def too_deep(nodes: Sequence[Node]) -> Node | None:
+def first_too_deep(nodes: Sequence[RecordedNode]) -> RecordedNode | None:
     """Return the first node, if any, that lies below more calls than a model may nest."""
     depths: dict[int, int] = {}
     for node in nodes:
@@ -63,7 +63,7 @@ def too_deep(nodes: Sequence[Node]) -> Node | None:
     return None
 
 
-def main_thread(nodes: Sequence[Node]) -> int:
+def main_thread(nodes: Sequence[RecordedNode]) -> int:
     """Return the thread of the program: others are autograd's, or were started by it.
 
     It runs the optimizer and marks the steps; else it is the one that backward calls name as
@@ -72,29 +72,31 @@ def main_thread(nodes: Sequence[Node]) -> int:
     by_id = {node.id: node for node in nodes}
     labels = Counter(node.thread for node in nodes if node.name.startswith(_PROGRAM))
     callers = [by_id[node.forward] for node in nodes if node.forward in by_id]
-    waited = Counter(node.thread for node in callers if not node.name.startswith(EVALUATE))
-    forward = _outside_autograd(nodes)
+    backward_callers = Counter(
+        node.thread for node in callers if not node.name.startswith(EVALUATE)
+    )
+    forward = _nodes_outside_autograd(nodes)
     numbers = {node.sequence for node in nodes if node.backward and node.sequence >= 0}
     linked = Counter(node.thread for node in forward if node.sequence in numbers)
     calls = Counter(node.thread for node in forward if node.schema)
     threads = dict.fromkeys(node.thread for node in nodes if not _is_bookkeeping(node))
-    rank = {t: (labels[t], waited[t], linked[t], calls[t]) for t in threads}
+    rank = {t: (labels[t], backward_callers[t], linked[t], calls[t]) for t in threads}
     return max(threads, key=rank.__getitem__, default=0)
 
 
-def _outside_autograd(nodes: Sequence[Node]) -> list[Node]:
+def _nodes_outside_autograd(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
     """Return the nodes, given in order of starts, that lie in no autograd call."""
     inside: set[int] = set()
-    found = []
+    forward_nodes = []
     for node in nodes:
         if node.backward or node.name.startswith(EVALUATE) or node.parent in inside:
             inside.add(node.id)
         else:
-            found.append(node)
-    return found
+            forward_nodes.append(node)
+    return forward_nodes
 
 
-def roots(nodes: Sequence[Node]) -> list[Node]:
+def roots(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
     """Return the outermost calls of all threads in launch order.
 
     What the backward thread ran goes where the forward thread waited for it: into the range that
@@ -106,101 +108,105 @@ def roots(nodes: Sequence[Node]) -> list[Node]:
     if not outermost:
         return []
     main = main_thread(nodes)
-    kept = [n for n in outermost if n.thread == main and n.parent != LOST]
-    placed = set(map(id, kept))
-    home: Node | None = None
+    forest = [n for n in outermost if n.thread == main and n.parent != MISSING_CALLER]
+    forest_ids = set(map(id, forest))
+    container: RecordedNode | None = None
     for node in outermost:
-        if id(node) in placed:
+        if id(node) in forest_ids:
             continue
-        named = by_id.get(_forward(node))
-        if _may_hold(named, node, main):
-            home = _around(named, by_id)
-        elif _forward(node) or not node.name.startswith(EVALUATE):
-            home = _open_at(kept, node.id)
-        _insert(home.children if home else kept, node)
-    return kept
+        forward_range = by_id.get(_forward_id(node))
+        if _may_enclose(forward_range, node, main):
+            container = _enclosing_annotation(forward_range, by_id)
+        elif _forward_id(node) or not node.name.startswith(EVALUATE):
+            container = _open_annotation(forest, node.id)
+        _insert(container.children if container else forest, node)
+    return forest
 
 
-def lost(nodes: Sequence[Node]) -> list[str]:
+def orphan_notes(nodes: Sequence[RecordedNode]) -> list[str]:
     """Return a sentence about calls whose caller was not recorded, if there are any."""
-    count = sum(node.parent == LOST for node in nodes)
+    count = sum(node.parent == MISSING_CALLER for node in nodes)
     return [f"{count} calls have no recorded caller: put where they began"] if count else []
 
 
-def _is_bookkeeping(node: Node) -> bool:
+def _is_bookkeeping(node: RecordedNode) -> bool:
     return node.name.startswith(BOOKKEEPING)
 
 
-def _is_outermost(node: Node, by_id: dict[int, Node]) -> bool:
+def _is_outermost(node: RecordedNode, by_id: dict[int, RecordedNode]) -> bool:
     parent = by_id.get(node.parent)
     return parent is None or parent is node or _is_bookkeeping(parent)
 
 
-def _forward(node: Node) -> int:
+def _forward_id(node: RecordedNode) -> int:
     """Return the id of the forward range that a backward call names, 0 if it names none."""
     inner = (child.forward for child in node.children if child.backward)
     return node.forward or next(inner, 0)
 
 
-def _may_hold(named: Node | None, node: Node, main: int) -> TypeGuard[Node]:
+def _may_enclose(
+    candidate: RecordedNode | None, node: RecordedNode, main: int
+) -> TypeGuard[RecordedNode]:
     """Return whether the range that a backward call names can be around it."""
-    if named is None or _is_bookkeeping(named):
+    if candidate is None or _is_bookkeeping(candidate):
         return False
-    return named.thread == main and named.id < node.id
+    return candidate.thread == main and candidate.id < node.id
 
 
-def _around(node: Node, by_id: Mapping[int, Node]) -> Node | None:
+def _enclosing_annotation(
+    node: RecordedNode, by_id: Mapping[int, RecordedNode]
+) -> RecordedNode | None:
     """Return the innermost range, from a node outwards, that lies in no operator."""
-    found: Node | None = node
-    current: Node | None = node
+    enclosing: RecordedNode | None = node
+    current: RecordedNode | None = node
     while current is not None and not _is_bookkeeping(current):
-        above = by_id.get(current.parent)
+        caller = by_id.get(current.parent)
         if current.schema:
-            found = above
-        current = above
-    return None if found is None or _is_bookkeeping(found) else found
+            enclosing = caller
+        current = caller
+    return None if enclosing is None or _is_bookkeeping(enclosing) else enclosing
 
 
-def _open_at(siblings: Sequence[Node], moment: int) -> Node | None:
+def _open_annotation(siblings: Sequence[RecordedNode], moment: int) -> RecordedNode | None:
     """Return the innermost annotation that certainly was open when a node started."""
-    found: Node | None = None
+    annotation: RecordedNode | None = None
     while True:
         labels = (node for node in siblings if node.id < moment and not node.schema)
-        inner = next((node for node in labels if _last(node) > moment), None)
+        inner = next((node for node in labels if _last_id(node) > moment), None)
         if inner is None:
-            return found
-        found, siblings = inner, inner.children
+            return annotation
+        annotation, siblings = inner, inner.children
 
 
-def _last(node: Node) -> int:
+def _last_id(node: RecordedNode) -> int:
     while node.children:
         node = node.children[-1]
     return node.id
 
 
-def _insert(siblings: list[Node], node: Node) -> None:
-    place = len(siblings)
-    while place and siblings[place - 1].id > node.id:
-        place -= 1
-    siblings.insert(place, node)
+def _insert(siblings: list[RecordedNode], node: RecordedNode) -> None:
+    index = len(siblings)
+    while index and siblings[index - 1].id > node.id:
+        index -= 1
+    siblings.insert(index, node)
 
 
-def steps(forest: Sequence[Node]) -> dict[int, Node]:
+def step_ranges(forest: Sequence[RecordedNode]) -> dict[int, RecordedNode]:
     """Return the profiler's step ranges by their number, in launch order."""
-    found = {}
+    range_by_number = {}
     for root in forest:
         for node in root.walk():
             match = _STEP.match(node.name)
             if match:
-                found[int(match.group(1))] = node
-    return found
+                range_by_number[int(match.group(1))] = node
+    return range_by_number
 
 
-def last_complete(found: dict[int, Node]) -> int:
+def last_complete_step(range_by_number: dict[int, RecordedNode]) -> int:
     """Return the number of the last step that holds about as many calls as the fullest one.
 
     A recording may have stopped in the midst of its last step.
     """
-    sizes = {number: sum(1 for _ in node.walk()) for number, node in found.items()}
+    sizes = {number: sum(1 for _ in node.walk()) for number, node in range_by_number.items()}
     full = 0.9 * max(sizes.values())
     return [number for number, size in sizes.items() if size >= full][-1]

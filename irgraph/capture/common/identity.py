@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from irgraph.capture.common.nodes import Recorded, TraceTensor
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.tensor import tight
+from irgraph.ir.tensor import canonical_strides
 
 
 @dataclass(slots=True, eq=False)
@@ -88,25 +88,31 @@ class Identities:
         kind, _, number = name.partition(":")
         if kind == "cpu":
             return "cpu"
-        alike = [known for known in self.devices if known.partition(":")[0] == kind]
-        if alike and (not number or alike == [kind]):
-            found = self.devices[alike[0]]  # "cuda" means the one card in use
+        same_kind = [device for device in self.devices if device.partition(":")[0] == kind]
+        if same_kind and (not number or same_kind == [kind]):
+            ir_name = self.devices[same_kind[0]]  # "cuda" means the one card in use
         else:
-            found = f"gpu{len(set(self.devices.values()))}"
-        self.devices[name] = found
-        return found
+            ir_name = f"gpu{len(set(self.devices.values()))}"
+        self.devices[name] = ir_name
+        return ir_name
 
     def find(self, tensor: TraceTensor) -> Handle | None:
         """Return the known tensor that a trace describes, or ``None``."""
         handle = self._ids.get(tensor.id)
         if handle is not None and self._fits(tensor, handle):
             return handle
-        buffer = self._memory_of(tensor)
-        if buffer is None or self._unknown_storage(tensor):
+        buffer = self._known_buffer(tensor)
+        if buffer is None or self._is_storage_unknown(tensor):
             return None
         offset = tensor.offset * ITEMSIZE[tensor.dtype]
         return self._geometries.get(
-            (buffer, offset, tensor.shape, tight(tensor.shape, tensor.strides), tensor.dtype)
+            (
+                buffer,
+                offset,
+                tensor.shape,
+                canonical_strides(tensor.shape, tensor.strides),
+                tensor.dtype,
+            )
         )
 
     def use(self, tensor: TraceTensor) -> Handle:
@@ -127,7 +133,7 @@ class Identities:
         """
         if tensor.device.startswith("cpu") and not tensor.shape:
             return False
-        dtype, elements = self._allocated.get(self._memory_of(tensor) or 0, ("", 0))
+        dtype, elements = self._allocated.get(self._known_buffer(tensor) or 0, ("", 0))
         last = tensor.offset + (math.prod(tensor.shape) if tensor.strides is None else 1)
         return dtype == tensor.dtype and last <= elements
 
@@ -138,10 +144,10 @@ class Identities:
         strides: tuple[int, ...] | None = None,
     ) -> Handle:
         """Open a new tensor for a result: in an input's buffer if they share a storage."""
-        shared = not self._unknown_storage(tensor) and any(
+        shares_storage = not self._is_storage_unknown(tensor) and any(
             source.storage == tensor.storage for source in inputs
         )
-        if not shared:
+        if not shares_storage:
             self._storages.pop(tensor.storage, None)
         handle = self._open(tensor, self._buffer_of(tensor), tensor.strides or strides)
         self.bind(tensor, handle)
@@ -151,30 +157,30 @@ class Identities:
         """Let a trace's ids mean this tensor from now on."""
         if isinstance(tensor, TraceTensor) and handle is not None:
             self._ids[tensor.id] = handle
-            if not self._unknown_storage(tensor):
+            if not self._is_storage_unknown(tensor):
                 self._storages[tensor.storage] = handle.buffer
 
-    def use_exact(self, exact: Exact, described: Recorded) -> Handle:
-        """Return the tensor that a program showed; ``described`` is the trace's word for it."""
-        handle = self.known(exact)
+    def use_exact(self, exact: Exact, description: Recorded) -> Handle:
+        """Return the tensor that a program showed; ``description`` is the trace's word for it."""
+        handle = self.find_exact(exact)
         if handle is None:
-            handle = self._adopt(exact, described) or self._open_exact(exact)
+            handle = self._adopt(exact, description) or self._open_exact(exact)
         self._impls[exact.impl] = handle
-        self.bind(described, handle)
+        self.bind(description, handle)
         return handle
 
-    def define_exact(self, exact: Exact, described: Recorded) -> Handle:
+    def define_exact(self, exact: Exact, description: Recorded) -> Handle:
         """Open a new tensor for a result that a program showed."""
         handle = self._open_exact(exact)
         self._impls[exact.impl] = handle
-        self.bind(described, handle)
+        self.bind(description, handle)
         return handle
 
-    def touched(self, exact: Exact) -> bool:
+    def has_storage_of(self, exact: Exact) -> bool:
         """Return whether the memory of a tensor that a program showed is known."""
         return exact.storage in self._addresses
 
-    def known(self, exact: Exact) -> Handle | None:
+    def find_exact(self, exact: Exact) -> Handle | None:
         """Return the tensor that a program showed, if it is known."""
         buffer = self._addresses.get(exact.storage)
         if buffer is None:
@@ -185,12 +191,12 @@ class Identities:
             return handle
         return self._geometries.get(geometry)
 
-    def _adopt(self, exact: Exact, described: Recorded) -> Handle | None:
+    def _adopt(self, exact: Exact, description: Recorded) -> Handle | None:
         """Give a tensor that only the trace knew so far its true memory."""
-        if not isinstance(described, TraceTensor) or exact.storage in self._addresses:
+        if not isinstance(description, TraceTensor) or exact.storage in self._addresses:
             return None
-        handle = self._ids.get(described.id)
-        if handle is None or not handle.guessed or not self._fits(described, handle):
+        handle = self._ids.get(description.id)
+        if handle is None or not handle.guessed or not self._fits(description, handle):
             return None
         handle.guessed = False
         handle.hint = exact.hint
@@ -218,7 +224,7 @@ class Identities:
         handle = Handle(
             tensor.dtype,
             tensor.shape,
-            tight(tensor.shape, strides),
+            canonical_strides(tensor.shape, strides),
             buffer,
             tensor.offset * ITEMSIZE[tensor.dtype],
             self.device(tensor.device),
@@ -231,20 +237,20 @@ class Identities:
         return handle
 
     def _buffer_of(self, tensor: TraceTensor) -> int:
-        known = None if self._unknown_storage(tensor) else self._memory_of(tensor)
-        if known is not None:
-            return known
+        buffer = None if self._is_storage_unknown(tensor) else self._known_buffer(tensor)
+        if buffer is not None:
+            return buffer
         self.buffers += 1
         return self.buffers
 
-    def _memory_of(self, tensor: TraceTensor) -> int | None:
+    def _known_buffer(self, tensor: TraceTensor) -> int | None:
         """Return the buffer that a storage id means: on another device it was used again."""
         buffer = self._storages.get(tensor.storage)
         if buffer is None or self._homes.get(buffer) != self.device(tensor.device):
             return None
         return buffer
 
-    def _unknown_storage(self, tensor: TraceTensor) -> bool:
+    def _is_storage_unknown(self, tensor: TraceTensor) -> bool:
         """Return whether a storage id says nothing: none at all, nothing in it, or all alike."""
         return not tensor.storage or 0 in tensor.shape or tensor.device.startswith(self._shared)
 
@@ -255,8 +261,10 @@ class Identities:
         sparse = not tensor.storage and tensor.strides is not None and not any(tensor.strides)
         if not sparse and handle.offset != tensor.offset * ITEMSIZE[tensor.dtype]:
             return False
-        if tensor.strides is not None and handle.strides != tight(tensor.shape, tensor.strides):
+        if tensor.strides is not None and handle.strides != canonical_strides(
+            tensor.shape, tensor.strides
+        ):
             return False
-        if self._unknown_storage(tensor):
+        if self._is_storage_unknown(tensor):
             return True
-        return self._memory_of(tensor) == handle.buffer
+        return self._known_buffer(tensor) == handle.buffer

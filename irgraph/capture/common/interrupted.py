@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.nodes import RecordedNode
 
 EVALUATE = "autograd::engine::evaluate_function: "
 
@@ -20,7 +20,7 @@ _BUILT_IN = re.compile(r"(Backward\d+|torch::autograd::\w+)$", re.ASCII)
 written in Python may."""
 
 
-def close_interrupted(nodes: Sequence[Node]) -> None:
+def close_interrupted(nodes: Sequence[RecordedNode]) -> None:
     """Take calls out of those of backward that had ended; nodes are given in order of starts.
 
     The engine evaluates nodes one after the other, so the next one shows that one has ended, unless
@@ -29,24 +29,24 @@ def close_interrupted(nodes: Sequence[Node]) -> None:
     by_id = {node.id: node for node in nodes}
     evaluating: dict[int, int] = {}  # the innermost evaluation around each range, or itself
     ended: set[int] = set()
-    lost = 0
+    last_orphan = 0
     for node in nodes:
         if node.parent and node.parent not in by_id:
-            lost = node.id
-        next_one = node.name.startswith(EVALUATE)
-        around = evaluating.get(node.parent, 0)
-        while around:
-            if next_one and _is_over(by_id[around], node.parent, lost):
-                ended.add(around)
-            if around not in ended:
+            last_orphan = node.id
+        is_evaluation = node.name.startswith(EVALUATE)
+        enclosing = evaluating.get(node.parent, 0)
+        while enclosing:
+            if is_evaluation and _is_over(by_id[enclosing], node.parent, last_orphan):
+                ended.add(enclosing)
+            if enclosing not in ended:
                 break
-            node.parent = by_id[around].parent
-            around = evaluating.get(node.parent, 0)
-        evaluating[node.id] = node.id if next_one else around
+            node.parent = by_id[enclosing].parent
+            enclosing = evaluating.get(node.parent, 0)
+        evaluating[node.id] = node.id if is_evaluation else enclosing
 
 
-def _is_over(evaluation: Node, caller: int, lost: int) -> bool:
+def _is_over(evaluation: RecordedNode, caller: int, last_orphan: int) -> bool:
     """Return whether a node's evaluation has ended where another is called by a range in it."""
-    if caller == evaluation.id or lost > evaluation.id:
+    if caller == evaluation.id or last_orphan > evaluation.id:
         return True
     return _BUILT_IN.search(evaluation.name) is not None

@@ -9,10 +9,10 @@ from dataclasses import replace as changed
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.capture.common.calls import Call, fill, handles_in, known_schema
+from irgraph.capture.common.calls import CapturedCall, fill, handles_in, resolve_schema
 from irgraph.capture.common.forest import BOOKKEEPING
 from irgraph.capture.common.interrupted import EVALUATE
-from irgraph.capture.common.nodes import Node, TraceTensor, saved_copies
+from irgraph.capture.common.nodes import RecordedNode, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import Record, Resolver, set_results, tensors_in
 from irgraph.capture.common.streams import GRAPH, MARK, Streams
 from irgraph.ir.graph import DOUBLE
@@ -63,9 +63,9 @@ class Lowering:
     wrapping: bool = False
     schemas: dict[str, None] = field(default_factory=dict)
     links: list[tuple[str, str]] = field(default_factory=list)
-    twice: bool = False
+    differentiates_gradients: bool = False
     streams: Streams = field(init=False)
-    _forward: dict[int, Call] = field(default_factory=dict)
+    _forward: dict[int, CapturedCall] = field(default_factory=dict)
     _module: str = ""
     _stream: str = ""
     _count: int = 0
@@ -74,86 +74,91 @@ class Lowering:
         """Begin on the default stream."""
         self.streams = Streams(self.resolver.identities, self.resolver.counts)
 
-    def calls(self, nodes: Sequence[Node], around: EnclosingContext | None = None) -> list[Call]:
+    def calls(
+        self, nodes: Sequence[RecordedNode], context: EnclosingContext | None = None
+    ) -> list[CapturedCall]:
         """Return the calls that recorded nodes stand for, in launch order."""
-        around = around or EnclosingContext()
-        return [call for node in nodes for call in self._node(node, around)]
+        context = context or EnclosingContext()
+        return [call for node in nodes for call in self._lower_node(node, context)]
 
-    def _node(self, node: Node, around: EnclosingContext) -> list[Call]:
+    def _lower_node(self, node: RecordedNode, context: EnclosingContext) -> list[CapturedCall]:
         if node.name.startswith(BOOKKEEPING):
-            return self.calls(node.children, around)
+            return self.calls(node.children, context)
         if node.name.startswith(EVALUATE) or node.backward:
-            return self._autograd(node)
+            return self._lower_autograd(node)
         if _is_casting(node):
-            return self.calls(node.children, around)
+            return self.calls(node.children, context)
         if node.name.startswith(MODULES):
-            return self.calls(node.children, replace(around, module=_path(node.name)))
+            return self.calls(node.children, replace(context, module=_module_path(node.name)))
         if node.name.startswith(ORIGIN):
-            return self.calls(node.children, replace(around, origin=node.name[len(ORIGIN) :]))
+            return self.calls(node.children, replace(context, origin=node.name[len(ORIGIN) :]))
         if node.name.startswith(MARK):
-            return self.streams.calls(node.name[len(MARK) :], self._start(node, "", around))
+            return self.streams.calls(node.name[len(MARK) :], self._new_call(node, "", context))
         if node.name == GRAPH:
-            launch = self._start(node, "cuda.graph_launch", around)
-            launch.body = self.calls(node.children, around)
+            launch = self._new_call(node, "cuda.graph_launch", context)
+            launch.body = self.calls(node.children, context)
             return [launch]
-        around = self._on_thread(node, around)
-        node = _below_autograd(node, self.records)
-        found = known_schema(node.schema) if node.schema else None
-        if found is None:
+        context = self._context_on_thread(node, context)
+        node = _call_below_autograd(node, self.records)
+        resolved = resolve_schema(node.schema) if node.schema else None
+        if resolved is None:
             if node.schema:
                 self.resolver.counts["calls whose schema cannot be read: taken for labels"] += 1
-            return [self._unschemed(node, around)]
-        schema, shipped = found
+            return [self._lower_range(node, context)]
+        schema, shipped = resolved
         if len(node.inputs) != len(schema.arguments):
             self.resolver.counts["calls have more or fewer arguments than their schema"] += 1
         if not shipped:
             self.schemas[node.schema] = None
         recorded = node.id in self.records  # then its children are the copies made before it
-        saved = self.calls(node.children if recorded else saved_copies(node), around)
-        call = self._start(node, schema.name, around)
+        copies = self.calls(node.children if recorded else saved_copies(node), context)
+        call = self._new_call(node, schema.name, context)
         if node.sequence >= 0:
             self._forward[node.sequence] = call
         if schema.composite and node.children and node.id not in self.records:
-            return [self._composite(node, schema, call, around)]
-        call = self._device(node, schema, call)
+            return [self._lower_composite(node, schema, call, context)]
+        call = self._lower_device_call(node, schema, call)
         record = self.records.get(node.id)
         if record is None:
-            return [*saved, call]
+            return [*copies, call]
         waits = self.streams.waits(record.waits, call)
-        return [*saved, *waits, *self.streams.beside(call, record.issued)]
+        return [*copies, *waits, *self.streams.on_group_stream(call, record.issued)]
 
-    def _on_thread(self, node: Node, around: EnclosingContext) -> EnclosingContext:
-        if around.thread == "backward":
-            return around
+    def _context_on_thread(self, node: RecordedNode, context: EnclosingContext) -> EnclosingContext:
+        if context.thread == "backward":
+            return context
         thread = self.threads.setdefault(node.thread, f"thread{len(self.threads) + 1}")
         if thread == "backward":
-            return EnclosingContext(thread, around.module, "backward")
-        return replace(around, thread=thread)
+            return EnclosingContext(thread, context.module, "backward")
+        return replace(context, thread=thread)
 
-    def _start(self, node: Node, name: str, around: EnclosingContext) -> Call:
+    def _new_call(self, node: RecordedNode, name: str, context: EnclosingContext) -> CapturedCall:
         self._count += 1
         number = self._count if self.renumber else node.id
-        call = Call(name, origin=around.origin or f"{self.source}#{number}")
-        call.thread, call.module, call.phase = around.thread, around.module, around.phase
+        call = CapturedCall(name, origin=context.origin or f"{self.source}#{number}")
+        call.thread, call.module, call.phase = context.thread, context.module, context.phase
         call.stream = self.streams.current
         return call
 
-    def _unschemed(self, node: Node, around: EnclosingContext) -> Call:
+    def _lower_range(self, node: RecordedNode, context: EnclosingContext) -> CapturedCall:
         """Lower a range that is no operator: a label, or a kernel that was called by its name."""
-        before: Sequence[Node] = ()
-        inner = around
+        closure: Sequence[RecordedNode] = ()
+        inner_context = context
         if node.name.startswith(OPTIMIZER):
-            before, inner = node.children[: _closed(node)], replace(around, phase="optimizer")
-        call = self._start(node, label(node.name), inner)
+            closure, inner_context = (
+                node.children[: _closure_length(node)],
+                replace(context, phase="optimizer"),
+            )
+        call = self._new_call(node, label(node.name), inner_context)
         if node.name.startswith("triton") and not node.children:
             tensors = [value for value in node.inputs if isinstance(value, TraceTensor)]
-            call.operands = [self.resolver.used(tensor) for tensor in tensors]
+            call.operands = [self.resolver.argument(tensor) for tensor in tensors]
             self.resolver.counts["compiled kernels without a schema: kept as opaque ops"] += 1
-        call.body = self.calls(before, around)
-        call.body += self.calls(node.children[len(before) :], inner)
+        call.body = self.calls(closure, context)
+        call.body += self.calls(node.children[len(closure) :], inner_context)
         return call
 
-    def _autograd(self, node: Node) -> list[Call]:
+    def _lower_autograd(self, node: RecordedNode) -> list[CapturedCall]:
         """Collapse the engine's wrapper and the autograd node in it into one scope."""
         inner = node if node.backward else next((c for c in node.children if c.backward), None)
         if inner is None:
@@ -161,53 +166,61 @@ class Lowering:
         forward = self._forward.get(inner.sequence)
         # a gradient is accumulated right after the node that made it, on its stream
         self._module = forward.module if forward is not None else self._module
-        around = EnclosingContext("backward", self._module, "backward")
+        context = EnclosingContext("backward", self._module, "backward")
         self._stream = forward.stream if forward is not None else self._stream
-        with self.streams.on(self._stream):
-            call = self._start(inner, autograd_name(inner.name), around)
+        with self.streams.run_on(self._stream):
+            call = self._new_call(inner, autograd_name(inner.name), context)
             if forward is not None:
                 self.links.append((call.origin, forward.origin))
-                self.twice = self.twice or forward.phase == "backward"
+                self.differentiates_gradients = (
+                    self.differentiates_gradients or forward.phase == "backward"
+                )
             early = [self.resolver.find(value) for value in inner.inputs]
             # hooks of the gradient run in the wrapper, before the node itself
-            parts = [node] if inner is node else node.children
-            whole = [c.children if c is inner else [c] for c in parts]
-            call.body = [made for part in whole for made in self.calls(part, around)]
+            children = [node] if inner is node else node.children
+            groups = [c.children if c is inner else [c] for c in children]
+            call.body = [lowered for group in groups for lowered in self.calls(group, context)]
         inside = {id(handle) for c in call.walk() for handle in handles_in(c.results)}
         late = [self.resolver.find(value) for value in inner.inputs]
-        found = [a or b for a, b in zip(early, late, strict=True)]
+        operands = [a or b for a, b in zip(early, late, strict=True)]
         if self.wrapping:
             used = {id(handle) for c in call.walk() for handle in handles_in(c.operands)}
-            found = [h for h in found if id(h) in used]
-        call.operands = [h for h in found if h is not None and id(h) not in inside]
+            operands = [h for h in operands if id(h) in used]
+        call.operands = [h for h in operands if h is not None and id(h) not in inside]
         return [call]
 
-    def _composite(self, node: Node, schema: Schema, call: Call, around: EnclosingContext) -> Call:
+    def _lower_composite(
+        self, node: RecordedNode, schema: Schema, call: CapturedCall, context: EnclosingContext
+    ) -> CapturedCall:
         """Lower an operator made of others; its tensors are those its body names."""
         resolver = self.resolver
         early = {id(value): resolver.find(value) for value in tensors_in(node.inputs)}
-        call.body = self.calls(node.children, around)
+        call.body = self.calls(node.children, context)
         inputs = resolver.composite_inputs(node, early)
         fill(call, schema, inputs, resolver.identities.device)
-        known = {id(h) for inner in call.body for c in inner.walk() for h in handles_in(c.results)}
-        known.update(id(handle) for handle in handles_in(inputs))
-        outputs = resolver.composite_outputs(node, known)
+        visible_ids = {
+            id(h) for inner in call.body for c in inner.walk() for h in handles_in(c.results)
+        }
+        visible_ids.update(id(handle) for handle in handles_in(inputs))
+        outputs = resolver.composite_outputs(node, visible_ids)
         if outputs is None:
             call.body = []
             resolver.counts["calls whose body does not show their result: body left out"] += 1
-            outputs = resolver.opened(node)
+            outputs = resolver.opaque_outputs(node)
         set_results(call, schema, inputs, outputs)
         return call
 
-    def _device(self, node: Node, schema: Schema, call: Call) -> Call:
+    def _lower_device_call(
+        self, node: RecordedNode, schema: Schema, call: CapturedCall
+    ) -> CapturedCall:
         """Lower a call that reaches the device; what it called in turn is its own affair."""
         resolver = self.resolver
         record = self.records.get(node.id)
         if record is None:
-            inputs = [resolver.used(value) for value in node.inputs]
+            inputs = [resolver.argument(value) for value in node.inputs]
             outputs = resolver.results(node, schema, inputs)
         else:
-            schema, _ = known_schema(record.schema) or (schema, True)
+            schema, _ = resolve_schema(record.schema) or (schema, True)
             inputs = resolver.exact_inputs(record, node)
             outputs = resolver.exact_outputs(record, node)
         fill(call, schema, inputs, resolver.identities.device)
@@ -215,42 +228,42 @@ class Lowering:
         return call
 
 
-def _below_autograd(node: Node, records: Mapping[int, Record]) -> Node:
+def _call_below_autograd(node: RecordedNode, records: Mapping[int, Record]) -> RecordedNode:
     """Return the call that the program showed of an operator whose autograd is Python's own.
 
     Such an operator calls itself once more, in a range that is named after its autograd function.
     """
     inner = node
     while node.schema and inner.id not in records:
-        below = [child for child in inner.children if child.schema in ("", node.schema)]
-        if not below:
+        candidates = [child for child in inner.children if child.schema in ("", node.schema)]
+        if not candidates:
             return node
-        inner = below[0]
-    same = inner is node or inner.schema != node.schema
-    return node if same else changed(inner, sequence=node.sequence)
+        inner = candidates[0]
+    unchanged = inner is node or inner.schema != node.schema
+    return node if unchanged else changed(inner, sequence=node.sequence)
 
 
-def _closed(node: Node) -> int:
+def _closure_length(node: RecordedNode) -> int:
     """Return how many calls of an optimizer's step belong to the closure that it is given.
 
     The closure makes the forward pass and the backward pass, which is the last of it.
     """
-    places = [i for i, child in enumerate(node.children, 1) if _is_backward(child)]
-    return max(places, default=0)
+    ends = [i for i, child in enumerate(node.children, 1) if _is_backward(child)]
+    return max(ends, default=0)
 
 
-def _is_backward(node: Node) -> bool:
+def _is_backward(node: RecordedNode) -> bool:
     return node.backward or node.name.startswith(EVALUATE)
 
 
-def _is_casting(node: Node) -> bool:
+def _is_casting(node: RecordedNode) -> bool:
     """Return whether a call is autocast's: it casts operands and calls the operator again."""
     if not node.schema or not node.children or node.children[-1].schema != node.schema:
         return False
     return all(child.name == "aten::to" for child in node.children[:-1])
 
 
-def _path(name: str) -> str:
+def _module_path(name: str) -> str:
     return next(name[len(prefix) :] for prefix in MODULES if name.startswith(prefix))
 
 
@@ -264,12 +277,12 @@ def label(name: str) -> str:
     return f"label {name}" if is_call_name(name) or name.startswith("autograd.") else name
 
 
-def thread_names(nodes: Sequence[Node], main: int) -> dict[int, str]:
+def thread_names(nodes: Sequence[RecordedNode], main: int) -> dict[int, str]:
     """Return the threads' names: ``main``, and ``backward`` for those that ran autograd nodes."""
     names = {node.thread: "backward" for node in nodes if node.backward and node.thread != main}
     return {main: "main", **names}
 
 
-def twice(found: bool) -> Mapping[str, bool]:
+def double_backward_setting(differentiates_gradients: bool) -> Mapping[str, bool]:
     """Return the setting of a step that differentiates gradients, if it is one."""
-    return {DOUBLE: True} if found else {}
+    return {DOUBLE: True} if differentiates_gradients else {}

@@ -11,20 +11,20 @@ from irgraph.ir.graph import Graph
 
 
 def with_named_dim(
-    graph: Graph, name: str, size: int, at: Callable[[int], Graph]
+    graph: Graph, name: str, size: int, graph_at: Callable[[int], Graph]
 ) -> tuple[Graph, list[str]]:
     """Return a graph with the sizes that follow from a dimension as expressions in it.
 
-    ``at`` gives the graph at another size; where that fails, or makes other calls, sizes stay
+    ``graph_at`` gives the graph at another size; where that fails, or makes other calls, sizes stay
     plain and the note that is returned says why. A size of 1 stays plain: axes of one element are
     treated apart.
     """
     if size == 1:
         return graph, [f"sizes do not follow from {name}: it is 1"]
     try:
-        others = {other: at(other) for other in other_sizes(size) if other != size}
-        word = name if name.isascii() and name.isidentifier() else "B"
-        return with_batch({size: graph, **others}, size, word)
+        graph_by_size = {other: graph_at(other) for other in other_sizes(size) if other != size}
+        symbol = name if name.isascii() and name.isidentifier() else "B"
+        return with_batch({size: graph, **graph_by_size}, size, symbol)
     except DifferentStructureError as error:
         reason = str(error)
     except IrgraphError as error:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from irgraph.capture.common.damage import LARGEST, DamagedError, require_int, shown
+from irgraph.capture.common.damage import MAX_INT64, DamagedError, require_int, short_repr
 from irgraph.ir.dtypes import FROM_CPP, ITEMSIZE
 
 Recorded: TypeAlias = Any
@@ -44,7 +44,7 @@ class TraceTensor(Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class RecordedNode:
     """One recorded range: an operator, an autograd node or an annotation.
 
     An exception (checkpointing stops early by one) leaves ranges without their caller.
@@ -58,7 +58,7 @@ class Node:
         forward: id of the range on the forward thread that a backward node belongs to.
         thread: the recording's thread number.
         backward: whether it is an autograd node.
-        parent: id of the range that called it, 0 if none, ``LOST`` if the recording lacks it.
+        parent: id of the range that called it, 0 if none, ``MISSING_CALLER`` if the recording lacks it.
         children: what it called, in order of starts.
         record: number that a Kineto trace of the same run gives to the call, 0 if unknown.
     """
@@ -73,19 +73,19 @@ class Node:
     thread: int = 0
     backward: bool = False
     parent: int = 0
-    children: list[Node] = field(default_factory=list)
+    children: list[RecordedNode] = field(default_factory=list)
     record: int = 0
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[RecordedNode]:
         """Yield this node and all below it, outer before inner."""
-        waiting = [self]
-        while waiting:
-            node = waiting.pop()
+        pending = [self]
+        while pending:
+            node = pending.pop()
             yield node
-            waiting.extend(reversed(node.children))
+            pending.extend(reversed(node.children))
 
 
-def saved_copies(node: Node) -> list[Node]:
+def saved_copies(node: RecordedNode) -> list[RecordedNode]:
     """Return the copies that autograd takes of what an in-place call is about to overwrite.
 
     The call's backward reads them; nothing else that a call does inside is read elsewhere.
@@ -94,15 +94,15 @@ def saved_copies(node: Node) -> list[Node]:
     return [child for child in node.children if writes and child.name == "aten::clone"]
 
 
-BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
+DTYPE_BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
 """What stands for an unknown element type, by its bytes."""
 
 UNDEFINED = "nullptr"
 
-UNSAID = "unsaid"
+UNRECORDED_DEVICE = "unsaid"
 """Stands for the device of a tensor in traces that do not record it."""
 
-LOST = -1
+MISSING_CALLER = -1
 """Stands for the id of a caller that was not recorded."""
 
 
@@ -110,10 +110,10 @@ DEVICE = re.compile(r"([a-z]\w*(:\d{1,4})?)?", re.ASCII)
 """torch's name of a device, or none."""
 
 _LISTS = ("GenericList[", "Tuple[", "List[")
-_DEEPEST = 8  # levels of lists in a value
+_MAX_LEVELS = 8  # levels of lists in a value
 
 
-def values(
+def decode_values(
     raw: Sequence[Json],
     shapes: Sequence[Json],
     types: Sequence[Json],
@@ -128,41 +128,48 @@ def values(
         DamagedError: a value makes no sense.
     """
     if not len(raw) == len(shapes) == len(types):
-        found = f"{len(raw)} values, {len(shapes)} shapes and {len(types)} types"
-        raise DamagedError(f"it has {found}")
+        counts = f"{len(raw)} values, {len(shapes)} shapes and {len(types)} types"
+        raise DamagedError(f"it has {counts}")
     return [
-        _value(value, shapes[i], types[i], _at(strides, i, None), repairs)
+        _decode_value(value, shapes[i], types[i], _item_or_default(strides, i, None), repairs)
         for i, value in enumerate(raw)
     ]
 
 
-def _value(
+def _decode_value(
     value: Json, shape: Json, kind: str, strides: Json, repairs: Counter[str], depth: int = 0
 ) -> Recorded:
-    if depth > _DEEPEST:
+    if depth > _MAX_LEVELS:
         raise DamagedError("a value is nested too deeply")
     if kind.startswith("Tensor("):
-        return _tensor(value, shape, kind[7:-1], strides, repairs)
+        return _decode_tensor(value, shape, kind[7:-1], strides, repairs)
     if kind.startswith(_LISTS) and isinstance(value, list):
-        kinds = _split(kind[kind.index("[") + 1 : -1])
+        kinds = _split_types(kind[kind.index("[") + 1 : -1])
         if len(kinds) < len(value):
             kinds = kinds + kinds[-1:] * (len(value) - len(kinds))
         return [
-            _value(item, _at(shape, i, []), kinds[i], _at(strides, i, None), repairs, depth + 1)
+            _decode_value(
+                item,
+                _item_or_default(shape, i, []),
+                kinds[i],
+                _item_or_default(strides, i, None),
+                repairs,
+                depth + 1,
+            )
             for i, item in enumerate(value)
         ]
     if isinstance(value, (list, dict)):
-        raise DamagedError(f"{shown(value)} is no value of type {shown(kind)}")
-    if type(value) is int and not -LARGEST <= value <= LARGEST:
+        raise DamagedError(f"{short_repr(value)} is no value of type {short_repr(kind)}")
+    if type(value) is int and not -MAX_INT64 <= value <= MAX_INT64:
         raise DamagedError(f"the number {value} does not fit into 64 bits")
     return None if value == "<None>" else value
 
 
-def _at(items: Json, i: int, default: Json) -> Json:
+def _item_or_default(items: Json, i: int, default: Json) -> Json:
     return items[i] if isinstance(items, list) and i < len(items) else default
 
 
-def _split(kinds: str) -> list[str]:
+def _split_types(kinds: str) -> list[str]:
     """Split a list of types at commas outside brackets."""
     if "[" not in kinds and "<" not in kinds:
         return kinds.split(",")
@@ -175,43 +182,49 @@ def _split(kinds: str) -> list[str]:
     return [*parts, kinds[start:]]
 
 
-def _tensor(
+def _decode_tensor(
     value: Json, shape: Json, dtype: str, strides: Json, repairs: Counter[str]
 ) -> TraceTensor | None:
     if dtype.startswith(UNDEFINED):
         return None
     if not isinstance(value, list) or len(value) < 5:
-        raise DamagedError(f"a tensor is {shown(value)}, not a list of five or six")
+        raise DamagedError(f"a tensor is {short_repr(value)}, not a list of five or six")
     identity, storage, offset, numel, itemsize = (
         require_int(item, f"tensor's {word}", 0)
         for item, word in zip(value, ("id", "storage", "offset", "size", "itemsize"), strict=False)
     )
-    device = value[5] if len(value) > 5 else UNSAID
+    device = value[5] if len(value) > 5 else UNRECORDED_DEVICE
     if not isinstance(device, str) or not DEVICE.fullmatch(device):
-        raise DamagedError(f"its tensor's device is {shown(device)}")
-    known = FROM_CPP.get(dtype) or BY_SIZE.get(itemsize, "u8")
-    sizes = _sizes(shape, "shape")
+        raise DamagedError(f"its tensor's device is {short_repr(device)}")
+    element_type = FROM_CPP.get(dtype) or DTYPE_BY_SIZE.get(itemsize, "u8")
+    sizes = _decode_sizes(shape, "shape")
     if not device:  # a sparse tensor: it has no memory of its own
-        return TraceTensor(identity, 0, 0, device, sizes, known, (0,) * len(sizes))
+        return TraceTensor(identity, 0, 0, device, sizes, element_type, (0,) * len(sizes))
     elements = math.prod(sizes)
     if elements != numel:
         repairs["tensors whose number of elements contradicts their shape: shape used"] += 1
-    if dtype in FROM_CPP and ITEMSIZE[known] != itemsize:
+    if dtype in FROM_CPP and ITEMSIZE[element_type] != itemsize:
         repairs["tensors whose element size contradicts their type: type used"] += 1
-    require_int((offset + elements) * ITEMSIZE[known], "tensor's end", 0)
-    steps = _sizes(strides, "strides") if strides else ()
+    require_int((offset + elements) * ITEMSIZE[element_type], "tensor's end", 0)
+    steps = _decode_sizes(strides, "strides") if strides else ()
     return TraceTensor(
-        identity, storage, offset, device, sizes, known, steps if len(steps) == len(sizes) else None
+        identity,
+        storage,
+        offset,
+        device,
+        sizes,
+        element_type,
+        steps if len(steps) == len(sizes) else None,
     )
 
 
-def _sizes(sizes: Json, what: str) -> tuple[int, ...]:
+def _decode_sizes(sizes: Json, label: str) -> tuple[int, ...]:
     if not isinstance(sizes, list):
-        raise DamagedError(f"its tensor's {what} is {shown(sizes)}, not a list")
-    return tuple(require_int(size, f"tensor's {what}", 0) for size in sizes)
+        raise DamagedError(f"its tensor's {label} is {short_repr(sizes)}, not a list")
+    return tuple(require_int(size, f"tensor's {label}", 0) for size in sizes)
 
 
 def unknown_types(kinds: Iterable[str]) -> list[str]:
     """Return the element types among recorded types that the IR does not have."""
-    found = {name for kind in kinds for name in re.findall(r"Tensor\(([^()]*)\)", kind)}
-    return sorted(name for name in found if name not in FROM_CPP)
+    names = {name for kind in kinds for name in re.findall(r"Tensor\(([^()]*)\)", kind)}
+    return sorted(name for name in names if name not in FROM_CPP)

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from irgraph.capture.common.calls import Call, Item, handles_in
+from irgraph.capture.common.calls import CapturedCall, Item, handles_in
 from irgraph.capture.common.identity import Exact, Handle, Identities
-from irgraph.capture.common.nodes import Node, Recorded, TraceTensor
+from irgraph.capture.common.nodes import Recorded, RecordedNode, TraceTensor
 from irgraph.capture.common.streams import IssuedCollective
 from irgraph.capture.common.view_strides import view_strides
 from irgraph.ir.schema import Schema
@@ -45,86 +45,90 @@ class Resolver:
         """Return the known tensor that a recorded value means, if any."""
         return self.identities.find(value) if isinstance(value, TraceTensor) else None
 
-    def used(self, value: Recorded) -> Item:
+    def argument(self, value: Recorded) -> Item:
         """Return a recorded argument with its tensors; unknown ones exist since before."""
-        return _mapped(value, self.identities.use)
+        return _map_tensors(value, self.identities.use)
 
-    def results(self, node: Node, schema: Schema, inputs: Sequence[Item]) -> list[Item]:
+    def results(self, node: RecordedNode, schema: Schema, inputs: Sequence[Item]) -> list[Item]:
         """Return a device call's results by a trace alone: operands, views or new tensors."""
-        given = {tensor.id: tensor for tensor in tensors_in(node.inputs)}
-        sources = list(given.values())
+        operand_by_id = {tensor.id: tensor for tensor in tensors_in(node.inputs)}
+        sources = list(operand_by_id.values())
 
         def result(value: TraceTensor) -> Handle:
-            if given.get(value.id) == value:
+            if operand_by_id.get(value.id) == value:
                 return self.identities.use(value)
             strides = view_strides(schema.name, inputs, value.shape)
             if value.strides is None and strides is None and _may_stride(schema):
                 self.counts[f"results of {schema.name} taken to be contiguous"] += 1
             return self.identities.define(value, sources, strides)
 
-        return [_mapped(value, result) for value in node.outputs]
+        return [_map_tensors(value, result) for value in node.outputs]
 
-    def composite_inputs(self, node: Node, early: Mapping[int, Handle | None]) -> list[Item]:
+    def composite_inputs(
+        self, node: RecordedNode, early: Mapping[int, Handle | None]
+    ) -> list[Item]:
         """Return a composite's arguments: as known when it began, else as its body named them."""
 
         def operand(value: TraceTensor) -> Handle:
             return early.get(id(value)) or self.identities.use(value)
 
-        return [_mapped(value, operand) for value in node.inputs]
+        return [_map_tensors(value, operand) for value in node.inputs]
 
-    def composite_outputs(self, node: Node, known: set[int]) -> list[Item] | None:
+    def composite_outputs(self, node: RecordedNode, visible_ids: set[int]) -> list[Item] | None:
         """Return a composite's results, or ``None`` if its body and operands do not hold them."""
-        found = [_mapped(value, self.find) for value in node.outputs]
+        outputs = [_map_tensors(value, self.find) for value in node.outputs]
         expected = sum(1 for _ in tensors_in(node.outputs))
-        held = [handle for handle in handles_in(found) if id(handle) in known]
-        return found if len(held) == expected else None
+        visible = [handle for handle in handles_in(outputs) if id(handle) in visible_ids]
+        return outputs if len(visible) == expected else None
 
-    def opened(self, node: Node) -> list[Item]:
+    def opaque_outputs(self, node: RecordedNode) -> list[Item]:
         """Return new tensors for all results of a call whose inside is not known."""
         sources = list(tensors_in(node.inputs))
-        return [_mapped(v, lambda t: self.identities.define(t, sources)) for v in node.outputs]
+        return [_map_tensors(v, lambda t: self.identities.define(t, sources)) for v in node.outputs]
 
-    def exact_inputs(self, record: Record, node: Node) -> list[Item]:
+    def exact_inputs(self, record: Record, node: RecordedNode) -> list[Item]:
         """Return a device call's arguments as the program itself showed them."""
-        return _joined(record.inputs, node.inputs, self.identities.use_exact)
+        return _resolve_exact(record.inputs, node.inputs, self.identities.use_exact)
 
-    def exact_outputs(self, record: Record, node: Node) -> list[Item]:
+    def exact_outputs(self, record: Record, node: RecordedNode) -> list[Item]:
         """Return a device call's results as the program itself showed them."""
-        given = {exact.impl: exact for exact in _exacts(record.inputs)}
+        operand_by_impl = {exact.impl: exact for exact in _exact_tensors(record.inputs)}
 
-        def result(value: Exact, word: Recorded) -> Handle:
-            same = given.get(value.impl)
-            if same is not None and replace(same, hint=value.hint) == value:
-                return self.identities.use_exact(value, word)
-            return self.identities.define_exact(value, word)
+        def result(value: Exact, description: Recorded) -> Handle:
+            operand = operand_by_impl.get(value.impl)
+            if operand is not None and replace(operand, hint=value.hint) == value:
+                return self.identities.use_exact(value, description)
+            return self.identities.define_exact(value, description)
 
-        return _joined(record.outputs, node.outputs, result)
+        return _resolve_exact(record.outputs, node.outputs, result)
 
 
-def _mapped(value: Recorded, change: Callable[[TraceTensor], Item]) -> Item:
+def _map_tensors(value: Recorded, change: Callable[[TraceTensor], Item]) -> Item:
     if isinstance(value, TraceTensor):
         return change(value)
-    return [_mapped(item, change) for item in value] if isinstance(value, list) else value
+    return [_map_tensors(item, change) for item in value] if isinstance(value, list) else value
 
 
-def _joined(
-    values: Sequence[Recorded], words: Recorded, change: Callable[[Exact, Recorded], Handle]
+def _resolve_exact(
+    values: Sequence[Recorded], descriptions: Recorded, change: Callable[[Exact, Recorded], Handle]
 ) -> list[Item]:
     """Resolve exact values, each beside the trace's word for it."""
-    found: list[Item] = []
+    result: list[Item] = []
     for i, value in enumerate(values):
-        word = words[i] if isinstance(words, list) and i < len(words) else None
+        description = (
+            descriptions[i] if isinstance(descriptions, list) and i < len(descriptions) else None
+        )
         if isinstance(value, list):
-            found.append(_joined(value, word, change))
+            result.append(_resolve_exact(value, description, change))
         else:
-            found.append(change(value, word) if isinstance(value, Exact) else value)
-    return found
+            result.append(change(value, description) if isinstance(value, Exact) else value)
+    return result
 
 
-def _exacts(values: Sequence[Recorded]) -> Iterator[Exact]:
+def _exact_tensors(values: Sequence[Recorded]) -> Iterator[Exact]:
     for value in values:
         if isinstance(value, list):
-            yield from _exacts(value)
+            yield from _exact_tensors(value)
         elif isinstance(value, Exact):
             yield value
 
@@ -144,14 +148,14 @@ def _may_stride(schema: Schema) -> bool:
 
 
 def set_results(
-    call: Call, schema: Schema, inputs: Sequence[Item], outputs: Sequence[Item]
+    call: CapturedCall, schema: Schema, inputs: Sequence[Item], outputs: Sequence[Item]
 ) -> None:
     """Set a call's results: the tensors among its outputs that are none of its operands, once."""
-    held = {id(handle) for handle in handles_in(inputs)}
+    seen_ids = {id(handle) for handle in handles_in(inputs)}
     for i, output in enumerate(outputs):
         declared = schema.returns[i].type if i < len(schema.returns) else "Tensor"
-        new = {id(handle): handle for handle in handles_in(output) if id(handle) not in held}
-        held.update(new)
+        new = {id(handle): handle for handle in handles_in(output) if id(handle) not in seen_ids}
+        seen_ids.update(new)
         if output is None and declared.startswith("Tensor") and len(outputs) > 1:
             call.results.append(None)
         elif new and isinstance(output, Handle):

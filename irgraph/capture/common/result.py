@@ -9,10 +9,10 @@ from irgraph.diagnostics import Diagnostic, SourceSpan, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import OPERANDS, describe, verify
 
-MOST = 10
+MAX_FINDINGS = 10
 """Findings that are shown of a graph that is not sound."""
 
-DEFECT = 70
+DEFECT_EXIT_CODE = 70
 """Exit code of what is no fault of the user's."""
 
 
@@ -39,7 +39,7 @@ class Capture(Struct, frozen=True):
         return 3 if self.health else 0
 
 
-def sound(graph: Graph, source: str, *, program: bool = False) -> Graph:
+def require_valid(graph: Graph, source: str, *, program: bool = False) -> Graph:
     """Return a graph that obeys every rule, or raise an error with what it breaks.
 
     A trace may be damaged (exit code 4); of a ``program`` that ran, it is a defect of irgraph
@@ -52,11 +52,11 @@ def sound(graph: Graph, source: str, *, program: bool = False) -> Graph:
         findings = verify(graph)
     if not findings:
         return graph
-    notes = [Diagnostic(describe(graph, f), severity="note") for f in findings[:MOST]]
+    notes = [Diagnostic(describe(graph, f), severity="note") for f in findings[:MAX_FINDINGS]]
     count = f"{len(findings)} rule is" if len(findings) == 1 else f"{len(findings)} rules are"
     message = f"the {'step' if program else 'trace'} gives an invalid model: {count} broken"
     hint = "this is a bug in irgraph, not in the program: please report it" if program else ""
-    code = DEFECT if program else 4
+    code = DEFECT_EXIT_CODE if program else 4
     raise fail(
         message, SourceSpan(source) if source else None, hint=hint, notes=notes, exit_code=code
     )

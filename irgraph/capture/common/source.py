@@ -16,7 +16,7 @@ from irgraph.files import unpack
 
 GZIP, ZIP, BOM = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
 
-LOOKED_AT = 1 << 16
+HEAD_BYTES = 1 << 16
 """Bytes from the start of a file by which its kind is recognised."""
 
 
@@ -30,7 +30,7 @@ class Source:
         self.path = Path(path)
 
     @classmethod
-    def opened(cls, path: str | Path | Source) -> AbstractContextManager[Source]:
+    def open_once(cls, path: str | Path | Source) -> AbstractContextManager[Source]:
         """Return a context that holds a source for a path; a source stays open after it."""
         return nullcontext(path) if isinstance(path, Source) else cls(path)
 
@@ -82,10 +82,10 @@ class Source:
         """The first bytes of the content, unpacked where it is gzipped; none of a folder."""
         if self.path.is_dir():
             return b""
-        data = self.open().read(LOOKED_AT)
+        data = self.open().read(HEAD_BYTES)
         if data.startswith(GZIP):
             try:
-                data = zlib.decompressobj(31).decompress(data, LOOKED_AT)
+                data = zlib.decompressobj(31).decompress(data, HEAD_BYTES)
             except zlib.error:
                 return data
         return data.removeprefix(BOM)
@@ -114,10 +114,10 @@ def is_kineto_trace(start: bytes) -> bool:
     return start[:1] == b"{" and keys and not is_execution_trace(start)
 
 
-def no_trace(start: bytes, wanted: str, source: str) -> None:
+def refuse_other_formats(start: bytes, expected: str, source: str) -> None:
     """Raise an error that says what a file is where it cannot be a trace.
 
-    ``start`` holds its first bytes, ``wanted`` is what it should be, such as ``a Kineto trace``.
+    ``start`` holds its first bytes, ``expected`` is what it should be, such as ``a Kineto trace``.
     """
     start = start.lstrip()
     if not start:
@@ -131,4 +131,4 @@ def no_trace(start: bytes, wanted: str, source: str) -> None:
         hint = "a download may have saved an error page instead of the file"
     else:
         kind = "binary data" if b"\x00" in start[:512] else "not JSON"
-    raise fail(f"this is {kind}, not {wanted}", SourceSpan(source), hint=hint)
+    raise fail(f"this is {kind}, not {expected}", SourceSpan(source), hint=hint)

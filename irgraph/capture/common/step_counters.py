@@ -9,28 +9,28 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 
 
-def steady(graph: Graph, first: Graph, again: Graph) -> Graph:
+def with_counters_of(graph: Graph, first: Graph, second: Graph) -> Graph:
     """Return a step with the numbers of ``first`` where another step of its size had other ones."""
-    if not len(graph.ops) == len(first.ops) == len(again.ops):
+    if not len(graph.ops) == len(first.ops) == len(second.ops):
         return graph
-    return replace(graph, ops=tuple(map(_op, graph.ops, first.ops, again.ops)))
+    return replace(graph, ops=tuple(map(_with_counters, graph.ops, first.ops, second.ops)))
 
 
-def _op(op: Op, first: Op, again: Op) -> Op:
-    same = op.name == first.name == again.name
-    if not same or not len(op.body) == len(first.body) == len(again.body):
+def _with_counters(op: Op, first: Op, second: Op) -> Op:
+    same_name = op.name == first.name == second.name
+    if not same_name or not len(op.body) == len(first.body) == len(second.body):
         return op
-    changing = {
+    counters = {
         key: value
         for key, value in first.attributes.items()
-        if key in op.attributes and _is_plain(value) and value != again.attributes.get(key)
+        if key in op.attributes and _has_no_tensors(value) and value != second.attributes.get(key)
     }
-    body = tuple(map(_op, op.body, first.body, again.body))
-    return replace(op, attributes={**op.attributes, **changing}, body=body)
+    body = tuple(map(_with_counters, op.body, first.body, second.body))
+    return replace(op, attributes={**op.attributes, **counters}, body=body)
 
 
-def _is_plain(value: Value) -> bool:
+def _has_no_tensors(value: Value) -> bool:
     """Return whether a value holds no tensors, which are others in every step."""
     if isinstance(value, tuple):
-        return all(map(_is_plain, value))
+        return all(map(_has_no_tensors, value))
     return not isinstance(value, Tensor)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
-from irgraph.capture.common.calls import Call, handles_in
+from irgraph.capture.common.calls import CapturedCall, handles_in
 from irgraph.capture.common.identity import Handle, Identities
 
 MARK = "irgraph.cuda#"
@@ -36,12 +36,12 @@ class IssuedCollective(Struct, frozen=True):
 
     number: str
     group: str
-    beside: bool
+    on_group_stream: bool
     blocks: bool = False
-    way: str = ""
+    direction: str = ""
 
 
-EARLIER = "waits for events that an earlier step recorded: left out"
+EARLIER_EVENTS = "waits for events that an earlier step recorded: left out"
 
 
 @dataclass(slots=True)
@@ -61,71 +61,75 @@ class Streams:
     names: dict[str, str] = field(default_factory=lambda: {"0": ""})
     _events: dict[str, Handle] = field(default_factory=dict)
 
-    def calls(self, words: str, template: Call) -> list[Call]:
+    def calls(self, mark: str, template: CapturedCall) -> list[CapturedCall]:
         """Return what a mark stands for, like ``template`` in thread, phase and origin."""
-        verb, *numbers = words.split()
+        verb, *numbers = mark.split()
         if verb == "on":
-            self.current = self._name(numbers[0])
+            self.current = self._stream_name(numbers[0])
             return []
         call = replace(template, name=f"sync.{verb}", stream=self.current)
         if verb == "stream" and numbers:
-            call.stream = self._name(numbers[0])
+            call.stream = self._stream_name(numbers[0])
         if len(numbers) == 2:
-            call.stream = self._name(numbers[1])
+            call.stream = self._stream_name(numbers[1])
         if verb == "record":
-            call.results = [self._recorded(numbers[0])]
+            call.results = [self._new_event(numbers[0])]
         elif verb in ("wait", "event"):
             if numbers[0] not in self._events:
-                self.counts[EARLIER] += 1
+                self.counts[EARLIER_EVENTS] += 1
                 return []
             call.operands = [self._events[numbers[0]]]
         return [call]
 
-    def joined(self, source: str, stream: str, template: Call) -> list[Call]:
+    def event_and_wait(
+        self, source: str, stream: str, template: CapturedCall
+    ) -> list[CapturedCall]:
         """Return an event of one stream and another's wait for it."""
-        event = self._recorded("")
+        event = self._new_event("")
         record = replace(template, name="sync.record", results=[event], stream=source)
         return [record, replace(template, name="sync.wait", operands=[event], stream=stream)]
 
-    def beside(self, call: Call, issued: IssuedCollective | None) -> list[Call]:
+    def on_group_stream(
+        self, call: CapturedCall, issued: IssuedCollective | None
+    ) -> list[CapturedCall]:
         """Return a collective on its group's stream, with an event before and one behind it."""
-        bare = Call("", thread=call.thread, module=call.module, phase=call.phase)
-        bare.origin = call.origin
-        if issued is None or not issued.beside:
+        empty = CapturedCall("", thread=call.thread, module=call.module, phase=call.phase)
+        empty.origin = call.origin
+        if issued is None or not issued.on_group_stream:
             blocks = issued is not None and issued.blocks
-            return [call, replace(bare, name="sync.stream", stream=call.stream)][: 1 + blocks]
-        asking, call.stream = call.stream, COMM + issued.group + issued.way
+            return [call, replace(empty, name="sync.stream", stream=call.stream)][: 1 + blocks]
+        issuing_stream, call.stream = call.stream, COMM + issued.group + issued.direction
         self.names.setdefault(call.stream, call.stream)
-        end = self._recorded(issued.number)
-        done = replace(bare, name="sync.record", results=[end], stream=call.stream)
-        return [*self.joined(asking, call.stream, bare), call, done]
+        end_event = self._new_event(issued.number)
+        end_record = replace(empty, name="sync.record", results=[end_event], stream=call.stream)
+        return [*self.event_and_wait(issuing_stream, call.stream, empty), call, end_record]
 
-    def waits(self, numbers: Sequence[str], call: Call) -> list[Call]:
+    def waits(self, numbers: Sequence[str], call: CapturedCall) -> list[CapturedCall]:
         """Return the waits of a call's stream for collectives, by their numbers."""
-        bare = Call("", thread=call.thread, module=call.module, phase=call.phase)
-        bare.origin = call.origin
-        return [wait for number in numbers for wait in self.calls(f"wait {number}", bare)]
+        empty = CapturedCall("", thread=call.thread, module=call.module, phase=call.phase)
+        empty.origin = call.origin
+        return [wait for number in numbers for wait in self.calls(f"wait {number}", empty)]
 
     @contextlib.contextmanager
-    def on(self, stream: str) -> Iterator[None]:
+    def run_on(self, stream: str) -> Iterator[None]:
         """Let calls run on a stream while it lasts."""
-        kept, self.current = self.current, stream
+        previous, self.current = self.current, stream
         try:
             yield
         finally:
-            self.current = kept
+            self.current = previous
 
-    def _name(self, number: str) -> str:
+    def _stream_name(self, number: str) -> str:
         return self.names.setdefault(number, f"stream{len(self.names)}")
 
-    def _recorded(self, number: str) -> Handle:
+    def _new_event(self, number: str) -> Handle:
         self.identities.buffers += 1
         event = Handle("u8", (), None, self.identities.buffers, 0, "cpu")
         self._events[number] = event
         return event
 
 
-def order_backward(calls: Sequence[Call], streams: Streams) -> list[Call]:
+def order_backward(calls: Sequence[CapturedCall], streams: Streams) -> list[CapturedCall]:
     """Put events where backward needs another stream's work, as the autograd engine does.
 
     It runs each node on the stream of its forward call, lets a node wait for the streams whose
@@ -133,7 +137,7 @@ def order_backward(calls: Sequence[Call], streams: Streams) -> list[Call]:
     """
     if len(streams.names) == 1:
         return list(calls)
-    return list(_Engine(streams).ordered(calls, ""))
+    return list(_Engine(streams).with_events(calls, ""))
 
 
 @dataclass(slots=True)
@@ -141,38 +145,42 @@ class _Engine:
     """Walks the calls of a step in order, and knows which autograd node made which memory."""
 
     streams: Streams
-    made: dict[int, str] = field(default_factory=dict)
+    stream_by_buffer: dict[int, str] = field(default_factory=dict)
 
-    def ordered(self, calls: Sequence[Call], stream: str) -> Iterator[Call]:
-        used: dict[str, None] = {}
-        last: Call | None = None
+    def with_events(self, calls: Sequence[CapturedCall], stream: str) -> Iterator[CapturedCall]:
+        streams: dict[str, None] = {}
+        last: CapturedCall | None = None
         for call in calls:
             if call.name.startswith("autograd."):
                 yield from self._waits(call)
                 yield call
-                used[call.stream], last = None, call
+                streams[call.stream], last = None, call
                 continue
-            yield from self._ends(used, last, stream)
-            used, last = {}, None
+            yield from self._final_waits(streams, last, stream)
+            streams, last = {}, None
             stream = call.stream
             if call.body:
-                call.body = list(self.ordered(call.body, stream))
+                call.body = list(self.with_events(call.body, stream))
             yield call
-        yield from self._ends(used, last, stream)
+        yield from self._final_waits(streams, last, stream)
 
-    def _waits(self, node: Call) -> Iterator[Call]:
-        taken = {handle.buffer for call in node.walk() for handle in handles_in(call.operands)}
-        others = {self.made[buffer] for buffer in taken if buffer in self.made} - {node.stream}
-        for other in sorted(others):
-            yield from self.streams.joined(other, node.stream, _like(node))
+    def _waits(self, node: CapturedCall) -> Iterator[CapturedCall]:
+        buffers = {handle.buffer for call in node.walk() for handle in handles_in(call.operands)}
+        other_streams = {
+            self.stream_by_buffer[buffer] for buffer in buffers if buffer in self.stream_by_buffer
+        } - {node.stream}
+        for stream in sorted(other_streams):
+            yield from self.streams.event_and_wait(stream, node.stream, _empty_call(node))
         results = (h for call in node.walk() for h in handles_in([*call.results, *call.written]))
-        self.made.update((handle.buffer, node.stream) for handle in results)
+        self.stream_by_buffer.update((handle.buffer, node.stream) for handle in results)
 
-    def _ends(self, used: dict[str, None], last: Call | None, stream: str) -> Iterator[Call]:
-        for other in used:
-            if last is not None and other != stream:
-                yield from self.streams.joined(other, stream, _like(last))
+    def _final_waits(
+        self, streams: dict[str, None], last: CapturedCall | None, stream: str
+    ) -> Iterator[CapturedCall]:
+        for source in streams:
+            if last is not None and source != stream:
+                yield from self.streams.event_and_wait(source, stream, _empty_call(last))
 
 
-def _like(call: Call) -> Call:
-    return Call("", thread=call.thread, phase=call.phase, origin=call.origin)
+def _empty_call(call: CapturedCall) -> CapturedCall:
+    return CapturedCall("", thread=call.thread, phase=call.phase, origin=call.origin)

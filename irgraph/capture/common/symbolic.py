@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from irgraph.capture.common.batch_dimension import DifferentStructureError, with_batch
 from irgraph.capture.common.result import Capture
-from irgraph.capture.common.step_counters import steady
+from irgraph.capture.common.step_counters import with_counters_of
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
@@ -29,43 +29,45 @@ def other_sizes(batch: int) -> tuple[int, ...]:
 
 
 def with_symbolic_batch(
-    captured: Capture, batch: int, at: Callable[[int], Capture], sizes: Sequence[int]
+    captured: Capture, batch: int, capture_at: Callable[[int], Capture], sizes: Sequence[int]
 ) -> Capture:
     """Return a capture with the sizes that follow from its batch size as expressions in ``B``.
 
-    ``at`` captures the step at another size; where that fails, or gives other calls, the sizes
+    ``capture_at`` captures the step at another size; where that fails, or gives other calls, the sizes
     stay plain and a note says so. A batch of 1 is fitted at the other sizes and then set. Where
     numbers differ, the step is captured at ``batch`` again: by that, those that change from step to
     step, such as Adam's corrections, are told from those of the batch.
     """
     try:
-        graphs = {size: at(size).graph for size in sizes if size != batch}
+        graphs = {size: capture_at(size).graph for size in sizes if size != batch}
         if batch != 1:
             first = captured.graph
-            graph, odd = with_batch({batch: first, **graphs}, batch)
-            if odd:
-                again = at(batch).graph
-                graphs = {size: steady(other, first, again) for size, other in graphs.items()}
-                graph, odd = with_batch({batch: first, **graphs}, batch)
+            graph, misfits = with_batch({batch: first, **graphs}, batch)
+            if misfits:
+                second = capture_at(batch).graph
+                graphs = {
+                    size: with_counters_of(other, first, second) for size, other in graphs.items()
+                }
+                graph, misfits = with_batch({batch: first, **graphs}, batch)
         else:
-            graph, odd = _fitted_without(captured.graph, graphs)
+            graph, misfits = _fit_other_sizes(captured.graph, graphs)
     except DifferentStructureError as error:
-        return _plain(captured, f"the calls depend on it: {error}")
+        return _without_batch(captured, f"the calls depend on it: {error}")
     except IrgraphError as error:
-        return _plain(captured, f"other sizes fail: {error.diagnostics[0].message}")
-    return replace(captured, graph=graph, notes=(*captured.notes, *odd))
+        return _without_batch(captured, f"other sizes fail: {error.diagnostics[0].message}")
+    return replace(captured, graph=graph, notes=(*captured.notes, *misfits))
 
 
-def _fitted_without(one: Graph, graphs: dict[int, Graph]) -> tuple[Graph, list[str]]:
+def _fit_other_sizes(size_one: Graph, graphs: dict[int, Graph]) -> tuple[Graph, list[str]]:
     """Fit the captures at sizes above 1 and return the result at size 1."""
     size = min(graphs)
-    graph, odd = with_batch(graphs, size)
-    if not graph.dims.keys() - one.dims.keys():
-        return one, odd
-    if [op.name for op in graph.walk()] != [op.name for op in one.walk()]:
-        odd = [*odd, ONE_DIFFERS.format(size=size)]
-    return with_dims(graph, {"B": 1}), odd
+    graph, misfits = with_batch(graphs, size)
+    if not graph.dims.keys() - size_one.dims.keys():
+        return size_one, misfits
+    if [op.name for op in graph.walk()] != [op.name for op in size_one.walk()]:
+        misfits = [*misfits, ONE_DIFFERS.format(size=size)]
+    return with_dims(graph, {"B": 1}), misfits
 
 
-def _plain(captured: Capture, reason: str) -> Capture:
+def _without_batch(captured: Capture, reason: str) -> Capture:
     return replace(captured, notes=(*captured.notes, f"no batch dimension: {reason}"))

@@ -26,10 +26,12 @@ def view_strides(name: str, values: Sequence[Item], shape: Shape) -> Strides | N
     source = values[0]
     strides = source.strides or row_major(source.shape)
     try:
-        found = rule(source, strides, values[1:], shape)
+        result_strides = rule(source, strides, values[1:], shape)
     except (IndexError, TypeError, ValueError):
         return None
-    return found if found is not None and len(found) == len(shape) else None
+    return (
+        result_strides if result_strides is not None and len(result_strides) == len(shape) else None
+    )
 
 
 def _transpose(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
@@ -41,8 +43,8 @@ def _transpose(source: Handle, strides: Strides, rest: Sequence[Item], shape: Sh
 
 def _expand(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
     new = len(shape) - len(strides)
-    kept = zip(source.shape, strides, shape[new:], strict=True)
-    return (0,) * new + tuple(0 if size != to else step for size, step, to in kept)
+    dims = zip(source.shape, strides, shape[new:], strict=True)
+    return (0,) * new + tuple(0 if size != target else step for size, step, target in dims)
 
 
 def _slice(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
@@ -64,8 +66,8 @@ def _unsqueeze(source: Handle, strides: Strides, rest: Sequence[Item], shape: Sh
 
 def _squeeze(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
     dims = range(len(strides)) if not rest else [rest[0]] if isinstance(rest[0], int) else rest[0]
-    gone = {d % len(strides) for d in dims if source.shape[d] == 1}
-    return tuple(step for i, step in enumerate(strides) if i not in gone)
+    squeezed = {d % len(strides) for d in dims if source.shape[d] == 1}
+    return tuple(step for i, step in enumerate(strides) if i not in squeezed)
 
 
 RULES: Mapping[str, Rule] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from irgraph.capture.common.calls import Call, Item, handles_in
+from irgraph.capture.common.calls import CapturedCall, Item, handles_in
 from irgraph.capture.common.identity import Handle, Identities
 from irgraph.ir.tensor import DeviceRef
 
@@ -18,7 +18,7 @@ CPU_NOTES = (
 """What a program that ran on the CPU cannot show."""
 
 
-def as_accelerator(calls: list[Call], identities: Identities) -> list[str]:
+def as_accelerator(calls: list[CapturedCall], identities: Identities) -> list[str]:
     """Change calls to the form they have on an accelerator; return a sentence for each change."""
     notes = []
     if _in_place_index_backward(calls):
@@ -30,7 +30,7 @@ def as_accelerator(calls: list[Call], identities: Identities) -> list[str]:
     return notes
 
 
-def _in_place_index_backward(calls: Sequence[Call]) -> bool:
+def _in_place_index_backward(calls: Sequence[CapturedCall]) -> bool:
     """Undo what a dispatch mode changes: torch then gives up writing into the fresh zeros."""
     changed: dict[int, Handle] = {}
     for scope in _walk(calls):
@@ -42,7 +42,7 @@ def _in_place_index_backward(calls: Sequence[Call]) -> bool:
     return bool(changed)
 
 
-def _made_in_place(call: Call, calls: Sequence[Call]) -> dict[int, Handle]:
+def _made_in_place(call: CapturedCall, calls: Sequence[CapturedCall]) -> dict[int, Handle]:
     """Let an ``index_put`` write its operand; return its result's id and that operand."""
     if call.name != "aten.index_put" or len(call.results) != 1:
         return {}
@@ -54,7 +54,7 @@ def _made_in_place(call: Call, calls: Sequence[Call]) -> dict[int, Handle]:
     return {id(result): zeros}
 
 
-def _take_sparse_gradients(calls: Sequence[Call]) -> bool:
+def _take_sparse_gradients(calls: Sequence[CapturedCall]) -> bool:
     """Undo another change by the mode: it holds on to gradients, so torch would clone them."""
     found = False
     for scope in _walk(calls):
@@ -65,7 +65,7 @@ def _take_sparse_gradients(calls: Sequence[Call]) -> bool:
     return found
 
 
-def _taken(call: Call, parts: Mapping[str, Handle]) -> bool:
+def _taken(call: CapturedCall, parts: Mapping[str, Handle]) -> bool:
     """Let a clone of a sparse tensor be a new one over the same indices and values."""
     if call.name != "aten.clone" or not {"aten._indices", "aten._values"} <= parts.keys():
         return False
@@ -75,7 +75,7 @@ def _taken(call: Call, parts: Mapping[str, Handle]) -> bool:
     return True
 
 
-def _copy_host_indices(calls: list[Call], identities: Identities) -> bool:
+def _copy_host_indices(calls: list[CapturedCall], identities: Identities) -> bool:
     """Put before each indexing of a device tensor the copies that its host indices need."""
     added = False
     for siblings in [calls, *(call.body for call in _walk(calls))]:
@@ -85,7 +85,7 @@ def _copy_host_indices(calls: list[Call], identities: Identities) -> bool:
     return added
 
 
-def _copy_indices(call: Call, siblings: list[Call], identities: Identities) -> bool:
+def _copy_indices(call: CapturedCall, siblings: list[CapturedCall], identities: Identities) -> bool:
     indices = call.operands[1] if len(call.operands) > 1 else ()
     copies: dict[int, Handle] = {}
     for index in handles_in(indices):
@@ -99,15 +99,15 @@ def _copy_indices(call: Call, siblings: list[Call], identities: Identities) -> b
     return bool(copies)
 
 
-def _copy(index: Handle, call: Call, identities: Identities) -> tuple[Call, Handle]:
+def _copy(index: Handle, call: CapturedCall, identities: Identities) -> tuple[CapturedCall, Handle]:
     """Return the call that copies an index tensor beside ``call``'s tensor, and the copy."""
     device = call.operands[0].device
     identities.buffers += 1
     copy = Handle(index.dtype, index.shape, None, identities.buffers, 0, device)
 
-    def made(name: str, body: list[Call]) -> Call:
+    def made(name: str, body: list[CapturedCall]) -> CapturedCall:
         attributes: dict[str, Item] = {"device": DeviceRef(device)}
-        return Call(
+        return CapturedCall(
             name,
             [index],
             [copy],
@@ -122,19 +122,19 @@ def _copy(index: Handle, call: Call, identities: Identities) -> tuple[Call, Hand
     return made("aten.to", [made("aten._to_copy", [])]), copy
 
 
-def _walk(calls: Sequence[Call]) -> Iterator[Call]:
+def _walk(calls: Sequence[CapturedCall]) -> Iterator[CapturedCall]:
     for call in calls:
         yield from call.walk()
 
 
-def _move(calls: Sequence[Call], old: int, new: int) -> None:
+def _move(calls: Sequence[CapturedCall], old: int, new: int) -> None:
     for call in _walk(calls):
         for handle in handles_in([*call.operands, *call.results, *call.attributes.values()]):
             if handle.buffer == old:
                 handle.buffer = new
 
 
-def _substitute(calls: Sequence[Call], change: Callable[[Handle], Handle]) -> None:
+def _substitute(calls: Sequence[CapturedCall], change: Callable[[Handle], Handle]) -> None:
     def value(item: Item) -> Item:
         if isinstance(item, Handle):
             return change(item)

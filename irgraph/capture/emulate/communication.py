@@ -218,7 +218,7 @@ def _work_class() -> Torch:
             self.comm, self.issued, self.tensors = comm, issued, tensors
 
         def wait(self, timeout: Torch = None) -> bool:
-            if self.issued is not None and self.issued.beside:
+            if self.issued is not None and self.issued.on_group_stream:
                 self.comm.wait(self.issued.number)
             return True
 
@@ -229,7 +229,7 @@ def _work_class() -> Torch:
             done = torch.futures.Future()
             done.set_result(self.tensors)
             in_backward = torch._C._current_graph_task_id() >= 0
-            if self.issued is not None and self.issued.beside and in_backward:
+            if self.issued is not None and self.issued.on_group_stream and in_backward:
                 self.comm.at_end(self.issued, self.tensors)
             return done
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.known_values import KnownValues
-from irgraph.ir.torch_schemas.convolutions import as_cudnn
+from irgraph.ir.torch_schemas.convolutions import with_cudnn_layout
 
 KERNELS = (
     "Meta", "SparseMeta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional",
@@ -85,7 +85,7 @@ def _made(func: Torch, args: Torch, kwargs: Torch) -> Torch:
         return _sparse_clone(args[0])
     products = func is torch.ops.aten._grouped_mm.default and on_device(args, "meta")
     if not products or args[0].dtype == torch.bfloat16:
-        return as_cudnn(func._schema.name, args, func(*args, **kwargs))
+        return with_cudnn_layout(func._schema.name, args, func(*args, **kwargs))
     shorter = [value.to(torch.bfloat16) for value in args[:2]]
     return func(*shorter, *args[2:], **kwargs).to(args[0].dtype)
 

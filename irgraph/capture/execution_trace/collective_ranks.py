@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.nodes import RecordedNode
 
 GROUP = ("start", "stride", "size")
 """Numbers that end the arguments of ``record_param_comms`` since torch 2.1: ranks of the group."""
 
 
-def recorded_ranks(forest: Iterable[Node]) -> Mapping[str, int]:
+def recorded_ranks(forest: Iterable[RecordedNode]) -> Mapping[str, int]:
     """Return the setting ``ranks`` if all collectives below these nodes are of one size of group.
 
     Torch notes the size beside each collective (``RECORD_PARAM_COMMS``).
@@ -25,7 +25,7 @@ def recorded_ranks(forest: Iterable[Node]) -> Mapping[str, int]:
     return {"ranks": known[0]} if len(known) == len(sizes) == 1 else {}
 
 
-def _has_group(node: Node) -> bool:
+def _has_group(node: RecordedNode) -> bool:
     """Return whether a note names a group: it has a first rank; notes of waiting have -1 there."""
     last = [value for value in node.inputs[-len(GROUP) :] if isinstance(value, int)]
     return len(last) == len(GROUP) and last[0] >= 0

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from irgraph.capture.common.assemble import Assembler
-from irgraph.capture.common.forest import last_complete, lost, main_thread, roots, steps, too_deep
+from irgraph.capture.common.forest import (
+    first_too_deep,
+    last_complete_step,
+    main_thread,
+    orphan_notes,
+    roots,
+    step_ranges,
+)
 from irgraph.capture.common.identity import Identities
-from irgraph.capture.common.lowering import Lowering, thread_names, twice
-from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.lowering import Lowering, double_backward_setting, thread_names
+from irgraph.capture.common.nodes import RecordedNode
 from irgraph.capture.common.resolve import Resolver, tensors_in
-from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.result import Capture, require_valid
 from irgraph.capture.common.source import Source
 from irgraph.capture.emulate.accelerator import CPU_NOTES
 from irgraph.capture.emulate.forms import accelerator_forms
@@ -55,7 +62,7 @@ def lower_execution_trace(
     notes = list(trace.warnings)
     main = main_thread(trace.nodes)
     forest = roots(trace.nodes)
-    if not forest or too_deep(trace.nodes) is not None:
+    if not forest or first_too_deep(trace.nodes) is not None:
         reason = "nests its calls too deeply" if forest else "holds no operation"
         raise fail(f"the execution trace {reason}", SourceSpan(trace.source))
     chosen = _choose(trace, forest, step, notes)
@@ -68,7 +75,7 @@ def lower_execution_trace(
         notes += CPU_NOTES
     lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, main))
     assembler = Assembler(lowering.calls(chosen))
-    notes += [*resolver.notes(), *_doubts(assembler), *lost(trace.nodes)]
+    notes += [*resolver.notes(), *_doubts(assembler), *orphan_notes(trace.nodes)]
     devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
     graph = Graph(
         name or file.removesuffix(".gz").removesuffix(".json"),
@@ -77,7 +84,7 @@ def lower_execution_trace(
             "trace_version": trace.schema,
             **({"captured_on": "cpu"} if on_host else {}),
             **recorded_ranks(chosen),
-            **twice(lowering.twice),
+            **double_backward_setting(lowering.differentiates_gradients),
         },
         schemas=tuple(lowering.schemas),
         devices=tuple(Device(device, sheet) for device in devices),
@@ -85,7 +92,7 @@ def lower_execution_trace(
         ops=assembler.ops,
     )
     differing = accelerator_forms(graph) if on_host else ()
-    checked, links = sound(graph, trace.source), tuple(lowering.links)
+    checked, links = require_valid(graph, trace.source), tuple(lowering.links)
     return Capture(checked, tuple(notes), differing, links, missing_records_note(trace))
 
 
@@ -95,17 +102,17 @@ def _read(trace: str | Path | Source | bytes | Trace, name: str) -> Trace:
     return trace if isinstance(trace, Trace) else read_execution_trace(trace)
 
 
-def _names_a_device(nodes: Sequence[Node]) -> bool:
+def _names_a_device(nodes: Sequence[RecordedNode]) -> bool:
     """Return whether any tensor of a recording lies elsewhere than on the CPU."""
     tensors = (t for node in nodes for t in tensors_in([*node.inputs, *node.outputs]))
     return any(t.device and not t.device.startswith("cpu") for t in tensors)
 
 
 def _choose(
-    trace: Trace, forest: Sequence[Node], step: int | None, notes: list[str]
-) -> Sequence[Node]:
+    trace: Trace, forest: Sequence[RecordedNode], step: int | None, notes: list[str]
+) -> Sequence[RecordedNode]:
     """Return the nodes of one step and say which; a trace without steps is one step."""
-    found = steps(forest)
+    found = step_ranges(forest)
     if not found:
         if step is not None:
             raise fail(f"no step {step}: the trace marks no steps", SourceSpan(trace.source))
@@ -113,7 +120,7 @@ def _choose(
     if step is not None and step not in found:
         known = ", ".join(map(str, found))
         raise fail(f"no step {step}: the trace has steps {known}", SourceSpan(trace.source))
-    number = last_complete(found) if step is None else step
+    number = last_complete_step(found) if step is None else step
     if len(found) > 1:
         reason = "the last complete one" if step is None else "as asked"
         notes.append(f"took step {number} of {', '.join(map(str, found))}: {reason}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from irgraph.capture.common.nodes import UNSAID, Node, Recorded, TraceTensor
+from irgraph.capture.common.nodes import UNRECORDED_DEVICE, Recorded, RecordedNode, TraceTensor
 from irgraph.capture.common.resolve import tensors_in
 
 _NAMED = re.compile(r"(?:cuda|hip|xpu|mtia)(?::\d+)?|cpu")
@@ -35,12 +35,12 @@ _MOVES = tuple(
 """Calls whose operands and results may lie on different devices."""
 
 
-def infer_devices(nodes: Sequence[Node]) -> int:
+def infer_devices(nodes: Sequence[RecordedNode]) -> int:
     """Give every tensor without a device one, in place; return how many there are.
 
     What nothing tells the device of lies on the CPU.
     """
-    unsaid = [t for node in nodes for t in _tensors(node) if t.device == UNSAID]
+    unsaid = [t for node in nodes for t in _tensors(node) if t.device == UNRECORDED_DEVICE]
     if not unsaid:
         return 0
     known: dict[int, str] = {}
@@ -60,7 +60,7 @@ def infer_devices(nodes: Sequence[Node]) -> int:
     return len(unsaid)
 
 
-def _tensors(node: Node) -> list[TraceTensor]:
+def _tensors(node: RecordedNode) -> list[TraceTensor]:
     return list(tensors_in([*node.inputs, *node.outputs]))
 
 
@@ -73,7 +73,7 @@ def _learn(known: dict[int, str], tensors: Iterable[TraceTensor], device: str) -
         known.setdefault(tensor.storage, device)
 
 
-def _follow(node: Node, known: dict[int, str]) -> None:
+def _follow(node: RecordedNode, known: dict[int, str]) -> None:
     """Learn the devices of a call's tensors from one of them; a scalar says nothing of others."""
     tensors = [t for t in _tensors(node) if t.shape]
     devices = {known[t.storage] for t in tensors if t.storage in known} - {"cpu"}
@@ -85,6 +85,6 @@ def _follow(node: Node, known: dict[int, str]) -> None:
 def _with_device(value: Recorded, known: dict[int, str]) -> Recorded:
     if isinstance(value, list):
         return [_with_device(item, known) for item in value]
-    if isinstance(value, TraceTensor) and value.device == UNSAID:
+    if isinstance(value, TraceTensor) and value.device == UNRECORDED_DEVICE:
         return replace(value, device=known.get(value.storage, "cpu"))
     return value

@@ -13,15 +13,15 @@ import msgspec
 from irgraph.capture.common.damage import (
     DamagedError,
     as_utf8,
-    quoted,
+    escape_names,
     require_int,
-    shown,
-    unmangled,
+    restore_bytes,
+    short_repr,
 )
-from irgraph.capture.common.forest import attach, too_deep
+from irgraph.capture.common.forest import attach_to_callers, first_too_deep
 from irgraph.capture.common.interrupted import close_interrupted
-from irgraph.capture.common.nodes import Json, Node, Recorded, unknown_types, values
-from irgraph.capture.common.source import Source, no_trace
+from irgraph.capture.common.nodes import Json, Recorded, RecordedNode, decode_values, unknown_types
+from irgraph.capture.common.source import Source, refuse_other_formats
 from irgraph.capture.execution_trace.placement import infer_devices
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail, place_at
 from irgraph.files import unpack
@@ -89,7 +89,7 @@ class Trace(msgspec.Struct):
 
     source: str
     schema: str
-    nodes: list[Node]
+    nodes: list[RecordedNode]
     warnings: list[str]
     process: int = 0
 
@@ -104,7 +104,7 @@ def read_execution_trace(path: str | Path | Source, source: str = "") -> Trace:
     Raises:
         IrgraphError: the file cannot be read, or holds no execution trace (exit code 4).
     """
-    with Source.opened(path) as file:
+    with Source.open_once(path) as file:
         return decode_execution_trace(file.read(), source or file.name)
 
 
@@ -117,8 +117,8 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
         IrgraphError: they hold no execution trace, or one that makes no sense (exit code 4).
     """
     data = unpack(data, source)
-    no_trace(data[:4096], "an execution trace", source)
-    data, repaired = as_utf8(unmangled(data))
+    refuse_other_formats(data[:4096], "an execution trace", source)
+    data, repaired = as_utf8(restore_bytes(data))
     file, names = _decoded(data, source)
     if bytes(file.traceEvents):
         raise _is_kineto(source)
@@ -130,8 +130,8 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     raw = _distinct(file.nodes, source, repairs)
     nodes = sorted((_node(node, source, repairs) for node in raw), key=lambda node: node.id)
     close_interrupted(nodes)
-    attach(nodes, repairs)
-    deep = too_deep(nodes)
+    attach_to_callers(nodes, repairs)
+    deep = first_too_deep(nodes)
     if deep is not None:
         raise _error(deep, "too many calls lie around it", source)
     inferred = infer_devices(nodes)
@@ -162,7 +162,7 @@ def _decoded(data: bytes, source: str) -> tuple[_File, list[str]]:
     try:
         return _decode(data, source), []
     except IrgraphError:
-        mended, names = quoted(data)
+        mended, names = escape_names(data)
         if not names:
             raise
     return _decode(mended, source), names
@@ -228,34 +228,34 @@ def _distinct(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_N
     found: dict[int, _Node] = {}
     for node in nodes:
         if found.setdefault(node.id, node) != node:
-            raise _error(node, f"{shown(found[node.id].name)} has the same id", source)
+            raise _error(node, f"{short_repr(found[node.id].name)} has the same id", source)
     if len(found) < len(nodes):
         repairs["duplicate nodes: used once"] = len(nodes) - len(found)
     return list(found.values())
 
 
-def _error(node: _Node | Node, reason: str, source: str) -> IrgraphError:
-    return fail(f"node {node.id} ({shown(node.name)}): {reason}", SourceSpan(source))
+def _error(node: _Node | RecordedNode, reason: str, source: str) -> IrgraphError:
+    return fail(f"node {node.id} ({short_repr(node.name)}): {reason}", SourceSpan(source))
 
 
-def _node(raw: _Node, source: str, repairs: Counter[str]) -> Node:
+def _node(raw: _Node, source: str, repairs: Counter[str]) -> RecordedNode:
     try:
         return _checked(raw, repairs)
     except DamagedError as error:
         raise _error(raw, str(error), source) from None
 
 
-def _checked(raw: _Node, repairs: Counter[str]) -> Node:
+def _checked(raw: _Node, repairs: Counter[str]) -> RecordedNode:
     attributes = {attribute.name: attribute.value for attribute in raw.attrs}
     parent = raw.parent if raw.parent is not None else raw.ctrl_deps
     schema = attributes.get("op_schema", raw.op_schema)
     if not isinstance(schema, str):
-        raise DamagedError(f"its op_schema is {shown(schema)}, not a text")
+        raise DamagedError(f"its op_schema is {short_repr(schema)}, not a text")
 
     def number(name: str) -> int:
         return require_int(attributes.get(name, getattr(raw, name)), name)
 
-    return Node(
+    return RecordedNode(
         require_int(raw.id, "id", 0),
         raw.name,
         schema,
@@ -277,5 +277,5 @@ def _side(
     repairs: Counter[str],
 ) -> list[Recorded]:
     if isinstance(side, _Side):
-        return values(side.values, side.shapes, side.types, side.strides, repairs)
-    return values(side, shapes, types, [], repairs)
+        return decode_values(side.values, side.shapes, side.types, side.strides, repairs)
+    return decode_values(side, shapes, types, [], repairs)

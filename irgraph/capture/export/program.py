@@ -74,7 +74,7 @@ def _torch() -> Any:  # noqa: ANN401
 
 
 def _load(torch: Any, path: str | Path | Source, trust: bool) -> Any:  # noqa: ANN401
-    with Source.opened(path) as source:
+    with Source.open_once(path) as source:
         file = source.open()
         try:
             with without_stderr(), _without_log():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from irgraph.capture.common.result import Capture
-from irgraph.capture.common.source import LOOKED_AT, Source
+from irgraph.capture.common.source import HEAD_BYTES, Source
 from irgraph.capture.lower import FrontEnd
 
 VARINT, BYTES = 0, 2
@@ -34,7 +34,7 @@ def recognises(source: Source) -> bool:
     except IndexError:  # the first bytes end within a number
         at = len(data) + 1
     cut = at > len(data)
-    return (GRAPH in seen or OPSETS in seen) and (not cut or len(data) >= LOOKED_AT)
+    return (GRAPH in seen or OPSETS in seen) and (not cut or len(data) >= HEAD_BYTES)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

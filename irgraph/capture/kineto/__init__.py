@@ -2,6 +2,6 @@
 
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.ingest import read_kineto
-from irgraph.capture.kineto.reading.trace import Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import EventKind, KinetoTrace
 
-__all__ = ["Health", "Kind", "KinetoTrace", "read_kineto"]
+__all__ = ["Health", "EventKind", "KinetoTrace", "read_kineto"]

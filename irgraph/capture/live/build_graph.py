@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.capture.common.assemble import Assembler
-from irgraph.capture.common.forest import lost, main_thread, roots
+from irgraph.capture.common.forest import main_thread, orphan_notes, roots
 from irgraph.capture.common.identity import Identities
-from irgraph.capture.common.lowering import Lowering, thread_names, twice
-from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.lowering import Lowering, double_backward_setting, thread_names
+from irgraph.capture.common.nodes import RecordedNode
 from irgraph.capture.common.resolve import Resolver
-from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.result import Capture, require_valid
 from irgraph.capture.common.streams import order_backward
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
@@ -81,7 +81,7 @@ class StepRecording:
     """
 
     recording: recorder.Recording = field(default_factory=recorder.Recording)
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[RecordedNode] = field(default_factory=list)
     float32: dict[str, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -147,7 +147,11 @@ def lowered(taken: StepRecording, words: CaptureSpec, model: Torch, step: object
     calls = order_backward(calls, lowering.streams)
     assembler = Assembler(calls)
     settings: dict[str, Value] = {"source": "live", "captured_on": device}
-    settings |= {"torch": _torch_version(), **live_ranks(), **twice(lowering.twice)}
+    settings |= {
+        "torch": _torch_version(),
+        **live_ranks(),
+        **double_backward_setting(lowering.differentiates_gradients),
+    }
     settings |= taken.float32
     is_pinned, notes = pinned_memory(recording.copies, words.pinned)
     returned, unknown = _returned(recording, identities, assembler)
@@ -165,7 +169,7 @@ def lowered(taken: StepRecording, words: CaptureSpec, model: Torch, step: object
     notes += [*taken.notes, *loading, *unknown, *dict.fromkeys(recording.repaired), *changes]
     if device == "meta" and {"cpu"} == {t.device for t in graph.by_name.values()}:
         notes.append(NOT_MOVED)
-    notes += [*(CPU_NOTES if device == "cpu" else ()), *resolver.notes(), *lost(nodes)]
+    notes += [*(CPU_NOTES if device == "cpu" else ()), *resolver.notes(), *orphan_notes(nodes)]
     notes += _without_update(graph, recording.repaired)
     differing = (*accelerator_forms(graph), *program_forms(step, model))
     return Capture(graph, tuple(notes), differing, tuple(lowering.links))
@@ -183,7 +187,7 @@ def _without_update(graph: Graph, repaired: Sequence[str]) -> list[str]:
 
 def with_notes(captured: Capture, source: str, notes: Sequence[str]) -> Capture:
     """Return a capture that is sound, with notes before its own."""
-    graph = sound(captured.graph, source, program=True)
+    graph = require_valid(captured.graph, source, program=True)
     return replace(captured, graph=graph, notes=(*notes, *captured.notes))
 
 
@@ -225,14 +229,14 @@ def _returned(
     """
     before = {declared.tensor.buffer for declared in assembler.tensors}
     found: list[Tensor] = []
-    for exact in filter(identities.touched, recording.returned):
-        tensor = assembler.named(identities.known(exact))
+    for exact in filter(identities.has_storage_of, recording.returned):
+        tensor = assembler.tensor_of(identities.find_exact(exact))
         if tensor is None:
             shape = list(exact.shape)
             return None, [f"what the step returns is unknown: no call made its tensor {shape}"]
         found.append(tensor)
-    for exact in filter(identities.touched, recording.kept):
-        tensor = assembler.named(identities.known(exact))
+    for exact in filter(identities.has_storage_of, recording.kept):
+        tensor = assembler.tensor_of(identities.find_exact(exact))
         if tensor is not None and tensor not in found and tensor.buffer not in before:
             found.append(tensor)
     return tuple(found), []

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from irgraph.capture.common.calls import Call, handles_in
+from irgraph.capture.common.calls import CapturedCall, handles_in
 from irgraph.capture.common.identity import Exact, Handle, Identities
 from irgraph.capture.common.torch_object import Torch
 
@@ -30,7 +30,7 @@ def literal_values(tensor: Torch) -> tuple[Any, ...] | None:
 
 
 def with_literals(
-    calls: Sequence[Call],
+    calls: Sequence[CapturedCall],
     literals: Sequence[tuple[Exact, tuple[Any, ...] | None]],
     identities: Identities,
 ) -> list[str]:
@@ -55,12 +55,15 @@ def with_literals(
 def _known(
     literals: Sequence[tuple[Exact, tuple[Any, ...] | None]], identities: Identities
 ) -> list[tuple[Handle, tuple[Any, ...] | None]]:
-    found = ((identities.known(exact), values) for exact, values in literals)
+    found = ((identities.find_exact(exact), values) for exact, values in literals)
     return [(handle, values) for handle, values in found if handle is not None]
 
 
 def _fill(
-    call: Call, made: Handle, known: Mapping[int, tuple[Any, ...] | None], identities: Identities
+    call: CapturedCall,
+    made: Handle,
+    known: Mapping[int, tuple[Any, ...] | None],
+    identities: Identities,
 ) -> None:
     values = known[made.buffer] or ()
     if len({repr(value) for value in values}) == 1:

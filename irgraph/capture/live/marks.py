@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from irgraph.capture.common.nodes import LOST, Node, TraceTensor, saved_copies
+from irgraph.capture.common.nodes import MISSING_CALLER, RecordedNode, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import tensors_in
 from irgraph.capture.emulate.flex.trace_score import ASIDE
 from irgraph.capture.live.recorder import HOLLOW, MARK, CallRecord, Recording
@@ -12,7 +12,7 @@ from irgraph.capture.live.recorder import HOLLOW, MARK, CallRecord, Recording
 MODE = "PythonDispatchMode"
 
 
-def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
+def join(nodes: Sequence[RecordedNode], recording: Recording) -> dict[int, CallRecord]:
     """Return each device call's record by the id of its node, which then stands for all below it.
 
     Only the copies stay that its backward reads, and those that the call itself reads: of operands
@@ -32,7 +32,7 @@ def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
     return records
 
 
-def _copies(owner: Node, records: Mapping[int, CallRecord]) -> list[Node]:
+def _copies(owner: RecordedNode, records: Mapping[int, CallRecord]) -> list[RecordedNode]:
     saved = {node.id for node in saved_copies(owner)}
     return [
         child
@@ -41,12 +41,14 @@ def _copies(owner: Node, records: Mapping[int, CallRecord]) -> list[Node]:
     ]
 
 
-def _owner(mark: Node, by_id: Mapping[int, Node], record: CallRecord) -> Node | None:
+def _owner(
+    mark: RecordedNode, by_id: Mapping[int, RecordedNode], record: CallRecord
+) -> RecordedNode | None:
     """Return the operator whose call a mark stands in, or ``None`` for a call of the mode's own."""
     mode = by_id.get(mark.parent)
     if mode is None or mode.name != MODE:
         return None
-    if mode.parent == LOST:
+    if mode.parent == MISSING_CALLER:
         mode.name, mode.schema = record.name, record.schema
         return mode
     above = by_id.get(mode.parent)
@@ -55,7 +57,7 @@ def _owner(mark: Node, by_id: Mapping[int, Node], record: CallRecord) -> Node | 
     return above if above is not None and above.name == record.name else None
 
 
-def opened(nodes: Sequence[Node], records: Mapping[int, CallRecord]) -> list[Node]:
+def opened(nodes: Sequence[RecordedNode], records: Mapping[int, CallRecord]) -> list[RecordedNode]:
     """Return nodes with the calls on tensors that wrap others replaced by what those called.
 
     A nested tensor has no memory of its own: what is computed are calls on what it holds.
@@ -63,7 +65,9 @@ def opened(nodes: Sequence[Node], records: Mapping[int, CallRecord]) -> list[Nod
     return [kept for node in nodes for kept in _opened(node, records)[0]]
 
 
-def _opened(node: Node, records: Mapping[int, CallRecord]) -> tuple[list[Node], bool]:
+def _opened(
+    node: RecordedNode, records: Mapping[int, CallRecord]
+) -> tuple[list[RecordedNode], bool]:
     """Return what stands for a node, and whether it is a call on tensors that wrap others."""
     parts = [_opened(child, records) for child in node.children if child.name != HOLLOW]
     hollow = len(parts) < len(node.children)
@@ -77,12 +81,12 @@ def _opened(node: Node, records: Mapping[int, CallRecord]) -> tuple[list[Node], 
     return node.children, True
 
 
-def _has_hollow(node: Node) -> bool:
+def _has_hollow(node: RecordedNode) -> bool:
     tensors = tensors_in([*node.inputs, *node.outputs])
     return any(isinstance(tensor, TraceTensor) and not tensor.storage for tensor in tensors)
 
 
-def unmarked(nodes: Sequence[Node]) -> list[Node]:
+def unmarked(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
     """Return nodes with the marks taken away that the mode leaves at every level.
 
     A label of the program's own shows as ``PythonDispatchMode("label") > ...``, around what the
@@ -91,7 +95,7 @@ def unmarked(nodes: Sequence[Node]) -> list[Node]:
     return [kept for node in nodes for kept in _unmarked(node)]
 
 
-def _unmarked(node: Node) -> list[Node]:
+def _unmarked(node: RecordedNode) -> list[RecordedNode]:
     if node.name.startswith(MARK) or (node.name == MODE and node.inputs[:1] == [ASIDE]):
         return []
     node.children = unmarked(node.children)
@@ -109,7 +113,7 @@ LOADER = "enumerate(DataLoader)"
 """What the labels of a loader's fetches begin with."""
 
 
-def without_loading(nodes: list[Node]) -> list[str]:
+def without_loading(nodes: list[RecordedNode]) -> list[str]:
     """Take away what loaders call to make a batch; return a sentence if there was anything.
 
     It differs by batch size, and is the work of other processes where a loader has workers.
@@ -119,7 +123,7 @@ def without_loading(nodes: list[Node]) -> list[str]:
     return [f"{note} ({count} calls)"] if count else []
 
 
-def _unloaded(nodes: list[Node]) -> int:
+def _unloaded(nodes: list[RecordedNode]) -> int:
     loading = [node for node in nodes if node.name.startswith(LOADER)]
     nodes[:] = [node for node in nodes if not node.name.startswith(LOADER)]
     return sum(len(node.children) for node in loading) + sum(_unloaded(n.children) for n in nodes)

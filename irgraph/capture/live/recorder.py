@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from irgraph.capture.common.identity import Exact
-from irgraph.capture.common.nodes import BY_SIZE
+from irgraph.capture.common.nodes import DTYPE_BY_SIZE
 from irgraph.capture.common.streams import IssuedCollective
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.communication import FUNCTIONAL, WRAP, talking, unwaited, word_of
@@ -26,7 +26,7 @@ from irgraph.capture.emulate.known_values import KnownValues, tensors_in
 from irgraph.capture.live.literals import literal_values
 from irgraph.capture.live.vmap import refuse_old_vmap
 from irgraph.ir.dtypes import FROM_TORCH, ITEMSIZE
-from irgraph.ir.tensor import DType, tight
+from irgraph.ir.tensor import DType, canonical_strides
 
 if TYPE_CHECKING:
     import torch
@@ -290,7 +290,7 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
         str(tensor.device),
         shape,
         dtype,
-        tight(shape, tuple(map(int, tensor.stride()))) if dense else (0,) * len(shape),
+        canonical_strides(shape, tuple(map(int, tensor.stride()))) if dense else (0,) * len(shape),
         _hint(tensor, address, hints),
     )
 
@@ -332,4 +332,4 @@ def _is_leaf(tensor: torch.Tensor) -> bool:
 def _element(dtype: Torch) -> str:
     """Return the IR's word for an element type; one that it lacks is known by its size."""
     name = str(dtype).removeprefix("torch.")
-    return FROM_TORCH.get(name) or BY_SIZE.get(dtype.itemsize, "u8")
+    return FROM_TORCH.get(name) or DTYPE_BY_SIZE.get(dtype.itemsize, "u8")

@@ -52,7 +52,7 @@ def lower_onnx(
     from irgraph.capture.onnx.program import Program
 
     dims = dict(dims or {})
-    with Source.opened(path) as source:
+    with Source.open_once(path) as source:
         data = source.read()
     title = name or Path(source.path).name.removesuffix(".onnx")
 

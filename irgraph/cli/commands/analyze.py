@@ -131,12 +131,12 @@ def _shortened(record: dict[str, Any]) -> dict[str, str]:
 def _merge(trees: list[Tree], path: str) -> None:
     """Write the last usual step of each rank as tracks of one file; all begin at zero."""
     from irgraph.replay.recorded_step import RecordedStep
-    from irgraph.replay.replay import usual_steps
+    from irgraph.replay.replay import select_typical_steps
     from irgraph.schedule.perfetto import write_side_by_side
 
     steps = {}
     for number, tree in enumerate(trees):
-        usual = usual_steps(tree)
+        usual = select_typical_steps(tree)
         name = f"rank {tree.trace.rank}"
         if usual:
             steps[name if name not in steps else f"trace {number}"] = RecordedStep(tree, usual[-1])

@@ -94,7 +94,7 @@ def add(
     said = Provenance(by, card, driver, software, clock, source)
     for file in files:
         found = entries(file, said, private)
-        for reason in (reason for entry in found for reason in entry.left_out):
+        for reason in (reason for entry in found for reason in entry.omissions):
             print_error(f"{file}: left out: {reason}")
         for one in store(database, found, name):
             print_error(f"{file}: {_told(one)}")
@@ -146,9 +146,9 @@ def steps(
 @APP.command()
 def export(output: OutputOption = None, db: DbOption = "") -> None:
     """Write all records as JSON lines, which `irgraph db import` reads."""
-    from irgraph.database.exchange import exported
+    from irgraph.database.exchange import export_lines
 
-    write_result("".join(exported(_open(db))), output)
+    write_result("".join(export_lines(_open(db))), output)
 
 
 @APP.command("import")
@@ -157,10 +157,10 @@ def import_records(
     db: DbOption = "",
 ) -> None:
     """Add what another database exported, all of it or nothing."""
-    from irgraph.database.exchange import imported
+    from irgraph.database.exchange import import_file
 
-    done = imported(_open(db), file)
-    new, rows = sum(one.is_new for one in done), sum(one.new for one in done)
+    done = import_file(_open(db), file)
+    new, rows = sum(one.is_new for one in done), sum(one.new_rows for one in done)
     print_error(f"{file}: {new} new of {len(done)} records, {rows} new rows")
 
 
@@ -177,8 +177,8 @@ def _open(name: str) -> Database:
 
 def _told(one: AddResult) -> str:
     """Return what became of a record, in words."""
-    rows = [_rows(one.new) + " added"] if one.new else []
-    rows += [_rows(one.known) + " there already"] if one.known else []
+    rows = [_rows(one.new_rows) + " added"] if one.new_rows else []
+    rows += [_rows(one.existing_rows) + " there already"] if one.existing_rows else []
     return ", ".join([f"{one.kind} {one.name}: {'new' if one.is_new else 'known'}", *rows])
 
 
@@ -187,9 +187,9 @@ def _rows(count: int) -> str:
 
 
 def _list(kind: str, where: list[str], most: int, json: bool, db: str) -> None:
-    from irgraph.database.query import listed
+    from irgraph.database.query import query_rows
 
-    rows, total = listed(_open(db), kind, where, None if json else most)
+    rows, total = query_rows(_open(db), kind, where, None if json else most)
     if json:
         write_json(rows)
         return

@@ -93,9 +93,9 @@ def _cost(text: str) -> ProfilerCost:
 
 def _say_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
     """Say how many samples are shorter than the profiler's cost."""
-    from irgraph.overheads.extract import clipped
+    from irgraph.overheads.extract import clipped_counts
 
-    found = clipped(samples, cost)
+    found = clipped_counts(samples, cost)
     if not found:
         return
     counts = ", ".join(f"{short} of {count} of {kind}" for kind, (short, count) in found.items())
@@ -115,7 +115,7 @@ def _table(
     """Return the table of all sources together, and the exit code for what was read."""
     from irgraph.backend import architecture_of
     from irgraph.overheads.extract import extract, merge
-    from irgraph.overheads.own_calls import of_cpu
+    from irgraph.overheads.own_calls import is_cpu_trace
     from irgraph.overheads.rules import find_rule
     from irgraph.overheads.table import load_host
 
@@ -126,14 +126,16 @@ def _table(
     traces = [source for source in sources if source not in tables]
     trees = reading.trees(traces)
     if trees:
-        from irgraph.replay.replay import replayer
+        from irgraph.replay.replay import build_replayer
 
         pairs = zip(traces, trees, strict=True)
-        samples = [replayer(tree).samples().sound(trace) for trace, tree in pairs]
+        samples = [
+            build_replayer(tree).samples().require_sufficient(trace) for trace, tree in pairs
+        ]
         _say_clipped(samples, cost)
         names = ", ".join(Path(trace).name for trace in traces)
         cards = {
-            "cpu" if of_cpu(tree.trace) else architecture_of(tree.trace.device_name)
+            "cpu" if is_cpu_trace(tree.trace) else architecture_of(tree.trace.device_name)
             for tree in trees
         }
         card = cards.pop() if len(cards) == 1 else ""

@@ -189,7 +189,7 @@ def _uncounted(graph: Graph, ways: Sequence[Service]) -> None:
         cli.print_error("traffic between hosts that share a copy is not counted")
     for table in fixed_of(graph):
         cli.print_error(
-            f"{table.name} stays in fast memory, {table.nbytes / 1e9:,.3g} GB: {table.why}"
+            f"{table.name} stays in fast memory, {table.nbytes / 1e9:,.3g} GB: {table.reason}"
         )
 
 

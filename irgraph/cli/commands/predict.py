@@ -203,10 +203,10 @@ def recorded_step(path: str) -> RecordedStep:
     from irgraph.cli.traces import read_trees
     from irgraph.diagnostics import SourceSpan, fail
     from irgraph.replay.recorded_step import RecordedStep
-    from irgraph.replay.replay import usual_steps
+    from irgraph.replay.replay import select_typical_steps
 
     (tree,) = read_trees([path], strict=False, health=False)
-    steps = usual_steps(tree)
+    steps = select_typical_steps(tree)
     if not steps:
         raise fail("the trace has no complete step to compare with", SourceSpan(path))
     return RecordedStep(tree, steps[-1])

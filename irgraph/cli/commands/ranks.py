@@ -155,7 +155,7 @@ def _percentiles(drawn: Floats) -> dict[str, float]:
 def _figures(models: list[str], found: Ranks, predictions: list[Prediction]) -> dict[str, Any]:
     from irgraph.predict.figures import coverage
     from irgraph.predict.ranks import rank_samples
-    from irgraph.schedule.rank_path import by_what, hops, rank_path
+    from irgraph.schedule.rank_path import hops, rank_path, times_by_activity
     from irgraph.schedule.sampling import interval
 
     path = rank_path(found)
@@ -187,7 +187,7 @@ def _figures(models: list[str], found: Ranks, predictions: list[Prediction]) -> 
                     "share": time / found.step_time,
                     "ranks": ",".join(map(str, ranks)),
                 }
-                for what, (time, ranks) in by_what(path).items()
+                for what, (time, ranks) in times_by_activity(path).items()
             ],
         },
         "collectives": [

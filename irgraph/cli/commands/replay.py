@@ -23,7 +23,7 @@ from irgraph.cli.traces import (
 if TYPE_CHECKING:
     from irgraph.capture.kineto.events.tree import Tree
     from irgraph.capture.kineto.reading.selection import Selection
-    from irgraph.replay.host_times import Lengths
+    from irgraph.replay.host_times import HostTimes
     from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import Replayed, Replayer
 
@@ -73,7 +73,7 @@ def replay(
 ) -> None:
     """Simulate recorded steps with measured kernels; compare simulated with measured."""
     from irgraph.diagnostics import SourceSpan, fail
-    from irgraph.replay.host_times import Lengths
+    from irgraph.replay.host_times import HostTimes
     from irgraph.replay.recorded_step import RecordedStep
 
     trees = reading.trees(traces)
@@ -89,7 +89,7 @@ def replay(
             # a timeline is as large as its step: only the last is shown
             found[-1:] = [r.without_timeline() for r in found[-1:]]
             found.append(one.replay(step, lengths))
-            own.append(found[-1] if overheads == "own" else one.replay(step, Lengths()))
+            own.append(found[-1] if overheads == "own" else one.replay(step, HostTimes()))
             own[-1] = own[-1].without_timeline()
             recorded = RecordedStep(tree, step)
     if not found:
@@ -144,7 +144,7 @@ def _check_limit(found: list[Replayed], limit: float | None) -> None:
 
 def _replayer(tree: Tree) -> Replayer:
     from irgraph.diagnostics import SourceSpan, fail
-    from irgraph.replay.replay import replayer
+    from irgraph.replay.replay import build_replayer
 
     if not tree.trace.on_device.any():
         raise fail(
@@ -152,31 +152,31 @@ def _replayer(tree: Tree) -> Replayer:
             SourceSpan(tree.trace.source),
             hint="record on a GPU, with ProfilerActivity.CUDA among the activities",
         )
-    return replayer(tree)
+    return build_replayer(tree)
 
 
 def _lengths(
     one: Replayer, overheads: str, other: Replayer | None, outliers: str, match_speed: bool
-) -> Lengths:
+) -> HostTimes:
     """Return the host times to replay with: each as measured, the trace's means, or another's."""
     from irgraph.overheads.rules import find_rule
-    from irgraph.replay.host_times import Lengths, launch_ratio
+    from irgraph.replay.host_times import HostTimes, launch_ratio
 
     if overheads == "own":
-        return Lengths()
+        return HostTimes()
     mine, rule = one.samples(), find_rule(outliers)
     if other is None:
-        return Lengths(mine, rule)
+        return HostTimes(mine, rule)
     samples = other.samples()
-    return Lengths(samples, rule, launch_ratio(mine, samples) if match_speed else 1.0, other=True)
+    return HostTimes(samples, rule, launch_ratio(mine, samples) if match_speed else 1.0, other=True)
 
 
 def _other(path: str, part: Selection) -> Replayer:
     """Return another trace, its steps marked as those of the replayed ones."""
-    from irgraph.replay.replay import replayer
+    from irgraph.replay.replay import build_replayer
 
     (tree,) = read_trees([path], strict=False, health=False, part=replace(part, steps=None))
-    return replayer(tree)
+    return build_replayer(tree)
 
 
 class _Origin(Struct, frozen=True):
@@ -198,21 +198,21 @@ class _Origin(Struct, frozen=True):
     shares: dict[str, float]
 
     @classmethod
-    def of_replay(cls, one: Replayer, other: Replayer, lengths: Lengths) -> _Origin:
+    def of_replay(cls, one: Replayer, other: Replayer, lengths: HostTimes) -> _Origin:
         """Return the origin of a replay's host times."""
-        from irgraph.replay.host_times import sources
+        from irgraph.replay.host_times import share_by_level
 
         mine, theirs = one.tree.trace, other.tree.trace
         cards = (mine.device_name, theirs.device_name)
-        shares = sources(one.samples(), lengths)
+        shares = share_by_level(one.samples(), lengths)
         return cls(mine.rank, theirs.source, *cards, lengths.scale, shares)
 
     @property
     def strange(self) -> bool:
         """Whether most of the host time is of operations that the other trace does not have."""
-        from irgraph.replay.host_times import KNOWN
+        from irgraph.replay.host_times import OPERATION_LEVELS
 
-        return sum(self.shares[level] for level in KNOWN) < FAMILIAR
+        return sum(self.shares[level] for level in OPERATION_LEVELS) < FAMILIAR
 
     def lines(self) -> list[str]:
         """Return what to print below the table."""

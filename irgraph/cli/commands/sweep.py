@@ -103,7 +103,7 @@ def _swept(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutcome:
 
     from rich.progress import Progress
 
-    from irgraph.ir.resize import unresized
+    from irgraph.ir.resize import unresized_warnings
     from irgraph.sweep.run import sweep as run
 
     out = console(error=True)
@@ -115,7 +115,7 @@ def _swept(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutcome:
 
         graph: Any = read_model(model)
         sizes = [{name: size} for name, many in grid.dims.items() for size in many]
-        for line in unresized(graph, *sizes):
+        for line in unresized_warnings(graph, *sizes):
             print_error(f"warning: {line}")
         return run(graph, grid, output, engine, version=version("irgraph"), progress=show)
 

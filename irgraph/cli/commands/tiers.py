@@ -9,7 +9,7 @@ import typer
 from irgraph.cli.common import JsonOption, print_listing, write_json
 
 if TYPE_CHECKING:
-    from irgraph.tiers.tier import Figure, Platform, Tier
+    from irgraph.tiers.tier import Platform, SourcedFigure, Tier
 
 PANEL = "cost models"
 
@@ -47,12 +47,12 @@ def tiers(
 
 def _figures(tier: Tier) -> list[dict[str, str]]:
     """Return a row for each figure of a tier."""
-    from irgraph.tiers.tier import Figure
+    from irgraph.tiers.tier import SourcedFigure
 
     found = []
     for field in tier.__struct_fields__:
         value = getattr(tier, field)
-        if isinstance(value, Figure):
+        if isinstance(value, SourcedFigure):
             found.append({"figure": field, "value": f"{value.value:g}", "source": value.source})
         elif value is None:
             found.append({"figure": field, "value": "unknown", "source": ""})
@@ -75,7 +75,7 @@ def _row(tier: Tier) -> dict[str, str]:
     }
 
 
-def _shown(figure: Figure | None) -> str:
+def _shown(figure: SourcedFigure | None) -> str:
     return "-" if figure is None else f"{figure.value:g}"
 
 

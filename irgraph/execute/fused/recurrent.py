@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from irgraph.execute.torch_values import Torch
-from irgraph.ir.torch_schemas.recurrent import MODES, kept_bytes
+from irgraph.ir.torch_schemas.recurrent import MODES, reserve_bytes
 
 SEED = 0
 """Dropout between layers draws from here, so that the gradient sees what the forward pass saw."""
@@ -43,7 +43,7 @@ def cudnn_rnn(
             found = layer(input, lengths, states, *rest)
         else:
             found = layer(input, states, *rest, batch_first)
-    kept = kept_bytes(input, mode, hidden_size, num_layers, bidirectional) if train else 0
+    kept = reserve_bytes(input, mode, hidden_size, num_layers, bidirectional) if train else 0
     cells = found[2] if cx is not None else input.new_empty(0)
     reserve = torch.zeros(kept, dtype=torch.uint8)
     return found[0], found[1], cells, reserve, input.new_empty(0)

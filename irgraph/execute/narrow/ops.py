@@ -14,7 +14,7 @@ import torch
 from irgraph.execute.narrow.rows import quantised, scale_of
 from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.ir.dtypes import FROM_TORCH
-from irgraph.ir.narrow.ops import GROUP, LARGEST, LAYER_FORMATS, UNSCALED
+from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, MAX_VALUES, UNSCALED
 from irgraph.ir.narrow.prepared import ROWS, SCALE, WEIGHT, Prepared
 
 SMALLEST = 1e-12
@@ -46,21 +46,21 @@ def rounded(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
     A row's largest element becomes the largest number, 127 in ``i8``: symmetric quantisation by
     row, as of torchao's dynamic ``i8`` and f8.
     """
-    held, most = values.float(), LARGEST[kind]
+    held, most = values.float(), MAX_VALUES[kind]
     scales = held.abs().amax(1).clamp(min=SMALLEST) / most
     return steps_of(held / scales.unsqueeze(1), kind), scales
 
 
 def steps_of(values: Torch, kind: str) -> Torch:
     """Return values, over their scale, as the nearest numbers of a type, within its range."""
-    most = LARGEST[kind]
+    most = MAX_VALUES[kind]
     whole = values.round() if kind == "i8" else values
     return whole.clamp(-most, most).to(DTYPES[kind])
 
 
 def squared_error(values: Torch, largest: float) -> float:
     """Return the sum of squares by which steps of ``i8`` up to a range miss values."""
-    step = largest / LARGEST["i8"]
+    step = largest / MAX_VALUES["i8"]
     held = steps_of(values / step, "i8").float() * step
     return float((held - values).double().square().sum())
 

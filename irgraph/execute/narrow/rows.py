@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from irgraph.execute.torch_values import DTYPES, Torch
-from irgraph.ir.narrow.ops import LARGEST
+from irgraph.ir.narrow.ops import MAX_VALUES
 from irgraph.ir.narrow.rows import FORMATS
 
 SCALED = ("f8e4m3", "f8e5m2")
@@ -61,7 +61,7 @@ def scale_of(values: Torch, name: str) -> Torch:
     FBGEMM's tables in f8 have one exponent bias for all rows, and no scale in them.
     """
     largest = values.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
-    return torch.exp2(torch.ceil(torch.log2(largest / LARGEST[name]))).view(1)
+    return torch.exp2(torch.ceil(torch.log2(largest / MAX_VALUES[name]))).view(1)
 
 
 def _bytes(values: Torch) -> Torch:

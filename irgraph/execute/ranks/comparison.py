@@ -30,7 +30,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import live_out
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.ranks import RANK, groups_of, layout_of, peer_of
-from irgraph.plans.layout import BATCH, SAMPLES, Layout, layouts_of
+from irgraph.plans.layout import BATCH, SAMPLES, TensorLayout, layouts_of
 
 Values = Sequence[Torch]
 
@@ -62,12 +62,12 @@ class RankComparison(Trial, frozen=True, dict=True):
         raise fail(message, hint="without --narrow all is computed in f64", exit_code=2)
 
 
-def members(graph: Graph, layout: Layout) -> tuple[int, ...]:
+def members(graph: Graph, layout: TensorLayout) -> tuple[int, ...]:
     """Return the ranks that have the parts of a tensor, as one of them says."""
     return groups_of(graph).get(layout.over) or tuple(range(layout_of(graph).ranks))
 
 
-def _part(value: Torch, layouts: Sequence[Layout], graph: Graph, rank: int) -> Torch:
+def _part(value: Torch, layouts: Sequence[TensorLayout], graph: Graph, rank: int) -> Torch:
     """Return what a rank starts from of a tensor."""
     for layout in layouts:
         ranks = members(graph, layout)
@@ -82,7 +82,7 @@ def _gathered(name: str, models: Sequence[Graph], results: Sequence[Result], who
     """Return what ranks left of a tensor, put together; ``None`` where they have none."""
     said = [layouts_of(graph).get(name, ()) for graph in models]
     held = [result.values.get(name) for result in results]
-    first: Sequence[Layout] = next(filter(None, said), ())
+    first: Sequence[TensorLayout] = next(filter(None, said), ())
     if any(layout.kind == "piece" for layout in first):
         return _pieced([next(iter(layouts), None) for layouts in said], held, whole)
     if first and any(value is None for value in held):
@@ -94,7 +94,7 @@ def _gathered(name: str, models: Sequence[Graph], results: Sequence[Result], who
     return _farthest([value for value in held if value is not None], whole)
 
 
-def _joined(layout: Layout, held: Values) -> Torch:
+def _joined(layout: TensorLayout, held: Values) -> Torch:
     """Return what the ranks of one group left, put together."""
     if layout.kind == "split":
         return torch.cat(list(held), layout.rows[0])
@@ -110,7 +110,7 @@ def _farthest(held: Values, whole: Torch) -> Torch:
     return max(zip(far, held, strict=True), key=lambda pair: (pair[0] != pair[0], pair[0]))[1]
 
 
-def _pieced(said: Sequence[Layout | None], held: Sequence[Any], whole: Torch) -> Torch:
+def _pieced(said: Sequence[TensorLayout | None], held: Sequence[Any], whole: Torch) -> Torch:
     made = torch.full_like(whole, torch.nan)
     for layout, value in zip(said, held, strict=True):
         if layout is not None and value is None:

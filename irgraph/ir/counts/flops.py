@@ -23,8 +23,8 @@ Arguments = dict[str, Any]
 
 def step_flops(graph: Graph) -> tuple[int, int]:
     """Return the operations of all leaves of a step, and how many products could not be counted."""
-    found = [flops(op) for op in graph.walk() if not op.body]
-    return sum(count or 0 for count in found), found.count(None)
+    counts = [flops(op) for op in graph.walk() if not op.body]
+    return sum(count or 0 for count in counts), counts.count(None)
 
 
 def flops(op: Op) -> int | None:
@@ -32,26 +32,30 @@ def flops(op: Op) -> int | None:
 
     ``None`` where a trace does not record the operands or attributes that they follow from.
     """
-    name = _plain(op.name)
+    name = _canonical_name(op.name)
     if name not in _FORMULAS:
         return None if name in UNCOUNTED else 0
     try:
-        return _FORMULAS[name](_named(op), op)
+        return _FORMULAS[name](_arguments_by_name(op), op)
     except (LookupError, TypeError, AttributeError, ValueError):  # what a trace does not record
         return None
 
 
 def is_product(name: str) -> bool:
     """Return whether operations of an op of this name are counted: it multiplies and adds."""
-    return _plain(name) in _FORMULAS
+    return _canonical_name(name) in _FORMULAS
 
 
-def _plain(name: str) -> str:
+def _canonical_name(name: str) -> str:
     """Return the name of a product without what does not matter: where it lies, and tf32."""
-    return plain_name(name).partition(".")[2].removesuffix("_") if name.startswith(_OURS) else ""
+    return (
+        plain_name(name).partition(".")[2].removesuffix("_")
+        if name.startswith(_COUNTED_LIBRARIES)
+        else ""
+    )
 
 
-def _named(op: Op) -> Arguments:
+def _arguments_by_name(op: Op) -> Arguments:
     """Return arguments by name; of the first overload that has tensors there, if none fits."""
     schema = resolve(op) or next((s for s in schemas_of(op.name) if _tensors_fit(s, op)), None)
     return {a.name: value for a, value in bind(schema, op)} if schema else {}
@@ -62,7 +66,7 @@ def _tensors_fit(schema: Schema, op: Op) -> bool:
     return all(argument.is_tensor for argument, value in pairs if isinstance(value, Tensor))
 
 
-_OURS = ("aten.", "irgraph.")
+_COUNTED_LIBRARIES = ("aten.", "irgraph.")
 
 UNCOUNTED = frozenset((
     "mv", "addmv", "_grouped_mm", "mm_relu_backward", "batched_gemm",
@@ -74,57 +78,57 @@ UNCOUNTED = frozenset((
 
 
 def _product(first: str, second: str) -> Callable[[Arguments, Op], int]:
-    def count(named: Arguments, _: Op) -> int:
-        return 2 * int(prod(named[first].shape)) * int(named[second].shape[-1])
+    def count(arguments: Arguments, _: Op) -> int:
+        return 2 * int(prod(arguments[first].shape)) * int(arguments[second].shape[-1])
 
     return count
 
 
-def _linear(named: Arguments, _: Op) -> int:
-    return 2 * int(prod(named["input"].shape)) * int(named["weight"].shape[0])
+def _linear(arguments: Arguments, _: Op) -> int:
+    return 2 * int(prod(arguments["input"].shape)) * int(arguments["weight"].shape[0])
 
 
-def _matmul(named: Arguments, op: Op) -> int:
-    a, made = named["self"], op.outputs[0]
-    return 2 * prod(made.shape) * int(a.shape[-1])
+def _matmul(arguments: Arguments, op: Op) -> int:
+    a, output = arguments["self"], op.outputs[0]
+    return 2 * prod(output.shape) * int(a.shape[-1])
 
 
-def _conv(x: Tensor, weight: Tensor, made: Tensor, transposed: bool) -> int:
-    places = (x if transposed else made).shape[2:]
-    return 2 * int(x.shape[0]) * prod(places) * prod(weight.shape)
+def _conv(x: Tensor, weight: Tensor, output: Tensor, transposed: bool) -> int:
+    positions = (x if transposed else output).shape[2:]
+    return 2 * int(x.shape[0]) * prod(positions) * prod(weight.shape)
 
 
-def _convolution(named: Arguments, op: Op) -> int:
-    x = named["input"] if "input" in named else named["self"]
-    made, weight = op.outputs[0], named["weight"]
-    transposed = named.get("transposed")
+def _convolution(arguments: Arguments, op: Op) -> int:
+    x = arguments["input"] if "input" in arguments else arguments["self"]
+    output, weight = op.outputs[0], arguments["weight"]
+    transposed = arguments.get("transposed")
     if transposed is None:  # not recorded: the channels tell
-        transposed = made.shape[1] != weight.shape[0]
-    return _conv(x, weight, made, bool(transposed))
+        transposed = output.shape[1] != weight.shape[0]
+    return _conv(x, weight, output, bool(transposed))
 
 
-def _convolution_backward(named: Arguments, _: Op) -> int:
-    grad, x, weight = (named[key] for key in ("grad_output", "input", "weight"))
-    transposed, mask = bool(named["transposed"]), named["output_mask"]
-    wanted = _conv(grad, weight, x, not transposed) if mask[0] else 0
+def _convolution_backward(arguments: Arguments, _: Op) -> int:
+    grad, x, weight = (arguments[key] for key in ("grad_output", "input", "weight"))
+    transposed, mask = bool(arguments["transposed"]), arguments["output_mask"]
+    count = _conv(grad, weight, x, not transposed) if mask[0] else 0
     if mask[1]:
         # the gradient of the weight is a convolution of all places with all places
-        places = (x if transposed else grad).shape[2:]
-        groups = int(named["groups"])
+        positions = (x if transposed else grad).shape[2:]
+        groups = int(arguments["groups"])
         channels = int(grad.shape[1]) * int(x.shape[1])
-        wanted += 2 * int(x.shape[0]) * prod(places) * prod(weight.shape[2:]) * channels // groups
-    return wanted
+        count += 2 * int(x.shape[0]) * prod(positions) * prod(weight.shape[2:]) * channels // groups
+    return count
 
 
-def _attention(named: Arguments, _: Op) -> int:
-    q, k, v = (named[key].shape for key in ("query", "key", "value"))
+def _attention(arguments: Arguments, _: Op) -> int:
+    q, k, v = (arguments[key].shape for key in ("query", "key", "value"))
     return 2 * int(q[0]) * int(q[1]) * int(q[2]) * int(k[2]) * (int(q[3]) + int(v[3]))
 
 
-def _attention_backward(named: Arguments, _: Op) -> int:
-    q, k, v = (named[key].shape for key in ("query", "key", "value"))
-    each = 2 * int(q[0]) * int(q[1]) * int(q[2]) * int(k[2])
-    return each * (3 * int(q[3]) + 2 * int(v[3]))
+def _attention_backward(arguments: Arguments, _: Op) -> int:
+    q, k, v = (arguments[key].shape for key in ("query", "key", "value"))
+    per_column = 2 * int(q[0]) * int(q[1]) * int(q[2]) * int(k[2])
+    return per_column * (3 * int(q[3]) + 2 * int(v[3]))
 
 
 def _cudnn_backward(_: Arguments, op: Op) -> int:
@@ -134,16 +138,16 @@ def _cudnn_backward(_: Arguments, op: Op) -> int:
     return 2 * int(grad.shape[0]) * prod(grad.shape[2:]) * prod(weight.shape)
 
 
-def _recurrent(named: Arguments, _: Op) -> int:
+def _recurrent(arguments: Arguments, _: Op) -> int:
     """Count each matrix of all layers and directions with each row of each time step."""
-    data = named["input"]
-    matrices = (prod(weight.shape) for weight in named["weight"] if len(weight.shape) > 1)
+    data = arguments["input"]
+    matrices = (prod(weight.shape) for weight in arguments["weight"] if len(weight.shape) > 1)
     return 2 * int(prod(data.shape[:-1])) * int(sum(matrices))
 
 
-def _recurrent_backward(named: Arguments, op: Op) -> int:
+def _recurrent_backward(arguments: Arguments, op: Op) -> int:
     """Count the gradient of what goes in, which cuDNN always computes, and that of the weights."""
-    return (1 + bool(named["output_mask"][3])) * _recurrent(named, op)
+    return (1 + bool(arguments["output_mask"][3])) * _recurrent(arguments, op)
 
 
 _ATTENTION = (

@@ -8,7 +8,7 @@ from irgraph.ir.counts.flops import is_product
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 
-WHOLE = frozenset((
+WHOLE_TENSOR_OPS = frozenset((
     "clone", "_to_copy", "contiguous", "copy_", "cat", "stack", "constant_pad_nd", "fill_", "zero_",
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros",
     "sum", "mean", "amax", "amin", "max", "min", "prod", "var", "var_mean", "std", "norm",
@@ -32,10 +32,12 @@ _FILLS = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform
 @cache
 def moves_all(name: str) -> bool:
     """Return whether an op of this name reads and writes all of its tensors."""
-    return name.rpartition(".")[2] in WHOLE or is_product(name) or goes_by_element(name)
+    return (
+        name.rpartition(".")[2] in WHOLE_TENSOR_OPS or is_product(name) or has_pointwise_form(name)
+    )
 
 
-def goes_by_element(name: str) -> bool:
+def has_pointwise_form(name: str) -> bool:
     """Return whether torch says of a form of an op that it works element by element."""
     return any(schema.pointwise for schema in schemas_of(name))
 
@@ -49,7 +51,7 @@ def traffic(op: Op) -> int | None:
     if not moves_all(op.name) or not (op.outputs or op.written):
         return None
     tensors = {tensor.name: tensor for tensor in op.inputs}
-    skipped = op.written if op.base in _FILLS else frozenset()
-    moved = [t for name, t in tensors.items() if name not in skipped]
-    moved += [t for name, t in tensors.items() if name in op.written]
-    return sum(tensor.distinct * tensor.itemsize for tensor in (*moved, *op.outputs))
+    unread = op.written if op.base in _FILLS else frozenset()
+    moved_tensors = [t for name, t in tensors.items() if name not in unread]
+    moved_tensors += [t for name, t in tensors.items() if name in op.written]
+    return sum(tensor.distinct * tensor.itemsize for tensor in (*moved_tensors, *op.outputs))

@@ -17,12 +17,12 @@ from irgraph.diagnostics import fail
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.narrow.list_settings import ListSetting, place_of
-from irgraph.ir.tensor import LARGEST, Tensor
+from irgraph.ir.tensor import MAX_TENSOR_BYTES, Tensor
 
 EXPANDED = "expanded"
 """The setting's name."""
 
-_LISTED = ListSetting(
+_SETTING = ListSetting(
     EXPANDED,
     re.compile(
         r"(\w{1,500}) = (\w{1,500}) by (\w{1,500}) : "
@@ -49,8 +49,8 @@ class ExpandedTable(Struct, frozen=True):
     def __str__(self) -> str:
         """Return how the setting names it."""
         rows, columns = map(int, self.table.shape)
-        made = f"{self.table.dtype}[{rows}, {columns}], i32[{int(self.mapping.shape[0])}]"
-        return f"{self.name} = {self.table.name} by {self.mapping.name} : {made}"
+        shapes = f"{self.table.dtype}[{rows}, {columns}], i32[{int(self.mapping.shape[0])}]"
+        return f"{self.name} = {self.table.name} by {self.mapping.name} : {shapes}"
 
 
 @cached_per_graph
@@ -62,31 +62,31 @@ def expanded_of(graph: Graph) -> tuple[ExpandedTable, ...]:
             another shape.
     """
     declared = {d.tensor.name: d.tensor for d in graph.tensors}
-    found = []
-    for match in _LISTED.read(graph):
-        one = _item(match, graph)
-        table = declared.get(one.name)
-        wanted = (one.mapping.shape[0], one.table.shape[1])
-        if table is None or tuple(map(int, table.shape)) != wanted:
-            message = f"%{one.name} is expanded to {list(wanted)}, and the model has no such table"
+    expanded = []
+    for match in _SETTING.read(graph):
+        item = _parse_item(match, graph)
+        table = declared.get(item.name)
+        shape = (item.mapping.shape[0], item.table.shape[1])
+        if table is None or tuple(map(int, table.shape)) != shape:
+            message = f"%{item.name} is expanded to {list(shape)}, and the model has no such table"
             raise fail(message, place_of(graph))
-        if table.dtype != one.table.dtype:
-            message = f"%{one.name} is {table.dtype}, and expanded from {one.table.dtype}"
+        if table.dtype != item.table.dtype:
+            message = f"%{item.name} is {table.dtype}, and expanded from {item.table.dtype}"
             raise fail(message, place_of(graph))
-        found.append(one)
-    return tuple(found)
+        expanded.append(item)
+    return tuple(expanded)
 
 
-def _item(match: re.Match[str], graph: Graph) -> ExpandedTable:
+def _parse_item(match: re.Match[str], graph: Graph) -> ExpandedTable:
     name, source, mapping, dtype = match.groups()[:4]
     rows, columns, count = map(int, match.groups()[4:])
-    most = max(rows, count) * max(columns, 4)
-    if dtype not in ITEMSIZE or most * ITEMSIZE[dtype] > LARGEST:
-        raise _LISTED.unread(match[0], graph)
+    max_elements = max(rows, count) * max(columns, 4)
+    if dtype not in ITEMSIZE or max_elements * ITEMSIZE[dtype] > MAX_TENSOR_BYTES:
+        raise _SETTING.unread(match[0], graph)
     table = Tensor(source, dtype, (rows, columns), source)
     return ExpandedTable(name, table, Tensor(mapping, "i32", (count,), mapping))
 
 
 def with_expanded(graph: Graph, items: Iterable[ExpandedTable]) -> Graph:
     """Return a graph that names these tables as expanded, too."""
-    return _LISTED.write(graph, (*expanded_of(graph), *items))
+    return _SETTING.write(graph, (*expanded_of(graph), *items))

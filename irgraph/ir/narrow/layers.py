@@ -8,22 +8,22 @@ from irgraph.ir.narrow.ops import LAYER_FORMATS
 from irgraph.ir.narrow.prepared import WEIGHT, prepared_of
 from irgraph.ir.op import Op
 
-PRODUCTS = {known.product for known in LAYER_FORMATS.values()}
+PRODUCTS = {layer_format.product for layer_format in LAYER_FORMATS.values()}
 
 
 @cached_per_graph
-def short_in_layers(graph: Graph) -> frozenset[str]:
+def short_layer_tensors(graph: Graph) -> frozenset[str]:
     """Return the names of floats shorter than f32 that only products with prepared weights use.
 
     What they lose is part of the layer's format: its rows, filled up or not, its sums, its weight.
     """
-    weights = {one.name for one in prepared_of(graph) if one.part == WEIGHT}
+    weights = {prepared.name for prepared in prepared_of(graph) if prepared.part == WEIGHT}
     makers = {t.name: op for op in graph.leaves() for t in op.outputs}
     buffers: set[str] = set()
     for op in graph.leaves():
         if op.name in PRODUCTS and len(op.inputs) > 1 and op.inputs[1].name in weights:
             buffers |= {t.buffer for t in (*op.inputs, *op.outputs)}
-            buffers |= _filled_from(makers.get(op.inputs[0].name))
+            buffers |= _padded_buffer(makers.get(op.inputs[0].name))
     short = DIGITS["f32"]
     return frozenset(
         name
@@ -32,7 +32,7 @@ def short_in_layers(graph: Graph) -> frozenset[str]:
     )
 
 
-def _filled_from(maker: Op | None) -> set[str]:
+def _padded_buffer(maker: Op | None) -> set[str]:
     """Return the buffer of rows that zeros were put behind."""
     if maker is None or maker.name != "aten.constant_pad_nd":
         return set()

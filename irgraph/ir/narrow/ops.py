@@ -13,9 +13,9 @@ from msgspec import Struct
 from irgraph.ir.narrow.rows import FORMATS
 
 LOOKUPS = {
-    known.name: f"quantized.embedding_bag_{known.op}_rowwise_offsets"
-    for known in FORMATS.values()
-    if known.op
+    row_format.name: f"quantized.embedding_bag_{row_format.op}_rowwise_offsets"
+    for row_format in FORMATS.values()
+    if row_format.op
 }
 """Torch's lookups in packed rows by format; other formats are looked up by ``ROWS_LOOKUP``."""
 
@@ -68,7 +68,7 @@ class LayerFormat(Struct, frozen=True):
     product: str
     deep: int
     wide: int
-    least: int = 1
+    min_rows: int = 1
 
 
 LAYER_FORMATS = {
@@ -83,7 +83,7 @@ LAYER_FORMATS = {
 ``aten::_int_mm`` whole eights and more than 16 rows, ``aten::_scaled_mm`` whole sixteens. No unit
 multiplies e5m2 by e5m2 there: weights are in e4m3, which has one digit more."""
 
-LARGEST = {"i8": 127.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
+MAX_VALUES = {"i8": 127.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
 """What the largest element of a row, and of an output's weights, becomes."""
 
 TOLERANCE = {"rows": 1e-4, "layers": 1e-2, "f8": 3e-2}
@@ -92,6 +92,6 @@ the same in f32 from values that the formats can hold: of lookups, and where lay
 activations (a value between two integers, or two numbers of f8, may go to either)."""
 
 
-def filled(size: int, step: int) -> int:
+def round_up(size: int, step: int) -> int:
     """Return a size filled up to a whole number of steps."""
     return -(-int(size) // step) * step

@@ -19,9 +19,9 @@ from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.narrow.expanded import expanded_of
 from irgraph.ir.narrow.list_settings import ListSetting, place_of
-from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, UNSCALED, filled
+from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, UNSCALED, round_up
 from irgraph.ir.narrow.rows import FORMATS, columns_of
-from irgraph.ir.tensor import LARGEST, Tensor
+from irgraph.ir.tensor import MAX_TENSOR_BYTES, Tensor
 
 PREPARED = "prepared"
 """The setting's name."""
@@ -31,7 +31,7 @@ ROWS, SCALE, WEIGHT, SCALES = "rows", "scale", "weight", "scales"
 ``i8``, f8, f16 or bf16, transposed and filled up as its product takes it, and the scale of each of
 its outputs; in ``i4`` a weight by outputs, two to a byte, the scale and zero of each group."""
 
-WEIGHTS = tuple(dict.fromkeys(known.weight for known in LAYER_FORMATS.values()))
+WEIGHTS = tuple(dict.fromkeys(layer_format.weight for layer_format in LAYER_FORMATS.values()))
 PARTS = {
     ROWS: tuple(FORMATS),
     SCALE: ("f8e4m3", "f8e5m2"),
@@ -39,7 +39,7 @@ PARTS = {
     SCALES: tuple(kind for kind in WEIGHTS if kind not in UNSCALED),
 }
 
-_LISTED = ListSetting(
+_SETTING = ListSetting(
     PREPARED,
     re.compile(
         r"(\w{1,500}) = (\w{1,10}) (\w{1,10}) of (\w{1,500}) : "
@@ -76,9 +76,9 @@ class Prepared(Struct, frozen=True):
     def __str__(self) -> str:
         """Return how the setting names it."""
         rows, columns = map(int, self.source.shape)
-        made = f"{self.source.name} : {self.source.dtype}[{rows}, {columns}]"
-        some = " rows {} to {}".format(*self.span) if self.span else ""
-        return f"{self.name} = {self.format} {self.part} of {made}{some}"
+        source = f"{self.source.name} : {self.source.dtype}[{rows}, {columns}]"
+        span = " rows {} to {}".format(*self.span) if self.span else ""
+        return f"{self.name} = {self.format} {self.part} of {source}{span}"
 
 
 @cached_per_graph
@@ -91,70 +91,75 @@ def prepared_of(graph: Graph) -> tuple[Prepared, ...]:
         IrgraphError: the setting cannot be read, or names a tensor that the model lacks.
     """
     declared = {d.tensor.name: d.tensor for d in graph.tensors}
-    found = [_item(match, declared, graph) for match in _LISTED.read(graph)]
-    rows = {one.source.name: declared[one.name].shape[0] for one in found if one.part == ROWS}
-    whole = [_resized(one, rows.get(one.source.name, one.source.shape[0])) for one in found]
-    for one in whole:
-        fits = _shape_of(one) == tuple(map(int, declared[one.name].shape))
-        other = declared.get(one.source.name, one.source)
-        if not fits or tuple(map(int, other.shape)) != tuple(map(int, one.source.shape)):
+    listed = [_parse_item(match, declared, graph) for match in _SETTING.read(graph)]
+    rows = {item.source.name: declared[item.name].shape[0] for item in listed if item.part == ROWS}
+    resized = [
+        _with_rows(item, rows.get(item.source.name, item.source.shape[0])) for item in listed
+    ]
+    for item in resized:
+        fits = _shape_of(item) == tuple(map(int, declared[item.name].shape))
+        source = declared.get(item.source.name, item.source)
+        if not fits or tuple(map(int, source.shape)) != tuple(map(int, item.source.shape)):
             raise fail(
-                f"%{one.name} has another shape than {one.part} of it have: {one}", place_of(graph)
+                f"%{item.name} has another shape than {item.part} of it have: {item}",
+                place_of(graph),
             )
-    return tuple(whole)
+    return tuple(resized)
 
 
-def _resized(one: Prepared, rows: int) -> Prepared:
-    return replace(one, source=replace(one.source, shape=(rows, one.source.shape[1])))
+def _with_rows(prepared: Prepared, rows: int) -> Prepared:
+    return replace(
+        prepared, source=replace(prepared.source, shape=(rows, prepared.source.shape[1]))
+    )
 
 
-def _shape_of(one: Prepared) -> tuple[int, ...]:
+def _shape_of(prepared: Prepared) -> tuple[int, ...]:
     """Return the shape that a prepared parameter has."""
-    rows, columns = map(int, one.source.shape)
-    if one.part == ROWS:
-        return rows, columns_of(one.format, columns)
-    if one.part == SCALE:
+    rows, columns = map(int, prepared.source.shape)
+    if prepared.part == ROWS:
+        return rows, columns_of(prepared.format, columns)
+    if prepared.part == SCALE:
         return (1,)
-    first, last = one.rows
-    return layer_shapes(one.format, last - first, columns)[one.part == SCALES]
+    first, last = prepared.rows
+    return layer_shapes(prepared.format, last - first, columns)[prepared.part == SCALES]
 
 
 def layer_shapes(kind: str, outputs: int, inputs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of a layer's prepared weight and of its scales."""
-    known = LAYER_FORMATS[kind]
-    deep, wide = filled(inputs, known.deep), filled(outputs, known.wide)
+    layer_format = LAYER_FORMATS[kind]
+    depth, width = round_up(inputs, layer_format.deep), round_up(outputs, layer_format.wide)
     if kind == "i4":
-        return (wide, deep // 2), (deep // GROUP, wide, 2)
-    return (deep, wide), (int(outputs),)
+        return (width, depth // 2), (depth // GROUP, width, 2)
+    return (depth, width), (int(outputs),)
 
 
-def _item(match: re.Match[str], declared: Mapping[str, Tensor], graph: Graph) -> Prepared:
-    name, kind, part, source, dtype, rows, columns, *some = match.groups()
+def _parse_item(match: re.Match[str], declared: Mapping[str, Tensor], graph: Graph) -> Prepared:
+    name, kind, part, source, dtype, rows, columns, *limits = match.groups()
     if kind not in PARTS.get(part, ()) or dtype != "f32":
-        raise _LISTED.unread(match[0], graph)
-    shape, wrong = (int(rows), int(columns)), ""
-    span = tuple(map(int, some)) if some[0] else ()
+        raise _SETTING.unread(match[0], graph)
+    shape, problem = (int(rows), int(columns)), ""
+    span = tuple(map(int, limits)) if limits[0] else ()
     if name not in declared:
-        wrong = f"%{name} is prepared, and the model lacks it"
-    elif prod(shape) * ITEMSIZE[dtype] > LARGEST:
-        wrong = f"%{source} would take more than 1 PiB"
-    elif part == ROWS and shape[1] % FORMATS[kind].each:
-        wrong = f"a row of {shape[1]} elements does not fill bytes in {kind}"
+        problem = f"%{name} is prepared, and the model lacks it"
+    elif prod(shape) * ITEMSIZE[dtype] > MAX_TENSOR_BYTES:
+        problem = f"%{source} would take more than 1 PiB"
+    elif part == ROWS and shape[1] % FORMATS[kind].elements_per_byte:
+        problem = f"a row of {shape[1]} elements does not fill bytes in {kind}"
     elif span and (part not in (WEIGHT, SCALES) or not span[0] < span[1] <= shape[0]):
-        wrong = f"%{name} cannot be made of rows {span[0]} to {span[1]} of %{source}"
-    if wrong:
-        raise fail(wrong, place_of(graph))
+        problem = f"%{name} cannot be made of rows {span[0]} to {span[1]} of %{source}"
+    if problem:
+        raise fail(problem, place_of(graph))
     return Prepared(name, kind, part, Tensor(source, dtype, shape, source), span)
 
 
 def sources_of(graph: Graph) -> dict[str, Tensor]:
     """Return by name the tensors that something is prepared, or expanded, from."""
-    found = {one.source.name: one.source for one in prepared_of(graph)}
-    for whole in expanded_of(graph):
-        found |= {whole.table.name: whole.table, whole.mapping.name: whole.mapping}
-    return found
+    sources = {prepared.source.name: prepared.source for prepared in prepared_of(graph)}
+    for expanded in expanded_of(graph):
+        sources |= {expanded.table.name: expanded.table, expanded.mapping.name: expanded.mapping}
+    return sources
 
 
 def with_prepared(graph: Graph, items: Iterable[Prepared]) -> Graph:
     """Return a graph that names these parameters as prepared, too."""
-    return _LISTED.write(graph, (*prepared_of(graph), *items))
+    return _SETTING.write(graph, (*prepared_of(graph), *items))

@@ -29,7 +29,7 @@ class RowFormat(Struct, frozen=True):
     op: str = ""
 
     @property
-    def each(self) -> int:
+    def elements_per_byte(self) -> int:
         """Elements that share a byte: a row has a multiple of so many."""
         return max(8 // self.bits, 1)
 
@@ -40,8 +40,8 @@ class RowFormat(Struct, frozen=True):
 
 
 FORMATS = {
-    known.name: known
-    for known in (
+    row_format.name: row_format
+    for row_format in (
         RowFormat("f32", 32),
         RowFormat("f16", 16),
         RowFormat("bf16", 16),
@@ -64,20 +64,22 @@ def row_bytes(name: str, width: int, scales: int | None = None) -> int:
     Raises:
         ValueError: there is no such format, or the elements do not fill whole bytes.
     """
-    known = FORMATS.get(name)
-    if known is None:
+    row_format = FORMATS.get(name)
+    if row_format is None:
         raise ValueError(f"no row format is called {name!r}; there are {', '.join(FORMATS)}")
-    if width % known.each:
-        raise ValueError(f"a row in {name} takes a multiple of {known.each} elements, not {width}")
-    own = known.scales if scales is None or not known.packed else scales
-    return width * known.bits // 8 + own
+    if width % row_format.elements_per_byte:
+        raise ValueError(
+            f"a row in {name} takes a multiple of {row_format.elements_per_byte} elements, not {width}"
+        )
+    scale_bytes = row_format.scales if scales is None or not row_format.packed else scales
+    return width * row_format.bits // 8 + scale_bytes
 
 
 def padded_row_bytes(
     name: str, width: int, alignment: int = ROW_ALIGNMENT, scales: int | None = None
 ) -> int:
     """Return the bytes of a row with what aligns the next one; raises as ``row_bytes``."""
-    return _up(row_bytes(name, width, scales), alignment)
+    return _round_up(row_bytes(name, width, scales), alignment)
 
 
 def table_bytes(
@@ -88,7 +90,7 @@ def table_bytes(
     scales: int | None = None,
 ) -> int:
     """Return the bytes of a table whose rows and end are aligned; raises as ``row_bytes``."""
-    return _up(rows * padded_row_bytes(name, width, alignment, scales), TABLE_ALIGNMENT)
+    return _round_up(rows * padded_row_bytes(name, width, alignment, scales), TABLE_ALIGNMENT)
 
 
 def columns_of(name: str, width: int) -> int:
@@ -96,5 +98,5 @@ def columns_of(name: str, width: int) -> int:
     return row_bytes(name, width) if FORMATS[name].packed else width
 
 
-def _up(size: int, step: int) -> int:
+def _round_up(size: int, step: int) -> int:
     return -(-size // step) * step

@@ -23,7 +23,7 @@ def stack_choices(choices: Sequence[int]) -> int:
     return cast("int", PointValues(np.array(choices, np.int64)[:, None]))
 
 
-def all_beside(conditions: Sequence[object]) -> object:
+def stack_conditions(conditions: Sequence[object]) -> object:
     """Return conditions, one for each choice, as one; a single one as it is."""
     if len(conditions) == 1:
         return conditions[0]

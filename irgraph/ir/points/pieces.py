@@ -40,8 +40,8 @@ class KernelRegime(Struct, frozen=True):
     def structure(self) -> object:
         """What a schedule depends on beside times."""
         kinds = tuple(
-            (at, tuple((k.launch, k.blocking, k.family, k.group) for k in ks))
-            for at, ks in self.kernels.items()
+            (position, tuple((k.launch, k.blocking, k.family, k.group) for k in ks))
+            for position, ks in self.kernels.items()
         )
         return kinds, self.unknown
 
@@ -61,24 +61,24 @@ class Sizes(dict[str, Ints]):
 
 def dims_of(op: Op) -> frozenset[str]:
     """Return the dimensions that the sizes of a call, and of all below it, depend on."""
-    found: set[str] = set()
+    names: set[str] = set()
     for inner in op.walk():
         for value in (*inner.operands, *inner.results, *inner.attributes.values()):
-            _gather(value, found)
-    return frozenset(found)
+            _collect_dims(value, names)
+    return frozenset(names)
 
 
-def _gather(value: Value, found: set[str]) -> None:
+def _collect_dims(value: Value, names: set[str]) -> None:
     if isinstance(value, Tensor):
         for size in (*value.shape, *(value.strides or ()), value.offset):
-            _gather(size, found)
+            _collect_dims(size, names)
     elif isinstance(value, tuple):
         for item in value:
-            _gather(item, found)
+            _collect_dims(item, names)
     elif isinstance(value, Dim):
-        found.update(name for factors, _ in value.terms for name in factors)
+        names.update(name for factors, _ in value.terms for name in factors)
 
 
-def several(size: int, dims: Mapping[str, int]) -> int:
+def evaluate_size(size: int, dims: Mapping[str, int]) -> int:
     """Return the value of an expression whose dimensions are numbers at many points."""
     return evaluate(size.terms, dims) if isinstance(size, Dim) else size

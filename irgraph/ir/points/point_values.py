@@ -119,10 +119,10 @@ class PointValues:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Number) -> PointValues:
-        return _divided(self, other)
+        return _divide(self, other)
 
     def __rtruediv__(self, other: Number) -> PointValues:
-        return _divided(other, self)
+        return _divide(other, self)
 
     def __floordiv__(self, other: Number) -> PointValues:
         a, b = _whole_pair(self, other)
@@ -141,10 +141,10 @@ class PointValues:
         return PointValues(a % b)
 
     def __pow__(self, other: Number) -> PointValues:
-        return cast("PointValues", each(lambda a, b: a**b, self, other))
+        return cast("PointValues", map_points(lambda a, b: a**b, self, other))
 
     def __rpow__(self, other: Number) -> PointValues:
-        return cast("PointValues", each(lambda a, b: a**b, other, self))
+        return cast("PointValues", map_points(lambda a, b: a**b, other, self))
 
     def __neg__(self) -> PointValues:
         return PointValues(-self.values, self.bound)
@@ -156,36 +156,36 @@ class PointValues:
         return PointValues(np.abs(self.values), self.bound)
 
     def __ceil__(self) -> PointValues:
-        return _rounded(np.ceil, self)
+        return _round(np.ceil, self)
 
     def __floor__(self) -> PointValues:
-        return _rounded(np.floor, self)
+        return _round(np.floor, self)
 
     def __trunc__(self) -> PointValues:
-        return _rounded(np.trunc, self)
+        return _round(np.trunc, self)
 
     def __round__(self, digits: int | None = None) -> PointValues:
         if digits is not None:
             raise ScalarOnlyError("rounding to digits")
-        return _rounded(np.rint, self)
+        return _round(np.rint, self)
 
     def __lt__(self, other: Number) -> Number:
-        return _compared(np.less, self, other)
+        return _compare(np.less, self, other)
 
     def __le__(self, other: Number) -> Number:
-        return _compared(np.less_equal, self, other)
+        return _compare(np.less_equal, self, other)
 
     def __gt__(self, other: Number) -> Number:
-        return _compared(np.greater, self, other)
+        return _compare(np.greater, self, other)
 
     def __ge__(self, other: Number) -> Number:
-        return _compared(np.greater_equal, self, other)
+        return _compare(np.greater_equal, self, other)
 
     def __eq__(self, other: object) -> Number:
-        return _compared(np.equal, self, other) if _is_number(other) else False
+        return _compare(np.equal, self, other) if _is_number(other) else False
 
     def __ne__(self, other: object) -> Number:
-        return _compared(np.not_equal, self, other) if _is_number(other) else True
+        return _compare(np.not_equal, self, other) if _is_number(other) else True
 
     def __bool__(self) -> bool:
         return bool(PointMask(self.values != 0))
@@ -232,8 +232,8 @@ def _operand(value: Number) -> tuple[Any, int]:
     raise ScalarOnlyError(f"arithmetic with {type(value).__name__}")
 
 
-def _divided(one: Number, two: Number) -> PointValues:
-    (a, p), (b, q) = _operand(one), _operand(two)
+def _divide(dividend: Number, divisor: Number) -> PointValues:
+    (a, p), (b, q) = _operand(dividend), _operand(divisor)
     if not (b.all() if isinstance(b, np.ndarray) else b):
         raise ScalarOnlyError("division by zero")
     # Python rounds a quotient of integers once: so does this while both are exact as floats.
@@ -242,24 +242,24 @@ def _divided(one: Number, two: Number) -> PointValues:
     return PointValues(a / b)
 
 
-def _whole_pair(one: Number, two: Number) -> tuple[Number, Number]:
-    (a, p), (b, q) = _operand(one), _operand(two)
+def _whole_pair(dividend: Number, divisor: Number) -> tuple[Number, Number]:
+    (a, p), (b, q) = _operand(dividend), _operand(divisor)
     if p < 0 or q < 0 or not (b.all() if isinstance(b, np.ndarray) else b):
         raise ScalarOnlyError("floor division of fractions, or by zero")
     return a, b
 
 
-def _rounded(function: Callable[[Array], Array], number: PointValues) -> PointValues:
+def _round(function: Callable[[Array], Array], number: PointValues) -> PointValues:
     if number.is_whole:
         return number
-    found = function(number.values)
-    if not (np.abs(found) < WIDEST).all():
+    rounded = function(number.values)
+    if not (np.abs(rounded) < WIDEST).all():
         raise ScalarOnlyError("no whole number")
-    return PointValues(found.astype(np.int64))
+    return PointValues(rounded.astype(np.int64))
 
 
-def _compared(function: Callable[[Any, Any], Array], one: Number, two: Number) -> PointMask:
-    (a, p), (b, q) = _operand(one), _operand(two)
+def _compare(function: Callable[[Any, Any], Array], left: Number, right: Number) -> PointMask:
+    (a, p), (b, q) = _operand(left), _operand(right)
     if (p < 0 or q < 0) and max(p, q) > EXACT:
         raise ScalarOnlyError("comparing fractions with numbers beyond 53 bits")
     return PointMask(function(a, b))
@@ -268,10 +268,10 @@ def _compared(function: Callable[[Any, Any], Array], one: Number, two: Number) -
 def to_int(value: float) -> int:
     """Return ``int(value)``, at every point."""
     many: Number = value
-    return _rounded(np.trunc, many) if type(many) is PointValues else int(value)  # type: ignore[return-value]
+    return _round(np.trunc, many) if type(many) is PointValues else int(value)  # type: ignore[return-value]
 
 
-def real(value: float | str) -> float:
+def to_float(value: float | str) -> float:
     """Return ``float(value)``, at every point."""
     many: Number = value
     if type(many) is PointValues:
@@ -279,34 +279,34 @@ def real(value: float | str) -> float:
     return float(value)
 
 
-def least(first: T, *others: T) -> T:
+def minimum(first: T, *others: T) -> T:
     """Return ``min`` of the values, at every point, without parting the points."""
     return cast("T", _extreme(np.minimum, min, (first, *others)))
 
 
-def most(first: T, *others: T) -> T:
+def maximum(first: T, *others: T) -> T:
     """Return ``max`` of the values, at every point, without parting the points."""
     return cast("T", _extreme(np.maximum, max, (first, *others)))
 
 
-def _extreme(function: Number, plain: Number, values: tuple[Number, ...]) -> Number:
-    found = values[0]
+def _extreme(function: Number, builtin: Number, values: tuple[Number, ...]) -> Number:
+    extreme = values[0]
     for value in values[1:]:
-        if type(found) is not PointValues and type(value) is not PointValues:
-            found = plain(found, value)
+        if type(extreme) is not PointValues and type(value) is not PointValues:
+            extreme = builtin(extreme, value)
             continue
-        (a, p), (b, q) = _operand(found), _operand(value)
+        (a, p), (b, q) = _operand(extreme), _operand(value)
         if (p < 0 or q < 0) and max(p, q) > EXACT:
             raise ScalarOnlyError("comparing fractions with numbers beyond 53 bits")
-        found = PointValues(function(a, b), max(p, q))
-    return found
+        extreme = PointValues(function(a, b), max(p, q))
+    return extreme
 
 
-def where(condition: object, one: T, other: T) -> T:
+def if_else(condition: object, value: T, other: T) -> T:
     """Return ``one if condition else other``, at every point."""
     if type(condition) is not PointMask:
-        return one if condition else other
-    (a, p), (b, q) = _operand(one), _operand(other)
+        return value if condition else other
+    (a, p), (b, q) = _operand(value), _operand(other)
     if (
         (p or q)
         and "f" in (np.asarray(a).dtype.kind, np.asarray(b).dtype.kind)
@@ -316,23 +316,23 @@ def where(condition: object, one: T, other: T) -> T:
     return cast("T", PointValues(np.where(condition.holds, a, b)))
 
 
-def each(function: Callable[..., Any], *values: Number) -> Number:
+def map_points(function: Callable[..., Any], *values: Number) -> Number:
     """Return a function of Python's numbers at every point: for what numpy rounds otherwise."""
     many = [value for value in values if type(value) is PointValues]
     if not many:
         return function(*values)
     count = len(many[0].values)
     columns = [v.values.tolist() if type(v) is PointValues else [v] * count for v in values]
-    known: dict[tuple[Any, ...], Any] = {}
-    found = []
+    value_by_row: dict[tuple[Any, ...], Any] = {}
+    results = []
     for row in zip(*columns, strict=True):
-        if row not in known:
-            known[row] = function(*row)
-        found.append(known[row])
-    kind = np.int64 if all(type(v) is int for v in known.values()) else np.float64
-    if kind is np.int64 and any(abs(v) >= WIDEST for v in known.values()):
+        if row not in value_by_row:
+            value_by_row[row] = function(*row)
+        results.append(value_by_row[row])
+    kind = np.int64 if all(type(v) is int for v in value_by_row.values()) else np.float64
+    if kind is np.int64 and any(abs(v) >= WIDEST for v in value_by_row.values()):
         raise ScalarOnlyError("numbers beyond 62 bits")
-    return PointValues(np.array(found, kind))
+    return PointValues(np.array(results, kind))
 
 
 def doublings(number: Any) -> Any:  # noqa: ANN401  (whole numbers, at one point or many)
@@ -352,12 +352,12 @@ def power_of_two(number: Any) -> Any:  # noqa: ANN401  (as above)
     return PointValues(np.left_shift(np.int64(1), doublings(number).values))
 
 
-def points_of(*values: object) -> int:
+def point_count(*values: object) -> int:
     """Return at how many points numbers have values, 0 for plain numbers."""
     return next((len(value.values) for value in values if type(value) is PointValues), 0)
 
 
-def at_all(value: Number, points: int) -> Array:
+def as_array(value: Number, points: int) -> Array:
     """Return a number as ``float64[points]``."""
     if type(value) is PointValues:
         return value.values.astype(np.float64)
@@ -366,4 +366,4 @@ def at_all(value: Number, points: int) -> Array:
 
 def fsum(*values: float) -> float:
     """Return ``math.fsum`` of the values, at every point."""
-    return cast("float", each(lambda *numbers: math.fsum(numbers), *values))
+    return cast("float", map_points(lambda *numbers: math.fsum(numbers), *values))

@@ -21,7 +21,7 @@ OPERANDS = {
 """Convolutions by torch's names, with the places of input and weight among their arguments."""
 
 
-def as_cudnn(name: str, given: Sequence[Torch], made: Torch) -> Torch:
+def with_cudnn_layout(name: str, operands: Sequence[Torch], results: Torch) -> Torch:
     """Return a call's meta results as a CUDA device lays them out.
 
     Results are in ``channels_last`` where the input or the weight is, unless they are of type f64
@@ -31,12 +31,15 @@ def as_cudnn(name: str, given: Sequence[Torch], made: Torch) -> Torch:
     from torch._prims_common import suggest_memory_format
 
     if name not in OPERANDS:
-        return made
-    tensors = given[OPERANDS[name]]
-    found = {suggest_memory_format(tensor) for tensor in tensors} - {torch.contiguous_format}
-    if not found or tensors[0].dtype == torch.float64 or tensors[0].device.type != "meta":
-        return made
-    (last,) = found
-    if isinstance(made, torch.Tensor):
-        return made.contiguous(memory_format=last)
-    return tuple(t if t is None or t.dim() < 4 else t.contiguous(memory_format=last) for t in made)
+        return results
+    tensors = operands[OPERANDS[name]]
+    formats = {suggest_memory_format(tensor) for tensor in tensors} - {torch.contiguous_format}
+    if not formats or tensors[0].dtype == torch.float64 or tensors[0].device.type != "meta":
+        return results
+    (memory_format,) = formats
+    if isinstance(results, torch.Tensor):
+        return results.contiguous(memory_format=memory_format)
+    return tuple(
+        t if t is None or t.dim() < 4 else t.contiguous(memory_format=memory_format)
+        for t in results
+    )

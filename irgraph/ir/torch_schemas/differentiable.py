@@ -37,8 +37,8 @@ def bias_gelu_backward(
     """Return the gradients of input and bias, given that of ``gelu(input + bias)``."""
     import torch
 
-    made = torch.ops.aten.gelu_backward(grad, input + bias, approximate=approximate)
-    return made, made.sum_to_size(bias.shape)
+    grad_input = torch.ops.aten.gelu_backward(grad, input + bias, approximate=approximate)
+    return grad_input, grad_input.sum_to_size(bias.shape)
 
 
 @cache
@@ -53,25 +53,25 @@ def register() -> None:
             start = f"irgraph::{base}("
             library.define(next(s for s in OWN_SCHEMAS if s.startswith(start)).partition("::")[2])
             library.impl(base, globals()[base], "CompositeExplicitAutograd")
-        library.impl(name, _differentiated(name), "Autograd")
+        library.impl(name, _autograd_kernel(name), "Autograd")
 
 
 _LIBRARIES: list[Any] = []
 """What keeps the registrations alive."""
 
 
-def _differentiated(name: str) -> Any:  # noqa: ANN401  (what autograd calls)
+def _autograd_kernel(name: str) -> Any:  # noqa: ANN401  (what autograd calls)
     """Return an op of two tensors as autograd calls it: its node bears the op's name."""
     import torch
 
     forwards = getattr(torch.ops.irgraph, name)
     backwards = getattr(torch.ops.irgraph, f"{name}_backward")
 
-    def forward(ctx: Any, one: Any, two: Any, named: dict[str, Any]) -> Any:  # noqa: ANN401
-        ctx.save_for_backward(one, two)
-        ctx.named = named
+    def forward(ctx: Any, first: Any, second: Any, keywords: dict[str, Any]) -> Any:  # noqa: ANN401
+        ctx.save_for_backward(first, second)
+        ctx.named = keywords
         with torch._C._AutoDispatchBelowAutograd():
-            return forwards(one, two, **named)
+            return forwards(first, second, **keywords)
 
     def backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:  # noqa: ANN401
         return (*backwards(grad, *ctx.saved_tensors, **ctx.named), None)
@@ -79,4 +79,4 @@ def _differentiated(name: str) -> Any:  # noqa: ANN401  (what autograd calls)
     title = "".join(map(str.capitalize, name.split("_")))
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     node: Any = type(title, (torch.autograd.Function,), methods)
-    return lambda one, two, **named: node.apply(one, two, named)
+    return lambda first, second, **keywords: node.apply(first, second, keywords)

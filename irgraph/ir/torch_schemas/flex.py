@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
-from irgraph.ir.torch_schemas.score_functions import computed, lookups
+from irgraph.ir.torch_schemas.score_functions import evaluate, lookups
 
 Torch: TypeAlias = Any
 
@@ -39,18 +39,18 @@ def flex_attention(
     import torch
 
     working = torch.float64 if query.dtype == torch.float64 else torch.float32
-    key, value = (_spread(tensor, query) for tensor in (key, value))
+    key, value = (_expand_heads(tensor, query) for tensor in (key, value))
     scores = (query.to(working) @ key.to(working).mT * scale).to(working)
-    names = {"s": scores, **places(scores.shape, scores.device), **_named(buffers)}
+    names = {"s": scores, **index_tensors(scores.shape, scores.device), **_buffers_by_name(buffers)}
     if score:
-        scores = computed(score, names, working).to(working).expand(scores.shape)
+        scores = evaluate(score, names, working).to(working).expand(scores.shape)
     if mask:
-        counts = computed(mask, {n: v for n, v in names.items() if n != "s"}, working)
+        counts = evaluate(mask, {n: v for n, v in names.items() if n != "s"}, working)
         scores = torch.where(counts, scores, torch.tensor(-math.inf, dtype=working))
     out = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
     sums = scores.logsumexp(-1) / math.log(2)
-    most = scores.max(-1)[0] / math.log(2) if max_scores else scores.new_empty(0)
-    return laid_out_like(out, query), sums, most
+    maxima = scores.max(-1)[0] / math.log(2) if max_scores else scores.new_empty(0)
+    return with_layout_of(out, query), sums, maxima
 
 
 def flex_attention_backward(
@@ -74,55 +74,55 @@ def flex_attention_backward(
 
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in (query, key, value)]
-        held = [t.detach().requires_grad_(i in learned) for i, t in enumerate(buffers)]
-        asked = [*leaves, *(held[i] for i in learned)]
-        made, sums, _ = flex_attention(
-            *leaves, buffers=held, score=score, mask=mask, scale=scale, density=density
+        buffer_leaves = [t.detach().requires_grad_(i in learned) for i, t in enumerate(buffers)]
+        sources = [*leaves, *(buffer_leaves[i] for i in learned)]
+        result, sums, _ = flex_attention(
+            *leaves, buffers=buffer_leaves, score=score, mask=mask, scale=scale, density=density
         )
-        results = [(made, grad_out), (sums, grad_logsumexp)]
+        results = [(result, grad_out), (sums, grad_logsumexp)]
         results = [pair for pair in results if pair[1] is not None]
-        found = torch.autograd.grad(
-            [pair[0] for pair in results], asked, [pair[1] for pair in results], allow_unused=True
+        gradients = torch.autograd.grad(
+            [pair[0] for pair in results], sources, [pair[1] for pair in results], allow_unused=True
         )
     grads = [
         torch.zeros_like(leaf) if grad is None else grad
-        for leaf, grad in zip(asked, found, strict=True)
+        for leaf, grad in zip(sources, gradients, strict=True)
     ]
-    first = [laid_out_like(g, t) for g, t in zip(grads, (query, key, value), strict=False)]
+    first = [with_layout_of(g, t) for g, t in zip(grads, (query, key, value), strict=False)]
     return first[0], first[1], first[2], [grad.contiguous() for grad in grads[3:]]
 
 
-def places(shape: Sequence[int], device: Torch) -> dict[str, Torch]:
+def index_tensors(shape: Sequence[int], device: Torch) -> dict[str, Torch]:
     """Return sample, head, query and key of each score [batch, heads, length, keys], to broadcast.
 
     They have the names that spelled functions give them.
     """
     import torch
 
-    found = {}
+    indices = {}
     for axis, (name, size) in enumerate(zip("bhqk", shape, strict=True)):
         sizes = [-1 if other == axis else 1 for other in range(4)]
-        found[name] = torch.arange(size, device=device).view(sizes)
-    return found
+        indices[name] = torch.arange(size, device=device).view(sizes)
+    return indices
 
 
-def _named(buffers: Sequence[Torch]) -> dict[str, Torch]:
+def _buffers_by_name(buffers: Sequence[Torch]) -> dict[str, Torch]:
     return {f"b{i}": buffer for i, buffer in enumerate(buffers)}
 
 
-def _spread(tensor: Torch, query: Torch) -> Torch:
+def _expand_heads(tensor: Torch, query: Torch) -> Torch:
     """Return keys or values once for each head and sample of the query."""
     heads = tensor.repeat_interleave(query.shape[1] // tensor.shape[1], 1)
     return heads.expand(query.shape[0], *heads.shape[1:])
 
 
-def laid_out_like(made: Torch, given: Torch) -> Torch:
+def with_layout_of(result: Torch, template: Torch) -> Torch:
     """Return a result whose axes lie in the order of another's, the last one innermost."""
-    order = sorted(range(made.dim() - 1), key=lambda axis: -given.stride(axis))
-    strides, step = [0] * made.dim(), 1
-    for axis in reversed((*order, made.dim() - 1)):
-        strides[axis], step = step, step * made.shape[axis]
-    return made.new_empty_strided(made.shape, strides).copy_(made)
+    order = sorted(range(result.dim() - 1), key=lambda axis: -template.stride(axis))
+    strides, step = [0] * result.dim(), 1
+    for axis in reversed((*order, result.dim() - 1)):
+        strides[axis], step = step, step * result.shape[axis]
+    return result.new_empty_strided(result.shape, strides).copy_(result)
 
 
 @cache
@@ -141,7 +141,7 @@ def register_flex() -> None:
         library.define(text.partition("::")[2])
         library.impl(name, kernel, "CPU")
         library.impl(name, shapes, "Meta")
-    library.impl(NAMES[0], _differentiated(), "Autograd")
+    library.impl(NAMES[0], _autograd_kernel(), "Autograd")
 
 
 _LIBRARIES: list[Any] = []
@@ -161,22 +161,22 @@ def _shapes(
 ) -> tuple[Torch, Torch, Torch]:
     import torch
 
-    heads, kept = query.shape[1], key.shape[1]
+    heads, key_heads = query.shape[1], key.shape[1]
     fits = query.dim() == key.dim() == value.dim() == 4 and query.shape[-1] == key.shape[-1]
     fits = fits and key.shape[:3] == value.shape[:3] and key.shape[0] in (1, query.shape[0])
-    if not fits or not kept or heads % kept:
+    if not fits or not key_heads or heads % key_heads:
         raise RuntimeError("flex_attention: query, key and value do not fit")
     sizes = dict(zip("bhqk", (*query.shape[:3], key.shape[2]), strict=True))
-    held = _named(buffers)
+    buffer_by_name = _buffers_by_name(buffers)
     for name, axis, place in (*lookups(score), *lookups(mask)):
-        if place in sizes and sizes[place] > held[name].shape[axis]:
-            found = tuple(held[name].shape)
-            raise RuntimeError(f"flex_attention: {place} < {sizes[place]} is no row of {found}")
+        if place in sizes and sizes[place] > buffer_by_name[name].shape[axis]:
+            shape = tuple(buffer_by_name[name].shape)
+            raise RuntimeError(f"flex_attention: {place} < {sizes[place]} is no row of {shape}")
     kind = torch.float64 if query.dtype == torch.float64 else torch.float32
     sums = query.new_empty(query.shape[:-1], dtype=kind)
-    most = query.new_empty(query.shape[:-1] if max_scores else (0,), dtype=kind)
-    made = query.new_empty((*query.shape[:-1], value.shape[-1]))
-    return laid_out_like(made, query), sums, most
+    maxima = query.new_empty(query.shape[:-1] if max_scores else (0,), dtype=kind)
+    result = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    return with_layout_of(result, query), sums, maxima
 
 
 def _gradients(
@@ -189,39 +189,53 @@ def _gradients(
     learned: Sequence[int] = (),
     **_: object,
 ) -> tuple[Torch, Torch, Torch, list[Torch]]:
-    made = [laid_out_like(t.new_empty(t.shape), t) for t in (query, key, value)]
-    return made[0], made[1], made[2], [buffers[i].new_empty(buffers[i].shape) for i in learned]
+    gradients = [with_layout_of(t.new_empty(t.shape), t) for t in (query, key, value)]
+    return (
+        gradients[0],
+        gradients[1],
+        gradients[2],
+        [buffers[i].new_empty(buffers[i].shape) for i in learned],
+    )
 
 
-def _differentiated() -> Any:  # noqa: ANN401  (what autograd calls)
+def _autograd_kernel() -> Any:  # noqa: ANN401  (what autograd calls)
     """Return the op as autograd calls it."""
     import torch
 
     ops = torch.ops.irgraph
 
-    def forward(ctx: Any, query: Any, key: Any, value: Any, named: Any, *buffers: Any) -> Any:  # noqa: ANN401
+    def forward(ctx: Any, query: Any, key: Any, value: Any, keywords: Any, *buffers: Any) -> Any:  # noqa: ANN401
         with torch._C._AutoDispatchBelowAutograd():
-            found = ops.flex_attention(query, key, value, buffers=list(buffers), **named)
-        out, sums, most = found
+            results = ops.flex_attention(query, key, value, buffers=list(buffers), **keywords)
+        out, sums, maxima = results
         ctx.save_for_backward(query, key, value, out, sums, *buffers)
-        ctx.named = named
-        ctx.mark_non_differentiable(most)
+        ctx.named = keywords
+        ctx.mark_non_differentiable(maxima)
         ctx.set_materialize_grads(False)
-        return out, sums, most
+        return out, sums, maxima
 
     def backward(ctx: Any, grad: Any, grad_sums: Any, _: Any) -> tuple[Any, ...]:  # noqa: ANN401
         query, key, value, out, sums, *buffers = ctx.saved_tensors
         learned = [i for i in range(len(buffers)) if ctx.needs_input_grad[4 + i]]
-        named: Mapping[str, Any] = {k: v for k, v in ctx.named.items() if k != "max_scores"}
+        keywords: Mapping[str, Any] = {k: v for k, v in ctx.named.items() if k != "max_scores"}
         grad = torch.zeros_like(out) if grad is None else grad
-        found = ops.flex_attention_backward(
-            grad, query, key, value, out, sums, grad_sums, buffers=buffers, learned=learned, **named
+        gradients = ops.flex_attention_backward(
+            grad,
+            query,
+            key,
+            value,
+            out,
+            sums,
+            grad_sums,
+            buffers=buffers,
+            learned=learned,
+            **keywords,
         )
-        by_number = dict(zip(learned, found[3], strict=True))
-        return (*found[:3], None, *(by_number.get(i) for i in range(len(buffers))))
+        by_number = dict(zip(learned, gradients[3], strict=True))
+        return (*gradients[:3], None, *(by_number.get(i) for i in range(len(buffers))))
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     node: Any = type("FlexAttention", (torch.autograd.Function,), methods)
-    return lambda query, key, value, buffers=(), **named: node.apply(
-        query, key, value, named, *buffers
+    return lambda query, key, value, buffers=(), **keywords: node.apply(
+        query, key, value, keywords, *buffers
     )

@@ -22,22 +22,22 @@ def main() -> int:
     import torch
 
     torch._refs  # noqa: B018  (registers prims)
-    kept = (schema for schema in torch._C._jit_get_all_schemas() if _kept(schema))
-    lines = sorted(map(_line, kept), key=_order)
+    schemas = (schema for schema in torch._C._jit_get_all_schemas() if _is_included(schema))
+    lines = sorted(map(_line, schemas), key=_order)
     path = Path(__file__).with_name("schemas.txt")
     path.write_text(f"# torch {torch.__version__}\n" + "\n".join(lines) + "\n", encoding="utf-8")
     sys.stdout.write(f"{path}: {len(lines)} schemas of torch {torch.__version__}\n")
     return 0
 
 
-def _kept(schema: object) -> bool:
+def _is_included(schema: object) -> bool:
     import torch
 
     name = str(getattr(schema, "name", ""))
     overload = getattr(schema, "overload_name", "")
-    known = torch._C._dispatch_find_schema_or_throw
+    find_schema = torch._C._dispatch_find_schema_or_throw
     try:
-        known(name, overload)
+        find_schema(name, overload)
     except RuntimeError:
         return False  # TorchScript-only built-ins are not operators of the dispatcher
     if name.startswith(BAGS):

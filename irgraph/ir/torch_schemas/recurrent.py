@@ -53,7 +53,7 @@ Torch = Any
 """A tensor of torch."""
 
 
-def kept_bytes(data: Torch, mode: int, hidden: int, layers: int, both: bool) -> int:
+def reserve_bytes(data: Torch, mode: int, hidden: int, layers: int, bidirectional: bool) -> int:
     """Return bytes that a layer keeps for its gradient: gates and states, as torch's cells do.
 
     ``data`` is [steps, batch, features], in either order, or packed. cuDNN says how many it really
@@ -61,7 +61,12 @@ def kept_bytes(data: Torch, mode: int, hidden: int, layers: int, both: bool) -> 
     """
     steps = data.numel() // max(data.shape[-1], 1)
     return int(
-        steps * layers * (2 if both else 1) * hidden * (GATES[mode] + 1) * data.element_size()
+        steps
+        * layers
+        * (2 if bidirectional else 1)
+        * hidden
+        * (GATES[mode] + 1)
+        * data.element_size()
     )
 
 
@@ -87,12 +92,12 @@ def _forward(
     import torch
 
     width = (proj_size or hidden_size) * (2 if bidirectional else 1)
-    kept = kept_bytes(data, mode, hidden_size, num_layers, bidirectional) if train else 0
+    reserve = reserve_bytes(data, mode, hidden_size, num_layers, bidirectional) if train else 0
     return (
         data.new_empty((*data.shape[:-1], width)),
         hx.new_empty(hx.shape),
         data.new_empty(0) if cx is None else cx.new_empty(cx.shape),
-        data.new_empty(kept, dtype=torch.uint8),
+        data.new_empty(reserve, dtype=torch.uint8),
         data.new_empty(0),
     )
 

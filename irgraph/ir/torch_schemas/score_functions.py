@@ -25,17 +25,17 @@ Torch: TypeAlias = Any
 LOOKUPS = ("index.Tensor", "select.int", "slice.Tensor")
 """Operators by which tensors are looked into."""
 
-MAKING = ("scalar_tensor.default", "full.default", "zeros.default", "ones.default")
+NUMBER_MAKERS = ("scalar_tensor.default", "full.default", "zeros.default", "ones.default")
 """Operators that make a single number."""
 
-OTHERS = (
+OTHER_OPERATORS = (
     "_to_copy.default", "alias.default", "detach.default", "full_like.default",
     "new_full.default", "new_ones.default", "new_zeros.default", "ones_like.default",
     "zeros_like.default",
 )  # fmt: skip
 """Further operators that give each element of a result from its own place alone."""
 
-SIZED = (*MAKING[1:], "new_full.default", "new_ones.default", "new_zeros.default")
+SIZED_OPERATORS = (*NUMBER_MAKERS[1:], "new_full.default", "new_ones.default", "new_zeros.default")
 """Those of them that take a size, which is none."""
 
 NUMBERS = {"inf": float("inf"), "nan": float("nan")}
@@ -54,10 +54,10 @@ class Ref(Struct, frozen=True):
 class ScoreCall(Struct, frozen=True):
     """One call: the name of what it makes, the operator, its arguments."""
 
-    made: str
+    result_name: str
     operator: str
-    given: tuple[Any, ...]
-    named: Mapping[str, Any]
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
 
 
 class ScoreFunction(Struct, frozen=True):
@@ -72,10 +72,10 @@ def operator_of(name: str) -> Torch:
     import torch
 
     base, _, overload = name.partition(".")
-    found = getattr(getattr(torch.ops.aten, base, None), overload, None)
-    if found is None or not is_elementwise(found):
+    operator = getattr(getattr(torch.ops.aten, base, None), overload, None)
+    if operator is None or not is_elementwise(operator):
         raise ScoreFunctionError(f"aten.{name} is no operator on single elements")
-    return found
+    return operator
 
 
 def is_elementwise(operator: Torch) -> bool:
@@ -88,25 +88,29 @@ def is_elementwise(operator: Torch) -> bool:
         return False
     name = operator.name().partition("::")[2]
     name = name if "." in name else f"{name}.default"
-    return torch.Tag.pointwise in operator.tags or name in (*LOOKUPS, *MAKING, *OTHERS)
+    return torch.Tag.pointwise in operator.tags or name in (
+        *LOOKUPS,
+        *NUMBER_MAKERS,
+        *OTHER_OPERATORS,
+    )
 
 
 @cache
 def read(text: str) -> ScoreFunction:
     """Read a text; raise ``SpellingError`` where it is no such function."""
     try:
-        return _spelled(text)
+        return _parse(text)
     except ScoreFunctionError:
         raise
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ScoreFunctionError(f"cannot be read: {text[:80]!r}") from None
 
 
-def _spelled(text: str) -> ScoreFunction:
-    *before, last = ast.parse(text, mode="exec").body or [ast.Pass()]
+def _parse(text: str) -> ScoreFunction:
+    *statements, last = ast.parse(text, mode="exec").body or [ast.Pass()]
     if not isinstance(last, ast.Expr):
         raise ScoreFunctionError("it does not end in what it returns")
-    steps = tuple(map(_step, before))
+    steps = tuple(map(_step, statements))
     return ScoreFunction(steps, _value(last.value))
 
 
@@ -119,10 +123,12 @@ def _step(statement: Any) -> ScoreCall:  # noqa: ANN401  (whatever stands there)
     words = ast.unparse(call.func)
     if not words.startswith("aten."):
         raise ScoreFunctionError(f"{words} is no operator of aten")
-    named = {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
-    step = ScoreCall(target.id, words.removeprefix("aten."), tuple(map(_value, call.args)), named)
-    sizes = [v for v in step.given if isinstance(v, list)] + [named.get("size") or []]
-    if step.operator in SIZED and any(sizes):
+    keywords = {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
+    step = ScoreCall(
+        target.id, words.removeprefix("aten."), tuple(map(_value, call.args)), keywords
+    )
+    sizes = [v for v in step.arguments if isinstance(v, list)] + [keywords.get("size") or []]
+    if step.operator in SIZED_OPERATORS and any(sizes):
         raise ScoreFunctionError(f"{words} makes more than one number")
     return step
 
@@ -147,51 +153,55 @@ def lookups(text: str) -> Iterator[tuple[str, int, str]]:
     Those are a place's (``b``, ``h``, ``q``, ``k``) or another tensor's; nothing (``""``) where the
     index was computed.
     """
-    whose: dict[str, str] = {name: name for name in "bhqk"}
+    source_by_name: dict[str, str] = {name: name for name in "bhqk"}
     for step in read(text).steps if text else ():
-        source = step.given[0].name if step.given and isinstance(step.given[0], Ref) else ""
-        if step.operator == "_to_copy.default" and source in whose:
-            whose[step.made] = whose[source]
+        source = (
+            step.arguments[0].name if step.arguments and isinstance(step.arguments[0], Ref) else ""
+        )
+        if step.operator == "_to_copy.default" and source in source_by_name:
+            source_by_name[step.result_name] = source_by_name[source]
         if step.operator != "index.Tensor" or not source.startswith("b") or source == "b":
             continue
-        whose[step.made] = source
-        for axis, index in enumerate(step.given[1]):
+        source_by_name[step.result_name] = source
+        for axis, index in enumerate(step.arguments[1]):
             if isinstance(index, Ref):
-                yield source, axis, whose.get(index.name, "")
+                yield source, axis, source_by_name.get(index.name, "")
 
 
-def computed(text: str, names: Mapping[str, Torch], working: Torch) -> Torch:
+def evaluate(text: str, names: Mapping[str, Torch], score_dtype: Torch) -> Torch:
     """Return what a function makes of tensors that are broadcast to each other.
 
-    ``working`` is the type of scores: casts to f32 are casts to it.
+    ``score_dtype`` is the type of scores: casts to f32 are casts to it.
     """
-    spelled = read(text)
-    known = dict(names)
-    like = next(iter(names.values()))
-    for step in spelled.steps:
+    function = read(text)
+    value_by_name = dict(names)
+    template = next(iter(names.values()))
+    for step in function.steps:
         operator = operator_of(step.operator)
-        given = [_given(value, known, working) for value in step.given]
-        named = {key: _given(value, known, working) for key, value in step.named.items()}
-        if step.operator in MAKING:
-            named["device"] = like.device
-        known[step.made] = operator(*given, **named)
-    made = _given(spelled.returned, known, working)
-    if not hasattr(made, "expand"):
+        arguments = [_resolve(value, value_by_name, score_dtype) for value in step.arguments]
+        keywords = {
+            key: _resolve(value, value_by_name, score_dtype) for key, value in step.keywords.items()
+        }
+        if step.operator in NUMBER_MAKERS:
+            keywords["device"] = template.device
+        value_by_name[step.result_name] = operator(*arguments, **keywords)
+    result = _resolve(function.returned, value_by_name, score_dtype)
+    if not hasattr(result, "expand"):
         raise ScoreFunctionError("it returns no tensor")
-    return made
+    return result
 
 
-def _given(value: Any, known: Mapping[str, Torch], working: Torch) -> Torch:  # noqa: ANN401
+def _resolve(value: Any, value_by_name: Mapping[str, Torch], score_dtype: Torch) -> Torch:  # noqa: ANN401
     import torch
 
     if isinstance(value, list):
-        return [_given(item, known, working) for item in value]
+        return [_resolve(item, value_by_name, score_dtype) for item in value]
     if not isinstance(value, Ref):
         return value
-    if value.name in known:
-        return known[value.name]
-    if value.name == "f32" and working is not None:
-        return working
+    if value.name in value_by_name:
+        return value_by_name[value.name]
+    if value.name == "f32" and score_dtype is not None:
+        return score_dtype
     if value.name in TORCH:
         return getattr(torch, TORCH[value.name])
     raise ScoreFunctionError(f"it names {value.name!r}, which nothing makes")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from irgraph.diagnostics import SourceSpan, suggestion
-from irgraph.ir.schema import Argument, Schema, near_op
+from irgraph.ir.schema import Argument, Schema, op_suggestion
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.patterns import schema_hint
 from irgraph.language.clauses import Swap
@@ -84,7 +84,7 @@ def check_used(
 def _check_schema(check: Checker, new: NewOp) -> None:
     found = schemas_for(new.op, check.schemas)
     if not found:
-        alike = near_op(new.op)
+        alike = op_suggestion(new.op)
         hint = "" if alike else 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
         check.note(f"unknown op {new.op}{alike}", new.place, hint)
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import cast
 
-from irgraph.ir.effects import REMEMBERED
+from irgraph.ir.effects import MAX_CACHED_OPS
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Argument, resolve, schemas_of
 from irgraph.language.expressions.values import same_value
@@ -26,7 +26,7 @@ class PassedArgument:
     given: bool = True
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED_OPS)
 def arguments(op: Op, extra: tuple[str, ...] = ()) -> Sequence[PassedArgument]:
     """Return all arguments of an op in schema order; operands without names where none is known.
 

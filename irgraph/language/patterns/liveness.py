@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from irgraph.ir.effects import REMEMBERED, effects, is_view, written_by
+from irgraph.ir.effects import MAX_CACHED_OPS, effects, is_view, written_by
 from irgraph.ir.live_out import HOST_READS, UNFILLED, WAITS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -90,7 +90,7 @@ def _made(leaf: Op) -> list[Tensor]:
     return [*leaf.outputs, *written_by(leaf)]
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED_OPS)
 def _is_harmless(leaf: Op) -> bool:
     """Return whether an op does no more than its results and writes say."""
     if is_label(leaf) or leaf.name in (*HOST_READS, *WAITS) or leaf.base.startswith("_assert"):

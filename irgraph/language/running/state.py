@@ -12,7 +12,7 @@ from typing import Protocol
 from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
-from irgraph.ir.schema import near_op
+from irgraph.ir.schema import op_suggestion
 from irgraph.language.clauses import Parameter
 from irgraph.language.expressions.evaluate import EvaluationError, Pricer, Scope, Target, evaluate
 from irgraph.language.expressions.nodes import Expression, Node
@@ -312,7 +312,7 @@ def _unheard(selection: Selection, index: Index) -> str:
     alike = _near(name, tuple(index.by_name))
     library = name.replace("::", ".").partition(".")[0]
     if not alike and library in ("torch", "nn", "F"):
-        alike = near_op(name)
+        alike = op_suggestion(name)
     return f": the model has no {name}{alike}"
 
 

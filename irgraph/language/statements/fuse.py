@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
 from irgraph.diagnostics import SourceSpan
-from irgraph.ir.calls import wrong_call
+from irgraph.ir.calls import call_error
 from irgraph.ir.op import Op, Value
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_op, check_used
@@ -231,7 +231,7 @@ class _FuseRun:
         by, assuming = self.frame.caller or "script", self.statement.assuming
         with self.refusals.attempt(self._not_fused(matches)):
             new = filler.make(self.new, self.state.graph.schemas)
-            if problem := wrong_call(new):
+            if problem := call_error(new):
                 raise RefusedError(f"{new.name} would be wrong: {problem}")
             members: list[Op] = [op for group in groups for op in group]
             check_gains(self.pending.around(groups), members, [new])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from irgraph.diagnostics import IrgraphError, fail, suggestion
-from irgraph.ir.tensor import LARGEST, Tensor
+from irgraph.ir.tensor import MAX_TENSOR_BYTES, Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import clause, words
 from irgraph.language.expressions.nodes import Expression
@@ -164,7 +164,7 @@ class Place(Statement):
             return {}
         size = self._number(frame, self.pooled, "a size such as 64MiB")
         every = sum(entry for name, entry in bag_sizes(frame.state.graph).items() if name in names)
-        count = int(min(size, LARGEST) // every)
+        count = int(min(size, MAX_TENSOR_BYTES) // every)
         if count < 1:
             message = f"one bag of each table takes {every:,} bytes, and the cache has {size:,.0f}"
             raise fail(message, self.pooled.place, hint="a size such as 64MiB")

@@ -14,7 +14,7 @@ from irgraph.language.running.state import Frame, illegal, refusal
 from irgraph.language.statement import Statement
 from irgraph.plans.plan import Plan, uniform
 from irgraph.plans.reading import read_plan
-from irgraph.plans.torchrec import named_as
+from irgraph.plans.torchrec import with_model_names
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
 from irgraph.verbs.sharding.tables import table_sizes
@@ -58,7 +58,7 @@ class Shard(Statement):
         if not isinstance(text, str):
             raise fail(f"expected a plan, not {spell(text)}", self.plan.place)
         if text.endswith(".json"):
-            plan = named_as(read_plan(read_text(text), text), names)
+            plan = with_model_names(read_plan(read_text(text), text), names)
             if self.ranks is not None and self._whole(frame, self.ranks) != plan.ranks:
                 message = f"{text} is for {plan.ranks} ranks, not {self.ranks}"
                 raise fail(message, self.ranks.place)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from msgspec.structs import replace as changed
 
-from irgraph.ir.calls import wrong_call
+from irgraph.ir.calls import call_error
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.edit import free_name
 from irgraph.ir.graph import Graph
@@ -49,7 +49,7 @@ def make_ops(
         types = _types(op, graph, needed=any(_unbound(new, values)))
         _check_written(op, graph)
         op = changed(op, results=_results(new.results, types, values, taken, new.op))
-        if problem := wrong_call(op):
+        if problem := call_error(op):
             raise BuildError(f"{op.name} {problem}")
         if alone:
             _check_bytes(op, types)

@@ -10,11 +10,11 @@ from msgspec import Struct
 from irgraph.ir.cost import CALL, Host, Kernel, Overheads
 from irgraph.ir.op import Op
 from irgraph.schedule.accounting import Accounting
-from irgraph.schedule.building.step import Step, needed
+from irgraph.schedule.building.step import Step, hardware_unit
 from irgraph.schedule.building.task_templates import TaskTemplate
 from irgraph.schedule.charges import Charge, Charges, LaunchedWork
 
-KEPT = "irgraph.schedule.alike"
+CACHE_KEY = "irgraph.schedule.alike"
 """Where an op keeps what its call launches, for the host and the rules last asked about."""
 
 
@@ -36,7 +36,7 @@ class Launches(Struct, frozen=True):
     rules: Accounting
     device: str
     parts: tuple[tuple[int, tuple[Kernel, ...] | None], ...]
-    lacks: bool
+    has_unknown: bool
     kernels: tuple[Kernel, ...]
     times: tuple[float, ...]
     costs: Overheads
@@ -47,7 +47,7 @@ class Launches(Struct, frozen=True):
 class Kind(Struct, frozen=True):
     """What the calls of a kind add: tasks, with the op and the kernel that the first one had."""
 
-    form: TaskTemplate
+    template: TaskTemplate
     op: int
     kernel: int
     costs: Overheads
@@ -70,24 +70,24 @@ class CallReuse:
 
     def __call__(self, op: Op) -> Iterable[Charge]:
         """Add the tasks of a call and return nothing, or return its charges if it has no kind."""
-        found = self._launches(op)
-        thread, stream, full = self.step.follows(op), -1, False
-        if found is None or thread < 0 or not found.key:
+        launches = self._launches(op)
+        thread, stream, full = self.step.continued_thread(op), -1, False
+        if launches is None or thread < 0 or not launches.key:
             return self.charges.of_call(op)
-        if found.stream is not None:
-            stream = self.step.resources.get(found.stream, -1)
+        if launches.stream is not None:
+            stream = self.step.resources.get(launches.stream, -1)
             room = self.step.rules.queue_depth - len(self.step.queues.get(stream, ()))
             full = room <= 0
-            if self.step.build.last(stream) < 0 or 0 < room < len(found.times):
+            if self.step.build.last(stream) < 0 or 0 < room < len(launches.times):
                 return self.charges.of_call(op)
-        kind = self._kinds.get((found.key, full))
+        kind = self._kinds.get((launches.key, full))
         if kind is None:
-            self._kinds[found.key, full] = self._first(op, found, stream if full else -1)
+            self._kinds[launches.key, full] = self._add_first(op, launches, stream if full else -1)
         else:
-            self.charges.levels[found.costs.level] += 1
-            self.step.at(op)
+            self.charges.levels[launches.costs.level] += 1
+            self.step.set_op(op)
             self.step.thread = thread
-            self._again(kind, found, stream, full)
+            self._add_repeat(kind, launches, stream, full)
         return ()
 
     def _launches(self, op: Op) -> Launches | None:
@@ -95,18 +95,18 @@ class CallReuse:
 
         ``None`` where that is not all it does.
         """
-        known: Launches | None = op.__dict__.get(KEPT)
-        if known is not None and self._holds(known):
-            return known
-        found = self.charges.launches(op)
-        if found is None:
+        cached: Launches | None = op.__dict__.get(CACHE_KEY)
+        if cached is not None and self._is_valid(cached):
+            return cached
+        work = self.charges.launches(op)
+        if work is None:
             return None
-        kernels, nodes, parts = found
+        kernels, nodes, parts = work
         costs = self.host.overheads(op, len(kernels))
-        streams = {self.step.place(node) for node in dict.fromkeys(nodes)}
-        key = self._key(op, found, costs, streams)
-        extra, lacks = self.rules.per_kernel, self.charges.lacks(parts)
-        made = Launches(
+        streams = {self.step.device_and_stream(node) for node in dict.fromkeys(nodes)}
+        key = self._key(op, work, costs, streams)
+        extra, lacks = self.rules.per_kernel, self.charges.includes_unknown_op(parts)
+        launches = Launches(
             self.host,
             self.rules,
             self.device,
@@ -118,46 +118,50 @@ class CallReuse:
             next(iter(streams), None),
             key,
         )
-        op.__dict__[KEPT] = made
-        return made
+        op.__dict__[CACHE_KEY] = launches
+        return launches
 
-    def _holds(self, known: Launches) -> bool:
+    def _is_valid(self, cached: Launches) -> bool:
         """Return whether what an op keeps was found for this host, device and these prices."""
-        if known.host is not self.host or known.rules is not self.rules:
+        if cached.host is not self.host or cached.rules is not self.rules:
             return False
-        if known.device != self.device or known.lacks != self.charges.lacks(known.parts):
+        if cached.device != self.device or cached.has_unknown != self.charges.includes_unknown_op(
+            cached.parts
+        ):
             return False
         kernels = self.kernels
-        return all(kernels.get(key) is part for key, part in known.parts)
+        return all(kernels.get(key) is part for key, part in cached.parts)
 
     def _key(
-        self, op: Op, found: LaunchedWork, costs: Overheads, streams: set[tuple[str, str]]
+        self, op: Op, work: LaunchedWork, costs: Overheads, streams: set[tuple[str, str]]
     ) -> tuple[object, ...]:
-        kernels, blocks = found.kernels, self.rules.sync == "blocking"
-        odd = len(streams) > 1 or len(kernels) >= self.rules.queue_depth
-        if odd or any(kernel.launch == CALL for kernel in kernels):
+        kernels, blocks = work.kernels, self.rules.sync == "blocking"
+        is_irregular = len(streams) > 1 or len(kernels) >= self.rules.queue_depth
+        if is_irregular or any(kernel.launch == CALL for kernel in kernels):
             return ()
-        pairs = zip(kernels, found.nodes, strict=True)
-        kinds = [(k.launch, needed(k, node), k.blocking and blocks) for k, node in pairs]
+        pairs = zip(kernels, work.nodes, strict=True)
+        kinds = [(k.launch, hardware_unit(k, node), k.blocking and blocks) for k, node in pairs]
         return (id(costs), op.thread, *streams, *kinds)
 
-    def _first(self, op: Op, found: Launches, full: int) -> Kind:
+    def _add_first(self, op: Op, launches: Launches, full: int) -> Kind:
         """Add the tasks of the first call of a kind; ``full`` is a stream with a full queue."""
         step, build = self.step, self.step.build
-        since, last, kernels = len(build), build.lasts, len(step.kernels)
-        leaving = islice(step.queues[full], len(found.times)) if full >= 0 else ()
-        others = {task: key for key, task in enumerate(leaving)}
+        since, last, kernels = len(build), build.last_by_resource, len(step.kernels)
+        leaving_tasks = islice(step.queues[full], len(launches.times)) if full >= 0 else ()
+        others = {task: key for key, task in enumerate(leaving_tasks)}
         for charge in self.charges.of_call(op):
             step.run(charge)
-        return Kind(build.form(since, last, others), step.op, kernels, found.costs)
+        return Kind(build.template_since(since, last, others), step.op, kernels, launches.costs)
 
-    def _again(self, kind: Kind, found: Launches, stream: int, full: bool) -> None:
+    def _add_repeat(self, kind: Kind, launches: Launches, stream: int, full: bool) -> None:
         """Add the tasks of a further call."""
-        step, form = self.step, kind.form
+        step, template = self.step, kind.template
         base = len(step.kernels) - kind.kernel
-        queue = step.queues[stream] if found.times else None
-        leaving = [queue.popleft() for _ in found.times] if full and queue is not None else ()
-        since = step.build.repeat(form, step.op - kind.op, base, found.times, leaving)
+        queue = step.queues[stream] if launches.times else None
+        leaving_tasks = (
+            [queue.popleft() for _ in launches.times] if full and queue is not None else ()
+        )
+        since = step.build.repeat(template, step.op - kind.op, base, launches.times, leaving_tasks)
         if queue is not None:
-            step.kernels += found.kernels
-            queue.extend([since + place for place in form.work])
+            step.kernels += launches.kernels
+            queue.extend([since + offset for offset in template.work])

@@ -34,8 +34,8 @@ class Step:
         self.events: dict[str, int] = {}
         self.pools: dict[tuple[str, str], int] = {}
         self.queues: dict[int, deque[int]] = {}
-        self.inside: tuple[int, ...] = ()
-        self.forked: set[int] = set()
+        self.graph_waits: tuple[int, ...] = ()
+        self.forked_streams: set[int] = set()
         self.thread = self.turn = self._resource("host", "main")
         # Resources have their numbers in order of first use: those of the main thread and the
         # default stream are always the first two, so that timelines of variants can be laid side by
@@ -44,44 +44,46 @@ class Step:
 
     def run(self, charge: Charge) -> None:
         """Add the tasks of one charge."""
-        self.at(charge.op)
+        self.set_op(charge.op)
         if charge.kind == "host":
             self._host(charge, charge.cause, charge.length)
         elif charge.kind == "launch":
             self._launch(charge)
         elif charge.kind == "inner":
             stream = self._stream(charge)
-            self.forked.add(stream)
-            own = self.rules.graph_gap
-            gap = self.rules.gap if own is None else own
-            self._start(charge, stream, self.inside, gap=gap)
+            self.forked_streams.add(stream)
+            graph_gap = self.rules.graph_gap
+            gap = self.rules.gap if graph_gap is None else graph_gap
+            self._start(charge, stream, self.graph_waits, gap=gap)
         elif charge.kind == "join":
             stream = self._stream(charge)
-            self._event(stream, [self.build.last(s) for s in self.forked if s != stream])
+            self._event(stream, [self.build.last(s) for s in self.forked_streams if s != stream])
         else:
             self._wait(charge)
 
-    def at(self, op: Op) -> None:
+    def set_op(self, op: Op) -> None:
         """Let what is added next be an op's."""
         self.op = self.numbers.setdefault(id(op), len(self.ops))
         if self.op == len(self.ops):
             self.ops.append(op)
 
-    def follows(self, op: Op) -> int:
+    def continued_thread(self, op: Op) -> int:
         """Return the thread of an op that comes after the last task of that thread, else -1."""
         thread = self.resources.get(("host", op.thread), -1)
-        taken = self.turn == thread if op.thread in TAKING_TURNS else self.build.last(thread) >= 0
-        return thread if taken and self.build.last(thread) >= 0 else -1
+        is_active = (
+            self.turn == thread if op.thread in TAKING_TURNS else self.build.last(thread) >= 0
+        )
+        return thread if is_active and self.build.last(thread) >= 0 else -1
 
-    def place(self, node: Op) -> tuple[str, str]:
+    def device_and_stream(self, node: Op) -> tuple[str, str]:
         """Return the device and the stream that an op works on."""
         return self._device(node), node.stream or "default"
 
     def _resource(self, kind: str, name: str) -> int:
-        found = self.resources.get((kind, name))
-        if found is None:
-            found = self.resources[kind, name] = len(self.resources)
-        return found
+        index = self.resources.get((kind, name))
+        if index is None:
+            index = self.resources[kind, name] = len(self.resources)
+        return index
 
     def _host(
         self,
@@ -93,32 +95,32 @@ class Step:
     ) -> int:
         """Add a task of the charge's thread, after the thread that hands over to it."""
         thread = self._resource("host", charge.op.thread)
-        before = self.thread
+        previous_thread = self.thread
         # ``backward()`` blocks the thread that calls it: the two threads take turns, as if they
         # were one.
         if charge.op.thread in TAKING_TURNS:
-            before, self.turn = self.turn, thread
+            previous_thread, self.turn = self.turn, thread
         # A thread that has begun goes on by itself; its first task starts where the thread that
         # started it stands.
         elif self.build.last(thread) >= 0:
-            before = thread
+            previous_thread = thread
         self.thread = thread
-        last = self.build.last(before)
-        handed = (last,) if before != thread and last >= 0 else ()
+        last = self.build.last(previous_thread)
+        handover = (last,) if previous_thread != thread and last >= 0 else ()
         return self.build.add(
             thread,
             cause,
             length,
             op=self.op,
             kernel=kernel,
-            waits=(*handed, *waits),
+            waits=(*handover, *waits),
         )
 
     def _launch(self, charge: Charge) -> None:
         """The host spends T4, part of it before the device may start."""
         stream, kernel = self._stream(charge), charge.kernel
         if kernel is not None and kernel.launch == CALL:
-            self._called(charge, kernel)
+            self._run_on_host(charge, kernel)
             return
         queue = self.queues.setdefault(stream, deque())
         full: tuple[int, ...] = ()
@@ -140,12 +142,12 @@ class Step:
             # A graph's kernels start after its launch and after what its stream did before, on
             # whatever streams they were captured; among themselves they keep the order of their own
             # streams.
-            self.inside = (launched, last) if last >= 0 else (launched,)
-            self.forked = set()
+            self.graph_waits = (launched, last) if last >= 0 else (launched,)
+            self.forked_streams = set()
         if share < 1.0:
             self._host(charge, "T4", charge.length * (1.0 - share))
 
-    def _called(self, charge: Charge, kernel: Kernel) -> None:
+    def _run_on_host(self, charge: Charge, kernel: Kernel) -> None:
         """The host runs the kernel itself: no stream, nothing to wait for."""
         self.kernels.append(kernel)
         self._host(charge, "T4", charge.length)
@@ -188,7 +190,7 @@ class Step:
                 self.events[event.name] = self.build.last(stream)
             return
         if name in ("sync.wait", "sync.event"):
-            awaited = [self._recorded(t.name, charge.node) for t in charge.node.inputs]
+            awaited = [self._event_task(t.name, charge.node) for t in charge.node.inputs]
         elif name == "sync.device":
             kind = self._device(charge.node)
             awaited = [self.build.last(i) for r, i in self.resources.items() if r[0] == kind]
@@ -204,7 +206,7 @@ class Step:
         waits = [task for task in awaited if task >= 0]
         self.build.add(stream, "event", 0.0, op=self.op, waits=waits)
 
-    def _recorded(self, event: str, node: Op) -> int:
+    def _event_task(self, event: str, node: Op) -> int:
         if event not in self.events:
             place = SourceSpan(self.graph.source or self.graph.name, "", node.line)
             raise fail(f"{node.name} waits for %{event}, which no sync.record made", place)
@@ -216,15 +218,15 @@ class Step:
 
     def _device(self, node: Op) -> str:
         """Return the device an op works on: named, its tensors', or else the graph's first."""
-        found = self.devices.get(id(node))
-        if found is None:
-            found = self.devices[id(node)] = self._device_of(node)
-        return found
+        device = self.devices.get(id(node))
+        if device is None:
+            device = self.devices[id(node)] = self._device_of(node)
+        return device
 
     def _device_of(self, node: Op) -> str:
-        named = node.attributes.get("device")
-        if isinstance(named, DeviceRef) and named != "cpu":
-            return str(named)
+        device_attribute = node.attributes.get("device")
+        if isinstance(device_attribute, DeviceRef) and device_attribute != "cpu":
+            return str(device_attribute)
         if node.name in SYNCS:
             return self.graph.device
         for tensor in (*node.outputs, *node.inputs):
@@ -235,11 +237,11 @@ class Step:
     def _pool(self, charge: Charge, kernel: Kernel) -> int:
         """Return what a kernel shares with others: the device, a copy engine, or the links."""
         node = charge.node or charge.op
-        need = needed(kernel, node)
+        need = hardware_unit(kernel, node)
         return self.pools.setdefault((self._device(node), need), len(self.pools))
 
 
-def needed(kernel: Kernel, node: Op) -> str:
+def hardware_unit(kernel: Kernel, node: Op) -> str:
     """Return what a kernel of an op works on beside others of its device."""
     if kernel.family == COLLECTIVE:
         return "links"

@@ -31,7 +31,7 @@ class TaskTemplate(Struct, frozen=True):
     count: int
     since: int
     waits: int
-    opened: tuple[tuple[int, int, int], ...]
+    outer_waits: tuple[tuple[int, int, int], ...]
     last: tuple[tuple[int, int], ...]
     work: tuple[int, ...]
 
@@ -54,15 +54,15 @@ class Repeats:
         self.work: list[int] = []
         self.times: list[float] = []
         self.waits = 0
-        self._taken = 0
+        self._next_row = 0
 
-    def take(self, rows: int) -> None:
+    def add_rows(self, rows: int) -> None:
         """Let the rows that were added since the last run stand for themselves."""
-        if rows > self._taken:
-            self.runs.append((self._taken, rows - self._taken, 0, 0, 0))
-            self._taken = rows
+        if rows > self._next_row:
+            self.runs.append((self._next_row, rows - self._next_row, 0, 0, 0))
+            self._next_row = rows
 
-    def expanded(
+    def expand(
         self,
         length: Floats,
         first: Ints,
@@ -76,23 +76,23 @@ class Repeats:
         """Return the columns of all tasks, from those of the rows."""
         if not self.runs:
             return length, first, after, resource, cause, op, kernel, pool
-        self.take(len(length))
+        self.add_rows(len(length))
         start, count, places, ops, kernels = np.array(self.runs, np.int64).T
-        at = _ranges(start, count)
+        rows = _ranges(start, count)
         waits = first[start + count] - first[start]
         awaited = after[_ranges(first[start], waits)] + np.repeat(places, waits)
         awaited[self.places] = self.tasks
-        times, numbers = length[at], kernel[at]
+        times, numbers = length[rows], kernel[rows]
         times[self.work] = self.times
-        firsts = np.zeros(len(at) + 1, np.int64)
-        np.cumsum(np.diff(first)[at], out=firsts[1:])
+        firsts = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.diff(first)[rows], out=firsts[1:])
         launched = np.where(numbers >= 0, numbers + np.repeat(kernels, count), -1)
-        numbered = op[at] + np.repeat(ops, count)
-        return times, firsts, awaited, resource[at], cause[at], numbered, launched, pool[at]
+        numbered = op[rows] + np.repeat(ops, count)
+        return times, firsts, awaited, resource[rows], cause[rows], numbered, launched, pool[rows]
 
 
 def _ranges(start: Ints, count: Ints) -> Ints:
     """Return the numbers from each start on, so many each, one after the other."""
     ends = np.cumsum(count)
-    found: Ints = np.arange(ends[-1]) + np.repeat(start - ends + count, count)
-    return found
+    numbers: Ints = np.arange(ends[-1]) + np.repeat(start - ends + count, count)
+    return numbers

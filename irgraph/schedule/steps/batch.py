@@ -124,14 +124,14 @@ def chains_of(tasks: Tasks, watched: Ints) -> list[Chain]:
     row = dict(zip(watched.tolist(), range(len(watched)), strict=True))
     members: list[list[int]] = []
     chain_of: dict[int, list[int]] = {}  # by its last task
-    for task, waits in enumerate(tasks.waited):
+    for task, waits in enumerate(tasks.wait_lists):
         chain = chain_of.pop(waits[0], None) if len(waits) == 1 else None
         if chain is None or len(chain) >= LONGEST:
             chain = []
             members.append(chain)
         chain.append(task)
         chain_of[task] = chain
-    heads = [tasks.waited[chain[0]] for chain in members]
+    heads = [tasks.wait_lists[chain[0]] for chain in members]
     final = {other: at for at, waits in enumerate(heads) for other in waits}
     over: list[list[int]] = [[] for _ in members]
     for other, at in final.items():

@@ -19,7 +19,7 @@ def reduced_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
     ordered: list[int] = []  # the resource of which a task is one in order, -1 for none
     found = []
     for task, (waits, resource) in enumerate(
-        zip(tasks.waited, tasks.resource.tolist(), strict=True)
+        zip(tasks.wait_lists, tasks.resource.tolist(), strict=True)
     ):
         before = last.get(resource, task)
         needed = waits if len(waits) < 2 else _without_implied(waits, before, work, ordered, after)

@@ -46,7 +46,7 @@ def exchanged(edit: Edit, leaves: Sequence[Op], new: Sequence[Op], by: str) -> t
     apart = _split_nodes(_subgraph(edit.graph, units), held, mine)
     done = put_in_place(apart, [_holding(apart, leaves)], new, by=by)
     for op in _merge_nodes(done.graph, rest).ops:
-        edit.put(op, before=units[0])
+        edit.insert(op, before=units[0])
     for op in units:
         edit.remove(op)
     return done.ops
@@ -91,7 +91,7 @@ def _split_nodes(graph: Graph, held: Sequence[Op], mine: Collection[int]) -> Gra
             raise RefusedError(f"{(mixed or [op])[0].name} does more than its backward", [(op, "")])
         _check_apart(graph, op, inside)
         for part in (inside, rest):
-            edit.put(replace(op, body=tuple(part)), before=op)
+            edit.insert(replace(op, body=tuple(part)), before=op)
         edit.remove(op)
     return edit.commit()
 
@@ -112,7 +112,7 @@ def _merge_nodes(graph: Graph, rest: Collection[int]) -> Graph:
         used = {t.name for child in op.body for t in child.inputs}
         left = bool(op.body) and all(id(leaf) in rest for leaf in op.leaves())
         if left and before.is_autograd and used & made_by([before]).keys():
-            edit.put(replace(before, body=(*before.body, *op.body)), before=before)
+            edit.insert(replace(before, body=(*before.body, *op.body)), before=before)
             edit.remove(before)
             edit.remove(op)
     return edit.commit()

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.narrow.ops import (
     DEQUANTIZE,
-    LARGEST,
     LAYER_FORMATS,
+    MAX_VALUES,
     PRODUCT,
     QUANTIZE,
     SCALED,
     STATIC,
     UNSCALED,
     LayerFormat,
-    filled,
+    round_up,
 )
 from irgraph.ir.narrow.prepared import SCALES, WEIGHT, layer_shapes
 from irgraph.ir.op import Op, Value
@@ -46,7 +46,7 @@ class LayerQuantization(Struct, frozen=True):
     @property
     def scale(self) -> float:
         """What one step of a statically quantised row stands for."""
-        return self.range / LARGEST[self.to]
+        return self.range / MAX_VALUES[self.to]
 
 
 class Rounded(Struct, frozen=True):
@@ -80,8 +80,8 @@ def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
         raise refused(op, f"adds %{bias.name}, which is not a bias of its columns")
     rows = data.numel // max(int(data.shape[-1]), 1)
     takes = LAYER_FORMATS[to]
-    if rows < takes.least:
-        what = f"{takes.product.replace('.', '::')} takes more than {takes.least - 1} on devices"
+    if rows < takes.min_rows:
+        what = f"{takes.product.replace('.', '::')} takes more than {takes.min_rows - 1} on devices"
         raise refused(op, f"has {rows} rows, and {what}")
     if _inputs(weight, 1 - (op.name == "aten.linear")) is None:
         raise refused(op, f"multiplies with %{weight.name} row by row, as no linear layer does")
@@ -212,7 +212,7 @@ def _rounded(work: QuantizeRewrite, op: Op, data: Tensor, how: LayerQuantization
     """Put the rounding of rows before an op."""
     known = LAYER_FORMATS[how.to]
     flat = work.flat(op, _dense(work, op, data), int(data.shape[-1]))
-    count, deep = flat.shape[0], filled(data.shape[-1], known.deep)
+    count, deep = flat.shape[0], round_up(data.shape[-1], known.deep)
     if known.rows in UNSCALED:
         return Rounded(data, _cast(work, op, flat, (known.rows, deep)), None)
     rows = work.tensor(f"{data.name}_{how.to}", known.rows, (count, deep), data)
@@ -259,7 +259,7 @@ def _in_short(
     outputs, kind = int(out.shape[-1]), known.weight
     scales = (_scales(work, part, kind),) if kind not in UNSCALED else ()
     factor = _weight(work, part, out, kind)
-    wide = filled(outputs, known.wide)
+    wide = round_up(outputs, known.wide)
     made = work.tensor(f"{out.name}_{known.sums}", known.sums, (count, wide), out)
     work.put(op, known.product, (rows, factor, *scales), made)
     if wide != outputs:

@@ -76,7 +76,7 @@ class QuantizeRewrite:
             phase=unit.phase,
             origin=f"quantize: {unit.name}",
         )
-        self.edit.put(op, before=unit)
+        self.edit.insert(op, before=unit)
         self.made.append(op)
         return op
 

@@ -46,7 +46,7 @@ class Exchange:
         self.pieces = [[] for _ in range(self.plan.ranks)]
         for table in self.tables:
             rows, columns = map(int, table.weight.shape)
-            for part in self.plan.parts(table.name, rows, columns):
+            for part in self.plan.shards(table.name, rows, columns):
                 self.pieces[part.rank].append((table, part))
         kinds = {(t.out.dtype, t.indices.dtype, t.offsets.dtype) for t in self.tables}
         if len(kinds) > 1:

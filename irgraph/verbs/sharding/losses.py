@@ -30,8 +30,8 @@ def with_sums(graph: Graph) -> Graph:
         total = write.fresh("loss_sum", loss.dtype, ())
         summed = replace(_summing(leaf), results=(total, count), notes=without_times(leaf.notes))
         divided = Op("aten.div", (total, count), (loss,))
-        edit.put(summed, before=leaf)
-        edit.put(
+        edit.insert(summed, before=leaf)
+        edit.insert(
             replace(
                 divided,
                 thread=leaf.thread,

@@ -18,7 +18,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, row_major
-from irgraph.plans.layout import Layout
+from irgraph.plans.layout import TensorLayout
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.sharding.families import STEP, Family, follow
 from irgraph.verbs.sharding.writer import Writer
@@ -28,7 +28,7 @@ REDUCED = "_c10d_functional.all_reduce"
 
 def split_optimizer(
     graph: Graph, rank: int, ranks: int, apart: frozenset[str]
-) -> tuple[Graph, list[Layout], int]:
+) -> tuple[Graph, list[TensorLayout], int]:
     """Return a rank's model that updates its rows of parameters, and what changes of its tensors.
 
     Args:
@@ -80,7 +80,7 @@ class _Cutting:
         self.end.taken = self.start.taken
         self.names: dict[str, Tensor] = {}
         self.states: dict[str, Tensor] = {}
-        self.layouts: list[Layout] = []
+        self.layouts: list[TensorLayout] = []
         self.written = {t.name for leaf in scope.leaves() for t in written_by(leaf)}
         self.scattered: dict[int, list[Tensor]] = {}
         self.gathered: list[tuple[Tensor, Tensor]] = []
@@ -98,7 +98,7 @@ class _Cutting:
             self.names[tensor.name] = small = replace(tensor, shape=shape, strides=None)
             if tensor.buffer in self.before.lasting:
                 self.states[tensor.name] = small
-                self.layouts.append(Layout(tensor.name, "split", (0, 1)))
+                self.layouts.append(TensorLayout(tensor.name, "split", (0, 1)))
             return
         made = any(
             tensor in leaf.outputs and tensor.name not in leaf.written
@@ -152,12 +152,12 @@ class _Cutting:
                 self._scatter(leaf, self.scattered[id(leaf)])
         self._gather()
         for op in self.start.ops:
-            self.edit.put(self._like(op), before=self.scope)
+            self.edit.insert(self._like(op), before=self.scope)
         for op in self.end.ops:
-            self.edit.put(self._like(op), after=self.scope)
+            self.edit.insert(self._like(op), after=self.scope)
         for leaf in self.scope.leaves():
             if any(t.name in self.names for t in (*leaf.inputs, *leaf.outputs)):
-                self.edit.put(self._small(leaf), before=leaf)
+                self.edit.insert(self._small(leaf), before=leaf)
                 self.edit.remove(leaf)
         made = self.edit.commit()
         declared = tuple(
@@ -194,7 +194,7 @@ class _Cutting:
                 self.names[tensor.name] = write.view(cut, *shape)
                 buffers = {tensor.buffer}
                 self.layouts += [
-                    Layout(name, "mean")
+                    TensorLayout(name, "mean")
                     for name in live_out(self.before)
                     if self.before.by_name[name].buffer in buffers
                 ]
@@ -206,7 +206,7 @@ class _Cutting:
                 phase=reduction.phase,
                 origin="shard",
             )
-            self.edit.put(like, before=reduction)
+            self.edit.insert(like, before=reduction)
         self.edit.remove(reduction)
         for leaf in self.before.leaves():
             if _waits(leaf) and {t.name for t in leaf.inputs} & {t.name for t in reduction.inputs}:
@@ -243,7 +243,9 @@ def _waits(leaf: Op) -> bool:
     return leaf.base == "wait_tensor"
 
 
-def layouts_beside(known: Sequence[Layout], made: Sequence[Layout]) -> list[Layout]:
+def layouts_beside(
+    known: Sequence[TensorLayout], made: Sequence[TensorLayout]
+) -> list[TensorLayout]:
     """Return what a rank's tensors are, the new ones in the place of those known before."""
-    names: Mapping[str, Layout] = {layout.name: layout for layout in made}
+    names: Mapping[str, TensorLayout] = {layout.name: layout for layout in made}
     return [*(layout for layout in known if layout.name not in names), *names.values()]

@@ -13,9 +13,9 @@ from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op, Value
 from irgraph.ir.ranks import GROUPS, RANK, groups_text, is_collective, with_ranks
-from irgraph.ir.resize import kept_sizes, with_dims
+from irgraph.ir.resize import fixed_numbers, with_dims
 from irgraph.ir.tensor import Tensor
-from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, Layout, layout_text
+from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
 from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import RefusedError, refused
@@ -47,7 +47,7 @@ class ShardResult(Struct, frozen=True):
     made: int
     summed: int
     legal: str
-    layouts: tuple[Layout, ...] = ()
+    layouts: tuple[TensorLayout, ...] = ()
 
 
 def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
@@ -151,8 +151,8 @@ def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
         raise RefusedError(f"the model has no dimension {dim!r}")
     if graph.dims[dim] % plan.ranks:
         raise RefusedError(f"{dim} = {graph.dims[dim]} is no multiple of {plan.ranks} ranks")
-    if kept_sizes(graph, dim):
-        raise RefusedError(f"{kept_sizes(graph, dim)[0]}: it does not follow {dim}")
+    if fixed_numbers(graph, dim):
+        raise RefusedError(f"{fixed_numbers(graph, dim)[0]}: it does not follow {dim}")
     for op in graph.leaves():
         if is_collective(op):
             raise refused(op, "is there already: the step runs on several ranks")
@@ -280,7 +280,7 @@ class _Rank:
             part = exchange.part(table)
             if part is not None:
                 made = gradients.gradient_of(table, part, found[table.name])
-                self.edit.put(made, before=table.backward)
+                self.edit.insert(made, before=table.backward)
             self.edit.remove(table.backward)
 
     def _node(self, leaf: Op) -> Op:
@@ -299,7 +299,7 @@ class _Rank:
         for op in write.ops:
             like = replace(op, thread=at.thread, stream=at.stream, phase=at.phase, origin=ORIGIN)
             made = op if op.name.startswith("aten.embedding") or id(op) in kept else like
-            self.edit.put(made, after=at) if after else self.edit.put(made, before=at)
+            self.edit.insert(made, after=at) if after else self.edit.insert(made, before=at)
         self.made += len(write.ops)
 
     def _drop(self, exchange: Exchange) -> None:
@@ -312,7 +312,7 @@ class _Rank:
             if any(tensor.name in absent for tensor in (*leaf.inputs, *leaf.outputs)):
                 left = without(leaf, absent)
                 if left is not None:
-                    self.edit.put(left, before=leaf)
+                    self.edit.insert(left, before=leaf)
                 self.edit.remove(leaf)
 
     def _reduce(self, bucket: Bucket) -> None:
@@ -326,11 +326,11 @@ class _Rank:
         self.made += len(write.ops)
         for op in write.ops:
             if bucket.before is None:
-                self.edit.put(replace(op, phase="backward", origin=ORIGIN))
+                self.edit.insert(replace(op, phase="backward", origin=ORIGIN))
                 continue
             at = bucket.before
             made = replace(op, thread=at.thread, stream=at.stream, phase=at.phase, origin=ORIGIN)
-            self.edit.put(made, before=at)
+            self.edit.insert(made, before=at)
 
     def _smaller(self, graph: Graph) -> Graph:
         """Give every tensor of a table the size of what is here, and forget those that are not."""
@@ -362,7 +362,7 @@ class _Rank:
         returned = map_value(graph.returned, tensor)
         return replace(graph, tensors=declared, ops=tuple(map(op, graph.ops)), returned=returned)
 
-    def _layouts(self) -> list[Layout]:
+    def _layouts(self) -> list[TensorLayout]:
         """Return what every tensor that leaves the step, or starts it, is of the whole's."""
         found = []
         for name in live_out(self.graph):
@@ -371,16 +371,18 @@ class _Rank:
             if name in self.parts:
                 part = self.parts[name]
                 if part is not None:
-                    found.append(Layout(name, "piece", part.rows, part.columns))
+                    found.append(TensorLayout(name, "piece", part.rows, part.columns))
                 continue
             axis = batch_axis(tensor, self.dim)
             if axis is not None:
-                found.append(Layout(name, "split", (axis, axis + 1)))
+                found.append(TensorLayout(name, "split", (axis, axis + 1)))
             elif spread is not None and spread.kind == "part":
-                found.append(Layout(name, "mean" if spread.factor else "sum"))
+                found.append(TensorLayout(name, "mean" if spread.factor else "sum"))
         return found
 
 
-def _settings(graph: Graph, rank: int, dim: str, layouts: Sequence[Layout]) -> dict[str, Value]:
+def _settings(
+    graph: Graph, rank: int, dim: str, layouts: Sequence[TensorLayout]
+) -> dict[str, Value]:
     given: dict[str, Value] = {RANK: rank, BATCH: dim, PARTS: layout_text(layouts)}
     return {**graph.settings, **given}

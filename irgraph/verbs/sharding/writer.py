@@ -10,7 +10,7 @@ from irgraph.axes.algebra import Algebra
 from irgraph.ir.edit import free_name, names_of
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major, tight
+from irgraph.ir.tensor import DeviceRef, DType, Tensor, canonical_strides, row_major
 
 GROUP = "0"
 """Name of the process group of all ranks."""
@@ -75,7 +75,7 @@ class Writer:
             tensor,
             name=self.fresh("slice", tensor.dtype, ()).name,
             shape=shape,
-            strides=tight(shape, tuple(steps)),
+            strides=canonical_strides(shape, tuple(steps)),
             offset=self.sizes.plus(tensor.offset, moved),
         )
         end = self.sizes.plus(start, size)

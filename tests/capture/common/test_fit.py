@@ -9,7 +9,7 @@ from irgraph.capture.common.batch_dimension import DifferentStructureError, with
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
-from irgraph.ir.resize import fixed_dims, kept_sizes
+from irgraph.ir.resize import fixed_dims, fixed_numbers
 from irgraph.ir.tensor import Tensor
 from irgraph.language import load_script, run
 from irgraph.text import parse, print_graph
@@ -89,7 +89,9 @@ def test_a_model_keeps_what_does_not_follow_and_a_resize_repeats_it() -> None:
     found, odd = with_batch(sizes, 8)
     again = parse(print_graph(found))
     assert (
-        kept_sizes(again, "B") == tuple(odd) == ("aten.elu (): 64 is not linear in the batch size",)
+        fixed_numbers(again, "B")
+        == tuple(odd)
+        == ("aten.elu (): 64 is not linear in the batch size",)
     )
     report = str(run(load_script("resize B = 16"), again).report)
     assert "warning: 1 captured number did not follow" in report
@@ -98,5 +100,5 @@ def test_a_model_keeps_what_does_not_follow_and_a_resize_repeats_it() -> None:
     by_axis = run(load_script("resize %x.shape[0] of aten.elu(%x, ...) = 16"), again).report
     assert "1 captured number did not follow" in str(by_axis)
     assert fixed_dims(again) == fixed_dims(anonymous(again)) == {"B": 8}
-    (hidden,) = kept_sizes(anonymous(again), "B")
+    (hidden,) = fixed_numbers(anonymous(again), "B")
     assert hidden == "an op: 64 is not linear in the batch size"

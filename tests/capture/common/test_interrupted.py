@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from irgraph.capture.common.interrupted import EVALUATE, close_interrupted
-from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.nodes import RecordedNode
 
 
 def parents(*rows: tuple[str, int]) -> list[int]:
     """Return what the ranges, numbered from 1 and each with its caller, are called by at last."""
-    nodes = [Node(at, name, parent=parent) for at, (name, parent) in enumerate(rows, 1)]
+    nodes = [RecordedNode(at, name, parent=parent) for at, (name, parent) in enumerate(rows, 1)]
     close_interrupted(nodes)
     return [node.parent for node in nodes]
 

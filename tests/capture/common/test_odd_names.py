@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from irgraph.capture.common.assemble import Assembler
-from irgraph.capture.common.calls import Call
-from irgraph.capture.common.damage import unmangled
+from irgraph.capture.common.calls import CapturedCall
+from irgraph.capture.common.damage import restore_bytes
 from irgraph.capture.common.identity import Handle
 from irgraph.ir.graph import Device, Graph
 from irgraph.text import parse, print_graph
@@ -30,7 +30,7 @@ def words() -> st.SearchStrategy[str]:
 def test_names_of_any_characters_can_be_read_back(label: str, module: str) -> None:
     x = Handle("f32", (4,), None, 1, 0, "gpu0", hint=("param", label))
     y = Handle("f32", (4,), None, 2, 0, "gpu0")
-    made = Assembler([Call("aten.neg", [x], [y], module=module)])
+    made = Assembler([CapturedCall("aten.neg", [x], [y], module=module)])
     devices = (Device("gpu0", "v100"),)
     graph = Graph("m", devices=devices, tensors=made.tensors, ops=made.ops)
     assert parse(print_graph(graph)) == graph
@@ -69,4 +69,4 @@ def test_names_of_onnx_are_plain(name: str, tmp_path: Path) -> None:
 
 
 def test_characters_that_only_look_mangled_stay() -> None:
-    assert unmangled(rb"\uffffffc3\uffffffbc \\uffffffc3") == rb"%s \\uffffffc3" % "ü".encode()
+    assert restore_bytes(rb"\uffffffc3\uffffffbc \\uffffffc3") == rb"%s \\uffffffc3" % "ü".encode()

@@ -14,7 +14,7 @@ from costmodels.pricing.price import price
 from irgraph.capture.live import capture_file
 from irgraph.execute import compare, execute
 from irgraph.ir.op import Op
-from irgraph.ir.torch_schemas.score_functions import ScoreFunctionError, computed
+from irgraph.ir.torch_schemas.score_functions import ScoreFunctionError, evaluate
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.verbs import Axis, resize
 
@@ -275,4 +275,4 @@ return flex_attention(q, q, q, lambda s, b, h, i, j: s + table[h, j])
 )
 def test_a_text_that_is_no_function_of_a_score_says_why(text: str, reason: str) -> None:
     with pytest.raises(ScoreFunctionError, match=reason):
-        computed(text, {"s": torch.zeros(1, 1, 2, 2)}, torch.float32)
+        evaluate(text, {"s": torch.zeros(1, 1, 2, 2)}, torch.float32)

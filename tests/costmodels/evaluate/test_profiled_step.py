@@ -20,7 +20,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.overheads import load_host
-from irgraph.overheads.names import today
+from irgraph.overheads.names import current_names
 from irgraph.schedule.accounting import BLOCKING, CODE_2022, PAPER, Accounting
 from irgraph.schedule.algorithm1 import algorithm1
 
@@ -55,7 +55,7 @@ def step(sequence: list[str], rows: list[Mapping[str, str]]) -> Priced:
     waiting = list(calls.values())
     # with an operand, the optimizer's labels count as operations, as the table has them
     operand = Tensor("x", "f32", (1,), "b")
-    ops = [Op(today(name)[0], operands=(operand,)) for name in sequence]
+    ops = [Op(current_names(name)[0], operands=(operand,)) for name in sequence]
     kernels: dict[int, tuple[Kernel, ...]] = {}
     for position, (op, name) in enumerate(zip(ops, sequence, strict=True)):
         launches = waiting and waiting[0][0] == name and position not in HOST_ONLY

@@ -20,7 +20,7 @@ from costmodels.formulas.blocks.row_norms import columns_time, norm_time
 from costmodels.formulas.machine import Answer, Machine
 from costmodels.learned.predictors import SOFTWARE, predictors
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import PointValues, at_all
+from irgraph.ir.points.point_values import PointValues, as_array
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
 
@@ -173,7 +173,9 @@ def every(law: Callable[..., float]) -> Callable[[tuple[int, ...], tuple[int, ..
     """Return what holds a law to the same times for many sizes at once and for each alone."""
 
     def check(ones: tuple[int, ...], others: tuple[int, ...]) -> None:
-        at_once = at_all(law(PointValues(np.array(ones)), PointValues(np.array(others))), len(ones))
+        at_once = as_array(
+            law(PointValues(np.array(ones)), PointValues(np.array(others))), len(ones)
+        )
         alone = [law(one, other) for one, other in zip(ones, others, strict=True)]
         assert at_once.tolist() == alone
 

@@ -11,7 +11,7 @@ from costmodels.hosts.build import DATES, driver_times, host_bound, snapshot, ta
 from costmodels.hosts.writing import encode
 from irgraph.overheads import load_host
 from irgraph.overheads.format import Stat
-from irgraph.overheads.names import today
+from irgraph.overheads.names import current_names
 
 
 def row(kind: str, op: str, mean: str = "", launches: str = "") -> dict[str, str]:
@@ -57,7 +57,7 @@ ROWS = [
     ],
 )
 def test_old_names_have_one_meaning_today(old: str, new: tuple[str, ...]) -> None:
-    assert today(old) == new
+    assert current_names(old) == new
 
 
 def test_t5_is_the_whole_operation_only_where_nothing_is_launched() -> None:

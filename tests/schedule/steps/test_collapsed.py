@@ -46,7 +46,7 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
     """Also where errors are so large that work would take less than no time."""
     choose = np.random.default_rng(seed)
     tasks = (launches if seed % 2 else a_step)(choose)
-    work = np.flatnonzero(tasks.having("kernel"))
+    work = np.flatnonzero(tasks.has_cause("kernel"))
     if not len(work):
         work = np.flatnonzero(choose.random(len(tasks)) < choose.random())
     steps = int(choose.integers(1, 2 * TOGETHER))

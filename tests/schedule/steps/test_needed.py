@@ -23,8 +23,8 @@ def test_tasks_end_when_they_did(seed: int) -> None:
     choose = np.random.default_rng(seed)
     tasks = (launches if seed % 2 else a_step)(choose)
     needed = reduced_waits(tasks)
-    assert ended(tasks, needed) == ended(tasks, tasks.waited)
-    assert all(set(few) <= set(all_) for few, all_ in zip(needed, tasks.waited, strict=True))
+    assert ended(tasks, needed) == ended(tasks, tasks.wait_lists)
+    assert all(set(few) <= set(all_) for few, all_ in zip(needed, tasks.wait_lists, strict=True))
 
 
 def test_a_launch_does_not_wait_again_for_work_that_the_host_has_seen_end() -> None:

@@ -60,7 +60,7 @@ def test_regions_are_between_waits_of_the_host() -> None:
         if number in (2, 3):
             build.add(0, "sync", 1.0, waits=(kernel,))
     tasks = build.tasks()
-    work = np.flatnonzero(tasks.having("kernel"))
+    work = np.flatnonzero(tasks.has_cause("kernel"))
     collapsed = NodeGraph(tasks, work)
     folded = np.ones((len(collapsed.folds), DRAWS))
     drawn = HostDraws(collapsed, folded, np.arange(7))

@@ -40,7 +40,7 @@ def a_step(choose: np.random.Generator, launches: int, streams: int = 1) -> Task
 def test_each_has_the_times_that_it_has_alone(seed: int, sets: int, streams: int) -> None:
     choose = np.random.default_rng(seed)
     tasks = a_step(choose, 60, streams)
-    work = np.flatnonzero(tasks.having("kernel"))
+    work = np.flatnonzero(tasks.has_cause("kernel"))
     rows = choose.integers(0, 7, len(work))
     kernels = choose.uniform(0, 40, (7, sets))
     found = times_of(tasks, work, rows, kernels, 0.5)
@@ -54,7 +54,7 @@ def test_each_has_the_times_that_it_has_alone(seed: int, sets: int, streams: int
 
 def test_no_sets_have_no_times() -> None:
     tasks = a_step(np.random.default_rng(3), 2)
-    work = np.flatnonzero(tasks.having("kernel"))
+    work = np.flatnonzero(tasks.has_cause("kernel"))
     assert not times_of(tasks, work, np.zeros(len(work), np.int64), np.zeros((1, 0))).step.size
 
 

@@ -15,8 +15,8 @@ from unittest import mock
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.flex.trace_score import aside, spelled
 from irgraph.capture.emulate.known_values import KnownValues
-from irgraph.ir.torch_schemas.flex import places, register_flex
-from irgraph.ir.torch_schemas.score_functions import computed
+from irgraph.ir.torch_schemas.flex import index_tensors, register_flex
+from irgraph.ir.torch_schemas.score_functions import evaluate
 
 MODULE = "torch.nn.attention.flex_attention"
 
@@ -114,7 +114,7 @@ def _broadcast(
         for axis, (name, vector) in enumerate(zip("bhqk", (b, h, q, k), strict=True)):
             names[name] = vector.view([-1 if other == axis else 1 for other in range(4)])
         names |= {f"b{i}": buffer for i, buffer in enumerate(buffers)}
-        made = computed(text, names, score)
+        made = evaluate(text, names, score)
         return made.expand(len(b), len(h), len(q), len(k))
 
     return run
@@ -163,10 +163,10 @@ def _share(mask: str, held: Sequence[Torch], shape: Sequence[int], block: Sequen
     found = []
     for number in range(looked):
         row = number * (rows - 1) // max(looked - 1, 1) if looked > 1 else rows // 2
-        names = places(shape, "cpu")
+        names = index_tensors(shape, "cpu")
         names["q"] = names["q"][:, :, row * high : (row + 1) * high]
         names |= {f"b{i}": value for i, value in enumerate(held) if value is not None}
-        counts = computed(mask, names, torch.float32)
+        counts = evaluate(mask, names, torch.float32)
         counts = counts.expand(samples, heads, names["q"].shape[2], keys).any(2)
         padded = torch.nn.functional.pad(counts, (0, -keys % wide))
         found.append(padded.unflatten(-1, (-1, wide)).any(-1).double().mean())

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.ir.dtypes import FROM_TORCH
-from irgraph.ir.torch_schemas.flex import places
-from irgraph.ir.torch_schemas.score_functions import MAKING, SIZED, is_elementwise
+from irgraph.ir.torch_schemas.flex import index_tensors
+from irgraph.ir.torch_schemas.score_functions import NUMBER_MAKERS, SIZED_OPERATORS, is_elementwise
 
 ASIDE = "irgraph.aside"
 """Name of a range of calls that are none of the step's."""
@@ -53,7 +53,7 @@ def spelled(
 
     what = "mask_mod" if score is None else "score_mod"
     with aside(), torch.no_grad():
-        given = places(SIZES, device)
+        given = index_tensors(SIZES, device)
         if score is not None:
             given = {"s": torch.empty(SIZES, dtype=score, device=device), **given}
         text = _Text(what, given, buffers, given["b"].device)
@@ -129,13 +129,13 @@ class _Text:
         """Raise ``NotSpelledError`` for a call that is not one of each element by itself."""
         tensors = list(_tensors([*args, *named.values()]))
         sizes = [v for v in (*args[:2], named.get("size")) if isinstance(v, (list, tuple))]
-        several = operator in SIZED and any(map(len, sizes))
+        several = operator in SIZED_OPERATORS and any(map(len, sizes))
         if not is_elementwise(func) or several:
             reason = REASONS.get(operator, f"it calls {func.name()}, which does more")
             raise self._refused(f"{reason} than compute one score")
         if operator == "index.Tensor":
             self._refuse_lookup(args)
-        elif operator not in MAKING:
+        elif operator not in NUMBER_MAKERS:
             whole = [t for t in tensors if id(t) not in self.elements and t.dim()]
             if whole and any(id(t) in self.elements for t in tensors):
                 raise self._refused(

@@ -13,10 +13,10 @@ import numpy as np
 from irgraph.capture.kineto.events.syncs import ByStream, launched_by_stream, recorded_syncs
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.capture.kineto.reading.clean import MICROSECOND
-from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrace
 
 
-class Start(NamedTuple):
+class StartCause(NamedTuple):
     """Why a device event started when it did; times in nanoseconds.
 
     Attributes:
@@ -26,8 +26,8 @@ class Start(NamedTuple):
         delay: from the start of its launch, or from the end of what held it up, to its start.
     """
 
-    before: int
-    across: tuple[int, ...]
+    previous: int
+    awaited: tuple[int, ...]
     queued: bool
     delay: int
 
@@ -42,7 +42,7 @@ class Orders:
         gap: the median delay after other work of the stream.
     """
 
-    starts: dict[int, Start] = field(default_factory=dict)
+    starts: dict[int, StartCause] = field(default_factory=dict)
     latency: dict[str, float] = field(default_factory=dict)
     gap: float = 1000.0
 
@@ -64,20 +64,22 @@ def device_orders(tree: Tree) -> Orders:
     trace = tree.trace
     rows = np.flatnonzero(trace.on_device)
     rows = rows[np.argsort(trace.columns["start"][rows], kind="stable")]
-    before: dict[int, int] = {}
+    previous: dict[int, int] = {}
     last: dict[tuple[int, int], int] = {}
     streams = (trace.columns[column][rows].tolist() for column in ("device", "stream"))
     for row, stream in zip(rows.tolist(), zip(*streams, strict=True), strict=True):
-        before[row] = last.get(stream, -1)
+        previous[row] = last.get(stream, -1)
         last[stream] = row
     launches = _launches(tree, rows)
     orders = Orders(latency=_latencies(launches))
-    across = _across(tree, rows)
+    awaited = _awaited_by_row(tree, rows)
     ends = {launch.row: launch.end for launch in launches}
     for launch in launches:
-        held = (before[launch.row], across.get(launch.row, ()))
-        orders.starts[launch.row] = _start(launch, *held, ends, orders.latency)
-    gaps = [s.delay for s in orders.starts.values() if s.queued and s.before >= 0 and not s.across]
+        predecessors = (previous[launch.row], awaited.get(launch.row, ()))
+        orders.starts[launch.row] = _start_cause(launch, *predecessors, ends, orders.latency)
+    gaps = [
+        s.delay for s in orders.starts.values() if s.queued and s.previous >= 0 and not s.awaited
+    ]
     if gaps:
         orders.gap = float(np.median(gaps))
     return orders
@@ -89,7 +91,7 @@ class _Launch(NamedTuple):
     row: int
     start: int
     end: int
-    begun: int
+    launch_start: int
     function: str
 
 
@@ -98,95 +100,99 @@ def _launches(tree: Tree, rows: Integers) -> list[_Launch]:
     trace = tree.trace
     start, launch = trace.columns["start"], tree.launch[rows]
     ends = start[rows] + trace.columns["duration"][rows]
-    begun = np.where(launch >= 0, start[launch], -1)
+    launch_starts = np.where(launch >= 0, start[launch], -1)
     functions = (trace.names[name] for name in trace.columns["name"][launch].tolist())
-    figures = (column.tolist() for column in (rows, start[rows], ends, begun))
+    figures = (column.tolist() for column in (rows, start[rows], ends, launch_starts))
     return [_Launch(*row) for row in zip(*figures, functions, strict=True)]
 
 
 def _latencies(launches: Sequence[_Launch]) -> dict[str, float]:
     """Return by runtime function the median delay of work launched to an idle device."""
-    found: dict[str, list[int]] = defaultdict(list)
-    every: dict[str, list[int]] = defaultdict(list)
-    done = -(1 << 62)
-    for _, start, end, begun, function in launches:
-        if begun >= 0:
-            every[function].append(start - begun)
-            if done <= begun:
-                found[function].append(start - begun)
-        done = max(done, end)
-    return {name: _usual(found[name], delays) for name, delays in every.items()}
+    idle_delays: dict[str, list[int]] = defaultdict(list)
+    all_delays: dict[str, list[int]] = defaultdict(list)
+    busy_until = -(1 << 62)
+    for _, start, end, launch_start, function in launches:
+        if launch_start >= 0:
+            all_delays[function].append(start - launch_start)
+            if busy_until <= launch_start:
+                idle_delays[function].append(start - launch_start)
+        busy_until = max(busy_until, end)
+    return {
+        name: _typical_latency(idle_delays[name], delays) for name, delays in all_delays.items()
+    }
 
 
-LATENCY = 15_000
+MAX_IDLE_LATENCY = 15_000
 """Nanoseconds from a launch to its work on an idle device that are not exceeded: published
 launch latencies are 3 to 12 us, and medians of recorded traces 7 to 26."""
 
 
-def _usual(idle: list[int], every: list[int]) -> float:
+def _typical_latency(idle_delays: list[int], all_delays: list[int]) -> float:
     """Return the latency of a function's launches: what few of them show is not believed."""
-    if len(idle) >= 3:
-        return float(np.median(idle))
-    return min(float(np.quantile(every, 0.05)), LATENCY)
+    if len(idle_delays) >= 3:
+        return float(np.median(idle_delays))
+    return min(float(np.quantile(all_delays, 0.05)), MAX_IDLE_LATENCY)
 
 
-def _start(
+def _start_cause(
     launch: _Launch,
-    before: int,
-    across: tuple[int, ...],
+    previous: int,
+    awaited: tuple[int, ...],
     ends: Mapping[int, int],
     latency: Mapping[str, float],
-) -> Start:
-    if launch.begun < 0:
-        return Start(before, (), True, 0)
-    ready = launch.begun + latency[launch.function]
-    known = [r for r in (before, *across) if r >= 0 and ends[r] > ready]
-    if not known:
-        return Start(before, (), False, launch.start - launch.begun)
-    last = max(known, key=lambda r: ends[r])
-    return Start(before, () if last == before else (last,), True, launch.start - ends[last])
+) -> StartCause:
+    if launch.launch_start < 0:
+        return StartCause(previous, (), True, 0)
+    ready = launch.launch_start + latency[launch.function]
+    blockers = [r for r in (previous, *awaited) if r >= 0 and ends[r] > ready]
+    if not blockers:
+        return StartCause(previous, (), False, launch.start - launch.launch_start)
+    last = max(blockers, key=lambda r: ends[r])
+    return StartCause(
+        previous, () if last == previous else (last,), True, launch.start - ends[last]
+    )
 
 
-def _across(tree: Tree, rows: Integers) -> dict[int, tuple[int, ...]]:
+def _awaited_by_row(tree: Tree, rows: Integers) -> dict[int, tuple[int, ...]]:
     """Return by row the work of other streams that it waited for: as recorded, else inferred."""
     trace = tree.trace
     recorded = recorded_syncs(tree).streams
-    named = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
-    calls = named[trace.columns["name"]] & (trace.columns["kind"] == Kind.RUNTIME)
+    is_wait = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
+    calls = is_wait[trace.columns["name"]] & (trace.columns["kind"] == EventKind.RUNTIME)
     waits: list[int] = np.sort(trace.columns["start"][calls]).tolist()
     if not waits and not recorded:
         return {}
     by_stream = launched_by_stream(tree, rows)
-    found = {}
+    awaited_by_row = {}
     for stream, (launches, events) in by_stream.items():
-        own = recorded.get(stream, [])
-        times = [time for time, _ in own] if recorded else waits
+        stream_waits = recorded.get(stream, [])
+        times = [time for time, _ in stream_waits] if recorded else waits
         previous = -1
-        for launched, row in zip(launches, events, strict=True):
-            at = bisect_left(times, launched)
+        for launch_time, row in zip(launches, events, strict=True):
+            end = bisect_left(times, launch_time)
             first = bisect_right(times, previous)
-            if at > first and recorded:
-                found[row] = tuple(awaited for _, awaited in own[first:at])
-            elif at > first:
-                found[row] = _awaited(tree, row, times[at - 1], stream, by_stream)
-            previous = launched
-    return found
+            if end > first and recorded:
+                awaited_by_row[row] = tuple(awaited for _, awaited in stream_waits[first:end])
+            elif end > first:
+                awaited_by_row[row] = _inferred_waits(tree, row, times[end - 1], stream, by_stream)
+            previous = launch_time
+    return awaited_by_row
 
 
-def _awaited(
+def _inferred_waits(
     tree: Tree, row: int, wait: int, stream: tuple[int, int], by_stream: ByStream
 ) -> tuple[int, ...]:
     """Return the work of other streams that may have been awaited: it was done by then."""
     start, ends = int(tree.trace.columns["start"][row]), tree.trace.columns
-    found = []
+    rows = []
     for other, (launches, events) in by_stream.items():
         if other == stream or other[0] != stream[0]:
             continue
-        at = bisect_left(launches, wait) - 1
-        while at >= 0:
-            event = events[at]
+        position = bisect_left(launches, wait) - 1
+        while position >= 0:
+            event = events[position]
             if int(ends["start"][event] + ends["duration"][event]) <= start + MICROSECOND:
-                found.append(event)
+                rows.append(event)
                 break
-            at -= 1
-    return tuple(found)
+            position -= 1
+    return tuple(rows)

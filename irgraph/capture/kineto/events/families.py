@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.reading.trace import EventKind
 
 COMMUNICATION = "communication"
 
@@ -71,8 +71,8 @@ SIGN = {
 @cache
 def family_of(name: str, kind: int) -> str:
     """Return the family of a device event by its name; copies and fills by their kind."""
-    if kind == Kind.MEMCPY:
+    if kind == EventKind.MEMCPY:
         return "copy"
-    if kind == Kind.MEMSET:
+    if kind == EventKind.MEMSET:
         return "fill"
     return next((family for family, pattern in _PATTERNS if pattern.search(name)), "other")

@@ -11,22 +11,22 @@ from functools import cache
 import numpy as np
 from msgspec import Struct
 
-from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.syncs import recorded_syncs
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.trace import Integers, Kind, operands
+from irgraph.capture.kineto.reading.trace import EventKind, Integers, operands
 from irgraph.ir.dtypes import FROM_CPP
 
 LOADER = "enumerate(DataLoader)"
-_HELD = 50_000
+_MIN_BLOCKING_NS = 50_000
 """Nanoseconds from which on a launch that ends after half of its own work is taken to have waited
 for it, as copies of pageable memory do; others return within this."""
 
-_LONG, _PROMPT = 1_000_000, 100_000
+_MIN_POLLED_GAP, _MAX_POLL_DELAY = 1_000_000, 100_000
 """Nanoseconds: a gap between calls this long may hide a wait; it ends this soon after it."""
 
 
-class Call(Struct, frozen=True):
+class RuntimeCall(Struct, frozen=True):
     """A runtime call that starts device work or waits for it.
 
     Attributes:
@@ -54,7 +54,7 @@ class Call(Struct, frozen=True):
         return self.work == (self.row,)
 
 
-class Item(Struct, frozen=True):
+class HostItem(Struct, frozen=True):
     """An outermost call of the host, or a mark between calls.
 
     Attributes:
@@ -74,7 +74,7 @@ class Item(Struct, frozen=True):
     thread: int
     start: int
     end: int
-    calls: tuple[Call, ...] = ()
+    calls: tuple[RuntimeCall, ...] = ()
     kind: str = "op"
     events: int = 1
 
@@ -84,17 +84,17 @@ class HostView:
     """Outermost calls of a trace, made once for all steps."""
 
     tree: Tree
-    items: list[Item] = field(default_factory=list)
+    items: list[HostItem] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
     _waits: Waits | None = None
 
-    def of_step(self, step: Step) -> list[Item]:
+    def step_items(self, step: TraceStep) -> list[HostItem]:
         """Return the calls of a step in order of time, between marks for its start and end."""
         first = bisect_right(self._starts, step.start - 1)
         last = bisect_right(self._starts, step.end - 1)
         main = self.tree.main
-        begin = Item(-1, "step", ("step", ""), main, step.start, step.start, kind="mark")
-        end = Item(-1, "step end", ("step end", ""), main, step.end, step.end, kind="mark")
+        begin = HostItem(-1, "step", ("step", ""), main, step.start, step.start, kind="mark")
+        end = HostItem(-1, "step end", ("step end", ""), main, step.end, step.end, kind="mark")
         return [begin, *self.items[first:last], end]
 
     def name(self, row: int) -> str:
@@ -102,30 +102,30 @@ class HostView:
         trace = self.tree.trace
         return trace.names[int(trace.columns["name"][row])]
 
-    def polled(self, begin: int, end: int) -> int:
+    def polled_event(self, begin: int, end: int) -> int:
         """Return the device event that the host waited for between two calls, -1 for none.
 
         Some libraries wait without a runtime call, by asking again and again. A long gap is such a
         wait where it ends right after work that the device had been given before.
         """
-        if end - begin < _LONG or self._waits is None:
+        if end - begin < _MIN_POLLED_GAP or self._waits is None:
             return -1
-        row = self._waits.of_sync(begin, end)
-        return row if row >= 0 and end - int(self.tree.trace.end[row]) <= _PROMPT else -1
+        row = self._waits.awaited_by_sync(begin, end)
+        return row if row >= 0 and end - int(self.tree.trace.end[row]) <= _MAX_POLL_DELAY else -1
 
 
 def host_view(tree: Tree) -> HostView:
     """Return the outermost calls of the program's thread and of autograd's."""
     trace = tree.trace
-    started = _started(tree)
+    work_by_call = _work_by_call(tree)
     waits = Waits(tree)
-    calls = _calls(tree, started, waits)
+    calls = _calls(tree, work_by_call, waits)
     thread, kind = trace.columns["thread"], trace.columns["kind"]
     loaders = _loaders(tree, calls)
-    hidden = _inside(tree, loaders)
-    is_top = (tree.top == np.arange(len(trace))) & (kind == Kind.OP)
-    stray = (kind == Kind.RUNTIME) & (tree.op < 0)
-    outermost = is_top | stray
+    hidden = _rows_below(tree, loaders)
+    is_top = (tree.top == np.arange(len(trace))) & (kind == EventKind.OP)
+    outside_ops = (kind == EventKind.RUNTIME) & (tree.op < 0)
+    outermost = is_top | outside_ops
     outermost[list(loaders)] = True
     outermost[list(hidden)] = False
     rows = np.flatnonzero(outermost & np.isin(thread, [tree.main, *tree.backward]))
@@ -135,10 +135,10 @@ def host_view(tree: Tree) -> HostView:
 
 
 def _items(
-    tree: Tree, rows: Integers, calls: Mapping[int, list[Call]], loaders: Container[int]
-) -> Iterator[Item]:
+    tree: Tree, rows: Integers, calls: Mapping[int, list[RuntimeCall]], loaders: Container[int]
+) -> Iterator[HostItem]:
     trace = tree.trace
-    is_op = trace.columns["kind"] == Kind.OP
+    is_op = trace.columns["kind"] == EventKind.OP
     names, shapes, threads, starts = (
         trace.columns[column] for column in ("name", "shape", "thread", "start")
     )
@@ -150,50 +150,56 @@ def _items(
         text = trace.names[name]
         key = (text, operand_shapes(*trace.shapes[shape]))
         kind = "loader" if row in loaders else "op" if op else "call"
-        yield Item(row, text, key, thread, start, end, tuple(calls.get(row, ())), kind, events)
+        yield HostItem(row, text, key, thread, start, end, tuple(calls.get(row, ())), kind, events)
 
 
 @cache
 def operand_shapes(dims: bytes, types: bytes) -> str:
     """Return operand shapes as host tables spell them: ``f32[2048,512] f32[512,512]``."""
-    known = operands(dims, types)
-    if known is None:
+    arguments = operands(dims, types)
+    if arguments is None:
         return dims.decode("utf-8", "replace")
-    found = []
-    for shape, kind in zip(*known, strict=False):
+    texts = []
+    for shape, kind in zip(*arguments, strict=False):
         if kind in FROM_CPP and isinstance(shape, list):
-            found.append(f"{FROM_CPP[kind]}[{','.join(map(str, shape))}]")
+            texts.append(f"{FROM_CPP[kind]}[{','.join(map(str, shape))}]")
         elif kind == "TensorList" and isinstance(shape, list):
-            found.append("list" + "".join(str(part).replace(" ", "") for part in shape))
-    return " ".join(found)
+            texts.append("list" + "".join(str(part).replace(" ", "") for part in shape))
+    return " ".join(texts)
 
 
-def _started(tree: Tree) -> dict[int, list[int]]:
+def _work_by_call(tree: Tree) -> dict[int, list[int]]:
     """Return the device events by the row of the call that started them."""
-    found: dict[int, list[int]] = defaultdict(list)
+    rows_by_launch: dict[int, list[int]] = defaultdict(list)
     rows = np.flatnonzero(tree.trace.on_device & (tree.launch >= 0))
     for row, launch in zip(rows.tolist(), tree.launch[rows].tolist(), strict=True):
-        found[launch].append(row)
-    return found
+        rows_by_launch[launch].append(row)
+    return rows_by_launch
 
 
-def _calls(tree: Tree, started: Mapping[int, list[int]], waits: Waits) -> dict[int, list[Call]]:
+def _calls(
+    tree: Tree, work_by_call: Mapping[int, list[int]], waits: Waits
+) -> dict[int, list[RuntimeCall]]:
     """Return launches and waits by the outermost operator around them, else by themselves."""
     trace = tree.trace
-    found: dict[int, list[Call]] = defaultdict(list)
+    calls_by_row: dict[int, list[RuntimeCall]] = defaultdict(list)
     names = trace.columns["name"]
     waiting = np.fromiter(map(is_sync, trace.names), bool, len(trace.names))[names]
     chosen = waiting.copy()
-    chosen[list(started)] = True
-    rows = np.flatnonzero(chosen & (trace.columns["kind"] == Kind.RUNTIME))
+    chosen[list(work_by_call)] = True
+    rows = np.flatnonzero(chosen & (trace.columns["kind"] == EventKind.RUNTIME))
     columns = (names, trace.columns["start"], tree.end, waiting, tree.top)
     selected = (column[rows].tolist() for column in columns)
     for row, name, start, end, syncs, top in zip(rows.tolist(), *selected, strict=True):
-        work = tuple(started.get(row, ()))
-        awaits = waits.of_call(row, start, end) if syncs else _own(tree, work, start, end)
-        call = Call(row, trace.names[name], start, end, work, awaits, syncs)
-        found[top if top >= 0 else row].append(call)
-    return found
+        work = tuple(work_by_call.get(row, ()))
+        awaits = (
+            waits.awaited_by_call(row, start, end)
+            if syncs
+            else _awaited_own_work(tree, work, start, end)
+        )
+        call = RuntimeCall(row, trace.names[name], start, end, work, awaits, syncs)
+        calls_by_row[top if top >= 0 else row].append(call)
+    return calls_by_row
 
 
 def is_sync(function: str) -> bool:
@@ -201,12 +207,12 @@ def is_sync(function: str) -> bool:
     return "ynchronize" in function
 
 
-def _own(tree: Tree, work: tuple[int, ...], start: int, end: int) -> int:
+def _awaited_own_work(tree: Tree, work: tuple[int, ...], start: int, end: int) -> int:
     """Return the work that its own launch waited for, -1 if it returned before most was done."""
     columns = tree.trace.columns
     halves = ((row, int(columns["start"][row] + columns["duration"][row] // 2)) for row in work)
-    held = [row for row, half in halves if end >= half]
-    return held[-1] if held and end - start > _HELD else -1
+    blocking = [row for row, half in halves if end >= half]
+    return blocking[-1] if blocking and end - start > _MIN_BLOCKING_NS else -1
 
 
 class Waits:
@@ -218,22 +224,22 @@ class Waits:
         self.rows = rows[np.argsort(trace.end[rows], kind="stable")]
         self.ends = trace.end[self.rows]
         launch = tree.launch[self.rows]
-        begun = np.where(launch >= 0, trace.columns["start"][launch], -1)
-        self.launched = begun
+        launch_starts = np.where(launch >= 0, trace.columns["start"][launch], -1)
+        self.launched = launch_starts
         self.recorded = recorded_syncs(tree).host
 
-    def of_call(self, row: int, start: int, end: int) -> int:
+    def awaited_by_call(self, row: int, start: int, end: int) -> int:
         """Return the device event awaited by a runtime call: as recorded, else as inferred."""
-        found = self.recorded.get(row)
-        return self.of_sync(start, end) if found is None else found
+        recorded = self.recorded.get(row)
+        return self.awaited_by_sync(start, end) if recorded is None else recorded
 
-    def of_sync(self, start: int, end: int) -> int:
+    def awaited_by_sync(self, start: int, end: int) -> int:
         """Return the device event awaited by a call, -1 where none ran while it waited."""
-        at = int(np.searchsorted(self.ends, end, side="right")) - 1
-        while at >= 0 and self.ends[at] > start:
-            if self.launched[at] <= start:
-                return int(self.rows[at])
-            at -= 1
+        position = int(np.searchsorted(self.ends, end, side="right")) - 1
+        while position >= 0 and self.ends[position] > start:
+            if self.launched[position] <= start:
+                return int(self.rows[position])
+            position -= 1
         return -1
 
 
@@ -246,11 +252,11 @@ def _events_below(tree: Tree) -> Integers:
     return np.array(counts, "i8")
 
 
-def _loaders(tree: Tree, calls: Mapping[int, list[Call]]) -> set[int]:
+def _loaders(tree: Tree, calls: Mapping[int, list[RuntimeCall]]) -> set[int]:
     """Return the outermost ranges of the data loader that touch no device."""
     trace = tree.trace
     names = {i for i, name in enumerate(trace.names) if name.startswith(LOADER)}
-    rows = [r for r in trace.rows(Kind.ANNOTATION) if int(trace.columns["name"][r]) in names]
+    rows = [r for r in trace.rows(EventKind.ANNOTATION) if int(trace.columns["name"][r]) in names]
     busy = {ancestor for row in calls for ancestor in ancestors(tree, row)}
     return {row for row in rows if row not in busy}
 
@@ -263,12 +269,12 @@ def ancestors(tree: Tree, row: int) -> Iterator[int]:
         row = int(tree.parent[row])
 
 
-def _inside(tree: Tree, outer: set[int]) -> set[int]:
+def _rows_below(tree: Tree, outer: set[int]) -> set[int]:
     """Return all rows below some host events."""
     below: set[int] = set()
     if outer:
         for row in np.flatnonzero(tree.parent >= 0).tolist():
-            up = int(tree.parent[row])
-            if up in outer or up in below:
+            parent = int(tree.parent[row])
+            if parent in outer or parent in below:
                 below.add(row)
     return below

@@ -16,7 +16,7 @@ import numpy as np
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.capture.kineto.reading.ingest import read_kineto
 from irgraph.capture.kineto.reading.selection import (
-    BYTES_AN_EVENT,
+    BYTES_PER_EVENT,
     EVERYTHING,
     Selection,
     estimated_events,
@@ -24,7 +24,7 @@ from irgraph.capture.kineto.reading.selection import (
 )
 from irgraph.diagnostics import SourceSpan, fail
 
-WORTH = 200e6
+MIN_PARALLEL_BYTES = 200e6
 """Bytes of text from which on processes save more time than they take to start."""
 
 
@@ -51,15 +51,15 @@ def read_trees(
         IrgraphError: a trace cannot be used, or needs repairs and ``strict`` is set (exit code 4).
     """
     processes = min(len(paths), _cores())
-    if processes < 2 or not _worth(paths, selection):
+    if processes < 2 or not _is_parallel_faster(paths, selection):
         for path in paths:
-            yield _read(path, selection, strict, progress)
+            yield _read_tree(path, selection, strict, progress)
         return
-    read = partial(_packed, selection=selection, strict=strict)
+    read = partial(_read_compact, selection=selection, strict=strict)
     context = get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, _quiet)
+    pool = ProcessPoolExecutor(processes, context, _restore_interrupt)
     try:
-        yield from map(_unpacked, pool.map(read, paths))
+        yield from map(_expand_columns, pool.map(read, paths))
     except BrokenProcessPool:
         message = f"a process that read {len(paths)} traces died, perhaps out of memory"
         raise fail(message, SourceSpan(paths[0]), hint="give fewer traces at once") from None
@@ -73,36 +73,36 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _worth(paths: Sequence[str], selection: Selection) -> bool:
+def _is_parallel_faster(paths: Sequence[str], selection: Selection) -> bool:
     """Return whether files are large enough for processes, and small enough to be read at once."""
     files = [Path(path) for path in paths]
-    if not all(file.is_file() for file in files) or sum(map(text_size, files)) < WORTH:
+    if not all(file.is_file() for file in files) or sum(map(text_size, files)) < MIN_PARALLEL_BYTES:
         return False
-    needed = BYTES_AN_EVENT * sum(map(estimated_events, files))
-    return selection.memory is None or needed < selection.memory
+    memory = BYTES_PER_EVENT * sum(map(estimated_events, files))
+    return selection.memory is None or memory < selection.memory
 
 
-def _quiet() -> None:
+def _restore_interrupt() -> None:
     """Let an interrupt end a process without a word: the one that started it speaks."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _read(
+def _read_tree(
     path: str, selection: Selection, strict: bool, progress: Callable[[int], None] | None
 ) -> Tree:
     trace = read_kineto(path, strict=strict, selection=selection, progress=progress)
     return build_tree(trace, selection.marks)
 
 
-def _packed(path: str, selection: Selection, strict: bool) -> Tree:
+def _read_compact(path: str, selection: Selection, strict: bool) -> Tree:
     """Return a tree whose absent columns have one element: sent away they would take memory."""
-    tree = _read(path, selection, strict, None)
+    tree = _read_tree(path, selection, strict, None)
     columns = tree.trace.columns
     columns.update({key: v[:1] for key, v in columns.items() if v.strides == (0,)})
     return tree
 
 
-def _unpacked(tree: Tree) -> Tree:
+def _expand_columns(tree: Tree) -> Tree:
     columns, count = tree.trace.columns, len(tree.parent)
     columns.update(
         {key: np.broadcast_to(v[0], count) for key, v in columns.items() if len(v) == 1 < count}

@@ -10,17 +10,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.capture.kineto.reading.selection import Marks
-from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrace
 from irgraph.diagnostics import SourceSpan, fail, suggestion
 
-_REPEATS = {Kind.ANNOTATION: 3, Kind.OP: 8}
+_MIN_REPEATS = {EventKind.ANNOTATION: 3, EventKind.OP: 8}
 """How often something must come back to be proposed as a mark: operators do by chance, too."""
 
-_LACKING = 0.02
+_MAX_MISSING_SHARE = 0.02
 """Share of a step's launches without device work from which on its figures are not the step's."""
 
 
-class Step(Struct, frozen=True):
+class TraceStep(Struct, frozen=True):
     """One training or inference step.
 
     Attributes:
@@ -33,7 +33,7 @@ class Step(Struct, frozen=True):
     number: int
     start: int
     end: int
-    marked: str = "ProfilerStep"
+    mark: str = "ProfilerStep"
     complete: bool = True
 
     @property
@@ -42,7 +42,7 @@ class Step(Struct, frozen=True):
         return (self.end - self.start) / 1000
 
 
-def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) -> list[Step]:
+def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) -> list[TraceStep]:
     """Return the steps of a trace; without marks it is one step, device work included.
 
     Periods are proposed in the health report, never taken: what comes back need not be a step.
@@ -56,85 +56,87 @@ def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) ->
     Raises:
         IrgraphError: the mark that the user named is not there (exit code 2).
     """
-    marked = {} if marks.whole or marks.name else trace.steps()
-    if marked:
-        found = _marked(trace, marked)
+    rows_by_number = {} if marks.whole_trace or marks.name else trace.steps()
+    if rows_by_number:
+        steps = _profiler_steps(trace, rows_by_number)
     elif marks.name:
-        found = _named(trace, main, launch, marks.name)
+        steps = _steps_between_marks(trace, main, launch, marks.name)
     else:
-        found = _whole(trace)
-        if not marks.whole:
-            trace.health.add("K06", detail=_proposal(trace, main))
+        steps = _single_step(trace)
+        if not marks.whole_trace:
+            trace.health.add("K06", detail=_propose_marks(trace, main))
     return [
-        _seen(trace, step, *of)
-        for step, of in zip(found, _lacking(trace, found, launch), strict=True)
+        _check_step(trace, step, *counts)
+        for step, counts in zip(steps, _launch_counts(trace, steps, launch), strict=True)
     ]
 
 
-def _whole(trace: KinetoTrace) -> list[Step]:
+def _single_step(trace: KinetoTrace) -> list[TraceStep]:
     """Return all of a trace as one step: what its host did, and all work of its devices."""
-    rows = (trace.columns["kind"] <= Kind.RUNTIME) | trace.on_device
+    rows = (trace.columns["kind"] <= EventKind.RUNTIME) | trace.on_device
     if not rows.any():
         return []
     start = int(trace.columns["start"][rows].min())
-    return [Step(0, start, int(trace.end[rows].max()), "trace")]
+    return [TraceStep(0, start, int(trace.end[rows].max()), "trace")]
 
 
-def _named(trace: KinetoTrace, main: int, launch: Integers, name: str) -> list[Step]:
+def _steps_between_marks(
+    trace: KinetoTrace, main: int, launch: Integers, name: str
+) -> list[TraceStep]:
     """Return a step from each start of what is called so to the next.
 
     Events of the program's thread count, else those of one other thread. The last one is a step
     where the mark spans its step, as an annotation around a loop's body does: to the end of the
     work that was launched within it. A mark at the beginning of a step leaves its end open.
     """
-    rows = _called(trace, main, name)
+    rows = _mark_rows(trace, main, name)
     start, ends = trace.columns["start"], trace.end
     starts = start[rows].tolist()
-    found = [Step(i, a, b, name) for i, (a, b) in enumerate(pairwise(starts))]
+    steps = [TraceStep(i, a, b, name) for i, (a, b) in enumerate(pairwise(starts))]
     spans = float(np.median(ends[rows] - start[rows]))
     if len(rows) > 1 and spans < 0.5 * float(np.median(np.diff(start[rows]))):
-        return found
+        return steps
     end = int(ends[rows[-1]])
     work = trace.on_device & (launch >= 0)
     work &= (start[launch] >= starts[-1]) & (start[launch] < end)
-    return [*found, Step(len(found), starts[-1], int(ends[work].max(initial=end)), name)]
+    return [*steps, TraceStep(len(steps), starts[-1], int(ends[work].max(initial=end)), name)]
 
 
-def _called(trace: KinetoTrace, main: int, name: str) -> Integers:
+def _mark_rows(trace: KinetoTrace, main: int, name: str) -> Integers:
     """Return the annotations or operators of a name on one thread, in order of time."""
-    kinds = np.isin(trace.columns["kind"], (Kind.ANNOTATION, Kind.OP))
+    kinds = np.isin(trace.columns["kind"], (EventKind.ANNOTATION, EventKind.OP))
     number = trace.names.index(name) if name in trace.names else -1
     rows = np.flatnonzero(kinds & (trace.columns["name"] == number))
     if not len(rows):
-        held = {trace.names[n] for n in np.unique(trace.columns["name"][kinds]).tolist()}
-        message = f"--step-mark: nothing is called {name!r}{suggestion(name, held)}"
+        names = {trace.names[n] for n in np.unique(trace.columns["name"][kinds]).tolist()}
+        message = f"--step-mark: nothing is called {name!r}{suggestion(name, names)}"
         raise fail(message, SourceSpan(trace.source), exit_code=2)
     threads = trace.columns["thread"][rows]
     thread = main if (threads == main).any() else int(np.bincount(threads).argmax())
-    chosen: Integers = rows[threads == thread]
-    return chosen
+    thread_rows: Integers = rows[threads == thread]
+    return thread_rows
 
 
-def _marked(trace: KinetoTrace, rows: dict[int, int]) -> list[Step]:
+def _profiler_steps(trace: KinetoTrace, rows: dict[int, int]) -> list[TraceStep]:
     """Return the profiler's steps in order of time."""
     start, end = trace.columns["start"], trace.end
-    steps = [Step(n, int(start[row]), int(end[row])) for n, row in rows.items()]
+    steps = [TraceStep(n, int(start[row]), int(end[row])) for n, row in rows.items()]
     return sorted(steps, key=lambda step: step.start)
 
 
-def _seen(trace: KinetoTrace, step: Step, lacking: int, launches: int) -> Step:
+def _check_step(trace: KinetoTrace, step: TraceStep, missing: int, launches: int) -> TraceStep:
     """Mark a step incomplete where a file that is cut off lacks its end or its device work."""
-    if lacking > _LACKING * launches:
-        detail = f"{lacking} of {launches} launches of step {step.number}"
-        trace.health.add("K34", lacking, detail)
-    if "K01" not in trace.health.counts or step.marked == "trace":
+    if missing > _MAX_MISSING_SHARE * launches:
+        detail = f"{missing} of {launches} launches of step {step.number}"
+        trace.health.add("K34", missing, detail)
+    if "K01" not in trace.health.counts or step.mark == "trace":
         return step
-    reached = min(_last(trace, Kind.OP), _last(trace, Kind.RUNTIME))
-    ended = reached >= step.end - (step.end - step.start) // 20
-    return replace(step, complete=ended and lacking <= _LACKING * launches)
+    last_end = min(_last_end(trace, EventKind.OP), _last_end(trace, EventKind.RUNTIME))
+    is_recorded = last_end >= step.end - (step.end - step.start) // 20
+    return replace(step, complete=is_recorded and missing <= _MAX_MISSING_SHARE * launches)
 
 
-def _last(trace: KinetoTrace, kind: Kind) -> float:
+def _last_end(trace: KinetoTrace, kind: EventKind) -> float:
     """Return how far events of a kind reach, without limit where there are none.
 
     Calls of the runtime follow the operators in a file, so that a cut can take them alone.
@@ -143,62 +145,70 @@ def _last(trace: KinetoTrace, kind: Kind) -> float:
     return float(trace.end[rows].max()) if rows.any() else np.inf
 
 
-def _lacking(trace: KinetoTrace, steps: Sequence[Step], launch: Integers) -> list[tuple[int, int]]:
+def _launch_counts(
+    trace: KinetoTrace, steps: Sequence[TraceStep], launch: Integers
+) -> list[tuple[int, int]]:
     """Return for each step how many launches of kernels lack device work, and how many it has."""
-    named = np.array(["Launch" in name for name in trace.names], bool)
-    calls = named[trace.columns["name"]] & (trace.columns["kind"] == Kind.RUNTIME)
+    is_launch = np.array(["Launch" in name for name in trace.names], bool)
+    calls = is_launch[trace.columns["name"]] & (trace.columns["kind"] == EventKind.RUNTIME)
     calls &= trace.columns["correlation"] > 0
-    known = np.zeros(len(trace), bool)
-    known[launch[trace.on_device & (launch >= 0)]] = True
+    has_work = np.zeros(len(trace), bool)
+    has_work[launch[trace.on_device & (launch >= 0)]] = True
     start = trace.columns["start"]
     edges = np.array([(step.start, step.end) for step in steps], "i8").reshape(-1, 2)
     within = [
         np.diff(np.searchsorted(np.sort(start[rows]), edges), axis=1).ravel().tolist()
-        for rows in (calls & ~known, calls)
+        for rows in (calls & ~has_work, calls)
     ]
     return list(zip(*within, strict=True))
 
 
-def _proposal(trace: KinetoTrace, main: int) -> str:
+def _propose_marks(trace: KinetoTrace, main: int) -> str:
     """Say that the whole trace is one step, and what could mark steps."""
-    found = _repeating(trace, main)
-    taken = "the whole trace is taken as one step"
-    if not found:
-        return taken
-    marks = " or ".join(f"{name!r} (comes back {count} times)" for count, name in found.items())
-    which = ": take what comes back once a step" if len(found) > 1 else ""
-    return f"{taken}; --step-mark {marks} would divide it{which}"
+    candidates = _repeating_names(trace, main)
+    summary = "the whole trace is taken as one step"
+    if not candidates:
+        return summary
+    marks = " or ".join(
+        f"{name!r} (comes back {count} times)" for count, name in candidates.items()
+    )
+    which = ": take what comes back once a step" if len(candidates) > 1 else ""
+    return f"{summary}; --step-mark {marks} would divide it{which}"
 
 
-def _repeating(trace: KinetoTrace, main: int) -> dict[int, str]:
+def _repeating_names(trace: KinetoTrace, main: int) -> dict[int, str]:
     """Return what may mark the start of each iteration, by how often it comes back.
 
     Those are the two annotations of the program's thread that come back at the steadiest distances,
     for one may come back with every other step; where there are fewer, an operator, if it does not
     come back more than twice as often. Of one count it is the first in time.
     """
-    found: dict[int, str] = {}
-    for kind in (Kind.ANNOTATION, Kind.OP):
-        here = np.flatnonzero((trace.columns["kind"] == kind) & (trace.columns["thread"] == main))
-        names = trace.columns["name"][here]
-        most = 2 * max(found) if found else len(names)
-        steady = _steadiest(names, trace.columns["start"][here], _REPEATS[kind])
-        new = {n: trace.names[name] for n, name in steady.items() if n <= most and n not in found}
-        found |= dict(list(new.items())[: 2 if kind == Kind.ANNOTATION else 1])
-    return dict(list(found.items())[:2])
+    name_by_count: dict[int, str] = {}
+    for kind in (EventKind.ANNOTATION, EventKind.OP):
+        rows = np.flatnonzero((trace.columns["kind"] == kind) & (trace.columns["thread"] == main))
+        names = trace.columns["name"][rows]
+        max_count = 2 * max(name_by_count) if name_by_count else len(names)
+        steady = _steadiest_names(names, trace.columns["start"][rows], _MIN_REPEATS[kind])
+        new = {
+            n: trace.names[name]
+            for n, name in steady.items()
+            if n <= max_count and n not in name_by_count
+        }
+        name_by_count |= dict(list(new.items())[: 2 if kind == EventKind.ANNOTATION else 1])
+    return dict(list(name_by_count.items())[:2])
 
 
-def _steadiest(names: Integers, starts: Integers, least: int) -> dict[int, int]:
+def _steadiest_names(names: Integers, starts: Integers, min_count: int) -> dict[int, int]:
     """Return by its count the first of the names that come back steadily, the steadiest first."""
     unique, first, counts = np.unique(names, return_index=True, return_counts=True)
-    often = counts >= least
-    candidates = sorted(zip(first[often].tolist(), unique[often].tolist(), strict=True))
+    is_frequent = counts >= min_count
+    candidates = sorted(zip(first[is_frequent].tolist(), unique[is_frequent].tolist(), strict=True))
     scores = [(round(_unsteadiness(starts[names == n]), 1), f, n) for f, n in candidates[:400]]
-    found: dict[int, int] = {}
+    name_by_count: dict[int, int] = {}
     for score, _, name in sorted(scores):
         if score <= 0.5:
-            found.setdefault(int((names == name).sum()), name)
-    return found
+            name_by_count.setdefault(int((names == name).sum()), name)
+    return name_by_count
 
 
 def _unsteadiness(starts: Sequence[int] | Integers) -> float:

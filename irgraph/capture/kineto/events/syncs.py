@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.trace import Integers, Kind
+from irgraph.capture.kineto.reading.trace import EventKind, Integers
 
 Stream: TypeAlias = tuple[int, int]
 """Device and stream."""
@@ -39,70 +39,74 @@ class Syncs:
 
 def launched_by_stream(tree: Tree, rows: Integers) -> ByStream:
     """Return launch times and rows by stream, in order of launch; orphans are left out."""
-    found: dict[Stream, list[tuple[int, int]]] = defaultdict(list)
+    launches: dict[Stream, list[tuple[int, int]]] = defaultdict(list)
     columns = tree.trace.columns
     launched = rows[tree.launch[rows] >= 0]
-    begun = columns["start"][tree.launch[launched]]
-    selected = (columns["device"][launched], columns["stream"][launched], begun, launched)
+    launch_starts = columns["start"][tree.launch[launched]]
+    selected = (columns["device"][launched], columns["stream"][launched], launch_starts, launched)
     for device, stream, start, row in zip(*(c.tolist() for c in selected), strict=True):
-        found[device, stream].append((start, row))
-    return {s: ([t for t, _ in sorted(p)], [r for _, r in sorted(p)]) for s, p in found.items()}
+        launches[device, stream].append((start, row))
+    return {s: ([t for t, _ in sorted(p)], [r for _, r in sorted(p)]) for s, p in launches.items()}
 
 
 def recorded_syncs(tree: Tree) -> Syncs:
     """Return the waits that a trace has records of; none where the profiler kept none."""
     trace = tree.trace
-    found = Syncs()
-    records = np.flatnonzero((trace.columns["kind"] == Kind.SYNC) & (tree.launch >= 0))
+    syncs = Syncs()
+    records = np.flatnonzero((trace.columns["kind"] == EventKind.SYNC) & (tree.launch >= 0))
     if not len(records):
-        return found
+        return syncs
     work = launched_by_stream(tree, np.flatnonzero(trace.on_device))
-    calls = _calls(tree)
+    calls = _call_starts(tree)
     for row in records.tolist():
-        _take(found, tree, row, work, calls)
-    for waits in found.streams.values():
+        _add_sync(syncs, tree, row, work, calls)
+    for waits in syncs.streams.values():
         waits.sort()
-    return found
+    return syncs
 
 
-def _calls(tree: Tree) -> dict[int, int]:
+def _call_starts(tree: Tree) -> dict[int, int]:
     """Return when runtime calls began, by correlation."""
     columns = tree.trace.columns
-    rows = np.flatnonzero((columns["kind"] == Kind.RUNTIME) & (columns["correlation"] >= 0))
+    rows = np.flatnonzero((columns["kind"] == EventKind.RUNTIME) & (columns["correlation"] >= 0))
     pairs = (columns["correlation"][rows].tolist(), columns["start"][rows].tolist())
     return dict(zip(*pairs, strict=True))
 
 
-def _take(found: Syncs, tree: Tree, row: int, work: ByStream, calls: Mapping[int, int]) -> None:
+def _add_sync(syncs: Syncs, tree: Tree, row: int, work: ByStream, calls: Mapping[int, int]) -> None:
     """Add one record; what it waited for may have been launched before the recording began."""
     columns = tree.trace.columns
     call = int(tree.launch[row])
     start, name = int(columns["start"][call]), tree.trace.text(row)
     device, stream = int(columns["device"][row]), int(columns["stream"][row])
-    recorded = calls.get(int(columns["wait_record"][row]))
+    record_time = calls.get(int(columns["wait_record"][row]))
     event = (device, int(columns["wait_stream"][row]))
     if "Wait Event" in name:
-        awaited = _last(work, event, recorded)
+        awaited = _last_launched(work, event, record_time)
         if awaited >= 0:
-            found.streams[device, stream].append((start, awaited))
+            syncs.streams[device, stream].append((start, awaited))
     elif "Event" in name:
-        if recorded is not None and event in work:
-            found.host[call] = _running(tree, [_last(work, event, recorded)], start)
+        if record_time is not None and event in work:
+            syncs.host[call] = _last_unfinished(
+                tree, [_last_launched(work, event, record_time)], start
+            )
     elif "Stream" in name:
-        found.host[call] = _running(tree, [_last(work, (device, stream), start)], start)
+        syncs.host[call] = _last_unfinished(
+            tree, [_last_launched(work, (device, stream), start)], start
+        )
     elif "Context" in name:
-        every = [_last(work, key, start) for key in work if key[0] == device]
-        found.host[call] = _running(tree, every, start)
+        candidates = [_last_launched(work, key, start) for key in work if key[0] == device]
+        syncs.host[call] = _last_unfinished(tree, candidates, start)
 
 
-def _last(work: ByStream, stream: Stream, before: int | None) -> int:
+def _last_launched(work: ByStream, stream: Stream, before: int | None) -> int:
     """Return the last work of a stream that was launched before a time, -1 for none."""
     launches, rows = work.get(stream, ([], []))
-    at = bisect_left(launches, before) - 1 if before is not None else -1
-    return rows[at] if at >= 0 else -1
+    position = bisect_left(launches, before) - 1 if before is not None else -1
+    return rows[position] if position >= 0 else -1
 
 
-def _running(tree: Tree, rows: list[int], start: int) -> int:
+def _last_unfinished(tree: Tree, rows: list[int], start: int) -> int:
     """Return the one of some work that ended last, -1 if all was done before a call began."""
     ends = [(int(tree.trace.end[row]), row) for row in rows if row >= 0]
     end, row = max(ends, default=(start, -1))

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from irgraph.capture.kineto.events.steps import Step, find_steps
+from irgraph.capture.kineto.events.steps import TraceStep, find_steps
 from irgraph.capture.kineto.reading.clean import MICROSECOND, launch_rows
 from irgraph.capture.kineto.reading.missing import report_silence
 from irgraph.capture.kineto.reading.selection import PROFILER, Marks
-from irgraph.capture.kineto.reading.trace import Array, Integers, Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import Array, EventKind, Integers, KinetoTrace
 
 PHASES = ("forward", "backward", "optimizer")
 EVALUATE = "autograd::engine::evaluate_function: "
@@ -22,10 +22,10 @@ _MODULE = re.compile(r"(?:nn\.Module: |module::|irgraph\.module#)(.+)")
 _BATCH = 1 << 17
 """Events that are Python objects at once: columns are a tenth of that size."""
 
-COVERED = 0.95
+MIN_COVERAGE = 0.95
 """Share of the device time below which steps are not all that a trace shows."""
 
-_HOST = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON)
+_HOST_KINDS = (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME, EventKind.PYTHON)
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Tree:
     phase: Array
     step: Integers
     module: Array
-    steps: list[Step]
+    steps: list[TraceStep]
     modules: list[str]
     main: int
     backward: frozenset[int]
@@ -66,15 +66,15 @@ class Tree:
     def top_ops(self) -> Integers:
         """Return the rows of top-level operators in order of time."""
         rows: Integers = np.flatnonzero(self.top == np.arange(len(self.top)))
-        operators: Integers = rows[self.trace.columns["kind"][rows] == Kind.OP]
+        operators: Integers = rows[self.trace.columns["kind"][rows] == EventKind.OP]
         return operators
 
     def children(self) -> dict[int, list[int]]:
         """Return the rows directly below each host event, in order of time."""
-        found: dict[int, list[int]] = defaultdict(list)
+        children: dict[int, list[int]] = defaultdict(list)
         for row in np.flatnonzero(self.parent >= 0).tolist():
-            found[int(self.parent[row])].append(row)
-        return found
+            children[int(self.parent[row])].append(row)
+        return children
 
     def is_backward_thread(self, row: int) -> bool:
         """Return whether a host event ran on a thread of autograd's engine."""
@@ -90,7 +90,7 @@ def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
     parent = np.full(count, -1, "i4")
     end = trace.end
     kind = trace.columns["kind"]
-    host = np.flatnonzero(np.isin(kind, _HOST))
+    host = np.flatnonzero(np.isin(kind, _HOST_KINDS))
     threads = trace.columns["thread"][host]
     overlaps = 0
     for thread in np.unique(threads).tolist():
@@ -119,7 +119,7 @@ def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
         backward,
     )
     tree.forward_of = forward_operators(tree)
-    _scopes(tree, host)
+    _fill_scopes(tree, host)
     _assign_steps(tree)
     return tree
 
@@ -128,10 +128,10 @@ def _nest(trace: KinetoTrace, rows: Integers, parent: Integers, end: Integers) -
     """Fill in the parents on one thread; return how many events overlap in part."""
     stack: list[tuple[int, int]] = []
     overlaps = 0
-    for at in range(0, len(rows), _BATCH):
-        batch = rows[at : at + _BATCH]
-        runtime = trace.columns["kind"][batch] == Kind.RUNTIME
-        found, cut, over = _nested(
+    for offset in range(0, len(rows), _BATCH):
+        batch = rows[offset : offset + _BATCH]
+        runtime = trace.columns["kind"][batch] == EventKind.RUNTIME
+        parents, cut_ends, count = _batch_parents(
             batch.tolist(),
             trace.columns["start"][batch].tolist(),
             end[batch].tolist(),
@@ -139,12 +139,12 @@ def _nest(trace: KinetoTrace, rows: Integers, parent: Integers, end: Integers) -
             stack,
             trace.columns["kind"],
         )
-        parent[batch], end[batch] = found, cut
-        overlaps += over
+        parent[batch], end[batch] = parents, cut_ends
+        overlaps += count
     return overlaps
 
 
-def _nested(
+def _batch_parents(
     rows: list[int],
     starts: list[int],
     ends: list[int],
@@ -157,34 +157,36 @@ def _nested(
     ``stack`` holds the open events, row and end, and is left as the next batch needs it. Ranges
     and the Python calls that open or close them overlap as they must.
     """
-    found, overlaps = [-1] * len(rows), 0
+    parents, overlaps = [-1] * len(rows), 0
     for i, start in enumerate(starts):
         end = ends[i]
-        least = MICROSECOND if runtime[i] else 0
-        while stack and (stack[-1][1] < start or (stack[-1][1] == start and end - start > least)):
+        min_length = MICROSECOND if runtime[i] else 0
+        while stack and (
+            stack[-1][1] < start or (stack[-1][1] == start and end - start > min_length)
+        ):
             stack.pop()
         while stack and not runtime[i] and end > stack[-1][1] + MICROSECOND:
             last = stack.pop()
             if last[1] > start:
-                overlaps += Kind.PYTHON not in (kinds[last[0]], kinds[rows[i]])
+                overlaps += EventKind.PYTHON not in (kinds[last[0]], kinds[rows[i]])
         if stack:
-            found[i], outer = stack[-1]
+            parents[i], outer = stack[-1]
             # runtime calls are timed by another clock: they belong to where they start
             overlaps += end > outer + MICROSECOND
             ends[i] = min(end, outer)
         stack.append((rows[i], ends[i]))
-    return found, ends, overlaps
+    return parents, ends, overlaps
 
 
 def _threads(trace: KinetoTrace) -> tuple[int, frozenset[int]]:
     """Return the program's thread and those of autograd's engine."""
     kind, thread = trace.columns["kind"], trace.columns["thread"]
     engine = [i for i, name in enumerate(trace.names) if name.startswith(EVALUATE)]
-    nodes = np.isin(trace.columns["name"], engine) & (kind == Kind.OP)
-    old = (kind == Kind.OP) & (trace.columns["forward"] > 0)
+    nodes = np.isin(trace.columns["name"], engine) & (kind == EventKind.OP)
+    old = (kind == EventKind.OP) & (trace.columns["forward"] > 0)
     on_engine = set(np.unique(thread[nodes | old]).tolist())
     steps = [thread[row] for row in trace.steps().values()]
-    host = thread[np.isin(kind, (Kind.OP, Kind.ANNOTATION))]
+    host = thread[np.isin(kind, (EventKind.OP, EventKind.ANNOTATION))]
     forward = host[~np.isin(host, list(on_engine))]
     if steps:
         main = int(np.bincount(steps).argmax())
@@ -195,23 +197,23 @@ def _threads(trace: KinetoTrace) -> tuple[int, frozenset[int]]:
     return main, frozenset(on_engine - {main})
 
 
-def nearest(parent: Integers, chosen: Array) -> Integers:
+def innermost_chosen(parent: Integers, chosen: Array) -> Integers:
     """Return for each event itself or the innermost event around it that is chosen, -1 if none."""
-    found = np.where(chosen, np.arange(len(parent), dtype=parent.dtype), parent)
-    open_ = np.flatnonzero((found >= 0) & ~chosen[found])
-    while len(open_):
-        found[open_] = parent[found[open_]]
-        up = found[open_]
-        open_ = open_[(up >= 0) & ~chosen[up]]
-    return found
+    rows = np.where(chosen, np.arange(len(parent), dtype=parent.dtype), parent)
+    pending = np.flatnonzero((rows >= 0) & ~chosen[rows])
+    while len(pending):
+        rows[pending] = parent[rows[pending]]
+        parents = rows[pending]
+        pending = pending[(parents >= 0) & ~chosen[parents]]
+    return rows
 
 
 def _operators(trace: KinetoTrace, parent: Integers) -> tuple[Integers, Integers]:
     """Return the innermost and the outermost operator at or around each host event."""
-    op = nearest(parent, trace.columns["kind"] == Kind.OP)
+    op = innermost_chosen(parent, trace.columns["kind"] == EventKind.OP)
     above = np.where(op >= 0, parent[op], -1)
     outermost = (op >= 0) & (np.where(above >= 0, op[above], -1) < 0)
-    return op, nearest(parent, outermost & (op == np.arange(len(op))))
+    return op, innermost_chosen(parent, outermost & (op == np.arange(len(op))))
 
 
 def forward_operators(tree: Tree) -> dict[int, int]:
@@ -222,39 +224,39 @@ def forward_operators(tree: Tree) -> dict[int, int]:
     """
     trace = tree.trace
     sequence, forward = trace.columns["sequence"], trace.columns["forward"]
-    operators = np.flatnonzero((trace.columns["kind"] == Kind.OP) & (sequence >= 0))
+    operators = np.flatnonzero((trace.columns["kind"] == EventKind.OP) & (sequence >= 0))
     backward = np.isin(trace.columns["thread"][operators], list(tree.backward))
     backward |= forward[operators] > 0
     last: dict[int, int] = {}
-    found: dict[int, int] = {}
+    forward_by_backward: dict[int, int] = {}
     for row, is_backward in zip(operators.tolist(), backward.tolist(), strict=True):
         number = int(sequence[row])
         if not is_backward:
             last[number] = row
         elif number in last:
-            found[row] = last[number]
+            forward_by_backward[row] = last[number]
     for row, origin in trace.forward_links.items():
-        found.setdefault(row, origin)
-    return found
+        forward_by_backward.setdefault(row, origin)
+    return forward_by_backward
 
 
-def _scopes(tree: Tree, host: Integers) -> None:
+def _fill_scopes(tree: Tree, host: Integers) -> None:
     """Fill in phases and modules: from the ranges around, for backward from the forward op."""
     trace = tree.trace
     thread, kind, name = (trace.columns[key] for key in ("thread", "kind", "name"))
     optimizer = [i for i, text in enumerate(trace.names) if text.startswith(_OPTIMIZER)]
-    stepping = (kind == Kind.ANNOTATION) & np.isin(name, optimizer)
+    stepping = (kind == EventKind.ANNOTATION) & np.isin(name, optimizer)
     on_host = np.zeros(len(trace), bool)
     on_host[host] = True
-    tree.phase[nearest(tree.parent, stepping & on_host) >= 0] = 2
+    tree.phase[innermost_chosen(tree.parent, stepping & on_host) >= 0] = 2
     tree.phase[on_host & np.isin(thread, list(tree.backward))] = 1
-    _modules(tree, on_host)
+    _fill_modules(tree, on_host)
     launched = np.flatnonzero(tree.launch >= 0)
     for values in (tree.phase, tree.module):
         values[launched] = values[tree.launch[launched]]
 
 
-def _modules(tree: Tree, on_host: Array) -> None:
+def _fill_modules(tree: Tree, on_host: Array) -> None:
     """Fill in modules: those named by ranges and operators, and those of forward operators."""
     trace = tree.trace
     numbers: dict[str, int] = {"": 0}
@@ -263,23 +265,23 @@ def _modules(tree: Tree, on_host: Array) -> None:
         np.array([numbers.setdefault(path, len(numbers)) for path in paths] or [0], "i4")
         for paths in (labels, trace.modules)
     )
-    own = of_name[trace.columns["name"]]
-    own = np.where(own > 0, own, of_column[trace.columns["module"]])
-    own[~on_host] = 0
+    own_module = of_name[trace.columns["name"]]
+    own_module = np.where(own_module > 0, own_module, of_column[trace.columns["module"]])
+    own_module[~on_host] = 0
     tree.modules = list(numbers)
     if len(numbers) == 1:
         return
-    tree.module = _inherited(tree, own, own > 0)
+    tree.module = _inherit(tree, own_module, own_module > 0)
     rows = np.array(list(tree.forward_of), "i8")
-    own[rows] = tree.module[np.array(list(tree.forward_of.values()), "i8")]
-    named = own > 0
-    named[rows] = True
-    tree.module = _inherited(tree, own, named)
+    own_module[rows] = tree.module[np.array(list(tree.forward_of.values()), "i8")]
+    has_module = own_module > 0
+    has_module[rows] = True
+    tree.module = _inherit(tree, own_module, has_module)
 
 
-def _inherited(tree: Tree, values: Array, chosen: Array) -> Array:
-    at = nearest(tree.parent, chosen)
-    return np.where(at >= 0, values[at], 0)
+def _inherit(tree: Tree, values: Array, chosen: Array) -> Array:
+    rows = innermost_chosen(tree.parent, chosen)
+    return np.where(rows >= 0, values[rows], 0)
 
 
 def _assign_steps(tree: Tree) -> None:
@@ -289,41 +291,41 @@ def _assign_steps(tree: Tree) -> None:
     begins = np.array([step.start for step in tree.steps], "i8")
     ends = np.array([step.end for step in tree.steps], "i8")
     start = tree.trace.columns["start"]
-    at = np.searchsorted(begins, start, side="right") - 1
-    inside = (at >= 0) & (start < ends[np.maximum(at, 0)])
-    tree.step = np.where(inside, at, -1).astype("i4")
+    positions = np.searchsorted(begins, start, side="right") - 1
+    inside = (positions >= 0) & (start < ends[np.maximum(positions, 0)])
+    tree.step = np.where(inside, positions, -1).astype("i4")
     launched = tree.trace.on_device & (tree.launch >= 0)
     tree.step[launched] = tree.step[tree.launch[launched]]
-    _part_orphans(tree)
-    _say_missing_steps(tree)
-    _say_empty_steps(tree)
-    _say_what_is_outside(tree)
+    _assign_orphans(tree)
+    _report_missing_steps(tree)
+    _report_empty_steps(tree)
+    _report_time_outside(tree)
 
 
-def _part_orphans(tree: Tree) -> None:
+def _assign_orphans(tree: Tree) -> None:
     """Put device events without a launch into the step of the launches numbered around theirs.
 
     Correlation ids grow from launch to launch: what is numbered before all launches of the file
     was launched before it begins, in a step that is not there.
     """
     correlation = tree.trace.columns["correlation"]
-    calls = np.flatnonzero((tree.trace.columns["kind"] == Kind.RUNTIME) & (correlation > 0))
+    calls = np.flatnonzero((tree.trace.columns["kind"] == EventKind.RUNTIME) & (correlation > 0))
     orphans = np.flatnonzero(tree.trace.on_device & (tree.launch < 0) & (correlation > 0))
     if not len(calls) or not len(orphans):
         return
     order = calls[np.argsort(correlation[calls], kind="stable")]
-    at = np.searchsorted(correlation[order], correlation[orphans]) - 1
-    tree.step[orphans] = np.where(at >= 0, tree.step[order[np.maximum(at, 0)]], -1)
+    positions = np.searchsorted(correlation[order], correlation[orphans]) - 1
+    tree.step[orphans] = np.where(positions >= 0, tree.step[order[np.maximum(positions, 0)]], -1)
 
 
-def _say_what_is_outside(tree: Tree) -> None:
+def _report_time_outside(tree: Tree) -> None:
     """Count what the recording holds outside the steps where it is more than a little of all."""
     if {"K31", "K32"} & set(tree.trace.health.counts):
         return
     last = tree.steps[-1]
-    report_silence(tree.trace, _usual(tree), last.end, marked=last.marked != "trace")
+    report_silence(tree.trace, _typical_step_time(tree), last.end, marked=last.mark != "trace")
     inside, total = device_time(tree)
-    if inside < COVERED * total:
+    if inside < MIN_COVERAGE * total:
         share = f"{inside / total:.1%} of {total / 1000:.3f} ms lies within the steps"
         tree.trace.health.add("K35", round(total - inside), share)
 
@@ -337,57 +339,57 @@ def device_time(tree: Tree) -> tuple[float, float]:
     return float(inside.sum()) / 1000, float((end - start).sum()) / 1000
 
 
-def _time_before(start: Integers, end: Integers, at: Integers) -> Integers:
+def _time_before(start: Integers, end: Integers, times: Integers) -> Integers:
     """Return how long intervals ran in all before each of some times."""
 
-    def passed(edges: Integers) -> Integers:
+    def sum_since(edges: Integers) -> Integers:
         """Return the sum of ``max(0, at - edge)`` over the edges."""
         ordered = np.sort(edges)
-        count = np.searchsorted(ordered, at)
-        total: Integers = count * at - np.concatenate([[0], np.cumsum(ordered)])[count]
+        count = np.searchsorted(ordered, times)
+        total: Integers = count * times - np.concatenate([[0], np.cumsum(ordered)])[count]
         return total
 
-    return passed(start) - passed(end)
+    return sum_since(start) - sum_since(end)
 
 
-def _found(numbers: Sequence[int]) -> str:
+def _describe_numbers(numbers: Sequence[int]) -> str:
     """Name the steps that are there: all of a few, else their count and range."""
     if len(numbers) <= 10:
         return f"found {', '.join(map(str, numbers))}"
     return f"found {len(numbers)} between {numbers[0]} and {numbers[-1]}"
 
 
-def _say_missing_steps(tree: Tree) -> None:
+def _report_missing_steps(tree: Tree) -> None:
     """Count marked steps that are gone: numbers left out, or a step's work outside all steps."""
-    if not tree.steps or tree.steps[0].marked != "ProfilerStep":
+    if not tree.steps or tree.steps[0].mark != "ProfilerStep":
         return
     numbers = [step.number for step in tree.steps]
     missing = numbers[-1] - numbers[0] + 1 - len(numbers)
     if missing > 0:
-        tree.trace.health.add("K30", missing, _found(numbers))
+        tree.trace.health.add("K30", missing, _describe_numbers(numbers))
         return
     steps = tree.step[tree.top_ops()]
     inside = np.bincount(steps[steps >= 0], minlength=len(numbers))
     outside = int((steps < 0).sum())
     launched = int((tree.step[tree.trace.on_device & (tree.launch >= 0)] < 0).sum())
-    usual = float(np.median(inside))
-    if launched or (usual and outside > 0.02 * usual):
+    typical = float(np.median(inside))
+    if launched or (typical and outside > 0.02 * typical):
         detail = f"{outside} outermost calls and {launched} launches lie outside all steps"
         tree.trace.health.add("K30", 1, detail)
 
 
-def _say_empty_steps(tree: Tree) -> None:
+def _report_empty_steps(tree: Tree) -> None:
     """Count steps as long as others whose operators, or whose calls of the runtime, are gone."""
-    long = np.array([step.time for step in tree.steps]) > _usual(tree) / 2
+    long = np.array([step.time for step in tree.steps]) > _typical_step_time(tree) / 2
     kind = tree.trace.columns["kind"]
-    for sort, what in ((Kind.OP, "operators"), (Kind.RUNTIME, "runtime calls")):
+    for sort, noun in ((EventKind.OP, "operators"), (EventKind.RUNTIME, "runtime calls")):
         steps = tree.step[kind == sort]
         counts = np.bincount(steps[steps >= 0], minlength=len(tree.steps))
         empty = int((long & (counts == 0)).sum())
         if np.median(counts):
-            tree.trace.health.add("K38", empty, f"{empty} without {what}")
+            tree.trace.health.add("K38", empty, f"{empty} without {noun}")
 
 
-def _usual(tree: Tree) -> float:
+def _typical_step_time(tree: Tree) -> float:
     """Return microseconds of a usual step."""
     return float(np.median([step.time for step in tree.steps]))

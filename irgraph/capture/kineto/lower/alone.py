@@ -11,27 +11,27 @@ from typing import Any
 import numpy as np
 
 from irgraph.capture.common.assemble import Assembler
-from irgraph.capture.common.calls import Call, Item, handles_in
+from irgraph.capture.common.calls import CapturedCall, Item, handles_in
 from irgraph.capture.common.identity import Handle
 from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.lowering import autograd_name, label
-from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.result import Capture, require_valid
 from irgraph.capture.common.source import Source
 from irgraph.capture.emulate.accelerator import CPU_NOTES
 from irgraph.capture.kineto.events.host import ancestors
-from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.tree import PHASES, Tree, build_tree
 from irgraph.capture.kineto.lower.measured import (
     NO_DEVICE,
-    Measured,
+    OpMeasurement,
     StepMeasurements,
-    annotated,
-    launched,
+    add_measurements,
+    launched_work,
     unmeasured_calls,
     with_card,
 )
 from irgraph.capture.kineto.reading.ingest import read_kineto
-from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace, operands
+from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrace, operands
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.dtypes import FROM_CPP
@@ -73,14 +73,14 @@ def lower_kineto(
     """
     tree = build_tree(read_kineto(path))
     trace, source = tree.trace, SourceSpan(str(path))
-    operators = trace.columns["kind"] == Kind.OP
+    operators = trace.columns["kind"] == EventKind.OP
     if not (trace.columns["shape"][operators] > 0).any():
         raise fail(
             "this Kineto trace has no operand shapes, so no model can be made from it alone",
             source,
             hint="record with record_shapes=True, or lower the execution trace with --kineto",
         )
-    chosen = _step(tree, step, str(path))
+    chosen = _choose_step(tree, step, str(path))
     lowering = _Lowering(tree, Path(path).name, "gpu0")
     assembler = Assembler(lowering.calls(_roots(tree, chosen)))
     graph = Graph(
@@ -90,68 +90,72 @@ def lower_kineto(
         tensors=assembler.tensors,
         ops=assembler.ops,
     )
-    notes = [_which(tree, chosen, step), UNKNOWN]
+    notes = [_step_note(tree, chosen, step), UNKNOWN]
     if not trace.on_device.any():
         notes += [NO_DEVICE, CPU_NOTES[0]]
-    recorded, missed = _recorded(tree, lowering.rows, chosen)
-    notes += [f"{count} {what}" for what, count in sorted(lowering.counts.items())]
-    if missed:
-        notes.append(f"{missed} device events of the step belong to no op of the model")
-    graph = sound(with_card(annotated(graph, recorded), tree), str(path))
+    measurements, unowned = _step_measurements(tree, lowering.rows, chosen)
+    notes += [f"{count} {description}" for description, count in sorted(lowering.counts.items())]
+    if unowned:
+        notes.append(f"{unowned} device events of the step belong to no op of the model")
+    graph = require_valid(with_card(add_measurements(graph, measurements), tree), str(path))
     return Capture(graph, tuple(notes), health=trace.health.repairs())
 
 
-def _step(tree: Tree, number: int | None, source: str) -> Step:
+def _choose_step(tree: Tree, number: int | None, source: str) -> TraceStep:
     """Return the step asked for, or the last complete one with operators, at best with work."""
     chosen = [step for step in tree.steps if step.number == number]
     if number is None:
         working = np.unique(tree.step[tree.trace.on_device])
-        idle = [at not in working for at in range(len(tree.steps))]
+        idle = [index not in working for index in range(len(tree.steps))]
         order = sorted(zip(idle, tree.steps, strict=True), key=lambda pair: (pair[0], -pair[1].end))
         chosen = [step for _, step in order if step.complete]
-    found = next((step for step in chosen if _has_operators(tree, step)), None)
-    if found is not None:
-        return found
-    has = ", ".join(str(step.number) for step in tree.steps) or "none"
+    match = next((step for step in chosen if _has_operators(tree, step)), None)
+    if match is not None:
+        return match
+    available = ", ".join(str(step.number) for step in tree.steps) or "none"
     if number is not None and not chosen:
-        raise fail(f"no step {number}: the trace has steps {has}", SourceSpan(source))
+        raise fail(f"no step {number}: the trace has steps {available}", SourceSpan(source))
     which = "no complete step" if number is None else f"step {number}"
     verb = "has an operator" if number is None else "has no operator"
     raise fail(
         f"{which} {verb} on the thread that runs the steps, so there is no model to make: the "
-        f"trace has steps {has}",
+        f"trace has steps {available}",
         SourceSpan(source),
         hint="call the model and prof.step() in one thread, or lower the step's execution trace",
     )
 
 
-def _has_operators(tree: Tree, step: Step) -> bool:
-    return bool((tree.trace.columns["kind"][_inside(tree, step)] == Kind.OP).any())
+def _has_operators(tree: Tree, step: TraceStep) -> bool:
+    return bool((tree.trace.columns["kind"][_step_rows(tree, step)] == EventKind.OP).any())
 
 
-def _which(tree: Tree, chosen: Step, asked: int | None) -> str:
-    reason = "as asked" if asked is not None else "the last complete one"
-    if asked is None and any(s.complete and s.start > chosen.start for s in tree.steps):
+def _step_note(tree: Tree, chosen: TraceStep, number: int | None) -> str:
+    reason = "as asked" if number is not None else "the last complete one"
+    if number is None and any(s.complete and s.start > chosen.start for s in tree.steps):
         work = " and device work" if tree.trace.on_device.any() else ""
         reason += f" with operators{work}"
-    known = ", ".join(str(step.number) for step in tree.steps)
-    return f"took step {chosen.number} of {known}, marked by {chosen.marked}: {reason}"
+    numbers = ", ".join(str(step.number) for step in tree.steps)
+    return f"took step {chosen.number} of {numbers}, marked by {chosen.mark}: {reason}"
 
 
-def _inside(tree: Tree, step: Step) -> Integers:
+def _step_rows(tree: Tree, step: TraceStep) -> Integers:
     """Return the operators and annotations of a step on the program's thread and autograd's."""
     trace = tree.trace
     kind, start = trace.columns["kind"], trace.columns["start"]
-    inside = (start >= step.start) & (start < step.end) & np.isin(kind, (Kind.OP, Kind.ANNOTATION))
+    inside = (
+        (start >= step.start)
+        & (start < step.end)
+        & np.isin(kind, (EventKind.OP, EventKind.ANNOTATION))
+    )
     rows: Integers = np.flatnonzero(inside)
     return rows[np.isin(trace.columns["thread"][rows], [tree.main, *tree.backward])]
 
 
-def _roots(tree: Tree, step: Step) -> list[int]:
+def _roots(tree: Tree, step: TraceStep) -> list[int]:
     """Return the outermost host events of a step on the program's thread and autograd's."""
-    rows = _inside(tree, step).tolist()
-    held = {row for row in rows if not tree.trace.text(row).startswith(_STEP)}
-    return [r for r in rows if r in held and not held.intersection(ancestors(tree, r))]
+    rows = _step_rows(tree, step).tolist()
+    candidates = {row for row in rows if not tree.trace.text(row).startswith(_STEP)}
+    return [r for r in rows if r in candidates and not candidates.intersection(ancestors(tree, r))]
 
 
 COPIES = frozenset(("clone", "_to_copy", "contiguous", "empty_like", "zeros_like", "ones_like"))
@@ -172,19 +176,19 @@ class _Lowering:
     def __post_init__(self) -> None:
         self.below = self.tree.children()
 
-    def calls(self, rows: Sequence[int]) -> list[Call]:
+    def calls(self, rows: Sequence[int]) -> list[CapturedCall]:
         """Return the calls that events stand for, in order of their starts."""
         return [call for row in rows for call in self._event(row)]
 
-    def _event(self, row: int) -> list[Call]:
+    def _event(self, row: int) -> list[CapturedCall]:
         trace = self.tree.trace
         kind, name = trace.columns["kind"][row], trace.text(row)
         inside = self.below.get(row, [])
-        if kind not in (Kind.OP, Kind.ANNOTATION) or name.startswith((*_MODULES, _STEP)):
+        if kind not in (EventKind.OP, EventKind.ANNOTATION) or name.startswith((*_MODULES, _STEP)):
             return self.calls(inside)
         if name.startswith(EVALUATE):
             return self._autograd(row, inside)
-        if kind == Kind.ANNOTATION:
+        if kind == EventKind.ANNOTATION:
             call = self._start(row, label(name))
             call.body = self.calls(inside)
         elif "::" in name and not name.startswith("torch::autograd::"):
@@ -197,18 +201,18 @@ class _Lowering:
             call.body = self.calls(inside)
         return [call]
 
-    def _autograd(self, row: int, inside: Sequence[int]) -> list[Call]:
+    def _autograd(self, row: int, inside: Sequence[int]) -> list[CapturedCall]:
         """Collapse the engine's wrapper and the autograd node in it into one scope."""
         call = self._start(row, autograd_name(self.tree.trace.text(row)))
         for child in inside:
-            found = self._event(child)
-            same = len(found) == 1 and found[0].name == call.name
-            call.body += found[0].body if same else found
+            calls = self._event(child)
+            same = len(calls) == 1 and calls[0].name == call.name
+            call.body += calls[0].body if same else calls
             if same:
                 self.rows[child] = self.rows[row]
         return [call]
 
-    def _operator(self, row: int, name: str, inside: Sequence[int]) -> Call:
+    def _operator(self, row: int, name: str, inside: Sequence[int]) -> CapturedCall:
         call = self._start(row, name.replace("::", "."))
         schemas = schemas_of(call.name)
         composite = any(schema.composite for schema in schemas)
@@ -220,26 +224,26 @@ class _Lowering:
             call.written += [h for part in call.operands if isinstance(part, tuple) for h in part]
         return call
 
-    def _results(self, call: Call) -> list[Item]:
+    def _results(self, call: CapturedCall) -> list[Item]:
         """Return what a pointwise op or a copy returns, which follows from its operands alone.
 
         Results of others follow from arguments that a Kineto trace does not record. In-place ops
         return what they wrote.
         """
         base = call.name.rpartition(".")[2]
-        known = base in COPIES or is_pointwise(call.name)
+        is_supported = base in COPIES or is_pointwise(call.name)
         tensors = list(handles_in(call.operands))
         shape = broadcast([tensor.shape for tensor in tensors])
-        if not known or not tensors or base.endswith("_") or not isinstance(shape, tuple):
+        if not is_supported or not tensors or base.endswith("_") or not isinstance(shape, tuple):
             return []
         self.counts["results of pointwise ops and copies, taken to be of their operand's type"] += 1
         buffer = len(self.rows) + 1  # one for each: operands share the first
         return [Handle(tensors[0].dtype, shape, None, buffer, 0, self.device)]
 
-    def _start(self, row: int, name: str) -> Call:
+    def _start(self, row: int, name: str) -> CapturedCall:
         tree = self.tree
         number = len(self.rows) + 1
-        call = Call(name, origin=f"{self.source}#{number}")
+        call = CapturedCall(name, origin=f"{self.source}#{number}")
         self.rows[row] = number
         call.thread = "backward" if tree.is_backward_thread(row) else "main"
         call.phase = PHASES[int(tree.phase[row])]
@@ -248,16 +252,16 @@ class _Lowering:
 
     def _operands(self, row: int) -> list[Item]:
         """Return the leading tensors of a call, each its own: which is which is not recorded."""
-        found: list[Item] = []
+        tensors: list[Item] = []
         for shape, kind in _arguments(self.tree.trace, row):
             if kind == _LIST and shape and all(isinstance(part, list) for part in shape):
                 self.counts["lists of tensors, whose element type is not recorded: f32"] += 1
-                found.append(tuple(self._tensor(part, "float") for part in shape))
+                tensors.append(tuple(self._tensor(part, "float") for part in shape))
             elif kind in FROM_CPP:
-                found.append(self._tensor(shape, kind))
+                tensors.append(self._tensor(shape, kind))
             else:
                 break
-        return found
+        return tensors
 
     def _tensor(self, shape: Sequence[int], kind: str) -> Handle:
         sizes = tuple(size if isinstance(size, int) else 1 for size in shape)
@@ -270,18 +274,23 @@ def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:
     yield from ((s, k) for s, k in pairs if isinstance(s, list))
 
 
-def _recorded(tree: Tree, rows: dict[int, int], step: Step) -> tuple[StepMeasurements, int]:
+def _step_measurements(
+    tree: Tree, rows: dict[int, int], step: TraceStep
+) -> tuple[StepMeasurements, int]:
     """Return what was measured of the calls, and device events of the step without one."""
     trace = tree.trace
     start = trace.columns["start"]
-    found: dict[int, list[int]] = defaultdict(list)
-    missed = 0
-    for row, launch, call in launched(tree, rows):
+    rows_by_number: dict[int, list[int]] = defaultdict(list)
+    unowned = 0
+    for row, launch, call in launched_work(tree, rows):
         if not step.start <= start[launch] < step.end:
             continue
         if call < 0:
-            missed += 1
+            unowned += 1
         else:
-            found[rows[call]].append(row)
-    measured = {number: Measured.of(trace, [events]) for number, events in found.items()}
-    return StepMeasurements(measured, set(rows.values()), unmeasured_calls(tree, rows)), missed
+            rows_by_number[rows[call]].append(row)
+    measurements = {
+        number: OpMeasurement.from_calls(trace, [events])
+        for number, events in rows_by_number.items()
+    }
+    return StepMeasurements(measurements, set(rows.values()), unmeasured_calls(tree, rows)), unowned

@@ -11,18 +11,18 @@ import numpy as np
 
 from irgraph.capture.common.forest import BOOKKEEPING, main_thread
 from irgraph.capture.common.interrupted import EVALUATE
-from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.nodes import RecordedNode
 from irgraph.capture.execution_trace import Trace
-from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.diagnostics import SourceSpan, fail
 
 CLASSES = ("aten", "autograd", "annotations", "others")
-LEAST = 0.8
+MIN_JOIN_RATE = 0.8
 """Share of the execution trace's calls below which two traces are taken for strangers."""
 
-_GRAM = 6
+_GRAM_LENGTH = 6
 """Consecutive names that mark a place in a sequence of calls."""
 
 _MARGIN = 1_000_000
@@ -43,9 +43,9 @@ class Join:
     """
 
     rows: dict[int, int] = field(default_factory=dict)
-    every: dict[int, list[int]] = field(default_factory=dict)
+    iteration_rows: dict[int, list[int]] = field(default_factory=dict)
     rates: dict[str, tuple[int, int]] = field(default_factory=dict)
-    by: str = "order"
+    method: str = "order"
     window: tuple[int, int] = (0, 0)
     warnings: list[str] = field(default_factory=list)
 
@@ -53,19 +53,19 @@ class Join:
         """Return the share of calls that were joined, of one class or of all."""
         pairs = [self.rates[kind]] if kind else list(self.rates.values())
         total = sum(count for _, count in pairs)
-        return sum(joined for joined, _ in pairs) / total if total else 1.0
+        return sum(count for count, _ in pairs) / total if total else 1.0
 
     def lines(self) -> list[str]:
         """Return the rates as text, one class a line."""
-        found = [
-            f"joined {joined} of {total} {kind} calls ({joined / total:.1%}) by {self.by}"
-            for kind, (joined, total) in self.rates.items()
+        rates = [
+            f"joined {count} of {total} {kind} calls ({count / total:.1%}) by {self.method}"
+            for kind, (count, total) in self.rates.items()
             if total
         ]
-        return [*found, *self.warnings]
+        return [*rates, *self.warnings]
 
 
-def join(recording: Trace, tree: Tree, *, least: float = LEAST) -> Join:
+def join(recording: Trace, tree: Tree, *, min_rate: float = MIN_JOIN_RATE) -> Join:
     """Return which call of an execution trace is which event of a Kineto trace.
 
     Ids are used where they agree with the names; else each thread's calls are aligned in order,
@@ -73,24 +73,24 @@ def join(recording: Trace, tree: Tree, *, least: float = LEAST) -> Join:
     the calls fit is found; ``rows`` are of the last.
 
     Raises:
-        IrgraphError: fewer than ``least`` of the calls can be joined: the traces are of different
+        IrgraphError: fewer than ``min_rate`` of the calls can be joined: the traces are of different
             models or steps (exit code 4).
     """
     nodes = [n for n in recording.nodes if not n.name.startswith(BOOKKEEPING)]
-    found = _by_ids(nodes, tree) or _by_order(nodes, tree)
+    match = _by_ids(nodes, tree) or _by_order(nodes, tree)
     labels = _annotations(tree)
-    if found.by == "order":
-        _align_labels(nodes, tree, found, labels)
-    found.rates = _rates(nodes, found.rows, labels)
-    found.warnings += _doubts(recording, tree)
-    if found.rate() < least:
+    if match.method == "order":
+        _align_labels(nodes, tree, match, labels)
+    match.rates = _rates(nodes, match.rows, labels)
+    match.warnings += _process_warnings(recording, tree)
+    if match.rate() < min_rate:
         raise fail(
             f"this Kineto trace does not belong to the execution trace: only "
-            f"{found.rate():.0%} of the calls could be joined",
+            f"{match.rate():.0%} of the calls could be joined",
             SourceSpan(tree.trace.source),
-            hint=_reason(nodes, tree, found),
+            hint=_reason(nodes, tree, match),
         )
-    return found
+    return match
 
 
 def kind_of(name: str, labels: frozenset[str] = frozenset()) -> str:
@@ -107,19 +107,23 @@ def kind_of(name: str, labels: frozenset[str] = frozenset()) -> str:
 
 
 def _rates(
-    nodes: Sequence[Node], rows: Mapping[int, int], labels: frozenset[str]
+    nodes: Sequence[RecordedNode], rows: Mapping[int, int], labels: frozenset[str]
 ) -> dict[str, tuple[int, int]]:
-    total = Counter(kind_of(node.name, labels) for node in nodes)
-    joined = Counter(kind_of(node.name, labels) for node in nodes if node.id in rows)
-    return {kind: (joined[kind], total[kind]) for kind in CLASSES}
+    totals = Counter(kind_of(node.name, labels) for node in nodes)
+    counts = Counter(kind_of(node.name, labels) for node in nodes if node.id in rows)
+    return {kind: (counts[kind], totals[kind]) for kind in CLASSES}
 
 
-def _by_ids(nodes: Sequence[Node], tree: Tree) -> Join | None:
+def _by_ids(nodes: Sequence[RecordedNode], tree: Tree) -> Join | None:
     """Join by record function ids, where nearly all of them name the same call on both sides."""
     trace = tree.trace
     for key in ("record", "external"):
         ids = trace.columns[key]
-        rows = {int(ids[row]): row for row in trace.rows(Kind.OP, Kind.ANNOTATION) if ids[row] > 0}
+        rows = {
+            int(ids[row]): row
+            for row in trace.rows(EventKind.OP, EventKind.ANNOTATION)
+            if ids[row] > 0
+        }
         pairs = {
             node.id: rows[node.record]
             for node in nodes
@@ -132,14 +136,14 @@ def _by_ids(nodes: Sequence[Node], tree: Tree) -> Join | None:
     return None
 
 
-def _by_order(nodes: Sequence[Node], tree: Tree) -> Join:
+def _by_order(nodes: Sequence[RecordedNode], tree: Tree) -> Join:
     """Join each thread's calls in order, in every iteration that they fit."""
     threads = _threads(nodes)
     below = _operators_below(tree)
     labels = _annotations(tree)
-    found = Join()
+    match = Join()
     if not threads:
-        return found
+        return match
     main, rest = threads[0], threads[1:]
     tops = _outermost_rows(tree, {tree.main})
     calls = list(_operators(main, labels))
@@ -153,14 +157,14 @@ def _by_order(nodes: Sequence[Node], tree: Tree) -> Join:
         for thread in rest:
             _align(list(_operators(thread, labels)), others, tree, below, labels, rows)
         for node, row in rows.items():
-            found.every.setdefault(node, []).append(row)
+            match.iteration_rows.setdefault(node, []).append(row)
         # a later iteration counts more: the first ones warm up
-        if len(rows) >= len(found.rows):
-            found.rows, found.window = rows, window
-    return found
+        if len(rows) >= len(match.rows):
+            match.rows, match.window = rows, window
+    return match
 
 
-def _threads(nodes: Sequence[Node]) -> list[list[Node]]:
+def _threads(nodes: Sequence[RecordedNode]) -> list[list[RecordedNode]]:
     """Return the outermost nodes of each thread, the program's thread first."""
     inside = {id(child) for node in nodes for child in node.children}
     roots = [node for node in nodes if id(node) not in inside]
@@ -172,10 +176,10 @@ def _threads(nodes: Sequence[Node]) -> list[list[Node]]:
 
 def _annotations(tree: Tree) -> frozenset[str]:
     trace = tree.trace
-    return frozenset(trace.text(row) for row in trace.rows(Kind.ANNOTATION))
+    return frozenset(trace.text(row) for row in trace.rows(EventKind.ANNOTATION))
 
 
-def _operators(nodes: Sequence[Node], labels: frozenset[str]) -> Iterator[Node]:
+def _operators(nodes: Sequence[RecordedNode], labels: frozenset[str]) -> Iterator[RecordedNode]:
     """Yield the outermost operators among nodes: annotations are looked through."""
     for node in nodes:
         if node.name in labels or node.name.startswith(BOOKKEEPING):
@@ -187,12 +191,12 @@ def _operators(nodes: Sequence[Node], labels: frozenset[str]) -> Iterator[Node]:
 def _operators_below(tree: Tree) -> dict[int, list[int]]:
     """Return the operators right below each operator, annotations looked through."""
     kind = tree.trace.columns["kind"]
-    found: dict[int, list[int]] = {}
-    for row in np.flatnonzero((kind == Kind.OP) & (tree.parent >= 0)).tolist():
+    rows_by_parent: dict[int, list[int]] = {}
+    for row in np.flatnonzero((kind == EventKind.OP) & (tree.parent >= 0)).tolist():
         above = int(tree.op[tree.parent[row]])
         if above >= 0:
-            found.setdefault(above, []).append(row)
-    return found
+            rows_by_parent.setdefault(above, []).append(row)
+    return rows_by_parent
 
 
 def _outermost_rows(
@@ -203,8 +207,8 @@ def _outermost_rows(
     if window is not None:
         start = tree.trace.columns["start"][rows]
         rows = rows[(start >= window[0]) & (start < window[1])]
-    found: list[int] = rows.tolist()
-    return found
+    result: list[int] = rows.tolist()
+    return result
 
 
 def _windows(calls: Sequence[str], events: Sequence[str]) -> list[tuple[int, int]]:
@@ -212,41 +216,48 @@ def _windows(calls: Sequence[str], events: Sequence[str]) -> list[tuple[int, int
 
     Runs of equal names vote for the offset between the sequences.
     """
-    if len(events) <= 1.5 * len(calls) or len(calls) < _GRAM:
+    if len(events) <= 1.5 * len(calls) or len(calls) < _GRAM_LENGTH:
         return [(0, len(events))]
-    places: dict[tuple[str, ...], list[int]] = {}
-    for at in range(len(events) - _GRAM + 1):
-        places.setdefault(tuple(events[at : at + _GRAM]), []).append(at)
+    positions_by_gram: dict[tuple[str, ...], list[int]] = {}
+    for position in range(len(events) - _GRAM_LENGTH + 1):
+        positions_by_gram.setdefault(tuple(events[position : position + _GRAM_LENGTH]), []).append(
+            position
+        )
     votes: Counter[int] = Counter()
-    for at in range(len(calls) - _GRAM + 1):
-        votes.update(place - at for place in places.get(tuple(calls[at : at + _GRAM]), ()))
+    for position in range(len(calls) - _GRAM_LENGTH + 1):
+        votes.update(
+            index - position
+            for index in positions_by_gram.get(tuple(calls[position : position + _GRAM_LENGTH]), ())
+        )
     best = max(votes.values(), default=0)
     offsets = sorted(offset for offset, count in votes.items() if count >= 0.5 * best)
     return [
         (max(0, offset), min(len(events), offset + len(calls)))
-        for offset in _spaced(offsets, votes, len(calls) // 2)
+        for offset in _strongest_offsets(offsets, votes, len(calls) // 2)
     ]
 
 
-def _spaced(offsets: Sequence[int], votes: Mapping[int, int], least: int) -> list[int]:
-    """Return the most voted for of offsets that lie closer together than ``least``."""
-    kept: list[int] = []
+def _strongest_offsets(
+    offsets: Sequence[int], votes: Mapping[int, int], min_distance: int
+) -> list[int]:
+    """Return the most voted for of offsets that lie closer together than ``min_distance``."""
+    peaks: list[int] = []
     for offset in offsets:
-        if kept and offset - kept[-1] < least:
-            if votes[offset] > votes[kept[-1]]:
-                kept[-1] = offset
+        if peaks and offset - peaks[-1] < min_distance:
+            if votes[offset] > votes[peaks[-1]]:
+                peaks[-1] = offset
         else:
-            kept.append(offset)
-    return kept
+            peaks.append(offset)
+    return peaks
 
 
 def _align(
-    nodes: Sequence[Node],
+    nodes: Sequence[RecordedNode],
     rows: Sequence[int],
     tree: Tree,
     below: Mapping[int, list[int]],
     labels: frozenset[str],
-    found: dict[int, int],
+    row_by_id: dict[int, int],
 ) -> None:
     """Pair calls with events of the same name in order, then what lies inside each pair."""
     names = [node.name for node in nodes]
@@ -261,26 +272,28 @@ def _align(
             for i in range(block.size)
         ]
     for node, row in pairs:
-        found[node.id] = row
+        row_by_id[node.id] = row
         if node.children:
             inner = list(_operators(node.children, labels))
-            _align(inner, below.get(row, ()), tree, below, labels, found)
+            _align(inner, below.get(row, ()), tree, below, labels, row_by_id)
 
 
-def _align_labels(nodes: Sequence[Node], tree: Tree, found: Join, labels: frozenset[str]) -> None:
+def _align_labels(
+    nodes: Sequence[RecordedNode], tree: Tree, match: Join, labels: frozenset[str]
+) -> None:
     """Pair annotations by name and order within the joined stretch."""
     trace = tree.trace
-    begin, end = found.window
+    begin, end = match.window
     marks = [node for node in nodes if node.name in labels]
     rows = [
         row
-        for row in trace.rows(Kind.ANNOTATION)
+        for row in trace.rows(EventKind.ANNOTATION)
         if begin - _MARGIN <= trace.columns["start"][row] < end
     ]
     names, texts = [node.name for node in marks], [trace.text(row) for row in rows]
     for block in SequenceMatcher(None, names, texts, autojunk=False).get_matching_blocks():
         for i in range(block.size):
-            found.rows[marks[block.a + i].id] = rows[block.b + i]
+            match.rows[marks[block.a + i].id] = rows[block.b + i]
 
 
 def _extent(tree: Tree, rows: Mapping[int, int]) -> tuple[int, int]:
@@ -289,32 +302,32 @@ def _extent(tree: Tree, rows: Mapping[int, int]) -> tuple[int, int]:
     return min(starts), max(ends)
 
 
-def _doubts(recording: Trace, tree: Tree) -> list[str]:
+def _process_warnings(recording: Trace, tree: Tree) -> list[str]:
     """Return warnings where the metadata show two processes."""
     host = {tree.main, *tree.backward} - {-1}
     processes = {tree.trace.threads[thread][0] for thread in host}
     if recording.process and processes and recording.process not in processes:
-        seen = ", ".join(sorted(map(str, processes)))
+        names = ", ".join(sorted(map(str, processes)))
         return [
             f"warning: the execution trace is of process {recording.process}, the Kineto trace of "
-            f"{seen}: another rank or run?"
+            f"{names}: another rank or run?"
         ]
     return []
 
 
-def _reason(nodes: Sequence[Node], tree: Tree, found: Join) -> str:
+def _reason(nodes: Sequence[RecordedNode], tree: Tree, match: Join) -> str:
     """Return the likeliest cause of a failed join."""
     names = Counter(node.name for node in nodes)
-    events = {tree.trace.text(row) for row in tree.trace.rows(Kind.OP, Kind.ANNOTATION)}
+    events = {tree.trace.text(row) for row in tree.trace.rows(EventKind.OP, EventKind.ANNOTATION)}
     missing = [name for name, _ in names.most_common() if name not in events]
-    best = f"best candidate: {_step_name(tree.steps, found.window)} with {found.rate():.0%}"
-    if len(missing) > 0.2 * len(names) or found.rate() < 0.5:
-        shown = f": the Kineto trace never calls {', '.join(missing[:3])}" if missing else ""
-        return f"another model or version{shown}; {best}"
+    best = f"best candidate: {_step_name(tree.steps, match.window)} with {match.rate():.0%}"
+    if len(missing) > 0.2 * len(names) or match.rate() < 0.5:
+        examples = f": the Kineto trace never calls {', '.join(missing[:3])}" if missing else ""
+        return f"another model or version{examples}; {best}"
     return f"the same operators in another order or number, so perhaps another step; {best}"
 
 
-def _step_name(steps: Sequence[Step], window: tuple[int, int]) -> str:
+def _step_name(steps: Sequence[TraceStep], window: tuple[int, int]) -> str:
     for step in steps:
         if step.start <= window[0] < step.end:
             return f"step {step.number}"

@@ -17,14 +17,14 @@ from irgraph.capture.kineto.events.host import ancestors
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.capture.kineto.lower.join import Join, join
 from irgraph.capture.kineto.reading.ingest import read_kineto
-from irgraph.capture.kineto.reading.trace import Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import EventKind, KinetoTrace
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.measured import CARD
 from irgraph.ir.op import Note, Op
 from irgraph.ir.quantity import Quantity
 
-_NINETY = 1.645
+_HALF_WIDTH_90 = 1.645
 """Standard deviations in half of a 90 % interval."""
 
 NO_DEVICE = "the Kineto trace has no device events, so no device time is measured"
@@ -33,7 +33,7 @@ IDLE: dict[str, Note] = {"time": Quantity(0.0, "us"), "by": "measured", "kernels
 """Notes of an op that was recorded and launched nothing."""
 
 
-class Measured(Struct, frozen=True):
+class OpMeasurement(Struct, frozen=True):
     """What was measured of one op.
 
     Attributes:
@@ -47,7 +47,7 @@ class Measured(Struct, frozen=True):
     stream: int
 
     @classmethod
-    def of(cls, trace: KinetoTrace, calls: Sequence[Sequence[int]]) -> Measured:
+    def from_calls(cls, trace: KinetoTrace, calls: Sequence[Sequence[int]]) -> OpMeasurement:
         """Return what the device events of each call of an op say, the last call last."""
         duration, stream = trace.columns["duration"], trace.columns["stream"]
         times = tuple(float(duration[list(rows)].sum()) / 1000 for rows in calls)
@@ -58,8 +58,8 @@ class Measured(Struct, frozen=True):
 
     def notes(self) -> dict[str, Note]:
         """Return the notes of an op: median time with its interval, and provenance."""
-        spread = _NINETY * float(np.std(self.times)) if len(self.times) > 1 else 0.0
-        time = Quantity(round(float(np.median(self.times)), 3), "us", round(spread, 3))
+        half_width = _HALF_WIDTH_90 * float(np.std(self.times)) if len(self.times) > 1 else 0.0
+        time = Quantity(round(float(np.median(self.times)), 3), "us", round(half_width, 3))
         return {"time": time, "by": "measured", "kernels": self.kernels}
 
 
@@ -72,16 +72,16 @@ class StepMeasurements(Struct, frozen=True):
         lost: calls that launched work of which the trace has no event.
     """
 
-    measured: Mapping[int, Measured]
-    seen: Collection[int]
-    lost: Collection[int]
+    by_number: Mapping[int, OpMeasurement]
+    recorded: Collection[int]
+    unmeasured: Collection[int]
 
-    def idle(self, op: Op) -> bool:
+    def is_idle(self, op: Op) -> bool:
         """Return whether an op was recorded, and neither it nor any below it launched anything."""
-        if _number(op) not in self.seen:
+        if _number(op) not in self.recorded:
             return False
         numbers = map(_number, op.walk())
-        return all(n not in self.measured and n not in self.lost for n in numbers)
+        return all(n not in self.by_number and n not in self.unmeasured for n in numbers)
 
 
 def lower_with_times(
@@ -101,37 +101,42 @@ def lower_with_times(
     """
     trace = read_execution_trace(recording)
     tree = build_tree(read_kineto(kineto))
-    joined = join(trace, tree)
-    captured = lower_execution_trace(trace, name=name, step=step)
-    graph, missed = with_times(captured.graph, tree, joined)
+    match = join(trace, tree)
+    capture = lower_execution_trace(trace, name=name, step=step)
+    graph, unowned = with_times(capture.graph, tree, match)
     graph = with_card(graph, tree)
-    notes = [*captured.notes, *joined.lines()]
+    notes = [*capture.notes, *match.lines()]
     if not tree.trace.on_device.any():
         notes.append(NO_DEVICE)
-    if missed:
-        notes.append(f"{missed} device events of the joined step belong to no op of the model")
-    health = (*captured.health, *tree.trace.health.repairs())
-    return replace(captured, graph=graph, notes=tuple(notes), health=health), joined
+    if unowned:
+        notes.append(f"{unowned} device events of the joined step belong to no op of the model")
+    health = (*capture.health, *tree.trace.health.repairs())
+    return replace(capture, graph=graph, notes=tuple(notes), health=health), match
 
 
-def with_times(graph: Graph, tree: Tree, joined: Join) -> tuple[Graph, int]:
+def with_times(graph: Graph, tree: Tree, match: Join) -> tuple[Graph, int]:
     """Return a graph with measured notes, and how many device events found no op."""
     nodes = {number for op in graph.walk() if (number := _number(op)) >= 0}
-    owner = {row: node for node, rows in joined.every.items() for row in rows if node in nodes}
-    owner.update({row: node for node, row in joined.rows.items() if node in nodes})
-    found: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    missed = 0
-    for row, launch, call in launched(tree, owner):
+    owner = {
+        row: node for node, rows in match.iteration_rows.items() for row in rows if node in nodes
+    }
+    owner.update({row: node for node, row in match.rows.items() if node in nodes})
+    rows_by_op: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    unowned = 0
+    for row, launch, call in launched_work(tree, owner):
         if call >= 0:
-            found[owner[call]][call].append(row)
-        elif joined.window[0] <= tree.trace.columns["start"][launch] < joined.window[1]:
-            missed += 1
-    measured = {n: Measured.of(tree.trace, list(calls.values())) for n, calls in found.items()}
-    recorded = StepMeasurements(measured, set(owner.values()), unmeasured_calls(tree, owner))
-    return annotated(graph, recorded), missed
+            rows_by_op[owner[call]][call].append(row)
+        elif match.window[0] <= tree.trace.columns["start"][launch] < match.window[1]:
+            unowned += 1
+    by_number = {
+        n: OpMeasurement.from_calls(tree.trace, list(calls.values()))
+        for n, calls in rows_by_op.items()
+    }
+    measurements = StepMeasurements(by_number, set(owner.values()), unmeasured_calls(tree, owner))
+    return add_measurements(graph, measurements), unowned
 
 
-def launched(tree: Tree, owner: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+def launched_work(tree: Tree, owner: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
     """Yield device events that have a launch, the launch, and the innermost call in ``owner``."""
     for row in np.flatnonzero(tree.trace.on_device & (tree.launch >= 0)).tolist():
         launch = int(tree.launch[row])
@@ -143,7 +148,7 @@ def unmeasured_calls(tree: Tree, owner: Mapping[int, int]) -> set[int]:
     trace = tree.trace
     launches = np.unique(tree.launch[trace.on_device & (tree.launch >= 0)])
     names = np.unique(trace.columns["name"][launches])
-    runtime = trace.columns["kind"] == Kind.RUNTIME
+    runtime = trace.columns["kind"] == EventKind.RUNTIME
     rows = np.flatnonzero(runtime & np.isin(trace.columns["name"], names))
     calls = (_call(tree, row, owner) for row in np.setdiff1d(rows, launches).tolist())
     return {owner[call] for call in calls if call >= 0}
@@ -159,15 +164,15 @@ def with_card(graph: Graph, tree: Tree) -> Graph:
     return replace(graph, settings={**graph.settings, CARD: card}) if card else graph
 
 
-def annotated(graph: Graph, recorded: StepMeasurements) -> Graph:
+def add_measurements(graph: Graph, measurements: StepMeasurements) -> Graph:
     """Return a graph with what was measured, and the streams that it ran on."""
-    measured = recorded.measured
-    if not measured:
+    by_number = measurements.by_number
+    if not by_number:
         return graph
-    ((default, _),) = Counter(m.stream for m in measured.values()).most_common(1)
-    ops = tuple(_noted(op, recorded, default) for op in graph.ops)
-    used = sorted({m.stream for m in measured.values()} - {default})
-    streams = tuple(Stream(f"stream{number}", graph.device) for number in used)
+    ((default, _),) = Counter(m.stream for m in by_number.values()).most_common(1)
+    ops = tuple(_add_notes(op, measurements, default) for op in graph.ops)
+    numbers = sorted({m.stream for m in by_number.values()} - {default})
+    streams = tuple(Stream(f"stream{number}", graph.device) for number in numbers)
     return replace(graph, ops=ops, streams=(*graph.streams, *streams))
 
 
@@ -177,13 +182,13 @@ def _number(op: Op) -> int:
     return int(number) if number.isdecimal() else -1
 
 
-def _noted(op: Op, recorded: StepMeasurements, default: int, idle: bool = False) -> Op:
-    idle = idle or recorded.idle(op)
-    body = tuple(_noted(child, recorded, default, idle) for child in op.body)
-    found = recorded.measured.get(_number(op))
-    if found is not None:
-        stream = op.stream if found.stream == default else f"stream{found.stream}"
-        return replace(op, body=body, stream=stream, notes={**op.notes, **found.notes()})
+def _add_notes(op: Op, measurements: StepMeasurements, default: int, idle: bool = False) -> Op:
+    idle = idle or measurements.is_idle(op)
+    body = tuple(_add_notes(child, measurements, default, idle) for child in op.body)
+    measurement = measurements.by_number.get(_number(op))
+    if measurement is not None:
+        stream = op.stream if measurement.stream == default else f"stream{measurement.stream}"
+        return replace(op, body=body, stream=stream, notes={**op.notes, **measurement.notes()})
     if idle and not (op.body or op.is_annotation or is_view(op)):
         return replace(op, notes={**op.notes, **IDLE})
     return replace(op, body=body) if body else op

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from irgraph.capture.kineto.reading.trace import DEVICE_WORK, Array, Integers, Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import (
+    DEVICE_WORK,
+    Array,
+    EventKind,
+    Integers,
+    KinetoTrace,
+)
 
 MICROSECOND = 1000
 """In nanoseconds: the resolution of older traces, and what rounding may do to an event."""
@@ -17,51 +23,51 @@ _DAY = 24 * _HOUR
 
 def clean(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]] = ()) -> None:
     """Repair a trace in place; every repair is counted in its health report."""
-    _times(trace)
-    _order(trace)
-    _copies(trace)
-    _early(trace)
-    _overlaps(trace)
-    _correlations(trace)
-    _say_what_is_missing(trace)
-    trace.forward_links = _links(trace, flows)
+    _repair_times(trace)
+    _sort_events(trace)
+    _drop_copies(trace)
+    _repair_early_events(trace)
+    _count_overlaps(trace)
+    _count_launch_faults(trace)
+    _report_missing_kinds(trace)
+    trace.forward_links = _forward_links(trace, flows)
 
 
-def _keep(trace: KinetoTrace, rows: Array) -> None:
+def _select_rows(trace: KinetoTrace, rows: Array) -> None:
     count = int(rows.sum()) if rows.dtype == bool else len(rows)
     for key, values in trace.columns.items():
-        same = values.strides == (0,) and len(values)
-        trace.columns[key] = np.broadcast_to(values[0], count) if same else values[rows]
+        is_constant = values.strides == (0,) and len(values)
+        trace.columns[key] = np.broadcast_to(values[0], count) if is_constant else values[rows]
 
 
-def leave_out_later_work(trace: KinetoTrace, end: int) -> None:
+def drop_later_work(trace: KinetoTrace, end: int) -> None:
     """Drop device work that starts after the steps that are read and was not launched in them."""
-    later = (trace.columns["start"] >= end) & (trace.columns["kind"] != Kind.RUNTIME)
-    _keep(trace, ~(later & (launch_rows(trace) < 0)))
+    later = (trace.columns["start"] >= end) & (trace.columns["kind"] != EventKind.RUNTIME)
+    _select_rows(trace, ~(later & (launch_rows(trace) < 0)))
 
 
-def _times(trace: KinetoTrace) -> None:
+def _repair_times(trace: KinetoTrace) -> None:
     """Drop events far from all others; clamp negative durations; fill in missing kernel times."""
     start, duration = trace.columns["start"], trace.columns["duration"]
-    usual = (start >= 0) & (start < start.min(initial=0, where=start >= 0) + 7 * _DAY)
-    far = ~usual | (duration > _DAY)
+    plausible = (start >= 0) & (start < start.min(initial=0, where=start >= 0) + 7 * _DAY)
+    far = ~plausible | (duration > _DAY)
     if far.any():
         trace.health.add("K09", int(far.sum()), "times far from all others: dropped")
-        _keep(trace, ~far)
+        _select_rows(trace, ~far)
         start, duration = trace.columns["start"], trace.columns["duration"]
     if len(start):
-        _outlying(trace)
+        _drop_outliers(trace)
     start, duration = trace.columns["start"], trace.columns["duration"]
     negative = duration < 0
     if negative.any():
         trace.health.add("K09", int(negative.sum()), "durations missing or negative")
         duration[negative] = 0
-    kernels = trace.columns["kind"] == Kind.KERNEL
-    _fill_in(trace, kernels & negative)
+    kernels = trace.columns["kind"] == EventKind.KERNEL
+    _fill_in_durations(trace, kernels & negative)
     trace.health.add("K10", int((duration == 0).sum()))
 
 
-def _outlying(trace: KinetoTrace) -> None:
+def _drop_outliers(trace: KinetoTrace) -> None:
     """Drop outliers: events further from the main span of the trace than its length."""
     start = trace.columns["start"]
     low, high = np.quantile(start, (0.02, 0.98))
@@ -72,10 +78,10 @@ def _outlying(trace: KinetoTrace) -> None:
     if (far | long).any():
         count = int((far | long).sum())
         trace.health.add("K09", count, "times far from all others: dropped")
-        _keep(trace, ~(far | long))
+        _select_rows(trace, ~(far | long))
 
 
-def _fill_in(trace: KinetoTrace, missing: Array) -> None:
+def _fill_in_durations(trace: KinetoTrace, missing: Array) -> None:
     """Give kernels without a time the median of the same kernel."""
     name, duration = trace.columns["name"], trace.columns["duration"]
     for row in np.flatnonzero(missing).tolist():
@@ -84,7 +90,7 @@ def _fill_in(trace: KinetoTrace, missing: Array) -> None:
             duration[row] = int(np.median(duration[same]))
 
 
-def _order(trace: KinetoTrace) -> None:
+def _sort_events(trace: KinetoTrace) -> None:
     """Sort by start, outer events before inner ones; move time 0 to the first event."""
     start = trace.columns["start"]
     if len(start):
@@ -93,29 +99,29 @@ def _order(trace: KinetoTrace) -> None:
         trace.columns["start"] = start - first
     kind = trace.columns["kind"]
     # runtime calls lie inside operators that start and end in the same microsecond
-    rank = np.ones(len(Kind), "i8")
-    rank[[Kind.ANNOTATION, Kind.RUNTIME]] = 0, 2
+    rank = np.ones(len(EventKind), "i8")
+    rank[[EventKind.ANNOTATION, EventKind.RUNTIME]] = 0, 2
     inner = rank[kind] - 4 * trace.columns["duration"]
-    _keep(trace, np.lexsort((inner, trace.columns["start"])))
+    _select_rows(trace, np.lexsort((inner, trace.columns["start"])))
 
 
-def _copies(trace: KinetoTrace) -> None:
+def _drop_copies(trace: KinetoTrace) -> None:
     """Drop events that repeat another one in every property."""
     if not len(trace):
         return
-    kept = ("kind", "name", "thread", "start", "duration", "correlation", "external", "stream")
-    table = [trace.columns[key] for key in kept]
-    same = np.ones(len(trace) - 1, bool)
+    keys = ("kind", "name", "thread", "start", "duration", "correlation", "external", "stream")
+    table = [trace.columns[key] for key in keys]
+    is_copy = np.ones(len(trace) - 1, bool)
     for values in table:
-        same &= values[1:] == values[:-1]
+        is_copy &= values[1:] == values[:-1]
     # ids tell real repetitions from copies: without any, two equal events may be two calls
-    same &= (table[5][1:] >= 0) | (table[6][1:] >= 0) | (table[0][1:] == Kind.ANNOTATION)
-    if same.any():
-        trace.health.add("K16", int(same.sum()))
-        _keep(trace, np.concatenate([[True], ~same]))
+    is_copy &= (table[5][1:] >= 0) | (table[6][1:] >= 0) | (table[0][1:] == EventKind.ANNOTATION)
+    if is_copy.any():
+        trace.health.add("K16", int(is_copy.sum()))
+        _select_rows(trace, np.concatenate([[True], ~is_copy]))
 
 
-def _early(trace: KinetoTrace) -> None:
+def _repair_early_events(trace: KinetoTrace) -> None:
     """Shift a device clock that runs ahead of the host's; set single early events right."""
     launch = launch_rows(trace)
     work = np.flatnonzero(trace.on_device & (launch >= 0))
@@ -123,11 +129,11 @@ def _early(trace: KinetoTrace) -> None:
     if not (start[launch[work]] - start[work] > 2 * MICROSECOND).any():
         return
     for device in np.unique(trace.columns["device"][work]).tolist():
-        _device_early(trace, device, launch)
-    _order(trace)
+        _repair_device_clock(trace, device, launch)
+    _sort_events(trace)
 
 
-def _device_early(trace: KinetoTrace, device: int, launch: Integers) -> None:
+def _repair_device_clock(trace: KinetoTrace, device: int, launch: Integers) -> None:
     """Set one device's early events right; a consistent lead is that of its clock."""
     on_device = trace.on_device & (trace.columns["device"] == device)
     rows = np.flatnonzero(on_device & (launch >= 0))
@@ -137,8 +143,8 @@ def _device_early(trace: KinetoTrace, device: int, launch: Integers) -> None:
     if not early.any():
         return
     # host and device clocks part by up to a millisecond; single records can be off by any amount
-    usual = float(np.median(lead[early]))
-    consistent = early & (lead <= 4 * usual)
+    typical_lead = float(np.median(lead[early]))
+    consistent = early & (lead <= 4 * typical_lead)
     if consistent.sum() >= max(3, 0.01 * len(rows)):
         offset = int(lead[consistent].max())
         start[on_device] += offset
@@ -154,20 +160,20 @@ def _device_early(trace: KinetoTrace, device: int, launch: Integers) -> None:
 def launch_rows(trace: KinetoTrace) -> Integers:
     """Return for each event the row of the runtime call with its correlation, -1 if none."""
     correlation, kind = trace.columns["correlation"], trace.columns["kind"]
-    calls = np.flatnonzero((kind == Kind.RUNTIME) & (correlation >= 0))
-    found = np.full(len(trace), -1, "i4")
+    calls = np.flatnonzero((kind == EventKind.RUNTIME) & (correlation >= 0))
+    launches = np.full(len(trace), -1, "i4")
     if not len(calls):
-        return found
+        return launches
     order = calls[np.argsort(correlation[calls], kind="stable")]
-    wanted = np.flatnonzero((kind != Kind.RUNTIME) & (correlation >= 0))
-    at = np.searchsorted(correlation[order], correlation[wanted])
-    at[at == len(order)] = 0
-    match = correlation[order[at]] == correlation[wanted]
-    found[wanted[match]] = order[at[match]]
-    return found
+    events = np.flatnonzero((kind != EventKind.RUNTIME) & (correlation >= 0))
+    positions = np.searchsorted(correlation[order], correlation[events])
+    positions[positions == len(order)] = 0
+    match = correlation[order[positions]] == correlation[events]
+    launches[events[match]] = order[positions[match]]
+    return launches
 
 
-def _overlaps(trace: KinetoTrace) -> None:
+def _count_overlaps(trace: KinetoTrace) -> None:
     """Count kernels that overlap on one stream; they are taken to run beside each other."""
     start, end = trace.columns["start"], trace.end
     device, stream = trace.columns["device"], trace.columns["stream"]
@@ -177,14 +183,14 @@ def _overlaps(trace: KinetoTrace) -> None:
         return
     a, b = rows[:-1], rows[1:]
     same = (stream[a] == stream[b]) & (device[a] == device[b]) & (stream[a] >= 0)
-    over = same & (end[a] - start[b] > MICROSECOND)
-    trace.health.add("K12", int(over.sum()), "taken to run beside each other")
+    overlapping = same & (end[a] - start[b] > MICROSECOND)
+    trace.health.add("K12", int(overlapping.sum()), "taken to run beside each other")
 
 
-def _correlations(trace: KinetoTrace) -> None:
+def _count_launch_faults(trace: KinetoTrace) -> None:
     """Count launches of many kernels, calls that share an id, and device events without launch."""
     correlation, kind = trace.columns["correlation"], trace.columns["kind"]
-    calls = np.sort(correlation[(kind == Kind.RUNTIME) & (correlation > 0)])
+    calls = np.sort(correlation[(kind == EventKind.RUNTIME) & (correlation > 0)])
     trace.health.add("K29", int((calls[1:] == calls[:-1]).sum()))
     device = trace.on_device
     launches = launch_rows(trace)
@@ -194,52 +200,54 @@ def _correlations(trace: KinetoTrace) -> None:
     orphans = device & (launches < 0)
     if {"K31", "K32"} & set(trace.health.counts):
         # work of the steps before those that are read
-        orphans &= correlation > correlation[kind == Kind.RUNTIME].max(initial=0)
+        orphans &= correlation > correlation[kind == EventKind.RUNTIME].max(initial=0)
     trace.health.add("K14", int(orphans.sum()), _orphan_causes(trace, orphans))
 
 
 def _orphan_causes(trace: KinetoTrace, orphans: Array) -> str:
     correlation = trace.columns["correlation"]
-    calls = trace.columns["kind"] == Kind.RUNTIME
-    known = correlation[calls & (correlation > 0)]
-    first = int(known.min()) if len(known) else 1 << 62
-    without = orphans & (correlation < 0)
-    before = orphans & ~without & (correlation < first)
-    rest = int(orphans.sum() - without.sum() - before.sum())
+    calls = trace.columns["kind"] == EventKind.RUNTIME
+    call_ids = correlation[calls & (correlation > 0)]
+    first = int(call_ids.min()) if len(call_ids) else 1 << 62
+    uncorrelated = orphans & (correlation < 0)
+    launched_earlier = orphans & ~uncorrelated & (correlation < first)
+    rest = int(orphans.sum() - uncorrelated.sum() - launched_earlier.sum())
     parts = {
-        "without correlation": int(without.sum()),
-        "launched before the recording": int(before.sum()),
+        "without correlation": int(uncorrelated.sum()),
+        "launched before the recording": int(launched_earlier.sum()),
         "whose launch is not in the trace": rest,
     }
-    return ", ".join(f"{count} {why}" for why, count in parts.items() if count)
+    return ", ".join(f"{count} {cause}" for cause, count in parts.items() if count)
 
 
-def _say_what_is_missing(trace: KinetoTrace) -> None:
+def _report_missing_kinds(trace: KinetoTrace) -> None:
     kind = trace.columns["kind"]
-    operators = kind == Kind.OP
+    operators = kind == EventKind.OP
     if not np.isin(kind, DEVICE_WORK).any():
         cut = "K01" in trace.health.counts
         trace.health.add("K27", detail="or that part of the file is cut off" if cut else "")
-    elif not (kind == Kind.SYNC).any():
+    elif not (kind == EventKind.SYNC).any():
         trace.health.add("K19")
     if operators.any() and not (trace.columns["shape"][operators] > 0).any():
         trace.health.add("K20", int(operators.sum()))
 
 
-def _links(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]]) -> dict[int, int]:
+def _forward_links(
+    trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]]
+) -> dict[int, int]:
     """Return by row of a backward operator that of its forward operator, from flow events."""
     if not flows:
         return {}
     rows = {}
-    operators = np.flatnonzero(trace.columns["kind"] == Kind.OP)
+    operators = np.flatnonzero(trace.columns["kind"] == EventKind.OP)
     thread, start = trace.columns["thread"], trace.columns["start"]
     places = zip(thread[operators].tolist(), start[operators].tolist(), strict=True)
     for row, (t, at) in zip(operators.tolist(), places, strict=True):
         rows[t, at] = row
-    begins = {n: rows.get((t, at)) for n, begin, t, at in flows if begin}
-    found = {}
+    begins = {n: rows.get((t, time)) for n, begin, t, time in flows if begin}
+    links = {}
     for number, begin, t, at in flows:
         target, origin = rows.get((t, at)), begins.get(number)
         if not begin and target is not None and origin is not None:
-            found[target] = origin
-    return found
+            links[target] = origin
+    return links

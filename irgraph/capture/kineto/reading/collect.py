@@ -15,52 +15,58 @@ from irgraph.capture.kineto.reading.decoders import (
     ARROW,
     INSTANT,
     METADATA,
-    NOTHING,
+    NO_TEXT,
     PHASES,
     REST,
     AnyEvent,
+    AnyRecord,
     Event,
-    Known,
 )
 from irgraph.capture.kineto.reading.events import Events
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.selection import Window
-from irgraph.capture.kineto.reading.trace import COLUMNS, NO_COLLECTIVE, Array, Collective, Kind
+from irgraph.capture.kineto.reading.trace import (
+    COLUMNS,
+    NO_COLLECTIVE,
+    Array,
+    Collective,
+    EventKind,
+)
 
 CATEGORIES = {
-    "cpu_op": Kind.OP, "operator": Kind.OP, "user_annotation": Kind.ANNOTATION,
-    "cuda_runtime": Kind.RUNTIME, "runtime": Kind.RUNTIME, "cuda_driver": Kind.RUNTIME,
-    "driver": Kind.RUNTIME, "hip_runtime": Kind.RUNTIME, "hip_driver": Kind.RUNTIME,
-    "privateuse1_runtime": Kind.RUNTIME, "privateuse1_driver": Kind.RUNTIME,
-    "xpu_runtime": Kind.RUNTIME, "mtia_runtime": Kind.RUNTIME, "glow_runtime": Kind.RUNTIME,
-    "kernel": Kind.KERNEL, "concurrent_kernel": Kind.KERNEL,
-    "gpu_memcpy": Kind.MEMCPY, "memcpy": Kind.MEMCPY, "gpu_memset": Kind.MEMSET,
-    "memset": Kind.MEMSET, "cuda_sync": Kind.SYNC, "gpu_user_annotation": Kind.GPU_ANNOTATION,
-    "python_function": Kind.PYTHON, "overhead": Kind.OVERHEAD, "trace": Kind.OTHER,
-    "cpu_instant_event": Kind.OTHER, "cuda_profiler_range": Kind.OTHER,
+    "cpu_op": EventKind.OP, "operator": EventKind.OP, "user_annotation": EventKind.ANNOTATION,
+    "cuda_runtime": EventKind.RUNTIME, "runtime": EventKind.RUNTIME, "cuda_driver": EventKind.RUNTIME,
+    "driver": EventKind.RUNTIME, "hip_runtime": EventKind.RUNTIME, "hip_driver": EventKind.RUNTIME,
+    "privateuse1_runtime": EventKind.RUNTIME, "privateuse1_driver": EventKind.RUNTIME,
+    "xpu_runtime": EventKind.RUNTIME, "mtia_runtime": EventKind.RUNTIME, "glow_runtime": EventKind.RUNTIME,
+    "kernel": EventKind.KERNEL, "concurrent_kernel": EventKind.KERNEL,
+    "gpu_memcpy": EventKind.MEMCPY, "memcpy": EventKind.MEMCPY, "gpu_memset": EventKind.MEMSET,
+    "memset": EventKind.MEMSET, "cuda_sync": EventKind.SYNC, "gpu_user_annotation": EventKind.GPU_ANNOTATION,
+    "python_function": EventKind.PYTHON, "overhead": EventKind.OVERHEAD, "trace": EventKind.OTHER,
+    "cpu_instant_event": EventKind.OTHER, "cuda_profiler_range": EventKind.OTHER,
 }  # fmt: skip
 """Kinds by category, spelled in small letters."""
 
-_OF_OPERATORS = ("external", "record", "sequence", "forward")
-_OF_CALLS = ("external", "correlation")
-_OF_OTHERS = (
+_OPERATOR_KEYS = ("external", "record", "sequence", "forward")
+_CALL_KEYS = ("external", "correlation")
+_OTHER_KEYS = (
     "external", "correlation", "stream", "device", "nbytes", "wait_record", "wait_stream"
 )  # fmt: skip
-_KEYS: dict[str, tuple[str, ...]] = {
-    name: _OF_CALLS if kind == Kind.RUNTIME else _OF_OPERATORS
+_KEYS_BY_CATEGORY: dict[str, tuple[str, ...]] = {
+    name: _CALL_KEYS if kind == EventKind.RUNTIME else _OPERATOR_KEYS
     for name, kind in CATEGORIES.items()
-    if kind in (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
+    if kind in (EventKind.OP, EventKind.ANNOTATION, EventKind.PYTHON, EventKind.RUNTIME)
 }
-"""Arguments by category; all others have ``_OF_OTHERS``."""
+"""Arguments by category; all others have ``_OTHER_KEYS``."""
 
 MEMORY = "[memory]"
 """Name of events that tell of a change of memory."""
 
-_OF_MEMORY = ("device_type", "device", "nbytes", "allocated", "reserved")
+_MEMORY_KEYS = ("device_type", "device", "nbytes", "allocated", "reserved")
 """The figures of a change of memory, in the order of ``MemoryChange``."""
 
-_LIMIT = 1 << 62
-_MANY = 256
+_MAX_NUMBER = 1 << 62
+_BATCH_EVENTS = 256
 """Events of one category that are turned into columns at once."""
 
 
@@ -72,7 +78,7 @@ class _Numbers(dict[Any, int]):
         return number
 
 
-class _OfProcess(dict[Any, int]):
+class _ThreadNumbers(dict[Any, int]):
     """The numbers of one process's threads."""
 
     def __init__(self, process: object, table: dict[Any, int]) -> None:
@@ -121,37 +127,37 @@ class Collector:
     def add(self, events: Events) -> None:
         """Take a piece's events: complete ones into columns, names and flows apart."""
         if events and isinstance(events[0], AnyEvent):
-            self._number([e.args for e in events])
-            self._others(e for e in events if e.ph != "X")
+            self._add_indices([e.args for e in events])
+            self._add_other_events(e for e in events if e.ph != "X")
             events = [e for e in events if e.ph == "X"]
         by_category: dict[str, list[Any]] = defaultdict(list)
         for event in events:
             by_category[event.cat].append(event)
         # most arrows repeat what correlations say
-        self._others([e for e in by_category.pop(ARROW, ()) if e.of != "ac2g"])
-        self._others(by_category.pop(METADATA, ()))
+        self._add_other_events([e for e in by_category.pop(ARROW, ()) if e.of != "ac2g"])
+        self._add_other_events(by_category.pop(METADATA, ()))
         instants = by_category.pop(INSTANT, [])
-        self._number([e.args for e in instants])
-        self._instants(instants)
-        self._others(by_category.pop(REST, ()))
-        for category, some in by_category.items():
+        self._add_indices([e.args for e in instants])
+        self._add_memory_changes(instants)
+        self._add_other_events(by_category.pop(REST, ()))
+        for category, group in by_category.items():
             if category.lower() in self.skip:
-                self._number([e.args for e in some])
-                self.health.add("K33", len(some), ", ".join(sorted(self.skip)))
+                self._add_indices([e.args for e in group])
+                self.health.add("K33", len(group), ", ".join(sorted(self.skip)))
                 continue
             waiting = self.waiting[category]
-            if waiting and isinstance(waiting[-1], Event) != isinstance(some[0], Event):
+            if waiting and isinstance(waiting[-1], Event) != isinstance(group[0], Event):
                 self._flush(category)
-            self.waiting[category] += some
-            if len(self.waiting[category]) >= _MANY:
+            self.waiting[category] += group
+            if len(self.waiting[category]) >= _BATCH_EVENTS:
                 self._flush(category)
 
-    def _number(self, args: Sequence[Any]) -> None:
+    def _add_indices(self, args: Sequence[Any]) -> None:
         """Keep the numbers that the profiler gave to records of the host, read or left out."""
         numbers = [a.index for a in args]
         if numbers.count(-1) < len(numbers):
-            found = [n for n in numbers if 0 <= n < _LIMIT]
-            self.indices += [np.array(found, "i8")] if found else []
+            indices = [n for n in numbers if 0 <= n < _MAX_NUMBER]
+            self.indices += [np.array(indices, "i8")] if indices else []
 
     def finish(self) -> None:
         """Take what still waits for more of its category."""
@@ -162,40 +168,40 @@ class Collector:
         """Turn the events of one category that wait into columns."""
         events: Sequence[Any] = self.waiting.pop(category)
         # each sort has other arguments, and is asked for its own only
-        keys = _KEYS.get(category.lower(), _OF_OTHERS)
+        keys = _KEYS_BY_CATEGORY.get(category.lower(), _OTHER_KEYS)
         try:
             part = self._columns(events, keys)
         except (OverflowError, ValueError):
-            events = self._bounded(events, keys)
+            events = self._valid_events(events, keys)
             if not events:
                 return
             part = self._columns(events, keys)
         scale = 1 if isinstance(events[0].ts, int) else 1000
         if self.window is not None:
-            inside = _inside(part, self.window, scale, keys is _OF_OTHERS)
+            inside = _window_mask(part, self.window, scale, keys is _OTHER_KEYS)
             part = {key: values[inside] for key, values in part.items()}
-        self.columns.put(part, self.categories.table[category], scale)
+        self.columns.append(part, self.categories.table[category], scale)
 
     def _columns(self, events: Sequence[Any], keys: tuple[str, ...]) -> dict[str, Array]:
         """Return the columns that some events of one sort have."""
         args = [e.args for e in events]
-        found: dict[str, Array] = {}
-        found["start"] = self._times(events, "ts")
-        found["duration"] = self._times(events, "dur")
-        found["name"] = self.names([e.name for e in events])
+        columns: dict[str, Array] = {}
+        columns["start"] = self._times(events, "ts")
+        columns["duration"] = self._times(events, "dur")
+        columns["name"] = self.names([e.name for e in events])
         for key in keys:
-            found[key] = _narrow(_integers(args, key), COLUMNS[key])
-        if keys is not _OF_OPERATORS and found["external"].min() < 0:
-            older = _integers(args, "external_old")
-            found["external"] = np.where(found["external"] >= 0, found["external"], older)
-        found["thread"] = self._threads(events)
-        if keys is not _OF_CALLS:
-            self._number(args)
-        if keys is _OF_OPERATORS:
-            found.update(self._texts(args))
-        elif keys is _OF_OTHERS and any(a.collective for a in args):
-            found["collective"] = self.collectives([_collective(a) for a in args])
-        return found
+            columns[key] = _narrowed(_integers(args, key), COLUMNS[key])
+        if keys is not _OPERATOR_KEYS and columns["external"].min() < 0:
+            old_ids = _integers(args, "external_old")
+            columns["external"] = np.where(columns["external"] >= 0, columns["external"], old_ids)
+        columns["thread"] = self._threads(events)
+        if keys is not _CALL_KEYS:
+            self._add_indices(args)
+        if keys is _OPERATOR_KEYS:
+            columns.update(self._text_columns(args))
+        elif keys is _OTHER_KEYS and any(a.collective for a in args):
+            columns["collective"] = self.collectives([_collective(a) for a in args])
+        return columns
 
     def _threads(self, events: Sequence[Any]) -> Array:
         """Return the numbers of threads; most pieces come from one process."""
@@ -204,26 +210,26 @@ class Collector:
             return self.threads(list(zip(processes, threads, strict=True)))
         if threads.count(threads[0]) == len(threads):
             return np.full(len(threads), self.threads.table[processes[0], threads[0]], "i4")
-        number = _OfProcess(processes[0], self.threads.table)
+        number = _ThreadNumbers(processes[0], self.threads.table)
         return np.fromiter(map(number.__getitem__, threads), "i4", len(threads))
 
-    def _texts(self, args: Sequence[Any]) -> dict[str, Array]:
+    def _text_columns(self, args: Sequence[Any]) -> dict[str, Array]:
         """Return shapes and modules of operators, where there are any."""
-        found = {}
+        columns = {}
         shapes = self._shapes(args)
         if shapes is not None:
-            found["shape"] = shapes
+            columns["shape"] = shapes
         modules = [a.hierarchy for a in args]
         if modules.count("") < len(modules):
-            found["module"] = self.modules(modules)
-        return found
+            columns["module"] = self.modules(modules)
+        return columns
 
     def _shapes(self, args: Sequence[Any]) -> Array | None:
         """Return the numbers of operand shapes and types; 0 where an event has none."""
         dims = [a.dims for a in args]
-        if dims.count(NOTHING) == len(dims):
+        if dims.count(NO_TEXT) == len(dims):
             dims = [a.dims_old for a in args]
-        if dims.count(NOTHING) == len(dims):
+        if dims.count(NO_TEXT) == len(dims):
             return None
         rows = [i for i, text in enumerate(dims) if len(text)]
         shapes = np.zeros(len(args), "i4")
@@ -234,8 +240,8 @@ class Collector:
         """Return whole times as they are, others in thousandths."""
         if isinstance(events[0].ts, int):
             self.whole += len(events)
-            times = _each(events, key)
-            if times.dtype == np.int64 and max(times.max(), -times.min()) > _LIMIT:
+            times = _attribute_array(events, key)
+            if times.dtype == np.int64 and max(times.max(), -times.min()) > _MAX_NUMBER:
                 raise OverflowError
             return times
         values = [getattr(e, key) for e in events]
@@ -245,47 +251,47 @@ class Collector:
         self.health.add("K09", text.count(b'"') // 2, "times written as text")
         return thousandths(values)
 
-    def _bounded(self, events: Sequence[Any], keys: tuple[str, ...]) -> list[Any]:
+    def _valid_events(self, events: Sequence[Any], keys: tuple[str, ...]) -> list[Any]:
         """Drop events with a number that no real trace holds."""
-        kept: list[Any] = []
+        valid: list[Any] = []
         for event in events:
             try:
                 self._columns([event], keys)
-                kept.append(event)
+                valid.append(event)
             except (OverflowError, ValueError):
                 self.health.add("K09")
-        return kept
+        return valid
 
-    def _others(self, events: Iterable[Any]) -> None:
+    def _add_other_events(self, events: Iterable[Any]) -> None:
         skipped = 0
         for event in events:
             if event.ph in ("s", "f"):
                 if getattr(event, "of", event.cat).startswith("fwdbwd"):
-                    self._flow(event)
+                    self._add_flow(event)
             elif event.ph == "M" and event.name == "thread_name":
-                self.thread_names[_place(event)] = event.args.name
+                self.thread_names[_thread_key(event)] = event.args.name
             elif event.ph in ("B", "E"):
                 skipped += 1
             elif not event.ph or event.ph not in PHASES:
                 self.health.add("K09", 1, "events of no known type")
         self.health.add("K05", skipped, "begin and end events, which torch does not write")
 
-    def _instants(self, events: Iterable[Any]) -> None:
+    def _add_memory_changes(self, events: Iterable[Any]) -> None:
         """Take changes of memory into columns, their times in thousandths or as they are."""
-        some = [e for e in events if e.name == MEMORY]
-        if not some:
+        changes = [e for e in events if e.name == MEMORY]
+        if not changes:
             return
-        args, whole = [e.args for e in some], isinstance(some[0].ts, int)
-        times = [e.ts for e in some]
+        args, is_integer = [e.args for e in changes], isinstance(changes[0].ts, int)
+        times = [e.ts for e in changes]
         try:
-            start = np.fromiter(times, "i8", len(some)) if whole else thousandths(times)
-            figures = [_each(args, key).astype("i8") for key in _OF_MEMORY]
+            start = np.fromiter(times, "i8", len(changes)) if is_integer else thousandths(times)
+            figures = [_attribute_array(args, key).astype("i8") for key in _MEMORY_KEYS]
         except (OverflowError, ValueError):
-            self.health.add("K09", len(some), "changes of memory with impossible figures")
+            self.health.add("K09", len(changes), "changes of memory with impossible figures")
             return
-        self.memory.append((self._threads(some), start, 1 if whole else 1000, figures))
+        self.memory.append((self._threads(changes), start, 1 if is_integer else 1000, figures))
 
-    def _flow(self, event: Known) -> None:
+    def _add_flow(self, event: AnyRecord) -> None:
         if not isinstance(event.id, int):
             return
         try:
@@ -297,30 +303,30 @@ class Collector:
         self.flows.append((event.id, event.ph == "s", thread, scaled))
 
 
-def _inside(part: dict[str, Array], window: Window, scale: int, on_device: bool) -> Array:
+def _window_mask(part: dict[str, Array], window: Window, scale: int, on_device: bool) -> Array:
     """Return which events a window holds: device work may end after it, or begin before it."""
     start, length = window.start * scale // 1000, (window.end - window.start) * scale // 1000
     begin, end = part["start"], part["start"] + part["duration"]
     if on_device:
-        within: Array = (end > start) & (begin < start + 2 * length)
-        return within
-    held: Array = (begin >= start) & (begin < start + length)
-    return held
+        device_mask: Array = (end > start) & (begin < start + 2 * length)
+        return device_mask
+    host_mask: Array = (begin >= start) & (begin < start + length)
+    return host_mask
 
 
-def _place(event: Known) -> tuple[int | str, int | str]:
+def _thread_key(event: AnyRecord) -> tuple[int | str, int | str]:
     return (event.pid if event.pid is not None else -1, event.tid if event.tid is not None else -1)
 
 
 def _integers(args: Sequence[Any], key: str) -> Array:
     """Return one argument of each event as integers; old traces name streams in words."""
     try:
-        return _each(args, key)
+        return _attribute_array(args, key)
     except (TypeError, ValueError):
         return np.fromiter(map(_integer, map(attrgetter(key), args)), "i8", len(args))
 
 
-def _each(records: Sequence[Any], key: str) -> Array:
+def _attribute_array(records: Sequence[Any], key: str) -> Array:
     """Return a whole number of each record, in an array as narrow as they allow."""
     try:
         return np.fromiter(map(attrgetter(key), records), "i4", len(records))
@@ -335,14 +341,14 @@ def _integer(value: object) -> int:
     return int(digits) if digits.isdecimal() else -1
 
 
-def _narrow(values: Array, to: str) -> Array:
-    if np.can_cast(values.dtype, to):
+def _narrowed(values: Array, dtype: str) -> Array:
+    if np.can_cast(values.dtype, dtype):
         return values
-    limits = np.iinfo(to)
-    return np.where((values < limits.min) | (values > limits.max), -1, values).astype(to)
+    limits = np.iinfo(dtype)
+    return np.where((values < limits.min) | (values > limits.max), -1, values).astype(dtype)
 
 
-def _collective(args: Known) -> Collective:
+def _collective(args: AnyRecord) -> Collective:
     """Return what the arguments of an event say of a collective."""
     if not args.collective:
         return NO_COLLECTIVE
@@ -358,7 +364,7 @@ def thousandths(values: Sequence[Any]) -> Array:
     ends = np.append(ends, len(flat))
     if len(dots) == len(ends) and bool(np.all(ends - dots == 4)):
         return np.fromstring(text.replace(b".", b"").decode("ascii"), dtype="i8", sep=",")
-    return np.array(list(map(_thousandth, map(bytes, values), repeat(_LIMIT))), "i8")
+    return np.array(list(map(_thousandth, map(bytes, values), repeat(_MAX_NUMBER))), "i8")
 
 
 def _thousandth(text: bytes, limit: int) -> int:

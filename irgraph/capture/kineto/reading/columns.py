@@ -24,11 +24,11 @@ class Column:
         self.absent = ABSENT.get(key, -1)
         self.data = bytearray()
 
-    def put(self, row: int, values: Array) -> None:
+    def append(self, row: int, values: Array) -> None:
         """Append values that begin at a row; rows before it that have none yet are absent."""
         if values.dtype != self.kind:
             if values.dtype.itemsize > self.kind.itemsize:
-                self.data = bytearray(self.taken(row).astype(self.widest).data)
+                self.data = bytearray(self.array(row).astype(self.widest).data)
                 self.kind = self.widest
             values = values.astype(self.kind)
         self._fill(row)
@@ -39,7 +39,7 @@ class Column:
         if missing:
             self.data += np.full(missing, self.absent, self.kind).data
 
-    def taken(self, rows: int) -> Array:
+    def array(self, rows: int) -> Array:
         """Return the values of so many rows, without a copy; the column grows no more."""
         if not self.data:
             return np.broadcast_to(np.array(self.absent, self.widest), rows)
@@ -61,19 +61,19 @@ class Columns:
         self.pieces: list[tuple[int, int, int]] = []
         self._columns: dict[str, Column] = {key: Column(key) for key in COLUMNS if key != "kind"}
 
-    def put(self, piece: dict[str, Array], category: int, scale: int) -> None:
+    def append(self, piece: dict[str, Array], category: int, scale: int) -> None:
         """Append the events of a piece; properties that it lacks are absent."""
         count = len(piece["name"])
         if not count:
             return
         for key, values in piece.items():
-            self._columns[key].put(self.rows, values)
+            self._columns[key].append(self.rows, values)
         self.rows += count
         self.pieces.append((count, category, scale))
 
-    def take(self, key: str) -> Array:
+    def pop(self, key: str) -> Array:
         """Return a column, which is given up here."""
-        return self._columns.pop(key).taken(self.rows)
+        return self._columns.pop(key).array(self.rows)
 
     def scaled(self) -> Iterator[tuple[slice, int]]:
         """Yield stretches of rows, each with the factor of its times."""

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from irgraph.capture.common.source import BOM, GZIP, ZIP, Source, is_execution_trace, no_trace
+from irgraph.capture.common.source import (
+    BOM,
+    GZIP,
+    ZIP,
+    Source,
+    is_execution_trace,
+    refuse_other_formats,
+)
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.files import Growth, inflate
@@ -29,13 +36,13 @@ def blocks(
     Raises:
         IrgraphError: the file cannot be read, is empty, or is no JSON (exit code 4).
     """
-    with Source.opened(path) as source:
+    with Source.open_once(path) as source:
         start = source.open().read(4)
-        parts = _unpacked(source.open(), start, str(path), health)
-        yield from _checked(parts, health.source, any_trace)
+        parts = _unpack(source.open(), start, str(path), health)
+        yield from _check_start(parts, health.source, any_trace)
 
 
-def _unpacked(file: IO[bytes], start: bytes, name: str, health: Health) -> Iterator[bytes]:
+def _unpack(file: IO[bytes], start: bytes, name: str, health: Health) -> Iterator[bytes]:
     if start.startswith(ZIP):
         health.add("K03", detail="a zip archive")
         yield from _zip_member(file, health)
@@ -85,12 +92,12 @@ def _first_json(archive: zipfile.ZipFile, health: Health) -> Iterator[bytes]:
     with archive.open(names[0]) as member:
         start = member.read(4)
         member.seek(0)
-        for part in _unpacked(member, start, names[0], health):
+        for part in _unpack(member, start, names[0], health):
             growth.add(packed, len(part))
             yield part
 
 
-def _checked(parts: Iterator[bytes], source: str, any_trace: bool) -> Iterator[bytes]:
+def _check_start(parts: Iterator[bytes], source: str, any_trace: bool) -> Iterator[bytes]:
     first = b""
     for part in parts:
         first += part
@@ -99,7 +106,7 @@ def _checked(parts: Iterator[bytes], source: str, any_trace: bool) -> Iterator[b
     if is_tar(first):
         raise fail("this is a tar archive", SourceSpan(source), hint="unpack it and name one trace")
     first = first.removeprefix(BOM)
-    no_trace(first[:4096], "a Kineto trace", source)
+    refuse_other_formats(first[:4096], "a Kineto trace", source)
     if not any_trace and is_execution_trace(first[:4096].lstrip()):
         raise execution_trace_error(source)
     yield first

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 Raw = msgspec.Raw
-Known: TypeAlias = Any
+AnyRecord: TypeAlias = Any
 """An event of any of the classes below, or its arguments."""
 
-NOTHING = msgspec.Raw()
+NO_TEXT = msgspec.Raw()
 
-NEVER = msgspec.Raw(b"-1")
+NO_TIME = msgspec.Raw(b"-1")
 """The time of an event that tells none."""
 
 PHASES = "XBEbnesftMCiIPNODSTFpRcv(){}"
@@ -38,8 +38,8 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     record: int = msgspec.field(name="Record function id", default=-1)
     sequence: int = msgspec.field(name="Sequence number", default=-1)
     forward: int = msgspec.field(name="Fwd thread id", default=-1)
-    dims: Raw = msgspec.field(name="Input Dims", default=NOTHING)
-    types: Raw = msgspec.field(name="Input type", default=NOTHING)
+    dims: Raw = msgspec.field(name="Input Dims", default=NO_TEXT)
+    types: Raw = msgspec.field(name="Input type", default=NO_TEXT)
     nbytes: int = msgspec.field(name="bytes", default=-1)
     hierarchy: str = msgspec.field(name="Module Hierarchy", default="")
     wait_record: int = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=-1)
@@ -52,7 +52,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     external_old: int = msgspec.field(name="external id", default=-1)
     received: int = msgspec.field(name="Out msg nelems", default=-1)
     dtype: str = ""
-    dims_old: Raw = msgspec.field(name="Input dims", default=NOTHING)
+    dims_old: Raw = msgspec.field(name="Input dims", default=NO_TEXT)
     index: int = msgspec.field(name="Ev Idx", default=-1)
     name: str = ""
 
@@ -91,7 +91,7 @@ class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event whose times are kept as text, to be read digit by digit."""
 
     ph: ClassVar[str] = "X"
-    ts: Raw = NEVER
+    ts: Raw = NO_TIME
     cat: str = ""
     name: str = ""
     pid: int | str | None = -1
@@ -103,7 +103,7 @@ class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 class AnyEvent(msgspec.Struct, gc=False):
     """An event of any type, for texts that have to be read event by event."""
 
-    ts: Raw = NEVER
+    ts: Raw = NO_TIME
     ph: str = "X"
     cat: str = ""
     name: str = ""
@@ -114,35 +114,35 @@ class AnyEvent(msgspec.Struct, gc=False):
     args: Args = NO_ARGS
 
 
-def _decoder(complete: type, time: type, never: int | Raw) -> msgspec.json.Decoder[Any]:
+def _decoder(complete: type, time: type, default: int | Raw) -> msgspec.json.Decoder[Any]:
     """Return a decoder of lists of events, told apart by their type before they are read."""
     place = [("pid", int | str | None, -1), ("tid", int | str | None, -1)]
     of_arrow = ("of", str, msgspec.field(name="cat", default=""))
-    arrow = [of_arrow, ("id", int | str | None, -1), *place, ("ts", time, never)]
+    arrow = [of_arrow, ("id", int | str | None, -1), *place, ("ts", time, default)]
     metadata = [("name", str, ""), *place, ("args", Args, NO_ARGS)]
     args = ("args", MemoryArgs, NO_MEMORY)
-    sorts: dict[str, tuple[str, list[Any]]] = {
+    layouts: dict[str, tuple[str, list[Any]]] = {
         "s": (ARROW, arrow),
         "f": (ARROW, arrow),
         "M": (METADATA, metadata),
-        "i": (INSTANT, [("name", str, ""), *place, ("ts", time, never), args]),
+        "i": (INSTANT, [("name", str, ""), *place, ("ts", time, default), args]),
     }
     kinds = [complete]
     for number, phase in enumerate(PHASES.replace("X", "")):
-        cat, fields = sorts.get(phase, (REST, []))
-        spoken = {"ph": phase, "cat": cat}
+        cat, fields = layouts.get(phase, (REST, []))
+        attributes = {"ph": phase, "cat": cat}
         kinds.append(
             msgspec.defstruct(
-                f"Event{number}", fields, tag_field="ph", tag=phase, gc=False, namespace=spoken
+                f"Event{number}", fields, tag_field="ph", tag=phase, gc=False, namespace=attributes
             )
         )
     return msgspec.json.Decoder(list[reduce(or_, kinds)])  # type: ignore[misc]
 
 
-whole = _decoder(Event, int, 0)
-fractions = _decoder(FractionEvent, Raw, Raw(b"0"))
-one = msgspec.json.Decoder(AnyEvent)
-raws = msgspec.json.Decoder(list[Raw])
+integer_decoder = _decoder(Event, int, 0)
+fraction_decoder = _decoder(FractionEvent, Raw, Raw(b"0"))
+event_decoder = msgspec.json.Decoder(AnyEvent)
+raw_decoder = msgspec.json.Decoder(list[Raw])
 
 _INTEGERS = {
     "correlation": "correlation", "External id": "external", "external id": "external",
@@ -154,7 +154,7 @@ _INTEGERS = {
 }  # fmt: skip
 
 
-def loose(fields: dict[str, Any]) -> AnyEvent | None:
+def lenient_event(fields: dict[str, Any]) -> AnyEvent | None:
     """Return an event from a decoded object of any types, ``None`` where it has no time."""
     ts, dur = _number(fields.get("ts")), _number(fields.get("dur", -1))
     if ts is None or dur is None:
@@ -165,12 +165,12 @@ def loose(fields: dict[str, Any]) -> AnyEvent | None:
     )
     event.pid, event.tid, event.id = (_id(fields.get(key, -1)) for key in ("pid", "tid", "id"))
     event.dur = Raw(dur)
-    event.args = _loose_args(raw) if isinstance(raw, dict) else NO_ARGS
+    event.args = _lenient_args(raw) if isinstance(raw, dict) else NO_ARGS
     return event
 
 
-def _loose_args(fields: dict[str, Any]) -> Args:
-    found: dict[str, Any] = {
+def _lenient_args(fields: dict[str, Any]) -> Args:
+    attributes: dict[str, Any] = {
         "name": _text(fields.get("name")),
         "dtype": _text(fields.get("dtype")),
         "collective": _text(fields.get("Collective name")),
@@ -181,12 +181,12 @@ def _loose_args(fields: dict[str, Any]) -> Args:
     for key, attribute in _INTEGERS.items():
         number = _number(fields.get(key))
         if number is not None and b"." not in number:
-            found[attribute] = int(number)
+            attributes[attribute] = int(number)
     dims = fields.get("Input Dims", fields.get("Input dims"))
     if isinstance(dims, list):
-        found["dims"] = Raw(json.dumps(dims).encode())
-        found["types"] = Raw(json.dumps(fields.get("Input type", [])).encode())
-    return Args(**found)
+        attributes["dims"] = Raw(json.dumps(dims).encode())
+        attributes["types"] = Raw(json.dumps(fields.get("Input type", [])).encode())
+    return Args(**attributes)
 
 
 def _number(value: object) -> bytes | None:

@@ -19,23 +19,23 @@ from irgraph.diagnostics import SourceSpan, fail
 
 Events: TypeAlias = Sequence[Any]
 
-_KINETO = b"\n  },\n  {"
+_KINETO_BORDER = b"\n  },\n  {"
 _KEYS = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:'
-_BETWEEN = re.compile(rb"\}\s*,\s*(?=" + _KEYS + rb")")
+_BORDER = re.compile(rb"\}\s*,\s*(?=" + _KEYS + rb")")
 _START = re.compile(rb"(?:\A|(?<=[,\[\s]))" + _KEYS)
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _END = re.compile(rb"\}\s*\](?=\s*(?:,|\}|$))")
 _ESCAPES = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_TRIES = 8
+_MAX_TRIES = 8
 _HEADER_LIMIT = 64 << 20
-_STRETCH = 16 << 20
+_MAX_PENDING = 16 << 20
 """Bytes of text without a border of events that are kept for more to come: no event is as long."""
 
 _OVERLAP = 1 << 16
 """Bytes of what was searched that are searched once more with what follows them."""
 
-_MOST_LOST = 100_000
+_MAX_DAMAGED_PARTS = 100_000
 """Parts of a text without an event from which on, if it has fewer events, it is no trace."""
 
 
@@ -57,9 +57,9 @@ class EventReader:
     offset: int = 0
     events: int = 0
     _fractions: bool = False
-    _rest: bytes = b""
+    _pending: bytes = b""
     _searched: int = 0
-    _lost: int = 0
+    _damaged_parts: int = 0
 
     def read(self, blocks: Iterator[bytes]) -> Iterator[Events]:
         """Yield the events of a text, in order; damage is counted in ``health``.
@@ -67,29 +67,29 @@ class EventReader:
         Raises:
             IrgraphError: the text holds no list of events (exit code 4).
         """
-        data = self._begin(blocks)
+        data = self._read_header(blocks)
         for block in blocks:
             data += block
-            yield from self._whole(data)
-            data = self._rest
-        yield from self._last(data)
+            yield from self._decode_block(data)
+            data = self._pending
+        yield from self._decode_last_block(data)
 
-    def _begin(self, blocks: Iterator[bytes]) -> bytes:
+    def _read_header(self, blocks: Iterator[bytes]) -> bytes:
         """Return the text after the opening bracket of the list of events."""
         data = next(blocks)
         if data.lstrip()[:1] == b"[":
             self.header = b"{}"
             return data.lstrip()[1:]
         searched = 0
-        while (found := _LIST.search(data, max(0, searched - _OVERLAP))) is None:
-            more, searched = next(blocks, b""), len(data)
-            if not more or searched > _HEADER_LIMIT:
-                raise self._no_events(data)
-            data += more
-        self.header = data[: found.start()].rstrip().rstrip(b",") + b"}"
-        return data[found.end() :]
+        while (match := _LIST.search(data, max(0, searched - _OVERLAP))) is None:
+            block, searched = next(blocks, b""), len(data)
+            if not block or searched > _HEADER_LIMIT:
+                raise self._no_events_error(data)
+            data += block
+        self.header = data[: match.start()].rstrip().rstrip(b",") + b"}"
+        return data[match.end() :]
 
-    def _no_events(self, data: bytes) -> Exception:
+    def _no_events_error(self, data: bytes) -> Exception:
         place = SourceSpan(self.health.source)
         if b'"nodes"' in data:
             return execution_trace_error(self.health.source)
@@ -98,44 +98,44 @@ class EventReader:
             return fail(message, place, hint="record it again and stop the profiler properly")
         return fail("this JSON holds no traceEvents: it is no Kineto trace", place)
 
-    def _whole(self, data: bytes) -> Iterator[Events]:
+    def _decode_block(self, data: bytes) -> Iterator[Events]:
         """Yield the events up to the last border in the text; keep the rest."""
         cuts = _cuts(data, max(0, self._searched - _OVERLAP))
-        if not cuts and len(data) <= _STRETCH:
-            self._rest, self._searched = data, len(data)
+        if not cuts and len(data) <= _MAX_PENDING:
+            self._pending, self._searched = data, len(data)
             return
         self._searched = 0
         for cut in cuts:
             events = self._decode(memoryview(data)[:cut])
             if events is not None:
-                yield self._taken(events, cut)
-                self._rest = _after_comma(data, cut)
+                yield self._count_events(events, cut)
+                self._pending = _after_comma(data, cut)
                 return
-        yield self._mended(data[: cuts[0]] if cuts else data)
-        self._rest = _after_comma(data, cuts[0]) if cuts else b""
+        yield self._decode_damaged(data[: cuts[0]] if cuts else data)
+        self._pending = _after_comma(data, cuts[0]) if cuts else b""
 
-    def _last(self, data: bytes) -> Iterator[Events]:
+    def _decode_last_block(self, data: bytes) -> Iterator[Events]:
         """Yield the events of the last text, which also ends the list."""
         if data.lstrip()[:1] == b"]":
             self.trailer = data.lstrip()[1:]
             return
-        found = (m.start() + 1 for m in _END.finditer(data))
-        first = list(islice(found, _TRIES))
-        ends = deque(first, _TRIES)
-        ends.extend(found)
+        positions = (m.start() + 1 for m in _END.finditer(data))
+        first = list(islice(positions, _MAX_TRIES))
+        ends = deque(first, _MAX_TRIES)
+        ends.extend(positions)
         for end in [*islice(reversed(ends), 1), *first, *ends]:
             events = self._decode(data[:end])
             if events is not None:
                 self.trailer = data[end:].lstrip()[1:]
-                yield self._taken(events, len(data))
+                yield self._count_events(events, len(data))
                 return
         if not ends or not data.rstrip().endswith(b"}" if self.header != b"{}" else b"]"):
-            at = f"at byte {self.offset + len(data):,}, in event {self.events + 1:,} or later"
-            self.health.add("K01", detail=at)
+            location = f"at byte {self.offset + len(data):,}, in event {self.events + 1:,} or later"
+            self.health.add("K01", detail=location)
         if data.strip():
-            yield self._mended(data, cut_off="K01" in self.health.counts)
+            yield self._decode_damaged(data, cut_off="K01" in self.health.counts)
 
-    def _taken(self, events: Events, length: int) -> Events:
+    def _count_events(self, events: Events, length: int) -> Events:
         self.offset += length
         self.events += len(events)
         return events
@@ -143,40 +143,40 @@ class EventReader:
     def _decode(self, text: bytes | memoryview) -> Events | None:
         """Return the events of a comma-separated text, ``None`` where it is no JSON."""
         try:
-            return self._typed(b"".join((b"[", text, b"]")))
+            return self._decode_typed(b"".join((b"[", text, b"]")))
         except _UNREADABLE:
             return None
 
-    def _typed(self, text: bytes) -> Events:
+    def _decode_typed(self, text: bytes) -> Events:
         if not self._fractions:
             try:
-                found: Events = records.whole.decode(text)
-                return found
+                integer_events: Events = records.integer_decoder.decode(text)
+                return integer_events
             except msgspec.ValidationError:
                 pass
         try:
-            events: Events = records.fractions.decode(text)
+            events: Events = records.fraction_decoder.decode(text)
         except msgspec.ValidationError:
-            return self._one_by_one(records.raws.decode(text))
+            return self._decode_each(records.raw_decoder.decode(text))
         self._fractions = True
         return events
 
-    def _one_by_one(self, raws: Sequence[msgspec.Raw]) -> Events:
+    def _decode_each(self, raws: Sequence[msgspec.Raw]) -> Events:
         """Decode each event alone: some have values of the wrong type."""
         events: list[records.AnyEvent] = []
         for raw in raws:
             try:
-                event = records.one.decode(raw)
+                event = records.event_decoder.decode(raw)
             except _UNREADABLE:
-                self._loosely(json.loads, bytes(raw), events, "K09")
+                self._add_lenient_event(json.loads, bytes(raw), events, "K09")
                 continue
-            if event.name or event.ts != records.NEVER:
+            if event.name or event.ts != records.NO_TIME:
                 events.append(event)
             else:
-                self._lose("K09")
+                self._count_damage("K09")
         return events
 
-    def _loosely(
+    def _add_lenient_event(
         self,
         load: Callable[[bytes], object],
         text: bytes,
@@ -186,29 +186,29 @@ class EventReader:
         try:
             value = load(text)
         except (ValueError, RecursionError):
-            self._lose("K04")
+            self._count_damage("K04")
             return
-        event = records.loose(value) if isinstance(value, dict) else None
+        event = records.lenient_event(value) if isinstance(value, dict) else None
         if event is None:
-            self._lose(code)
+            self._count_damage(code)
             return
         events.append(event)
         # records without a time of their own are common among metadata
         if code == "K04" or event.ph == "X":
             self.health.add(code)
 
-    def _lose(self, code: str) -> None:
+    def _count_damage(self, code: str) -> None:
         """Count a part of the text that holds no event.
 
         Raises ``IrgraphError`` where there are too many of them.
         """
         self.health.add(code)
-        self._lost += 1
-        if self._lost > max(_MOST_LOST, self.events):
-            message = f"damaged throughout: {self._lost:,} parts of it hold no event"
+        self._damaged_parts += 1
+        if self._damaged_parts > max(_MAX_DAMAGED_PARTS, self.events):
+            message = f"damaged throughout: {self._damaged_parts:,} parts of it hold no event"
             raise fail(message, SourceSpan(self.health.source), hint="record it again")
 
-    def _mended(self, text: bytes, *, cut_off: bool = False) -> Events:
+    def _decode_damaged(self, text: bytes, *, cut_off: bool = False) -> Events:
         """Decode a damaged text event by event, mending bytes where that is all it takes."""
         events: list[records.AnyEvent] = []
         starts = list(_starts(text))
@@ -217,37 +217,37 @@ class EventReader:
         for begin, end in pairwise([*starts, len(text)]):
             part = text[begin:end].rstrip(b", \r\n\t")
             try:
-                events.append(records.one.decode(part))
+                events.append(records.event_decoder.decode(part))
                 continue
             except _UNREADABLE:
                 if end == len(text) and cut_off and not part.endswith(b"}"):
                     continue
-            self._loosely(_decode_tolerantly, part, events, "K04")
-        return self._taken(events, len(text))
+            self._add_lenient_event(_decode_tolerantly, part, events, "K04")
+        return self._count_events(events, len(text))
 
 
 def _cuts(data: bytes, start: int) -> list[int]:
     """Return positions after events where a text may be cut behind ``start``, likeliest first."""
-    at = data.rfind(_KINETO, start)
-    if at >= 0:
-        return [at + 4]
+    position = data.rfind(_KINETO_BORDER, start)
+    if position >= 0:
+        return [position + 4]
     for begin in (max(start, len(data) - _OVERLAP), start):
-        found = deque((m.start() + 1 for m in _BETWEEN.finditer(data, begin)), _TRIES)
-        if found:
-            return list(reversed(found))
+        positions = deque((m.start() + 1 for m in _BORDER.finditer(data, begin)), _MAX_TRIES)
+        if positions:
+            return list(reversed(positions))
     return []
 
 
 def _starts(text: bytes) -> Iterator[int]:
     """Yield where events begin: at an opening brace behind a border, by the key that follows."""
     end = 0
-    for found in _START.finditer(text):
-        between = text[end : found.start()]
+    for match in _START.finditer(text):
+        between = text[end : match.start()]
         before = between.rstrip()
         first = not end and not before
         if first or before.endswith((b",", b"[")) or b"\n" in between[len(before) :]:
-            yield found.start()
-        end = found.end()
+            yield match.start()
+        end = match.end()
 
 
 def _after_comma(data: bytes, cut: int) -> bytes:

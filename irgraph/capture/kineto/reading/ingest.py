@@ -11,24 +11,31 @@ import numpy as np
 
 from irgraph import gc_pause
 from irgraph.capture.common.source import Source
-from irgraph.capture.kineto.reading.clean import clean, leave_out_later_work
+from irgraph.capture.kineto.reading.clean import clean, drop_later_work
 from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
 from irgraph.capture.kineto.reading.columns import Columns
 from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.events import EventReader
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.capture.kineto.reading.missing import say_missing_records
+from irgraph.capture.kineto.reading.missing import report_missing_records
 from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Window, choose_window
 from irgraph.capture.kineto.reading.trace import (
     COLUMNS,
     Array,
-    Kind,
+    EventKind,
     KinetoTrace,
     MemoryChange,
 )
 from irgraph.diagnostics import SourceSpan, fail
 
-_LABELS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "## ", "[param|", "[pytorch|")
+_ANNOTATION_PREFIXES = (
+    "ProfilerStep#",
+    "Optimizer.",
+    "enumerate(DataLoader)",
+    "## ",
+    "[param|",
+    "[pytorch|",
+)
 _MICROSECONDS_SINCE_1970 = 10**17
 """Whole times above this count nanoseconds since 1970, those below microseconds."""
 
@@ -59,14 +66,14 @@ def read_kineto(
             is set (exit code 4).
     """
     health = Health(str(path))
-    pieces = EventReader(health)
+    reader = EventReader(health)
     window = choose_window(path, selection, health)
     collector = Collector(health, selection.skip, window)
     with gc_pause.gc_paused():
-        for events in pieces.read(blocks(path, health)):
+        for events in reader.read(blocks(path, health)):
             collector.add(events)
             if progress is not None:
-                progress(pieces.events)
+                progress(reader.events)
         collector.finish()
     if not collector.columns.rows:
         raise fail(
@@ -74,58 +81,62 @@ def read_kineto(
             SourceSpan(str(path)),
             hint="was anything run while the profiler was on?",
         )
-    trace = _assemble(collector, health, {**_object(pieces.header), **_trailer(pieces.trailer)})
+    trace = _assemble(
+        collector, health, {**_json_object(reader.header), **_trailer(reader.trailer)}
+    )
     if window is not None:
-        leave_out_later_work(trace, _end_of(window, collector, trace))
+        drop_later_work(trace, _window_end(window, collector, trace))
     clean(trace, collector.flows)
     if window is None or collector.indices:
-        say_missing_records(trace, collector.indices)
+        report_missing_records(trace, collector.indices)
     if strict:
         health.demand_clean()
     return trace
 
 
-def _end_of(window: Window, collector: Collector, trace: KinetoTrace) -> int:
+def _window_end(window: Window, collector: Collector, trace: KinetoTrace) -> int:
     """Return the end of a window in nanoseconds from the start of the trace."""
     unit = 1000 if collector.nanoseconds else 1
     return window.end // unit - trace.base
 
 
 def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> KinetoTrace:
-    found = collector.columns
-    start, duration = (found.take(key).astype("i8", copy=False) for key in ("start", "duration"))
-    base = _base(found, start)
+    raw_columns = collector.columns
+    start, duration = (
+        raw_columns.pop(key).astype("i8", copy=False) for key in ("start", "duration")
+    )
+    base = _base_time(raw_columns, start)
     nanoseconds = collector.nanoseconds = _unit_is_nanoseconds(
         collector, base, duration, header, health
     )
     columns = {
-        "start": _scaled(found, start, base, nanoseconds),
-        "duration": _scaled(found, duration, 0, nanoseconds),
+        "start": _to_nanoseconds(raw_columns, start, base, nanoseconds),
+        "duration": _to_nanoseconds(raw_columns, duration, 0, nanoseconds),
     }
     for key in COLUMNS:
         if key not in columns and key != "kind":
-            columns[key] = found.take(key)
+            columns[key] = raw_columns.pop(key)
     collector.flows = [
-        (number, begins, thread, (at - base) * (1 if nanoseconds else 1000))
-        for number, begins, thread, at in collector.flows
+        (number, begins, thread, (time - base) * (1 if nanoseconds else 1000))
+        for number, begins, thread, time in collector.flows
     ]
-    memory = _memory(collector, base, nanoseconds)
+    memory = _memory_table(collector, base, nanoseconds)
     columns["kind"] = _kinds(columns, collector, health)
     trace = KinetoTrace(
         health.source,
         columns,
         list(collector.names.table),
-        [_thread(*place) for place in collector.threads.table],
+        [_thread_key(*place) for place in collector.threads.table],
         [pair or (b"", b"") for pair in collector.shapes.table],
         list(collector.modules.table),
         list(collector.collectives.table),
         base * (1 if nanoseconds else 1000),
         header,
-        {_thread(*place): name for place, name in collector.thread_names.items()},
+        {_thread_key(*place): name for place, name in collector.thread_names.items()},
         health,
         memory=memory,
     )
-    _same_thread(trace)
+    _merge_thread_spellings(trace)
     health.add("K04", sum(not _is_text(part) for pair in trace.shapes for part in pair))
     return trace
 
@@ -138,7 +149,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _base(columns: Columns, start: Array) -> int:
+def _base_time(columns: Columns, start: Array) -> int:
     """Return a start time from which all others are counted: the first of the trace."""
     parts = [start[rows] // scale for rows, scale in columns.scaled()]
     starts = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -172,7 +183,7 @@ def _unit_is_nanoseconds(
     return False
 
 
-def _memory(collector: Collector, base: int, nanoseconds: bool) -> Array:
+def _memory_table(collector: Collector, base: int, nanoseconds: bool) -> Array:
     """Return a row for each field of ``MemoryChange``, its columns in order of time."""
     if not collector.memory:
         return np.zeros((len(MemoryChange._fields), 0), "i8")
@@ -181,11 +192,11 @@ def _memory(collector: Collector, base: int, nanoseconds: bool) -> Array:
         np.stack([threads, (start - base * scale) * unit // scale, *figures])
         for threads, start, scale, figures in collector.memory
     ]
-    found = np.concatenate(rows, axis=1)
-    return found[:, np.argsort(found[1], kind="stable")]
+    table = np.concatenate(rows, axis=1)
+    return table[:, np.argsort(table[1], kind="stable")]
 
 
-def _scaled(columns: Columns, values: Array, base: int, nanoseconds: bool) -> Array:
+def _to_nanoseconds(columns: Columns, values: Array, base: int, nanoseconds: bool) -> Array:
     """Return times in nanoseconds from ``base``, changed in place."""
     limit = (1 << 62) // 1000
     for rows, scale in columns.scaled():
@@ -203,36 +214,40 @@ def _kinds(columns: dict[str, Array], collector: Collector, health: Health) -> A
     categories = list(collector.categories.table)
     table = np.array([CATEGORIES.get(c.lower(), 255) for c in categories], "u1")
     kinds = table[collector.columns.categories()]
-    old = [c for c in categories if c != c.lower() and c.lower() in CATEGORIES and c != "Trace"]
-    health.add("K18", len(old), ", ".join(sorted(old)))
+    old_spellings = [
+        c for c in categories if c != c.lower() and c.lower() in CATEGORIES and c != "Trace"
+    ]
+    health.add("K18", len(old_spellings), ", ".join(sorted(old_spellings)))
     unknown = kinds == 255
     if unknown.any():
         names = [c for c in categories if c.lower() not in CATEGORIES]
         health.add("K17", int(unknown.sum()), ", ".join(sorted(names)[:6]))
         launched = columns["correlation"] >= 0
-        kinds[unknown & launched & (columns["stream"] >= 0)] = Kind.KERNEL
-        kinds[unknown & launched & (columns["stream"] < 0)] = Kind.RUNTIME
-        kinds[unknown & ~launched] = Kind.OTHER
-    labels = [i for i, name in enumerate(collector.names.table) if name.startswith(_LABELS)]
-    kinds[(kinds == Kind.OP) & np.isin(columns["name"], labels)] = Kind.ANNOTATION
+        kinds[unknown & launched & (columns["stream"] >= 0)] = EventKind.KERNEL
+        kinds[unknown & launched & (columns["stream"] < 0)] = EventKind.RUNTIME
+        kinds[unknown & ~launched] = EventKind.OTHER
+    labels = [
+        i for i, name in enumerate(collector.names.table) if name.startswith(_ANNOTATION_PREFIXES)
+    ]
+    kinds[(kinds == EventKind.OP) & np.isin(columns["name"], labels)] = EventKind.ANNOTATION
     buffers = collector.names.table.get("Activity Buffer Request", -1)
-    kinds[(columns["name"] == buffers) & (buffers >= 0)] = Kind.OVERHEAD
-    health.add("K25", int((kinds == Kind.OVERHEAD).sum()))
+    kinds[(columns["name"] == buffers) & (buffers >= 0)] = EventKind.OVERHEAD
+    health.add("K25", int((kinds == EventKind.OVERHEAD).sum()))
     return kinds
 
 
-def _thread(process: int | str | None, thread: int | str | None) -> tuple[int | str, int | str]:
+def _thread_key(process: int | str | None, thread: int | str | None) -> tuple[int | str, int | str]:
     """Return a thread's name with numbers that were written as text as numbers."""
-    return _plain(process), _plain(thread)
+    return _parsed_id(process), _parsed_id(thread)
 
 
-def _plain(value: int | str | None) -> int | str:
+def _parsed_id(value: int | str | None) -> int | str:
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
         return int(value)
     return -1 if value is None else value
 
 
-def _same_thread(trace: KinetoTrace) -> None:
+def _merge_thread_spellings(trace: KinetoTrace) -> None:
     """Give threads that differ in spelling alone one number."""
     first: dict[tuple[int | str, int | str], int] = {}
     table = np.array([first.setdefault(t, i) for i, t in enumerate(trace.threads)], "i4")
@@ -240,7 +255,7 @@ def _same_thread(trace: KinetoTrace) -> None:
     trace.memory[0] = table[trace.memory[0]]
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def _json_object(text: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -250,4 +265,4 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def _trailer(text: bytes) -> dict[str, Any]:
     rest = text.strip().removeprefix(b",")
-    return _object(b"{" + rest) if rest.startswith((b'"', b"\n", b" ", b"\r")) else {}
+    return _json_object(b"{" + rest) if rest.startswith((b'"', b"\n", b" ", b"\r")) else {}

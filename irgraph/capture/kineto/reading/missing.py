@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from irgraph.capture.kineto.reading.trace import Array, Integers, Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import Array, EventKind, Integers, KinetoTrace
 
 _BLOCK = 512
 """Record function ids are given out to threads in blocks of this many, the first from 1."""
 
-_COUNTED = 0.9
+_MIN_CONSECUTIVE_SHARE = 0.9
 """Share of ids that follow on the one before from which on they count records."""
 
 
-def say_missing_records(trace: KinetoTrace, indices: Sequence[Array]) -> None:
+def report_missing_records(trace: KinetoTrace, indices: Sequence[Array]) -> None:
     """Count the records of the host that the profiler numbered and the file lacks.
 
     Args:
@@ -26,31 +26,31 @@ def say_missing_records(trace: KinetoTrace, indices: Sequence[Array]) -> None:
     if indices:
         holes = _holes(np.unique(np.concatenate(indices)), -1)
     else:
-        calls = np.isin(trace.columns["kind"], (Kind.OP, Kind.ANNOTATION))
+        calls = np.isin(trace.columns["kind"], (EventKind.OP, EventKind.ANNOTATION))
         ids = np.unique(trace.columns["external"][calls])
         holes = _holes(ids[ids > 0], 0)
-        if len(holes) > (1 - _COUNTED) * len(ids):
+        if len(holes) > (1 - _MIN_CONSECUTIVE_SHARE) * len(ids):
             return
         # a thread leaves the rest of its block unused, and its next block begins anywhere
         holes = holes[holes[:, 1] % _BLOCK != 1]
     count = int((holes[:, 1] - holes[:, 0] - 1).sum())
-    trace.health.add("K36", count, _stretches(holes))
+    trace.health.add("K36", count, _describe_holes(holes))
 
 
 def _holes(numbers: Integers, before: int) -> Integers:
     """Return pairs of consecutive numbers with others between them."""
     steps = np.diff(numbers, prepend=before)
-    at = np.flatnonzero(steps > 1)
-    return np.stack([numbers[at] - steps[at], numbers[at]], axis=1)
+    positions = np.flatnonzero(steps > 1)
+    return np.stack([numbers[positions] - steps[positions], numbers[positions]], axis=1)
 
 
-def _stretches(holes: Integers) -> str:
+def _describe_holes(holes: Integers) -> str:
     longest = holes[np.argsort(holes[:, 0] - holes[:, 1], kind="stable")][:1].tolist()
     text = ", ".join(f"{first + 1} to {end - 1}" for first, end in longest)
     return f"numbers {text}" + (f" and {len(holes) - 1} more stretches" if len(holes) > 1 else "")
 
 
-def report_silence(trace: KinetoTrace, usual: float, last: int, *, marked: bool) -> None:
+def report_silence(trace: KinetoTrace, typical: float, last: int, *, marked: bool) -> None:
     """Tell of a recording that goes on without an event of the host where a step would have been.
 
     The profiler writes the span that it recorded, which ends some 30 us after the last event.
@@ -63,13 +63,13 @@ def report_silence(trace: KinetoTrace, usual: float, last: int, *, marked: bool)
             if the host paused nowhere so long.
     """
     spans = np.array([name.startswith("PyTorch Profiler (") for name in trace.names], bool)
-    span = np.flatnonzero(spans[trace.columns["name"]] & (trace.columns["kind"] == Kind.OTHER))
-    host = np.flatnonzero(trace.columns["kind"] <= Kind.RUNTIME)
+    span = np.flatnonzero(spans[trace.columns["name"]] & (trace.columns["kind"] == EventKind.OTHER))
+    host = np.flatnonzero(trace.columns["kind"] <= EventKind.RUNTIME)
     if not len(span) or not len(host):
         return
-    reached = np.maximum.accumulate(trace.end[host])
-    follows = np.append(trace.columns["start"][host][1:], trace.end[span].max())
-    pauses = (follows - reached) / 1000
-    silent = float(pauses[reached >= last].max(initial=0) if marked else pauses[-1])
-    if silent > (usual / 2 if marked else max(usual / 100, pauses[:-1].max(initial=0))):
-        trace.health.add("K37", round(silent), "steps are lost there, or the program did nothing")
+    last_ends = np.maximum.accumulate(trace.end[host])
+    next_starts = np.append(trace.columns["start"][host][1:], trace.end[span].max())
+    pauses = (next_starts - last_ends) / 1000
+    pause = float(pauses[last_ends >= last].max(initial=0) if marked else pauses[-1])
+    if pause > (typical / 2 if marked else max(typical / 100, pauses[:-1].max(initial=0))):
+        trace.health.add("K37", round(pause), "steps are lost there, or the program did nothing")

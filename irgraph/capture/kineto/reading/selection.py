@@ -24,18 +24,18 @@ from irgraph.files import FREE_BYTES
 with contextlib.suppress(ImportError):
     import resource
 
-BYTES_AN_EVENT = 450
+BYTES_PER_EVENT = 450
 """Memory for a complete event, from reading to replay; 310 to 410 were measured."""
 
 _STEP = "ProfilerStep#"
-_SHORTEST = 150
+_MIN_EVENT_BYTES = 150
 """Bytes of text that an event has at least, on average."""
 
 _COMPLETE = re.compile(rb'"ph"\s*:\s*"X"')
-_SAMPLE = 8
+_SAMPLES = 8
 """Stretches of text from which the size of an event is estimated."""
 
-_STRETCH = 1 << 20
+_SAMPLE_BYTES = 1 << 20
 """Bytes of each."""
 
 
@@ -48,7 +48,7 @@ class Marks(Struct, frozen=True):
     """
 
     name: str = ""
-    whole: bool = False
+    whole_trace: bool = False
 
 
 PROFILER = Marks()
@@ -111,44 +111,46 @@ def choose_window(path: str | Path | Source, selection: Selection, health: Healt
     survey = _survey(path, selection.skip)
     chosen = sorted(survey.steps)
     if selection.steps is not None:
-        chosen = _asked(path, survey, selection.steps)
-        health.add("K32", len(survey.steps) - len(chosen), _range(chosen, survey))
+        chosen = _requested_steps(path, survey, selection.steps)
+        health.add("K32", len(survey.steps) - len(chosen), _describe_range(chosen, survey))
     if too_large:
-        kept = _fitting(path, survey, chosen, selection.memory or 0)
-        health.add("K31", len(chosen) - len(kept), _range(kept, survey))
-        chosen = kept
+        fitting = _fitting_steps(path, survey, chosen, selection.memory or 0)
+        health.add("K31", len(chosen) - len(fitting), _describe_range(fitting, survey))
+        chosen = fitting
     stretches = [survey.steps[number] for number in chosen]
     return Window(min(start for start, _ in stretches), max(end for _, end in stretches))
 
 
-def _range(chosen: list[int], survey: Survey) -> str:
-    every = sorted(survey.steps)
-    return f"steps {chosen[0]}:{chosen[-1]} of {every[0]}:{every[-1]} are read"
+def _describe_range(chosen: list[int], survey: Survey) -> str:
+    numbers = sorted(survey.steps)
+    return f"steps {chosen[0]}:{chosen[-1]} of {numbers[0]}:{numbers[-1]} are read"
 
 
-def _asked(path: str | Path | Source, survey: Survey, steps: tuple[int, int]) -> list[int]:
+def _requested_steps(
+    path: str | Path | Source, survey: Survey, steps: tuple[int, int]
+) -> list[int]:
     chosen = [number for number in sorted(survey.steps) if steps[0] <= number <= steps[1]]
     if not chosen:
-        known = sorted(survey.steps)
-        has = f"steps {known[0]} to {known[-1]}" if known else "no marked steps"
-        message = f"no steps {steps[0]} to {steps[1]}: the trace has {has}"
+        available = sorted(survey.steps)
+        description = f"steps {available[0]} to {available[-1]}" if available else "no marked steps"
+        message = f"no steps {steps[0]} to {steps[1]}: the trace has {description}"
         raise fail(message, SourceSpan(str(path)), exit_code=2)
     return chosen
 
 
-def _fitting(
+def _fitting_steps(
     path: str | Path | Source, survey: Survey, chosen: list[int], memory: int
 ) -> list[int]:
     """Return the last steps that the memory suffices for."""
-    a_step = survey.events * BYTES_AN_EVENT / max(1, len(survey.steps))
-    count = int(memory / a_step)
+    bytes_per_step = survey.events * BYTES_PER_EVENT / max(1, len(survey.steps))
+    count = int(memory / bytes_per_step)
     if chosen and count >= 1:
         return chosen[-count:]
-    needed = survey.events * BYTES_AN_EVENT
-    what = "one step" if chosen else "it has no marked steps to choose from, and all"
+    total = survey.events * BYTES_PER_EVENT
+    subject = "one step" if chosen else "it has no marked steps to choose from, and all"
     raise fail(
-        f"the trace is too large: {what} of its {survey.events:,} events would take about "
-        f"{memory_text(a_step if chosen else needed)}, of {memory_text(memory)}",
+        f"the trace is too large: {subject} of its {survey.events:,} events would take about "
+        f"{memory_text(bytes_per_step if chosen else total)}, of {memory_text(memory)}",
         SourceSpan(str(path)),
         hint="leave categories out (--skip-cat python_function) or allow more (--memory)",
     )
@@ -165,9 +167,9 @@ def memory_text(count: float) -> str:
 def _too_large(path: str | Path | Source, selection: Selection) -> bool:
     if selection.memory is None or str(path) == "-" or not Path(path).is_file():
         return False
-    if text_size(Path(path)) / _SHORTEST * BYTES_AN_EVENT < selection.memory:
+    if text_size(Path(path)) / _MIN_EVENT_BYTES * BYTES_PER_EVENT < selection.memory:
         return False
-    return estimated_events(path) * BYTES_AN_EVENT > selection.memory
+    return estimated_events(path) * BYTES_PER_EVENT > selection.memory
 
 
 def estimated_events(path: str | Path | Source) -> int:
@@ -184,18 +186,18 @@ def _samples(path: Path) -> Iterator[bytes]:
     size = path.stat().st_size
     with path.open("rb") as file:
         packed = file.read(2) in (b"\x1f\x8b", b"PK")
-        for number in range(0 if packed or size < _SAMPLE * _STRETCH else _SAMPLE):
-            file.seek(size * number // _SAMPLE)
-            yield file.read(_STRETCH)
-    if packed or size < _SAMPLE * _STRETCH:
-        yield from islice(blocks(path, Health(str(path))), _SAMPLE * _STRETCH // BLOCK)
+        for number in range(0 if packed or size < _SAMPLES * _SAMPLE_BYTES else _SAMPLES):
+            file.seek(size * number // _SAMPLES)
+            yield file.read(_SAMPLE_BYTES)
+    if packed or size < _SAMPLES * _SAMPLE_BYTES:
+        yield from islice(blocks(path, Health(str(path))), _SAMPLES * _SAMPLE_BYTES // BLOCK)
 
 
 def text_size(path: Path) -> float:
     """Return about how many bytes of text a file holds, unpacked."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        start = file.read(_STRETCH)
+        start = file.read(_SAMPLE_BYTES)
     if start.startswith(b"\x1f\x8b"):
         engine = zlib.decompressobj(31)
         try:
@@ -215,21 +217,21 @@ def text_size(path: Path) -> float:
 def _survey(path: str | Path | Source, skip: frozenset[str]) -> Survey:
     """Read a trace for its steps alone."""
     # its findings are those of the second reading
-    pieces = EventReader(Health(str(path)))
-    found = Survey(0, {})
-    for events in pieces.read(blocks(path, pieces.health)):
+    reader = EventReader(Health(str(path)))
+    survey = Survey(0, {})
+    for events in reader.read(blocks(path, reader.health)):
         complete = [event for event in events if event.ph == "X"]
-        found.events += len(complete) - sum(e.cat.lower() in skip for e in complete if skip)
+        survey.events += len(complete) - sum(e.cat.lower() in skip for e in complete if skip)
         for event in complete:
             if event.name.startswith(_STEP) and not event.cat.startswith("gpu"):
-                _take(found, event.name.removeprefix(_STEP), event.ts, event.dur)
-    return found
+                _add_step(survey, event.name.removeprefix(_STEP), event.ts, event.dur)
+    return survey
 
 
-def _take(found: Survey, number: str, start: int | Raw, length: int | Raw) -> None:
+def _add_step(survey: Survey, number: str, start: int | Raw, length: int | Raw) -> None:
     try:
         begin, time = (_thousandths(value) for value in (start, length))
-        found.steps[int(number)] = (begin, begin + time)
+        survey.steps[int(number)] = (begin, begin + time)
     except ValueError:
         return
 
@@ -246,15 +248,15 @@ def memory_limit() -> int | None:
 
     The least of its own limits (``ulimit -v``), its control group's, and what is free.
     """
-    found = []
+    limits = []
     if "resource" in globals():
         kinds = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
-        limits = [resource.getrlimit(kind)[0] for kind in kinds]
-        found = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+        process_limits = [resource.getrlimit(kind)[0] for kind in kinds]
+        limits = [limit for limit in process_limits if limit != resource.RLIM_INFINITY]
     group = _first_number(Path("/sys/fs/cgroup/memory.max"), "")
     free = _first_number(Path("/proc/meminfo"), "MemAvailable:")
-    found += [limit for limit in (group, free and free * 1024) if limit]
-    return min(found) if found else None
+    limits += [limit for limit in (group, free and free * 1024) if limit]
+    return min(limits) if limits else None
 
 
 def _first_number(path: Path, key: str) -> int | None:

@@ -18,7 +18,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What an event is, whatever its era and vendor call it."""
 
     OP = 0
@@ -34,7 +34,7 @@ class Kind(IntEnum):
     OTHER = 10
 
 
-DEVICE_WORK = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+DEVICE_WORK = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
 """Kinds of events that are work of a device."""
 
 COLUMNS = {
@@ -105,7 +105,7 @@ class MemoryChange(NamedTuple):
 
 NO_COLLECTIVE = Collective()
 
-_STEP = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
+_STEP_NAME = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -166,21 +166,22 @@ class KinetoTrace:
     @property
     def device_name(self) -> str:
         """Name of the first device, ``""`` where the trace lists none."""
-        found = self.header.get("deviceProperties")
-        if isinstance(found, list) and found and isinstance(found[0], dict):
-            return str(found[0].get("name", ""))
+        devices = self.header.get("deviceProperties")
+        if isinstance(devices, list) and devices and isinstance(devices[0], dict):
+            return str(devices[0].get("name", ""))
         return ""
 
     def steps(self) -> dict[int, int]:
         """Return the row of each profiler step by its number, in order of time."""
-        numbers = {i: m.group(1) for i, n in enumerate(self.names) if (m := _STEP.match(n))}
+        numbers = {i: m.group(1) for i, n in enumerate(self.names) if (m := _STEP_NAME.match(n))}
         rows = np.flatnonzero(
-            np.isin(self.columns["name"], list(numbers)) & (self.columns["kind"] == Kind.ANNOTATION)
+            np.isin(self.columns["name"], list(numbers))
+            & (self.columns["kind"] == EventKind.ANNOTATION)
         )
-        found: dict[int, int] = {}
+        row_by_number: dict[int, int] = {}
         for row in rows.tolist():
-            found.setdefault(int(numbers[int(self.columns["name"][row])]), row)
-        return found
+            row_by_number.setdefault(int(numbers[int(self.columns["name"][row])]), row)
+        return row_by_number
 
     def memory_changes(self) -> Iterator[MemoryChange]:
         """Yield the changes of memory in order of time."""
@@ -190,6 +191,6 @@ class KinetoTrace:
         """Return an event's name."""
         return self.names[int(self.columns["name"][row])]
 
-    def rows(self, *kinds: Kind) -> Iterator[int]:
+    def rows(self, *kinds: EventKind) -> Iterator[int]:
         """Yield the rows of some kinds in order of time."""
         yield from np.flatnonzero(np.isin(self.columns["kind"], kinds)).tolist()

@@ -11,7 +11,7 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op, Result, Value, tensors_in
-from irgraph.ir.tensor import Tensor, tight
+from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.refusal import refused
 from irgraph.verbs.sharding.layers.exchange import LocalTensors
@@ -216,9 +216,13 @@ class RankOps:
         loose: list[Tensor] = []
         written = {tensor.name for tensor in written_by(call)}
         for parameter, *others in rows_of(call):
-            steps = tight(parameter.shape, parameter.strides)
+            steps = canonical_strides(parameter.shape, parameter.strides)
             alike = (tensor for tensor in others if tensor.shape == parameter.shape)
-            odd = [tensor for tensor in alike if tight(tensor.shape, tensor.strides) != steps]
+            odd = [
+                tensor
+                for tensor in alike
+                if canonical_strides(tensor.shape, tensor.strides) != steps
+            ]
             if odd and (not parameter.contiguous or any(t.name in written for t in odd)):
                 raise refused(
                     op, f"updates %{parameter.name} with tensors that lie otherwise in memory"

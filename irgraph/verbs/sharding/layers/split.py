@@ -20,7 +20,7 @@ from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import RANK, group_of, is_collective, with_ranks
 from irgraph.ir.tensor import Tensor
-from irgraph.plans.layout import PARTS, Layout, layout_text
+from irgraph.plans.layout import PARTS, TensorLayout, layout_text
 from irgraph.plans.plan import COLUMNS, DATA, Plan
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.sharding.families import STEP, follow
@@ -47,7 +47,7 @@ class Split(Struct, frozen=True):
     sums: int
     gathers: int
     layers: int
-    layouts: tuple[Layout, ...] = ()
+    layouts: tuple[TensorLayout, ...] = ()
 
 
 def split_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Split:
@@ -149,11 +149,11 @@ def _states(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]) ->
     return found
 
 
-def _layouts(graph: Graph, held: LocalTensors) -> list[Layout]:
+def _layouts(graph: Graph, held: LocalTensors) -> list[TensorLayout]:
     """Return what every tensor that leaves the step, or starts it, is of the whole's."""
     places = ((name, held.places[name]) for name in live_out(graph))
     return [
-        Layout(name, "split", (place.axis, place.axis + 1))
+        TensorLayout(name, "split", (place.axis, place.axis + 1))
         for name, place in places
         if place.kind == "split"
     ]

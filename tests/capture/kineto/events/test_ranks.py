@@ -8,7 +8,7 @@ import pytest
 
 from irgraph.capture.kineto.events import ranks
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.selection import BYTES_AN_EVENT, EVERYTHING, Selection
+from irgraph.capture.kineto.reading.selection import BYTES_PER_EVENT, EVERYTHING, Selection
 from irgraph.diagnostics import IrgraphError
 from tests.capture.kineto.builder import events, text
 
@@ -16,7 +16,7 @@ from tests.capture.kineto.builder import events, text
 @pytest.fixture
 def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files of any size be worth two processes."""
-    monkeypatch.setattr(ranks, "WORTH", 0)
+    monkeypatch.setattr(ranks, "MIN_PARALLEL_BYTES", 0)
     monkeypatch.setattr(ranks, "_cores", lambda: 2)
 
 
@@ -70,11 +70,11 @@ def test_no_process_where_it_does_not_pay(
     monkeypatch.setattr(ranks, "ProcessPoolExecutor", None)
     selection = EVERYTHING
     if why == "small":
-        monkeypatch.setattr(ranks, "WORTH", 200e6)
+        monkeypatch.setattr(ranks, "MIN_PARALLEL_BYTES", 200e6)
     elif why == "one core":
         monkeypatch.setattr(ranks, "_cores", lambda: 1)
     elif why == "memory":
-        selection = Selection(memory=25 * BYTES_AN_EVENT)
+        selection = Selection(memory=25 * BYTES_PER_EVENT)
     paths = files(tmp_path)
     if why == "no file":
         with pytest.raises(IrgraphError):

@@ -12,7 +12,8 @@ from irgraph.capture.kineto.events.device import device_orders
 from irgraph.capture.kineto.events.host import Waits
 from irgraph.capture.kineto.events.syncs import recorded_syncs
 from irgraph.capture.kineto.events.tree import Tree, build_tree
-from irgraph.replay.replay import Lengths, replayer
+from irgraph.replay.host_times import HostTimes
+from irgraph.replay.replay import build_replayer
 from tests.capture.kineto.builder import Event, host, kernel, write
 
 
@@ -91,7 +92,7 @@ def test_events_from_before_the_recording_are_inferred(tmp_path: Path) -> None:
     assert recorded_syncs(tree).host == {}
     row = next(r for r in range(len(tree.trace)) if "cudaEventSync" in tree.trace.text(r))
     waits = Waits(tree)
-    assert names(tree, [waits.of_call(row, 60_000, 360_000)]) == ["first"]
+    assert names(tree, [waits.awaited_by_call(row, 60_000, 360_000)]) == ["first"]
 
 
 def test_a_recorded_wait_of_a_stream_beats_the_inferred_one(tmp_path: Path) -> None:
@@ -99,12 +100,12 @@ def test_a_recorded_wait_of_a_stream_beats_the_inferred_one(tmp_path: Path) -> N
     third = launch("third", 70, 330, 10, 5, 9)
     inferred = bare(tmp_path, [*two_streams(), *wait, *third])
     row = names(inferred, list(range(len(inferred.trace)))).index("third")
-    held = device_orders(inferred).starts[row].across
+    held = device_orders(inferred).starts[row].awaited
     assert names(inferred, list(held)) == ["first"]
     said = record("Stream Wait Event", 61, 4, 9, **event_of(0, 8, 3))
     recorded = bare(tmp_path, [*two_streams(), *wait, said, *third])
     row = names(recorded, list(range(len(recorded.trace)))).index("third")
-    assert names(recorded, list(device_orders(recorded).starts[row].across)) == ["second"]
+    assert names(recorded, list(device_orders(recorded).starts[row].awaited)) == ["second"]
 
 
 def test_a_replay_with_recorded_waits_is_exact(tmp_path: Path) -> None:
@@ -112,8 +113,8 @@ def test_a_replay_with_recorded_waits_is_exact(tmp_path: Path) -> None:
     wait.append(record("Stream Wait Event", 61, 4, 9, **event_of(0, 8, 3)))
     third = launch("third", 70, 142, 100, 5, 9)
     sync = [call("cudaStreamSynchronize", 80, 165, 6), record("Stream Sync", 81, 6, 9)]
-    one = replayer(bare(tmp_path, [*two_streams(), *wait, *third, *sync]))
-    (step,) = one.replay_all(Lengths())
+    one = build_replayer(bare(tmp_path, [*two_streams(), *wait, *third, *sync]))
+    (step,) = one.replay_all(HostTimes())
     assert step.simulated == pytest.approx(step.measured, abs=0.01)
     assert step.simulated_active == pytest.approx(step.active, abs=0.01)
 
@@ -131,7 +132,7 @@ def graph(dur: float) -> list[Event]:
 def test_a_graph_keeps_its_kernels_in_order_and_beside_each_other(tmp_path: Path) -> None:
     tree = bare(tmp_path, graph(100))
     assert tree.trace.health.details["K15"] == "up to 4 events each"
-    (step,) = replayer(tree).replay_all(Lengths())
+    (step,) = build_replayer(tree).replay_all(HostTimes())
     assert step.simulated == pytest.approx(step.measured, abs=0.01)
     kernels = [i for i in step.timeline.intervals if i.cause == "kernel"]
     assert len(kernels) == 4
@@ -142,7 +143,7 @@ def test_a_graph_keeps_its_kernels_in_order_and_beside_each_other(tmp_path: Path
 
 def test_the_host_pays_one_launch_for_a_graph(tmp_path: Path) -> None:
     tree = bare(tmp_path, graph(100))
-    samples = replayer(tree).samples()
+    samples = build_replayer(tree).samples()
     launches = [key for key in samples.by_key if key[0] == "T4"]
     assert launches == [("T4", "cudaGraphLaunch", "kernel")]
     assert [s.time for s in samples.by_key[launches[0]]] == [20.0]
@@ -150,6 +151,6 @@ def test_the_host_pays_one_launch_for_a_graph(tmp_path: Path) -> None:
 
 def test_a_slower_kernel_of_a_graph_moves_what_follows(tmp_path: Path) -> None:
     before, after = (
-        replayer(bare(tmp_path, graph(dur))).replay_all(Lengths())[0] for dur in (100, 150)
+        build_replayer(bare(tmp_path, graph(dur))).replay_all(HostTimes())[0] for dur in (100, 150)
     )
     assert after.simulated_active - before.simulated_active == pytest.approx(150.0, abs=0.1)

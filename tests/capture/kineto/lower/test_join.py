@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.nodes import RecordedNode
 from irgraph.capture.execution_trace.reader import Trace, read_execution_trace
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import Tree, build_tree
@@ -23,7 +23,7 @@ STEP = ("aten::linear", "aten::relu", EVALUATE, "aten::add_")
 
 def recording(names: tuple[str, ...] = STEP, process: int = 1, first_record: int = 0) -> Trace:
     nodes = [
-        Node(i + 10, name, thread=2 if name == EVALUATE else 1, backward=name == EVALUATE)
+        RecordedNode(i + 10, name, thread=2 if name == EVALUATE else 1, backward=name == EVALUATE)
         for i, name in enumerate(names)
     ]
     for i, node in enumerate(nodes):
@@ -37,7 +37,7 @@ def tree(folder: Path, **options: object) -> Tree:
 
 def test_by_order_in_every_iteration(tmp_path: Path) -> None:
     found = join(recording(STEP * 2), tree(tmp_path))
-    assert found.by == "order"
+    assert found.method == "order"
     assert found.rate() == 1.0
     assert found.rates["aten"] == (6, 6)
     assert found.rates["autograd"] == (2, 2)
@@ -45,12 +45,12 @@ def test_by_order_in_every_iteration(tmp_path: Path) -> None:
 
 def test_by_ids_where_they_agree(tmp_path: Path) -> None:
     found = join(recording(first_record=11), tree(tmp_path))
-    assert found.by == "ids"
+    assert found.method == "ids"
     assert found.rate() == 1.0
 
 
 def test_ids_that_name_other_calls_are_not_believed(tmp_path: Path) -> None:
-    assert join(recording(first_record=12), tree(tmp_path)).by == "order"
+    assert join(recording(first_record=12), tree(tmp_path)).method == "order"
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
@@ -65,15 +65,16 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 def test_another_step_is_refused(tmp_path: Path) -> None:
     names = ("aten::add_", "aten::add_", "aten::add_", *STEP, "aten::relu", "aten::relu")
     with pytest.raises(IrgraphError, match="another order or number"):
-        join(recording(names * 2), tree(tmp_path), least=0.95)
+        join(recording(names * 2), tree(tmp_path), min_rate=0.95)
 
 
 def test_backward_on_the_programs_own_thread_beside_a_helper(tmp_path: Path) -> None:
     names = ("ProfilerStep#5", *STEP)
     nodes = [
-        Node(i + 10, name, thread=1, backward=name == EVALUATE) for i, name in enumerate(names)
+        RecordedNode(i + 10, name, thread=1, backward=name == EVALUATE)
+        for i, name in enumerate(names)
     ]
-    nodes.insert(2, Node(5, "aten::empty", thread=9))
+    nodes.insert(2, RecordedNode(5, "aten::empty", thread=9))
 
     def change(found: list[Event]) -> None:
         for event in found:
@@ -186,7 +187,7 @@ def test_measured_times_become_notes(data_dir: Path) -> None:
 @pytest.mark.data
 def test_times_of_many_iterations_have_a_spread(data_dir: Path) -> None:
     captured, joined = lower_with_times(*pair(data_dir, "mlp_RTX2080Ti"))
-    assert {len(rows) for rows in joined.every.values()} == {39}
+    assert {len(rows) for rows in joined.iteration_rows.values()} == {39}
     first = next(op for op in captured.graph.walk() if op.name == "aten.addmm")
     time = first.notes["time"]
     assert isinstance(time, Quantity) and time.value == 137.0 and time.spread > 0

@@ -18,7 +18,8 @@ from pathlib import Path
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.diagnostics import IrgraphError
-from irgraph.replay.replay import Lengths, replayer
+from irgraph.replay.host_times import HostTimes
+from irgraph.replay.replay import build_replayer
 from tests.capture.kineto.builder import events, numbered, text
 
 VALUES = [b"-1", b"0", b"null", b'"x"', b"1e400", b"NaN", b"[]", b"{}", b"true", b"9" * 25, b"0.5"]
@@ -114,7 +115,7 @@ def result(path: Path) -> tuple[list[float], bool]:
     """Return step times, measured and replayed, and whether the trace was repaired."""
     trace = read_kineto(path)
     tree = build_tree(trace)
-    replayed = replayer(tree).replay_all(Lengths())
+    replayed = build_replayer(tree).replay_all(HostTimes())
     times = [t for r in replayed for t in (r.measured, round(r.simulated, 3))]
     return times, trace.health.repaired
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from irgraph.capture.kineto import Kind, KinetoTrace, read_kineto
+from irgraph.capture.kineto import EventKind, KinetoTrace, read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.capture.kineto.reading.selection import Marks
 from irgraph.diagnostics import IrgraphError
@@ -126,7 +126,7 @@ def unmarked(found: list[Event]) -> None:
 def test_without_marks_the_whole_trace_is_one_step_and_periods_are_proposed(tmp_path: Path) -> None:
     trace = read_kineto(write(tmp_path, unmarked))
     steps = build_tree(trace).steps
-    assert [(step.time, step.marked) for step in steps] == [(3020.0, "trace")]
+    assert [(step.time, step.mark) for step in steps] == [(3020.0, "trace")]
     assert "--step-mark 'iteration' (comes back 3 times)" in trace.health.details["K06"]
 
 
@@ -146,7 +146,7 @@ def test_an_annotation_of_every_other_step_is_not_proposed_alone(
             correlation = 10 * step + number + 1
             found += builder.operator(name, at + 10 + 100 * number, correlation)
     trace = read_kineto(write(tmp_path, lambda _: found))
-    assert [step.marked for step in build_tree(trace).steps] == ["trace"]
+    assert [step.mark for step in build_tree(trace).steps] == ["trace"]
     proposed = "batch" if lead else "aten::linear"
     expected = f"'log' (comes back 5 times) or '{proposed}' (comes back 10 times) would divide it"
     assert expected in trace.health.details["K06"]
@@ -156,7 +156,7 @@ def test_a_mark_that_the_user_names_begins_each_step(tmp_path: Path) -> None:
     path = write(tmp_path, unmarked)
     steps = build_tree(read_kineto(path), Marks("iteration")).steps
     assert [step.time for step in steps] == [1010.0, 1010.0, 1000.0]
-    assert {step.marked for step in steps} == {"iteration"}
+    assert {step.mark for step in steps} == {"iteration"}
     with pytest.raises(IrgraphError, match=r"nothing is called 'iterations'; did you mean"):
         build_tree(read_kineto(path), Marks("iterations"))
 
@@ -177,7 +177,7 @@ def test_the_whole_trace_ends_with_its_last_device_work(tmp_path: Path) -> None:
         found[-1]["ts"] += 5000
 
     trace = read_kineto(write(tmp_path, late))
-    (whole,) = build_tree(trace, Marks(whole=True)).steps
+    (whole,) = build_tree(trace, Marks(whole_trace=True)).steps
     assert whole.end == int(trace.end.max())
     marked = read_kineto(write(tmp_path, late))
     assert len(build_tree(marked).steps) == 3
@@ -215,7 +215,7 @@ def test_a_step_whose_kernels_were_cut_off_is_incomplete(tmp_path: Path) -> None
 def test_a_trace_without_steps_is_one_step(tmp_path: Path) -> None:
     found = [e for e in events() if not e["name"].startswith("ProfilerStep")][:5]
     trace = read_kineto(write(tmp_path, lambda _: found))
-    assert [step.marked for step in build_tree(trace).steps] == ["trace"]
+    assert [step.mark for step in build_tree(trace).steps] == ["trace"]
 
 
 def test_no_rank_means_rank_zero(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_fractions_are_exact(tmp_path: Path) -> None:
     trace = damaged(tmp_path, data)
     assert "K08" in trace.health.counts
     assert trace.health.exit_code == 0
-    first = next(trace.rows(Kind.OP))
+    first = next(trace.rows(EventKind.OP))
     assert int(trace.columns["start"][first]) == 10_000
     assert int(trace.columns["duration"][first]) == 50_123
     assert trace.base == builder.START * 1000 + 123
@@ -302,7 +302,7 @@ def test_work_outside_all_steps_is_said(tmp_path: Path) -> None:
 def test_decimals_of_any_length(tmp_path: Path, written: str, ns: int) -> None:
     data = text(events()).replace('"dur": 100', f'"dur": {written}')
     trace = damaged(tmp_path, data)
-    durations = trace.columns["duration"][trace.columns["kind"] == Kind.KERNEL]
+    durations = trace.columns["duration"][trace.columns["kind"] == EventKind.KERNEL]
     assert set(durations.tolist()) == {ns}
 
 
@@ -315,7 +315,7 @@ def test_negative_kernel_takes_the_median_of_its_kind(tmp_path: Path) -> None:
 
     trace = read_kineto(write(tmp_path, change))
     assert "K09" in trace.health.counts
-    durations = trace.columns["duration"][trace.columns["kind"] == Kind.KERNEL]
+    durations = trace.columns["duration"][trace.columns["kind"] == EventKind.KERNEL]
     assert set(durations.tolist()) == {100_000}
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.capture.kineto import Kind, read_kineto
+from irgraph.capture.kineto import EventKind, read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.capture.kineto.reading.selection import (
-    BYTES_AN_EVENT,
+    BYTES_PER_EVENT,
     Selection,
     estimated_events,
     memory_text,
@@ -64,13 +64,13 @@ def test_categories_can_be_left_out(tmp_path: Path) -> None:
 
     path = write(tmp_path, stacks)
     trace = read_kineto(path, selection=Selection(skip=frozenset(["python_function"])))
-    assert not (trace.columns["kind"] == Kind.PYTHON).any()
+    assert not (trace.columns["kind"] == EventKind.PYTHON).any()
     assert trace.health.counts["K33"] == 50
     assert len(trace) == len(events())
 
 
 def test_of_a_large_trace_the_last_steps_are_read_and_that_is_said(tmp_path: Path) -> None:
-    needed = BYTES_AN_EVENT * len(events())
+    needed = BYTES_PER_EVENT * len(events())
     trace = read_kineto(write(tmp_path), selection=Selection(memory=needed * 2 // 3))
     assert list(trace.steps()) == [6, 7]
     assert trace.health.details["K31"] == "steps 6:7 of 5:7 are read"

@@ -44,7 +44,7 @@ FILLERS = [b" ", b"\n", b",\n", b"}", b"},", b"} ]", b"[", b"{", b"a", b'"', b"\
 @pytest.mark.parametrize("filler", FILLERS)
 def test_each_byte_is_searched_a_few_times(filler: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_OVERLAP", BLOCK)
-    monkeypatch.setattr(pieces, "_STRETCH", 4 << 20)
+    monkeypatch.setattr(pieces, "_MAX_PENDING", 4 << 20)
     counted = {name: Counted(getattr(pieces, name)) for name in ("_BETWEEN", "_START", "_END")}
     for name, pattern in counted.items():
         monkeypatch.setattr(pieces, name, pattern)
@@ -65,7 +65,7 @@ def test_a_header_is_searched_a_few_times(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_stretch_of_blanks_costs_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_STRETCH", 1 << 20)
+    monkeypatch.setattr(pieces, "_MAX_PENDING", 1 << 20)
     text = b'{"traceEvents": [' + EVENT + b" " * (3 << 20) + b"," + EVENT + b"]}"
     assert len(read(text)[1]) == 2
 
@@ -76,14 +76,14 @@ def test_a_stretch_of_blanks_costs_no_event(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_text_of_parts_without_events_is_refused(
     part: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "_MOST_LOST", 1000)
+    monkeypatch.setattr(pieces, "_MAX_DAMAGED_PARTS", 1000)
     junk = part * 5000
     with pytest.raises(IrgraphError, match=r"damaged throughout: 1,001 parts"):
         read(b'{"traceEvents": [' + EVENT + b"," + junk + EVENT + b"]}")
 
 
 def test_a_damaged_trace_of_more_events_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_MOST_LOST", 100)
+    monkeypatch.setattr(pieces, "_MAX_DAMAGED_PARTS", 100)
     text = (EVENT + b",\n") * 9000 + b'{"ph": "X", "ts": nan},\n' * 500
     health, events = read(b'{"traceEvents": [' + text + EVENT + b"]}")
     assert len(events) == 9001
