@@ -17,22 +17,22 @@ from irgraph.overheads.samples import HostSample, Samples
 _FIELDS = {"T2": "t2", "T3": "t3", "T5": "t5", "whole": "whole"}
 
 TABLE_KINDS = ("T1", "T4", *_FIELDS)
-"""Kinds of samples that a table holds."""
+"""Kinds of samples in a host table."""
 
 
 class ProfilerCost(Struct, frozen=True):
-    """What the profiler adds to a step, in microseconds.
+    """Time that the profiler adds to a step, in microseconds.
 
     Attributes:
-        host: for each host event that it records.
-        device: for each launch, on top of that.
+        host: for each recorded host event.
+        device: for each launch, in addition.
     """
 
     host: float = 2.0
     device: float = 4.0
 
     def overhead_of(self, sample: HostSample) -> float:
-        """Return the part of a sample that the profiler caused."""
+        """Return the microseconds of a sample that the profiler caused."""
         launch = self.device if sample.kind == "T4" else 0.0
         return self.host * sample.events + launch
 
@@ -41,7 +41,7 @@ PAPER_COST = ProfilerCost()
 """2 us for a host event and 4 us for a device event (section III-C of the paper)."""
 
 NO_COST = ProfilerCost(0.0, 0.0)
-"""Leaves times as profiled, as a replay of the profiled step needs."""
+"""Leaves profiled times unchanged, which a replay of the profiled step requires."""
 
 
 def extract(
@@ -53,15 +53,15 @@ def extract(
     source: str = "",
     architecture: str = "",
 ) -> HostFile:
-    """Return the host table of one or more traces; samples of all are pooled.
+    """Return the host table of one or more traces, whose samples are pooled.
 
     Args:
         samples: of each trace (``irgraph.overheads.samples.collect``).
         name: of the table.
-        rule: which samples count (``irgraph.overheads.rules``).
-        cost: the profiler's; subtracted, but T1 to T5 stay at least 0.
-        source: where the traces come from.
-        architecture: of the device in them, if it is known.
+        rule: selects the samples that count (``irgraph.overheads.rules``).
+        cost: of the profiler; it is subtracted, but T1 to T5 stay at least 0.
+        source: origin of the traces.
+        architecture: of their device, if known.
     """
     parts = list(samples)
     all_samples = [s for part in parts for group in part.by_key.values() for s in group]
@@ -86,9 +86,9 @@ def extract(
 
 
 def clipped_counts(samples: Iterable[Samples], cost: ProfilerCost) -> dict[str, tuple[int, int]]:
-    """Return by kind how many samples are shorter than the profiler's cost, and the total.
+    """Return by kind the number of samples shorter than the profiler's cost, and of all samples.
 
-    They count as 0. Kinds without such samples are left out.
+    Such samples count as 0. Kinds without any are omitted.
     """
     kinds: dict[str, list[bool]] = defaultdict(list)
     for part in samples:
@@ -104,7 +104,7 @@ def _stat(samples: Sequence[HostSample], rule: Rule, cost: ProfilerCost) -> Stat
 
 
 def _launches(samples: Sequence[HostSample], rule: Rule, cost: ProfilerCost) -> dict[str, Stat]:
-    """Return T4 by what is launched, and by runtime function."""
+    """Return T4 by kind of launched work, and by runtime function."""
     groups: dict[str, list[HostSample]] = defaultdict(list)
     for sample in samples:
         groups[sample.place].append(sample)
@@ -163,8 +163,8 @@ def ir_name(name: str) -> str:
 def merge(files: Sequence[HostFile], name: str) -> HostFile:
     """Return one table of several workloads (the paper's shared overheads).
 
-    Every sample counts once: means and deviations are those of all samples together, counts add
-    up. Quantiles are kept where only one table has the entry: two tables' cannot be merged.
+    Every sample counts once: means and deviations are of all samples together, and counts add up.
+    Quantiles cannot be merged; they are retained only for entries of a single table.
     """
     functions = dict.fromkeys(key for file in files for key in file.t4)
     operations = dict.fromkeys(key for file in files for key in file.ops)

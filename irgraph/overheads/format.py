@@ -39,10 +39,10 @@ class OpEntry(
     forbid_unknown_fields=True,
     rename={"t2": "T2", "t3": "T3", "t5": "T5"},
 ):
-    """What is known of one operation.
+    """Times of one operation.
 
-    ``t5`` is the time between two launches; ``whole`` that of an operation without launches
-    (the paper calls both T5). ``launches`` are the kinds of launch it made.
+    ``t5`` is the time between two launches, ``whole`` the time of an operation without launches
+    (the paper calls both T5). ``launches`` are the kinds of its launches.
     """
 
     t2: Stat | None = None
@@ -63,8 +63,8 @@ class HostFile(
     """A host's table: ``t4`` by kind of launch (``kernel``, ``memcpy``, ``memset``).
 
     ``within`` is the time between two launches of one call that calls nothing else.
-    ``architecture`` is that of the device which the host drove when measured (``volta``): devices
-    of another generation come with other hosts.
+    ``architecture`` is the generation of the device on the measured host (``volta``): devices of
+    other generations come with other hosts.
 
     A kind that ``t4`` lacks was not counted as a launch: its time is in the T2, T3 and T5 around
     it.
@@ -83,10 +83,10 @@ class HostFile(
     architecture: str = ""
 
     def records(self) -> list[dict[str, str | float | None]]:
-        """Return every figure as a row, times in microseconds, ``None`` where it is unknown.
+        """Return every figure as a row, times in microseconds, ``None`` if it is unknown.
 
-        ``kind`` is T1 to T5 or whole; ``operation`` is that of T2, T3, T5 and whole, of T4 the kind
-        of launch; ``shapes`` are those of the operands, ``""`` for all together.
+        ``kind`` is T1 to T5 or whole. ``operation`` is the name of the operation, or for T4 the
+        kind of launch. ``shapes`` are the operands' shapes, ``""`` for all shapes together.
         """
         rows = [_record("T1", "", "", self.t1)]
         rows += [_record("T4", kind, "", stat) for kind, stat in self.t4.items()]
@@ -115,7 +115,7 @@ def _record(kind: str, operation: str, shapes: str, stat: Stat) -> dict[str, str
 
 
 def pooled(stats: Sequence[Stat], source: str = "") -> Stat:
-    """Return the statistics of all samples together; unknown counts weigh as one sample each."""
+    """Return the statistics of all samples together; an unknown count weighs as one sample."""
     weights = [max(s.count, 1) for s in stats]
     total = sum(weights)
     mean = math.fsum(w * s.mean for w, s in zip(weights, stats, strict=True)) / total

@@ -1,4 +1,4 @@
-"""What a host alone calls: on a CPU a call is its own launch, and its own work."""
+"""Calls of a trace without a device: on a CPU a call is its own launch and its own work."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from irgraph.ir.schema import schemas_of
 
 
 def is_cpu_trace(trace: KinetoTrace) -> bool:
-    """Return whether a trace shows a step on the CPU: no device, nor calls that could reach one."""
+    """Return whether a trace is of a step on the CPU: no device, and no calls that reach one."""
     reaches_device = trace.on_device | (trace.columns["kind"] == EventKind.RUNTIME)
     return not (trace.device_name or reaches_device.any())
 
 
 def with_own_calls(view: HostView, items: Sequence[HostItem]) -> Sequence[HostItem]:
-    """Return the items of a CPU's trace with the calls that compute in each; others as they are.
+    """Return the items of a CPU's trace with their computing calls; other traces' unchanged.
 
-    Those are the outermost operators that are made of no other ones (torch: not composite) and give
-    more than views or memory, as a captured step has them for leaves.
+    Computing calls are the outermost operators that torch does not compose of others and that
+    return more than views or memory: the leaves of a captured step.
     """
     if not is_cpu_trace(view.tree.trace):
         return items
@@ -38,7 +38,7 @@ def with_own_calls(view: HostView, items: Sequence[HostItem]) -> Sequence[HostIt
 def _calls(
     view: HostView, row: int, children: Mapping[int, Sequence[int]]
 ) -> Iterator[RuntimeCall]:
-    """Yield the calls at or below a row in order of time."""
+    """Yield the computing calls at or below a row, in order of time."""
     columns, name = view.tree.trace.columns, view.name(row)
     kind = _operator_kind(name) if columns["kind"][row] == EventKind.OP else "scope"
     if kind == "work":
@@ -51,10 +51,10 @@ def _calls(
 
 @cache
 def _operator_kind(name: str) -> str:
-    """Return what an operator is: a ``scope`` around others, ``work``, or ``nothing``."""
+    """Return the kind of an operator: a ``scope`` around others, ``work``, or ``nothing``."""
     dotted_name = name.replace("::", ".")
     schemas = schemas_of(dotted_name)
-    if not schemas or schemas[0].composite:  # other overloads may differ: those with names do
+    if not schemas or schemas[0].composite:  # named overloads may differ
         return "scope"
     computes_nothing = always_alias(dotted_name) or dotted_name.rpartition(".")[2] in UNFILLED
     return "nothing" if computes_nothing else "work"

@@ -12,11 +12,11 @@ from irgraph.overheads.format import Stat
 
 Values = npt.NDArray[np.float64]
 Rule = Callable[[Values], Values]
-"""Maps all samples of one statistic, sorted, to those that count."""
+"""Maps all samples of one statistic, sorted, to the samples that count."""
 
 
 def keep_all(values: Values) -> Values:
-    """Return every sample: the mean times the count is then the time that was measured."""
+    """Return every sample: the mean times the count is then the measured time."""
     return values
 
 
@@ -36,7 +36,7 @@ def trim_tails(values: Values) -> Values:
 
 
 def median_only(values: Values) -> Values:
-    """Return the median alone."""
+    """Return only the median."""
     return np.array([np.median(values)])
 
 
@@ -62,7 +62,7 @@ def find_rule(name: str) -> Rule:
 
 
 def stat(times: Sequence[float], rule: Rule = keep_all, source: str = "") -> Stat:
-    """Return the statistics of samples in microseconds, outliers left out."""
+    """Return the statistics of samples in microseconds, without outliers."""
     values = np.sort(np.asarray(times, float))
     inliers = rule(values)
     cuts = np.quantile(values, list(QUANTILES.values()))

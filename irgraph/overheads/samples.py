@@ -20,8 +20,9 @@ US = 1000
 """Nanoseconds in a microsecond."""
 
 GAP_EVENT_SHARE = 0.2
-"""Share of what the profiler adds to an event that lies between two operators, where a call is its
-own work: in a loop of ``add_`` the gap grows by 0.5 of 2.5 us (torch 2.13; the rest is inside)."""
+"""Share of the profiler's cost of an event that falls into the gap between two operators, if a call
+is its own work: in a loop of ``add_`` the gap grows by 0.5 of 2.5 us (torch 2.13; the rest is
+inside)."""
 
 KINDS = {int(kind): kind.name.lower() for kind in EventKind}
 """Names of the kinds of events in tables and reports."""
@@ -32,20 +33,21 @@ REQUIRED_KINDS = {
     "T2": "no operator encloses its launches",
     "T1": "no step of it has two consecutive operators",
 }
-"""Overheads that a host table requires, and why a trace may have none."""
+"""Overheads that a host table requires, and the reason why a trace may lack each."""
 
 
 class HostSample(Struct, frozen=True):
-    """One measured stretch of host time.
+    """One measured interval of host time.
 
     Attributes:
         kind: ``T1`` to ``T5``, ``whole`` (an operation without launches) or ``wait`` (from the end
             of awaited work to the return).
         name: of the operation; of the runtime function for T4 and waits.
-        shape: its operand shapes, ``""`` where the trace does not say.
+        shape: its operand shapes, ``""`` if they were not recorded.
         time: microseconds, as profiled.
-        events: host events recorded inside: the profiler's cost, in events; of a CPU's gap a share.
-        place: of a gap, what comes before it; of a launch, what it starts.
+        events: number of host events recorded inside, a measure of the profiler's cost; a fraction
+            for the gaps of a CPU.
+        place: of a gap, a label of the preceding event; of a launch, the kind of work it starts.
     """
 
     kind: str
@@ -57,7 +59,7 @@ class HostSample(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return the key of the statistic that the sample belongs to."""
+        """Key of the sample's statistic."""
         return self.kind, self.name, self.place
 
 
@@ -73,14 +75,14 @@ class Samples:
     )
 
     def add(self, sample: HostSample) -> None:
-        """Take a sample."""
+        """Add a sample."""
         self.by_key[sample.key].append(sample)
 
     def require_sufficient(self, source: str) -> Samples:
-        """Return these samples if they suffice for a host table.
+        """Return these samples if they suffice for a host table, or raise an error.
 
-        Without launches the whole time of an operation is not only host time, and T2 to T5 are
-        unknown. Raises ``IrgraphError`` (exit code 4) that names the trace, ``source``.
+        Without launches the time of an operation is not only host time, and T2 to T5 are unknown.
+        The error is an ``IrgraphError`` (exit code 4) that names the trace, ``source``.
         """
         kinds = {kind for kind, _, _ in self.by_key}
         missing = next((reason for kind, reason in REQUIRED_KINDS.items() if kind not in kinds), "")
@@ -118,8 +120,8 @@ class Gap(Struct, frozen=True):
     Attributes:
         item: the call after the gap.
         before: position of the call that ended last, on this thread or another.
-        length: nanoseconds, without waiting for the device.
-        place: what comes before, unless just the previous call on the same thread.
+        length: nanoseconds, without waits for the device.
+        place: label of the preceding event, ``""`` for the previous call on the same thread.
         awaits: row of the device event that the host waited for without a runtime call, or -1.
     """
 
@@ -136,10 +138,10 @@ class Gap(Struct, frozen=True):
 
 
 def gaps(view: HostView, items: Sequence[HostItem]) -> Iterator[Gap]:
-    """Yield the gap before each call but the first.
+    """Yield the gap before each call except the first.
 
-    What came before is the call that ended last, on this thread or another: autograd's thread
-    starts when the program's hands over to it, and vice versa. Marks begin gaps, too.
+    A gap starts at the end of the call that ended last, on this thread or another: autograd's
+    thread starts when the program's thread hands over to it, and vice versa. Marks also start gaps.
     """
     last = 0
     for index, item in enumerate(items):
@@ -156,7 +158,7 @@ def gaps(view: HostView, items: Sequence[HostItem]) -> Iterator[Gap]:
 
 
 def _previous_index(items: Sequence[HostItem], index: int, last: int) -> int:
-    """Return the position of the call that ended last before one starts."""
+    """Return the index of the call that ended last before a call starts."""
     start = items[index].start
     if items[last].end <= start:
         return last
@@ -196,9 +198,9 @@ def item_samples(view: HostView, item: HostItem) -> Iterator[HostSample]:
 
 
 def call_sample(view: HostView, call: RuntimeCall) -> HostSample:
-    """Return a launch's time in the driver, or a wait's time after what it waited for.
+    """Return a launch's time in the driver, or a wait's time after the awaited work.
 
-    A call that is its own work takes no time beside it.
+    A call that is its own work has no further host time.
     """
     if call.is_work:
         return HostSample("T4", CALL, "", 0.0, 0, CALL)
@@ -212,7 +214,7 @@ def call_sample(view: HostView, call: RuntimeCall) -> HostSample:
 
 
 def _launch_kind(view: HostView, call: RuntimeCall) -> str:
-    """Return what a launch starts: ``kernel``, ``memcpy``, ``memset``, or itself: ``call``."""
+    """Return the kind of work that a launch starts, ``call`` if it is its own work."""
     if call.is_work:
         return CALL
     return KINDS[int(view.tree.trace.columns["kind"][call.work[0]])]

@@ -1,4 +1,4 @@
-"""Host tables: reading them, and finding an operation's overheads in them."""
+"""Reads host tables and looks up an operation's overheads in them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
 
 LEVELS = ("op+shape", "op", "category", "global", "default table")
 """Levels of a look-up, best first: the same operation on the same shapes; the same operation; the
-mean over operations of its category (or, of T5, over calls that call nothing else, as this one);
-the mean over all; another table, for a type of overhead that this one lacks."""
+mean over operations of its category (of T5, over calls that also call nothing else); the mean over
+all; another table, for a type of overhead that this one lacks."""
 
 DEFAULT_HOST = "v100"
-"""The table for types of overhead that another table lacks."""
+"""Name of the table for types of overhead that another table lacks."""
 
 SCALED_HOST = re.compile(r"(.+)@(\d+(?:\.\d+)?)x")
-"""A host table with the speed of the host beside that of the measured one."""
+"""Name of a host table with the host's speed relative to the measured one."""
 
 COMPOSITE_LIBRARIES = ("aten", "autograd", "prim", "torch", "c10d", "irgraph")
-"""Libraries whose composite ops call others; the others' bodies say what they compute."""
+"""Libraries whose composite ops call other ops; in other libraries a body only states what an op
+computes."""
 
 TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without launches"}
 """Times of operations, and their names in reports."""
 
 
 RUN_AS = {"aten.lift_fresh_copy": "aten.empty"}
-"""Ops of captured models by what the host calls: a literal is memory that Python fills itself."""
+"""The op that the host calls for an op of a captured model: Python fills a literal's memory."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class HostTable:
     """A host's overheads, with means by category for operations that it does not list.
 
     Attributes:
-        file: the table as its file holds it.
+        file: content of the table's file.
         means: means and standard deviations by category of operations and type of overhead.
-        speed: by how much the host is faster than the measured one.
+        speed: speed of the host relative to the measured one.
     """
 
     file: HostFile
@@ -58,7 +59,7 @@ class HostTable:
 
     @property
     def name(self) -> str:
-        """Name of the table, with the speed where it is another one."""
+        """Name of the table, with the speed unless it is 1."""
         return self.file.name if self.speed == 1.0 else f"{self.file.name}@{self.speed:g}x"
 
     @property
@@ -69,15 +70,15 @@ class HostTable:
 
     @property
     def _launches(self) -> Mapping[str, Stat]:
-        """T4 by kind of launch; the default table's where neither T4 nor T2 is known."""
+        """T4 by kind of launch; of the default table if neither T4 nor T2 is known."""
         has_times = self.file.t4 or ("", "t2") in self.means
         return self.file.t4 if has_times else load_host(DEFAULT_HOST).file.t4
 
     def overheads(self, op: Op, launches: int) -> Overheads:
-        """Return the overheads of a top-level operation that makes this many launches.
+        """Return the overheads of a top-level operation with this number of launches.
 
-        Each time is looked up at every level of ``LEVELS`` in turn; ``level`` of the answer is the
-        worst one needed. T2 and T3 matter only with launches, T5 only with two.
+        Each time is looked up at the levels of ``LEVELS`` in turn; ``level`` of the result is the
+        worst level used. T2 and T3 matter only with launches, T5 only with two.
         """
         entry = self._entry(op)
         shapes = shape_key(op) if entry is not None and entry.shapes else ""
@@ -104,7 +105,7 @@ class HostTable:
         )
 
     def _relative_std(self, stats_by_kind: Mapping[str, Stat]) -> dict[str, float]:
-        """Return standard deviations as shares of the mean, by type of overhead."""
+        """Return standard deviations relative to the mean, by type of overhead."""
         stats = {"t1": self.file.t1, **stats_by_kind}
         stats["t4"] = self._launches.get("kernel", Stat(0.0))
         if "whole" in stats:
@@ -139,7 +140,7 @@ class HostTable:
         return match or (load_host(DEFAULT_HOST)._look_up(op, kind)[0], LEVELS[-1])
 
     def _within_stat(self, op: Op) -> Stat | None:
-        """Return T5 where all launches are of one call, whose library makes them without others."""
+        """Return T5 if all launches are of one call, and its library makes them directly."""
         while len(op.body) == 1:
             op = op.body[0]
         library = op.name.partition(".")[0]
@@ -149,7 +150,8 @@ class HostTable:
 def category(name: str) -> str:
     """Return the category of an operation by its name.
 
-    ``autograd`` nodes, calls ``in place`` (they allocate nothing), other calls, and labels.
+    Categories are ``autograd`` nodes, calls ``in place`` (they allocate nothing), other calls, and
+    labels.
     """
     if name.startswith("autograd."):
         return "autograd"
@@ -190,7 +192,7 @@ def load_host(name_or_path: str) -> HostTable:
 
     ``db:NAME`` is a table of the team's database (``irgraph db``).
 
-    Raises ``IrgraphError`` that names the file, and the field where its content is wrong.
+    Raises ``IrgraphError`` that names the file, and the invalid field if there is one.
     """
     if (faster := SCALED_HOST.fullmatch(name_or_path)) is not None:
         speed = float(faster[2])
@@ -214,7 +216,7 @@ def load_host(name_or_path: str) -> HostTable:
 
 
 def _load_stored(name: str) -> HostTable:
-    """Return a table of the database, whose name then tells its content's hash."""
+    """Return a table of the database, with its content's hash in its name."""
     from irgraph.database.references import read_record
 
     content, _, digits = read_record(name, "hosts")
@@ -249,7 +251,7 @@ def host_rows() -> list[dict[str, str]]:
 
 
 MAX_US = 1e12
-"""Microseconds that no call takes: eleven days."""
+"""Maximum time of a call in microseconds: eleven days."""
 
 
 def _decode(data: bytes, source: str) -> HostFile:

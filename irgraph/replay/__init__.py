@@ -1,1 +1,1 @@
-"""Replay of measured steps: simulated next to measured."""
+"""Replays measured steps: compares simulated with measured times."""

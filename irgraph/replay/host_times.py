@@ -1,4 +1,4 @@
-"""Host times of a replay: as measured, or what similar samples say, and how sure that is."""
+"""Host times of a replay, measured or from similar samples, and their uncertainty."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ LEVELS = {
     "kind": "means over operations",
     "measured": "unknown there and taken as measured here",
 }
-"""Where the time of a sample comes from, best first."""
+"""Sources of the time of a sample, best first, with their descriptions."""
 
 OPERATION_LEVELS = ("shapes", "name")
-"""Levels that know the operation."""
+"""Levels with samples of the operation itself."""
 
 MIN_SAMPLES = 3
-"""Minimum number of samples whose deviation is believed."""
+"""Minimum number of samples whose deviation is used."""
 
 
 class SampleGroup(Struct, frozen=True):
-    """Samples that stand for one.
+    """Samples that are similar to a sample and determine its time.
 
     Attributes:
         times: microseconds each, ``float64[n]``.
-        level: why they do, a key of ``LEVELS``.
-        mean: of those that count.
+        level: kind of similarity, a key of ``LEVELS``.
+        mean: microseconds, of the samples that count.
     """
 
     times: Floats
@@ -45,8 +45,8 @@ class RelativeSpread(Struct, frozen=True):
     """Relative standard deviations of a charged time (log-normal).
 
     Attributes:
-        common: of the figure itself, which errs alike wherever it is charged.
-        alone: of each occurrence.
+        common: of the charged figure, whose error is the same for all occurrences.
+        individual: of each occurrence.
     """
 
     common: float
@@ -57,9 +57,9 @@ class HostTimes(Struct, frozen=True):
     """Host times of a replay: each sample as measured, or statistics of similar samples.
 
     Attributes:
-        samples: of the statistics; ``None`` takes every sample as measured.
-        rule: which samples count.
-        scale: factor for a host of another speed, on all but data loading and waits.
+        samples: of the statistics; with ``None`` every sample is charged as measured.
+        rule: selects the samples that count.
+        scale: factor for a host of another speed, except for data loading and waits.
         other: whether the samples are of another trace than the replayed one.
     """
 
@@ -82,18 +82,18 @@ class HostTimes(Struct, frozen=True):
         return similar.mean if sample.kind == "wait" else self.scale * similar.mean
 
     def similar_samples(self, sample: HostSample) -> SampleGroup:
-        """Return similar samples: of the same shapes, else the same name, else the same kind."""
+        """Return similar samples, from the best of ``LEVELS`` that has any."""
         key = (sample.key, sample.shape)
         if key not in self._similar_by_key:
             self._similar_by_key[key] = self._look_up(sample)
         return self._similar_by_key[key]
 
     def relative_deviation(self, sample: HostSample) -> RelativeSpread:
-        """Return how far the time of a sample may be from what is charged for it.
+        """Return the deviations of a sample's time from the time charged for it.
 
-        Of few samples the deviation is taken to be what is usual for the kind. The mean of ``n``
-        samples errs by the ``n``-th part of their variance; a mean over operations says of one of
-        them no more than how much those differ.
+        If there are few samples, the deviation is the typical one of the kind. The variance of the
+        mean of ``n`` samples is the ``n``-th part of theirs; the error of a mean over operations is
+        as large as the differences between them.
         """
         similar = self.similar_samples(sample)
         typical = self._typical_deviation(sample.kind)
@@ -137,12 +137,12 @@ class HostTimes(Struct, frozen=True):
 
 
 def is_loading(sample: HostSample) -> bool:
-    """Return whether a sample is the data loader's, or the gap behind it."""
+    """Return whether a sample is of the data loader, or of the gap after it."""
     return "loader" in (sample.kind, sample.place.removeprefix("behind "))
 
 
 def _relative_deviation(times: Floats, fallback: float) -> float:
-    """Return the relative standard deviation of times, ``fallback`` where they are too few."""
+    """Return the relative standard deviation of times, ``fallback`` if there are too few."""
     mean = float(times.mean()) if len(times) else 0.0
     if len(times) < MIN_SAMPLES or mean <= 0.0:
         return fallback
@@ -152,8 +152,8 @@ def _relative_deviation(times: Floats, fallback: float) -> float:
 def launch_ratio(samples: Samples, other: Samples) -> float:
     """Return the ratio of launch times of two hosts: a probe of their speed.
 
-    Only launches of kernels are compared (T4), by runtime function, weighted by how often both
-    made them.
+    Only launches of kernels are compared (T4), by runtime function, weighted by the number of
+    launches that both hosts made.
     """
     pairs = []
     for key, own_group in samples.by_key.items():
@@ -166,9 +166,9 @@ def launch_ratio(samples: Samples, other: Samples) -> float:
 
 
 def share_by_level(samples: Samples, host_times: HostTimes) -> dict[str, float]:
-    """Return the share of the measured host time by where its replay takes it from (``LEVELS``).
+    """Return the shares of the measured host time by the source of its replay (``LEVELS``).
 
-    Data loading is left out: it is always as measured.
+    Data loading is omitted: it is always charged as measured.
     """
     times = dict.fromkeys(LEVELS, 0.0)
     for sample in (s for group in samples.by_key.values() for s in group if not is_loading(s)):

@@ -1,4 +1,4 @@
-"""A recorded step, to be shown next to a predicted or simulated one."""
+"""A recorded step as trace events, for display next to a predicted or simulated one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecordedStep(Struct, frozen=True):
     step: TraceStep
 
     def trace_events(self, name: str = "measured", first: int = 0) -> dict[str, Any]:
-        """Return the step as trace events; ``name`` and ``first`` as ``perfetto`` takes them."""
+        """Return the step as trace events; ``name`` and ``first`` as in ``perfetto``."""
         step_events = _StepEvents(self.tree, self.step, name, first)
         facts = {
             "device": self.tree.trace.device_name,
@@ -55,7 +55,7 @@ class RecordedStep(Struct, frozen=True):
         }
 
     def slices(self, name: str = "measured") -> Iterator[Event]:
-        """Yield the names of tracks and the slices on them, among ``trace_events``."""
+        """Yield the events of ``trace_events`` that are names of tracks and slices on them."""
         step_events = _StepEvents(self.tree, self.step, name, 0)
         yield from (*step_events.names(), *step_events.calls(), *step_events.work())
 
@@ -112,7 +112,7 @@ class _StepEvents:
             yield from counter_events(process, "kernels running", changes)
 
     def _nested_ends(self) -> dict[int, int]:
-        """Return the end of each event, cut where it partly overlaps the next one."""
+        """Return the end of each event, cut if it partly overlaps the next one."""
         columns = self.tree.trace.columns
         ends = {row: int(self.tree.end[row]) for row in self.hosts.tolist()}
         for row in self.works.tolist():

@@ -22,27 +22,27 @@ from irgraph.schedule.tasks import TaskBuilder, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 
 SLOW_FACTOR = 1.5
-"""Steps longer than this many medians are left out of statistics: warm-up, allocation."""
+"""Maximum length of a step used for statistics, in medians: longer ones warm up or allocate."""
 
 MIN_STEPS = 3
 """Minimum number of steps to find slow ones by their median."""
 
 DELAYED_FACTOR = 10.0
-"""Work that starts this many usual latencies after its launch was delayed by something that the
-trace does not show; the replay delays it equally."""
+"""Number of typical latencies after which work must have been delayed by something that the trace
+does not show; the replay delays it equally."""
 
 
 class Replayed(Struct, frozen=True):
     """One step, simulated and measured; times in microseconds.
 
     Attributes:
-        rank, step: which step.
+        rank, step: numbers of the rank and of the step.
         measured, simulated: step time.
         active, simulated_active: time with work on at least one stream, within the step.
-        left_out: why the step is excluded from statistics, ``""`` if it is not.
+        left_out: reason why the step is excluded from statistics, ``""`` if it is not.
         timeline: the simulated step.
         interval: the middle 90 % of the step times that another trace's host times allow, ``None``
-            with a trace's own.
+            with the trace's own host times.
     """
 
     rank: int
@@ -62,15 +62,15 @@ class Replayed(Struct, frozen=True):
 
     @property
     def within(self) -> bool:
-        """Whether the measured step lies within the interval."""
+        """Whether the measured step time is within the interval."""
         return self.interval is not None and self.interval[0] <= self.measured <= self.interval[1]
 
     def without_timeline(self) -> Replayed:
-        """Return the figures alone."""
+        """Return the step without its timeline."""
         return replace(self, timeline=Timeline((), (), ""))
 
     def row(self) -> dict[str, float | int | str | None]:
-        """Return the figures as plain values; ``None`` are the ends of no interval."""
+        """Return the figures as plain values; without an interval its ends are ``None``."""
         low, high = self.interval or (None, None)
         return {
             "rank": self.rank,
@@ -103,7 +103,7 @@ class DeviceWork(Struct, frozen=True):
     reached: Integers
 
     def within(self, step: TraceStep) -> slice:
-        """Return a range of rows that holds all work within a step, and little else."""
+        """Return a range of rows that contains all work within a step, and little else."""
         first = int(np.searchsorted(self.reached, step.start, side="right"))
         return slice(first, max(first, int(np.searchsorted(self.start, step.end))))
 
@@ -130,9 +130,9 @@ class Replayer:
     Attributes:
         tree: its event tree.
         view: its host calls.
-        orders: what device work waits for.
+        orders: waits of device work.
         work: its device work.
-        left_out: steps excluded from statistics, by number, and why.
+        left_out: reasons of steps excluded from statistics, by step number.
     """
 
     tree: Tree
@@ -143,7 +143,7 @@ class Replayer:
 
     @property
     def typical_step_indices(self) -> list[int]:
-        """Positions among the steps of those that are complete and used for statistics."""
+        """Indices of the complete steps used for statistics."""
         numbered = enumerate(self.tree.steps)
         return [i for i, s in numbered if s.complete and s.number not in self.left_out]
 
@@ -153,7 +153,7 @@ class Replayer:
         return [self.tree.steps[i] for i in self.typical_step_indices]
 
     def samples(self) -> Samples:
-        """Return the overheads of the usual steps."""
+        """Return the overhead samples of the typical steps."""
         return collect(self.view, self.typical_steps)
 
     def replay(self, step: TraceStep, host_times: HostTimes) -> Replayed:
@@ -179,10 +179,10 @@ class Replayer:
 
 
 def excluded_steps(tree: Tree) -> dict[int, str]:
-    """Return the complete steps excluded from statistics, by number, and why.
+    """Return the reasons of complete steps excluded from statistics, by step number.
 
-    Those without device work where others have some, and, of at least ``MIN_STEPS`` others, those far
-    longer than the median. Never all steps.
+    Excluded are steps without device work if others have some, and, of at least ``MIN_STEPS``
+    others, steps far longer than the median. Never all steps are excluded.
     """
     steps = {index: step for index, step in enumerate(tree.steps) if step.complete}
     working = np.unique(tree.step[tree.trace.on_device])
@@ -205,7 +205,7 @@ def select_typical_steps(tree: Tree) -> list[TraceStep]:
 
 
 def build_replayer(tree: Tree) -> Replayer:
-    """Prepare a trace for replays: find its waits and the delays of its device."""
+    """Return a trace prepared for replays: with its waits and the delays of its device."""
     view = host_view(tree)
     return Replayer(tree, view, device_orders(tree), device_work(tree.trace), excluded_steps(tree))
 
@@ -228,11 +228,11 @@ class _StepReplay:
         self.final = self._add_all()
 
     def interval(self) -> tuple[float, float]:
-        """Return the middle 90 % of what the step may take, in microseconds."""
+        """Return the middle 90 % of the possible step times, in microseconds."""
         return step_interval(self.build.tasks(), self.final, self.sample_of_task, self.host_times)
 
     def timeline(self) -> tuple[Timeline, float]:
-        """Return the timeline, and when the host finishes the step, in microseconds."""
+        """Return the timeline, and the time at which the host finishes the step in microseconds."""
         tasks = self.build.tasks()
         intervals = Intervals(tasks, *run(tasks), kernels=self.kernels)
         device = self.tree.trace.device_name
@@ -265,7 +265,7 @@ class _StepReplay:
         kernel: int = -1,
         waits: Sequence[int] = (),
     ) -> None:
-        """Add host time of a thread, as long as a sample is charged."""
+        """Add host time of a thread, with the duration charged for a sample."""
         length = max(0.0, self.host_times.duration(sample))
         task = self.build.add(thread, cause, length, kernel=kernel, waits=waits)
         self.sample_of_task[task] = sample
@@ -285,7 +285,7 @@ class _StepReplay:
         return self.resources.setdefault(Resource(kind, name), len(self.resources))
 
     def _add_earlier_work(self, items: Sequence[HostItem]) -> None:
-        """Place work of earlier steps and work without a launch at its measured time."""
+        """Add work of earlier steps, and work without a launch, at its measured time."""
         trace = self.tree.trace
         own_rows = {row for item in items for call in item.calls for row in call.work}
         rows_within = self.replayer.work.within(self.step)
@@ -303,7 +303,7 @@ class _StepReplay:
             self._add_work(row, length, (wait,))
 
     def _add_work(self, row: int, length: float, waits: tuple[int, ...]) -> None:
-        """Add device work, split where something waits for it before its end."""
+        """Add one task of device work."""
         trace = self.tree.trace
         kernel = Kernel(trace.text(row), KINDS[int(trace.columns["kind"][row])], length)
         resource = self._stream(row)
@@ -338,11 +338,14 @@ class _StepReplay:
         self._add_host_time(thread, "sync", sample, waits=(waits,) if waits >= 0 else ())
 
     def _last_work(self, call: RuntimeCall) -> int:
-        """Return the last work of the stream last launched to, for a redundant wait."""
+        """Return the device work added last, for a redundant wait; -1 if the call awaits work."""
         return max(self.task_of_row.values(), default=-1) if call.awaits < 0 else -1
 
     def _add_launched_work(self, row: int, call: RuntimeCall, before: int, early: float) -> None:
-        """Add work after its launch, its stream and the work of other streams that it awaits."""
+        """Add work after its launch, its stream and the work of other streams that it awaits.
+
+        ``early`` is negative if the launch returns before the work ends: its microseconds.
+        """
         trace = self.tree.trace
         stream = self._stream(row)
         start = self.replayer.orders.starts[row]
@@ -359,7 +362,7 @@ class _StepReplay:
             waits.append(position)
         length = int(trace.columns["duration"][row]) / US
         if early < 0:
-            # a copy from pageable memory lets its call return before its last part is done
+            # the call of a copy from pageable memory returns before the last part is copied
             self._add_work(row, max(0.0, length + early), tuple(waits))
             self.first_part_of_row[row] = self.task_of_row[row]
             self._add_work(row, min(length, -early), ())
@@ -367,7 +370,7 @@ class _StepReplay:
             self._add_work(row, length, tuple(waits))
 
     def _latency(self, start: StartCause, call: RuntimeCall, row: int) -> float:
-        """Return microseconds from the start of a launch to that of unobstructed work."""
+        """Return the microseconds from the start of a launch to the start of unobstructed work."""
         typical = self.replayer.orders.latency[call.function]
         measured = not start.queued and (
             self.host_times.samples is None

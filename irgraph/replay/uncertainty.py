@@ -1,11 +1,11 @@
 """Interval of a step that is replayed with the host times of another trace: Monte Carlo.
 
-Nothing of it was fitted to replays. All host times together vary between programs on one host
+No parameter was fitted to replays. All host times together vary between programs on one host
 by ``WORKLOAD_STD``, each kind of overhead by ``TABLE_STD`` (both from published overheads of other
-programs, see ``irgraph.schedule.sampling``), each operation by what its samples in the other trace
-say. Where host times are scaled by the ratio of launch times, that ratio is one figure for all: its
-deviation is such that no scaling at all lies at an end of its own 90 % interval. Device work and
-data loading are as measured, and do not vary.
+programs, see ``irgraph.schedule.sampling``), and each operation as its samples in the other trace
+do. If host times are scaled by the ratio of launch times, one ratio applies to all of them: its
+deviation is chosen so that no scaling is at an end of its 90 % interval. Device work and data
+loading are as measured, and do not vary.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def step_interval(
     Args:
         tasks: of a step.
         final: the one that ends the step.
-        charged: what host time stands for, by task.
-        lengths: host times of another trace.
+        sample_of_task: sample of each task of host time.
+        host_times: of another trace.
     """
     draws = _HostTimeDraws(host_times)
 

@@ -100,7 +100,9 @@ def sample_variants(
     step_times = np.zeros((lengths.shape[1], DEFAULT_DRAWS))
     for first_draw in range(0, DEFAULT_DRAWS, width):
         count = min(width, DEFAULT_DRAWS - first_draw)
-        fold_lengths = model.fold_lengths(first_draw, count, collapsed.fold, len(collapsed.folds))
+        fold_lengths = model.fold_lengths(
+            first_draw, count, collapsed.fold_by_task, len(collapsed.folds)
+        )
         errors = np.array([_normal(f"family {name}", first_draw, count) for name in model.families])
         kernel_samples = KernelSamples(
             rows, lengths, deviations, families, errors.reshape(-1, count)
@@ -175,7 +177,7 @@ class _Model:
             cause = self.varies[block]
             for code in set(cause[cause >= 0].tolist()):
                 members = np.flatnonzero(cause == code)
-                times = factors[code].of(members + block_start)
+                times = factors[code].draw_next(members + block_start)
                 times *= self.length[members + block_start, None]
                 for row, time in zip(members.tolist(), times, strict=True):
                     lengths[row] = time
@@ -203,7 +205,7 @@ class _Model:
             positions[order] = np.arange(len(order))
             for code in set(cause[cause >= 0].tolist()):
                 members = np.flatnonzero(cause == code)
-                times = factors[code].of(members + block_start)
+                times = factors[code].draw_next(members + block_start)
                 times *= self.length[members + block_start, None]
                 samples[positions[members]] = times
             fold_indices, first = np.unique(block_folds[order], return_index=True)

@@ -1,1 +1,1 @@
-"""Services: queries a second under a latency limit, hosts for a load, power, price, endurance."""
+"""Services: queries per second under a latency limit, hosts for a load, power, price, endurance."""

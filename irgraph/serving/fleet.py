@@ -13,15 +13,15 @@ FULL_CAPACITY = 1.0
 
 
 class Host(Struct, frozen=True):
-    """A host as a fleet sees it.
+    """A host of a fleet.
 
     Attributes:
-        qps: queries a second that it serves at most.
-        watts: its power then; in any unit, where hosts are compared.
-        usd: its price, ``None`` where that is not known.
-        helpers: other hosts that it needs, such as a fifth of one that holds tables for it.
-        helper_watts: power of one of those.
-        group: hosts that hold one copy of the model together; a fleet has whole groups.
+        qps: maximum number of queries per second.
+        watts: its power at that rate; any unit, if only hosts are compared.
+        usd: its price, ``None`` if unknown.
+        helpers: number of other hosts that it needs, such as a fifth of one that stores its tables.
+        helper_watts: power of a helper.
+        group: number of hosts that share one copy of the model; a fleet has whole groups.
     """
 
     qps: float
@@ -33,25 +33,25 @@ class Host(Struct, frozen=True):
 
 
 class Fleet(Struct, frozen=True):
-    """Hosts that serve a load together: how many, their power, and their price if it is known."""
+    """Hosts that serve a load together: their number, their power, and their price if known."""
 
     hosts: int
     watts: float
     usd: float | None = None
 
     def saving(self, other: Fleet) -> float:
-        """Return the share of another fleet's power that this one does not take."""
+        """Return the share of another fleet's power that this one saves."""
         return 1.0 - self.watts / other.watts
 
 
 def fleet(host: Host, qps: float, usable_share: float = FULL_CAPACITY) -> Fleet:
-    """Return the hosts that serve so many queries a second.
+    """Return the fleet that serves ``qps`` queries per second.
 
     Args:
-        host: one of them.
-        qps: queries a second of the whole service.
-        used: share of each host's capacity that the service may use: what is left is for peaks, or
-            lost to models that share hosts badly.
+        host: one of its hosts.
+        qps: queries per second of the whole service.
+        usable_share: share of each host's capacity that the service may use; the rest is for peaks,
+            or unusable because models share hosts badly.
 
     Raises:
         IrgraphError: a host serves nothing, or no share of it may be used (exit code 2).

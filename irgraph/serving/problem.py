@@ -1,4 +1,4 @@
-"""What is placed: tables with their popularity, a platform's fast memory, and one slower tier."""
+"""Placement problems: tables with their popularity, a platform's fast memory, one slower tier."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from irgraph.verbs.place import why_not
 from irgraph.verbs.tiered_lookups import bag_sizes, longest_of, placeable
 
 CACHE_ENTRY_BYTES = 16
-"""Bytes that a cache keeps about a row beside it: which one it is, and when it was used."""
-
+"""Bytes of a cached row's metadata: its index and its last use."""
 
 POOLED_SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
-"""Shares of what fast memory is left that pooled bags are tried with; the rest is for rows."""
+"""Shares of the remaining fast memory to try for pooled bags; the rest is for rows."""
 
 
 class ServedTable(Struct, frozen=True):
-    """A table, as one query looks it up: its rows, a row's bytes, lookups, popularity.
+    """A table in one query: its rows, the bytes of a row, its lookups and their popularity.
 
-    ``bags`` are the lists of indices that its bags have, where pooled ones may be held, and ``bag``
-    the bytes that one takes with its key.
+    ``bags`` are the lists of indices of its bags if pooled bags may be cached, and ``bag`` is the
+    bytes of a cached bag with its key.
     """
 
     name: str
@@ -52,20 +51,20 @@ class ServedTable(Struct, frozen=True):
 
 
 class Store(Struct, frozen=True):
-    """Pieces of a tier: which one, how many, bytes of all."""
+    """Devices of a tier: the tier, their number, and their total bytes."""
 
     tier: Tier
     pieces: int
     nbytes: float
 
     def seconds(self, tier_demand: Demand) -> float:
-        """Return the seconds that reads take at the best rate of all pieces."""
+        """Return the seconds of reads at the best rate of all devices."""
         by_reads = tier_demand.reads / (self.tier.rate * self.pieces)
         return max(by_reads, tier_demand.nbytes / (1e9 * self.tier.read_gbs.value * self.pieces))
 
 
 def store(piece: TierDevices) -> Store:
-    """Return what a platform has of a tier."""
+    """Return a platform's devices of a tier, with the capacity for tables and caches."""
     tier = load_tier(piece.tier)
     device_gb = piece.capacity_gb or (tier.capacity_gb.value if tier.capacity_gb else 0.0)
     tables_gb = piece.count * device_gb if piece.tables_gb is None else piece.tables_gb
@@ -75,9 +74,9 @@ def store(piece: TierDevices) -> Store:
 def tables_of(
     graph: Graph, indices: Sequence[str] = (), lists: str | None = None
 ) -> list[ServedTable]:
-    """Return the tables that a step looks up and that can be placed, a step being one query.
+    """Return the tables that a step looks up and that can be placed; a step is one query.
 
-    With ``lists``, as ``place`` takes them, pooled bags of theirs may be held.
+    With ``lists``, in the syntax of ``place``, their pooled bags may be cached.
     """
     popularities = backend().popularity(graph, indices)
     bag_bytes = {} if lists is None else bag_sizes(graph)
@@ -99,7 +98,7 @@ def tables_of(
 
 
 class FixedTable(Struct, frozen=True):
-    """A table that stays in fast memory: its name, its bytes, and why it cannot be placed."""
+    """A table that stays in fast memory: its name, its bytes, and the reason."""
 
     name: str
     nbytes: float
@@ -129,14 +128,15 @@ def _indices(op: Op, graph: Graph) -> Tensor | None:
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """Which tables lie in fast memory, what is left of it being a cache for the others.
+    """Choice of the tables in fast memory, the rest of which caches rows of the other tables.
 
     Attributes:
-        tables: all of them.
+        tables: all tables.
         fast: bytes of fast memory for tables and the cache.
-        slow: the tier for the others.
+        slow: devices of the slower tier.
         policy: of the cache.
-        sub_block: whether reads ask for rows, not for blocks.
+        sub_block: whether reads request single rows instead of blocks.
+        layouts: evaluated placements, by the names of tables in fast memory.
     """
 
     tables: Sequence[ServedTable]
@@ -147,24 +147,25 @@ class PlacementProblem:
     layouts: dict[frozenset[str], TableLayout] = field(default_factory=dict, compare=False)
 
     def density(self, table: ServedTable) -> float:
-        """Return seconds of the slower tier that a query's lookups take, for each byte of a table.
+        """Return the seconds of the slower tier for a query's lookups, per byte of a table.
 
-        Nothing is cached: where reads count, these are reads for each byte, else bytes.
+        Without a cache this is proportional to reads per byte if reads are the limit, else to
+        transferred bytes per byte.
         """
         tier_demand = demand(self.slow.tier, table.row, table.lookups, sub_block=self.sub_block)
         return self.slow.seconds(tier_demand) / max(table.nbytes, 1.0)
 
     def layout_for(self, fast: Collection[str]) -> TableLayout:
-        """Return what it means to keep some tables in fast memory."""
+        """Return the layout with the named tables in fast memory."""
         key = frozenset(fast)
         if key not in self.layouts:
             self.layouts[key] = self._layout(key)
         return self.layouts[key]
 
     def with_pooled_bags(self, layout: TableLayout) -> TableLayout:
-        """Return a placement with a cache of pooled bags in that part of the room that is best.
+        """Return a layout with a cache of pooled bags in the best share of the remaining memory.
 
-        Each moved table has as many; the same placement comes back where none makes reads fewer.
+        Each moved table has equally many bags; returns ``layout`` if no share reduces its cost.
         """
         bag_bytes = sum(table.bag for table in layout.moved_tables)
         if (
@@ -213,25 +214,25 @@ class PlacementProblem:
         )
 
     def _bag_hit_share(self, table: ServedTable, pooled: int) -> float:
-        """Return the share of a table's lookups that are of bags which a cache of so many holds."""
+        """Return the share of a table's lookups in bags that a cache of ``pooled`` bags answers."""
         if table.bags is None or not pooled:
             return 0.0
         return table.bags.hit_shares(pooled, self.policy)[1]
 
 
 class TableLayout(Struct, frozen=True, eq=False):
-    """One way of placing tables.
+    """A placement of tables and its demand on the slower tier.
 
     Attributes:
-        fast: tables in fast memory.
-        moved: the others.
-        cache: of the others, in what fast memory is left.
-        asked: what one query asks of the slower tier.
-        fits: whether both memories hold what they are to hold.
-        slow: the slower tier.
-        room: bytes of fast memory that are left for caches.
-        pooled: bags of each moved table that a cache of pooled bags holds.
-        left: lookups of each moved table in a query that are not of pooled bags.
+        fast: names of tables in fast memory.
+        moved_tables: the other tables.
+        cache: of their rows, in the rest of fast memory.
+        query_demand: demand of one query on the slower tier.
+        fits: whether both memories are large enough.
+        slow: devices of the slower tier.
+        room: remaining bytes of fast memory for caches.
+        pooled: cached pooled bags of each moved table.
+        unpooled_lookups: lookups of a query that are not in cached bags, for each moved table.
     """
 
     fast: frozenset[str]
@@ -246,22 +247,22 @@ class TableLayout(Struct, frozen=True, eq=False):
 
     @property
     def seconds(self) -> float:
-        """Seconds of the slower tier that a query takes at its best rate."""
+        """Seconds of the slower tier for a query at its best rate."""
         return self.slow.seconds(self.query_demand)
 
     @property
     def cost(self) -> float:
-        """``seconds``, or infinity where it does not fit."""
+        """``seconds``, or infinity if the tables do not fit."""
         return self.seconds if self.fits else float("inf")
 
     def hit_rate(self) -> float:
-        """Share of the lookups of moved tables, pooled bags left out, that the cache answers."""
+        """Share of the lookups of moved tables, pooled bags excluded, that the cache answers."""
         total = sum(self.unpooled_lookups)
         hits = (count * self.cache.hit_rate(i) for i, count in enumerate(self.unpooled_lookups))
         return sum(hits) / total if total else 1.0
 
     def pooled_rate(self) -> float:
-        """Share of the lookups of moved tables that are of pooled bags."""
+        """Share of the lookups of moved tables that are in cached pooled bags."""
         total = sum(table.lookups for table in self.moved_tables)
         return 1.0 - sum(self.unpooled_lookups) / total if total else 0.0
 
@@ -271,7 +272,7 @@ class TableLayout(Struct, frozen=True, eq=False):
         return float(self.pooled * sum(table.bag for table in self.moved_tables))
 
     def cached_rows(self) -> dict[str, int]:
-        """Return how many rows of each moved table the cache is expected to hold."""
+        """Return the expected number of cached rows of each moved table, by name."""
         rows_by_table = {}
         for number, table in enumerate(self.moved_tables):
             expected_rows = sum(

@@ -1,8 +1,8 @@
-"""The search: fast memory is filled by density of reads, then tables change places.
+"""Local search for placements: fills fast memory by density of reads, then moves and swaps tables.
 
-Density, what a query's reads of a table take for each byte that it has, is the order in which
-tables earn fast memory if nothing is cached; the steps after that count what the cache, which is
-what is left of fast memory, keeps off the slower tier.
+Density is the time of a query's reads of a table, per byte of the table: the order in which tables
+are worth fast memory if nothing is cached. Later moves also count the hits of the cache, which uses
+the rest of fast memory.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from itertools import combinations
 from irgraph.serving.problem import PlacementProblem, TableLayout
 
 IMPROVEMENT_FACTOR = 1.0 - 1e-9
-"""A step must make a placement better by more than rounding."""
+"""Required ratio of costs: a move must improve a placement by more than rounding errors."""
 
 ROUNDS, SECONDS = 20, 20.0
-"""Times that the search starts anew, and how long it goes on."""
+"""Number of random restarts, and the time limit in seconds."""
 
 MAX_EXHAUSTIVE_TABLES = 12
-"""Tables up to which all placements are tried by ``exhaustive``."""
+"""Maximum number of tables of ``exhaustive``, which evaluates all placements."""
 
 TABLES_PER_STEP = 24
-"""Tables of each memory, the densest or the least dense, that are tried to change places."""
+"""Maximum number of tables to move from each memory: the least dense fast, the densest slow."""
 
 
 def greedy(problem: PlacementProblem) -> TableLayout:
@@ -41,11 +41,11 @@ def greedy(problem: PlacementProblem) -> TableLayout:
 def search(
     problem: PlacementProblem, seed: int = 0, rounds: int = ROUNDS, seconds: float = SECONDS
 ) -> TableLayout | None:
-    """Return the best placement found, ``None`` where none fits.
+    """Return the best placement found, ``None`` if none fits.
 
-    It starts from the greedy one, from all tables behind the cache, and from each of the greedy
-    one's first tables kept; then, for a number of rounds or seconds, from the best one with a few
-    tables elsewhere.
+    Candidates for the start are the greedy placement, all tables on the slower tier, and every
+    number of the densest tables in fast memory. The search then restarts from perturbations of the
+    best placement, for a number of rounds or seconds.
     """
     rng, deadline = random.Random(seed), time.monotonic() + seconds
     order = sorted(problem.tables, key=lambda t: (-problem.density(t), t.name))
@@ -63,7 +63,7 @@ def search(
 
 
 def _perturbed(problem: PlacementProblem, layout: TableLayout, rng: random.Random) -> TableLayout:
-    """Return a placement in which a few tables leave fast memory, or come into it."""
+    """Perturb a placement: move up to three random tables out of fast memory or into it."""
     names = [table.name for table in problem.tables]
     changed = set(rng.sample(names, min(len(names), rng.randint(1, 3))))
     fast = frozenset(layout.fast ^ changed)
@@ -74,7 +74,7 @@ def _perturbed(problem: PlacementProblem, layout: TableLayout, rng: random.Rando
 
 
 def _local_search(problem: PlacementProblem, layout: TableLayout) -> TableLayout:
-    """Move tables, and let them change places, while that helps."""
+    """Improve a placement by the best move or swap until none improves it; return the result."""
     while True:
         neighbour = min(
             _layout_moves(problem, layout), key=lambda layout: layout.cost, default=layout
@@ -85,7 +85,7 @@ def _local_search(problem: PlacementProblem, layout: TableLayout) -> TableLayout
 
 
 def _layout_moves(problem: PlacementProblem, layout: TableLayout) -> Iterator[TableLayout]:
-    """Yield every move of one table, and every exchange of two."""
+    """Yield the placements after every move of one table and every swap of two."""
     order = sorted(problem.tables, key=lambda t: problem.density(t))
     fast_names = [t.name for t in order if t.name in layout.fast][:TABLES_PER_STEP]
     slow_names = [t.name for t in reversed(order) if t.name not in layout.fast][:TABLES_PER_STEP]
@@ -101,7 +101,7 @@ def _layout_moves(problem: PlacementProblem, layout: TableLayout) -> Iterator[Ta
 
 
 def _with_table(problem: PlacementProblem, fast: frozenset[str], name: str) -> frozenset[str]:
-    """Return a placement with one more table, for which the least dense go; then it is filled."""
+    """Move a table into fast memory and the least dense ones out, then fill the remainder."""
     sizes = {table.name: table.nbytes for table in problem.tables}
     order = sorted(problem.tables, key=lambda t: problem.density(t))
     names, removed = set(fast) | {name}, set[str]()
@@ -116,7 +116,7 @@ def _with_table(problem: PlacementProblem, fast: frozenset[str], name: str) -> f
 def _fill_fast_memory(
     problem: PlacementProblem, fast: frozenset[str], last_names: Collection[str]
 ) -> frozenset[str]:
-    """Return a placement with all that still fits, the densest first, those in ``last_names`` at last."""
+    """Add tables to fast memory while they fit, the densest first and ``last_names`` last."""
     names = set(fast)
     room = problem.fast - sum(t.nbytes for t in problem.tables if t.name in fast)
     for table in sorted(problem.tables, key=lambda t: (t.name in last_names, -problem.density(t))):
@@ -127,7 +127,10 @@ def _fill_fast_memory(
 
 
 def exhaustive(problem: PlacementProblem) -> TableLayout | None:
-    """Return the best of all placements of at most ``MAX_EXHAUSTIVE_TABLES`` tables; ``ValueError`` above that."""
+    """Return the best of all placements, ``None`` if none fits.
+
+    Raises ``ValueError`` for more than ``MAX_EXHAUSTIVE_TABLES`` tables.
+    """
     names = [table.name for table in problem.tables]
     if len(names) > MAX_EXHAUSTIVE_TABLES:
         raise ValueError(f"{len(names)} tables have too many placements to try all")

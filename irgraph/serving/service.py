@@ -1,4 +1,4 @@
-"""What a host serves with its tables placed: queries a second, latency, power, endurance."""
+"""Service of a host with placed tables: queries per second, latency, power, endurance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from irgraph.verbs.place import place
 from irgraph.verbs.tiered_lookups import READ, TablePlacement, placeable, pooling_of
 
 MAX_LOAD = 0.7
-"""Share of a tier's best rate that a host may ask of it: queues grow fast above."""
+"""Maximum load of a tier, as a share of its best rate; queues grow fast above."""
 
 HOURS_PER_DAY = 24.0
 
@@ -38,28 +38,28 @@ class Service(Struct, frozen=True, kw_only=True):
     """One way to serve a load on a platform.
 
     Attributes:
-        name: of the way: fast memory alone, or a slower tier.
-        step: microseconds of one query alone, predicted.
-        latency: mean microseconds of a query where hosts share the load evenly, its wait for the
-            device included.
-        qps: queries a second of one host at most.
-        bound: what bounds them.
-        limits: queries a second by each cause.
+        name: fast memory alone, or a slower tier.
+        step: predicted microseconds of a single query.
+        latency: mean microseconds of a query if hosts share the load evenly, including its wait for
+            the device.
+        qps: maximum queries per second of one host.
+        bound: the cause of this maximum, a key of ``limits``.
+        limits: maximum queries per second, by cause.
         fleet: hosts for the whole load, their power and price.
-        load: share of the slower tier's best rate that is asked of it then.
-        reads: of the slower tier in a query.
-        link_bytes: that cross the link of the slower tier in a query.
+        load: load of the slower tier, as a share of its best rate.
+        reads: reads of the slower tier in a query.
+        link_bytes: bytes that cross the link of the slower tier in a query.
         hits: share of lookups of moved tables that the cache answers.
-        moved: tables on the slower tier, and the rows of each that the cache holds.
-        moved_bytes: of those tables.
-        cache_bytes: of the cache of rows.
-        pooled: bags of each moved table that a cache of pooled bags holds.
-        pooled_bytes: of that cache.
-        pooled_hits: share of lookups of moved tables that are of pooled bags; ``hits`` are of the
-            others.
-        group: hosts that hold one copy of the tables together, what they exchange not counted.
-        ranks: devices that serve one query together, what they exchange simulated.
-        hours: least time between two rewrites of all moved tables, by the tier's endurance.
+        moved: cached rows of each table on the slower tier, by name.
+        moved_bytes: bytes of those tables.
+        cache_bytes: bytes of the cache of rows.
+        pooled: cached pooled bags of each moved table.
+        pooled_bytes: bytes of the cache of pooled bags.
+        pooled_hits: share of lookups of moved tables that are in cached pooled bags; ``hits`` is
+            the hit rate of the other lookups.
+        group: hosts that share one copy of the tables; their exchange is not counted.
+        ranks: devices that serve one query together; their exchange is simulated.
+        hours: minimum time between two rewrites of all moved tables, by the tier's endurance.
     """
 
     name: str
@@ -85,10 +85,10 @@ class Service(Struct, frozen=True, kw_only=True):
 
 
 class ServiceLoad(Struct, frozen=True):
-    """What is asked of a service: queries a second of all hosts, microseconds of each at most.
+    """Requirements of a service: queries per second of all hosts, and maximum microseconds of each.
 
-    With ``lists``, as ``place`` takes them (``""`` where rows of a bag are drawn one by one), part
-    of the room for caches may hold pooled bags.
+    With ``lists``, in the syntax of ``place`` (``""`` if rows of a bag are drawn independently),
+    part of the memory for caches may be used for pooled bags.
     """
 
     qps: float
@@ -101,10 +101,10 @@ class ServiceLoad(Struct, frozen=True):
 def services(
     graph: Graph, platform: Platform, service_load: ServiceLoad, options: PredictOptions
 ) -> list[Service]:
-    """Return the ways to serve a load, the one of least power first.
+    """Return the services for a load, the one with the lowest power first.
 
     Raises:
-        IrgraphError: no table is looked up (exit code 2), or no way keeps the latency (1).
+        IrgraphError: no table is looked up (exit code 2), or no service meets the latency (1).
     """
     return services_and_others(graph, platform, service_load, options)[0]
 
@@ -112,7 +112,7 @@ def services(
 def services_and_others(
     graph: Graph, platform: Platform, service_load: ServiceLoad, options: PredictOptions
 ) -> tuple[list[Service], list[str]]:
-    """Return what ``services`` returns, and why other ways are not among them."""
+    """Return the result of ``services``, and the reasons why other placements are not in it."""
     if any(op.name == READ for op in graph.leaves()):
         message = "tables of the model are placed already, and what they take is not known"
         raise fail(message, hint="give the model as it was before place", exit_code=2)
@@ -148,7 +148,7 @@ def services_and_others(
 
 
 def _no_placement(fixed: Sequence[FixedTable]) -> str:
-    """Say why no table is placed."""
+    """Return the reason why no table can be placed."""
     if not fixed:
         return "the model has no lookup of bags: nothing can be placed"
     return f"no table can be placed: {fixed[0].name}: {fixed[0].reason}"
@@ -162,7 +162,7 @@ def _best_service(
     service_load: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
-    """Return the service with a placement, with pooled bags where these take less power."""
+    """Return the service with a placement, with pooled bags if these reduce the power."""
     layouts = {
         candidate.pooled: candidate for candidate in (layout, problem.with_pooled_bags(layout))
     }
@@ -182,9 +182,9 @@ def _without_tier(
     service_load: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
-    """Return the service without a slower tier: hosts that together hold one copy of the tables.
+    """Return the service without a slower tier: groups of hosts that share a copy of the tables.
 
-    What they exchange is not counted, so that they are better here than they can be.
+    Their exchange is not counted, so the result is an upper bound of their performance.
     """
     step = predict(graph, options).step_time
     limits = limits_of(platform.devices, step, service_load)
@@ -215,7 +215,7 @@ def _with_placement(
     service_load: ServiceLoad,
     options: PredictOptions,
 ) -> Service | None:
-    """Return the service with a placement, its step simulated at the load that it makes."""
+    """Return the service with a placement, its step simulated at its own load of the tier."""
     load, qps, bound, step = 0.0, 0.0, "", 0.0
     limits: dict[str, float] = {}
     for _ in range(2):  # once without a load to find it, once under it
@@ -286,10 +286,11 @@ def _place_tables(
 
 
 def limits_of(servers: float, step: float, service_load: ServiceLoad) -> dict[str, float]:
-    """Return queries a second that devices, or groups of them, compute, and serve within the time.
+    """Return the maximum queries per second of devices, by compute time and by the latency limit.
 
-    Queries come at random, and each device serves one after the other (M/D/1: the mean wait is
-    u / (2 (1 - u)) steps at utilisation u); a step as long as the limit, or longer, serves none.
+    Queries arrive at random, and each device serves one after the other (M/D/1: the mean wait is
+    u / (2 (1 - u)) steps at utilisation u). If a step is not shorter than the limit, the maximum
+    is 0.
     """
     compute_qps = servers * 1e6 / step
     slack = max(service_load.latency / step - 1.0, 0.0)
@@ -297,13 +298,13 @@ def limits_of(servers: float, step: float, service_load: ServiceLoad) -> dict[st
 
 
 def mean_latency(step: float, qps: float, servers: float) -> float:
-    """Return the mean microseconds of a query where so many servers share so many a second."""
+    """Return the mean microseconds of a query if ``servers`` share ``qps`` queries per second."""
     utilisation = min(qps * step / 1e6 / servers, 1.0 - 1e-9)
     return step * (1.0 + utilisation / (2.0 * (1.0 - utilisation)))
 
 
 def _watts(platform: Platform, slow: Store, load: float) -> float:
-    """Return the power of a host, its slow tier between idle and its best rate."""
+    """Return the power of a host whose slow tier is between idle and its best rate."""
     idle = _value(slow.tier.idle_watts) or 0.0
     active = _value(slow.tier.active_watts) or idle
     return platform.base_watts.value + slow.pieces * (idle + load * (active - idle))

@@ -160,7 +160,7 @@ def test_draws_in_parts_are_draws() -> None:
     timeline = timeline_of(Kernel("k", "gemm", 1000.0, 100.0))
     whole = sample_steps(timeline, FREE, draws=2000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("irgraph.schedule.sampling.CELLS", 300 * len(timeline.columns))
+        patch.setattr("irgraph.schedule.sampling.MAX_CELLS", 300 * len(timeline.columns))
         parts = sample_steps(timeline, FREE, draws=2000)
     assert len(parts) == 2000 and not np.array_equal(parts, whole)
     assert np.array_equal(parts[:300], sample_steps(timeline, FREE, draws=300))

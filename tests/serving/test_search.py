@@ -66,7 +66,7 @@ def test_the_search_is_near_an_exact_solver_without_a_cache(seed: int) -> None:
 class Uncached(PlacementProblem):
     """Leaves what is left of fast memory empty."""
 
-    def _placed(self, fast: frozenset[str]) -> object:  # type: ignore[override]
+    def _layout(self, fast: frozenset[str]) -> object:  # type: ignore[override]
         kept = sum(table.nbytes for table in self.tables if table.name in fast)
         whole = PlacementProblem(self.tables, kept, self.slow)
         return (

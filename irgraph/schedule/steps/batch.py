@@ -12,17 +12,17 @@ from irgraph.schedule.sharing import Links, run_sharing
 from irgraph.schedule.tasks import Floats, Ints, Tasks
 from irgraph.schedule.timeline import busy_time
 
-WIDTH = 4096
+MAX_SETS = 4096
 """Most sets of lengths that go through the tasks together: each task costs less for each of them,
 until its array leaves the processor's cache."""
 
-CELLS = 8_000_000
+MAX_CELLS = 8_000_000
 """Most lengths of device work that are kept at once, 64 MB."""
 
-TURNED = 64
+TRANSPOSED_SETS = 64
 """Sets whose lengths are turned together, for their sums: few enough for a cache."""
 
-LONGEST = 64
+MAX_CHAIN_TASKS = 64
 """Tasks of a chain: what waits for one of them follows soon."""
 
 
@@ -52,21 +52,21 @@ def times_of(
         chains: what ``chains_of`` says of the tasks, if it is known.
     """
     sets = times.shape[1]
-    alone = len(np.unique(tasks.resource[work])) > 1 or bool(tasks.shared_pools)
+    is_overlapping = len(np.unique(tasks.resource[work])) > 1 or bool(tasks.shared_pools)
     if chains is None:
-        chains = [] if alone else chains_of(tasks, work)
-    width = max(1, min(WIDTH, CELLS // max(1, len(work))))
-    found = []
-    for at in range(0, sets, width):
-        some = times[:, at : at + width] + extra
-        if alone:
-            found.append(_one_by_one(tasks, work, some[rows]))
+        chains = [] if is_overlapping else chains_of(tasks, work)
+    width = max(1, min(MAX_SETS, MAX_CELLS // max(1, len(work))))
+    chunks = []
+    for first in range(0, sets, width):
+        chunk = times[:, first : first + width] + extra
+        if is_overlapping:
+            chunks.append(_time_each(tasks, work, chunk[rows]))
         else:
-            lengths = [some[row] for row in rows.tolist()]
-            found.append(_together(tasks, chains, work, lengths, some.shape[1]))
-    if not found:
+            lengths = [chunk[row] for row in rows.tolist()]
+            chunks.append(_time_together(tasks, chains, work, lengths, chunk.shape[1]))
+    if not chunks:
         return Times(np.zeros(0), np.zeros(0))
-    return Times(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    return Times(*(np.concatenate(column) for column in zip(*chunks, strict=True)))
 
 
 def lengths_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float = 0.0) -> Floats:
@@ -74,31 +74,31 @@ def lengths_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float
 
     ``float64[work, sets]``; arguments as of ``times_of``.
     """
-    alone = times[rows] + extra
+    lengths = times[rows] + extra
     if not tasks.shared_pools:
-        return alone
+        return lengths
     links = Links(tasks)
-    for column in range(alone.shape[1]):
-        every: NDArray[np.float64] = tasks.length.copy()
-        every[work] = alone[:, column]
-        start, end = run_sharing(tasks, every, links)
-        alone[:, column] = (end - start)[work]
-    return alone
+    for column in range(lengths.shape[1]):
+        task_lengths: NDArray[np.float64] = tasks.length.copy()
+        task_lengths[work] = lengths[:, column]
+        start, end = run_sharing(tasks, task_lengths, links)
+        lengths[:, column] = (end - start)[work]
+    return lengths
 
 
-def _together(
+def _time_together(
     tasks: Tasks, chains: Sequence[Chain], work: Ints, lengths: Sequence[Floats], sets: int
 ) -> Times:
     """Time steps whose work is on one stream, so that none overlaps."""
-    every: list[float | Floats] = list(tasks.length.tolist())
-    for at, length in zip(work.tolist(), lengths, strict=True):
-        every[at] = length
-    step, busy = ends_of(chains, every, (len(work), sets))
+    task_lengths: list[float | Floats] = list(tasks.length.tolist())
+    for task, length in zip(work.tolist(), lengths, strict=True):
+        task_lengths[task] = length
+    step, busy = ends_of(chains, task_lengths, (len(work), sets))
     active = np.empty(sets)
-    for at in range(0, sets, TURNED):
+    for task in range(0, sets, TRANSPOSED_SETS):
         # The sum of a row is added up as that of a vector of its own is.
-        some = slice(at, at + TURNED)
-        active[some] = np.ascontiguousarray(busy[:, some].T).sum(axis=1)
+        columns = slice(task, task + TRANSPOSED_SETS)
+        active[columns] = np.ascontiguousarray(busy[:, columns].T).sum(axis=1)
     return Times(step, active)
 
 
@@ -115,35 +115,35 @@ class Chain(NamedTuple):
 
     waits: tuple[int, ...]
     tasks: list[tuple[int, int, bool]]
-    over: list[int]
-    last: bool
+    last_uses: list[int]
+    is_last: bool
 
 
 def chains_of(tasks: Tasks, watched: Ints) -> list[Chain]:
     """Return the chains of tasks in topological order."""
-    row = dict(zip(watched.tolist(), range(len(watched)), strict=True))
-    members: list[list[int]] = []
+    row_by_task = dict(zip(watched.tolist(), range(len(watched)), strict=True))
+    chain_tasks: list[list[int]] = []
     chain_of: dict[int, list[int]] = {}  # by its last task
     for task, waits in enumerate(tasks.wait_lists):
         chain = chain_of.pop(waits[0], None) if len(waits) == 1 else None
-        if chain is None or len(chain) >= LONGEST:
+        if chain is None or len(chain) >= MAX_CHAIN_TASKS:
             chain = []
-            members.append(chain)
+            chain_tasks.append(chain)
         chain.append(task)
         chain_of[task] = chain
-    heads = [tasks.wait_lists[chain[0]] for chain in members]
-    final = {other: at for at, waits in enumerate(heads) for other in waits}
-    over: list[list[int]] = [[] for _ in members]
-    for other, at in final.items():
-        over[at].append(other)
+    heads = [tasks.wait_lists[chain[0]] for chain in chain_tasks]
+    last_user = {other: index for index, waits in enumerate(heads) for other in waits}
+    last_uses_by_chain: list[list[int]] = [[] for _ in chain_tasks]
+    for other, index in last_user.items():
+        last_uses_by_chain[index].append(other)
     return [
         Chain(
             tuple(waits),
-            [(task, row.get(task, -1), task in final) for task in chain],
-            done,
-            chain[-1] not in final,
+            [(task, row_by_task.get(task, -1), task in last_user) for task in chain],
+            last_uses,
+            chain[-1] not in last_user,
         )
-        for waits, chain, done in zip(heads, members, over, strict=True)
+        for waits, chain, last_uses in zip(heads, chain_tasks, last_uses_by_chain, strict=True)
     ]
 
 
@@ -156,22 +156,22 @@ def ends_of(
     of each task, ``float64[sets]`` or one for all.
     """
     ends: dict[int, Floats | float] = {}
-    took = np.empty(shape)
+    durations = np.empty(shape)
     last: Floats | float = 0.0
-    for waits, tasks, over, final in chains:
+    for waits, tasks, last_uses, is_last in chains:
         latest = _latest(ends, waits)
-        for task, row, kept in tasks:
+        for task, row, is_awaited in tasks:
             end = latest + lengths[task]
             if row >= 0:
-                np.subtract(end, latest, out=took[row])
-            if kept:
+                np.subtract(end, latest, out=durations[row])
+            if is_awaited:
                 ends[task] = end
             latest = end
-        if final:
+        if is_last:
             last = np.maximum(last, latest)
-        for other in over:
+        for other in last_uses:
             del ends[other]
-    return np.broadcast_to(last, shape[1:]).astype(np.float64), took
+    return np.broadcast_to(last, shape[1:]).astype(np.float64), durations
 
 
 def _latest(ends: Mapping[int, Floats | float], waits: Sequence[int]) -> Floats | float:
@@ -180,19 +180,19 @@ def _latest(ends: Mapping[int, Floats | float], waits: Sequence[int]) -> Floats 
     latest = ends[waits[0]]
     for other in waits[1:]:
         end = ends[other]
-        both = isinstance(latest, float) and isinstance(end, float)
-        latest = max(latest, end) if both else np.maximum(latest, end)
+        are_numbers = isinstance(latest, float) and isinstance(end, float)
+        latest = max(latest, end) if are_numbers else np.maximum(latest, end)
     return latest
 
 
-def _one_by_one(tasks: Tasks, work: Ints, lengths: Floats) -> Times:
+def _time_each(tasks: Tasks, work: Ints, lengths: Floats) -> Times:
     """Simulate each step: with several streams, overlap and sharing differ."""
     step, active = [], []
     links = Links(tasks) if tasks.shared_pools else None
     for column in lengths.T:
-        every: NDArray[np.float64] = tasks.length.copy()
-        every[work] = column
-        start, end = run_sharing(tasks, every, links)
+        task_lengths: NDArray[np.float64] = tasks.length.copy()
+        task_lengths[work] = column
+        start, end = run_sharing(tasks, task_lengths, links)
         step.append(end.max(initial=0.0))
         active.append(busy_time(start[work], end[work]))
     return Times(np.array(step), np.array(active))

@@ -46,74 +46,80 @@ class HostDraws:
         tails: of each region, what is taken off its candidates to have the time that is kept.
     """
 
-    def __init__(self, of: NodeGraph, folded: Floats, rows: Ints) -> None:
+    def __init__(self, graph: NodeGraph, fold_lengths: Floats, rows: Ints) -> None:
         """Take how long folds of tasks take, ``float64[folds, draws]``, and what work runs."""
-        self.of = of
+        self.graph = graph
         self.offsets: dict[int, Floats | float] = {
-            node.task: 0.0 for node in of.nodes if node.work >= 0
+            node.task: 0.0 for node in graph.nodes if node.work >= 0
         }
-        same = (folded == folded[:, :1]).all(1).tolist()
-        for fold, row, sure in zip(of.folds, folded, same, strict=True):
-            took = float(row[0]) if sure and len(row) else row
-            self.offsets[fold.task] = took + _latest([self.offsets[wait] for wait in fold.starts])
+        are_equal = (fold_lengths == fold_lengths[:, :1]).all(1).tolist()
+        for fold, row, is_fixed in zip(graph.folds, fold_lengths, are_equal, strict=True):
+            duration = float(row[0]) if is_fixed and len(row) else row
+            self.offsets[fold.task] = duration + _latest(
+                [self.offsets[wait] for wait in fold.starts]
+            )
         self.references = [
-            self.offsets[node.reference] if node.reference >= 0 else 0.0 for node in of.nodes
+            self.offsets[node.reference] if node.reference >= 0 else 0.0 for node in graph.nodes
         ]
         self._rows: dict[int, Floats | float] = {}
-        self.terms = [list(self._terms(at)) for at in range(len(of.nodes))]
+        self.terms = [list(self._terms(index)) for index in range(len(graph.nodes))]
         self.regions = {region.end: region for region in self._regions(rows.tolist())}
         self.order = list(self._order())
         count = sum(region.candidates for region in self.regions.values())
-        self.launched, self.tails = np.empty((count, folded.shape[1])), {}
+        self.candidate_starts, self.tails = np.empty((count, fold_lengths.shape[1])), {}
         for end, region in self.regions.items():
-            self.tails[end] = self._launch(region)
+            self.tails[end] = self._fill_candidates(region)
 
-    def row(self, at: int) -> Floats | float:
+    def row(self, index: int) -> Floats | float:
         """Return what the time of work is kept less of, beside that of its base.
 
         Such that its follower has to wait for it where it is above zero.
         """
-        if at not in self._rows:
-            row = self.references[at]
-            if at in self.of.follower:
-                follower, wait = self.of.follower[at]
+        if index not in self._rows:
+            row = self.references[index]
+            if index in self.graph.follower:
+                follower, wait = self.graph.follower[index]
                 row = self.references[follower] - self.offsets[wait]
-            self._rows[at] = row
-        return self._rows[at]
+            self._rows[index] = row
+        return self._rows[index]
 
-    def _terms(self, at: int) -> Iterator[WaitTerm]:
+    def _terms(self, index: int) -> Iterator[WaitTerm]:
         """Yield what a node may have to wait for; first what its row was chosen for."""
-        node, rest = self.of.nodes[at], []
+        node, rest = self.graph.nodes[index], []
         for wait in node.others:
-            before = self.of.node[wait]
-            if self.of.follower.get(before) == (at, wait):
-                yield WaitTerm(before, None)
+            predecessor = self.graph.node_by_task[wait]
+            if self.graph.follower.get(predecessor) == (index, wait):
+                yield WaitTerm(predecessor, None)
                 continue
-            row = self.offsets[wait] - self.references[at]
-            if not self._earlier(before, node.base, row):
-                kept = self.row(before) if self.of.is_work(before) else 0.0
-                rest.append(WaitTerm(before, row + kept))
+            row = self.offsets[wait] - self.references[index]
+            if not self._is_earlier(predecessor, node.base, row):
+                stored_row = self.row(predecessor) if self.graph.is_work(predecessor) else 0.0
+                rest.append(WaitTerm(predecessor, row + stored_row))
         yield from rest
 
-    def _earlier(self, before: int, base: int, row: Floats | float) -> bool:
+    def _is_earlier(self, predecessor: int, base: int, row: Floats | float) -> bool:
         """Return whether a node's reference cannot come before what is ``row`` after another node.
 
         Nor can it where the base has waited for that node.
         """
-        if before == base:
+        if predecessor == base:
             return bool(np.all(row <= 0.0))
         if base == FIXED:
             return False
-        waits = (wait for wait in self.of.nodes[base].others if self.of.node[wait] == before)
-        begun = self.references[base]
-        return any(np.all(row + begun - self.offsets[wait] <= 0.0) for wait in waits)
+        waits = (
+            wait
+            for wait in self.graph.nodes[base].others
+            if self.graph.node_by_task[wait] == predecessor
+        )
+        base_reference = self.references[base]
+        return any(np.all(row + base_reference - self.offsets[wait] <= 0.0) for wait in waits)
 
     def _regions(self, rows: Sequence[int]) -> Iterator[Region]:
         """Yield the regions; ``rows`` are the kernels that work runs."""
-        of, first = self.of, 0
+        graph, first = self.graph, 0
         for nodes, closing in self._chains():
-            kernels = tuple(rows[of.nodes[node].work] for node in nodes)
-            base = of.nodes[nodes[0]].base
+            kernels = tuple(rows[graph.nodes[node].work] for node in nodes)
+            base = graph.nodes[nodes[0]].base
             yield Region(base, tuple(nodes), closing, first, kernels)
             first += len(nodes) + (closing >= 0)
 
@@ -122,62 +128,64 @@ class HostDraws:
 
         Beside them the node of the host that alone waits for the last of them, -1 if none does.
         """
-        nodes, followers = self.of.nodes, self._followers()
+        nodes, followers = self.graph.nodes, self._followers()
         chains: dict[int, list[int]] = {}  # by the last of each
-        for at, (node, terms) in enumerate(zip(nodes, self.terms, strict=True)):
+        for index, (node, terms) in enumerate(zip(nodes, self.terms, strict=True)):
             if not terms and node.work >= 0:
-                chains[at] = [at]
+                chains[index] = [index]
                 continue
-            before = terms[0].node if len(terms) == 1 else FIXED
-            if followers.get(before) != at or nodes[before].base != node.base:
+            predecessor = terms[0].node if len(terms) == 1 else FIXED
+            if followers.get(predecessor) != index or nodes[predecessor].base != node.base:
                 continue
-            chain = chains.pop(before, None)
+            chain = chains.pop(predecessor, None)
             if chain is None:
                 continue
             if node.work < 0:
-                yield chain, at
+                yield chain, index
                 continue
-            chain.append(at)
-            chains[at] = chain
+            chain.append(index)
+            chains[index] = chain
         yield from ((chain, -1) for chain in chains.values() if len(chain) > 1)
 
     def _order(self) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield the nodes that have a time, with those that no later one needs."""
         ends = {node: region.end for region in self.regions.values() for node in region.nodes}
         inside = {node for node, end in ends.items() if node != end}
-        over: dict[int, list[int]] = {}
-        for at, nodes in enumerate(self.of.over):
-            into = over.setdefault(ends.get(at, at), [])
-            into += (node for node in nodes if node not in inside)
-            if at not in inside:
-                yield at, into
+        last_uses: dict[int, list[int]] = {}
+        for index, nodes in enumerate(self.graph.last_uses):
+            node_last_uses = last_uses.setdefault(ends.get(index, index), [])
+            node_last_uses += (node for node in nodes if node not in inside)
+            if index not in inside:
+                yield index, node_last_uses
 
     def _followers(self) -> dict[int, int]:
         """Return, for each node, the one that waits for its end if that is all that does."""
-        found = {self.of.node[task]: -1 for task in self.of.last}
-        for at, terms in enumerate(self.terms):
+        followers = {self.graph.node_by_task[task]: -1 for task in self.graph.last_tasks}
+        for index, terms in enumerate(self.terms):
             for term in terms:
-                found[term.node] = -1 if term.node in found else at
-        return found
+                followers[term.node] = -1 if term.node in followers else index
+        return followers
 
-    def _launch(self, region: Region) -> Floats | float:
+    def _fill_candidates(self, region: Region) -> Floats | float:
         """Fill in when a region's candidates are; return what is taken off to have what is kept."""
-        of, before, references = self.of, -1, self.references
-        between: Floats | float = 0.0
+        graph, predecessor, references = self.graph, -1, self.references
+        gap_sum: Floats | float = 0.0
         last = region.end
         nodes = (*region.nodes, last) if region.closing >= 0 else region.nodes
-        for row, at in zip(self.launched[region.first :], nodes, strict=False):
-            if before >= 0:
-                waits = of.nodes[at].others
-                wait = waits[0] if len(waits) == 1 else self._wait(at, before)
-                between = between + self.offsets[wait]
-            np.subtract(references[at], between, out=row)
-            before = at
-        return (references[last] if region.closing >= 0 else self.row(last)) - between
+        for row, index in zip(self.candidate_starts[region.first :], nodes, strict=False):
+            if predecessor >= 0:
+                waits = graph.nodes[index].others
+                wait = waits[0] if len(waits) == 1 else self._wait_between(index, predecessor)
+                gap_sum = gap_sum + self.offsets[wait]
+            np.subtract(references[index], gap_sum, out=row)
+            predecessor = index
+        return (references[last] if region.closing >= 0 else self.row(last)) - gap_sum
 
-    def _wait(self, at: int, before: int) -> int:
+    def _wait_between(self, index: int, predecessor: int) -> int:
         """Return the wait by which a node comes after another."""
-        (wait,) = (w for w in self.of.nodes[at].others if self.of.node[w] == before)
+        (wait,) = (
+            w for w in self.graph.nodes[index].others if self.graph.node_by_task[w] == predecessor
+        )
         return wait
 
 

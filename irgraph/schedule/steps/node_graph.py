@@ -67,86 +67,91 @@ class NodeGraph:
     def __init__(self, tasks: Tasks, work: Ints) -> None:
         """Collapse tasks, of which those of ``work`` differ between steps, ``int64[work]``."""
         rows = dict(zip(work.tolist(), range(len(work)), strict=True))
-        self.waited = reduced_waits(tasks, rows)
-        self.node: list[int] = []
+        self.wait_lists = reduced_waits(tasks, rows)
+        self.node_by_task: list[int] = []
         self.nodes: list[Node] = []
-        for task, waits in enumerate(self.waited):
-            row, varying = rows.get(task, -1), [w for w in waits if self.node[w] != FIXED]
-            if row >= 0 or (varying and len(waits) > 1):
-                self.nodes.append(self._of(task, row, waits))
-                self.node.append(len(self.nodes) - 1)
+        for task, waits in enumerate(self.wait_lists):
+            row, varying_waits = (
+                rows.get(task, -1),
+                [w for w in waits if self.node_by_task[w] != FIXED],
+            )
+            if row >= 0 or (varying_waits and len(waits) > 1):
+                self.nodes.append(self._new_node(task, row, waits))
+                self.node_by_task.append(len(self.nodes) - 1)
             else:
-                self.node.append(self.node[varying[0]] if varying else FIXED)
-        awaited = {other for waits in self.waited for other in waits}
-        self.last = [task for task in range(len(tasks)) if task not in awaited]
-        self.over = self._over()
+                self.node_by_task.append(
+                    self.node_by_task[varying_waits[0]] if varying_waits else FIXED
+                )
+        awaited_tasks = {other for waits in self.wait_lists for other in waits}
+        self.last_tasks = [task for task in range(len(tasks)) if task not in awaited_tasks]
+        self.last_uses = self._find_last_uses()
         self.follower: dict[int, tuple[int, int]] = {}
-        for at, node in enumerate(self.nodes):
+        for index, node in enumerate(self.nodes):
             for other in node.others:
-                before = self.node[other]
-                if self.is_work(before) and self.nodes[before].base == node.base:
-                    self.follower.setdefault(before, (at, other))
+                predecessor = self.node_by_task[other]
+                if self.is_work(predecessor) and self.nodes[predecessor].base == node.base:
+                    self.follower.setdefault(predecessor, (index, other))
         self.folds: list[Fold] = []
-        self.fold: Ints = np.array(self._folded(), np.int64)
+        self.fold_by_task: Ints = np.array(self._fold_tasks(), np.int64)
 
     def is_work(self, node: int) -> bool:
         """Return whether a node is device work."""
         return node != FIXED and self.nodes[node].work >= 0
 
-    def _of(self, task: int, row: int, waits: Sequence[int]) -> Node:
-        host = [wait for wait in waits if not self.is_work(self.node[wait])]
-        reference = max(host, key=lambda wait: self.node[wait], default=-1)
-        base = self.node[reference] if reference >= 0 else FIXED
+    def _new_node(self, task: int, row: int, waits: Sequence[int]) -> Node:
+        host = [wait for wait in waits if not self.is_work(self.node_by_task[wait])]
+        reference = max(host, key=lambda wait: self.node_by_task[wait], default=-1)
+        base = self.node_by_task[reference] if reference >= 0 else FIXED
         return Node(task, row, reference, base, tuple(w for w in waits if w != reference))
 
-    def _folded(self) -> list[int]:
+    def _fold_tasks(self) -> list[int]:
         """Fill in the folds and return that of each task."""
-        asked, found = self._asked(), []
+        fold_ends, fold_by_task = self._fold_ends(), []
         starts = {
             node.task: (() if node.reference < 0 else (node.reference,))
             for node in self.nodes
             if node.work < 0
         }
         works = {node.task for node in self.nodes if node.work >= 0}
-        for task, waits in enumerate(self.waited):
+        for task, waits in enumerate(self.wait_lists):
             if task in works:
-                found.append(-1)
+                fold_by_task.append(-1)
                 continue
-            before = found[waits[0]] if len(waits) == 1 and waits[0] not in asked else -1
-            if before < 0:
-                before = len(self.folds)
+            fold = fold_by_task[waits[0]] if len(waits) == 1 and waits[0] not in fold_ends else -1
+            if fold < 0:
+                fold = len(self.folds)
                 self.folds.append(Fold(task, starts.get(task, tuple(waits))))
             else:
-                self.folds[before] = self.folds[before]._replace(task=task)
-            found.append(before)
-        return found
+                self.folds[fold] = self.folds[fold]._replace(task=task)
+            fold_by_task.append(fold)
+        return fold_by_task
 
-    def _asked(self) -> set[int]:
+    def _fold_ends(self) -> set[int]:
         """Return the tasks of which it is asked when they end: all but those within chains."""
-        asked, seen = set(self.last), set()
-        for waits in self.waited:
+        fold_ends, awaited_tasks = set(self.last_tasks), set()
+        for waits in self.wait_lists:
             for wait in waits:
-                if wait in seen or len(waits) > 1:
-                    asked.add(wait)
-                seen.add(wait)
+                if wait in awaited_tasks or len(waits) > 1:
+                    fold_ends.add(wait)
+                awaited_tasks.add(wait)
         for node in self.nodes:
-            asked |= {node.reference, *node.others}
-        return asked
+            fold_ends |= {node.reference, *node.others}
+        return fold_ends
 
-    def _over(self) -> list[list[int]]:
+    def _find_last_uses(self) -> list[list[int]]:
         """Return, for each node, those that it is the last to need."""
-        last: dict[int, int] = {}
-        for at, node in enumerate(self.nodes):
-            for needed in (self.node[wait] for wait in node.others):
-                last[needed] = last[self.base_of(needed)] = at
-            last[node.base] = at
-        kept = {self.node[task] for task in self.last}
-        kept |= {FIXED, *map(self.base_of, kept)}
-        over: list[list[int]] = [[] for _ in self.nodes]
-        for at, user in last.items():
-            if at not in kept:
-                over[user].append(at)
-        return over
+        last_user: dict[int, int] = {}
+        for index, node in enumerate(self.nodes):
+            for used_node in (self.node_by_task[wait] for wait in node.others):
+                last_user[used_node] = last_user[self.base_of(used_node)] = index
+            last_user[node.base] = index
+        final_nodes = {self.node_by_task[task] for task in self.last_tasks}
+        final_nodes |= {FIXED, *map(self.base_of, final_nodes)}
+        last_uses: list[list[int]] = [[] for _ in self.nodes]
+        for index, user in last_user.items():
+            if index not in final_nodes:
+                last_uses[user].append(index)
+        return last_uses
 
     def base_of(self, node: int) -> int:
         """Return the node of the host that a node's time is kept from: of the host's, itself."""

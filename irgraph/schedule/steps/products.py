@@ -49,42 +49,46 @@ class Products:
         lengths, deviations, errors = work.lengths, work.deviations, work.errors
         self.work = work
         self.families: list[int] = work.families.tolist()
-        one = np.ones(errors.shape[1])
-        self.basis = np.column_stack([one, errors.T, one])
+        ones = np.ones(errors.shape[1])
+        self.basis = np.column_stack([ones, errors.T, ones])
         self.member = (work.families == np.arange(len(errors))[:, None]).astype(np.float64)
         self.order = errors.argsort(1)
-        self.nothing = np.zeros(lengths.shape, np.int64)
+        self.clipped_counts = np.zeros(lengths.shape, np.int64)
         varies = deviations > 0.0
-        least = np.divide(-lengths, deviations, out=np.full(lengths.shape, -np.inf), where=varies)
+        zero_errors = np.divide(
+            -lengths, deviations, out=np.full(lengths.shape, -np.inf), where=varies
+        )
         for family, ordered in enumerate(np.sort(errors, 1)):
-            mine = work.families == family
-            self.nothing[mine] = ordered.searchsorted(least[mine])
+            members = work.families == family
+            self.clipped_counts[members] = ordered.searchsorted(zero_errors[members])
 
-    def bounds(self, some: Ints) -> tuple[Floats, Floats]:
+    def bounds(self, steps: Ints) -> tuple[Floats, Floats]:
         """Return bounds of the lengths in some steps, ``float64[kernels, draws]`` each.
 
         The longest of straight lines is below the chord between two errors, the shortest above.
         """
         work = self.work
-        lengths, deviations = work.lengths[:, some], work.deviations[:, some]
+        lengths, deviations = work.lengths[:, steps], work.deviations[:, steps]
         errors = work.errors
         ends = np.minimum(errors.min(1), -1.0), np.maximum(errors.max(1), 1.0)
         low, high = (end[work.families, None] for end in ends)
-        mine = errors[work.families]
-        found = []
+        kernel_errors = errors[work.families]
+        bounds = []
         for extreme in (np.max, np.min):
             middle, first, last = (
                 extreme(lengths + deviations * error, 1, keepdims=True)
                 for error in (0.0, low, high)
             )
             up, down = (last - middle) / high, (first - middle) / low
-            found.append(np.maximum(middle + np.where(mine > 0.0, up, down) * mine, 0.0))
-        upper, lower = found
+            bounds.append(
+                np.maximum(middle + np.where(kernel_errors > 0.0, up, down) * kernel_errors, 0.0)
+            )
+        upper, lower = bounds
         return upper, np.minimum(lower, upper)
 
-    def of(self, some: Ints) -> Lengths:
+    def lengths_of(self, steps: Ints) -> Lengths:
         """Return the lengths in some of the steps."""
-        return Lengths(self, some)
+        return Lengths(self, steps)
 
 
 class Lengths:
@@ -94,54 +98,54 @@ class Lengths:
         shape: draws and steps.
     """
 
-    def __init__(self, of: Products, some: Ints) -> None:
-        self.of = of
-        self.shape = len(of.basis), len(some)
-        self.lengths = of.work.lengths[:, some]
-        self.deviations = of.work.deviations[:, some]
-        self.most: list[int] = of.nothing[:, some].max(1, initial=0).tolist()
-        self._lacking: dict[int, tuple[Ints, Floats]] = {}
-        self.left, self.right = np.empty((self.shape[0], 3)), np.ones((3, self.shape[1]))
-        self.left[:, 0] = 1.0
-        self.took = np.empty(self.shape)
+    def __init__(self, products: Products, steps: Ints) -> None:
+        self.products = products
+        self.shape = len(products.basis), len(steps)
+        self.lengths = products.work.lengths[:, steps]
+        self.deviations = products.work.deviations[:, steps]
+        self.max_clipped: list[int] = products.clipped_counts[:, steps].max(1, initial=0).tolist()
+        self._shortfalls: dict[int, tuple[Ints, Floats]] = {}
+        self.by_draw, self.by_step = np.empty((self.shape[0], 3)), np.ones((3, self.shape[1]))
+        self.by_draw[:, 0] = 1.0
+        self.durations = np.empty(self.shape)
 
     def add(self, kernel: int, shift: Floats | float, times: Floats) -> None:
         """Add the lengths of a kernel, and a row of draws, to times, ``float64[draws, steps]``."""
-        self.left[:, 1] = self.of.basis[:, 1 + self.of.families[kernel]]
-        self.left[:, 2] = shift
-        self.right[0], self.right[1] = self.lengths[kernel], self.deviations[kernel]
-        times += np.matmul(self.left, self.right, out=self.took)
-        if self.most[kernel]:
-            draws, lacking = self.lacking(kernel)
-            times[draws] += lacking
+        self.by_draw[:, 1] = self.products.basis[:, 1 + self.products.families[kernel]]
+        self.by_draw[:, 2] = shift
+        self.by_step[0], self.by_step[1] = self.lengths[kernel], self.deviations[kernel]
+        times += np.matmul(self.by_draw, self.by_step, out=self.durations)
+        if self.max_clipped[kernel]:
+            draws, shortfall = self.shortfall_of(kernel)
+            times[draws] += shortfall
 
-    def lacking(self, kernel: int) -> tuple[Ints, Floats]:
+    def shortfall_of(self, kernel: int) -> tuple[Ints, Floats]:
         """Return the draws that may leave less than nothing of a kernel, and what lacks in them."""
-        found = self._lacking.get(kernel)
-        if found is None:
-            family = self.of.families[kernel]
-            draws = self.of.order[family, : self.most[kernel]]
-            error = self.of.basis[draws, 1 + family, None]
-            less = self.lengths[kernel] + self.deviations[kernel] * error
-            found = self._lacking[kernel] = draws, np.maximum(-less, 0.0)
-        return found
+        entry = self._shortfalls.get(kernel)
+        if entry is None:
+            family = self.products.families[kernel]
+            draws = self.products.order[family, : self.max_clipped[kernel]]
+            error = self.products.basis[draws, 1 + family, None]
+            lengths = self.lengths[kernel] + self.deviations[kernel] * error
+            entry = self._shortfalls[kernel] = draws, np.maximum(-lengths, 0.0)
+        return entry
 
     def total(self, counts: Floats, row: Floats | float) -> Floats:
         """Return how long many kernels and a row of draws take together.
 
         ``counts`` says how many of each kernel there are.
         """
-        left = self.of.basis.copy()
-        left[:, -1] = row
-        right = np.ones((left.shape[1], self.shape[1]))
-        right[0] = counts @ self.lengths
-        right[1:-1] = (self.of.member * counts) @ self.deviations
-        found: Floats = left @ right
+        by_draw = self.products.basis.copy()
+        by_draw[:, -1] = row
+        by_step = np.ones((by_draw.shape[1], self.shape[1]))
+        by_step[0] = counts @ self.lengths
+        by_step[1:-1] = (self.products.member * counts) @ self.deviations
+        times: Floats = by_draw @ by_step
         for kernel in np.flatnonzero(counts).tolist():
-            if self.most[kernel]:
-                draws, lacking = self.lacking(kernel)
-                found[draws] += counts[kernel] * lacking
-        return found
+            if self.max_clipped[kernel]:
+                draws, shortfall = self.shortfall_of(kernel)
+                times[draws] += counts[kernel] * shortfall
+        return times
 
 
 class Sums:
@@ -153,36 +157,36 @@ class Sums:
     """
 
     def __init__(self, lengths: Lengths) -> None:
-        self.of = lengths
-        self.right = np.zeros((lengths.of.basis.shape[1], lengths.shape[1]))
-        self.lacking = np.zeros(lengths.shape)
-        self.lacks = False
-        self.begin()
+        self.lengths = lengths
+        self.by_step = np.zeros((lengths.products.basis.shape[1], lengths.shape[1]))
+        self.shortfall = np.zeros(lengths.shape)
+        self.has_shortfall = False
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Take no kernels."""
-        self.right[:-1] = 0.0
-        self.right[-1] = 1.0
-        if self.lacks:
-            self.lacking.fill(0.0)
-            self.lacks = False
+        self.by_step[:-1] = 0.0
+        self.by_step[-1] = 1.0
+        if self.has_shortfall:
+            self.shortfall.fill(0.0)
+            self.has_shortfall = False
 
     def add(self, kernels: Iterable[int], sign: float) -> None:
         """Add kernels to what was taken, or take them off."""
-        of = self.of
+        lengths = self.lengths
         for kernel in kernels:
-            self.right[0] += sign * of.lengths[kernel]
-            self.right[1 + of.of.families[kernel]] += sign * of.deviations[kernel]
-            if of.most[kernel]:
-                draws, lacking = of.lacking(kernel)
-                self.lacking[draws] += sign * lacking
-                self.lacks = True
+            self.by_step[0] += sign * lengths.lengths[kernel]
+            self.by_step[1 + lengths.products.families[kernel]] += sign * lengths.deviations[kernel]
+            if lengths.max_clipped[kernel]:
+                draws, shortfall = lengths.shortfall_of(kernel)
+                self.shortfall[draws] += sign * shortfall
+                self.has_shortfall = True
 
-    def under(self, draws: Ints, row: Floats) -> Floats:
+    def sums_of(self, draws: Ints, row: Floats) -> Floats:
         """Return the sums and a row, of some of the draws, ``float64[draws, steps]``."""
-        left = self.of.of.basis.take(draws, 0)
-        left[:, -1] = row
-        found: Floats = left @ self.right
-        if self.lacks:
-            found += self.lacking.take(draws, 0)
-        return found
+        by_draw = self.lengths.products.basis.take(draws, 0)
+        by_draw[:, -1] = row
+        sums: Floats = by_draw @ self.by_step
+        if self.has_shortfall:
+            sums += self.shortfall.take(draws, 0)
+        return sums

@@ -15,58 +15,60 @@ def reduced_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
     the same resource stays where only tasks of ``work`` come after it.
     """
     last: dict[int, int] = {}
-    after: list[dict[int, int]] = []
+    reach: list[dict[int, int]] = []
     ordered: list[int] = []  # the resource of which a task is one in order, -1 for none
-    found = []
+    reduced = []
     for task, (waits, resource) in enumerate(
         zip(tasks.wait_lists, tasks.resource.tolist(), strict=True)
     ):
-        before = last.get(resource, task)
-        needed = waits if len(waits) < 2 else _without_implied(waits, before, work, ordered, after)
-        found.append(needed)
-        if before != task and needed == [before]:
-            after.append(after[before])
+        predecessor = last.get(resource, task)
+        task_waits = (
+            waits if len(waits) < 2 else _without_implied(waits, predecessor, work, ordered, reach)
+        )
+        reduced.append(task_waits)
+        if predecessor != task and task_waits == [predecessor]:
+            reach.append(reach[predecessor])
         else:
-            after.append(_merged_reach(needed, ordered, after))
-        if before == task or before in waits:
+            reach.append(_merged_reach(task_waits, ordered, reach))
+        if predecessor == task or predecessor in waits:
             last[resource] = task
             ordered.append(resource)
         else:
             ordered.append(-1)
-    return found
+    return reduced
 
 
 def _without_implied(
     waits: list[int],
-    before: int,
+    predecessor: int,
     work: Collection[int],
     ordered: list[int],
-    after: list[dict[int, int]],
+    reach: list[dict[int, int]],
 ) -> list[int]:
     """Return a task's waits without those that another of them comes after."""
-    found = []
+    reduced = []
     for wait in waits:
         resource = ordered[wait]
         for other in waits:
-            later = after[other].get(resource, -1) >= wait
-            if later and not (wait == before and other in work):
+            is_later = reach[other].get(resource, -1) >= wait
+            if is_later and not (wait == predecessor and other in work):
                 break
         else:
-            found.append(wait)
-    return found
+            reduced.append(wait)
+    return reduced
 
 
 def _merged_reach(
-    waits: list[int], ordered: list[int], after: list[dict[int, int]]
+    waits: list[int], ordered: list[int], reach: list[dict[int, int]]
 ) -> dict[int, int]:
     """Return the last task of each resource that something comes after which waits for some."""
-    found = after[waits[0]].copy() if waits else {}
+    last_by_resource = reach[waits[0]].copy() if waits else {}
     for wait in waits[1:]:
-        for resource, at in after[wait].items():
-            if at > found.get(resource, -1):
-                found[resource] = at
+        for resource, position in reach[wait].items():
+            if position > last_by_resource.get(resource, -1):
+                last_by_resource[resource] = position
     for wait in waits:
         resource = ordered[wait]
-        if resource >= 0 and wait > found.get(resource, -1):
-            found[resource] = wait
-    return found
+        if resource >= 0 and wait > last_by_resource.get(resource, -1):
+            last_by_resource[resource] = wait
+    return last_by_resource

@@ -61,42 +61,46 @@ def candidates_alive(
     Returns:
         ``bool[candidates, batches, draws]``; at least one of each region under each draw.
     """
-    found = np.ones((len(launched), *upper.shape[1:]), np.bool_)
+    alive = np.ones((len(launched), *upper.shape[1:]), np.bool_)
     ordered = sorted(regions, key=lambda region: -region.candidates)
-    beside = max(1, BESIDE // upper[0].size) if len(upper) else 1
-    for at in range(0, len(ordered), beside):
-        _side_by_side(ordered[at : at + beside], launched, upper, lower, found)
-    return found
+    group_size = max(1, MAX_NUMBERS // upper[0].size) if len(upper) else 1
+    for first in range(0, len(ordered), group_size):
+        _mark_alive(ordered[first : first + group_size], launched, upper, lower, alive)
+    return alive
 
 
-BESIDE = 32_768
+MAX_NUMBERS = 32_768
 """Numbers of regions side by side: few enough for a cache."""
 
 
-def _side_by_side(
-    regions: Sequence[Region], launched: Floats, upper: Floats, lower: Floats, found: Flags
+def _mark_alive(
+    regions: Sequence[Region], launched: Floats, upper: Floats, lower: Floats, alive: Flags
 ) -> None:
     """Fill in which candidates may be the latest, in regions from the longest on."""
     first = np.array([region.first for region in regions])
-    later = launched[first][:, None] + np.zeros(upper.shape[1:])
-    earlier, after = later.copy(), []
-    for at in range(1, regions[0].candidates):
-        kernels = [region.kernels[at - 1] for region in regions if at < region.candidates]
-        some = len(kernels)
-        late, early, row = later[:some], earlier[:some], launched[first[:some] + at][:, None]
-        late += upper[kernels]
-        early += lower[kernels]
-        after.append(late < row)
-        found[first[:some] + at] = early < row
-        np.maximum(late, row, out=late)
-        np.maximum(early, row, out=early)
-    over = np.zeros(later.shape, np.bool_)
-    for at, cut in reversed(list(enumerate(after))):
-        some = len(cut)
-        over[:some] |= cut
-        found[first[:some] + at] &= ~over[:some]
+    upper_ends = launched[first][:, None] + np.zeros(upper.shape[1:])
+    lower_ends, cuts = upper_ends.copy(), []
+    for index in range(1, regions[0].candidates):
+        kernels = [region.kernels[index - 1] for region in regions if index < region.candidates]
+        count = len(kernels)
+        latest, earliest, row = (
+            upper_ends[:count],
+            lower_ends[:count],
+            launched[first[:count] + index][:, None],
+        )
+        latest += upper[kernels]
+        earliest += lower[kernels]
+        cuts.append(latest < row)
+        alive[first[:count] + index] = earliest < row
+        np.maximum(latest, row, out=latest)
+        np.maximum(earliest, row, out=earliest)
+    is_superseded = np.zeros(upper_ends.shape, np.bool_)
+    for index, cut in reversed(list(enumerate(cuts))):
+        count = len(cut)
+        is_superseded[:count] |= cut
+        alive[first[:count] + index] &= ~is_superseded[:count]
 
 
-def in_batches(order: Ints, most: int) -> Sequence[Ints]:
+def split_batches(order: Ints, batch_size: int) -> Sequence[Ints]:
     """Return numbers in parts of nearly equal length, of at most so many each."""
-    return np.array_split(order, max(1, -(-len(order) // most)))
+    return np.array_split(order, max(1, -(-len(order) // batch_size)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from irgraph.schedule.steps.node_graph import NodeGraph
-from irgraph.schedule.steps.passes import TOGETHER, ends_under_draws
+from irgraph.schedule.steps.passes import BATCH_STEPS, ends_under_draws
 from irgraph.schedule.steps.products import KernelSamples
 from irgraph.schedule.tasks import TaskBuilder, Tasks, last_ends
 
@@ -49,7 +49,7 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
     work = np.flatnonzero(tasks.has_cause("kernel"))
     if not len(work):
         work = np.flatnonzero(choose.random(len(tasks)) < choose.random())
-    steps = int(choose.integers(1, 2 * TOGETHER))
+    steps = int(choose.integers(1, 2 * BATCH_STEPS))
     kernels = int(choose.integers(1, 9))
     own = KernelSamples(
         choose.integers(0, kernels, len(work)),
@@ -62,7 +62,7 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
     lengths = [row if choose.random() < 0.7 else float(row[0]) for row in drawn]
     collapsed = NodeGraph(tasks, work)
     folded = np.zeros((len(collapsed.folds), DRAWS))
-    for fold, length in zip(collapsed.fold.tolist(), lengths, strict=True):
+    for fold, length in zip(collapsed.fold_by_task.tolist(), lengths, strict=True):
         if fold >= 0:
             folded[fold] += length
     found = ends_under_draws(collapsed, folded, own)

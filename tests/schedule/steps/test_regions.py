@@ -77,7 +77,7 @@ def some_lengths(choose: np.random.Generator) -> tuple[KernelSamples, Lengths]:
         choose.integers(0, 3, 6),
         choose.standard_normal((3, DRAWS)),
     )
-    return work, Products(work).of(np.array([1, 4, 6]))
+    return work, Products(work).lengths_of(np.array([1, 4, 6]))
 
 
 def expected(work: KernelSamples) -> Floats:
@@ -98,11 +98,11 @@ def test_sums_of_kernels_are_those_of_their_lengths(seed: int) -> None:
     draws = np.array([0, 3, 8])
     sums = Sums(lengths)
     for _ in range(2):  # what was taken before is forgotten
-        sums.begin()
+        sums.reset()
         sums.add([2, 2, 5], 1.0)
         sums.add([1], -1.0)
         found = 2 * alone[2] + alone[5] - alone[1] + row[:, None]
-        assert sums.under(draws, row[draws]) == pytest.approx(found[draws], rel=1e-11, abs=1e-12)
+        assert sums.sums_of(draws, row[draws]) == pytest.approx(found[draws], rel=1e-11, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(10))

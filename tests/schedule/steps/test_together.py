@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from irgraph.schedule.steps.batch import LONGEST, WIDTH, times_of
+from irgraph.schedule.steps.batch import MAX_CHAIN_TASKS, MAX_SETS, times_of
 from irgraph.schedule.tasks import TaskBuilder, Tasks, run
 from irgraph.schedule.timeline import busy_time
 
@@ -16,7 +16,9 @@ def a_step(choose: np.random.Generator, launches: int, streams: int = 1) -> Task
     """Return a host that launches kernels on streams, and now and then waits for one."""
     build = TaskBuilder()
     for _ in range(launches):
-        for _ in range(int(choose.integers(0, 2 * LONGEST if choose.random() < 0.02 else 4))):
+        for _ in range(
+            int(choose.integers(0, 2 * MAX_CHAIN_TASKS if choose.random() < 0.02 else 4))
+        ):
             build.add(HOST, "T1", float(choose.uniform(0, 9)))
         launched = build.add(HOST, "T4", float(choose.uniform(0, 9)))
         stream = int(choose.integers(STREAM, STREAM + streams))
@@ -33,7 +35,7 @@ def a_step(choose: np.random.Generator, launches: int, streams: int = 1) -> Task
     [
         (0, 1, 1),
         (1, 3, 1),
-        (2, WIDTH + 2, 1),
+        (2, MAX_SETS + 2, 1),
         (4, 3, 2),
     ],
 )
