@@ -158,11 +158,11 @@ def rewrite(
     Raises:
         IrgraphError: a pass is unknown (exit code 2) or wrong (4), or a rewrite is illegal (1).
     """
-    from irgraph.manage.stage import Step, stages
+    from irgraph.manage.stage import PipelineStep, stages
 
     text = pipeline if isinstance(pipeline, str) else ", ".join(map(str, pipeline))
     try:
-        pipeline_stages = stages([Step("pass", text)])
+        pipeline_stages = stages([PipelineStep("pass", text)])
     except IrgraphError as error:
         first, *other_diagnostics = error.diagnostics
         hint = first.hint or "statements, as in 'resize B = 4096', are for run_script"
@@ -193,9 +193,9 @@ def run_script(
         IrgraphError: the script is wrong (exit code 4), or a change is illegal or an ``expect``
             fails (1).
     """
-    from irgraph.manage.stage import Step, stages
+    from irgraph.manage.stage import PipelineStep, stages
 
-    script_stages = stages([Step("text", str(script))])
+    script_stages = stages([PipelineStep("text", str(script))])
     return _apply(graph, script_stages, device, pass_path, watchers)
 
 

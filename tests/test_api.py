@@ -227,12 +227,12 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_errors_of_a_command_name_its_options() -> None:
     from irgraph.cli.pipeline import STEPS
-    from irgraph.manage.stage import Step, stages
+    from irgraph.manage.stage import PipelineStep, stages
 
     for name, text in (("pass_", "a,"), ("text", "fuze")):
         kind, option = STEPS[name]
         with pytest.raises(irgraph.IrgraphError, match=f"^{option}:1:"):
-            stages([Step(kind, text, option)])
+            stages([PipelineStep(kind, text, option)])
 
 
 @pytest.mark.parametrize(("old", "new"), irgraph.RENAMED.items())

@@ -2,7 +2,7 @@
 
 A front end is one file of the folder ``front_ends``, or of a package that an installed
 distribution names in the entry point group ``irgraph.front_ends``. The file defines
-``FRONT_END``, a ``FrontEnd``; nothing else has to know of it.
+``FRONT_END``, a ``FrontEnd``; no other file refers to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUP = "irgraph.front_ends"
 """Entry points of this group name packages that hold more front ends."""
 
 MODEL_START = b'model "'
-"""How a model's text begins."""
+"""First bytes of a model's text."""
 
 
 class FrontEnd(Struct, frozen=True):
@@ -33,11 +33,11 @@ class FrontEnd(Struct, frozen=True):
 
     Attributes:
         name: the kind with its article, as messages call it: ``an ONNX model``.
-        recognises: tells whether a file is of this kind, by its content; the suffix of its name
-            says nothing. No two front ends recognise one file.
-        lower: returns the step of a file; its keyword arguments beside ``name``, the name of the
-            graph, are the options of ``lower_file`` that it takes.
-        reason: why it takes no other options, for the message.
+        recognises: returns whether a file is of this kind, by its content; the suffix of its name
+            is ignored. No two front ends recognise one file.
+        lower: returns the step of a file; its keyword arguments apart from ``name``, the name of
+            the graph, are the options of ``lower_file`` that it accepts.
+        reason: why it accepts no other options, for the message.
     """
 
     name: str
@@ -48,7 +48,7 @@ class FrontEnd(Struct, frozen=True):
 
 @cache
 def front_ends() -> tuple[FrontEnd, ...]:
-    """Return all front ends: the shipped ones, then those of installed packages.
+    """Return all front ends: the shipped ones, then the ones of installed packages.
 
     Raises ``IrgraphError`` that names the package whose front end cannot be loaded.
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from irgraph.ir.graph import Graph
-    from irgraph.manage.stage import Stage, Step
+    from irgraph.manage.stage import PipelineStep, Stage
 
 ORDER = "irgraph.order"
 BARE = "--print-after"
@@ -51,9 +51,9 @@ def steps_of(
     passes: Sequence[str] | None,
     texts: Sequence[str] | None,
     scripts: Sequence[str] | None,
-) -> list[Step]:
+) -> list[PipelineStep]:
     """Return the steps of a command line in the order in which they were given."""
-    from irgraph.manage.stage import Step
+    from irgraph.manage.stage import PipelineStep
 
     given = {
         "pass_": iter(passes or ()),
@@ -64,7 +64,7 @@ def steps_of(
     steps = []
     for name in order:
         kind, source = STEPS[name]
-        steps.append(Step(kind, next(given[name]), source))
+        steps.append(PipelineStep(kind, next(given[name]), source))
     return steps
 
 

@@ -1,4 +1,4 @@
-"""Which stage of a pipeline breaks something."""
+"""Finds the stage of a pipeline that breaks a graph."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Watcher
 
 Predicate = Callable[[Graph], str]
-"""Returns why a graph is broken, or ``""`` if it is not."""
+"""Returns the reason why a graph is broken, or ``""`` if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What a bisection found.
+    """Result of a bisection.
 
     Attributes:
-        stage: the stage that breaks it, ``None`` where none does.
-        reason: the predicate's answer for the graph after it, or why the stage failed.
-        before, after: the graphs around that stage; ``after`` is ``None`` where it failed.
-        asked: number of calls of the predicate.
+        stage: the stage that breaks the graph, ``None`` if there is none.
+        reason: the predicate's result for the graph after it, or why the stage failed.
+        before, after: the graphs before and after that stage; ``after`` is ``None`` if it failed.
+        checks: number of calls of the predicate.
     """
 
     stage: Stage | None
     reason: str
     before: Graph
     after: Graph | None
-    asked: int
+    checks: int
 
 
-def unsound(graph: Graph) -> str:
+def verifier_finding(graph: Graph) -> str:
     """Return the first finding of the verifier, or ``""``: the default predicate."""
     findings = verify(graph)
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
     return describe(graph, findings[0]) + more if findings else ""
 
 
-class _Keep(Watcher):
-    """Keeps the graph after every stage."""
+class _GraphHistory(Watcher):
+    """Stores the graph after every stage."""
 
     def __init__(self, graph: Graph) -> None:
         self.graphs = [graph]
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
-        """Keep a graph."""
+        """Store a graph."""
         self.graphs.append(graph)
 
 
 def bisect(
     graph: Graph,
     pipeline: Sequence[Stage],
-    broken: Predicate = unsound,
+    broken: Predicate = verifier_finding,
     *,
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
 ) -> Bisection:
-    """Find the stage after which ``broken`` first holds, or the one that fails.
+    """Find the stage after which ``broken`` first returns a reason, or the stage that fails.
 
-    The pipeline runs once, unverified; graphs are immutable, so all intermediate ones are kept and
-    the predicate is called a logarithmic number of times. If a later stage repairs the graph, some
-    stage that breaks it is found, not necessarily the first.
+    The pipeline runs once, unverified. Graphs are immutable, so all intermediate graphs are stored
+    and the predicate is called a logarithmic number of times. If a later stage repairs the graph,
+    the result is a stage that breaks it, not necessarily the first.
 
-    Raises ``IrgraphError``: exit code 1 where the graph is broken before the first stage, 2 or 4
-    where the pipeline itself is wrong.
+    Raises ``IrgraphError``: exit code 1 if the graph is broken before the first stage, 2 or 4 if
+    the pipeline itself is invalid.
     """
     check_stages(graph, pipeline, pass_path)
-    keep = _Keep(graph)
+    history = _GraphHistory(graph)
     failure = ""
     try:
         run_stages(
@@ -79,35 +79,39 @@ def bisect(
             pipeline,
             pass_path=pass_path,
             pricer=pricer,
-            watchers=[keep],
+            watchers=[history],
             verified=False,
         )
     except IrgraphError as error:
         failure = str(error)
-    graphs = keep.graphs
-    first = broken(graphs[0])
-    if first:
+    graphs = history.graphs
+    first_reason = broken(graphs[0])
+    if first_reason:
         hint = "bisect needs a model that passes the check before the first stage"
-        raise fail(f"the model is broken before the first stage: {first}", hint=hint, exit_code=1)
-    last = broken(graphs[-1]) if len(graphs) > 1 else ""
-    if not last:
-        return _unbroken(graphs, pipeline, failure)
-    good, bad, reason, asked = 0, len(graphs) - 1, last, 2
+        raise fail(
+            f"the model is broken before the first stage: {first_reason}", hint=hint, exit_code=1
+        )
+    last_reason = broken(graphs[-1]) if len(graphs) > 1 else ""
+    if not last_reason:
+        return _result_without_culprit(graphs, pipeline, failure)
+    good, bad, reason, checks = 0, len(graphs) - 1, last_reason, 2
     while bad - good > 1:
         middle = (good + bad) // 2
-        said = broken(graphs[middle])
-        asked += 1
-        if said:
-            bad, reason = middle, said
+        finding = broken(graphs[middle])
+        checks += 1
+        if finding:
+            bad, reason = middle, finding
         else:
             good = middle
-    return Bisection(pipeline[good], reason, graphs[good], graphs[bad], asked)
+    return Bisection(pipeline[good], reason, graphs[good], graphs[bad], checks)
 
 
-def _unbroken(graphs: Sequence[Graph], pipeline: Sequence[Stage], failure: str) -> Bisection:
+def _result_without_culprit(
+    graphs: Sequence[Graph], pipeline: Sequence[Stage], failure: str
+) -> Bisection:
     """Return the result without a broken stage, or with the stage that failed."""
-    asked = min(len(graphs), 2)
+    checks = min(len(graphs), 2)
     if failure:
         stage = pipeline[len(graphs) - 1]
-        return Bisection(stage, failure, graphs[-1], None, asked)
-    return Bisection(None, "", graphs[-1], graphs[-1], asked)
+        return Bisection(stage, failure, graphs[-1], None, checks)
+    return Bisection(None, "", graphs[-1], graphs[-1], checks)

@@ -1,4 +1,4 @@
-"""Whether the stages of a pipeline leave what a step computes, by running the graphs."""
+"""Checks that the stages of a pipeline preserve the results of a step, by running the graphs."""
 
 from __future__ import annotations
 
@@ -15,57 +15,59 @@ from irgraph.manage.watch import Watcher
 
 @dataclass(frozen=True)
 class Verdict:
-    """What running the graphs before and after some stages showed.
+    """Comparison of the graphs before and after some stages.
 
     Attributes:
-        stages: one after the other, each of which changed the graph.
-        result: how they compare; ``None`` where the stages change results on purpose.
-        blamed: the first of several stages whose results differ.
+        stages: consecutive stages, each of which changed the graph.
+        result: their comparison; ``None`` if the stages change results on purpose.
+        culprit: the first of several stages whose results differ.
     """
 
     stages: Sequence[Stage]
     result: Comparison | None
-    blamed: Stage | None = None
+    culprit: Stage | None = None
 
     @property
     def same(self) -> bool:
-        """Whether the stages do what they are meant to, as far as that can be told."""
+        """Whether no unintended change of results was found."""
         return self.result is None or self.result.same
 
 
 @dataclass
-class Checked(Watcher):
-    """Keeps the graphs around each stage, to be compared at the end."""
+class ResultCheck(Watcher):
+    """Stores the graphs before and after each stage, for a comparison at the end."""
 
     pass_path: Sequence[str] = ()
-    done: list[tuple[Stage, Graph, Graph]] = field(default_factory=list)
+    changed_stages: list[tuple[Stage, Graph, Graph]] = field(default_factory=list)
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
-        """Keep what a stage changed."""
+        """Store the graphs around a stage that changed something."""
         if done.changed:
-            self.done.append((done.stage, before, graph))
+            self.changed_stages.append((done.stage, before, graph))
 
     def verdicts(self) -> Iterator[Verdict]:
-        """Compare the graphs before and after each run of stages that keep results.
+        """Compare the graphs before and after each run of stages that preserve results.
 
-        Raises ``IrgraphError`` where a graph cannot be run.
+        Raises ``IrgraphError`` if a graph cannot be run.
         """
-        for changing, run in groupby(self.done, key=lambda one: self._changes(one[0])):
-            pieces = list(run)
-            stages = [stage for stage, _, _ in pieces]
+        for changing, run in groupby(
+            self.changed_stages, key=lambda change: self._changes_results(change[0])
+        ):
+            changes = list(run)
+            stages = [stage for stage, _, _ in changes]
             if changing:
                 yield Verdict(stages, None)
                 continue
-            result = compare(pieces[0][1], pieces[-1][2])
-            yield Verdict(stages, result, None if result.same else _blamed(pieces))
+            result = compare(changes[0][1], changes[-1][2])
+            yield Verdict(stages, result, None if result.same else _first_differing(changes))
 
-    def _changes(self, stage: Stage) -> bool:
-        """Return whether a stage applies a pass that says that it ``changes results``."""
+    def _changes_results(self, stage: Stage) -> bool:
+        """Return whether a stage applies a pass that declares that it ``changes results``."""
         passes = check_script(stage.script, paths=self.pass_path)
         return any(declared.changing for declared in passes.values())
 
 
-def _blamed(pieces: Sequence[tuple[Stage, Graph, Graph]]) -> Stage | None:
+def _first_differing(changes: Sequence[tuple[Stage, Graph, Graph]]) -> Stage | None:
     """Return the first of several stages whose results differ."""
-    found = (stage for stage, before, after in pieces if not compare(before, after).same)
-    return next(found, None) if len(pieces) > 1 else pieces[0][0]
+    differing = (stage for stage, before, after in changes if not compare(before, after).same)
+    return next(differing, None) if len(changes) > 1 else changes[0][0]

@@ -13,21 +13,21 @@ from irgraph.manage.watch import Tabular
 from irgraph.predict.validation import SIMILAR, UNVALIDATED
 from irgraph.schedule.memory import peak_memory
 
-ALONE = (
+MODELS_ONLY_NOTE = (
     "by models alone: the measured times of some ops would not go with modelled ones of those that "
     "change; `irgraph diff` of both models scales by them"
 )
 
-LEAST = 0.0005
+MIN_LOSS = 0.0005
 """Share of the step below which a loss is not reported."""
 
 
 @dataclass
 class Gains(Tabular):
-    """Predicts the step before the first stage and after every one that changes it.
+    """Predicts the step before the first stage and after every stage that changes it.
 
-    ``target`` is the device; ``steps`` holds each stage's label with the step time after it, in
-    microseconds, and the peak memory, in bytes; ``resized`` labels of stages that resize.
+    ``target`` is the device. ``steps`` has each stage's label with the step time after it in
+    microseconds and the peak memory in bytes. ``resized`` has the labels of stages that resize.
     """
 
     title = "predicted step time and peak memory of tensors"
@@ -37,10 +37,10 @@ class Gains(Tabular):
     resized: set[str] = field(default_factory=set)
 
     def before(self, stage: Stage, graph: Graph) -> None:
-        """Predict the step that the pipeline starts with."""
+        """Predict the step before the first stage."""
         if not self.steps:
             if has_measured_times(graph):
-                self.caption = f"{UNVALIDATED}\n{ALONE}"
+                self.caption = f"{UNVALIDATED}\n{MODELS_ONLY_NOTE}"
             self.steps.append(("before", *self._figures(graph)))
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
@@ -62,7 +62,7 @@ class Gains(Tabular):
             f"slower: {label} is predicted to add {(time - last) / 1000:.3f} ms"
             f" to the step ({time / last - 1:+.1%})"
             for (_, last, _), (label, time, _) in pairwise(self.steps)
-            if time > last * (1 + LEAST) and label not in self.resized
+            if time > last * (1 + MIN_LOSS) and label not in self.resized
         ]
 
     def _figures(self, graph: Graph) -> tuple[float, int]:
@@ -78,7 +78,7 @@ class Gains(Tabular):
                 "change": f"{(time - last) / 1000:+.3f}" if last else "",
                 "share": f"{time / last - 1:+.1%}" if last else "",
                 "peak MiB": f"{peak / 2**20:,.1f}",
-                "more": f"{(peak - held) / 2**20:+,.1f}" if last else "",
+                "more": f"{(peak - last_peak) / 2**20:+,.1f}" if last else "",
             }
-            for (label, time, peak), (_, last, held) in zip(self.steps, before, strict=False)
+            for (label, time, peak), (_, last, last_peak) in zip(self.steps, before, strict=False)
         ]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from irgraph.predict.options import PredictOptions
 
 
-def above(limits: Sequence[str], options: PredictOptions | str = "v100") -> Predicate:
+def exceeds_limits(limits: Sequence[str], options: PredictOptions | str = "v100") -> Predicate:
     """Return the predicate of predictions above limits such as ``step.time=9ms``.
 
     The prediction is by models alone, without measured times.
@@ -27,7 +27,7 @@ def above(limits: Sequence[str], options: PredictOptions | str = "v100") -> Pred
     return broken
 
 
-def computes_other(graph: Graph) -> Predicate:
+def results_differ(graph: Graph) -> Predicate:
     """Return the predicate of graphs whose results differ from those of ``graph``, run with torch.
 
     It raises ``IrgraphError`` for a graph that cannot be run.
@@ -37,7 +37,7 @@ def computes_other(graph: Graph) -> Predicate:
     def broken(other: Graph) -> str:
         if other is graph:
             return ""
-        found = compare(graph, other)
-        return "" if found.same else str(found)
+        comparison = compare(graph, other)
+        return "" if comparison.same else str(comparison)
 
     return broken

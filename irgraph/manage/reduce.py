@@ -20,14 +20,14 @@ from irgraph.manage.stage import Stage
 Interesting = Callable[[Graph], bool]
 """Returns whether a graph still shows the failure."""
 
-MOST_TRIES = 2000
+MAX_TRIES = 2000
 USAGE = 2
 """Exit code of usage errors, which are not failures to look for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """The smallest graph that was found, how many ops it and the first one have, and the tries."""
+    """The smallest graph found, its number of ops and that of the first graph, and the tries."""
 
     graph: Graph
     ops: int
@@ -51,42 +51,42 @@ def failure_of(
     except IrgraphError as error:
         if error.exit_code == USAGE:
             raise
-        return _plain(error.diagnostics[0].message)
+        return _without_names(error.diagnostics[0].message)
     except Exception as error:
-        return f"{type(error).__name__}: {_plain(str(error))}"
+        return f"{type(error).__name__}: {_without_names(str(error))}"
     return ""
 
 
-def _plain(message: str) -> str:
+def _without_names(message: str) -> str:
     return re.sub(r"[%$]\w+|\b\d+\b", "_", message)
 
 
-def fails_alike(
+def same_failure_predicate(
     graph: Graph,
     pipeline: Sequence[Stage],
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
 ) -> Interesting | None:
-    """Return the predicate of graphs on which a pipeline fails as on this one.
+    """Return a predicate of graphs on which a pipeline fails in the same way as on this graph.
 
-    ``None`` if it does not fail.
+    ``None`` if it does not fail on this graph.
     """
-    wanted = failure_of(graph, pipeline, pass_path, pricer)
-    if not wanted:
+    failure = failure_of(graph, pipeline, pass_path, pricer)
+    if not failure:
         return None
-    return lambda other: failure_of(other, pipeline, pass_path, pricer) == wanted
+    return lambda other: failure_of(other, pipeline, pass_path, pricer) == failure
 
 
-def stays_broken(
+def broken_result_predicate(
     graph: Graph,
     pipeline: Sequence[Stage],
     broken: Callable[[Graph], str],
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
 ) -> Interesting | None:
-    """Return the predicate of graphs for which a pipeline's result is broken.
+    """Return a predicate of graphs for which a pipeline's result is broken.
 
-    ``None`` if this graph's is not. A graph that the pipeline fails on is not broken.
+    ``None`` if this graph's result is not. A graph on which the pipeline fails is not broken.
     """
 
     def interesting(candidate: Graph) -> bool:
@@ -103,20 +103,19 @@ def reduce(
     graph: Graph,
     interesting: Interesting,
     *,
-    most: int = MOST_TRIES,
+    max_tries: int = MAX_TRIES,
 ) -> Reduction:
     """Remove ops, outer before inner, as long as the graph stays sound and interesting.
 
-    Halves, then quarters, and so on down to single ops (delta debugging); what ops that stay
-    still use becomes an input. Then scopes give
-    way to their bodies, and last go tensors that nothing uses. At most ``most``
-    graphs are tried.
+    The search removes halves, then quarters, and so on down to single ops (delta debugging).
+    Tensors that the remaining ops still use become inputs. Then scopes are replaced by their
+    bodies, and unused tensors are removed. At most ``max_tries`` graphs are tried.
     """
-    search = _Search(graph, interesting, most)
+    search = _Search(graph, interesting, max_tries)
     depth = 0
     while depth <= _depth(search.graph):
         before = search.size
-        search.level(depth)
+        search.remove_at_depth(depth)
         depth = depth + 1 if search.size == before else depth
     search.open_scopes()
     search.attempt(_without_unused(search.graph))
@@ -126,11 +125,11 @@ def reduce(
 
 @dataclass
 class _Search:
-    """The smallest graph so far."""
+    """Search for the smallest graph; holds the smallest so far."""
 
     graph: Graph
     interesting: Interesting
-    most: int
+    max_tries: int
     tries: int = 0
 
     @property
@@ -139,7 +138,7 @@ class _Search:
 
     def attempt(self, candidate: Graph) -> bool:
         """Accept a candidate if it is sound and interesting."""
-        if self.tries >= self.most or verify(candidate):
+        if self.tries >= self.max_tries or verify(candidate):
             return False
         self.tries += 1
         if not self.interesting(candidate):
@@ -151,39 +150,39 @@ class _Search:
         """Replace scopes by their bodies where possible."""
         for _ in range(self.size):
             for scope in [op for op in self.graph.walk() if op.body]:
-                ops = tuple(new for op in self.graph.ops for new in _opened(op, scope))
+                ops = tuple(new for op in self.graph.ops for new in _inline_scope(op, scope))
                 if self.attempt(replace(self.graph, ops=ops)):
                     break
             else:
                 return
 
-    def level(self, depth: int) -> None:
-        """Remove ops of one depth, in ever smaller pieces."""
-        count = len(_at(self.graph.ops, depth))
-        piece = (count + 1) // 2
-        while piece:
+    def remove_at_depth(self, depth: int) -> None:
+        """Remove ops of one depth, in groups of decreasing size."""
+        count = len(_ops_at_depth(self.graph.ops, depth))
+        size = (count + 1) // 2
+        while size:
             start = 0
-            while start < len(ops := _at(self.graph.ops, depth)):
-                gone = {id(op) for op in ops[start : start + piece]}
-                if not self.attempt(_without(self.graph, gone)):
-                    start += piece
-            piece //= 2
+            while start < len(ops := _ops_at_depth(self.graph.ops, depth)):
+                removed = {id(op) for op in ops[start : start + size]}
+                if not self.attempt(_without_ops(self.graph, removed)):
+                    start += size
+            size //= 2
 
 
-def _opened(op: Op, scope: Op) -> list[Op]:
+def _inline_scope(op: Op, scope: Op) -> list[Op]:
     """Return an op with a scope replaced by its body."""
     if op is scope:
         return list(op.body)
-    body = tuple(new for child in op.body for new in _opened(child, scope))
+    body = tuple(new for child in op.body for new in _inline_scope(child, scope))
     same = len(body) == len(op.body) and all(a is b for a, b in zip(body, op.body, strict=True))
     return [op if same else replace(op, body=body)]
 
 
-def _at(ops: Sequence[Op], depth: int) -> list[Op]:
+def _ops_at_depth(ops: Sequence[Op], depth: int) -> list[Op]:
     """Return the ops of one depth, in launch order."""
     if not depth:
         return list(ops)
-    return [inner for op in ops for inner in _at(op.body, depth - 1)]
+    return [inner for op in ops for inner in _ops_at_depth(op.body, depth - 1)]
 
 
 def _depth(graph: Graph) -> int:
@@ -193,48 +192,48 @@ def _depth(graph: Graph) -> int:
     return max(map(deep, graph.ops), default=0) - 1
 
 
-def _without(graph: Graph, gone: set[int]) -> Graph:
-    """Return a graph without some ops; what others use of them is declared as inputs."""
-    ops = tuple(kept for op in graph.ops for kept in _kept(op, gone))
-    known = {d.tensor.name for d in graph.tensors}
+def _without_ops(graph: Graph, removed: set[int]) -> Graph:
+    """Return a graph without some ops; their results that other ops use are declared as inputs."""
+    ops = tuple(remaining for op in graph.ops for remaining in _remaining_ops(op, removed))
+    declared = {d.tensor.name for d in graph.tensors}
     missing: dict[str, Tensor] = {}
     for op in ops:
-        _missing(op, known, missing)
+        _collect_missing(op, declared, missing)
     inputs = tuple(Declared("input", tensor) for tensor in missing.values())
-    return _returning(replace(graph, tensors=(*graph.tensors, *inputs), ops=ops))
+    return _without_missing_returns(replace(graph, tensors=(*graph.tensors, *inputs), ops=ops))
 
 
-def _returning(graph: Graph) -> Graph:
-    """Return a graph without missing tensors among what it returns."""
+def _without_missing_returns(graph: Graph) -> Graph:
+    """Return a graph whose returned tensors all exist."""
     if graph.returned is None:
         return graph
-    known = graph.by_name
-    return replace(graph, returned=tuple(t for t in graph.returned if t.name in known))
+    by_name = graph.by_name
+    return replace(graph, returned=tuple(t for t in graph.returned if t.name in by_name))
 
 
-def _kept(op: Op, gone: set[int]) -> list[Op]:
-    if id(op) in gone:
+def _remaining_ops(op: Op, removed: set[int]) -> list[Op]:
+    if id(op) in removed:
         return []
     if not op.body:
         return [op]
-    body = tuple(kept for child in op.body for kept in _kept(child, gone))
+    body = tuple(remaining for child in op.body for remaining in _remaining_ops(child, removed))
     if len(body) == len(op.body) and all(a is b for a, b in zip(body, op.body, strict=True)):
         return [op]
-    made = {tensor.name for child in body for tensor in child.outputs}
-    held = made | {tensor.name for tensor in op.inputs}
-    if op.is_annotation or op.is_autograd or all(t.name in held for t in op.outputs):
+    results = {tensor.name for child in body for tensor in child.outputs}
+    available = results | {tensor.name for tensor in op.inputs}
+    if op.is_annotation or op.is_autograd or all(t.name in available for t in op.outputs):
         return [replace(op, body=body)] if body else []
     return list(body)
 
 
-def _missing(op: Op, known: set[str], missing: dict[str, Tensor]) -> None:
+def _collect_missing(op: Op, defined: set[str], missing: dict[str, Tensor]) -> None:
     for tensor in op.inputs:
-        if tensor.name not in known:
-            known.add(tensor.name)
+        if tensor.name not in defined:
+            defined.add(tensor.name)
             missing[tensor.name] = tensor
     for child in op.body:
-        _missing(child, known, missing)
-    known.update(tensor.name for tensor in op.outputs)
+        _collect_missing(child, defined, missing)
+    defined.update(tensor.name for tensor in op.outputs)
 
 
 def _without_unused(graph: Graph) -> Graph:

@@ -1,4 +1,4 @@
-"""Reproducers: a model and the script that fails on it, in one file that ``opt`` runs again.
+"""Reproducers: files with a model and a script that fails on it, which ``opt`` can run again.
 
 The script follows the model, in comments, so that the file is also a model::
 
@@ -31,8 +31,8 @@ LINE = "#| "
 class Reproducer(Watcher):
     """Writes a reproducer if a stage fails.
 
-    ``path`` is the file to write; with ``defects`` only internal errors are written; ``written`` is
-    set once that was done.
+    ``path`` is the file to write. With ``defects`` only internal errors are written. ``written`` is
+    set after writing.
     """
 
     path: str | Path
@@ -68,5 +68,5 @@ def recorded_script(text: str) -> str:
 
 
 def model_text(text: str) -> str:
-    """Return the model's part of a reproducer; other texts as they are."""
+    """Return the model in a reproducer; other texts unchanged."""
     return text.partition(MARK)[0]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def find_target(device: str, options: PredictOptions | None = None) -> Target:
     """Return a device for ``target`` and ``op.time``; cost models load on first use.
 
-    Raises ``IrgraphError`` where there is none of that name.
+    Raises ``IrgraphError`` if there is none of that name.
     """
     from irgraph.predict.target import target
 
@@ -43,11 +43,11 @@ def run_stages(
 ) -> Outcome:
     """Apply stages in order and return the new graph with reports.
 
-    ``watchers`` see each before and after, and may skip it. ``pricer`` answers ``op.time`` until a
-    script names a ``target``, which ``targets`` finds. With ``verified`` each result is checked
-    against the rules of the IR.
+    ``watchers`` observe each stage before and after it runs, and may skip it. ``pricer`` evaluates
+    ``op.time`` until a script names a ``target``, which ``targets`` looks up. With ``verified``
+    each result is checked against the rules of the IR.
 
-    Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for an illegal change.
+    Raises ``IrgraphError``: exit code 4 for an invalid script, 1 for an illegal change.
     """
     check_stages(graph, pipeline, pass_path)
     applied: list[Applied] = []
@@ -84,7 +84,7 @@ def run_stages(
 
 
 def check_stages(graph: Graph, pipeline: Sequence[Stage], pass_path: Sequence[str] = ()) -> None:
-    """Check all stages before anything runs.
+    """Check all stages before any of them runs.
 
     Raises ``IrgraphError``: exit code 2 for unknown names in a pipeline, else 4.
     """
@@ -103,20 +103,20 @@ def check_folders(pass_path: Sequence[str]) -> None:
     """Raise ``IrgraphError`` (exit code 2) for a folder of passes that does not exist."""
     for folder in map(Path, pass_path):
         if not folder.is_dir():
-            beside = folder.parent.glob("*") if folder.parent.is_dir() else ()
-            word = suggestion(folder.name, (path.name for path in beside if path.is_dir()))
-            message = f"--pass-path: no folder {str(folder)!r}{word}"
+            siblings = folder.parent.glob("*") if folder.parent.is_dir() else ()
+            suggested = suggestion(folder.name, (path.name for path in siblings if path.is_dir()))
+            message = f"--pass-path: no folder {str(folder)!r}{suggested}"
             raise fail(message, hint=f"it should hold files NAME{passes.SUFFIX}", exit_code=2)
 
 
 def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
     """Return the file of a pass; raise ``IrgraphError`` with a near name if there is none."""
     check_folders(pass_path)
-    found = passes.find(name, pass_path)
-    if found is None:
+    pass_file = passes.find(name, pass_path)
+    if pass_file is None:
         hint = suggestion(name, passes.names(pass_path))
         raise fail(f"unknown pass {name!r}{hint}", hint="irgraph passes lists them", exit_code=2)
-    return found
+    return pass_file
 
 
 def describe_passes(pass_path: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -137,13 +137,13 @@ def describe_passes(pass_path: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def shadowed_passes(pass_path: Sequence[str] = ()) -> dict[str, tuple[Path, ...]]:
-    """Return, by name, the files that the file of that name in an earlier folder hides.
+    """Return, by name, the files that are hidden by a file of that name in an earlier folder.
 
     Raises ``IrgraphError`` (exit code 2) for a folder that does not exist.
     """
     check_folders(pass_path)
-    found: dict[str, list[Path]] = {}
+    paths_by_name: dict[str, list[Path]] = {}
     for folder in dict.fromkeys(path.resolve() for path in passes.folders(pass_path)):
         for path in sorted(folder.glob(f"*{passes.SUFFIX}")):
-            found.setdefault(path.stem, []).append(path)
-    return {name: tuple(paths[1:]) for name, paths in found.items() if len(paths) > 1}
+            paths_by_name.setdefault(path.stem, []).append(path)
+    return {name: tuple(paths[1:]) for name, paths in paths_by_name.items() if len(paths) > 1}

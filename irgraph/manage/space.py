@@ -19,11 +19,11 @@ from irgraph.predict.options import PredictOptions
 from irgraph.predict.target import target
 from irgraph.text.printer import print_graph
 
-MOST = 256
-"""Maximum instances of a pass to try."""
+MAX_INSTANCES = 256
+"""Maximum number of instances of a pass to try."""
 
-NOTHING = "changes nothing"
-"""Why a call that is legal is no instance."""
+UNCHANGED_REASON = "changes nothing"
+"""Reason why a legal call is not an instance."""
 
 INTEGERS = (*range(1, 9), *(2**k for k in range(4, 15)))
 
@@ -36,7 +36,7 @@ CANDIDATES: Mapping[str, tuple[Value | Quantity, ...]] = {
     "bytes": tuple(Quantity(4**n, "KiB") for n in range(11)),
     "dtype": tuple(map(DType, ("f32", "tf32", "f16", "bf16"))),
 }
-"""Values to try for a parameter by its type, besides its default."""
+"""Values to try for a parameter by its type, in addition to its default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Space:
 
     Attributes:
         instances: in the order in which they were tried.
-        dropped: calls that were tried and are none of them, each with why.
+        dropped: calls that were tried and are not among them, each with the reason.
     """
 
     instances: tuple[Instance, ...]
@@ -76,14 +76,14 @@ class Space:
 
     @property
     def values(self) -> dict[str, tuple[Value | Quantity, ...]]:
-        """By parameter, its legal values in the order in which they were tried."""
-        found: dict[str, list[Value | Quantity]] = {}
+        """Legal values by parameter, in the order in which they were tried."""
+        values_by_name: dict[str, list[Value | Quantity]] = {}
         for instance in self.instances:
             for name, value in instance.arguments.items():
-                known = found.setdefault(name, [])
-                if value not in known:
-                    known.append(value)
-        return {name: tuple(values) for name, values in found.items()}
+                distinct = values_by_name.setdefault(name, [])
+                if value not in distinct:
+                    distinct.append(value)
+        return {name: tuple(values) for name, values in values_by_name.items()}
 
 
 def call_of(name: str, arguments: Mapping[str, Value | Quantity]) -> Call:
@@ -98,20 +98,20 @@ def space(
     values: Mapping[str, Sequence[Value | Quantity]] | None = None,
     device: str | PredictOptions | None = None,
     pass_path: Sequence[str] = (),
-    most: int = MOST,
+    most: int = MAX_INSTANCES,
 ) -> Space:
     """Return the parameter space of a pass on a graph: every legal instance with a distinct result.
 
-    Each parameter takes its default, then the values that suit its type (``CANDIDATES``, the
-    graph's devices and modules) or those in ``values``; instances are tried, at most ``most``, and
-    dropped if they fail, change nothing or repeat another's result. ``device`` is that of
+    The values of a parameter are its default and the candidates of its type (``CANDIDATES``, the
+    graph's devices and modules), or those in ``values``. At most ``most`` instances are tried, and
+    dropped if they fail, change nothing or repeat another's result. ``device`` is the device of
     ``op.time``, as for ``rewrite``.
 
-    Raises ``IrgraphError`` where the pass is unknown or unsound.
+    Raises ``IrgraphError`` if the pass is unknown or unsound.
     """
     check_graph(graph)
     declared = load_pass(called, pass_path) if isinstance(called, str) else called
-    own = () if isinstance(called, str) else (declared,)
+    passes = () if isinstance(called, str) else (declared,)
     pricer = None if device is None else target(device)
     check_script(Script((declared,)), graph, pass_path)
     choices = [
@@ -119,25 +119,27 @@ def space(
         for parameter in declared.parameters
     ]
     names = [parameter.name for parameter in declared.parameters]
-    found: dict[str, Instance] = {}
+    instance_by_text: dict[str, Instance] = {}
     dropped: list[tuple[str, str]] = []
     unchanged = print_graph(graph)
-    for chosen in islice(product(*choices), most):
-        arguments = dict(zip(names, chosen, strict=True))
+    for combination in islice(product(*choices), most):
+        arguments = dict(zip(names, combination, strict=True))
         call = call_of(declared.name, arguments)
         try:
-            made = run(Script(own, (Apply(call),)), graph, pricer=pricer, paths=pass_path).graph
+            rewritten = run(
+                Script(passes, (Apply(call),)), graph, pricer=pricer, paths=pass_path
+            ).graph
         except IrgraphError as error:
             dropped.append((str(call), error.diagnostics[0].message))
             continue
-        text = unchanged if made is graph else print_graph(made)
+        text = unchanged if rewritten is graph else print_graph(rewritten)
         if text == unchanged:
-            dropped.append((str(call), NOTHING))
-        elif text in found:
-            dropped.append((str(call), f"the same as {found[text]}"))
+            dropped.append((str(call), UNCHANGED_REASON))
+        elif text in instance_by_text:
+            dropped.append((str(call), f"the same as {instance_by_text[text]}"))
         else:
-            found[text] = Instance(declared.name, arguments, made)
-    return Space(tuple(found.values()), tuple(dropped))
+            instance_by_text[text] = Instance(declared.name, arguments, rewritten)
+    return Space(tuple(instance_by_text.values()), tuple(dropped))
 
 
 def _candidates(parameter: Parameter, graph: Graph) -> Iterator[Value | Quantity]:
@@ -145,11 +147,11 @@ def _candidates(parameter: Parameter, graph: Graph) -> Iterator[Value | Quantity
     default = parameter.default
     if isinstance(default, Literal):
         yield default.value
-    known: Sequence[Value | Quantity] = CANDIDATES.get(parameter.type, ())
+    candidates: Sequence[Value | Quantity] = CANDIDATES.get(parameter.type, ())
     if parameter.type == "device":
-        known = [DeviceRef(device.name) for device in graph.devices]
+        candidates = [DeviceRef(device.name) for device in graph.devices]
     elif parameter.type == "string" and default is None:
-        known = sorted({op.module for op in graph.walk() if op.module})
-    for value in known:
+        candidates = sorted({op.module for op in graph.walk() if op.module})
+    for value in candidates:
         if not isinstance(default, Literal) or value != default.value:
             yield value

@@ -17,8 +17,8 @@ SOURCES = {"pass": "pipeline", "text": "script"}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to apply, as it was given.
+class PipelineStep:
+    """One input to apply, as the user gave it.
 
     Attributes:
         kind: ``pass`` (a pipeline such as ``a(x=1), b``), ``text`` (statements) or ``script``
@@ -32,7 +32,7 @@ class Step:
     source: str = ""
 
     def __post_init__(self) -> None:
-        """Give the source its default."""
+        """Set the default source."""
         if not self.source:
             object.__setattr__(self, "source", SOURCES.get(self.kind, self.text))
 
@@ -45,7 +45,7 @@ class Stage:
         number: position in the pipeline, from 1.
         label: ``fuse-embedding(least = 4)``, the statements, or the script's file.
         name: name of the pass, or the label.
-        script: what runs.
+        script: the script that runs.
         source: name of its text in messages.
         is_pass: whether it is a pass of a pipeline.
     """
@@ -64,12 +64,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one stage did.
+    """Result of one stage.
 
     Attributes:
         label: of the stage.
-        report: what each of its statements did.
-        seconds: how long it took.
+        report: the effect of each of its statements.
+        seconds: its duration.
         stage: the stage.
         changed: whether the graph changed.
     """
@@ -87,7 +87,7 @@ class Outcome:
 
     Attributes:
         graph: the graph after all stages.
-        applied: what each stage did, in order.
+        applied: results of the stages, in order.
         skipped: the stages that a watcher skipped.
     """
 
@@ -101,11 +101,11 @@ class Outcome:
         return tuple(reason for step in self.applied for reason in step.report.assumptions)
 
     def report_lines(self) -> list[str]:
-        """Return what was done as lines of text."""
+        """Return the report as lines of text."""
         return [line for step in self.applied for line in str(step.report).splitlines()]
 
     def _repr_html_(self) -> str:
-        """Return what each statement did, and why that was legal, as a notebook shows it."""
+        """Return a table for notebooks: the effect of each statement, and why it was legal."""
         entries = (entry for step in self.applied for entry in step.report.entries)
         rows = [
             (entry.caller or entry.verb, entry.summary, "; ".join(dict.fromkeys(entry.legal)))
@@ -115,12 +115,12 @@ class Outcome:
         return table_html("what was rewritten", rows, ("by", "what it did", "why that is legal"))
 
     def __str__(self) -> str:
-        """Return what was done as text."""
+        """Return the report as text."""
         return "\n".join(self.report_lines())
 
 
-def read_step(step: Step) -> Script:
-    """Return the script of a step; raise ``IrgraphError`` with the place of an error."""
+def read_step(step: PipelineStep) -> Script:
+    """Return the script of a step; raise ``IrgraphError`` with the position of an error."""
     if step.kind == "pass":
         try:
             return parse_pipeline(step.text, step.source)
@@ -130,22 +130,24 @@ def read_step(step: Step) -> Script:
     return load_script(text, step.source)
 
 
-def stages(steps: Sequence[Step]) -> list[Stage]:
-    """Return the stages of steps: each pass of a pipeline is one, and each script.
+def stages(steps: Sequence[PipelineStep]) -> list[Stage]:
+    """Return the stages of steps: each pass of a pipeline and each script is a stage.
 
-    Raises ``IrgraphError`` with the place of an error in any of them.
+    Raises ``IrgraphError`` with the position of an error in any of them.
     """
-    found: list[Stage] = []
+    pipeline: list[Stage] = []
     for step in steps:
         script = read_step(step)
         if step.kind != "pass":
             label = " ".join(step.text.split())
-            found.append(Stage(len(found) + 1, label, label, script, step.source))
+            pipeline.append(Stage(len(pipeline) + 1, label, label, script, step.source))
             continue
         for statement in script.body:
             assert isinstance(statement, Apply)
-            one = Script((), (statement,), place=script.place)
+            pass_script = Script((), (statement,), place=script.place)
             call = statement.call
-            number = len(found) + 1
-            found.append(Stage(number, str(call), call.name, one, step.source, is_pass=True))
-    return found
+            number = len(pipeline) + 1
+            pipeline.append(
+                Stage(number, str(call), call.name, pass_script, step.source, is_pass=True)
+            )
+    return pipeline

@@ -15,8 +15,8 @@ Write = Callable[[str], None]
 """Shows one or more lines of text."""
 
 
-WHICH = ("all", "changed", "failed")
-"""What ``PrintAfter`` takes besides names of passes."""
+PRINT_CHOICES = ("all", "changed", "failed")
+"""Values of ``PrintAfter.which`` other than names of passes."""
 
 
 class Watcher:
@@ -27,34 +27,34 @@ class Watcher:
         return True
 
     def before(self, stage: Stage, graph: Graph) -> None:
-        """See the graph that a stage is about to change."""
+        """Observe the graph before a stage."""
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
-        """See what a stage did, and the graphs before and after it."""
+        """Observe the result of a stage, and the graphs before and after it."""
 
     def failed(self, stage: Stage, graph: Graph, error: Exception) -> None:
-        """See the graph that a stage failed on, and why; the error goes on to the caller."""
+        """Observe the graph on which a stage failed, and its error, which then propagates."""
 
 
 @dataclass
 class PrintAfter(Watcher):
     """Prints the graph after every stage, or after selected ones.
 
-    ``which`` is ``all``, ``changed`` (where a stage changed it), ``failed`` (the graph that a
-    stage failed on) or the name of a pass.
+    ``which`` is ``all``, ``changed`` (if a stage changed it), ``failed`` (the graph on which a
+    stage failed) or the name of a pass.
     """
 
     which: str
     write: Write
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
-        """Print the graph where it is asked for."""
-        wanted = {"all": True, "changed": done.changed, "failed": False}
-        if wanted.get(self.which, self.which == done.stage.name):
+        """Print the graph if it is selected."""
+        selected = {"all": True, "changed": done.changed, "failed": False}
+        if selected.get(self.which, self.which == done.stage.name):
             self.write(f"# after {done.stage}\n{print_graph(graph)}")
 
     def failed(self, stage: Stage, graph: Graph, error: Exception) -> None:
-        """Print the graph that a stage failed on."""
+        """Print the graph on which a stage failed."""
         if self.which == "failed":
             self.write(f"# before {stage}, which failed\n{print_graph(graph)}")
 
@@ -86,15 +86,15 @@ class Tabular(Watcher):
     """Collects rows while a pipeline runs.
 
     Attributes:
-        title: what the rows are about.
-        caption: what to say below them.
+        title: title of the table.
+        caption: text below the rows.
     """
 
     title = ""
     caption = ""
 
     def rows(self) -> list[dict[str, str]]:
-        """Return what was collected, columns in order."""
+        """Return the collected rows, with columns in order."""
         return []
 
     def remarks(self) -> list[str]:
@@ -110,7 +110,7 @@ class Timing(Tabular):
     times: list[tuple[str, float]] = field(default_factory=list)
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
-        """Note how long a stage took."""
+        """Record the duration of a stage."""
         self.times.append((done.label, done.seconds))
 
     def rows(self) -> list[dict[str, str]]:
@@ -135,7 +135,7 @@ class Statistics(Tabular):
     done: list[Applied] = field(default_factory=list)
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
-        """Note what a stage did."""
+        """Record the result of a stage."""
         self.done.append(done)
 
     def rows(self) -> list[dict[str, str]]:
@@ -158,7 +158,7 @@ class Statistics(Tabular):
 
 
 def _misses(warnings: tuple[Diagnostic, ...]) -> list[str]:
-    """Return the nearest misses in warnings, or why there are none."""
+    """Return the nearest misses in warnings, or the reasons why there are none."""
     return [
         note.message.removeprefix("nearest miss: ")
         for warning in warnings

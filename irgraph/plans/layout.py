@@ -48,8 +48,8 @@ class TensorLayout(Struct, frozen=True):
         if self.kind == "split":
             return f"{self.name} split {self.rows[0]}"
         if self.kind == "piece":
-            (first_row, last_row), (first_column, last_column) = self.rows, self.columns
-            return f"{self.name} rows {first_row}:{last_row} columns {first_column}:{last_column}"
+            (first_row, end_row), (first_column, end_column) = self.rows, self.columns
+            return f"{self.name} rows {first_row}:{end_row} columns {first_column}:{end_column}"
         return f"{self.name} {self.kind}"
 
 
@@ -80,5 +80,5 @@ def _parse_layout(item: str) -> TensorLayout:
         return TensorLayout(name, "split", (int(axis), int(axis) + 1), over=over)
     if kind:
         return TensorLayout(name, "mean" if kind == "mean" else "sum", over=over)
-    first_row, last_row, first_column, last_column = map(int, numbers)
-    return TensorLayout(name, "piece", (first_row, last_row), (first_column, last_column), over)
+    first_row, end_row, first_column, end_column = map(int, numbers)
+    return TensorLayout(name, "piece", (first_row, end_row), (first_column, end_column), over)

@@ -132,7 +132,8 @@ def services_and_others(
         if layout is None:
             reason = f"{slow.nbytes / 1e9:,.3g} GB do not hold the tables"
             if problem.fast < 0:
-                reason = f"fast memory does not hold the {fixed_bytes / 1e9:,.3g} GB that cannot be moved"
+                size = f"{fixed_bytes / 1e9:,.3g} GB"
+                reason = f"fast memory does not hold the {size} that cannot be moved"
             reasons.append(f"{slow.tier.name}: {reason}")
             continue
         if not layout.moved_tables:

@@ -43,7 +43,7 @@ class Bags(Struct, frozen=True):
     mean: float
 
     def hit_shares(self, slots: int, policy: Policy = "lru") -> tuple[float, float]:
-        """Return the share of bags that a cache of ``slots`` bags answers, and the share of rows."""
+        """Return the shares of bags and of their rows that a cache of ``slots`` bags answers."""
         if slots <= 0 or not self.lengths or not self.mean:
             return 0.0, 0.0
         cache = cache_of([Lookups(self.popularity, 1.0)], float(slots), policy)

@@ -137,7 +137,7 @@ def _lru_probabilities(tables: Sequence[Lookups], capacity: float) -> list[Float
 
 
 def _lfu_probabilities(tables: Sequence[Lookups], capacity: float) -> list[Floats]:
-    """Return the share of each group that is cached if rows with most lookups per byte come first."""
+    """Return the cached share of each group if rows with most lookups per byte come first."""
     arrays = [_counts_and_chances(table) for table in tables]
     worth = [t.rate * p / t.row for t, (_, p) in zip(tables, arrays, strict=True)]
     sizes = [t.row * n for t, (n, _) in zip(tables, arrays, strict=True)]

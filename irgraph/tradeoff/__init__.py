@@ -1,8 +1,8 @@
-"""Narrower tables beside where they lie: what accuracy costs, and what a service then takes.
+"""Trade-off between the accuracy of quantised tables and the resources of a service.
 
-Rows of fewer bytes let a cache hold more of them, so that fewer reads reach a slower tier, or let
-fast memory hold tables whole. Formats are those of ``quantize``, executed; each plan is then placed
-and simulated as ``place`` does it, and may be spread over several devices as ``shard`` does it.
+With rows of fewer bytes a cache contains more rows, so fewer reads reach a slower tier, or whole
+tables fit into fast memory. The formats are executed as by ``quantize``. Each plan is then placed
+and simulated as by ``place``, and may be sharded over several devices as by ``shard``.
 """
 
 from __future__ import annotations
@@ -28,47 +28,48 @@ from irgraph.tiers.tier import Platform
 from irgraph.tradeoff.sharded_plan import PlanSharder, ShardedPlan
 
 AIMS = ("power", "hosts", "step", "price", "links")
-"""What may stand against accuracy: watts or price of all hosts, how many they are, microseconds of
-a query's step, bytes that it brings over the slower tier's link."""
+"""Objectives to trade against accuracy: watts or price of all hosts, their number, microseconds of
+a query's step, bytes that a query transfers over the slower tier's link."""
 
-STEPS = 8
-"""Budgets between the least divergence of a single format and the largest of all tables."""
+BUDGET_STEPS = 8
+"""Number of budgets, from the smallest divergence of a single format to the largest of all tables.
+"""
 
 
-class Point(Struct, frozen=True):
-    """One plan of formats, served in one way.
+class TradeoffPoint(Struct, frozen=True):
+    """One plan of formats in one service.
 
     Attributes:
-        formats: by table; those left out stay as they are.
+        formats: format by table; omitted tables are unchanged.
         kl: divergence of the joint plan's predictions, executed, nats.
-        share: the same over the entropy of the reference's predictions.
-        way: where the tables lie, and what the service takes.
-        aim: what stands against the divergence.
-        front: whether no other point has both less, or one less and the other equal. Points of
-            several hosts that hold one copy of the tables together are left out, as what they
-            exchange is not counted; if there are no others they are compared with each other.
+        share: the divergence relative to the entropy of the reference's predictions.
+        service: placement of the tables, and the resources of the service.
+        aim: the objective that is traded against the divergence.
+        front: whether no other point is better in one of both and at least equal in the other.
+            Services whose hosts share a copy of the tables are excluded, because their exchange
+            is not counted; if there are no other services, they are compared with each other.
         plan: formats by the number of the candidate.
-        spread: over which devices, where several serve a query.
+        sharded_plan: the sharding of the tables, if several devices serve a query.
     """
 
     formats: Mapping[str, str]
     kl: float
     share: float
-    way: Service
+    service: Service
     aim: float
     front: bool
     plan: Plan
-    spread: ShardedPlan | None = None
+    sharded_plan: ShardedPlan | None = None
 
 
-class Served(FormatSearch):
-    """The problem of ``quantize``'s search whose gain are bytes of the tables that are served."""
+class ServedFormatSearch(FormatSearch):
+    """Format search of ``quantize`` whose gain is the bytes saved in the served model's tables."""
 
     def __init__(self, bench: Bench, graph: Graph) -> None:
         super().__init__(bench, "parameters")
         self.graph = graph
         self._gains: dict[tuple[int, str], float] = {}
-        _check_same(bench, graph)
+        _check_same_tables(bench, graph)
 
     def rewritten(self, plan: Plan) -> Graph:
         """Return the served model with a plan's formats."""
@@ -76,11 +77,11 @@ class Served(FormatSearch):
         return run(load_script(text), self.graph).graph if text else self.graph
 
     def gain(self, plan: Plan) -> float:
-        """Return bytes that parameters of the served model take less: tables do not share any."""
+        """Return the bytes that a plan saves in the served model: the sum over its tables."""
         for pair in plan.items():
             if pair not in self._gains:
-                after = self.rewritten(dict([pair]))
-                self._gains[pair] = _parameters(self.graph) - _parameters(after)
+                rewritten = self.rewritten(dict([pair]))
+                self._gains[pair] = _parameters(self.graph) - _parameters(rewritten)
         return sum(self._gains[pair] for pair in plan.items())
 
 
@@ -88,160 +89,182 @@ def _parameters(graph: Graph) -> float:
     return float(sum(d.tensor.nbytes for d in graph.tensors if d.role == "param"))
 
 
-def _check_same(bench: Bench, graph: Graph) -> None:
-    """Refuse a model whose tables are not those that were executed, but for their rows."""
-    there = {one.name: one for one in candidates(graph, ["i8"]) if one.kind == TABLE}
+def _check_same_tables(bench: Bench, graph: Graph) -> None:
+    """Raise ``IrgraphError`` unless both models have equal tables, except for their rows."""
+    served_tables = {
+        table.name: table for table in candidates(graph, ["i8"]) if table.kind == TABLE
+    }
     widths = [
-        {d.label or d.tensor.name: d.tensor.shape[1:] for d in each.tensors}
-        for each in (bench.graph, graph)
+        {d.label or d.tensor.name: d.tensor.shape[1:] for d in model.tensors}
+        for model in (bench.graph, graph)
     ]
-    for one in (known for known in bench.known if known.formats):
-        other = there.get(one.name)
-        name = one.name.removeprefix("%")
-        if other is None or other.results != one.results or widths[0][name] != widths[1][name]:
-            message = f"table {one.name!r} is executed, and the model served looks up no such table"
+    for candidate in (entry for entry in bench.known if entry.formats):
+        counterpart = served_tables.get(candidate.name)
+        name = candidate.name.removeprefix("%")
+        if (
+            counterpart is None
+            or counterpart.results != candidate.results
+            or widths[0][name] != widths[1][name]
+        ):
+            message = (
+                f"table {candidate.name!r} is executed, and the model served looks up no such table"
+            )
             hint = "both are to be one program, with other numbers of rows in its tables"
             raise fail(message, hint=hint, exit_code=2)
 
 
-def plans(problem: Served) -> list[Plan]:
-    """Return plans to be placed: none, each format for all tables, the best of several budgets.
+def plans(problem: ServedFormatSearch) -> list[Plan]:
+    """Return the plans to place: the empty plan, each format for all tables, the best by budget.
 
-    The best are those of the sums of gains and of logits' errors; each is executed later.
+    The best plans are selected by sums of gains and of logit errors; each is executed later.
     """
     items = problem.items
-    found: list[Plan] = [{}]
-    for to in dict.fromkeys(item.format for item in items):
-        found.append({item.candidate: to for item in items if item.format == to})
+    result: list[Plan] = [{}]
+    for target in dict.fromkeys(item.format for item in items):
+        result.append({item.candidate: target for item in items if item.format == target})
     front = best_sums([item for item in items if item.gain > 0], problem.common)
     costs = [point.kl for point in front]
-    found += [plan_of(front[bisect_right(costs, b) - 1].chosen) for b in _budgets(items)]
-    return [dict(p) for p in dict.fromkeys(tuple(sorted(plan.items())) for plan in found)]
+    result += [plan_of(front[bisect_right(costs, b) - 1].chosen) for b in _budgets(items)]
+    return [dict(p) for p in dict.fromkeys(tuple(sorted(plan.items())) for plan in result)]
 
 
 def _budgets(items: Sequence[Item]) -> Iterator[float]:
-    """Yield budgets, each so many times the one before, over what formats may cost."""
+    """Yield a geometric sequence of budgets over the range of divergences of formats."""
     worst: dict[int, float] = {}
     for item in items:
         worst[item.candidate] = max(worst.get(item.candidate, 0.0), item.kl)
-    least = min((item.kl for item in items if item.kl > 0), default=0.0)
-    most = sum(worst.values())
-    for step in range(STEPS if 0 < least < most else 0):
-        yield least * (most / least) ** (step / (STEPS - 1))
+    min_kl = min((item.kl for item in items if item.kl > 0), default=0.0)
+    max_kl = sum(worst.values())
+    for step in range(BUDGET_STEPS if 0 < min_kl < max_kl else 0):
+        yield min_kl * (max_kl / min_kl) ** (step / (BUDGET_STEPS - 1))
 
 
 def tradeoff(
     bench: Bench,
     served: Graph,
     platform: Platform,
-    wanted: ServiceLoad,
+    service_load: ServiceLoad,
     options: PredictOptions,
     aim: str = AIMS[0],
     *,
     spread: bool = False,
-) -> list[Point]:
-    """Return every plan served in every way, by rising divergence, the front among them marked.
+) -> list[TradeoffPoint]:
+    """Return every plan in every service by increasing divergence, with the Pareto front marked.
 
     Args:
         bench: executes plans; its candidates are the tables, in the formats to try.
         served: the model that is placed: the bench's, or the same program with larger tables.
         platform: a kind of host.
-        wanted: queries a second of all hosts, and the time of each.
-        options: how steps are simulated.
+        service_load: queries per second of all hosts, and the maximum time of each.
+        options: options of the simulation.
         aim: one of ``AIMS``.
-        spread: whether tables are also spread over the devices of a host, exchange simulated.
+        spread: whether to shard tables over the devices of a host as well, exchange simulated.
 
     Raises:
         IrgraphError: no table can be narrower or the models' tables differ (exit code 2), or no
             plan is served in time (1).
     """
-    if not any(one.formats for one in bench.known):
-        whys = [f"{one.name}: {why}" for one in bench.known for why in one.refused.values()]
-        hint = next(iter(whys), "")
+    if not any(candidate.formats for candidate in bench.known):
+        refusals = [
+            f"{candidate.name}: {refusal}"
+            for candidate in bench.known
+            for refusal in candidate.refused.values()
+        ]
+        hint = next(iter(refusals), "")
         raise fail("no table of the model can be in narrower rows", hint=hint, exit_code=2)
-    problem, found = Served(bench, served), list[Point]()
-    over = PlanSharder(served, platform, wanted, options) if spread else None
+    problem, points = ServedFormatSearch(bench, served), list[TradeoffPoint]()
+    sharder = PlanSharder(served, platform, service_load, options) if spread else None
     reason: IrgraphError | None = None
     for plan in plans(problem):
-        named = {bench.known[number].name: to for number, to in plan.items()}
-        pairs = over.services(named) if over is not None else []
-        found += [replace(_point(bench, plan, way, aim), spread=one) for way, one in pairs]
+        formats = {bench.known[number].name: target for number, target in plan.items()}
+        pairs = sharder.services(formats) if sharder is not None else []
+        points += [
+            replace(_evaluate(bench, plan, service, aim), sharded_plan=sharded)
+            for service, sharded in pairs
+        ]
         try:
-            ways = services(problem.rewritten(plan), platform, wanted, options)
+            ways = services(problem.rewritten(plan), platform, service_load, options)
         except IrgraphError as error:
             reason = error
             continue
-        found += [_point(bench, plan, way, aim) for way in ways]
-    if not found and reason is not None:
+        points += [_evaluate(bench, plan, service, aim) for service in ways]
+    if not points and reason is not None:
         raise reason
-    if not any(math.isfinite(one.aim) for one in found):
+    if not any(math.isfinite(point.aim) for point in points):
         raise fail(f"no {aim} of {platform.name} is known", exit_code=2)
-    ordered = sorted(found, key=lambda p: (p.kl, p.aim, p.way.name))
-    alone = [one for one in ordered if _is_counted(one, over)] or ordered
-    best = {id(one) for n, one in enumerate(alone) if _best(one, alone[:n])}
-    return [replace(one, front=id(one) in best) for one in ordered]
+    ordered = sorted(points, key=lambda p: (p.kl, p.aim, p.service.name))
+    comparable = [point for point in ordered if _is_counted(point, sharder)] or ordered
+    front_ids = {
+        id(point) for n, point in enumerate(comparable) if _is_on_front(point, comparable[:n])
+    }
+    return [replace(point, front=id(point) in front_ids) for point in ordered]
 
 
-def _is_counted(one: Point, over: PlanSharder | None) -> bool:
-    """Return whether all that the devices of a way exchange is counted.
+def _is_counted(point: TradeoffPoint, sharder: PlanSharder | None) -> bool:
+    """Return whether the whole exchange between the devices of a service is counted.
 
-    Where tables are spread, fast memory alone counts only if one device holds them; a cache, and
-    tables beside it, count as if every device of a host had all of them.
+    With a sharder, a service without a slower tier counts only if the tables fit on one device.
+    With a slower tier every device of a host is assumed to have the cache and all fast tables.
     """
-    if one.way.group > 1:
+    if point.service.group > 1:
         return False
-    return over is None or one.way.ranks > 1 or bool(one.way.moved) or over.alone(one.formats)
+    return (
+        sharder is None
+        or point.service.ranks > 1
+        or bool(point.service.moved)
+        or sharder.fits_one_device(point.formats)
+    )
 
 
-def _point(bench: Bench, plan: Plan, way: Service, aim: str) -> Point:
+def _evaluate(bench: Bench, plan: Plan, service: Service, aim: str) -> TradeoffPoint:
     errors = bench.errors(plan) if plan else None
-    formats = {bench.known[number].name: to for number, to in plan.items()}
+    formats = {bench.known[number].name: target for number, target in plan.items()}
     kl, share = (errors.kl, errors.share) if errors else (0.0, 0.0)
-    return Point(formats, kl, share, way, _aims(way)[aim], False, plan)
+    return TradeoffPoint(formats, kl, share, service, _aims(service)[aim], False, plan)
 
 
-def _aims(way: Service) -> Mapping[str, float]:
-    price = math.inf if way.fleet.usd is None else way.fleet.usd
+def _aims(service: Service) -> Mapping[str, float]:
+    price = math.inf if service.fleet.usd is None else service.fleet.usd
     return {
-        "power": way.fleet.watts,
-        "hosts": way.fleet.hosts,
-        "step": way.step,
+        "power": service.fleet.watts,
+        "hosts": service.fleet.hosts,
+        "step": service.step,
         "price": price,
-        "links": way.link_bytes,
+        "links": service.link_bytes,
     }
 
 
-def _best(one: Point, before: Sequence[Point]) -> bool:
-    """Return whether a point betters all of no greater divergence."""
-    return math.isfinite(one.aim) and all(one.aim < other.aim for other in before)
+def _is_on_front(point: TradeoffPoint, predecessors: Sequence[TradeoffPoint]) -> bool:
+    """Return whether a point has a better aim than all points of equal or less divergence."""
+    return math.isfinite(point.aim) and all(point.aim < other.aim for other in predecessors)
 
 
-def chosen(points: Sequence[Point], budget: float) -> Point | None:
-    """Return the point of the front with the least aim within a budget of divergence, nats."""
-    within = [one for one in points if one.front and one.kl <= budget]
-    return min(within, key=lambda one: one.aim, default=None)
+def best_within_budget(points: Sequence[TradeoffPoint], budget: float) -> TradeoffPoint | None:
+    """Return the point of the front with the lowest aim within a budget of divergence, nats."""
+    affordable = [point for point in points if point.front and point.kl <= budget]
+    return min(affordable, key=lambda point: point.aim, default=None)
 
 
-def as_row(one: Point) -> dict[str, Any]:
-    """Return a point as plain figures: watts, dollars, microseconds, bytes and reads a second."""
-    way = one.way
+def as_row(point: TradeoffPoint) -> dict[str, Any]:
+    """Return a point as a row for JSON: watts, dollars, microseconds, bytes, reads per query."""
+    service = point.service
     return {
-        "formats": dict(one.formats),
-        "kl": one.kl,
-        "kl_share": one.share,
-        "tables_on": way.name,
-        "front": one.front,
-        "devices": way.ranks,
-        "hosts": way.fleet.hosts,
-        "watts": way.fleet.watts,
-        "usd": way.fleet.usd,
-        "step_us": way.step,
-        "latency_us": way.latency,
-        "hit_rate": way.hits,
-        "reads": way.reads,
-        "link_bytes": way.link_bytes,
-        "cache_bytes": way.cache_bytes,
-        "moved_bytes": way.moved_bytes,
-        "pooled_bytes": way.pooled_bytes,
-        "pooled_hits": way.pooled_hits,
+        "formats": dict(point.formats),
+        "kl": point.kl,
+        "kl_share": point.share,
+        "tables_on": service.name,
+        "front": point.front,
+        "devices": service.ranks,
+        "hosts": service.fleet.hosts,
+        "watts": service.fleet.watts,
+        "usd": service.fleet.usd,
+        "step_us": service.step,
+        "latency_us": service.latency,
+        "hit_rate": service.hits,
+        "reads": service.reads,
+        "link_bytes": service.link_bytes,
+        "cache_bytes": service.cache_bytes,
+        "moved_bytes": service.moved_bytes,
+        "pooled_bytes": service.pooled_bytes,
+        "pooled_hits": service.pooled_hits,
     }

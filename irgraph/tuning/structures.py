@@ -9,7 +9,7 @@ from msgspec import Struct
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.manage.run import run_stages
-from irgraph.manage.stage import Step, stages
+from irgraph.manage.stage import PipelineStep, stages
 from irgraph.schedule.memory import Peaks
 
 MOST = 512
@@ -59,7 +59,7 @@ class Structures:
             return before
         self.applied += 1
         try:
-            pipeline = stages([Step("pass", calls[-1])])
+            pipeline = stages([PipelineStep("pass", calls[-1])])
             graph = run_stages(before.graph, pipeline, pass_path=self.pass_path).graph
         except IrgraphError as error:
             return Structure(before.graph, f"{calls[-1]}: {error.diagnostics[0].message}")

@@ -18,7 +18,7 @@ from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import refused
 from irgraph.verbs.streams import RECORD, WAIT
 
-TOGETHER = {
+COALESCED = {
     "c10d.allreduce_": "c10d.allreduce_coalesced_",
     "_c10d_functional.all_reduce_": "_c10d_functional.all_reduce_coalesced_",
 }
@@ -46,51 +46,53 @@ def buckets(graph: Graph, ops: Iterable[Op], limit: int) -> list[Bucket]:
     with ``check_bucket`` first.
     """
     places = graph.places
-    found: list[_Filling] = []
-    elsewhere: set[int] = set()
-    open_: dict[tuple[object, ...], _Filling] = {}
+    fillings: list[_OpenBucket] = []
+    deferred_ids: set[int] = set()
+    filling_by_kind: dict[tuple[object, ...], _OpenBucket] = {}
     for op in sorted(ops, key=lambda op: places[id(op)]):
         kind = _kind(op)
         # One bucket of each kind is open at a time: ranks must make their sums in the same order,
         # so a sum that does not fit closes the bucket for good, even if a smaller one would fit
         # later.
-        filling = open_.get(kind)
+        filling = filling_by_kind.get(kind)
         if filling is None or not filling.add(op, limit):
-            filling = open_[kind] = _Filling(graph, op, elsewhere)
-            found.append(filling)
-    return [Bucket(tuple(one.members), tuple(one.later)) for one in found]
+            filling = filling_by_kind[kind] = _OpenBucket(graph, op, deferred_ids)
+            fillings.append(filling)
+    return [Bucket(tuple(filling.members), tuple(filling.later)) for filling in fillings]
 
 
 def check_bucket(op: Op) -> None:
     """Raise ``RefusedError`` where an op is no sum over ranks that can be made with others."""
-    if op.name not in TOGETHER:
-        known = " and ".join(TOGETHER)
-        raise refused(op, f"is not an in-place sum over ranks, such as {known}")
+    if op.name not in COALESCED:
+        names = " and ".join(COALESCED)
+        raise refused(op, f"is not an in-place sum over ranks, such as {names}")
     if op.attributes.get("sparse_indices") is not None or len(_tensors(op)) != 1:
         raise refused(op, "does not sum one dense tensor")
 
 
-def bucket(graph: Graph, found: Sequence[Bucket], *, by: str = "bucket") -> tuple[Graph, list[Op]]:
+def bucket(
+    graph: Graph, groups: Sequence[Bucket], *, caller: str = "bucket"
+) -> tuple[Graph, list[Op]]:
     """Make one op of each bucket, where its last member stands; return those as well."""
     edit = Edit(graph)
-    made = []
-    for one in found:
-        last, spare = one.members[-1], _spare_events(graph, one)
-        new = _together(one.members, by)
-        made.append(new)
-        ends = [] if spare.end is None else [spare.end]
-        for op in [new, *ends, *(op for op in one.later if op not in spare.ops)]:
+    new_ops = []
+    for group in groups:
+        last, unneeded = group.members[-1], _unneeded_events(graph, group)
+        new = _coalesced_sum(group.members, caller)
+        new_ops.append(new)
+        records = [] if unneeded.end is None else [unneeded.end]
+        for op in [new, *records, *(op for op in group.later if op not in unneeded.ops)]:
             edit.insert(_of_call(op, last, new), before=last)
-        for op in (*one.members, *one.later, *spare.ops, *ends):
+        for op in (*group.members, *group.later, *unneeded.ops, *records):
             edit.remove(op)
-        for op in spare.heads:
+        for op in unneeded.heads:
             edit.insert(_of_call(op, last, new), before=op)
             edit.remove(op)
         # The sums that are no longer recorded one by one end together: who waited for one waits for
         # all.
-        for event in spare.names:
-            edit.rename(event, spare.names[event])
-    return edit.commit(), made
+        for event in unneeded.names:
+            edit.rename(event, unneeded.names[event])
+    return edit.commit(), new_ops
 
 
 @cached_per_graph
@@ -100,8 +102,8 @@ def _leaves(graph: Graph) -> Sequence[Op]:
 
 def _of_call(op: Op, last: Op, new: Op) -> Op:
     """Return an event of a collective's call as one of the call that takes its place."""
-    mine = _is_event(op) and op.origin and op.origin == last.origin
-    return replace(op, origin=new.origin) if mine else op
+    is_own_event = _is_event(op) and op.origin and op.origin == last.origin
+    return replace(op, origin=new.origin) if is_own_event else op
 
 
 class _UnneededEvents(Struct, frozen=True):
@@ -120,51 +122,51 @@ class _UnneededEvents(Struct, frozen=True):
     names: Mapping[Tensor, Tensor] = {}
 
 
-def _spare_events(graph: Graph, one: Bucket) -> _UnneededEvents:
+def _unneeded_events(graph: Graph, group: Bucket) -> _UnneededEvents:
     places, leaves = graph.places, _leaves(graph)
-    stream = one.members[0].stream
+    stream = group.members[0].stream
 
-    def beside(op: Op, step: int, name: str) -> Op | None:
-        at = places[id(op)] + step
-        found = leaves[at] if 0 <= at < len(leaves) else None
-        mine = found is not None and (found.name, found.stream) == (name, stream)
-        return found if mine else None
+    def neighbour(op: Op, step: int, name: str) -> Op | None:
+        position = places[id(op)] + step
+        leaf = leaves[position] if 0 <= position < len(leaves) else None
+        is_event = leaf is not None and (leaf.name, leaf.stream) == (name, stream)
+        return leaf if is_event else None
 
-    heads = [beside(op, -1, WAIT) for op in one.members]
-    spare = [*_heads(graph, one, [head for head in heads if head is not None])]
+    heads = [neighbour(op, -1, WAIT) for op in group.members]
+    unneeded = [*_heads(graph, group, [head for head in heads if head is not None])]
     last = heads[-1]
     record = _records(graph).get(last.inputs[0].name) if last is not None else None
     # A record that others wait for as well stays where it is: moving it down would make them wait
     # longer.
-    alone = record is not None and len(_waits(graph).get(record.outputs[0].name, ())) == 1
-    kept = tuple(op for op in (last, record if alone else None) if op is not None)
-    tails = [beside(op, 1, RECORD) for op in one.members]
-    end, others = tails[-1], [tail for tail in tails[:-1] if tail is not None]
+    is_only_wait = record is not None and len(_waits(graph).get(record.outputs[0].name, ())) == 1
+    head_ops = tuple(op for op in (last, record if is_only_wait else None) if op is not None)
+    tails = [neighbour(op, 1, RECORD) for op in group.members]
+    end, other_tails = tails[-1], [tail for tail in tails[:-1] if tail is not None]
     if end is None:
-        return _UnneededEvents(tuple(spare), kept)
+        return _UnneededEvents(tuple(unneeded), head_ops)
     (event,) = end.outputs
-    names = {tail.outputs[0]: event for tail in others}
+    names = {tail.outputs[0]: event for tail in other_tails}
     waits = [op for t in (event, *names) for op in _waits(graph).get(t.name, ())]
     # The first wait of each stream is kept. Those that move behind the bucket come first in this
     # order, as the others stand before its sum and would wait for an event not yet recorded.
-    waits.sort(key=lambda op: (op not in one.later, places[id(op)]))
-    waiting = [op.stream for op in waits]
-    spare += [op for i, op in enumerate(waits) if op.stream in waiting[:i]]
-    return _UnneededEvents((*spare, *others), kept, end, names)
+    waits.sort(key=lambda op: (op not in group.later, places[id(op)]))
+    waiting_streams = [op.stream for op in waits]
+    unneeded += [op for i, op in enumerate(waits) if op.stream in waiting_streams[:i]]
+    return _UnneededEvents((*unneeded, *other_tails), head_ops, end, names)
 
 
-def _heads(graph: Graph, one: Bucket, waits: Sequence[Op]) -> Iterable[Op]:
+def _heads(graph: Graph, group: Bucket, waits: Sequence[Op]) -> Iterable[Op]:
     """Yield the events before a bucket, recorded and waited for, that the last of them stands for.
 
     None are spare where the stream has other work in between.
     """
-    places, leaves, makers = graph.places, _leaves(graph), _records(graph)
-    stream, members = one.members[0].stream, set(map(id, one.members))
-    start, end = places[id(one.members[0])], places[id(one.members[-1])]
-    others = (op for op in leaves[start:end] if op.stream == stream and id(op) not in members)
-    if len(waits) < len(one.members) or not all(map(_is_event, others)):
+    places, leaves, record_by_event = graph.places, _leaves(graph), _records(graph)
+    stream, members = group.members[0].stream, set(map(id, group.members))
+    start, end = places[id(group.members[0])], places[id(group.members[-1])]
+    work_between = (op for op in leaves[start:end] if op.stream == stream and id(op) not in members)
+    if len(waits) < len(group.members) or not all(map(_is_event, work_between)):
         return
-    records = [makers.get(op.inputs[0].name) for op in waits]
+    records = [record_by_event.get(op.inputs[0].name) for op in waits]
     for wait, record in zip(waits[:-1], records, strict=False):
         last = records[-1]
         if record is None or last is None or record.stream != last.stream:
@@ -176,11 +178,11 @@ def _heads(graph: Graph, one: Bucket, waits: Sequence[Op]) -> Iterable[Op]:
 @cached_per_graph
 def _waits(graph: Graph) -> Mapping[str, Sequence[Op]]:
     """Return what uses events, by their names."""
-    found: dict[str, list[Op]] = {}
+    users_by_event: dict[str, list[Op]] = {}
     for leaf in _leaves(graph):
         for tensor in leaf.inputs if leaf.name.startswith("sync.") else ():
-            found.setdefault(tensor.name, []).append(leaf)
-    return found
+            users_by_event.setdefault(tensor.name, []).append(leaf)
+    return users_by_event
 
 
 @cached_per_graph
@@ -189,20 +191,20 @@ def _records(graph: Graph) -> Mapping[str, Op]:
     return {leaf.outputs[0].name: leaf for leaf in _leaves(graph) if leaf.name == RECORD}
 
 
-def _together(members: Sequence[Op], by: str) -> Op:
+def _coalesced_sum(members: Sequence[Op], caller: str) -> Op:
     last = members[-1]
     tensors = tuple(t for op in members for t in _tensors(op))
     attributes = {k: v for k, v in last.attributes.items() if k != "sparse_indices"}
     modules = {op.module for op in members}
     return replace(
         last,
-        name=TOGETHER[last.name],
+        name=COALESCED[last.name],
         operands=(tensors,),
         results=(),
         attributes=attributes,
         written=frozenset(t.name for t in tensors),
         module=last.module if len(modules) == 1 else "",
-        origin=f"{by}: {len(members)} x {last.name}",
+        origin=f"{caller}: {len(members)} x {last.name}",
         notes={},
     )
 
@@ -213,8 +215,8 @@ def _tensors(op: Op) -> list[Tensor]:
 
 def _kind(op: Op) -> tuple[object, ...]:
     (tensor,) = _tensors(op)
-    how = tuple(sorted((key, str(value)) for key, value in op.attributes.items()))
-    return op.name, how, tensor.dtype, tensor.device, op.stream, op.thread
+    attributes = tuple(sorted((key, str(value)) for key, value in op.attributes.items()))
+    return op.name, attributes, tensor.dtype, tensor.device, op.stream, op.thread
 
 
 BLOCKING = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_READS)
@@ -222,7 +224,7 @@ BLOCKING = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_RE
 
 
 @dataclass
-class _Filling:
+class _OpenBucket:
     """A bucket that is being filled.
 
     Attributes:
@@ -235,7 +237,7 @@ class _Filling:
 
     graph: Graph
     first: Op
-    elsewhere: set[int]
+    deferred_ids: set[int]
     members: list[Op] = field(default_factory=list)
     later: list[Op] = field(default_factory=list)
 
@@ -245,9 +247,9 @@ class _Filling:
         self.read: dict[str, list[Tensor]] = {}
         self.names: set[str] = set()
         self.nbytes = 0
-        self._take(self.first)
+        self._add_member(self.first)
 
-    def _take(self, op: Op) -> None:
+    def _add_member(self, op: Op) -> None:
         self.members.append(op)
         for tensor in _tensors(op):
             self.summed.setdefault(tensor.buffer, []).append(tensor)
@@ -258,57 +260,60 @@ class _Filling:
         (tensor,) = _tensors(op)
         # ``_passes`` puts ops off as it goes; all of that is undone if it ends at one that cannot
         # move.
-        kept = [*self.later], {**self.summed}, {**self.read}, {*self.names}
-        room = self.nbytes + tensor.nbytes <= limit
-        if not room or not self._passes(op) or _meets([tensor], self.summed, self.read):
-            self.later, self.summed, self.read, self.names = kept
+        snapshot = [*self.later], {**self.summed}, {**self.read}, {*self.names}
+        fits = self.nbytes + tensor.nbytes <= limit
+        if not fits or not self._can_follow(op) or _overlaps([tensor], self.summed, self.read):
+            self.later, self.summed, self.read, self.names = snapshot
             return False
-        self._take(op)
-        self.elsewhere.update(map(id, self.later))
+        self._add_member(op)
+        self.deferred_ids.update(map(id, self.later))
         return True
 
-    def _passes(self, op: Op) -> bool:
+    def _can_follow(self, op: Op) -> bool:
         """Sort what lies before a sum and behind the last one: it stays, or comes later."""
         places, paths = self.graph.places, self.graph.paths
         for leaf in _leaves(self.graph)[places[id(self.members[-1])] + 1 : places[id(op)]]:
-            if self._stays(leaf):
+            if self._may_precede(leaf):
                 continue
             # An op inside of a module's label or an autograd node would leave it by being put off.
             nested = len(paths[id(leaf)]) > 1 and not _is_event(leaf)
-            held = id(leaf) in self.elsewhere or effects(leaf, self.declared).barrier
-            if leaf.name in BLOCKING or nested or held:
+            is_fixed = id(leaf) in self.deferred_ids or effects(leaf, self.declared).barrier
+            if leaf.name in BLOCKING or nested or is_fixed:
                 return False
-            self._put_off(leaf)
+            self._defer(leaf)
         return len(paths[id(op)]) == 1 or all(map(_is_event, self.later))
 
-    def _stays(self, leaf: Op) -> bool:
+    def _may_precede(self, leaf: Op) -> bool:
         """Return whether an op may run before the sums, as it does not see them."""
         if leaf.name == RECORD:
             return leaf.stream != self.first.stream
         if leaf.name in BLOCKING or any(t.name in self.names for t in leaf.inputs):
             return False
-        touched = effects(leaf, self.declared)
-        if touched.barrier:
+        access = effects(leaf, self.declared)
+        if access.barrier:
             return False
-        both = (*touched.reads, *touched.writes)
-        return not (_meets(both, self.summed) or _meets(touched.writes, self.read))
+        tensors = (*access.reads, *access.writes)
+        return not (_overlaps(tensors, self.summed) or _overlaps(access.writes, self.read))
 
-    def _put_off(self, leaf: Op) -> None:
+    def _defer(self, leaf: Op) -> None:
         """Let an op come after the sums, with what depends on it."""
         self.later.append(leaf)
         self.names.update(t.name for t in leaf.outputs)
-        touched = effects(leaf, self.declared)
-        for side, held in ((touched.writes, self.summed), (touched.reads, self.read)):
-            for tensor in side:
-                held[tensor.buffer] = [*held.get(tensor.buffer, ()), tensor]
+        access = effects(leaf, self.declared)
+        for tensors, tensors_by_buffer in ((access.writes, self.summed), (access.reads, self.read)):
+            for tensor in tensors:
+                tensors_by_buffer[tensor.buffer] = [
+                    *tensors_by_buffer.get(tensor.buffer, ()),
+                    tensor,
+                ]
 
 
 def _is_event(op: Op) -> bool:
     return op.name in (RECORD, WAIT)
 
 
-def _meets(tensors: Iterable[Tensor], *held: Mapping[str, Sequence[Tensor]]) -> bool:
+def _overlaps(tensors: Iterable[Tensor], *sides: Mapping[str, Sequence[Tensor]]) -> bool:
     """Return whether some tensors share bytes with others."""
     return any(
-        overlap(t, other) for t in tensors for side in held for other in side.get(t.buffer, ())
+        overlap(t, other) for t in tensors for side in sides for other in side.get(t.buffer, ())
     )

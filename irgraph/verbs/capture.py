@@ -19,7 +19,7 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import RECORD, WAIT, works
 
 LAUNCH = "cuda.graph_launch"
-LEAST = 2
+MIN_LAUNCHES = 2
 """Ops that launch something, of which a graph is made."""
 
 SIZED = (
@@ -48,8 +48,8 @@ class Capturing(Struct, frozen=True):
 
     graph: Graph
     launches: tuple[Op, ...]
-    copied: int
-    left: tuple[tuple[Op, RefusedError], ...]
+    copies: int
+    excluded: tuple[tuple[Op, RefusedError], ...]
 
 
 def capture(graph: Graph, ops: Collection[Op] | None = None) -> Capturing:
@@ -59,35 +59,35 @@ def capture(graph: Graph, ops: Collection[Op] | None = None) -> Capturing:
     of graphs make is copied to memory of the graph's own first. Left out is what the host takes
     part in, and what would write memory that ops outside allocated.
     """
-    work = _Capturing(graph, None if ops is None else {id(op) for op in ops})
-    work.run()
-    return work.commit()
+    search = _CaptureSearch(graph, None if ops is None else {id(op) for op in ops})
+    search.run()
+    return search.commit()
 
 
 @dataclass
-class _Capturing:
+class _CaptureSearch:
     """The search for graphs, and then their making."""
 
     graph: Graph
-    asked: Collection[int] | None
+    requested: Collection[int] | None
 
     def __post_init__(self) -> None:
         self.declared = declared(self.graph)
-        self.left: dict[int, tuple[Op, RefusedError]] = {}
+        self.excluded: dict[int, tuple[Op, RefusedError]] = {}
         self.regions: list[list[Op]] = []
 
     def run(self) -> None:
         """Find runs of ops; where one cannot be launched after all, look again without it."""
-        self._after_reads()
+        self._exclude_after_reads()
         # Taking an op out parts a region in two, and what was inside of one graph is then outside
         # of the other: look again until nothing changes. Each round takes at least one op out, so
         # it ends.
         for _ in range(len(self.graph.ops) + 1):
             self.regions = list(self._runs(self.graph.ops))
-            worse = self._foreign()
-            if not worse:
+            foreign = self._foreign_ops()
+            if not foreign:
                 return
-            self.left.update(worse)
+            self.excluded.update(foreign)
 
     def _runs(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
         """Yield runs of neighbours that can be launched at once; labels are opened where needed."""
@@ -98,34 +98,34 @@ class _Capturing:
             if self._fits(op):
                 run.append(op)
                 continue
-            yield from self._whole(run)
+            yield from self._launchable(run)
             run = []
             if op.is_annotation:
                 yield from self._runs(op.body)
-        yield from self._whole(run)
+        yield from self._launchable(run)
 
-    def _whole(self, run: list[Op]) -> Iterator[list[Op]]:
-        launching = sum(works(leaf) for op in run for leaf in op.leaves())
-        if launching >= LEAST and any(map(self._wanted, run)):
+    def _launchable(self, run: list[Op]) -> Iterator[list[Op]]:
+        launch_count = sum(works(leaf) for op in run for leaf in op.leaves())
+        if launch_count >= MIN_LAUNCHES and any(map(self._is_requested, run)):
             yield run
 
-    def _wanted(self, op: Op) -> bool:
-        asked = self.asked
-        return asked is None or any(id(inner) in asked for inner in op.walk())
+    def _is_requested(self, op: Op) -> bool:
+        ids = self.requested
+        return ids is None or any(id(inner) in ids for inner in op.walk())
 
     def _fits(self, op: Op) -> bool:
-        if not self._wanted(op) and any(map(works, op.leaves())):
+        if not self._is_requested(op) and any(map(works, op.leaves())):
             return False
         if any(inner.name == LAUNCH for inner in op.walk()):
             return False
         for leaf in op.leaves():
-            if id(leaf) not in self.left:
-                why = self._why_not(leaf)
-                if why:
-                    self.left[id(leaf)] = (leaf, RefusedError(why, [(leaf, "")]))
-        return not any(id(leaf) in self.left for leaf in op.leaves())
+            if id(leaf) not in self.excluded:
+                reason = self._obstacle(leaf)
+                if reason:
+                    self.excluded[id(leaf)] = (leaf, RefusedError(reason, [(leaf, "")]))
+        return not any(id(leaf) in self.excluded for leaf in op.leaves())
 
-    def _why_not(self, leaf: Op) -> str:
+    def _obstacle(self, leaf: Op) -> str:
         """Return why an op cannot be part of any graph."""
         tensors = (*leaf.inputs, *leaf.outputs)
         if leaf.name in (RECORD, WAIT) or (leaf.is_scope and not tensors):
@@ -149,88 +149,101 @@ class _Capturing:
     def _numbers(self) -> Collection[str]:
         return _literals(self.graph)
 
-    def _after_reads(self) -> None:
+    def _exclude_after_reads(self) -> None:
         """Leave out what comes, in its phase, after the host read something: numbers follow it."""
-        read: dict[str, Op] = {}
+        read_by_phase: dict[str, Op] = {}
         for leaf in self.graph.leaves():
             # A number that the host read may have become a Python value of any later call, which a
             # graph would repeat for ever. The trace does not show which, so all later calls of the
             # phase stay out.
-            if leaf.phase in read and works(leaf) and leaf.name not in HOST:
-                at = [(leaf, ""), (read[leaf.phase], "the host reads here")]
-                why = RefusedError("its numbers may follow from what the host read before it", at)
-                self.left[id(leaf)] = (leaf, why)
+            if leaf.phase in read_by_phase and works(leaf) and leaf.name not in HOST:
+                notes = [(leaf, ""), (read_by_phase[leaf.phase], "the host reads here")]
+                error = RefusedError(
+                    "its numbers may follow from what the host read before it", notes
+                )
+                self.excluded[id(leaf)] = (leaf, error)
             elif leaf.name in HOST_READS:
-                read[leaf.phase] = leaf
+                read_by_phase[leaf.phase] = leaf
 
-    def _foreign(self) -> dict[int, tuple[Op, RefusedError]]:
+    def _foreign_ops(self) -> dict[int, tuple[Op, RefusedError]]:
         """Return ops of regions that need events, or write memory, from outside of theirs."""
-        found: dict[int, tuple[Op, RefusedError]] = {}
-        own = self._own()
-        kept = self.graph.lasting.keys() | own
+        excluded: dict[int, tuple[Op, RefusedError]] = {}
+        own_buffers = self._own_buffers()
+        graph_buffers = self.graph.lasting.keys() | own_buffers
         users = _event_users(self.graph)
         leaves = (leaf for region in self.regions for op in region for leaf in op.leaves())
-        named = {t.name for leaf in leaves for t in leaf.outputs}
+        defined_names = {t.name for leaf in leaves for t in leaf.outputs}
         for region in self.regions:
-            inside = {id(leaf) for op in region for leaf in op.leaves()}
+            leaf_ids = {id(leaf) for op in region for leaf in op.leaves()}
             for leaf in (leaf for op in region for leaf in op.leaves()):
-                why = ""
-                if any(t.buffer not in kept for t in written_by(leaf)):
-                    why = "it writes memory that an op outside of the graph allocated"
-                elif leaf.name in (RECORD, WAIT) and not users[_event(leaf)] <= inside:
-                    why = "an op outside of the graph takes part in its event"
-                elif any(self._lost(t, named) for t in _given(leaf, own, self.graph)):
-                    why = "it reads a view, or memory written twice, of ops outside of the graph"
-                if why:
-                    found[id(leaf)] = (leaf, RefusedError(why, [(leaf, "")]))
-        return found
+                reason = ""
+                if any(t.buffer not in graph_buffers for t in written_by(leaf)):
+                    reason = "it writes memory that an op outside of the graph allocated"
+                elif leaf.name in (RECORD, WAIT) and not users[_event(leaf)] <= leaf_ids:
+                    reason = "an op outside of the graph takes part in its event"
+                elif any(
+                    self._is_uncopyable(t, defined_names)
+                    for t in _outside_inputs(leaf, own_buffers, self.graph)
+                ):
+                    reason = "it reads a view, or memory written twice, of ops outside of the graph"
+                if reason:
+                    excluded[id(leaf)] = (leaf, RefusedError(reason, [(leaf, "")]))
+        return excluded
 
-    def _lost(self, tensor: Tensor, named: Collection[str]) -> bool:
+    def _is_uncopyable(self, tensor: Tensor, defined_names: Collection[str]) -> bool:
         """Return whether a copy would not do for a tensor that ops outside made."""
         base = _bases(self.graph)[tensor.buffer]
-        users = self.graph.touching.get(tensor.buffer, ())
-        written = any(t.buffer == tensor.buffer for _, leaf in users for t in written_by(leaf))
-        return written or (tensor.name not in named and tensor.name != base.name)
+        accesses = self.graph.touching.get(tensor.buffer, ())
+        is_written = any(
+            t.buffer == tensor.buffer for _, leaf in accesses for t in written_by(leaf)
+        )
+        return is_written or (tensor.name not in defined_names and tensor.name != base.name)
 
-    def _own(self) -> Collection[str]:
+    def _own_buffers(self) -> Collection[str]:
         """Return the buffers that graphs allocate, those that are there already included."""
-        there = [op.body for op in self.graph.walk() if op.name == LAUNCH]
-        return {t.buffer for region in (*self.regions, *there) for t in _made(region)}
+        launch_bodies = [op.body for op in self.graph.walk() if op.name == LAUNCH]
+        return {
+            t.buffer for region in (*self.regions, *launch_bodies) for t in _new_tensors(region)
+        }
 
     def commit(self) -> Capturing:
         """Make the launches, and before them copies of what ops outside made."""
-        own, places = self._own(), self.graph.places
-        taken = names_of(self.graph)
+        own_buffers, places = self._own_buffers(), self.graph.places
+        used_names = names_of(self.graph)
         names: dict[str, Tensor] = {}
         states: list[Declared] = []
         copies: dict[int, list[Op]] = {}
         for number, region in enumerate(self.regions):
             leaves = [leaf for op in region for leaf in op.leaves()]
-            for tensor in (t for leaf in leaves for t in _given(leaf, own, self.graph)):
+            for tensor in (
+                t for leaf in leaves for t in _outside_inputs(leaf, own_buffers, self.graph)
+            ):
                 if tensor.name in names:
                     continue
                 base = _bases(self.graph)[tensor.buffer]
-                free = free_name(f"{base.name}_held", taken)
-                taken.add(free)
+                name = free_name(f"{base.name}_held", used_names)
+                used_names.add(name)
                 # A graph reads fixed addresses. What ops outside make anew each step is copied to a
                 # tensor that lasts, as ``torch.cuda.make_graphed_callables`` copies its arguments.
-                mine = replace(base, name=free, buffer=free, offset=0)
-                states.append(Declared("state", mine))
+                copy = replace(base, name=name, buffer=name, offset=0)
+                states.append(Declared("state", copy))
                 reader = self._reader(self.regions[number:], base)
-                copies.setdefault(id(reader[0]), []).append(_copy(mine, base, reader[0]))
-                names |= _held(self.graph, base, mine, places[id(leaves[0])])
+                copies.setdefault(id(reader[0]), []).append(_copy_op(copy, base, reader[0]))
+                names |= _copies_by_name(self.graph, base, copy, places[id(leaves[0])])
         launches = {id(region[0]): _launch(region, names) for region in self.regions}
-        made = {first: [*copies.get(first, ()), launch] for first, launch in launches.items()}
-        inside = {id(op) for region in self.regions for op in region}
-        ops = tuple(_placed(self.graph.ops, made, inside, names))
+        replacements = {
+            first: [*copies.get(first, ()), launch] for first, launch in launches.items()
+        }
+        region_ids = {id(op) for region in self.regions for op in region}
+        ops = tuple(_replaced_ops(self.graph.ops, replacements, region_ids, names))
         returned = map_value(self.graph.returned, lambda t: names.get(t.name, t))
         tensors = (*self.graph.tensors, *states)
-        after = replace(self.graph, ops=ops, tensors=tensors, returned=returned)
-        left = sorted(
-            (one for one in self.left.values() if self._asked_of(one[0])),
-            key=lambda one: places[id(one[0])],
+        result = replace(self.graph, ops=ops, tensors=tensors, returned=returned)
+        excluded = sorted(
+            (entry for entry in self.excluded.values() if self._is_leaf_requested(entry[0])),
+            key=lambda entry: places[id(entry[0])],
         )
-        return Capturing(after, tuple(launches.values()), len(states), tuple(left))
+        return Capturing(result, tuple(launches.values()), len(states), tuple(excluded))
 
     def _reader(self, regions: Sequence[Sequence[Op]], base: Tensor) -> Sequence[Op]:
         """Return the region before which a buffer is copied in: the first whose work reads it.
@@ -239,13 +252,15 @@ class _Capturing:
         event of another stream) may come behind them.
         """
         first = self.graph.places[id(next(regions[0][0].leaves()))]
-        near = self.graph.touching[base.buffer]
-        reader = next((leaf for at, leaf in near if at >= first and works(leaf)), None)
-        held = (r for r in regions if any(leaf is reader for op in r for leaf in op.leaves()))
-        return next(held, regions[0])
+        accesses = self.graph.touching[base.buffer]
+        reader = next(
+            (leaf for position, leaf in accesses if position >= first and works(leaf)), None
+        )
+        candidates = (r for r in regions if any(leaf is reader for op in r for leaf in op.leaves()))
+        return next(candidates, regions[0])
 
-    def _asked_of(self, leaf: Op) -> bool:
-        return self._wanted(_around(self.graph).get(id(leaf), leaf))
+    def _is_leaf_requested(self, leaf: Op) -> bool:
+        return self._is_requested(_outer_by_leaf(self.graph).get(id(leaf), leaf))
 
 
 @cached_per_graph
@@ -255,18 +270,18 @@ def _literals(graph: Graph) -> Collection[str]:
 
 
 @cached_per_graph
-def _around(graph: Graph) -> dict[int, Op]:
+def _outer_by_leaf(graph: Graph) -> dict[int, Op]:
     return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
 
 
 @cached_per_graph
 def _event_users(graph: Graph) -> dict[str, set[int]]:
     """Return by event the ids of what records it, and of what waits for it."""
-    found: dict[str, set[int]] = {}
+    users_by_event: dict[str, set[int]] = {}
     for leaf in graph.leaves():
         if leaf.name.startswith("sync.") and (leaf.inputs or leaf.outputs):
-            found.setdefault(_event(leaf), set()).add(id(leaf))
-    return found
+            users_by_event.setdefault(_event(leaf), set()).add(id(leaf))
+    return users_by_event
 
 
 def _event(leaf: Op) -> str:
@@ -279,49 +294,49 @@ def sized(leaf: Op) -> bool:
     return leaf.base in SIZED or (leaf.base in MASKED and masked)
 
 
-def _made(region: Sequence[Op]) -> Iterator[Tensor]:
+def _new_tensors(region: Sequence[Op]) -> Iterator[Tensor]:
     """Yield what a region's ops write, in memory that no other op made before."""
     for leaf in (leaf for op in region for leaf in op.leaves()):
         yield from (t for t in leaf.outputs if t.buffer not in {s.buffer for s in leaf.inputs})
 
 
-def _given(leaf: Op, own: Collection[str], graph: Graph) -> list[Tensor]:
+def _outside_inputs(leaf: Op, own_buffers: Collection[str], graph: Graph) -> list[Tensor]:
     """Return what an op reads that ops outside of all graphs made."""
     return [
         t
         for t in leaf.inputs
-        if t.device != "cpu" and t.buffer not in own and t.buffer not in graph.lasting
+        if t.device != "cpu" and t.buffer not in own_buffers and t.buffer not in graph.lasting
     ]
 
 
 @cached_per_graph
 def _bases(graph: Graph) -> Mapping[str, Tensor]:
     """Return by buffer the tensor that was there first."""
-    found: dict[str, Tensor] = {}
+    base_by_buffer: dict[str, Tensor] = {}
     for leaf in graph.leaves():
         for tensor in leaf.outputs:
-            found.setdefault(tensor.buffer, tensor)
-    return found
+            base_by_buffer.setdefault(tensor.buffer, tensor)
+    return base_by_buffer
 
 
-def _held(graph: Graph, base: Tensor, mine: Tensor, place: int) -> dict[str, Tensor]:
+def _copies_by_name(graph: Graph, base: Tensor, copy: Tensor, position: int) -> dict[str, Tensor]:
     """Return what a copy, and views of it that are made after a place, are instead, by name."""
     views = {
-        t.name: replace(t, buffer=mine.buffer, offset=t.offset - base.offset)
-        for at, leaf in graph.touching.get(base.buffer, ())
+        t.name: replace(t, buffer=copy.buffer, offset=t.offset - base.offset)
+        for i, leaf in graph.touching.get(base.buffer, ())
         for t in leaf.outputs
-        if at >= place and t.buffer == base.buffer
+        if i >= position and t.buffer == base.buffer
     }
-    return {**views, base.name: mine}
+    return {**views, base.name: copy}
 
 
-def _copy(held: Tensor, given: Tensor, like: Op) -> Op:
-    operands: tuple[Value, ...] = (held, given)
-    leaf = next(like.leaves())
+def _copy_op(target: Tensor, source: Tensor, reader: Op) -> Op:
+    operands: tuple[Value, ...] = (target, source)
+    leaf = next(reader.leaves())
     return Op(
         "aten.copy_",
         operands,
-        written=frozenset([held.name]),
+        written=frozenset([target.name]),
         thread="main",
         stream=leaf.stream,
         phase=leaf.phase,
@@ -331,7 +346,7 @@ def _copy(held: Tensor, given: Tensor, like: Op) -> Op:
 
 def _launch(region: Sequence[Op], names: Mapping[str, Tensor]) -> Op:
     """Return the launch of a region, from the main thread."""
-    body = tuple(_with(op, names) for op in region)
+    body = tuple(_with_tensors(op, names) for op in region)
     phases = {leaf.phase for op in region for leaf in op.leaves()}
     working = [leaf for op in region for leaf in op.leaves() if works(leaf)]
     return Op(
@@ -343,30 +358,30 @@ def _launch(region: Sequence[Op], names: Mapping[str, Tensor]) -> Op:
     )
 
 
-def _with(op: Op, names: Mapping[str, Tensor]) -> Op:
+def _with_tensors(op: Op, names: Mapping[str, Tensor]) -> Op:
     if not any(t.name in names for leaf in op.walk() for t in (*leaf.inputs, *leaf.outputs)):
         return op
     return map_tensors(op, lambda t: names.get(t.name, t))
 
 
-def _placed(
+def _replaced_ops(
     ops: Sequence[Op],
-    made: Mapping[int, list[Op]],
-    inside: Collection[int],
+    replacements: Mapping[int, list[Op]],
+    region_ids: Collection[int],
     names: Mapping[str, Tensor],
 ) -> Iterator[Op]:
     """Yield ops with regions as launches; ops behind a copy use that."""
-    held: dict[str, Tensor] = {}
+    copy_by_name: dict[str, Tensor] = {}
     for op in ops:
-        for new in made.get(id(op), ()):
+        for new in replacements.get(id(op), ()):
             if new.name != LAUNCH:
-                (mine, given) = new.inputs
-                held.update({given.name: mine})
-                held.update({n: t for n, t in names.items() if t.buffer == mine.buffer})
+                (copy, source) = new.inputs
+                copy_by_name.update({source.name: copy})
+                copy_by_name.update({n: t for n, t in names.items() if t.buffer == copy.buffer})
             yield new
-        if id(op) in inside:
+        if id(op) in region_ids:
             continue
         if op.is_annotation and op.body:
-            yield replace(op, body=tuple(_placed(op.body, made, inside, names)))
+            yield replace(op, body=tuple(_replaced_ops(op.body, replacements, region_ids, names)))
         else:
-            yield _with(op, held)
+            yield _with_tensors(op, copy_by_name)

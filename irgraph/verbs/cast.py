@@ -34,48 +34,48 @@ CAST = "aten._to_copy"
 class Casting(Struct, frozen=True):
     """What a cast did: the graph, the ops in their new type, and how many casts stand around them.
 
-    ``met`` counts casts that were not needed: back and forth, or one that was there already.
+    ``unneeded_casts`` counts casts that were not needed: back and forth, or one that was there already.
     ``unread`` are views, as they were, that stay in their type: nobody reads them in the new one.
     """
 
     graph: Graph
     ops: tuple[Op, ...]
     casts: int
-    met: int
+    unneeded_casts: int
     unread: tuple[Op, ...] = ()
 
 
-def cast(graph: Graph, ops: Sequence[Op], to: str) -> Casting:
-    """Let ops compute in the type ``to``, one of ``TYPES``.
+def cast(graph: Graph, ops: Sequence[Op], dtype: str) -> Casting:
+    """Let ops compute in the type ``dtype``, one of ``TYPES``.
 
     What a composite op called is cast together with it. Casts that meet cancel: a result in the
     new type is handed on as it is, and one cast of an operand serves until its bytes are written.
     To ``tf32``, and from there to ``f32``, products change alone: there are no casts.
     Check each op with ``check_cast`` first.
     """
-    if to == "tf32":
+    if dtype == "tf32":
         return Casting(*to_tf32(graph, ops), 0, 0)
-    graph, plain, ops = from_tf32(graph, ops)
+    graph, f32_ops, ops = from_tf32(graph, ops)
     if not ops:
-        return Casting(graph, plain, 0, 0)
+        return Casting(graph, f32_ops, 0, 0)
     units = {id(unit): unit for unit in (outermost_call(graph, op) for op in ops)}
-    work = _CastRewrite(graph, to, units)
+    rewrite = _CastRewrite(graph, dtype, units)
     for unit in graph.walk():
         if id(unit) in units:
-            work.unit(unit)
+            rewrite.cast_unit(unit)
         elif not unit.body:
-            work.passed(unit)
-    done = work.done()
-    return replace(done, ops=(*plain, *done.ops))
+            rewrite.visit_leaf(unit)
+    casting = rewrite.finish()
+    return replace(casting, ops=(*f32_ops, *casting.ops))
 
 
-def check_cast(graph: Graph, op: Op, to: str) -> None:
+def check_cast(graph: Graph, op: Op, dtype: str) -> None:
     """Refuse an op that writes in place, or that does not give all its results in the new type."""
-    if to == "tf32":
+    if dtype == "tf32":
         check_tf32(graph, op)
         return
     unit = outermost_call(graph, op)
-    if is_in_tf32(graph, unit, to):
+    if is_in_tf32(graph, unit, dtype):
         return
     for leaf in unit.leaves():
         if is_view(leaf) and not all(t.dense for t in leaf.inputs):
@@ -83,42 +83,42 @@ def check_cast(graph: Graph, op: Op, to: str) -> None:
         written = written_by(leaf)
         if written:
             name = written[0].name
-            at = [(leaf, f"{leaf.name} writes %{name}")]
-            raise RefusedError(f"it writes %{name} in place, which fixes its type", at)
+            notes = [(leaf, f"{leaf.name} writes %{name}")]
+            raise RefusedError(f"it writes %{name} in place, which fixes its type", notes)
         if not is_view(leaf):
-            _check_leaf(graph, leaf, to)
+            _check_leaf(graph, leaf, dtype)
 
 
-def _check_leaf(graph: Graph, leaf: Op, to: str) -> None:
-    wanted = [to if t.dtype in FLOATS else t.dtype for t in leaf.outputs]
-    if not leaf.outputs or to not in wanted:
+def _check_leaf(graph: Graph, leaf: Op, dtype: str) -> None:
+    expected = [dtype if t.dtype in FLOATS else t.dtype for t in leaf.outputs]
+    if not leaf.outputs or dtype not in expected:
         raise RefusedError("it has no floating-point result", [(leaf, "")])
-    if _types(graph, leaf, to) != wanted:
-        taken = [
+    if _result_types(graph, leaf, dtype) != expected:
+        supported = [
             t
             for t in FLOATS
-            if _types(graph, leaf, t)
+            if _result_types(graph, leaf, t)
             == [t if out.dtype in FLOATS else out.dtype for out in leaf.outputs]
         ]
-        known = ", ".join(taken) or "no other type than it has"
-        reason = f"{leaf.name} does not compute in {to}; it takes {known}"
+        supported_text = ", ".join(supported) or "no other type than it has"
+        reason = f"{leaf.name} does not compute in {dtype}; it takes {supported_text}"
         raise RefusedError(reason, [(leaf, "")])
 
 
-def _types(graph: Graph, leaf: Op, to: str) -> list[str] | None:
+def _result_types(graph: Graph, leaf: Op, dtype: str) -> list[str] | None:
     """Return the types of an op's results if its operands were of a type; nothing if refused."""
     # torch is asked once for each kind of call: a model of 50,000 ops has some tens of them.
     sizes = [str(size) for t in leaf.inputs for size in t.shape]
-    known, key = _type_cache(graph), f"{to} {type_signature(leaf)} {sizes}"
-    if key not in known:
-        narrow = map_tensors(leaf, lambda t: replace(t, dtype=to) if t.dtype in FLOATS else t)
+    types_by_call, key = _type_cache(graph), f"{dtype} {type_signature(leaf)} {sizes}"
+    if key not in types_by_call:
+        narrow = map_tensors(leaf, lambda t: replace(t, dtype=dtype) if t.dtype in FLOATS else t)
         try:
-            found = infer(narrow, graph.schemas, graph.dims, graph.device)
+            results = infer(narrow, graph.schemas, graph.dims, graph.device)
         except (ShapeError, ImportError) as error:
-            told = f"its result types in {to} are unknown: {error}"
-            raise RefusedError(told, [(leaf, "")]) from None
-        known[key] = [t.dtype for result in found for t in _tensors(result)]
-    return known[key]
+            message = f"its result types in {dtype} are unknown: {error}"
+            raise RefusedError(message, [(leaf, "")]) from None
+        types_by_call[key] = [t.dtype for result in results for t in _tensors(result)]
+    return types_by_call[key]
 
 
 @cached_per_graph
@@ -135,40 +135,45 @@ def _tensors(result: object) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def check_operand(graph: Graph, op: Op, operand: Tensor, to: str) -> None:
+def check_operand(graph: Graph, op: Op, operand: Tensor, dtype: str) -> None:
     """Refuse an op whose results would change their type if one operand had another."""
-    if to not in FLOATS or operand.dtype not in FLOATS:
+    if dtype not in FLOATS or operand.dtype not in FLOATS:
         raise RefusedError(f"one operand is cast between {', '.join(FLOATS)}", [(op, "")])
     if op.body:
         raise RefusedError("it calls others: cast the operand of one of those", [(op, "")])
     if not any(schema.pointwise for schema in schemas_of(op.name)) or written_by(op):
         reason = "only element-wise ops that write nothing in place take mixed types"
         raise RefusedError(reason, [(op, "")])
-    narrow = map_tensors(op, lambda t: replace(t, dtype=to) if t.name == operand.name else t)
+    narrow = map_tensors(op, lambda t: replace(t, dtype=dtype) if t.name == operand.name else t)
     try:
-        found = infer(narrow, graph.schemas, graph.dims, graph.device)
+        results = infer(narrow, graph.schemas, graph.dims, graph.device)
     except (ShapeError, ImportError) as error:
-        reason = f"it does not take %{operand.name} in {to} beside the others: {error}"
+        reason = f"it does not take %{operand.name} in {dtype} beside the others: {error}"
         raise RefusedError(reason, [(op, "")]) from None
-    types = [t.dtype for result in found for t in _tensors(result)]
+    types = [t.dtype for result in results for t in _tensors(result)]
     if types != [t.dtype for t in op.outputs]:
-        reason = f"with %{operand.name} in {to} its results would be {', '.join(types) or 'none'}"
+        reason = (
+            f"with %{operand.name} in {dtype} its results would be {', '.join(types) or 'none'}"
+        )
         raise RefusedError(reason, [(op, "")])
 
 
-def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], to: str) -> Casting:
-    """Let ops take one operand each in the type ``to``, their other operands and results as is.
+def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], dtype: str) -> Casting:
+    """Let ops take one operand each in the type ``dtype``, their other operands and results as is.
 
     Casts that meet cancel, and one cast of an operand serves until its bytes are written. Check
     each with ``check_operand`` first.
     """
-    work, wanted = _CastRewrite(graph, to, {}), {id(op): operand for op, operand in chosen}
+    rewrite, operand_by_op = (
+        _CastRewrite(graph, dtype, {}),
+        {id(op): operand for op, operand in chosen},
+    )
     for op in graph.walk():
-        if id(op) in wanted:
-            work.operand(op, wanted[id(op)])
+        if id(op) in operand_by_op:
+            rewrite.cast_operand(op, operand_by_op[id(op)])
         if not op.body:
-            work.passed(op)
-    return work.done()
+            rewrite.visit_leaf(op)
+    return rewrite.finish()
 
 
 @dataclass
@@ -176,41 +181,41 @@ class _Converted:
     """Tensors that exist in the new type too, by their names."""
 
     pairs: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    lying: dict[str, set[str]] = field(default_factory=dict)
+    names_by_buffer: dict[str, set[str]] = field(default_factory=dict)
 
     def __setitem__(self, name: str, pair: tuple[Tensor, Tensor]) -> None:
         self.pairs[name] = pair
         for tensor in pair:
-            self.lying.setdefault(tensor.buffer, set()).add(name)
+            self.names_by_buffer.setdefault(tensor.buffer, set()).add(name)
 
     def forget(self, written: Tensor) -> None:
         """Forget what has bytes that are written."""
-        for name in list(self.lying.get(written.buffer, ())):
-            if any(overlap(known, written) for known in self.pairs.get(name, ())):
+        for name in list(self.names_by_buffer.get(written.buffer, ())):
+            if any(overlap(tensor, written) for tensor in self.pairs.get(name, ())):
                 del self.pairs[name]
-                self.lying[written.buffer].discard(name)
+                self.names_by_buffer[written.buffer].discard(name)
 
     def clear(self) -> None:
         self.pairs.clear()
-        self.lying.clear()
+        self.names_by_buffer.clear()
 
 
 @dataclass
 class _CastRewrite:
     """One cast of several units, in launch order.
 
-    ``ready`` are tensors that exist in the new type too, by their names; ``made`` what each unit
-    became; ``new`` the casts that were added; ``loose`` ops that go where nobody reads them.
+    ``ready`` are tensors that exist in the new type too, by their names; ``rewrites`` what each unit
+    became; ``cast_ids`` the casts that were added; ``candidates`` ops that go where nobody reads them.
     """
 
     graph: Graph
-    to: str
+    target: str
     units: Mapping[int, Op]
     ready: _Converted = field(default_factory=_Converted)
-    made: list[tuple[Op, Op]] = field(default_factory=list)
-    new: set[int] = field(default_factory=set)
-    loose: list[Op] = field(default_factory=list)
-    met: int = 0
+    rewrites: list[tuple[Op, Op]] = field(default_factory=list)
+    cast_ids: set[int] = field(default_factory=set)
+    candidates: list[Op] = field(default_factory=list)
+    unneeded_casts: int = 0
 
     def __post_init__(self) -> None:
         self.edit = Edit(self.graph)
@@ -220,7 +225,7 @@ class _CastRewrite:
         self.inside = {id(o) for unit in self.units.values() for o in unit.walk()}
         self.uses = _uses(self.graph)
 
-    def passed(self, leaf: Op) -> None:
+    def visit_leaf(self, leaf: Op) -> None:
         """Forget casts of what an op writes."""
         if id(leaf) in self.inside:
             return
@@ -228,90 +233,92 @@ class _CastRewrite:
             self.ready.clear()
         for tensor in written_by(leaf):
             self.ready.forget(tensor)
-        self._met(leaf)
+        self._note_existing_cast(leaf)
 
-    def _met(self, leaf: Op) -> None:
+    def _note_existing_cast(self, leaf: Op) -> None:
         """Remember a cast that stands there already: what it casts exists in both types."""
         if leaf.name != CAST or not leaf.inputs or not leaf.outputs:
             return
-        source, made = leaf.inputs[0], leaf.outputs[0]
-        alike = made.device == source.device and made.strides == source.strides
-        if not alike or not {source.dtype, made.dtype} <= set(FLOATS):
+        source, result = leaf.inputs[0], leaf.outputs[0]
+        has_same_layout = result.device == source.device and result.strides == source.strides
+        if not has_same_layout or not {source.dtype, result.dtype} <= set(FLOATS):
             return
         # Only a cast that widened can be undone without loss: the narrow source is what the wide
         # tensor would be cast back to. One that narrowed has rounded already.
-        if source.dtype == self.to and made.itemsize > source.itemsize:
-            self.ready[made.name] = (made, source)
-            self.loose.append(leaf)
-        elif made.dtype == self.to:
-            self.ready[source.name] = self.ready.pairs.get(source.name, (source, made))
+        if source.dtype == self.target and result.itemsize > source.itemsize:
+            self.ready[result.name] = (result, source)
+            self.candidates.append(leaf)
+        elif result.dtype == self.target:
+            self.ready[source.name] = self.ready.pairs.get(source.name, (source, result))
 
-    def unit(self, unit: Op) -> None:
+    def cast_unit(self, unit: Op) -> None:
         """Cast what a unit takes, the unit, and what it gives."""
-        names = {t.name: self._operand(t, unit) for t in self._taken_from_outside(unit)}
+        names = {t.name: self._converted_operand(t, unit) for t in self._outside_inputs(unit)}
         for leaf in unit.leaves():
             base = leaf.inputs[0] if is_view(leaf) else None
             for tensor in (t for t in leaf.outputs if t.dtype in FLOATS):
-                names.setdefault(tensor.name, self._result(tensor, base, names))
+                names.setdefault(tensor.name, self._converted_result(tensor, base, names))
         new = map_tensors(unit, lambda t: names.get(t.name, t))
-        self.made.append((unit, new))
+        self.rewrites.append((unit, new))
         if _only_views(unit):
-            self.loose.append(new)
+            self.candidates.append(new)
         self.edit.insert(new, before=unit)
         self.edit.remove(unit)
-        outside = self._used_outside(unit)
+        outside = self._names_outside(unit)
         for leaf in unit.leaves():
-            self._results(leaf, unit, names, outside)
+            self._restore_results(leaf, unit, names, outside)
 
-    def operand(self, op: Op, whole: Tensor) -> None:
+    def cast_operand(self, op: Op, tensor: Tensor) -> None:
         """Let an op take one operand in the new type."""
-        made = self._operand(whole, op)
-        new = map_tensors(op, lambda t: made if t.name == whole.name else t)
-        self.made.append((op, new))
+        converted = self._converted_operand(tensor, op)
+        new = map_tensors(op, lambda t: converted if t.name == tensor.name else t)
+        self.rewrites.append((op, new))
         self.edit.insert(new, before=op)
         self.edit.remove(op)
 
-    def _taken_from_outside(self, unit: Op) -> list[Tensor]:
-        own = {t.name for leaf in unit.leaves() for t in leaf.outputs}
-        found = {t.name: t for leaf in unit.leaves() for t in leaf.inputs}
-        return [t for t in found.values() if t.name not in own and t.dtype in FLOATS]
+    def _outside_inputs(self, unit: Op) -> list[Tensor]:
+        own_names = {t.name for leaf in unit.leaves() for t in leaf.outputs}
+        inputs = {t.name: t for leaf in unit.leaves() for t in leaf.inputs}
+        return [t for t in inputs.values() if t.name not in own_names and t.dtype in FLOATS]
 
-    def _used_outside(self, unit: Op) -> set[str]:
+    def _names_outside(self, unit: Op) -> set[str]:
         """Return the names of a unit that other ops use too, and those of its results."""
         inside = Counter(t.name for leaf in unit.leaves() for t in leaf.inputs)
-        made = dict.fromkeys(t.name for leaf in unit.leaves() for t in leaf.outputs)
-        given = {t.name for t in unit.outputs}
-        return given | {name for name in made if self.uses[name] > inside[name]}
+        own_names = dict.fromkeys(t.name for leaf in unit.leaves() for t in leaf.outputs)
+        result_names = {t.name for t in unit.outputs}
+        return result_names | {name for name in own_names if self.uses[name] > inside[name]}
 
-    def _operand(self, tensor: Tensor, unit: Op) -> Tensor:
-        if tensor.dtype == self.to:
+    def _converted_operand(self, tensor: Tensor, unit: Op) -> Tensor:
+        if tensor.dtype == self.target:
             return tensor
         if tensor.name in self.ready.pairs:
-            self.met += 1
+            self.unneeded_casts += 1
             return self.ready.pairs[tensor.name][1]
-        made = self._narrow(tensor, offset=0)
+        converted = self._narrow(tensor, offset=0)
         if not tensor.dense:
-            made = replace(made, strides=self._copied(tensor, made, unit))
-        self.ready[tensor.name] = (tensor, made)
-        self.edit.insert(self._cast(tensor, made, self.to, unit), before=unit)
-        return made
+            converted = replace(converted, strides=self._copy_strides(tensor, converted, unit))
+        self.ready[tensor.name] = (tensor, converted)
+        self.edit.insert(self._new_cast(tensor, converted, self.target, unit), before=unit)
+        return converted
 
-    def _copied(self, tensor: Tensor, made: Tensor, unit: Op) -> tuple[int, ...] | None:
+    def _copy_strides(self, tensor: Tensor, converted: Tensor, unit: Op) -> tuple[int, ...] | None:
         """Return how torch lays out the copy of a tensor with gaps: in its order of axes."""
-        cast = _cast(tensor, made, self.to, unit)
-        (found,) = infer(cast, self.graph.schemas, self.graph.dims, self.graph.device)
-        assert isinstance(found, Tensor)
-        return found.strides
+        cast = _cast(tensor, converted, self.target, unit)
+        (result,) = infer(cast, self.graph.schemas, self.graph.dims, self.graph.device)
+        assert isinstance(result, Tensor)
+        return result.strides
 
-    def _cast(self, old: Tensor, new: Tensor, to: str, unit: Op) -> Op:
-        made = _cast(old, new, to, unit)
-        self.new.add(id(made))
-        self.loose.append(made)
-        return made
+    def _new_cast(self, old: Tensor, new: Tensor, dtype: str, unit: Op) -> Op:
+        new_cast = _cast(old, new, dtype, unit)
+        self.cast_ids.add(id(new_cast))
+        self.candidates.append(new_cast)
+        return new_cast
 
-    def _result(self, tensor: Tensor, base: Tensor | None, names: Mapping[str, Tensor]) -> Tensor:
+    def _converted_result(
+        self, tensor: Tensor, base: Tensor | None, names: Mapping[str, Tensor]
+    ) -> Tensor:
         """Return what an op gives in the new type: a view of what its operand became, or new."""
-        if tensor.dtype == self.to and (base is None or names.get(base.name, base) == base):
+        if tensor.dtype == self.target and (base is None or names.get(base.name, base) == base):
             return tensor
         if base is None:
             return self._narrow(tensor, offset=0)
@@ -323,13 +330,13 @@ class _CastRewrite:
 
     def _narrow(self, tensor: Tensor, offset: int) -> Tensor:
         """Return the tensor in the new type, in a buffer of its own."""
-        name = free_name(f"{tensor.name}_{self.to}", self.names)
-        buffer = free_name(f"{tensor.buffer}_{self.to}", self.buffers)
+        name = free_name(f"{tensor.name}_{self.target}", self.names)
+        buffer = free_name(f"{tensor.buffer}_{self.target}", self.buffers)
         self.names.add(name)
         self.buffers.add(buffer)
-        return replace(tensor, name=name, dtype=self.to, buffer=buffer, offset=offset)
+        return replace(tensor, name=name, dtype=self.target, buffer=buffer, offset=offset)
 
-    def _results(
+    def _restore_results(
         self, leaf: Op, unit: Op, names: Mapping[str, Tensor], outside: Collection[str]
     ) -> None:
         """Give those who use a unit's results what they know.
@@ -338,77 +345,83 @@ class _CastRewrite:
         """
         # A composite's inner results are the unit's own, unless the backward saved them by name.
         wide = [t for t in leaf.outputs if names.get(t.name, t) != t and t.name in outside]
-        own = {t.name for inner in unit.leaves() for t in inner.outputs} - set(outside)
-        old = all(t.name not in own for t in leaf.inputs)
-        if wide and is_view(leaf) and old:
+        own_names = {t.name for inner in unit.leaves() for t in inner.outputs} - set(outside)
+        has_old_inputs = all(t.name not in own_names for t in leaf.inputs)
+        if wide and is_view(leaf) and has_old_inputs:
             for tensor in wide:
                 self.ready[tensor.name] = (tensor, names[tensor.name])
             self.edit.insert(leaf, after=unit)
-            self.loose.append(leaf)
+            self.candidates.append(leaf)
             return
         for tensor in wide:
-            made = names[tensor.name]
-            self.ready[tensor.name] = (tensor, made)
-            self.edit.insert(self._cast(made, tensor, tensor.dtype, unit), after=unit)
+            converted = names[tensor.name]
+            self.ready[tensor.name] = (tensor, converted)
+            self.edit.insert(self._new_cast(converted, tensor, tensor.dtype, unit), after=unit)
 
-    def done(self) -> Casting:
+    def finish(self) -> Casting:
         """Return the graph, without casts and views that nobody reads any more."""
         graph = self.edit.commit()
-        going = self._unread(graph)
+        removable = self._unread_ops(graph)
         edit = Edit(graph)
-        for op in going:
+        for op in removable:
             edit.remove(op)
-        gone = {id(op) for op in going}
-        known = {t.name for leaf in self.graph.leaves() for t in leaf.outputs}
-        met = [op for op in going if op.name == CAST]
-        self.met += sum(t.name in known for op in met for t in op.outputs)
-        ops = tuple(new for _, new in self.made if id(new) not in gone)
-        unread = tuple(unit for unit, new in self.made if id(new) in gone)
-        return Casting(edit.commit(), ops, len(self.new - gone), self.met, unread)
+        removed_ids = {id(op) for op in removable}
+        original_names = {t.name for leaf in self.graph.leaves() for t in leaf.outputs}
+        casts = [op for op in removable if op.name == CAST]
+        self.unneeded_casts += sum(t.name in original_names for op in casts for t in op.outputs)
+        ops = tuple(new for _, new in self.rewrites if id(new) not in removed_ids)
+        unread = tuple(unit for unit, new in self.rewrites if id(new) in removed_ids)
+        return Casting(
+            edit.commit(), ops, len(self.cast_ids - removed_ids), self.unneeded_casts, unread
+        )
 
-    def _unread(self, graph: Graph) -> list[Op]:
+    def _unread_ops(self, graph: Graph) -> list[Op]:
         """Return the loose ops that nobody reads, though what they give was read or is new."""
-        old = self.graph.by_name.keys()
-        left, standing = _uses(graph), {id(op) for op in graph.walk()}
+        original_names = self.graph.by_name.keys()
+        use_counts, op_ids = _uses(graph), {id(op) for op in graph.walk()}
         makers: dict[str, list[Op]] = {}
-        for op in self.loose:
+        for op in self.candidates:
             for tensor in op.outputs:
                 makers.setdefault(tensor.name, []).append(op)
-        gone: dict[int, Op] = {}
-        waiting = list(self.loose)
+        removed: dict[int, Op] = {}
+        waiting = list(self.candidates)
         while waiting:
             op = waiting.pop()
             names = [t.name for t in op.outputs]
-            unread = not any(left[name] for name in names)
+            is_unread = not any(use_counts[name] for name in names)
             # A result that nobody read before the cast either (an unused output of the program) was
             # not made needless by it, and stays.
-            if id(op) in gone or not unread or any(n in old and not self.uses[n] for n in names):
+            if (
+                id(op) in removed
+                or not is_unread
+                or any(n in original_names and not self.uses[n] for n in names)
+            ):
                 continue
-            gone[id(op)] = op
-            taken = (t for leaf in op.leaves() for t in leaf.inputs)
-            for tensor in taken if id(op) in standing else ():
-                left[tensor.name] -= 1
-                waiting += () if left[tensor.name] else makers.get(tensor.name, ())
-        return list(gone.values())
+            removed[id(op)] = op
+            inputs = (t for leaf in op.leaves() for t in leaf.inputs)
+            for tensor in inputs if id(op) in op_ids else ():
+                use_counts[tensor.name] -= 1
+                waiting += () if use_counts[tensor.name] else makers.get(tensor.name, ())
+        return list(removed.values())
 
 
 def _uses(graph: Graph) -> Counter[str]:
     """Return how often leaves take each tensor, and the step returns it."""
-    found = Counter(t.name for leaf in graph.leaves() for t in leaf.inputs)
-    found.update(t.name for t in graph.returned or ())
-    return found
+    counts = Counter(t.name for leaf in graph.leaves() for t in leaf.inputs)
+    counts.update(t.name for t in graph.returned or ())
+    return counts
 
 
 def _only_views(unit: Op) -> bool:
     return all(map(is_view, unit.leaves()))
 
 
-def _cast(old: Tensor, new: Tensor, to: str, unit: Op) -> Op:
+def _cast(old: Tensor, new: Tensor, dtype: str, unit: Op) -> Op:
     return Op(
         CAST,
         (old,),
         (new,),
-        {"dtype": DType(to)},
+        {"dtype": DType(dtype)},
         thread=unit.thread,
         stream=unit.stream,
         module=unit.module,

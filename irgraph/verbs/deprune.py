@@ -29,13 +29,13 @@ PRUNED, MAPPING = "pruned_weights", "compressed_indices_mapping"
 class DepruneResult(Struct, frozen=True):
     """What was done: the graph, the new lookups, and the bytes that parameters take more.
 
-    ``spared`` are the bytes of mappings that nobody needs any more.
+    ``freed_bytes`` are the bytes of mappings that nobody needs any more.
     """
 
     graph: Graph
-    made: tuple[Op, ...]
-    grown: int
-    spared: int
+    ops: tuple[Op, ...]
+    added_bytes: int
+    freed_bytes: int
 
 
 def check_deprune(graph: Graph, op: Op) -> tuple[Declared, Declared]:
@@ -44,28 +44,28 @@ def check_deprune(graph: Graph, op: Op) -> tuple[Declared, Declared]:
     Raises:
         RefusedError: the op looks up no pruned table, or something else uses table or mapping.
     """
-    given = arguments_of(op, graph.schemas)
-    weight, mapping = given.get("weight"), given.get(MAPPING)
+    arguments = arguments_of(op, graph.schemas)
+    weight, mapping = arguments.get("weight"), arguments.get(MAPPING)
     if op.name not in FORMAT_OF or not isinstance(weight, Tensor):
         raise refused(op, "looks up no table in packed rows")
-    if not isinstance(mapping, Tensor) or not given.get(PRUNED):
+    if not isinstance(mapping, Tensor) or not arguments.get(PRUNED):
         raise refused(op, "looks up a table that is not pruned")
     if mapping.rank != 1 or mapping.dtype != "i32" or int(mapping.shape[0]) < 2:
         raise refused(op, f"has no mapping of i32 for two indices or more (%{mapping.name})")
     return _parameter(graph, op, weight), _parameter(graph, op, mapping)
 
 
-def shared(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedError]]:
+def refused_sharing(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedError]]:
     """Return the lookups whose table or mapping an op that is not among them uses, and which."""
     chosen = {id(op) for op in ops}
-    found: list[tuple[Op, RefusedError]] = []
+    errors: list[tuple[Op, RefusedError]] = []
     for op in ops:
         try:
-            for one in check_deprune(graph, op):
-                _check_uses(graph, one, chosen)
+            for declaration in check_deprune(graph, op):
+                _check_uses(graph, declaration, chosen)
         except RefusedError as error:
-            found.append((op, error))
-    return found
+            errors.append((op, error))
+    return errors
 
 
 def deprune(graph: Graph, ops: Sequence[Op]) -> DepruneResult:
@@ -74,77 +74,81 @@ def deprune(graph: Graph, ops: Sequence[Op]) -> DepruneResult:
     Raises:
         RefusedError: an op that is not among them uses one of their tables or mappings.
     """
-    for _, why in shared(graph, ops):
-        raise why
-    edit, taken = Edit(graph), names_of(graph)
-    made: list[Op] = []
+    for _, error in refused_sharing(graph, ops):
+        raise error
+    edit, used_names = Edit(graph), names_of(graph)
+    new_ops: list[Op] = []
     tables: dict[tuple[str, str], tuple[Declared, ExpandedTable]] = {}
     for op in ops:
         weight, mapping = check_deprune(graph, op)
         key = (weight.tensor.name, mapping.tensor.name)
         if key not in tables:
-            name = free_name(f"{weight.tensor.name}_whole", taken)
-            taken.add(name)
+            name = free_name(f"{weight.tensor.name}_whole", used_names)
+            used_names.add(name)
             shape = (mapping.tensor.shape[0], weight.tensor.shape[1])
-            whole = replace(weight.tensor, name=name, buffer=name, shape=shape, offset=0)
-            about = ExpandedTable(name, weight.tensor, mapping.tensor)
-            tables[key] = (Declared("param", whole, weight.label), about)
+            tensor = replace(weight.tensor, name=name, buffer=name, shape=shape, offset=0)
+            table = ExpandedTable(name, weight.tensor, mapping.tensor)
+            tables[key] = (Declared("param", tensor, weight.label), table)
         new = _lookup(graph, op, tables[key][0].tensor)
         edit.insert(new, before=op)
         edit.remove(op)
-        made.append(new)
-    return _with_tables(edit.commit(), graph, tables, tuple(made))
+        new_ops.append(new)
+    return _with_tables(edit.commit(), graph, tables, tuple(new_ops))
 
 
 def _with_tables(
-    done: Graph,
-    before: Graph,
+    rewritten: Graph,
+    original: Graph,
     tables: Mapping[tuple[str, str], tuple[Declared, ExpandedTable]],
-    made: tuple[Op, ...],
+    new_ops: tuple[Op, ...],
 ) -> DepruneResult:
     """Put expanded tables where those stood that they are made of, and leave out mappings."""
-    of = {
+    tables_by_source = {
         table: [d for (name, _), (d, _) in tables.items() if name == table] for table, _ in tables
     }
     mappings = {mapping for _, mapping in tables}
     tensors: list[Declared] = []
-    for known in done.tensors:
-        if known.tensor.name not in mappings:
-            tensors += of.get(known.tensor.name, (known,))
-    graph = replace(done, tensors=tuple(tensors))
+    for declaration in rewritten.tensors:
+        if declaration.tensor.name not in mappings:
+            tensors += tables_by_source.get(declaration.tensor.name, (declaration,))
+    graph = replace(rewritten, tensors=tuple(tensors))
     graph = with_expanded(graph, [about for _, about in tables.values()])
-    spared = sum(before.by_name[name].nbytes for name in mappings)
-    sizes = [sum(d.tensor.nbytes for d in each.tensors) for each in (before, graph)]
-    return DepruneResult(graph, made, sizes[1] - sizes[0], spared)
+    freed_bytes = sum(original.by_name[name].nbytes for name in mappings)
+    sizes = [sum(d.tensor.nbytes for d in side.tensors) for side in (original, graph)]
+    return DepruneResult(graph, new_ops, sizes[1] - sizes[0], freed_bytes)
 
 
-def _lookup(graph: Graph, op: Op, whole: Tensor) -> Op:
+def _lookup(graph: Graph, op: Op, table: Tensor) -> Op:
     """Return the lookup in an expanded table that stands for one in a pruned table."""
-    given = arguments_of(op, graph.schemas)
-    left = ("weight", "indices", "offsets", PRUNED, MAPPING)
-    more = {k: v for k, v in given.items() if k not in left and v not in (None, False, 0)}
-    operands: list[Value] = [whole, given["indices"], given.get("offsets")]
+    arguments = arguments_of(op, graph.schemas)
+    replaced_names = ("weight", "indices", "offsets", PRUNED, MAPPING)
+    attributes = {
+        k: v for k, v in arguments.items() if k not in replaced_names and v not in (None, False, 0)
+    }
+    operands: list[Value] = [table, arguments["indices"], arguments.get("offsets")]
     while operands[-1] is None:
         operands.pop()
-    return replace(op, operands=tuple(operands), attributes=more, origin=f"deprune: {op.name}")
+    return replace(
+        op, operands=tuple(operands), attributes=attributes, origin=f"deprune: {op.name}"
+    )
 
 
 def _parameter(graph: Graph, op: Op, tensor: Tensor) -> Declared:
     """Return a tensor's declaration, which must be a parameter of its own that nothing writes."""
     params = (d for d in graph.tensors if d.tensor.name == tensor.name and d.role == "param")
-    known = next(params, None)
-    if known is None or not tensor.contiguous:
+    declaration = next(params, None)
+    if declaration is None or not tensor.contiguous:
         raise refused(op, f"uses %{tensor.name}, which is no parameter of its own")
     for _, leaf in graph.touching.get(tensor.buffer, ()):
         if any(t.buffer == tensor.buffer for t in written_by(leaf)):
             raise RefusedError(f"the step writes %{tensor.name}", [(leaf, "")])
-    return known
+    return declaration
 
 
-def _check_uses(graph: Graph, one: Declared, chosen: set[int]) -> None:
-    for _, leaf in graph.touching.get(one.tensor.buffer, ()):
+def _check_uses(graph: Graph, declaration: Declared, chosen: set[int]) -> None:
+    for _, leaf in graph.touching.get(declaration.tensor.buffer, ()):
         if leaf is graph.end:
-            raise RefusedError(f"the step returns %{one.tensor.name}")
+            raise RefusedError(f"the step returns %{declaration.tensor.name}")
         if id(leaf) not in chosen:
-            reason = f"{leaf.name} reads %{one.tensor.name} too, and would still need it"
+            reason = f"{leaf.name} reads %{declaration.tensor.name} too, and would still need it"
             raise RefusedError(reason, [(leaf, "")])

@@ -21,20 +21,20 @@ class DisjointRegions:
     def add(self, extent: Extent) -> None:
         """Add a part."""
         start, end = extent.start, extent.end
-        while (i := self._met(start, end)) >= 0:
+        while (i := self._overlap_index(start, end)) >= 0:
             first, last = self._parts.pop(i)
             start, end = min(start, first), max(end, last)
         insort(self._parts, (start, end))
 
-    def meet(self, extent: Extent) -> bool:
+    def meets(self, extent: Extent) -> bool:
         """Return whether a part has ops in common with these."""
-        return self._met(extent.start, extent.end) >= 0
+        return self._overlap_index(extent.start, extent.end) >= 0
 
-    def shared(self, other: DisjointRegions) -> bool:
+    def overlaps(self, other: DisjointRegions) -> bool:
         """Return whether parts of one have ops in common with parts of the other."""
-        return any(self._met(*part) >= 0 for part in other._parts)
+        return any(self._overlap_index(*part) >= 0 for part in other._parts)
 
-    def _met(self, start: Mark, end: Mark) -> int:
+    def _overlap_index(self, start: Mark, end: Mark) -> int:
         """Return the position of the last part that meets one; -1 where none does."""
         i = bisect_right(self._parts, end, key=_start) - 1
         return i if i >= 0 and self._parts[i][1] >= start else -1

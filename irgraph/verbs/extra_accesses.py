@@ -13,9 +13,9 @@ from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.launch_order import barriers, declared
 from irgraph.verbs.refusal import RefusedError
 
-Touch = tuple[Op, Tensor]
+Access = tuple[Op, Tensor]
 
-KEPT = {
+LIVE_OUT_TEXT = {
     "returned": "is returned",
     "output": "may be returned",
     "gradient": "is a parameter's gradient",
@@ -24,31 +24,31 @@ KEPT = {
 
 
 @dataclass
-class Gains:
+class ExtraAccesses:
     """What new ops read and write beside what the ops that they replace did, if any."""
 
     graph: Graph
     new: Sequence[Op]
     members: Sequence[Op] = ()
-    reads: list[Touch] = field(default_factory=list)
-    writes: list[Touch] = field(default_factory=list)
+    reads: list[Access] = field(default_factory=list)
+    writes: list[Access] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        brings = declared(self.graph)
-        had = [effects(member, brings) for member in self.members]
-        written = _by_buffer(t for effect in had for t in effect.writes)
-        read = _by_buffer(t for effect in had for t in (*effect.reads, *effect.writes))
-        self.gone = {id(leaf) for member in self.members for leaf in member.leaves()}
-        own: set[str] = set()
+        declared_names = declared(self.graph)
+        member_effects = [effects(member, declared_names) for member in self.members]
+        written = _by_buffer(t for effect in member_effects for t in effect.writes)
+        read = _by_buffer(t for effect in member_effects for t in (*effect.reads, *effect.writes))
+        self.removed_ids = {id(leaf) for member in self.members for leaf in member.leaves()}
+        own_buffers: set[str] = set()
         for op in self.new:
-            effect = effects(op, brings)
-            own.update({t.buffer for t in op.outputs} - {t.buffer for t in op.inputs})
-            for known, touched, gained in (
+            effect = effects(op, declared_names)
+            own_buffers.update({t.buffer for t in op.outputs} - {t.buffer for t in op.inputs})
+            for covered, tensors, extra in (
                 (read, effect.reads, self.reads),
                 (written, effect.writes, self.writes),
             ):
-                outer = (t for t in touched if t.buffer not in own)
-                gained += [(op, t) for t in outer if not _covers(known, t)]
+                outside = (t for t in tensors if t.buffer not in own_buffers)
+                extra += [(op, t) for t in outside if not _covers(covered, t)]
 
     def check(self, first: int, last: int) -> None:
         """Refuse what others could tell, of new ops that stand among the leaves at these places.
@@ -57,57 +57,57 @@ class Gains:
         read anew must not be written in between. Streams are checked where a script ends.
         """
         for _, tensor in self.writes:
-            self._check_kept(tensor)
+            self._check_live_out(tensor)
         for _, tensor in self.writes:
-            for place, leaf in (*self._others(tensor), *barriers(self.graph)):
-                if place >= first and id(leaf) not in self.gone:
+            for position, leaf in (*self._remaining_leaves(tensor), *barriers(self.graph)):
+                if position >= first and id(leaf) not in self.removed_ids:
                     reason = f"%{tensor.name} would be written, and is used elsewhere"
                     raise RefusedError(reason, [(leaf, f"{leaf.name} uses it")])
-        brings = declared(self.graph)
+        declared_names = declared(self.graph)
         for _, tensor in self.reads:
-            for place, leaf in self._others(tensor):
-                effect = effects(leaf, brings)
+            for position, leaf in self._remaining_leaves(tensor):
+                effect = effects(leaf, declared_names)
                 writes = effect.barrier or any(overlap(t, tensor) for t in effect.writes)
-                if writes and first <= place <= last:
+                if writes and first <= position <= last:
                     reason = f"%{tensor.name} would be read, and is written in between"
                     raise RefusedError(reason, [(leaf, f"{leaf.name} writes it")])
 
-    def _others(self, tensor: Tensor) -> Iterator[tuple[int, Op]]:
+    def _remaining_leaves(self, tensor: Tensor) -> Iterator[tuple[int, Op]]:
         """Yield the leaves of the graph that stay and touch bytes of a tensor."""
-        for place, leaf in self.graph.touching.get(tensor.buffer, ()):
-            touched = (*leaf.inputs, *leaf.outputs)
-            if id(leaf) not in self.gone and any(overlap(t, tensor) for t in touched):
-                yield place, leaf
+        for position, leaf in self.graph.touching.get(tensor.buffer, ()):
+            tensors = (*leaf.inputs, *leaf.outputs)
+            if id(leaf) not in self.removed_ids and any(overlap(t, tensor) for t in tensors):
+                yield position, leaf
 
-    def _check_kept(self, tensor: Tensor) -> None:
+    def _check_live_out(self, tensor: Tensor) -> None:
         graph, kinds = self.graph, live_out(self.graph)
-        near = graph.touching.get(tensor.buffer, ())
-        touched = (t for _, leaf in near for t in (*leaf.inputs, *leaf.outputs))
-        names = {t.name for t in touched if overlap(t, tensor)}
-        kept = {kinds[name] for name in names & kinds.keys()} & KEPT.keys()
-        if kept or tensor.buffer in graph.lasting:
-            what = KEPT[min(kept)] if kept else "outlives the step"
-            raise RefusedError(f"%{tensor.name} would be written, and {what}")
+        accesses = graph.touching.get(tensor.buffer, ())
+        tensors = (t for _, leaf in accesses for t in (*leaf.inputs, *leaf.outputs))
+        names = {t.name for t in tensors if overlap(t, tensor)}
+        live_kinds = {kinds[name] for name in names & kinds.keys()} & LIVE_OUT_TEXT.keys()
+        if live_kinds or tensor.buffer in graph.lasting:
+            text = LIVE_OUT_TEXT[min(live_kinds)] if live_kinds else "outlives the step"
+            raise RefusedError(f"%{tensor.name} would be written, and {text}")
 
 
-def check_gains(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
+def check_extra_accesses(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
     """Refuse new ops that read or write more than ``members`` where somebody could tell."""
-    gains = Gains(graph, new, members)
-    if gains.reads or gains.writes:
-        places = [graph.places[id(leaf)] for member in members for leaf in member.leaves()]
-        gains.check(min(places), max(places))
+    extra = ExtraAccesses(graph, new, members)
+    if extra.reads or extra.writes:
+        positions = [graph.places[id(leaf)] for member in members for leaf in member.leaves()]
+        extra.check(min(positions), max(positions))
 
 
 def _by_buffer(tensors: Iterable[Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-    found: dict[str, dict[str, Tensor]] = {}
+    tensors_by_buffer: dict[str, dict[str, Tensor]] = {}
     for tensor in tensors:
-        found.setdefault(tensor.buffer, {})[tensor.name] = tensor
-    return found
+        tensors_by_buffer.setdefault(tensor.buffer, {})[tensor.name] = tensor
+    return tensors_by_buffer
 
 
-def _covers(known: Mapping[str, Mapping[str, Tensor]], tensor: Tensor) -> bool:
+def _covers(tensors_by_buffer: Mapping[str, Mapping[str, Tensor]], tensor: Tensor) -> bool:
     """Return whether a tensor is one of these, or lies within one that has no gaps."""
-    near = known.get(tensor.buffer, {})
+    candidates = tensors_by_buffer.get(tensor.buffer, {})
     start, end = tensor.extent
-    extents = (other.extent for other in near.values() if other.contiguous)
-    return tensor.name in near or any(a <= start and end <= b for a, b in extents)
+    extents = (other.extent for other in candidates.values() if other.contiguous)
+    return tensor.name in candidates or any(a <= start and end <= b for a, b in extents)

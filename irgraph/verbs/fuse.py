@@ -17,7 +17,7 @@ from irgraph.verbs.refusal import RefusedError, describe
 from irgraph.verbs.sequence import InsertionPoint, Segment, entangled, segment, slot
 from irgraph.verbs.streams import stream_of, works
 
-SHOWN_ORIGINS = 3
+MAX_ORIGINS = 3
 
 
 class Fusion(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Fusion(Struct, frozen=True):
 
     graph: Graph
     ops: tuple[Op, ...]
-    moved: tuple[Op, ...]
+    moved_ops: tuple[Op, ...]
     legal: str
     assumed: Op | None = None
 
@@ -48,21 +48,23 @@ def fuse(
     groups: Sequence[Sequence[Op]],
     new: Op,
     *,
-    by: str = "fuse",
+    caller: str = "fuse",
     assuming: str = "",
-    known: Segment | None = None,
+    known_segment: Segment | None = None,
 ) -> Fusion:
     """Put ``new`` in the place of all ops in ``groups``.
 
     The groups must be independent: no path of dependences leaves one and comes to another or
     returns to it. The new op stands in the innermost scope around all members, where its last
-    operand is defined; consumers before it move after it. ``by`` is who asks, for the
-    origin; ``assuming`` says why the dependences of one outsider do not count; ``known`` is the
+    operand is defined; consumers before it move after it. ``caller`` is who asks, for the
+    origin; ``assuming`` says why the dependences of one outsider do not count; ``known_segment`` is the
     stretch of these groups, where it is already at hand.
 
     Raises ``RefusedError`` with the path that leaves and returns.
     """
-    return put_in_place(graph, groups, (new,), by=by, assuming=assuming, known=known)
+    return put_in_place(
+        graph, groups, (new,), caller=caller, assuming=assuming, known_segment=known_segment
+    )
 
 
 def put_in_place(
@@ -70,16 +72,18 @@ def put_in_place(
     groups: Sequence[Sequence[Op]],
     new: Sequence[Op],
     *,
-    by: str,
+    caller: str,
     assuming: str = "",
-    known: Segment | None = None,
+    known_segment: Segment | None = None,
 ) -> Fusion:
     """Put several ops, one after the other, in the place of all ops in ``groups``.
 
     As ``fuse``, whose conditions hold; nothing else may come between the new ops.
     """
     edit = Edit(graph)
-    fusion = collect(edit, groups, new, by=by, assuming=assuming, known=known)
+    fusion = collect(
+        edit, groups, new, caller=caller, assuming=assuming, known_segment=known_segment
+    )
     return replace(fusion, graph=edit.commit())
 
 
@@ -88,9 +92,9 @@ def collect(
     groups: Sequence[Sequence[Op]],
     new: Sequence[Op],
     *,
-    by: str,
+    caller: str,
     assuming: str = "",
-    known: Segment | None = None,
+    known_segment: Segment | None = None,
 ) -> Fusion:
     """Let an edit do what ``put_in_place`` does; the graph of what is returned is the one before.
 
@@ -98,95 +102,99 @@ def collect(
     lie between the members.
     """
     graph = edit.graph
-    s = known or segment(graph, groups)
-    assumed, place = _place(graph, groups, s, assuming)
+    s = known_segment or segment(graph, groups)
+    assumed, point = _insertion_point(graph, groups, s, assuming)
     members = [op for group in groups for op in group]
     _check_streams(members)
-    origin = _origin(by, members)
-    said = {"assuming": assuming} if assumed else {}
-    made = tuple(
-        replace(_set_like(op, members), origin=origin, notes={**op.notes, **said}) for op in new
+    origin = _origin(caller, members)
+    notes = {"assuming": assuming} if assumed else {}
+    new_ops = tuple(
+        replace(_like_members(op, members), origin=origin, notes={**op.notes, **notes})
+        for op in new
     )
     removed = {id(member) for member in members}
     for member in members:
         edit.remove(member)
-    beside = {"after": place.unit} if place.after else {"before": place.unit}
-    for op in made:
-        edit.insert(op, **beside)
-    for unit in place.moved:
+    position = {"after": point.unit} if point.after else {"before": point.unit}
+    for op in new_ops:
+        edit.insert(op, **position)
+    for unit in point.moved:
         edit.remove(unit)
-        for left in _without(unit, removed):
-            edit.insert(left, **beside)
-    return Fusion(graph, made, place.moved, _why(s, len(groups), place), assumed)
+        for remainder in _without(unit, removed):
+            edit.insert(remainder, **position)
+    return Fusion(graph, new_ops, point.moved, _justification(s, len(groups), point), assumed)
 
 
-def _place(
+def _insertion_point(
     graph: Graph, groups: Sequence[Sequence[Op]], s: Segment, assuming: str
 ) -> tuple[Op | None, InsertionPoint]:
     """Return the outsider that an assumption passes over, if any, and where the new op goes."""
     chain = entangled(s)
-    outside = [s.atoms[i] for tie in chain for i in (tie.before, tie.after) if s.owner[i] < 0]
-    if not chain or not assuming or not outside:
-        return None, _slot(s, chain)
-    passed = outside[0]
-    free = segment(graph, groups, without=passed)
-    found = _slot(free, entangled(free))
-    moved = {id(leaf) for unit in found.moved for leaf in unit.walk()}
+    outsiders = [s.atoms[i] for tie in chain for i in (tie.before, tie.after) if s.owner[i] < 0]
+    if not chain or not assuming or not outsiders:
+        return None, _free_slot(s, chain)
+    outsider = outsiders[0]
+    reduced = segment(graph, groups, without=outsider)
+    point = _free_slot(reduced, entangled(reduced))
+    moved_ids = {id(leaf) for unit in point.moved for leaf in unit.walk()}
     for tie in s.found:
         ends = (s.atoms[tie.before], s.atoms[tie.after])
-        if any(op is passed for op in ends) and any(id(op) in moved for op in ends):
+        if any(op is outsider for op in ends) and any(id(op) in moved_ids for op in ends):
             reason = "an op that must move after the new op depends on the op that is assumed away"
             raise RefusedError(reason, describe([tie], s.atoms))
-    return passed, found
+    return outsider, point
 
 
-def _slot(s: Segment, chain: Sequence[Dependence]) -> InsertionPoint:
+def _free_slot(s: Segment, chain: Sequence[Dependence]) -> InsertionPoint:
     if chain:
         start = s.atoms[chain[0].before].name
         reason = f"a dependence path leaves {start} and returns to the fused ops"
         raise RefusedError(reason, describe(chain, s.atoms))
-    found = slot(s)
-    if isinstance(found, InsertionPoint):
-        return found
+    point = slot(s)
+    if isinstance(point, InsertionPoint):
+        return point
     reason = "the ops that the new op needs cannot be separated from those that need it"
-    raise RefusedError(reason, describe(found, s.atoms))
+    raise RefusedError(reason, describe(point, s.atoms))
 
 
 def _check_streams(members: Sequence[Op]) -> None:
     """Refuse members of several streams: the new op would run on one, and wait for none."""
-    ran: dict[str, Op] = {}
+    member_by_stream: dict[str, Op] = {}
     for member in members:
         if works(member):
-            ran.setdefault(stream_of(member), member)
-    if len(ran) > 1:
-        at = [(op, f"{op.name} runs on {name or 'the default stream'}") for name, op in ran.items()]
+            member_by_stream.setdefault(stream_of(member), member)
+    if len(member_by_stream) > 1:
+        notes = [
+            (op, f"{op.name} runs on {name or 'the default stream'}")
+            for name, op in member_by_stream.items()
+        ]
         raise RefusedError(
-            "they run on different streams: fuse before moving ops to streams", at[:2]
+            "they run on different streams: fuse before moving ops to streams", notes[:2]
         )
 
 
-def _set_like(new: Op, members: Sequence[Op]) -> Op:
+def _like_members(new: Op, members: Sequence[Op]) -> Op:
     """Let a new op run where the first of its members ran."""
     first = members[0]
-    shared = commonprefix([member.module.split(".") for member in members])  # noqa: RUF071 (lists)
+    module_prefix = commonprefix([member.module.split(".") for member in members])  # noqa: RUF071 (lists)
     return replace(
         new,
         thread=first.thread,
         stream=first.stream,
         phase=first.phase,
-        module=new.module or ".".join(shared),
+        module=new.module or ".".join(module_prefix),
     )
 
 
-def _origin(by: str, members: Sequence[Op]) -> str:
+def _origin(caller: str, members: Sequence[Op]) -> str:
     """Return who fused what, and where the first of it came from."""
-    what = ", ".join(
+    counts = ", ".join(
         f"{count} x {name}" for name, count in Counter(op.name for op in members).items()
     )
     origins = list(dict.fromkeys(op.origin for op in members if op.origin))
-    more = len(origins) - SHOWN_ORIGINS
-    shown = " ".join(origins[:SHOWN_ORIGINS]) + (f" and {more} more" if more > 0 else "")
-    return f"{by}: {what}" + (f" ({shown})" if shown else "")
+    more = len(origins) - MAX_ORIGINS
+    origin_text = " ".join(origins[:MAX_ORIGINS]) + (f" and {more} more" if more > 0 else "")
+    return f"{caller}: {counts}" + (f" ({origin_text})" if origin_text else "")
 
 
 def _without(op: Op, removed: Collection[int]) -> list[Op]:
@@ -195,16 +203,18 @@ def _without(op: Op, removed: Collection[int]) -> list[Op]:
         return []
     if not op.body:
         return [op]
-    body = tuple(left for child in op.body for left in _without(child, removed))
+    body = tuple(rest for child in op.body for rest in _without(child, removed))
     return [replace(op, body=body)] if body else []
 
 
-def _why(s: Segment, groups: int, place: InsertionPoint) -> str:
+def _justification(s: Segment, groups: int, point: InsertionPoint) -> str:
     outsiders = sum(owner < 0 for owner in s.owner)
-    count = len(place.moved)
-    moved = f"; {count} consumer{'s move' if count > 1 else ' moves'} after it" if count else ""
+    count = len(point.moved)
+    moved_text = (
+        f"; {count} consumer{'s move' if count > 1 else ' moves'} after it" if count else ""
+    )
     independent = f"{groups} independent groups" if groups > 1 else "one group"
     plural = "" if outsiders == 1 else "s"
     through = f"no dependence path through the {outsiders} op{plural} in between"
     between = through if outsiders else "nothing in between"
-    return f"{independent}, {between}; placed {place.why}{moved}"
+    return f"{independent}, {between}; placed {point.why}{moved_text}"

@@ -13,7 +13,7 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.extra_accesses import Gains
+from irgraph.verbs.extra_accesses import ExtraAccesses
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import check_type
 
@@ -37,7 +37,7 @@ class Insertion(Struct, frozen=True):
     """
 
     ops: tuple[Op, ...]
-    at: Op
+    anchor: Op
     after: bool = True
     swaps: tuple[tuple[Tensor, Tensor], ...] = ()
 
@@ -51,30 +51,32 @@ def insert(graph: Graph, insertions: Sequence[Insertion]) -> tuple[Graph, tuple[
     swaps: dict[int, tuple[tuple[Tensor, Tensor], ...]] = {}
     new: list[Op] = []
     for insertion in insertions:
-        at = outermost_call(graph, insertion.at)
-        made = [_like(op, insertion.at) for op in insertion.ops]
-        for op in made:
-            edit.insert(op, after=at) if insertion.after else edit.insert(op, before=at)
-        swaps[id(made[-1])] = insertion.swaps
-        new += made
-    whole = edit.commit()
+        anchor = outermost_call(graph, insertion.anchor)
+        new_ops = [_with_context_of(op, insertion.anchor) for op in insertion.ops]
+        for op in new_ops:
+            edit.insert(op, after=anchor) if insertion.after else edit.insert(op, before=anchor)
+        swaps[id(new_ops[-1])] = insertion.swaps
+        new += new_ops
+    result = edit.commit()
     if not any(swaps.values()):
-        return whole, tuple(new)
-    swapping = _Swapping(swaps, {d.tensor.name for d in whole.tensors}, {id(op) for op in new})
-    ops = tuple(map(swapping.rebuild, whole.ops))
-    returned = map_value(whole.returned, swapping.tensor)
-    return replace(whole, ops=ops, returned=returned), tuple(swapping.found)
+        return result, tuple(new)
+    swapping = _Swapping(swaps, {d.tensor.name for d in result.tensors}, {id(op) for op in new})
+    ops = tuple(map(swapping.rebuild, result.ops))
+    returned = map_value(result.returned, swapping.tensor)
+    return replace(result, ops=ops, returned=returned), tuple(swapping.inserted)
 
 
-def _like(new: Op, at: Op) -> Op:
-    return replace(new, thread=at.thread, stream=at.stream, module=at.module, phase=at.phase)
+def _with_context_of(new: Op, anchor: Op) -> Op:
+    return replace(
+        new, thread=anchor.thread, stream=anchor.stream, module=anchor.module, phase=anchor.phase
+    )
 
 
 def outermost_call(graph: Graph, op: Op) -> Op:
     """Return the outermost op that called an op, labels and autograd nodes apart, or the op."""
     body = graph.ops
-    for place in graph.paths.get(id(op), ()):
-        outer = body[place]
+    for position in graph.paths.get(id(op), ()):
+        outer = body[position]
         if not outer.is_annotation and not outer.is_autograd:
             return outer
         body = outer.body
@@ -88,13 +90,13 @@ class _Swapping:
     swaps: Mapping[int, tuple[tuple[Tensor, Tensor], ...]]
     defined: set[str]
     new: set[int]
-    found: list[Op] = field(default_factory=list)
+    inserted: list[Op] = field(default_factory=list)
     names: dict[str, Tensor] = field(default_factory=dict)
     buffers: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def rebuild(self, op: Op) -> Op:
         body, swaps = op.body, self.swaps.get(id(op), ())
-        inside = tuple(map(self.rebuild, body))
+        inner_ops = tuple(map(self.rebuild, body))
         changed = map_tensors(replace(op, body=()), self.tensor) if self.names else op
         self.defined.update(t.name for t in op.outputs)
         for old, new in swaps:
@@ -102,8 +104,8 @@ class _Swapping:
             if old.buffer != new.buffer:
                 self.buffers[old.buffer] = (old, new)
         if id(op) in self.new:
-            self.found.append(changed)
-        return replace(changed, body=inside) if body else changed
+            self.inserted.append(changed)
+        return replace(changed, body=inner_ops) if body else changed
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return what stands for a tensor from here on."""
@@ -129,29 +131,29 @@ def check_insertion(graph: Graph, insertion: Insertion) -> None:
     defined = {d.tensor.name for d in graph.tensors}
     for op in insertion.ops:
         for tensor in op.inputs:
-            if tensor.name not in defined and not _stands(graph, tensor, cut):
-                near = graph.touching.get(tensor.buffer, ())
-                makers = [leaf for i, leaf in near if i >= cut and tensor in leaf.outputs]
-                at = [(leaf, f"{leaf.name} defines it") for leaf in makers[:1]]
-                raise RefusedError(f"%{tensor.name} is not defined yet at that point", at)
+            if tensor.name not in defined and not _is_defined(graph, tensor, cut):
+                accesses = graph.touching.get(tensor.buffer, ())
+                makers = [leaf for i, leaf in accesses if i >= cut and tensor in leaf.outputs]
+                notes = [(leaf, f"{leaf.name} defines it") for leaf in makers[:1]]
+                raise RefusedError(f"%{tensor.name} is not defined yet at that point", notes)
         defined |= {t.name for t in op.outputs}
     local = [op for op in insertion.ops if not communicates(op)]
-    Gains(graph, local).check(cut, cut - 1)
+    ExtraAccesses(graph, local).check(cut, cut - 1)
     for old, new in insertion.swaps:
-        check_type(old, new, [(insertion.at, "")])
+        check_type(old, new, [(insertion.anchor, "")])
         _check_views(old, new, graph, cut, defined)
 
 
 def _cut(graph: Graph, insertion: Insertion) -> int:
     """Return how many leaves stand before an insertion."""
-    leaves = list(outermost_call(graph, insertion.at).leaves())
+    leaves = list(outermost_call(graph, insertion.anchor).leaves())
     return graph.places[id(leaves[0])] + (len(leaves) if insertion.after else 0)
 
 
-def _stands(graph: Graph, tensor: Tensor, cut: int) -> bool:
+def _is_defined(graph: Graph, tensor: Tensor, cut: int) -> bool:
     """Return whether one of the first ``cut`` leaves makes a tensor."""
-    near = graph.touching.get(tensor.buffer, ())
-    return any(i < cut and any(t.name == tensor.name for t in o.outputs) for i, o in near)
+    accesses = graph.touching.get(tensor.buffer, ())
+    return any(i < cut and any(t.name == tensor.name for t in o.outputs) for i, o in accesses)
 
 
 def _check_views(old: Tensor, new: Tensor, graph: Graph, cut: int, defined: set[str]) -> None:
@@ -160,14 +162,14 @@ def _check_views(old: Tensor, new: Tensor, graph: Graph, cut: int, defined: set[
     lasting = old.buffer in graph.lasting
     for leaf in (leaf for i, leaf in graph.touching.get(old.buffer, ()) if i >= cut):
         for tensor in (t for t in leaf.inputs if t.buffer == old.buffer):
-            known = tensor.name in defined or _stands(graph, tensor, cut)
+            is_known = tensor.name in defined or _is_defined(graph, tensor, cut)
             if lasting and leaf is graph.end:
                 raise RefusedError(f"%{tensor.name} is returned, and would be a copy")
-            if tensor.name != old.name and known:
-                at = [] if leaf is graph.end else [(leaf, f"{leaf.name} uses %{tensor.name}")]
+            if tensor.name != old.name and is_known:
+                notes = [] if leaf is graph.end else [(leaf, f"{leaf.name} uses %{tensor.name}")]
                 reason = f"%{tensor.name} shares bytes with %{old.name} and is still used"
-                raise RefusedError(reason, at)
+                raise RefusedError(reason, notes)
             if lasting and tensor in written_by(leaf):
-                at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
+                notes = [(leaf, f"{leaf.name} writes %{tensor.name}")]
                 reason = f"%{old.name} outlives the step, and %{new.name} would be written instead"
-                raise RefusedError(reason, at)
+                raise RefusedError(reason, notes)

@@ -28,7 +28,7 @@ class Line(Struct, frozen=True):
 
     graph: Graph
     ops: Sequence[Op]
-    found: Sequence[Dependence]
+    ties: Sequence[Dependence]
     members: tuple[int, ...]
 
     def position(self, op: Op) -> int:
@@ -38,13 +38,13 @@ class Line(Struct, frozen=True):
     @property
     def labelled(self) -> list[Dependence]:
         """The dependences, those that say most first: bytes before names."""
-        return sorted(self.found, key=lambda tie: tie.kind == "def")
+        return sorted(self.ties, key=lambda tie: tie.kind == "def")
 
-    def without(self, passed: Op) -> Sequence[Dependence]:
+    def without(self, outsider: Op) -> Sequence[Dependence]:
         """Return the dependences as if an op touched nothing."""
-        kept = [i for i, op in enumerate(self.ops) if op is not passed]
-        found = dependences([self.ops[i] for i in kept], declared(self.graph))
-        return [changed(d, before=kept[d.before], after=kept[d.after]) for d in found]
+        positions = [i for i, op in enumerate(self.ops) if op is not outsider]
+        remaining = dependences([self.ops[i] for i in positions], declared(self.graph))
+        return [changed(d, before=positions[d.before], after=positions[d.after]) for d in remaining]
 
     def check(self, order: Sequence[int], anchor: int = -1, assuming: str = "") -> Op | None:
         """Refuse an order that crosses a dependence; return the op that was assumed away.
@@ -57,62 +57,62 @@ class Line(Struct, frozen=True):
             return None
         first = crossed[0]
         ends = (first.before, first.after)
-        passed = next((self.ops[i] for i in ends if i not in self.members), None)
-        others = crossing(order, self.without(passed)) if passed is not None else crossed
-        if assuming and not others:
-            return passed
-        raise self._crossed(others if assuming else crossed, anchor, of_order=not others)
+        outsider = next((self.ops[i] for i in ends if i not in self.members), None)
+        remaining = crossing(order, self.without(outsider)) if outsider is not None else crossed
+        if assuming and not remaining:
+            return outsider
+        raise self._refusal(remaining if assuming else crossed, anchor, of_order=not remaining)
 
-    def _crossed(self, crossed: Sequence[Dependence], anchor: int, of_order: bool) -> CrossedError:
+    def _refusal(self, crossed: Sequence[Dependence], anchor: int, of_order: bool) -> CrossedError:
         """Return why an order is refused: the first chain in full, of others the last step."""
-        found: dict[int, RefusedError] = {}
+        refusals: dict[int, RefusedError] = {}
         members = set(self.members)
         for tie in crossed:
-            moved = tie.after if tie.after in members else tie.before
-            if moved in found:
+            member = tie.after if tie.after in members else tie.before
+            if member in refusals:
                 continue
-            pair = (anchor, moved) if anchor < moved else (moved, anchor)
-            chain = [] if found or anchor < 0 else shortest_chain(self.labelled, *pair)
-            told = describe(chain or [tie], self.ops)
+            pair = (anchor, member) if anchor < member else (member, anchor)
+            chain = [] if refusals or anchor < 0 else shortest_chain(self.labelled, *pair)
+            notes = describe(chain or [tie], self.ops)
             reason = "this move would cross a dependence"
-            found[moved] = RefusedError(reason, told, of_order=of_order)
-        return CrossedError([(self.ops[i], why) for i, why in found.items()])
+            refusals[member] = RefusedError(reason, notes, of_order=of_order)
+        return CrossedError([(self.ops[i], error) for i, error in refusals.items()])
 
-    def moved(self, order: Sequence[int]) -> list[int]:
+    def moved_members(self, order: Sequence[int]) -> list[int]:
         """Return the members that stand among other ops than before, in their new order."""
-        rank, passed, found = {i: at for at, i in enumerate(self.members)}, 0, []
+        rank, passed_count, result = {i: index for index, i in enumerate(self.members)}, 0, []
         for i in order:
             if i not in rank:
-                passed += 1
-            elif passed != i - rank[i]:
-                found.append(i)
-        return found
+                passed_count += 1
+            elif passed_count != i - rank[i]:
+                result.append(i)
+        return result
 
-    def arranged(self, order: Sequence[int], after: bool) -> Graph:
+    def rearrange(self, order: Sequence[int], after: bool) -> Graph:
         """Return the graph with its ops in another order; only members may have moved.
 
         What moved stands in the scope of the op before it (``after``), or of the one after it.
         """
         edit = Edit(self.graph)
-        moved = set(self.moved(order))
-        fixed = [i for i in order if i not in moved]
-        passed = 0
+        moved_positions = set(self.moved_members(order))
+        fixed = [i for i in order if i not in moved_positions]
+        passed_count = 0
         for i in order:
-            if i not in moved:
-                passed += 1
-            elif passed and (after or passed == len(fixed)):
-                edit.insert(self.ops[i], after=self.ops[fixed[passed - 1]])
+            if i not in moved_positions:
+                passed_count += 1
+            elif passed_count and (after or passed_count == len(fixed)):
+                edit.insert(self.ops[i], after=self.ops[fixed[passed_count - 1]])
             else:
-                edit.insert(self.ops[i], before=self.ops[fixed[passed]])
-        for i in moved:
+                edit.insert(self.ops[i], before=self.ops[fixed[passed_count]])
+        for i in moved_positions:
             edit.remove(self.ops[i])
         return edit.commit() if fixed else self.graph
 
 
-def crossing(order: Sequence[int], found: Sequence[Dependence]) -> list[Dependence]:
+def crossing(order: Sequence[int], ties: Sequence[Dependence]) -> list[Dependence]:
     """Return the dependences that an order turns round."""
-    place = {i: at for at, i in enumerate(order)}
-    return [d for d in found if place[d.before] > place[d.after]]
+    rank = {i: index for index, i in enumerate(order)}
+    return [d for d in ties if rank[d.before] > rank[d.after]]
 
 
 @cached_per_graph
@@ -124,8 +124,10 @@ def declared(graph: Graph) -> frozenset[str]:
 @cached_per_graph
 def barriers(graph: Graph) -> Sequence[tuple[int, Op]]:
     """Return the leaves that could do anything, with their places in launch order."""
-    brings = declared(graph)
-    return [(i, leaf) for i, leaf in enumerate(graph.leaves()) if effects(leaf, brings).barrier]
+    declared_names = declared(graph)
+    return [
+        (i, leaf) for i, leaf in enumerate(graph.leaves()) if effects(leaf, declared_names).barrier
+    ]
 
 
 def line(graph: Graph, members: Collection[Op], nodes: bool = False) -> Line:
@@ -133,10 +135,12 @@ def line(graph: Graph, members: Collection[Op], nodes: bool = False) -> Line:
 
     Autograd nodes stay whole unless they hold a member, or ``nodes`` says to open them all.
     """
-    wanted = {id(op) for op in members}
-    ops = [op for outer in graph.ops for op in _atoms(outer, wanted, nodes)]
-    held = tuple(i for i, op in enumerate(ops) if any(id(inner) in wanted for inner in op.walk()))
-    return Line(graph, ops, dependences(ops, declared(graph)), held)
+    member_ids = {id(op) for op in members}
+    ops = [op for outer in graph.ops for op in _atoms(outer, member_ids, nodes)]
+    positions = tuple(
+        i for i, op in enumerate(ops) if any(id(inner) in member_ids for inner in op.walk())
+    )
+    return Line(graph, ops, dependences(ops, declared(graph)), positions)
 
 
 def _atoms(op: Op, members: Collection[int], nodes: bool) -> Iterator[Op]:
@@ -152,32 +156,40 @@ def _holds(op: Op, members: Collection[int]) -> bool:
     return any(id(inner) in members for inner in op.walk())
 
 
-def beside(s: Line, anchor: int, after: bool) -> list[int]:
+def adjacent_order(s: Line, anchor: int, after: bool) -> list[int]:
     """Return the order in which members stand before, or after, one op."""
-    moved = [i for i in s.members if i != anchor and (i < anchor if after else i > anchor)]
-    rest = [i for i in range(len(s.ops)) if i not in set(moved)]
+    moving = [i for i in s.members if i != anchor and (i < anchor if after else i > anchor)]
+    rest = [i for i in range(len(s.ops)) if i not in set(moving)]
     cut = rest.index(anchor) + after
-    return [*rest[:cut], *moved, *rest[cut:]]
+    return [*rest[:cut], *moving, *rest[cut:]]
 
 
-def extreme(s: Line, earliest: bool) -> list[int]:
+def extreme_order(s: Line, earliest: bool) -> list[int]:
     """Return the order in which each member stands as early, or as late, as it may.
 
     Members that could stand in one place keep their order.
     """
     ties: dict[int, list[int]] = {}
-    for d in s.found:
-        here, there = (d.after, d.before) if earliest else (d.before, d.after)
-        ties.setdefault(here, []).append(there)
-    beside: dict[int, int] = {}  # the op that stays, behind or before which a member stands
+    for d in s.ties:
+        member, other = (d.after, d.before) if earliest else (d.before, d.after)
+        ties.setdefault(member, []).append(other)
+    neighbour_by_member: dict[
+        int, int
+    ] = {}  # the op that stays, behind or before which a member stands
     for i in s.members if earliest else reversed(s.members):
-        places = [beside.get(j, j) for j in ties.get(i, ())]
-        beside[i] = max(places, default=-1) if earliest else min(places, default=len(s.ops))
-    near: dict[int, list[int]] = {}
+        neighbours = [neighbour_by_member.get(j, j) for j in ties.get(i, ())]
+        neighbour_by_member[i] = (
+            max(neighbours, default=-1) if earliest else min(neighbours, default=len(s.ops))
+        )
+    members_by_neighbour: dict[int, list[int]] = {}
     for i in s.members:
-        near.setdefault(beside[i], []).append(i)
+        members_by_neighbour.setdefault(neighbour_by_member[i], []).append(i)
     order: list[int] = []
     for i in range(-1, len(s.ops) + 1):
-        itself = [i] * (0 <= i < len(s.ops) and i not in beside)
-        order += [*itself, *near.get(i, ())] if earliest else [*near.get(i, ()), *itself]
+        own_position = [i] * (0 <= i < len(s.ops) and i not in neighbour_by_member)
+        order += (
+            [*own_position, *members_by_neighbour.get(i, ())]
+            if earliest
+            else [*members_by_neighbour.get(i, ()), *own_position]
+        )
     return order

@@ -74,7 +74,7 @@ def _dependent(s: Line, owner: dict[int, int], gone: Collection[int]) -> dict[in
     reached = [0] * len(s.ops)
     found: dict[int, RefusedError] = {}
     staying = ~sum(1 << group for group in gone)
-    for tie in s.found:
+    for tie in s.ties:
         mask = reached[tie.before]
         if tie.before in owner:
             mask |= 1 << owner[tie.before]

@@ -47,7 +47,7 @@ class PendingFusions:
         Raises ``RefusedError`` as that does, ``ValueError`` as ``around`` does.
         """
         graph = self.around(groups)
-        fusion = collect(self._edit, groups, new, by=by, assuming=assuming, known=known)
+        fusion = collect(self._edit, groups, new, caller=by, assuming=assuming, known_segment=known)
         self._end = extent(graph, (op for group in groups for op in group)).end
         return fusion
 

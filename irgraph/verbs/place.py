@@ -72,7 +72,7 @@ def place(graph: Graph, names: Collection[str], where: TablePlacement) -> Placem
     _check(graph, chosen)
     declared, ops = Writer(graph, where).written(chosen)
     held = replace(graph, tensors=(*graph.tensors, *declared))
-    done = put_in_place(held, [[one.outer] for one in chosen], ops, by="place")
+    done = put_in_place(held, [[one.outer] for one in chosen], ops, caller="place")
     apart = _apart(_elsewhere(done.graph, {one.weight.buffer for one in chosen}), done.ops)
     stream = NewStreams(apart).name(STREAM)
     reads = [(op, stream) for op in _same(apart, done.ops, (READ, FILL, BAG_FILL))]

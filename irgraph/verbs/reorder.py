@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.verbs.launch_order import beside, extreme, line
+from irgraph.verbs.launch_order import adjacent_order, extreme_order, line
 from irgraph.verbs.refusal import CrossedError, RefusedError
 from irgraph.verbs.streams import on_streams
 
@@ -44,16 +44,16 @@ def reorder(
     """
     s = line(graph, ops)
     if anchor is None:
-        order, at = extreme(s, to == "earliest"), -1
+        order, at = extreme_order(s, to == "earliest"), -1
     else:
         at = s.position(anchor)
         if at in s.members:
             moving = RefusedError("the anchor is one of the ops that move", [(s.ops[at], "")])
             raise CrossedError([(s.ops[at], moving)])
-        order = beside(s, at, to == "after")
+        order = adjacent_order(s, at, to == "after")
     assumed = s.check(order, at, assuming)
-    moved = tuple(s.ops[i] for i in s.moved(order))
-    changed = s.arranged(order, to in ("after", "earliest")) if moved else graph
+    moved = tuple(s.ops[i] for i in s.moved_members(order))
+    changed = s.rearrange(order, to in ("after", "earliest")) if moved else graph
     members = [s.ops[i] for i in s.members]
     if assumed is not None:
         changed, members = _noted(changed, members, assuming)

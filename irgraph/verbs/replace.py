@@ -21,7 +21,7 @@ def replace(
     ``RefusedError``: with that path, or with the users of a result that no new op makes.
     """
     check_users(graph, members, new)
-    return put_in_place(graph, [members], new, by=by or "replace", assuming=assuming)
+    return put_in_place(graph, [members], new, caller=by or "replace", assuming=assuming)
 
 
 def check_users(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:

@@ -55,7 +55,7 @@ def moved_to(op: Op, stream: str) -> Op:
 def with_events(graph: Graph, members: Collection[Op]) -> Graph:
     """Record and wait for events wherever members need other streams, or others need them."""
     ordered = line(graph, members, nodes=True)
-    joins = _joins(ordered.ops, ordered.found, set(ordered.members))
+    joins = _joins(ordered.ops, ordered.ties, set(ordered.members))
     edit = Edit(graph)
     events = _events(graph)
     for join in joins:

@@ -11,19 +11,19 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.manage.bisect import bisect
-from irgraph.manage.predicates import above, computes_other
-from irgraph.manage.reduce import fails_alike, reduce, stays_broken
+from irgraph.manage.predicates import exceeds_limits, results_differ
+from irgraph.manage.reduce import broken_result_predicate, reduce, same_failure_predicate
 from irgraph.manage.reproducer import Reproducer, model_text, recorded_script
 from irgraph.manage.run import run_stages
-from irgraph.manage.stage import Step, stages
+from irgraph.manage.stage import PipelineStep, stages
 from irgraph.text import parse
 from tests.language.models import mlp
 
 PIPELINE = [
-    Step("pass", "clean-copies"),
-    Step("text", "resize B = 8"),
-    Step("pass", "fuse-epilogue"),
-    Step("text", "resize B = 16"),
+    PipelineStep("pass", "clean-copies"),
+    PipelineStep("text", "resize B = 8"),
+    PipelineStep("pass", "fuse-epilogue"),
+    PipelineStep("text", "resize B = 16"),
 ]
 
 
@@ -33,7 +33,7 @@ def large(graph: Graph) -> str:
 
 def test_a_reproducer_is_a_model_and_fails_again_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "again.ir"
-    steps = [Step("pass", "fuse-epilogue"), Step("text", "expect 9 aten.t")]
+    steps = [PipelineStep("pass", "fuse-epilogue"), PipelineStep("text", "expect 9 aten.t")]
     watcher = Reproducer(path)
     with pytest.raises(IrgraphError):
         run_stages(mlp(), stages(steps), watchers=[watcher])
@@ -43,7 +43,7 @@ def test_a_reproducer_is_a_model_and_fails_again_by_itself(tmp_path: Path) -> No
     assert "# irgraph reproducer: stage 2, expect 9 aten.t" in text
     assert parse(text) == parse(model_text(text))
     with pytest.raises(IrgraphError, match="expected 9"):
-        run_stages(parse(model_text(text)), stages([Step("text", recorded_script(text))]))
+        run_stages(parse(model_text(text)), stages([PipelineStep("text", recorded_script(text))]))
 
 
 def test_a_reproducer_holds_the_passes_that_it_applies(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_reproducer_holds_the_passes_that_it_applies(tmp_path: Path) -> None:
     with pytest.raises(IrgraphError):
         run_stages(
             mlp(),
-            stages([Step("pass", "mine(n=2)")]),
+            stages([PipelineStep("pass", "mine(n=2)")]),
             pass_path=[str(tmp_path)],
             watchers=[Reproducer(path, [str(tmp_path)])],
         )
@@ -67,7 +67,7 @@ def test_mere_models_hold_no_script() -> None:
 
 def test_only_defects_are_written_where_no_file_was_asked_for(tmp_path: Path) -> None:
     watcher = Reproducer(tmp_path / "r.ir", defects=True)
-    stage = stages([Step("text", "expect 1 aten.t")])[0]
+    stage = stages([PipelineStep("text", "expect 1 aten.t")])[0]
     watcher.failed(stage, mlp(), IrgraphError())
     assert not watcher.written
     watcher.failed(stage, mlp(), KeyError("oops"))
@@ -81,7 +81,7 @@ def test_bisect_finds_the_first_stage_that_breaks_a_predicate() -> None:
     assert found.stage.number == 2
     assert found.reason == "too large"
     assert found.before.dims["B"] == 4
-    assert found.asked <= 4
+    assert found.checks <= 4
 
 
 def test_bisect_tells_that_nothing_breaks() -> None:
@@ -89,7 +89,7 @@ def test_bisect_tells_that_nothing_breaks() -> None:
 
 
 def test_bisect_finds_the_stage_that_fails() -> None:
-    steps = [*PIPELINE, Step("text", "expect 9 aten.t"), *PIPELINE[:1]]
+    steps = [*PIPELINE, PipelineStep("text", "expect 9 aten.t"), *PIPELINE[:1]]
     found = bisect(mlp(), stages(steps))
     assert found.stage is not None
     assert (found.stage.number, found.after) == (5, None)
@@ -102,23 +102,23 @@ def test_bisect_refuses_a_model_that_is_broken_before() -> None:
 
 
 def test_a_limit_is_a_predicate() -> None:
-    assert "over the limit" in above(["step.time=1us"])(mlp())
-    assert above(["step.time=1s"])(mlp()) == ""
+    assert "over the limit" in exceeds_limits(["step.time=1us"])(mlp())
+    assert exceeds_limits(["step.time=1s"])(mlp()) == ""
 
 
 def test_another_result_is_a_predicate() -> None:
     graph = mlp()
-    broken = computes_other(graph)
+    broken = results_differ(graph)
     assert broken(graph) == ""
-    assert broken(run_stages(graph, stages([Step("pass", "fuse-epilogue")])).graph) == ""
+    assert broken(run_stages(graph, stages([PipelineStep("pass", "fuse-epilogue")])).graph) == ""
     last = graph.ops[-2]
     wrong = replace(last, name="aten.sigmoid_")
     assert broken(replace(graph, ops=(*graph.ops[:-2], wrong, graph.ops[-1])))
 
 
 def test_reduce_keeps_what_fails_and_stays_sound() -> None:
-    pipeline = stages([Step("text", "expect no aten.relu_")])
-    interesting = fails_alike(mlp(), pipeline)
+    pipeline = stages([PipelineStep("text", "expect no aten.relu_")])
+    interesting = same_failure_predicate(mlp(), pipeline)
     assert interesting is not None
     result = reduce(mlp(), interesting)
     assert [op.name for op in result.graph.walk()] == ["aten.relu_"]
@@ -128,22 +128,24 @@ def test_reduce_keeps_what_fails_and_stays_sound() -> None:
 
 
 def test_reduce_goes_into_bodies() -> None:
-    pipeline = stages([Step("text", 'expect no %y = aten.addmm(_, %x, _) where %x.name == "y1"')])
-    interesting = fails_alike(mlp(), pipeline)
+    pipeline = stages(
+        [PipelineStep("text", 'expect no %y = aten.addmm(_, %x, _) where %x.name == "y1"')]
+    )
+    interesting = same_failure_predicate(mlp(), pipeline)
     assert interesting is not None
     assert [op.name for op in reduce(mlp(), interesting).graph.walk()] == ["aten.addmm"]
 
 
 def test_reduce_stops_after_so_many_tries() -> None:
-    assert reduce(mlp(), lambda graph: False, most=3).tries == 3
+    assert reduce(mlp(), lambda graph: False, max_tries=3).tries == 3
 
 
 def test_what_does_not_fail_cannot_be_reduced() -> None:
-    assert fails_alike(mlp(), stages([Step("text", "expect 2 aten.t")])) is None
-    assert stays_broken(mlp(), stages([]), lambda graph: "") is None
+    assert same_failure_predicate(mlp(), stages([PipelineStep("text", "expect 2 aten.t")])) is None
+    assert broken_result_predicate(mlp(), stages([]), lambda graph: "") is None
 
 
 def test_reduce_holds_a_broken_result() -> None:
-    interesting = stays_broken(mlp(), stages(PIPELINE), large)
+    interesting = broken_result_predicate(mlp(), stages(PIPELINE), large)
     assert interesting is not None
     assert reduce(mlp(), interesting).ops == 0

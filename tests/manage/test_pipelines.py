@@ -9,11 +9,14 @@ import pytest
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.manage.run import describe_passes, run_stages, shadowed_passes
-from irgraph.manage.stage import Applied, Stage, Step, stages
+from irgraph.manage.stage import Applied, PipelineStep, Stage, stages
 from irgraph.manage.watch import PrintAfter, PrintDiff, Statistics, StopAfter, Timing, Watcher
 from tests.language.models import mlp, training
 
-BOTH = [Step("pass", "fuse-epilogue, clean-copies"), Step("text", "expect 2 aten.t")]
+BOTH = [
+    PipelineStep("pass", "fuse-epilogue, clean-copies"),
+    PipelineStep("text", "expect 2 aten.t"),
+]
 
 
 class Seen(Watcher):
@@ -55,14 +58,14 @@ def test_watchers_see_each_stage_and_how_it_ended() -> None:
 def test_a_stage_that_fails_is_told_and_the_error_goes_on() -> None:
     seen = Seen()
     with pytest.raises(IrgraphError, match="expected 9"):
-        run_stages(mlp(), stages([Step("text", "expect 9 aten.t")]), watchers=[seen])
+        run_stages(mlp(), stages([PipelineStep("text", "expect 9 aten.t")]), watchers=[seen])
     assert seen.told[-1] == "failed expect 9 aten.t"
 
 
 def test_all_steps_are_checked_before_the_first_runs() -> None:
     seen = Seen()
     with pytest.raises(IrgraphError):
-        run_stages(mlp(), stages([*BOTH, Step("pass", "no-such-pass")]), watchers=[seen])
+        run_stages(mlp(), stages([*BOTH, PipelineStep("pass", "no-such-pass")]), watchers=[seen])
     assert seen.told == []
 
 
@@ -90,7 +93,7 @@ def test_print_after_prints_what_is_asked_for(which: str, stages_shown: list[str
 
 def test_print_after_failed_prints_what_the_stage_was_given() -> None:
     lines: list[str] = []
-    steps = [Step("pass", "fuse-epilogue"), Step("text", "expect 9 aten.t")]
+    steps = [PipelineStep("pass", "fuse-epilogue"), PipelineStep("text", "expect 9 aten.t")]
     with pytest.raises(IrgraphError):
         run_stages(mlp(), stages(steps), watchers=[PrintAfter("failed", lines.append)])
     assert lines[0].startswith("# before stage 2, expect 9 aten.t, which failed\n")
@@ -119,7 +122,7 @@ def test_timing_has_a_row_for_each_stage_and_their_sum() -> None:
 
 def test_statistics_tell_what_was_tried_matched_and_missed() -> None:
     statistics = Statistics()
-    steps = [Step("text", "remove %y = aten.relu(aten.mm(_, _)) using %y for %y")]
+    steps = [PipelineStep("text", "remove %y = aten.relu(aten.mm(_, _)) using %y for %y")]
     run_stages(mlp(), stages(steps), watchers=[statistics])
     (row,) = statistics.rows()
     assert (row["tried"], row["matched"], row["went"]) == ("1", "0", "0")
@@ -128,7 +131,9 @@ def test_statistics_tell_what_was_tried_matched_and_missed() -> None:
 
 def test_unverified_results_are_let_through() -> None:
     script = "remove %g = aten.sum(%x)"
-    assert run_stages(mlp(), stages([Step("text", script)]), verified=False).graph is not None
+    assert (
+        run_stages(mlp(), stages([PipelineStep("text", script)]), verified=False).graph is not None
+    )
 
 
 def test_a_pass_that_hides_another_is_told(tmp_path: Path) -> None:
@@ -142,5 +147,8 @@ def test_a_pass_that_hides_another_is_told(tmp_path: Path) -> None:
 
 
 def test_one_pass_of_a_pipeline_sees_what_the_one_before_it_made() -> None:
-    steps = [Step("pass", "fuse-embedding"), Step("text", "expect 1 irgraph.batched_embedding")]
+    steps = [
+        PipelineStep("pass", "fuse-embedding"),
+        PipelineStep("text", "expect 1 irgraph.batched_embedding"),
+    ]
     assert len(run_stages(training(3), stages(steps)).applied) == 2

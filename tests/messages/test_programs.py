@@ -21,7 +21,7 @@ from irgraph.language import load_script, run
 from irgraph.language.expressions.evaluate import EvaluationError, Scope, evaluate
 from irgraph.language.expressions.nodes import ListOf, Name, Splat, Variable
 from irgraph.manage.bisect import bisect
-from irgraph.manage.stage import Step, stages
+from irgraph.manage.stage import PipelineStep, stages
 from irgraph.text import IrgraphError, parse
 from irgraph.text.builder import Builder, BuildError
 from irgraph.verbs import Axis, RefusedError, resize
@@ -120,7 +120,7 @@ CASES: dict[str, Callable[[], object]] = {
         replace(LEAVES, ops=(*LEAVES.ops, LEAVES.ops[-1])),
     ),
     "a bisection that starts broken": lambda: bisect(
-        mlp(), stages([Step("text", "let a = 1")]), lambda graph: "it is too slow"
+        mlp(), stages([PipelineStep("text", "let a = 1")]), lambda graph: "it is too slow"
     ),
     "resize: no size": lambda: resize(mlp(), "B", 0),
     "resize: no dimension": lambda: resize(mlp(), "BB", 3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from irgraph.manage.run import run_stages
-from irgraph.manage.stage import Step, stages
+from irgraph.manage.stage import PipelineStep, stages
 from irgraph.text import parse
 
 HEAD = 'model "m" { format = 1 }\n\ndevice @gpu0 "v100"\nparam %w "w" : f32[4] in $b1\n\n'
@@ -15,7 +15,7 @@ def cleaned(body: str) -> list[str]:
     """Return the lines of a model after ``clean-copies``."""
     from irgraph.text import print_graph
 
-    graph = run_stages(parse(HEAD + body), stages([Step("pass", "clean-copies")])).graph
+    graph = run_stages(parse(HEAD + body), stages([PipelineStep("pass", "clean-copies")])).graph
     return print_graph(graph).split("\n\n")[2].splitlines()
 
 

@@ -30,8 +30,8 @@ from irgraph.text import parse, print_graph
 from irgraph.tiers.hits import POLICIES, Policy
 from irgraph.tiers.library import load_platform, load_tier
 from irgraph.tiers.tier import read_platform
-from irgraph.tradeoff import Point, chosen, tradeoff
-from irgraph.tradeoff.sharded_plan import in_formats
+from irgraph.tradeoff import TradeoffPoint, best_within_budget, tradeoff
+from irgraph.tradeoff.sharded_plan import quantize_tables
 from irgraph.verbs.place import place
 from irgraph.verbs.sharding.shard import shard
 from irgraph.verbs.tiered_lookups import TablePlacement, placeable
@@ -77,29 +77,29 @@ def bench(folder: Path) -> Bench:
 
 
 @pytest.fixture(scope="module")
-def points(bench: Bench, folder: Path) -> list[Point]:
+def points(bench: Bench, folder: Path) -> list[TradeoffPoint]:
     served = parse((folder / "serve.ir").read_text())
     wanted = ServiceLoad(20_000.0, 10_000.0)
     return tradeoff(bench, served, load_platform(PLATFORM), wanted, OPTIONS)
 
 
-def test_the_front_is_one(points: Sequence[Point]) -> None:
+def test_the_front_is_one(points: Sequence[TradeoffPoint]) -> None:
     """No point of it is bettered by any, and every other point is."""
-    counted = [one for one in points if one.way.group == 1]
+    counted = [one for one in points if one.service.group == 1]
     front = [one for one in counted if one.front]
     assert len(front) > 3
-    assert not any(one.front for one in points if one.way.group > 1)
+    assert not any(one.front for one in points if one.service.group > 1)
     for one in counted:
         others = [o for o in counted if o is not one and o.kl <= one.kl and o.aim <= one.aim]
         strict = [o for o in others if o.kl < one.kl or o.aim < one.aim]
         assert not strict if one.front else others
     assert front[0].kl == 0 and not front[0].formats
-    assert front[-1].way.fleet.watts < 0.6 * front[0].way.fleet.watts
-    assert front[-1].way.fleet.hosts < front[0].way.fleet.hosts
+    assert front[-1].service.fleet.watts < 0.6 * front[0].service.fleet.watts
+    assert front[-1].service.fleet.hosts < front[0].service.fleet.hosts
 
 
 def test_the_divergence_is_that_of_the_placed_model_executed(
-    bench: Bench, points: Sequence[Point]
+    bench: Bench, points: Sequence[TradeoffPoint]
 ) -> None:
     for one in (p for p in points if p.front and p.plan):
         narrow = bench.rewritten(one.plan)
@@ -108,11 +108,11 @@ def test_the_divergence_is_that_of_the_placed_model_executed(
         assert bench.compared(moved).kl == one.kl > 0
 
 
-def test_what_keeps_a_budget_is_the_least_of_the_front(points: Sequence[Point]) -> None:
+def test_what_keeps_a_budget_is_the_least_of_the_front(points: Sequence[TradeoffPoint]) -> None:
     front = [one for one in points if one.front]
-    assert chosen(points, 0.0) is front[0]
-    assert chosen(points, front[2].kl) is front[2]
-    assert chosen(points, 1.0) is front[-1]
+    assert best_within_budget(points, 0.0) is front[0]
+    assert best_within_budget(points, front[2].kl) is front[2]
+    assert best_within_budget(points, 1.0) is front[-1]
 
 
 def test_other_tables_are_not_served(bench: Bench, folder: Path) -> None:
@@ -133,27 +133,29 @@ def test_tables_are_spread_over_devices_that_hold_them_in_their_formats(
     small = bench.graph
     platform = read_platform(SPREAD % 1.0e-3, "two.json")
     found = tradeoff(bench, small, platform, ServiceLoad(100.0, 50_000.0), OPTIONS, spread=True)
-    over = [one for one in found if one.spread is not None]
+    over = [one for one in found if one.sharded_plan is not None]
     assert over and all(one.formats for one in over), "f32 does not fit"
-    for model in (m for one in over if one.spread is not None for m in one.spread.models):
+    for model in (
+        m for one in over if one.sharded_plan is not None for m in one.sharded_plan.models
+    ):
         rows = {n: w.nbytes for n, w, _ in placeable(model)}
         assert 0 < sum(rows.values()) <= 0.5e6
     point = next(one for one in over if set(one.formats.values()) == {"i8"})
-    assert point.spread is not None and point.way.ranks == 2
-    for model in point.spread.models:
+    assert point.sharded_plan is not None and point.service.ranks == 2
+    for model in point.sharded_plan.models:
         held = [one for one in prepared_of(model) if one.part == "rows"]
         assert held and all(one.format == "i8" for one in held)
-    assert compare_ranks(small, point.spread.models).same
+    assert compare_ranks(small, point.sharded_plan.models).same
     every = [name for name, _, _ in placeable(small)]
     by_columns = Plan(2, {name: TableSharding("column-wise", (0, 1)) for name in every})
-    cut = [in_formats(shard(small, by_columns, rank).graph, point.formats) for rank in (0, 1)]
+    cut = [quantize_tables(shard(small, by_columns, rank).graph, point.formats) for rank in (0, 1)]
     assert not compare_ranks(small, cut).same, "a row's halves have scales of their own"
-    timelines = [predict(m, OPTIONS, ranks=2).timeline for m in point.spread.models]
-    groups = rank_groups(point.spread.models)
-    assert point.way.step == simulate_ranks(timelines, groups=groups).step_time
-    assert point.way.step > predict(small, OPTIONS).step_time, "collectives take time"
-    assert point.way.fleet.hosts * point.way.qps >= 100
-    assert not any(one.front and one.way.name.endswith("alone") for one in found)
+    timelines = [predict(m, OPTIONS, ranks=2).timeline for m in point.sharded_plan.models]
+    groups = rank_groups(point.sharded_plan.models)
+    assert point.service.step == simulate_ranks(timelines, groups=groups).step_time
+    assert point.service.step > predict(small, OPTIONS).step_time, "collectives take time"
+    assert point.service.fleet.hosts * point.service.qps >= 100
+    assert not any(one.front and one.service.name.endswith("alone") for one in found)
 
 
 @pytest.mark.parametrize("to", ["f16", "bf16", "i8", "i4", "i2"])

@@ -11,7 +11,7 @@ from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import Tensor
 from irgraph.manage.run import run_stages
-from irgraph.manage.stage import Step, stages
+from irgraph.manage.stage import PipelineStep, stages
 from irgraph.predict.prediction import predict
 from irgraph.report.structure import grouped, structural_diff, structure_lines
 from irgraph.text import parse, print_graph
@@ -70,7 +70,7 @@ def test_another_stream_is_a_move() -> None:
 
 @pytest.mark.long
 def test_other_types_are_told_with_their_present_sizes() -> None:
-    resized = run_stages(model(THREE), stages([Step("text", "resize B = 64")])).graph
+    resized = run_stages(model(THREE), stages([PipelineStep("text", "resize B = 64")])).graph
     assert {change.detail for change in structural_diff(model(THREE), resized)} == {
         "f32[4, 8] -> f32[64, 8]"
     }
@@ -84,7 +84,7 @@ def test_other_attributes_and_operands_are_rewired() -> None:
 
 
 def test_alike_changes_are_one_row() -> None:
-    fused = run_stages(dlrm(), stages([Step("pass", "fuse-embedding")])).graph
+    fused = run_stages(dlrm(), stages([PipelineStep("pass", "fuse-embedding")])).graph
     groups = {(g.kind, g.name): len(g.changes) for g in grouped(structural_diff(dlrm(), fused))}
     assert groups["removed", "aten.embedding_bag"] == 8
     assert groups["added", "irgraph.batched_embedding"] == 1
@@ -93,7 +93,7 @@ def test_alike_changes_are_one_row() -> None:
 
 @pytest.mark.parametrize("step", ["fuse-embedding", "fuse-epilogue", "drop-dropout"])
 def test_times_of_all_changes_are_the_change_of_device_work(step: str) -> None:
-    fused = run_stages(dlrm(), stages([Step("pass", step)])).graph
+    fused = run_stages(dlrm(), stages([PipelineStep("pass", step)])).graph
     both = predict(dlrm()), predict(parse(print_graph(fused)))
     changes = structural_diff(
         both[0].priced.graph, both[1].priced.graph, (both[0].priced, both[1].priced)

@@ -73,7 +73,7 @@ def test_ops_in_a_row_are_one_launch() -> None:
 def test_what_the_host_takes_part_in_stays_outside(between: str, why: str) -> None:
     before = graph_of(PAIR.format("a") + between + "\n" + PAIR.format("b"))
     done = capture(before)
-    assert any(why in reason.reason for _, reason in done.left), done.left
+    assert any(why in reason.reason for _, reason in done.excluded), done.excluded
     held = {op.name for launch in done.launches for op in launch.leaves()}
     assert held - {"aten.select"} == {"aten.neg", "aten.add_"}
 
@@ -84,7 +84,7 @@ def test_numbers_that_may_follow_from_what_the_host_read_are_not_repeated() -> N
     )
     done = capture(before)
     assert not done.launches
-    assert any("follow from what the host read" in why.reason for _, why in done.left)
+    assert any("follow from what the host read" in why.reason for _, why in done.excluded)
 
 
 def test_what_ops_outside_make_is_copied_in_and_may_not_be_written() -> None:

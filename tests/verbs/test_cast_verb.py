@@ -51,7 +51,7 @@ def test_operands_are_cast_once_and_results_back() -> None:
         "%b = aten._to_copy(%b_bf16, dtype = f32) : f32[B, 8] in $b",
         "%s = aten.sum(%b) : f32[] in $s",
     ]
-    assert (len(found.ops), found.casts, found.met) == (2, 3, 3)
+    assert (len(found.ops), found.casts, found.unneeded_casts) == (2, 3, 3)
 
 
 def test_a_result_that_others_use_is_cast_back() -> None:
@@ -90,7 +90,7 @@ def test_casts_that_stand_there_meet_new_ones() -> None:
         "%a = aten._to_copy(%a_bf16, dtype = f32) : f32[B, 8] in $a",
         "%s = aten.sum(%a) : f32[] in $s",
     ]
-    assert (found.casts, found.met) == (1, 3)
+    assert (found.casts, found.unneeded_casts) == (1, 3)
     written = done(wide.replace("%a =", "aten.relu_(%n!)\n%a ="), "mm")
     assert "%x_bf16 = aten._to_copy(%x, dtype = bf16) : bf16[B, 8] in $x_bf16" in lines(written)
     narrower = done(wide.replace("bf16", "f64"), "mm")
@@ -251,7 +251,7 @@ def test_one_operand_is_cast_once_and_results_keep_their_types() -> None:
         "%a = aten.mul(%x, %w_bf16) : f32[B, 8] in $a",
         "%b = aten.add(%a, %w_bf16) : f32[B, 8] in $b",
     ]
-    assert (found.casts, found.met) == (1, 1)
+    assert (found.casts, found.unneeded_casts) == (1, 1)
 
 
 def test_one_operand_rounds_as_torch_does_and_the_others_do_not() -> None:

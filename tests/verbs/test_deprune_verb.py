@@ -83,7 +83,7 @@ def test_a_whole_table_gives_what_the_pruned_one_did(bits: str) -> None:
     assert {d.tensor.extent for d in after.tensors if d.label == "items.weight"} == {
         (0, 50 * WIDTHS[bits])
     }
-    assert done.spared == 200 and done.grown == (50 - 20) * WIDTHS[bits] - 200
+    assert done.freed_bytes == 200 and done.added_bytes == (50 - 20) * WIDTHS[bits] - 200
     given, rows = values(bits)
     one, other = execute(before, given), execute(after, given)
     for name in ("y", "z"):

@@ -206,7 +206,7 @@ def test_origins_are_kept_in_short() -> None:
             f'%x{k + 1} = aten.neg(%x{k}) : f32[4] in $x{k + 1} from "et#{k}"\n' for k in range(5)
         )
     )
-    made = fuse(graph, [list(graph.ops)], Op("irgraph.whole"), by="mine").op
+    made = fuse(graph, [list(graph.ops)], Op("irgraph.whole"), caller="mine").op
     assert made.origin == "mine: 5 x aten.neg (et#0 et#1 et#2 and 2 more)"
 
 
@@ -297,10 +297,10 @@ def test_three_origins_are_shown_without_a_rest() -> None:
             f'%x{k + 1} = aten.neg(%x{k}) : f32[4] in $x{k + 1} from "et#{k}"\n' for k in range(3)
         )
     )
-    made = fuse(graph, [list(graph.ops)], Op("irgraph.whole"), by="mine").op
+    made = fuse(graph, [list(graph.ops)], Op("irgraph.whole"), caller="mine").op
     assert made.origin == "mine: 3 x aten.neg (et#0 et#1 et#2)"
     bare = model(f"{IN}%a = aten.neg(%x) : f32[4] in $a\n")
-    assert fuse(bare, [list(bare.ops)], Op("irgraph.whole"), by="mine").op.origin.startswith(
+    assert fuse(bare, [list(bare.ops)], Op("irgraph.whole"), caller="mine").op.origin.startswith(
         "mine: 1 x aten.neg"
     )
 

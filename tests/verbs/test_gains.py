@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.text import parse
-from irgraph.verbs.extra_accesses import check_gains
+from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.refusal import RefusedError
 
 TEXT = """model "m" {{ format = 2 }}
@@ -42,7 +42,7 @@ def check(graph: Graph, touched: str, name: str = "aten.exp") -> None:
         new = replace(members[1], operands=(tensor,))
     else:
         new = Op(name, (tensor,), written=frozenset([touched]))
-    check_gains(graph, members, [new])
+    check_extra_accesses(graph, members, [new])
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""What front ends share: recorded calls, the identity of tensors, and the way to a graph."""
+"""Code that front ends share: recorded calls, the identity of tensors, lowering to a graph."""

@@ -1,4 +1,4 @@
-"""From calls to ops: names for tensors, roles for what exists before the step."""
+"""Turns calls into ops: names tensors, and finds roles for tensors from before the step."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Assembler:
     def __init__(self, calls: Sequence[CapturedCall]) -> None:
         self._buffers: dict[int, str] = {}
         self._counts: dict[str, int] = {}
-        self._taken: set[str] = set()
+        self._used_names: set[str] = set()
         self._tensors: dict[int, Tensor] = {}
-        self.handles, self.lost = _handles_from_before(calls)
+        self.handles, self.late_definitions = _handles_from_before(calls)
         uses = _uses_by_buffer(calls)
         roles = [_role(handle, uses) for handle in self.handles]
         for handle, role in zip(self.handles, roles, strict=True):
@@ -42,28 +42,28 @@ class Assembler:
         self.ops = tuple(map(self._op, calls))
 
     def tensor_of(self, handle: Handle | None) -> Tensor | None:
-        """Return the tensor that a handle became, ``None`` where no call has it."""
+        """Return the tensor of a handle, ``None`` if no call has it."""
         return self._tensors.get(id(handle))
 
     def _name_results(self, call: CapturedCall) -> None:
-        """Name what a call returns after it; outer calls come first and give their name."""
-        new = [h for h in handles_in(call.results) if id(h) not in self._tensors]
-        first = self._unused_name(_identifier(call.name), False) if new else ""
-        for i, handle in enumerate(new):
+        """Name the results of a call after it; an outer call names its results before its body."""
+        unnamed = [h for h in handles_in(call.results) if id(h) not in self._tensors]
+        first = self._unused_name(_identifier(call.name), False) if unnamed else ""
+        for i, handle in enumerate(unnamed):
             self._name(handle, f"{first}_{i}" if i else first)
 
     def _unused_name(self, base: str, unnumbered: bool) -> str:
-        """Return the first unused name of a kind: ``w`` (if plain), ``w1``, ``w2``."""
+        """Return the first unused name: ``w`` (if ``unnumbered``), ``w1``, ``w2``."""
         count = self._counts.get(base, 0) + 1
         name = base if unnumbered and count == 1 else f"{base}{count}"
-        while name in self._taken:
+        while name in self._used_names:
             count += 1
             name = f"{base}{count}"
         self._counts[base] = count
         return name
 
     def _name(self, handle: Handle, name: str) -> None:
-        self._taken.add(name)
+        self._used_names.add(name)
         buffer = self._buffers.setdefault(handle.buffer, f"b{len(self._buffers) + 1}")
         self._tensors[id(handle)] = Tensor(
             name, handle.dtype, handle.shape, buffer, handle.strides, handle.offset, handle.device
@@ -91,7 +91,7 @@ class Assembler:
 
 
 def _handles_from_before(calls: Sequence[CapturedCall]) -> tuple[list[Handle], int]:
-    """Return the tensors that are used and not made before, and how many are made later."""
+    """Return the tensors that are used before any definition, and how many are defined later."""
     result_ids = {
         id(handle)
         for call in calls
@@ -110,7 +110,7 @@ def _handles_from_before(calls: Sequence[CapturedCall]) -> tuple[list[Handle], i
 
 
 def _used_handles(call: CapturedCall, defined: set[int]) -> Iterator[Handle]:
-    """Yield what a call uses, and add what it makes to ``defined`` as it does."""
+    """Yield the handles that a call uses, and add its results to ``defined`` while iterating."""
     yield from handles_in(call.operands)
     yield from handles_in(list(call.attributes.values()))
     for child in call.body:
@@ -132,7 +132,7 @@ def _base_name(handle: Handle, role: str) -> str:
 
 
 def _uses_by_buffer(calls: Sequence[CapturedCall]) -> Mapping[int, set[str]]:
-    """Return by buffer how the step's leaves use it: ``read forward``, ``write optimizer``."""
+    """Return the uses of each buffer by the step's leaves: ``read forward``, ``write optimizer``."""
     uses_by_buffer: dict[int, set[str]] = {}
     leaves = (leaf for call in calls for leaf in call.walk() if not leaf.body)
     for leaf in leaves:
@@ -146,10 +146,10 @@ def _uses_by_buffer(calls: Sequence[CapturedCall]) -> Mapping[int, set[str]]:
 
 
 def _role(handle: Handle, uses_by_buffer: Mapping[int, set[str]]) -> str:
-    """Return what a tensor from before the step is.
+    """Return the role of a tensor from before the step.
 
-    A ``param`` is read by forward and written by the optimizer, other ``state`` is written too;
-    the rest is ``input``.
+    A ``param`` is read by forward and written by the optimizer, other written tensors are
+    ``state``; the rest is ``input``.
     """
     if handle.hint[0]:
         return handle.hint[0]

@@ -1,4 +1,4 @@
-"""Finding the batch dimension: the same step at other batch sizes, number by number."""
+"""Finds the batch dimension by comparing captures of a step at several batch sizes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from irgraph.ir.tensor import Tensor
 
 
 class DifferentStructureError(ValueError):
-    """Two captures do not make the same calls; the message says where they part."""
+    """Raised for captures that do not make the same calls; the message has the first difference."""
 
 
 def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tuple[Graph, list[str]]:
     """Return the graph captured at ``batch`` with every size that follows from it as a ``Dim``.
 
     ``graphs`` holds captures of one step by batch size, two or more. A number becomes an
-    expression ``a*B+c`` where all captures agree on one; others stay plain and are listed.
+    expression ``a*B+c`` if one fits all captures; other numbers stay plain and are listed.
 
     Raises:
         DifferentStructureError: the captures make different calls.
@@ -41,12 +41,12 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
         raise DifferentStructureError("they use different tensors from before the step")
     tensors = tuple(merge.declared(parts) for parts in zip(*declared, strict=True))
     returned = merge.returned([graph.returned for graph in (base, *other_graphs)])
-    settings = {**base.settings, **fixed_settings(name, sorted(merge.odd), batch)}
+    settings = {**base.settings, **fixed_settings(name, sorted(merge.misfits), batch)}
     dims = {**base.dims, name: batch}
     symbolic = replace(
         base, dims=dims, settings=settings, ops=ops, tensors=tensors, returned=returned
     )
-    return (symbolic if merge.seen else base), sorted(merge.odd)
+    return (symbolic if merge.is_symbolic else base), sorted(merge.misfits)
 
 
 def _require_same_length(a: Sequence[Item], b: Sequence[Item], caller: str) -> None:
@@ -57,7 +57,7 @@ def _require_same_length(a: Sequence[Item], b: Sequence[Item], caller: str) -> N
 
 
 def _is_same(a: Item, b: Item) -> bool:
-    """Return whether two plain values, or lists of them, are the same; nan is the same as nan."""
+    """Return whether two plain values, or tuples of them, are equal; nan equals nan."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_is_same, a, b))
     return bool(a == b) or (a != a and b != b)
@@ -67,10 +67,10 @@ class _Merge:
     def __init__(self, graphs: Mapping[int, Graph], batch: int, name: str) -> None:
         self.name = name
         self.sizes = [batch, *(size for size in graphs if size != batch)]
-        self.odd: set[str] = set()
-        self.seen = False
+        self.misfits: set[str] = set()
+        self.is_symbolic = False
         self._tensors: dict[str, Tensor] = {}
-        self._where = ""
+        self._location = ""
 
     def op(self, parts: Sequence[Op]) -> Op:
         first = parts[0]
@@ -82,7 +82,7 @@ class _Merge:
                 raise DifferentStructureError(
                     f"{first.name} has different arguments ({first.origin})"
                 )
-        self._where = f"{first.name} ({first.origin})"
+        self._location = f"{first.name} ({first.origin})"
         operands = self.value([part.operands for part in parts])
         results = self.value([part.results for part in parts])
         attributes = {
@@ -94,17 +94,17 @@ class _Merge:
     def value(self, parts: Sequence[Item]) -> Item:
         first = parts[0]
         if len({type(part) for part in parts}) > 1:
-            raise DifferentStructureError(f"{self._where} has arguments of different kinds")
+            raise DifferentStructureError(f"{self._location} has arguments of different kinds")
         if isinstance(first, Tensor):
             return self.tensor(parts)
         if isinstance(first, tuple):
             if len({len(part) for part in parts}) > 1:
-                raise DifferentStructureError(f"{self._where} has lists of different lengths")
+                raise DifferentStructureError(f"{self._location} has lists of different lengths")
             return tuple(self.value(items) for items in zip(*parts, strict=True))
         if type(first) is int:
             return self.number(parts)
         if not all(_is_same(part, first) for part in parts):
-            self.odd.add(f"{self._where}: {first!r} depends on the batch size")
+            self.misfits.add(f"{self._location}: {first!r} depends on the batch size")
         return first
 
     def tensor(self, parts: Sequence[Tensor]) -> Tensor:
@@ -125,16 +125,16 @@ class _Merge:
         return tensor
 
     def declared(self, parts: Sequence[Declared]) -> Declared:
-        """Return a tensor from before the step; a value that depends on the batch size is none."""
+        """Return a tensor from before the step, without its value if that depends on the size."""
         first = parts[0]
         tensor = self.tensor([part.tensor for part in parts])
         if all(_is_same(part.value, first.value) for part in parts):
             return replace(first, tensor=tensor)
-        self.odd.add(f"the value of %{tensor.name} depends on the batch size: it is not kept")
+        self.misfits.add(f"the value of %{tensor.name} depends on the batch size: it is not kept")
         return replace(first, tensor=tensor, value=None)
 
     def returned(self, parts: Sequence[tuple[Tensor, ...] | None]) -> tuple[Tensor, ...] | None:
-        """Return what the step returns at every batch size, if that is known."""
+        """Return the results of the step, ``None`` if they are unknown at any batch size."""
         results = [part for part in parts if part is not None]
         if len(results) < len(parts):
             return None
@@ -146,7 +146,7 @@ class _Merge:
         return tuple(map(self.number, zip(*parts, strict=True)))
 
     def _misfit_reason(self, parts: Sequence[int]) -> str:
-        """Say what a number is that no ``a*B+c`` gives."""
+        """Return the reason, for a note, why no ``a*B+c`` fits a number."""
         share = Fraction(parts[0], self.sizes[0])
         if all(share * size == part for size, part in zip(self.sizes, parts, strict=True)):
             name = f"{self.name}*{share.numerator}" if share.numerator > 1 else self.name
@@ -154,7 +154,7 @@ class _Merge:
         return "is not linear in the batch size"
 
     def number(self, parts: Sequence[int]) -> int:
-        """Return one number seen at every batch size: plain, or ``a*B+c`` where that fits all."""
+        """Return a number given at every batch size: plain, or ``a*B+c`` if that fits them all."""
         first = parts[0]
         if all(part == first for part in parts):
             return first
@@ -162,8 +162,8 @@ class _Merge:
         constant = first - slope * self.sizes[0]
         pairs = zip(self.sizes, parts, strict=True)
         if rest or any(slope * size + constant != part for size, part in pairs):
-            self.odd.add(f"{self._where}: {first} {self._misfit_reason(parts)}")
+            self.misfits.add(f"{self._location}: {first} {self._misfit_reason(parts)}")
             return first
-        self.seen = True
+        self.is_symbolic = True
         terms = (((self.name,), slope), ((), constant))
         return make(terms, {self.name: self.sizes[0]})

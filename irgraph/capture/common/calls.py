@@ -1,4 +1,4 @@
-"""From recorded arguments to operands and attributes, by the operator's schema."""
+"""Turns recorded arguments into operands and attributes, by the operator's schema."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "chan
 _NEUTRAL = {
     ("Layout?", "strided"), ("MemoryFormat?", "contiguous_format"), ("bool?", False),
 }  # fmt: skip
-"""Values that say the same as leaving an optional argument out."""
+"""Values that are equivalent to omitting an optional argument."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ class CapturedCall:
 
 
 def handles_in(values: Item) -> Iterator[Handle]:
-    """Yield the handles among values, lists opened."""
+    """Yield the handles among values, including those in nested lists."""
     if isinstance(values, Handle):
         yield values
     elif isinstance(values, (list, tuple)):
@@ -66,7 +66,7 @@ def handles_in(values: Item) -> Iterator[Handle]:
 def resolve_schema(text: str) -> tuple[Schema, bool] | None:
     """Return a recorded schema, and whether the shipped list has the same overload.
 
-    The shipped one is returned then, since it knows which ops are made of others. ``None`` if
+    If so, the shipped schema is returned, since it records which ops are composite. ``None`` if
     the text is no schema.
     """
     try:

@@ -1,4 +1,4 @@
-"""What may be wrong with a recording: values that make no sense, text that is no JSON."""
+"""Checks and repairs of damaged recordings: values that make no sense, text that is no JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 import reprlib
 
 short_repr = reprlib.repr
-"""Show a value in a message, cut where it is long."""
+"""Return a value's representation for a message, abbreviated if it is long."""
 
 MAX_INT64 = 2**63 - 1
-"""torch counts in 64 bits."""
+"""Largest number in a recording: torch counts in 64 bits."""
 
-# torch writes the words of record_function and the names of modules as they are
+# torch does not escape the texts of record_function and the names of modules
 _NESTED = re.compile(rb'("id": \d+, "name": ")(.*?)(", "ctrl_deps": \d)', re.DOTALL)
 _FLAT = re.compile(rb'(\{\s*"name": ")(.*?)(", "id": \d+, "rf_id": \d)', re.DOTALL)
 
@@ -20,14 +20,15 @@ _SIGN_EXTENDED = re.compile(rb"(?<!\\)((?:\\\\)*)\\uffffff([89a-f][0-9a-f])")
 
 
 class DamagedError(ValueError):
-    """A recorded value makes no sense; the message says which one and why."""
+    """Raised for a recorded value that makes no sense; the message names it and the reason."""
 
 
 def require_int(value: object, label: str, minimum: int | None = None) -> int:
-    """Return a recorded whole number.
+    """Return a recorded integer.
 
     Raises:
-        DamagedError: it is none, is less than ``minimum`` or does not fit into 64 bits.
+        DamagedError: the value is no integer, is less than ``minimum`` or does not fit into 64
+            bits.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise DamagedError(f"its {label} is {short_repr(value)}, not a whole number")
@@ -39,7 +40,7 @@ def require_int(value: object, label: str, minimum: int | None = None) -> int:
 
 
 def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
-    """Return a text with a mark in place of each byte that is no UTF-8, and a note of them."""
+    """Return a text with a mark for each byte that is no UTF-8, and a note on their number."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -50,7 +51,7 @@ def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
 
 
 def restore_bytes(data: bytes) -> bytes:
-    r"""Return a text with the bytes back that torch wrote as if they were characters.
+    r"""Return a text with the bytes restored that torch wrote as if they were characters.
 
     torch 2.13 writes every byte beyond ASCII as a sign-extended number: ``\uffffffc3``.
     """
@@ -58,7 +59,7 @@ def restore_bytes(data: bytes) -> bytes:
 
 
 def escape_names(data: bytes) -> tuple[bytes, list[str]]:
-    """Return the text of a recording with its names escaped as JSON wants it, and a note of them.
+    """Return the text of a recording with its names escaped for JSON, and a note on their number.
 
     torch escapes neither quotes nor line ends in the names of ranges.
     """

@@ -1,4 +1,4 @@
-"""From recorded nodes to one tree of calls in launch order: threads joined, one step chosen."""
+"""Builds trees of calls in launch order from recorded nodes: joins threads, selects a step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PROGRAM = ("ProfilerStep#", "Optimizer.")
 
 
 def attach_to_callers(nodes: Sequence[RecordedNode], repairs: Counter[str]) -> None:
-    """Give each node, in order of starts, to the one that called it.
+    """Append each node to the children of its caller, in order of starts.
 
-    A caller that cannot be one counts as not recorded; ``repairs`` counts those by a sentence.
+    An impossible caller counts as not recorded; ``repairs`` counts such callers by a sentence.
     """
     by_id = {node.id: node for node in nodes}
     circular = _nodes_in_cycles(by_id)
@@ -37,7 +37,7 @@ def attach_to_callers(nodes: Sequence[RecordedNode], repairs: Counter[str]) -> N
 
 
 def _nodes_in_cycles(by_id: Mapping[int, RecordedNode]) -> set[int]:
-    """Return the ids of nodes that are their own callers, by themselves or by way of others."""
+    """Return the ids of nodes that are their own callers, directly or through other nodes."""
     cycle_ids: set[int] = set()
     visited: set[int] = set()
     for start in by_id:
@@ -53,7 +53,7 @@ def _nodes_in_cycles(by_id: Mapping[int, RecordedNode]) -> set[int]:
 
 
 def first_too_deep(nodes: Sequence[RecordedNode]) -> RecordedNode | None:
-    """Return the first node, if any, that lies below more calls than a model may nest."""
+    """Return the first node, if any, that is nested more deeply than a model may be."""
     depths: dict[int, int] = {}
     for node in nodes:
         depth = depths.setdefault(id(node), 0)
@@ -64,10 +64,11 @@ def first_too_deep(nodes: Sequence[RecordedNode]) -> RecordedNode | None:
 
 
 def main_thread(nodes: Sequence[RecordedNode]) -> int:
-    """Return the thread of the program: others are autograd's, or were started by it.
+    """Return the thread of the program: others are autograd's, or were started by the program.
 
-    It runs the optimizer and marks the steps; else it is the one that backward calls name as
-    theirs; else the one with most of their forward calls; else the one with most operators.
+    The program's thread runs the optimizer and marks the steps. If no thread does, it is the one
+    that has most of the callers of backward calls; else most of their forward calls; else most
+    operators.
     """
     by_id = {node.id: node for node in nodes}
     labels = Counter(node.thread for node in nodes if node.name.startswith(_PROGRAM))
@@ -85,7 +86,7 @@ def main_thread(nodes: Sequence[RecordedNode]) -> int:
 
 
 def _nodes_outside_autograd(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
-    """Return the nodes, given in order of starts, that lie in no autograd call."""
+    """Return the nodes that are in no autograd call; ``nodes`` are in order of starts."""
     inside: set[int] = set()
     forward_nodes = []
     for node in nodes:
@@ -99,9 +100,9 @@ def _nodes_outside_autograd(nodes: Sequence[RecordedNode]) -> list[RecordedNode]
 def roots(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
     """Return the outermost calls of all threads in launch order.
 
-    What the backward thread ran goes where the forward thread waited for it: into the range that
-    its autograd nodes name as their forward one, or else into the one that was open then. So do
-    calls whose caller was not recorded.
+    Calls of the backward thread are inserted where the forward thread waited for them: into the
+    range that their autograd nodes name as their forward one, or else into the annotation that was
+    open at that time. The same holds for calls whose caller was not recorded.
     """
     by_id = {node.id: node for node in nodes}
     outermost = [n for n in nodes if not _is_bookkeeping(n) and _is_outermost(n, by_id)]
@@ -124,7 +125,7 @@ def roots(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
 
 
 def orphan_notes(nodes: Sequence[RecordedNode]) -> list[str]:
-    """Return a sentence about calls whose caller was not recorded, if there are any."""
+    """Return a note on the number of calls whose caller was not recorded, if there are any."""
     count = sum(node.parent == MISSING_CALLER for node in nodes)
     return [f"{count} calls have no recorded caller: put where they began"] if count else []
 
@@ -147,7 +148,7 @@ def _forward_id(node: RecordedNode) -> int:
 def _may_enclose(
     candidate: RecordedNode | None, node: RecordedNode, main: int
 ) -> TypeGuard[RecordedNode]:
-    """Return whether the range that a backward call names can be around it."""
+    """Return whether the forward range that a backward call names can enclose the call."""
     if candidate is None or _is_bookkeeping(candidate):
         return False
     return candidate.thread == main and candidate.id < node.id
@@ -156,7 +157,7 @@ def _may_enclose(
 def _enclosing_annotation(
     node: RecordedNode, by_id: Mapping[int, RecordedNode]
 ) -> RecordedNode | None:
-    """Return the innermost range, from a node outwards, that lies in no operator."""
+    """Return the innermost range, from a node outwards, that is in no operator."""
     enclosing: RecordedNode | None = node
     current: RecordedNode | None = node
     while current is not None and not _is_bookkeeping(current):
@@ -168,7 +169,7 @@ def _enclosing_annotation(
 
 
 def _open_annotation(siblings: Sequence[RecordedNode], moment: int) -> RecordedNode | None:
-    """Return the innermost annotation that certainly was open when a node started."""
+    """Return the innermost annotation that was certainly open when a node started."""
     annotation: RecordedNode | None = None
     while True:
         labels = (node for node in siblings if node.id < moment and not node.schema)
@@ -203,9 +204,9 @@ def step_ranges(forest: Sequence[RecordedNode]) -> dict[int, RecordedNode]:
 
 
 def last_complete_step(range_by_number: dict[int, RecordedNode]) -> int:
-    """Return the number of the last step that holds about as many calls as the fullest one.
+    """Return the number of the last step that has at least 90 % of the calls of the largest one.
 
-    A recording may have stopped in the midst of its last step.
+    A recording may have stopped in the middle of its last step.
     """
     sizes = {number: sum(1 for _ in node.walk()) for number, node in range_by_number.items()}
     full = 0.9 * max(sizes.values())

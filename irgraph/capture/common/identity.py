@@ -1,8 +1,8 @@
-"""Which recorded descriptions mean the same tensor, and which tensors share memory.
+"""Identity of recorded tensors: equal descriptions of one tensor, and tensors that share memory.
 
-A recording's tensor and storage ids are used again after a free. So a name is opened at each
-definition and a buffer at each allocation; an id means whatever was bound to it last, as long as
-the description still fits.
+A recording's tensor and storage ids are used again after a free. Therefore each definition opens a
+new handle and each allocation a new buffer; an id denotes the handle or buffer that was bound to it
+last, as long as the description still fits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Handle:
     """A tensor before it has a name.
 
     Attributes:
-        dtype, shape, device: as the IR has them; strides are ``None`` where contiguous.
+        dtype, shape, device: as the IR has them; strides are ``None`` if contiguous.
         buffer: number of its allocation.
         offset: bytes from the start of the buffer.
-        guessed: whether its memory is known only from a trace (it may be corrected once).
+        guessed: whether its memory is known only from a trace (which may be corrected once).
         hint: a role and a label, if the front end knows them.
         value: the elements of a constant in row-major order.
     """
@@ -44,14 +44,14 @@ class Handle:
 
     @property
     def geometry(self) -> tuple[object, ...]:
-        """What makes two views of one buffer the same bytes in the same order."""
+        """Key that is equal for two views of one buffer if they have the same bytes and order."""
         return (self.buffer, self.offset, self.shape, self.strides, self.dtype)
 
 
 class Exact(Struct, frozen=True):
     """A tensor as a running program shows it: ``impl`` is its number, ``storage`` an address.
 
-    Storages are kept alive while they are recorded, so their addresses are not used again.
+    Storages stay alive while they are recorded, so their addresses are not used again.
     """
 
     impl: int
@@ -65,7 +65,7 @@ class Exact(Struct, frozen=True):
 
 
 class Identities:
-    """The tensors known so far, by everything a recording may call them."""
+    """The tensors known so far, by every kind of reference that a recording has to them."""
 
     def __init__(self, shared_storage: Sequence[str] = ()) -> None:
         self.buffers = 0
@@ -116,7 +116,7 @@ class Identities:
         )
 
     def use(self, tensor: TraceTensor) -> Handle:
-        """Return the tensor that a trace describes; one never seen exists since before."""
+        """Return the tensor that a trace describes; an unknown one exists since before the step."""
         handle = self.find(tensor)
         if handle is None:
             if not self._may_view(tensor):
@@ -126,10 +126,10 @@ class Identities:
         return handle
 
     def _may_view(self, tensor: TraceTensor) -> bool:
-        """Return whether a tensor never seen may lie in the memory that its storage id means.
+        """Return whether an unknown tensor may be in the buffer that its storage id denotes.
 
-        Else the id was used again: a lone host scalar (a number of the program's), another
-        element type, or more than was allocated.
+        Otherwise the id was used again: for a single host scalar (a number of the program), for
+        another element type, or for more elements than were allocated.
         """
         if tensor.device.startswith("cpu") and not tensor.shape:
             return False
@@ -143,7 +143,7 @@ class Identities:
         inputs: Sequence[TraceTensor],
         strides: tuple[int, ...] | None = None,
     ) -> Handle:
-        """Open a new tensor for a result: in an input's buffer if they share a storage."""
+        """Open a new tensor for a result, in an input's buffer if they share a storage."""
         shares_storage = not self._is_storage_unknown(tensor) and any(
             source.storage == tensor.storage for source in inputs
         )
@@ -154,14 +154,14 @@ class Identities:
         return handle
 
     def bind(self, tensor: Recorded, handle: Handle | None) -> None:
-        """Let a trace's ids mean this tensor from now on."""
+        """Bind a trace's ids to a tensor, until they are bound again."""
         if isinstance(tensor, TraceTensor) and handle is not None:
             self._ids[tensor.id] = handle
             if not self._is_storage_unknown(tensor):
                 self._storages[tensor.storage] = handle.buffer
 
     def use_exact(self, exact: Exact, description: Recorded) -> Handle:
-        """Return the tensor that a program showed; ``description`` is the trace's word for it."""
+        """Return the tensor that a program showed; ``description`` is the trace's value for it."""
         handle = self.find_exact(exact)
         if handle is None:
             handle = self._adopt(exact, description) or self._open_exact(exact)
@@ -192,7 +192,7 @@ class Identities:
         return self._geometries.get(geometry)
 
     def _adopt(self, exact: Exact, description: Recorded) -> Handle | None:
-        """Give a tensor that only the trace knew so far its true memory."""
+        """Correct the memory of a tensor known only from the trace, and return it, or ``None``."""
         if not isinstance(description, TraceTensor) or exact.storage in self._addresses:
             return None
         handle = self._ids.get(description.id)
@@ -244,20 +244,23 @@ class Identities:
         return self.buffers
 
     def _known_buffer(self, tensor: TraceTensor) -> int | None:
-        """Return the buffer that a storage id means: on another device it was used again."""
+        """Return the buffer of a storage id, or ``None`` if the id was used again elsewhere."""
         buffer = self._storages.get(tensor.storage)
         if buffer is None or self._homes.get(buffer) != self.device(tensor.device):
             return None
         return buffer
 
     def _is_storage_unknown(self, tensor: TraceTensor) -> bool:
-        """Return whether a storage id says nothing: none at all, nothing in it, or all alike."""
+        """Return whether a storage id identifies no memory.
+
+        It is absent, or of an empty tensor, or equal for all tensors of the device.
+        """
         return not tensor.storage or 0 in tensor.shape or tensor.device.startswith(self._shared)
 
     def _fits(self, tensor: TraceTensor, handle: Handle) -> bool:
         if handle.dtype != tensor.dtype or handle.shape != tensor.shape:
             return False
-        # a trace knows no memory of a sparse tensor; a program shows where its values lie
+        # a trace has no memory of a sparse tensor; a program shows the memory of its values
         sparse = not tensor.storage and tensor.strides is not None and not any(tensor.strides)
         if not sparse and handle.offset != tensor.offset * ITEMSIZE[tensor.dtype]:
             return False

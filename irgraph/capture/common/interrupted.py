@@ -1,9 +1,9 @@
-"""Calls of backward that a recording leaves open, because an exception ended what they called.
+"""Repairs calls of backward that a recording leaves open because an exception ended their callees.
 
-Checkpointing (without re-entry, torch's default) computes again until the last tensor that is
-needed, and then stops by an exception. The observer of execution traces does not close the ranges
-that end so, and everything after counts as called by them: with every checkpointed layer, all that
-follows lies some ranges deeper.
+Checkpointing (without re-entry, torch's default) recomputes up to the last tensor that is needed,
+and then stops with an exception. The observer of execution traces does not close ranges that an
+exception ends, and all later calls count as called by them: each checkpointed layer nests all later
+calls a few ranges deeper.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from irgraph.capture.common.nodes import RecordedNode
 EVALUATE = "autograd::engine::evaluate_function: "
 
 _BUILT_IN = re.compile(r"(Backward\d+|torch::autograd::\w+)$", re.ASCII)
-"""Ends of the names of nodes that torch defines; they run no backward of their own, as functions
-written in Python may."""
+"""Ends of the names of nodes that torch defines; unlike functions written in Python, these never
+call backward themselves."""
 
 
 def close_interrupted(nodes: Sequence[RecordedNode]) -> None:
-    """Take calls out of those of backward that had ended; nodes are given in order of starts.
+    """Move calls out of evaluations that had ended before; ``nodes`` are in order of starts.
 
-    The engine evaluates nodes one after the other, so the next one shows that one has ended, unless
-    that one is written in Python, calls backward itself, and nothing was interrupted in it.
+    The engine evaluates nodes one after the other, so the start of the next evaluation shows that
+    the previous one has ended, unless the previous node is written in Python, calls backward
+    itself, and nothing was interrupted in it.
     """
     by_id = {node.id: node for node in nodes}
     evaluating: dict[int, int] = {}  # the innermost evaluation around each range, or itself
@@ -46,7 +47,7 @@ def close_interrupted(nodes: Sequence[RecordedNode]) -> None:
 
 
 def _is_over(evaluation: RecordedNode, caller: int, last_orphan: int) -> bool:
-    """Return whether a node's evaluation has ended where another is called by a range in it."""
+    """Return whether a node's evaluation has ended when a range in it calls another one."""
     if caller == evaluation.id or last_orphan > evaluation.id:
         return True
     return _BUILT_IN.search(evaluation.name) is not None

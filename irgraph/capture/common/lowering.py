@@ -1,10 +1,10 @@
-"""From a tree of recorded nodes to calls."""
+"""Lowers a tree of recorded nodes to calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 from dataclasses import dataclass, field
-from dataclasses import replace as changed
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,14 +24,14 @@ MODULE = "irgraph.module#"
 """Prefix of the ranges by which a live capture marks the calls of a submodule."""
 
 ORIGIN = "irgraph.origin#"
-"""Prefix of the ranges by which a front end says what the calls in it come from."""
+"""Prefix of the ranges by which a front end specifies the origin of the calls in them."""
 
 MODULES = (MODULE, "module::")
 """Prefixes of annotations that hold the path of a module."""
 
 
 class EnclosingContext(Struct, frozen=True):
-    """What a call inherits from the ranges around it."""
+    """The properties that a call inherits from the ranges around it."""
 
     thread: str = "main"
     module: str = ""
@@ -77,7 +77,7 @@ class Lowering:
     def calls(
         self, nodes: Sequence[RecordedNode], context: EnclosingContext | None = None
     ) -> list[CapturedCall]:
-        """Return the calls that recorded nodes stand for, in launch order."""
+        """Return the calls of recorded nodes, in launch order."""
         context = context or EnclosingContext()
         return [call for node in nodes for call in self._lower_node(node, context)]
 
@@ -141,7 +141,7 @@ class Lowering:
         return call
 
     def _lower_range(self, node: RecordedNode, context: EnclosingContext) -> CapturedCall:
-        """Lower a range that is no operator: a label, or a kernel that was called by its name."""
+        """Lower a range that is no operator: a label, or a kernel that is named by its range."""
         closure: Sequence[RecordedNode] = ()
         inner_context = context
         if node.name.startswith(OPTIMIZER):
@@ -159,12 +159,12 @@ class Lowering:
         return call
 
     def _lower_autograd(self, node: RecordedNode) -> list[CapturedCall]:
-        """Collapse the engine's wrapper and the autograd node in it into one scope."""
+        """Lower the engine's wrapper and the autograd node in it to one scope."""
         inner = node if node.backward else next((c for c in node.children if c.backward), None)
         if inner is None:
             return self.calls(node.children, EnclosingContext("backward", "", "backward"))
         forward = self._forward.get(inner.sequence)
-        # a gradient is accumulated right after the node that made it, on its stream
+        # a gradient is accumulated right after the node that computes it, on its stream
         self._module = forward.module if forward is not None else self._module
         context = EnclosingContext("backward", self._module, "backward")
         self._stream = forward.stream if forward is not None else self._stream
@@ -192,7 +192,7 @@ class Lowering:
     def _lower_composite(
         self, node: RecordedNode, schema: Schema, call: CapturedCall, context: EnclosingContext
     ) -> CapturedCall:
-        """Lower an operator made of others; its tensors are those its body names."""
+        """Lower a composite operator; its tensors are the ones that its body uses."""
         resolver = self.resolver
         early = {id(value): resolver.find(value) for value in tensors_in(node.inputs)}
         call.body = self.calls(node.children, context)
@@ -213,7 +213,7 @@ class Lowering:
     def _lower_device_call(
         self, node: RecordedNode, schema: Schema, call: CapturedCall
     ) -> CapturedCall:
-        """Lower a call that reaches the device; what it called in turn is its own affair."""
+        """Lower a call that reaches the device, without the calls inside it."""
         resolver = self.resolver
         record = self.records.get(node.id)
         if record is None:
@@ -229,9 +229,10 @@ class Lowering:
 
 
 def _call_below_autograd(node: RecordedNode, records: Mapping[int, Record]) -> RecordedNode:
-    """Return the call that the program showed of an operator whose autograd is Python's own.
+    """Return the recorded call inside an operator whose autograd function is written in Python.
 
-    Such an operator calls itself once more, in a range that is named after its autograd function.
+    Such an operator calls itself again, in a range that is named after its autograd function. The
+    node itself is returned if there is no such call.
     """
     inner = node
     while node.schema and inner.id not in records:
@@ -240,13 +241,14 @@ def _call_below_autograd(node: RecordedNode, records: Mapping[int, Record]) -> R
             return node
         inner = candidates[0]
     unchanged = inner is node or inner.schema != node.schema
-    return node if unchanged else changed(inner, sequence=node.sequence)
+    return node if unchanged else dataclasses.replace(inner, sequence=node.sequence)
 
 
 def _closure_length(node: RecordedNode) -> int:
-    """Return how many calls of an optimizer's step belong to the closure that it is given.
+    """Return the number of children of an optimizer's step that are calls of its closure.
 
-    The closure makes the forward pass and the backward pass, which is the last of it.
+    The closure runs the forward pass and then the backward pass, so it ends with the last backward
+    call.
     """
     ends = [i for i, child in enumerate(node.children, 1) if _is_backward(child)]
     return max(ends, default=0)
@@ -257,7 +259,7 @@ def _is_backward(node: RecordedNode) -> bool:
 
 
 def _is_casting(node: RecordedNode) -> bool:
-    """Return whether a call is autocast's: it casts operands and calls the operator again."""
+    """Return whether a call is autocast's, which casts operands and calls the operator again."""
     if not node.schema or not node.children or node.children[-1].schema != node.schema:
         return False
     return all(child.name == "aten::to" for child in node.children[:-1])
@@ -273,16 +275,16 @@ def autograd_name(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """Return an annotation's words, marked where they could be taken for a call's name."""
+    """Return an annotation's text, with a prefix if it could be mistaken for a call's name."""
     return f"label {name}" if is_call_name(name) or name.startswith("autograd.") else name
 
 
 def thread_names(nodes: Sequence[RecordedNode], main: int) -> dict[int, str]:
-    """Return the threads' names: ``main``, and ``backward`` for those that ran autograd nodes."""
+    """Return the threads' names: ``main``, and ``backward`` for threads that ran autograd nodes."""
     names = {node.thread: "backward" for node in nodes if node.backward and node.thread != main}
     return {main: "main", **names}
 
 
 def double_backward_setting(differentiates_gradients: bool) -> Mapping[str, bool]:
-    """Return the setting of a step that differentiates gradients, if it is one."""
+    """Return the setting of a step that differentiates gradients, empty for other steps."""
     return {DOUBLE: True} if differentiates_gradients else {}

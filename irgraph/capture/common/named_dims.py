@@ -1,4 +1,4 @@
-"""A named dimension of a program: graphs at other sizes, compared."""
+"""Finds sizes that depend on a named dimension by comparing graphs at several sizes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from irgraph.ir.graph import Graph
 def with_named_dim(
     graph: Graph, name: str, size: int, graph_at: Callable[[int], Graph]
 ) -> tuple[Graph, list[str]]:
-    """Return a graph with the sizes that follow from a dimension as expressions in it.
+    """Return a graph whose sizes that follow from a dimension are expressions, and notes.
 
-    ``graph_at`` gives the graph at another size; where that fails, or makes other calls, sizes stay
-    plain and the note that is returned says why. A size of 1 stays plain: axes of one element are
-    treated apart.
+    ``graph_at`` returns the graph at another size. If it fails, or its graph makes other calls,
+    sizes stay plain and a note has the reason. A size of 1 stays plain, since torch treats axes of
+    one element specially.
     """
     if size == 1:
         return graph, [f"sizes do not follow from {name}: it is 1"]

@@ -1,4 +1,4 @@
-"""The calls of a recording, one node each, whatever the recording's version."""
+"""The calls of a recording, one node each, independent of the recording's version."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ class TraceTensor(Struct, frozen=True):
 
     Attributes:
         id: of the tensor object.
-        storage: id of its memory; 0 where it has none.
+        storage: id of its memory; 0 if it has none.
         offset: elements from the start of the storage.
-        device: torch's name, such as ``cuda:0``; ``""`` where the trace does not say.
-        shape, strides: in elements; strides are ``None`` where the trace does not say, and
-            all 0 for a sparse tensor.
+        device: torch's name, such as ``cuda:0``; ``""`` for a sparse tensor, and
+            ``UNRECORDED_DEVICE`` if the trace has no device.
+        shape, strides: in elements; strides are ``None`` if the trace has none, and all 0 for a
+            sparse tensor.
         dtype: the IR's name of the element type.
     """
 
@@ -47,19 +48,19 @@ class TraceTensor(Struct, frozen=True):
 class RecordedNode:
     """One recorded range: an operator, an autograd node or an annotation.
 
-    An exception (checkpointing stops early by one) leaves ranges without their caller.
+    After an exception (checkpointing stops early with one), ranges may have no recorded caller.
 
     Attributes:
         id: number in the recording, in order of starts.
         name: as recorded, such as ``aten::linear``.
-        schema: torch's schema string, ``""`` where it is no operator.
+        schema: torch's schema string, ``""`` if it is no operator.
         inputs, outputs: values in the schema's order; tensors as ``TraceTensor``.
         sequence: autograd sequence number, -1 if none.
         forward: id of the range on the forward thread that a backward node belongs to.
         thread: the recording's thread number.
         backward: whether it is an autograd node.
         parent: id of the range that called it, 0 if none, ``MISSING_CALLER`` if the recording lacks it.
-        children: what it called, in order of starts.
+        children: the ranges that it called, in order of starts.
         record: number that a Kineto trace of the same run gives to the call, 0 if unknown.
     """
 
@@ -86,28 +87,28 @@ class RecordedNode:
 
 
 def saved_copies(node: RecordedNode) -> list[RecordedNode]:
-    """Return the copies that autograd takes of what an in-place call is about to overwrite.
+    """Return autograd's copies of the operands that an in-place call is about to overwrite.
 
-    The call's backward reads them; nothing else that a call does inside is read elsewhere.
+    The call's backward reads them; no other result of a call's inside is read elsewhere.
     """
     writes = node.name.endswith("_") and not node.name.endswith("__")
     return [child for child in node.children if writes and child.name == "aten::clone"]
 
 
 DTYPE_BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
-"""What stands for an unknown element type, by its bytes."""
+"""Substitute for an unknown element type, by its size in bytes."""
 
 UNDEFINED = "nullptr"
 
 UNRECORDED_DEVICE = "unsaid"
-"""Stands for the device of a tensor in traces that do not record it."""
+"""Device of a tensor in traces that do not record devices."""
 
 MISSING_CALLER = -1
-"""Stands for the id of a caller that was not recorded."""
+"""Id of a caller that was not recorded."""
 
 
 DEVICE = re.compile(r"([a-z]\w*(:\d{1,4})?)?", re.ASCII)
-"""torch's name of a device, or none."""
+"""Pattern of torch's names of devices; the empty name is one."""
 
 _LISTS = ("GenericList[", "Tuple[", "List[")
 _MAX_LEVELS = 8  # levels of lists in a value
@@ -120,9 +121,9 @@ def decode_values(
     strides: Sequence[Json],
     repairs: Counter[str],
 ) -> list[Recorded]:
-    """Return recorded values with every tensor described in full and nothing for ``<None>``.
+    """Return recorded values with every tensor described in full and ``None`` for ``<None>``.
 
-    ``repairs`` counts by a sentence what contradicts itself and can be read all the same.
+    ``repairs`` counts, by a sentence, contradictory values that can be read nevertheless.
 
     Raises:
         DamagedError: a value makes no sense.
@@ -198,7 +199,7 @@ def _decode_tensor(
         raise DamagedError(f"its tensor's device is {short_repr(device)}")
     element_type = FROM_CPP.get(dtype) or DTYPE_BY_SIZE.get(itemsize, "u8")
     sizes = _decode_sizes(shape, "shape")
-    if not device:  # a sparse tensor: it has no memory of its own
+    if not device:  # a sparse tensor has no own memory
         return TraceTensor(identity, 0, 0, device, sizes, element_type, (0,) * len(sizes))
     elements = math.prod(sizes)
     if elements != numel:
@@ -225,6 +226,6 @@ def _decode_sizes(sizes: Json, label: str) -> tuple[int, ...]:
 
 
 def unknown_types(kinds: Iterable[str]) -> list[str]:
-    """Return the element types among recorded types that the IR does not have."""
+    """Return the element types in recorded types that the IR does not have, sorted."""
     names = {name for kind in kinds for name in re.findall(r"Tensor\(([^()]*)\)", kind)}
     return sorted(name for name in names if name not in FROM_CPP)

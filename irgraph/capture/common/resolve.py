@@ -1,4 +1,4 @@
-"""From recorded values to tensors with one identity each."""
+"""Resolves recorded values to tensors with one identity each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from irgraph.capture.common.view_strides import view_strides
 from irgraph.ir.schema import Schema
 
 RESHAPES = ("aten.view", "aten.reshape", "aten.to", "aten.flatten", "aten.contiguous")
-"""Ops whose result may be a view, and is contiguous where its operand is."""
+"""Ops whose result may be a view, and is contiguous if its operand is."""
 
 
 class Record(Protocol):
-    """What a running program showed of one device call, in schema order."""
+    """A running program's own record of one device call, in schema order."""
 
     schema: str
     inputs: list[Recorded]
@@ -32,7 +32,7 @@ class Record(Protocol):
 
 @dataclass(slots=True)
 class Resolver:
-    """Turns recorded values into handles; ``counts`` says how often something was assumed."""
+    """Turns recorded values into handles; ``counts`` has the number of assumptions by sentence."""
 
     identities: Identities
     counts: Counter[str] = field(default_factory=Counter)
@@ -42,15 +42,15 @@ class Resolver:
         return [f"{count} {sentence}" for sentence, count in sorted(self.counts.items())]
 
     def find(self, value: Recorded) -> Handle | None:
-        """Return the known tensor that a recorded value means, if any."""
+        """Return the known tensor that a recorded value denotes, if any."""
         return self.identities.find(value) if isinstance(value, TraceTensor) else None
 
     def argument(self, value: Recorded) -> Item:
-        """Return a recorded argument with its tensors; unknown ones exist since before."""
+        """Return a recorded argument with its tensors; unknown ones exist since before the step."""
         return _map_tensors(value, self.identities.use)
 
     def results(self, node: RecordedNode, schema: Schema, inputs: Sequence[Item]) -> list[Item]:
-        """Return a device call's results by a trace alone: operands, views or new tensors."""
+        """Return a device call's results from the trace only: operands, views or new tensors."""
         operand_by_id = {tensor.id: tensor for tensor in tensors_in(node.inputs)}
         sources = list(operand_by_id.values())
 
@@ -67,7 +67,7 @@ class Resolver:
     def composite_inputs(
         self, node: RecordedNode, early: Mapping[int, Handle | None]
     ) -> list[Item]:
-        """Return a composite's arguments: as known when it began, else as its body named them."""
+        """Return a composite's arguments: tensors known at its start, else those its body uses."""
 
         def operand(value: TraceTensor) -> Handle:
             return early.get(id(value)) or self.identities.use(value)
@@ -75,14 +75,14 @@ class Resolver:
         return [_map_tensors(value, operand) for value in node.inputs]
 
     def composite_outputs(self, node: RecordedNode, visible_ids: set[int]) -> list[Item] | None:
-        """Return a composite's results, or ``None`` if its body and operands do not hold them."""
+        """Return a composite's results, ``None`` if its body and operands lack one of them."""
         outputs = [_map_tensors(value, self.find) for value in node.outputs]
         expected = sum(1 for _ in tensors_in(node.outputs))
         visible = [handle for handle in handles_in(outputs) if id(handle) in visible_ids]
         return outputs if len(visible) == expected else None
 
     def opaque_outputs(self, node: RecordedNode) -> list[Item]:
-        """Return new tensors for all results of a call whose inside is not known."""
+        """Return new tensors for all results of a call whose body is unknown."""
         sources = list(tensors_in(node.inputs))
         return [_map_tensors(v, lambda t: self.identities.define(t, sources)) for v in node.outputs]
 
@@ -112,7 +112,7 @@ def _map_tensors(value: Recorded, change: Callable[[TraceTensor], Item]) -> Item
 def _resolve_exact(
     values: Sequence[Recorded], descriptions: Recorded, change: Callable[[Exact, Recorded], Handle]
 ) -> list[Item]:
-    """Resolve exact values, each beside the trace's word for it."""
+    """Return resolved exact values; ``descriptions`` are the trace's values for them."""
     result: list[Item] = []
     for i, value in enumerate(values):
         description = (
@@ -134,7 +134,7 @@ def _exact_tensors(values: Sequence[Recorded]) -> Iterator[Exact]:
 
 
 def tensors_in(values: Sequence[Recorded]) -> Iterator[TraceTensor]:
-    """Yield the recorded tensors among values, lists opened."""
+    """Yield the recorded tensors among values, including those in nested lists."""
     for value in values:
         if isinstance(value, TraceTensor):
             yield value
@@ -150,7 +150,7 @@ def _may_stride(schema: Schema) -> bool:
 def set_results(
     call: CapturedCall, schema: Schema, inputs: Sequence[Item], outputs: Sequence[Item]
 ) -> None:
-    """Set a call's results: the tensors among its outputs that are none of its operands, once."""
+    """Set a call's results: the distinct tensors of its outputs that are not its operands."""
     seen_ids = {id(handle) for handle in handles_in(inputs)}
     for i, output in enumerate(outputs):
         declared = schema.returns[i].type if i < len(schema.returns) else "Tensor"

@@ -1,4 +1,4 @@
-"""What a front end returns."""
+"""The result of a front end: a captured step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.verify import OPERANDS, describe, verify
 
 MAX_FINDINGS = 10
-"""Findings that are shown of a graph that is not sound."""
+"""Maximum number of findings that are shown for an invalid graph."""
 
 DEFECT_EXIT_CODE = 70
-"""Exit code of what is no fault of the user's."""
+"""Exit code of a defect of irgraph."""
 
 
 class Capture(Struct, frozen=True):
@@ -40,11 +40,11 @@ class Capture(Struct, frozen=True):
 
 
 def require_valid(graph: Graph, source: str, *, program: bool = False) -> Graph:
-    """Return a graph that obeys every rule, or raise an error with what it breaks.
+    """Return a graph that obeys every rule, or raise an error with the rules that it breaks.
 
-    A trace may be damaged (exit code 4); of a ``program`` that ran, it is a defect of irgraph
-    (exit code 70). Where a recorded call does not fit its schema, the graph is marked so that none
-    is held to it.
+    A trace may be damaged (exit code 4); an invalid graph of a ``program`` that ran is a defect of
+    irgraph (exit code 70). If a recorded call does not fit its schema, the graph is marked, and
+    its calls are not compared with their schemas.
     """
     findings = verify(graph)
     if findings:

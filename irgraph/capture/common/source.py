@@ -21,7 +21,7 @@ HEAD_BYTES = 1 << 16
 
 
 class Source:
-    """A file, or ``-`` for standard input, or a folder; it stands for its path.
+    """A file, standard input (``-``) or a folder; usable as a path.
 
     It is opened once, at its first use, so that a pipe can be recognised and then read.
     """
@@ -31,7 +31,7 @@ class Source:
 
     @classmethod
     def open_once(cls, path: str | Path | Source) -> AbstractContextManager[Source]:
-        """Return a context that holds a source for a path; a source stays open after it."""
+        """Return a context manager of a source for a path; a given source stays open after it."""
         return nullcontext(path) if isinstance(path, Source) else cls(path)
 
     def __str__(self) -> str:
@@ -45,13 +45,13 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file where it was opened here."""
+        """Close the file if it was opened here."""
         if "_file" in self.__dict__ and str(self) != "-":
             self._file.close()
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         return "stdin" if str(self) == "-" else str(self)
 
     @cached_property
@@ -63,23 +63,23 @@ class Source:
             raise fail(error.strerror or str(error), SourceSpan(str(self))) from None
 
     def open(self) -> IO[bytes]:
-        """Return the file at its beginning; whoever asks next gets the same one.
+        """Return the file at its beginning; every call returns the same file.
 
-        Raises ``IrgraphError`` where it cannot be read.
+        Raises ``IrgraphError`` if it cannot be read.
         """
         self._file.seek(0)
         return self._file
 
     def read(self) -> bytes:
-        """Return the whole content, unpacked where it is gzipped.
+        """Return the whole content, unpacked if it is gzipped.
 
-        Raises ``IrgraphError`` where it cannot be read or unpacked.
+        Raises ``IrgraphError`` if it cannot be read or unpacked.
         """
         return unpack(self.open().read(), self.name)
 
     @cached_property
     def start(self) -> bytes:
-        """The first bytes of the content, unpacked where it is gzipped; none of a folder."""
+        """The first bytes of the content, unpacked if it is gzipped; empty for a folder."""
         if self.path.is_dir():
             return b""
         data = self.open().read(HEAD_BYTES)
@@ -92,7 +92,7 @@ class Source:
 
     @property
     def text(self) -> bytes:
-        """The first bytes of a text, without white space in front of it."""
+        """The first bytes of a text, without leading white space."""
         return self.start.lstrip()
 
 
@@ -115,9 +115,9 @@ def is_kineto_trace(start: bytes) -> bool:
 
 
 def refuse_other_formats(start: bytes, expected: str, source: str) -> None:
-    """Raise an error that says what a file is where it cannot be a trace.
+    """Raise an error that names the kind of a file if it cannot be a trace.
 
-    ``start`` holds its first bytes, ``expected`` is what it should be, such as ``a Kineto trace``.
+    ``start`` has its first bytes, ``expected`` is the expected kind, such as ``a Kineto trace``.
     """
     start = start.lstrip()
     if not start:

@@ -1,4 +1,4 @@
-"""Numbers that change from step to step, such as Adam's corrections, whatever the batch size."""
+"""Numbers that change between steps of one batch size, such as Adam's bias corrections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from irgraph.ir.tensor import Tensor
 
 
 def with_counters_of(graph: Graph, first: Graph, second: Graph) -> Graph:
-    """Return a step with the numbers of ``first`` where another step of its size had other ones."""
+    """Return a step with the attributes of ``first`` that ``second``, of the same size, changes."""
     if not len(graph.ops) == len(first.ops) == len(second.ops):
         return graph
     return replace(graph, ops=tuple(map(_with_counters, graph.ops, first.ops, second.ops)))
@@ -30,7 +30,7 @@ def _with_counters(op: Op, first: Op, second: Op) -> Op:
 
 
 def _has_no_tensors(value: Value) -> bool:
-    """Return whether a value holds no tensors, which are others in every step."""
+    """Return whether a value has no tensors, which differ in every step."""
     if isinstance(value, tuple):
         return all(map(_has_no_tensors, value))
     return not isinstance(value, Tensor)

@@ -1,4 +1,4 @@
-"""Streams and events of a captured program, from the marks that its calls left."""
+"""Streams and events of a captured program, from the marks that its calls recorded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from irgraph.capture.common.calls import CapturedCall, handles_in
 from irgraph.capture.common.identity import Handle, Identities
 
 MARK = "irgraph.cuda#"
-"""Prefix of the ranges without content by which a capture shows what it does with streams."""
+"""Prefix of the empty ranges by which a capture marks its uses of streams."""
 
 GRAPH = "irgraph.graph#"
-"""The range around what the replay of a CUDA graph runs."""
+"""Name of the range around the calls that the replay of a CUDA graph runs."""
 
 COMM = "comm_"
-"""Prefix of the streams on which collectives of a process group run beside other work."""
+"""Prefix of the streams on which collectives of a process group run concurrently."""
 
 
 class IssuedCollective(Struct, frozen=True):
@@ -50,9 +50,9 @@ class Streams:
 
     Attributes:
         identities: opens a tensor for each event.
-        counts: how often something was assumed, by a sentence.
+        counts: number of assumptions, by a sentence.
         current: the stream on which calls run; ``""`` is the default one.
-        names: of the streams that work was put on, by the program's number.
+        names: names of the streams in use, by the program's number.
     """
 
     identities: Identities
@@ -62,7 +62,7 @@ class Streams:
     _events: dict[str, Handle] = field(default_factory=dict)
 
     def calls(self, mark: str, template: CapturedCall) -> list[CapturedCall]:
-        """Return what a mark stands for, like ``template`` in thread, phase and origin."""
+        """Return the calls of a mark, with the thread, phase and origin of ``template``."""
         verb, *numbers = mark.split()
         if verb == "on":
             self.current = self._stream_name(numbers[0])
@@ -84,7 +84,7 @@ class Streams:
     def event_and_wait(
         self, source: str, stream: str, template: CapturedCall
     ) -> list[CapturedCall]:
-        """Return an event of one stream and another's wait for it."""
+        """Return the record of an event on one stream and another stream's wait for it."""
         event = self._new_event("")
         record = replace(template, name="sync.record", results=[event], stream=source)
         return [record, replace(template, name="sync.wait", operands=[event], stream=stream)]
@@ -92,7 +92,7 @@ class Streams:
     def on_group_stream(
         self, call: CapturedCall, issued: IssuedCollective | None
     ) -> list[CapturedCall]:
-        """Return a collective on its group's stream, with an event before and one behind it."""
+        """Return a collective on its group's stream, with an event before and one after it."""
         empty = CapturedCall("", thread=call.thread, module=call.module, phase=call.phase)
         empty.origin = call.origin
         if issued is None or not issued.on_group_stream:
@@ -112,7 +112,7 @@ class Streams:
 
     @contextlib.contextmanager
     def run_on(self, stream: str) -> Iterator[None]:
-        """Let calls run on a stream while it lasts."""
+        """Run the calls of the context on a stream."""
         previous, self.current = self.current, stream
         try:
             yield
@@ -130,10 +130,10 @@ class Streams:
 
 
 def order_backward(calls: Sequence[CapturedCall], streams: Streams) -> list[CapturedCall]:
-    """Put events where backward needs another stream's work, as the autograd engine does.
+    """Return calls with events where backward needs another stream's work, as in the autograd engine.
 
-    It runs each node on the stream of its forward call, lets a node wait for the streams whose
-    gradients it takes, and at the end lets the stream that called it wait for all others.
+    The engine runs each node on the stream of its forward call, makes it wait for the streams whose
+    gradients it uses, and at the end makes the stream that called it wait for all others.
     """
     if len(streams.names) == 1:
         return list(calls)
@@ -142,7 +142,7 @@ def order_backward(calls: Sequence[CapturedCall], streams: Streams) -> list[Capt
 
 @dataclass(slots=True)
 class _Engine:
-    """Walks the calls of a step in order, and knows which autograd node made which memory."""
+    """Inserts events into the calls of a step; records the stream that last wrote each buffer."""
 
     streams: Streams
     stream_by_buffer: dict[int, str] = field(default_factory=dict)

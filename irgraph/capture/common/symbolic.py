@@ -1,4 +1,4 @@
-"""The batch dimension of a captured step: captures at other sizes, compared."""
+"""Finds the batch dimension of a captured step by capturing it at other batch sizes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ONE_DIFFERS = (
 
 
 def other_sizes(batch: int) -> tuple[int, ...]:
-    """Return more batch sizes to compare with: smaller ones where there is room.
+    """Return further batch sizes to compare with: smaller ones if ``batch`` is at least 16.
 
-    Size 1 is never among them, since torch treats axes of one element apart.
+    Size 1 is never among them, since torch treats axes of one element specially.
     """
     if batch == 1:
         return (2, 4, 6)

@@ -1,8 +1,8 @@
-"""The annotation of what is torch's, which is imported only where it is used."""
+"""Type alias for objects of torch, which is imported only by functions that use it."""
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
 Torch: TypeAlias = Any
-"""An object of torch's: a tensor, a module, an operator; or what a call takes and gives."""
+"""An object of torch, such as a tensor, a module or an operator, or a call's argument or result."""

@@ -1,4 +1,4 @@
-"""Strides of views, for recordings that give shapes only."""
+"""Strides of views, for recordings with shapes only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rule: TypeAlias = Callable[[Handle, Strides, Sequence[Item], Shape], Strides | N
 
 
 def view_strides(name: str, values: Sequence[Item], shape: Shape) -> Strides | None:
-    """Return the strides of what a view operator gave, ``None`` where no rule knows it.
+    """Return the strides of a view operator's result, ``None`` if no rule applies.
 
     ``values`` are the call's arguments in schema order, the viewed tensor first.
     """
@@ -89,4 +89,4 @@ RULES: Mapping[str, Rule] = {
     "aten.split_with_sizes": lambda source, strides, rest, shape: strides,
     "aten.chunk": lambda source, strides, rest, shape: strides,
 }
-"""What each view does to strides; a view not named here is taken to be contiguous."""
+"""Rule for the strides of each view operator; other views are assumed to be contiguous."""

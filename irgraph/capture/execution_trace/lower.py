@@ -136,6 +136,8 @@ def _doubts(assembler: Assembler) -> list[str]:
         doubts.append(
             f"{len(scalars)} host scalars are inputs: the trace does not give their value"
         )
-    if assembler.lost:
-        doubts.append(f"{assembler.lost} tensors are used before the call that makes them")
+    if assembler.late_definitions:
+        doubts.append(
+            f"{assembler.late_definitions} tensors are used before the call that makes them"
+        )
     return doubts

@@ -4,4 +4,4 @@ from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.ingest import read_kineto
 from irgraph.capture.kineto.reading.trace import EventKind, KinetoTrace
 
-__all__ = ["Health", "EventKind", "KinetoTrace", "read_kineto"]
+__all__ = ["EventKind", "Health", "KinetoTrace", "read_kineto"]

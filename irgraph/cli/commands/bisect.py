@@ -48,8 +48,8 @@ def bisect(
     """
     from irgraph.diagnostics import fail
     from irgraph.manage.bisect import bisect as search
-    from irgraph.manage.bisect import unsound
-    from irgraph.manage.predicates import above, computes_other
+    from irgraph.manage.bisect import verifier_finding
+    from irgraph.manage.predicates import exceeds_limits, results_differ
     from irgraph.manage.run import find_target
     from irgraph.predict.options import PredictOptions
     from irgraph.text import print_graph
@@ -60,16 +60,16 @@ def bisect(
     if not pipeline:
         raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
     options = PredictOptions(device=device, host=host)
-    broken = above(limit, options) if limit else unsound
+    broken = exceeds_limits(limit, options) if limit else verifier_finding
     if check:
-        broken = computes_other(graph)
+        broken = results_differ(graph)
     folders, pricer = tuple(pass_path or ()), find_target(device, options)
     found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
-        cli.print_error(f"no stage breaks it ({len(pipeline)} stages; checks: {found.asked})")
+        cli.print_error(f"no stage breaks it ({len(pipeline)} stages; checks: {found.checks})")
         raise typer.Exit
     verb = "fails" if found.after is None else "breaks it"
-    cli.print_error(f"{found.stage} {verb} (checks: {found.asked}):\n{found.reason}")
+    cli.print_error(f"{found.stage} {verb} (checks: {found.checks}):\n{found.reason}")
     if output is not None:
         cli.write_result(print_graph(found.before), output)
     raise typer.Exit(1)

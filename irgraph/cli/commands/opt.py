@@ -22,8 +22,8 @@ from irgraph.cli.pipeline import (
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
     from irgraph.language.expressions.evaluate import Target
-    from irgraph.manage.checked import Checked, Verdict
-    from irgraph.manage.stage import Outcome, Stage, Step
+    from irgraph.manage.checked import ResultCheck, Verdict
+    from irgraph.manage.stage import Outcome, PipelineStep, Stage
     from irgraph.manage.watch import Tabular, Watcher
 
 PANEL = "transform"
@@ -100,7 +100,7 @@ def opt(
 
     A reproducer of an earlier failure runs again with its own script.
     """
-    from irgraph.manage.checked import Checked
+    from irgraph.manage.checked import ResultCheck
     from irgraph.manage.stage import stages
     from irgraph.text import print_graph
 
@@ -111,7 +111,7 @@ def opt(
     _tell_hidden(pipeline, pass_path or ())
     priced = _Priced(device, host, ranks, fabric)
     tables = _tables(stats, time_passes, priced)
-    checked = Checked(tuple(pass_path or ()))
+    checked = ResultCheck(tuple(pass_path or ()))
     shown = _shown(pipeline, print_after, diff, stop_after)
     kept = _RunSettings(reproducer, tuple(pass_path or ()), verified=not no_verify)
     outcome = _run(graph, pipeline, priced, [*tables, *shown, checked], kept)
@@ -220,7 +220,7 @@ def _shown(
     from irgraph.manage import watch
 
     if print_after is not None:
-        _check_name(print_after, {*watch.WHICH, *(stage.name for stage in pipeline)})
+        _check_name(print_after, {*watch.PRINT_CHOICES, *(stage.name for stage in pipeline)})
     found: list[Watcher] = [watch.PrintAfter(print_after, cli.print_error)] if print_after else []
     found += [watch.PrintDiff(cli.print_error)] if diff else []
     found += [watch.StopAfter(stop_after)] if stop_after is not None else []
@@ -261,7 +261,7 @@ def _report(
     write_page(page, path)
 
 
-def _check(checked: Checked) -> list[str]:
+def _check(checked: ResultCheck) -> list[str]:
     """Run the models around the stages, say how results compare; exit with 1 if they differ."""
     verdicts = list(checked.verdicts())
     lines = [line for verdict in verdicts for line in _verdict_lines(verdict, len(verdicts))]
@@ -283,8 +283,8 @@ def _verdict_lines(verdict: Verdict, count: int) -> Iterator[str]:
     if count > 1:
         yield f"{names}:"
     yield from verdict.result.lines()
-    if verdict.blamed is not None:
-        yield f"the first stage whose results differ: {verdict.blamed}"
+    if verdict.culprit is not None:
+        yield f"the first stage whose results differ: {verdict.culprit}"
 
 
 def _check_name(given: str, known: set[str]) -> None:
@@ -295,16 +295,16 @@ def _check_name(given: str, known: set[str]) -> None:
         raise fail(message, hint=f"known: {', '.join(sorted(known))}", exit_code=2)
 
 
-def _read(path: str, *, verified: bool) -> tuple[Graph, list[Step]]:
+def _read(path: str, *, verified: bool) -> tuple[Graph, list[PipelineStep]]:
     """Return a model and, if it is a reproducer, its stages."""
     from irgraph import api
     from irgraph.files import read_text
     from irgraph.manage.reproducer import model_text, recorded_script
-    from irgraph.manage.stage import Step
+    from irgraph.manage.stage import PipelineStep
 
     text = read_text(path)
     graph = api.read_graph_text(model_text(text), path)
     if verified:
         graph = api.verified(graph, text)
     script = recorded_script(text)
-    return graph, [Step("text", script)] if script else []
+    return graph, [PipelineStep("text", script)] if script else []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from irgraph.predict.options import PredictOptions
     from irgraph.serving.service import Service, ServiceLoad
     from irgraph.tiers.tier import Platform
-    from irgraph.tradeoff import Point
+    from irgraph.tradeoff import TradeoffPoint
     from irgraph.tradeoff.sharded_plan import ShardedPlan
 
 PANEL = "predict"
@@ -302,7 +302,7 @@ def _tradeoff(
     from irgraph.precision.candidates import TABLE, candidates
     from irgraph.precision.data import random_batch, read_data
     from irgraph.precision.measure import Bench
-    from irgraph.tradeoff import AIMS, as_row, chosen, tradeoff
+    from irgraph.tradeoff import AIMS, as_row, best_within_budget, tradeoff
 
     if aim not in AIMS:
         raise fail(f"--for: expected one of {', '.join(AIMS)}, not {aim!r}", exit_code=2)
@@ -314,7 +314,7 @@ def _tradeoff(
     points = tradeoff(
         bench, asked.graph, asked.platform, asked.wanted, asked.options, aim, spread=asked.spread
     )
-    best = chosen(points, limit)
+    best = best_within_budget(points, limit)
     rows = [as_row(one) | {"chosen": one is best} for one in points]
     if output is not None:
         _write(asked, bench, best, output)
@@ -324,7 +324,7 @@ def _tradeoff(
         cli.write_json({"data": held.source, "for": aim, "budget": limit, "points": rows})
         return
     print_rows(asked.what, [_cells(one, asked.wanted, one is best) for one in points if one.front])
-    over = [one for one in points if one.spread is not None and not one.front]
+    over = [one for one in points if one.sharded_plan is not None and not one.front]
     if over:
         print_rows(
             "sharded over devices, dominated by other plans",
@@ -332,25 +332,25 @@ def _tradeoff(
         )
     cli.print_error(f"data: {held.source}")
     cli.print_error(f"{len(points)} plans simulated; those on the Pareto front are shown")
-    _uncounted(asked.graph, [one.way for one in points if one.front])
+    _uncounted(asked.graph, [one.service for one in points if one.front])
 
 
-def _made(asked: PlacementRequest, bench: Bench, best: Point) -> Graph:
+def _made(asked: PlacementRequest, bench: Bench, best: TradeoffPoint) -> Graph:
     """Return the model of a point, its tables in their formats and placed."""
-    from irgraph.tradeoff import Served
+    from irgraph.tradeoff import ServedFormatSearch
 
-    return asked.placed(Served(bench, asked.graph).rewritten(best.plan), best.way)
+    return asked.placed(ServedFormatSearch(bench, asked.graph).rewritten(best.plan), best.service)
 
 
-def _write(asked: PlacementRequest, bench: Bench, best: Point | None, output: str) -> None:
+def _write(asked: PlacementRequest, bench: Bench, best: TradeoffPoint | None, output: str) -> None:
     """Write the model of a point."""
     from irgraph.diagnostics import fail
     from irgraph.text import print_graph
 
     if best is None:
         raise fail("no plan is within the budget", exit_code=1)
-    if best.spread is not None:
-        _write_ranks(best.spread, output)
+    if best.sharded_plan is not None:
+        _write_ranks(best.sharded_plan, output)
         return
     cli.write_result(print_graph(_made(asked, bench, best)), output)
 
@@ -358,7 +358,7 @@ def _write(asked: PlacementRequest, bench: Bench, best: Point | None, output: st
 def _report(
     asked: PlacementRequest,
     bench: Bench,
-    best: Point | None,
+    best: TradeoffPoint | None,
     rows: Sequence[dict[str, Any]],
     aim: tuple[str, float],
     path: str,
@@ -368,7 +368,7 @@ def _report(
     from irgraph.pages.placement import tradeoff_page
     from irgraph.predict.prediction import predict
 
-    one = best if best is not None and best.spread is None else None
+    one = best if best is not None and best.sharded_plan is None else None
     query = None if one is None else predict(_made(asked, bench, one), asked.options)
     write_page(tradeoff_page(asked.what, bench.data.source, rows, *aim, query), path)
 
@@ -383,9 +383,9 @@ def _write_ranks(spread: ShardedPlan, folder: str) -> None:
     cli.write_result(str(spread.plan), str(Path(folder) / "plan.json"))
 
 
-def _cells(one: Point, wanted: ServiceLoad, chosen: bool) -> dict[str, Any]:
+def _cells(one: TradeoffPoint, wanted: ServiceLoad, chosen: bool) -> dict[str, Any]:
     """Return a point of the front as cells; tables of one format are counted."""
-    way, counts = one.way, list(one.formats.values())
+    way, counts = one.service, list(one.formats.values())
     kinds = ", ".join(f"{counts.count(to)} {to}" for to in dict.fromkeys(counts))
     return {
         "tables": kinds or "as they are",

@@ -45,8 +45,8 @@ def reduce(
 ) -> None:
     """Shrink a model as long as a pipeline fails on it with the same message."""
     from irgraph.diagnostics import fail
-    from irgraph.manage.predicates import above
-    from irgraph.manage.reduce import fails_alike, stays_broken
+    from irgraph.manage.predicates import exceeds_limits
+    from irgraph.manage.reduce import broken_result_predicate, same_failure_predicate
     from irgraph.manage.reduce import reduce as shrink
     from irgraph.manage.run import find_target
     from irgraph.predict.options import PredictOptions
@@ -57,14 +57,14 @@ def reduce(
     options = PredictOptions(device=device, host=host)
     pricer = find_target(device, options)
     found = (
-        stays_broken(graph, pipeline, above(limit, options), folders, pricer)
+        broken_result_predicate(graph, pipeline, exceeds_limits(limit, options), folders, pricer)
         if limit
-        else fails_alike(graph, pipeline, folders, pricer)
+        else same_failure_predicate(graph, pipeline, folders, pricer)
     )
     if found is None:
         what = "stay below the limit" if limit else "do not fail"
         raise fail(f"nothing to reduce: the stages {what} on this model", exit_code=2)
     with cli.working(f"reducing {model}"):
-        result = shrink(graph, found, most=most)
+        result = shrink(graph, found, max_tries=most)
     cli.print_error(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
     cli.write_result(print_graph(result.graph), output)

@@ -67,10 +67,9 @@ def row_bytes(name: str, width: int, scales: int | None = None) -> int:
     row_format = FORMATS.get(name)
     if row_format is None:
         raise ValueError(f"no row format is called {name!r}; there are {', '.join(FORMATS)}")
-    if width % row_format.elements_per_byte:
-        raise ValueError(
-            f"a row in {name} takes a multiple of {row_format.elements_per_byte} elements, not {width}"
-        )
+    step = row_format.elements_per_byte
+    if width % step:
+        raise ValueError(f"a row in {name} takes a multiple of {step} elements, not {width}")
     scale_bytes = row_format.scales if scales is None or not row_format.packed else scales
     return width * row_format.bits // 8 + scale_bytes
 

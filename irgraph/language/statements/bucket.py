@@ -44,7 +44,7 @@ class Bucket(Statement):
         chosen = refusals.passing(selected.ops, check_bucket, "is not bucketed")
         graph = frame.state.graph
         found = [one for one in buckets(graph, chosen, int(limit)) if len(one.members) > 1]
-        frame.state.graph, made = bucket(graph, found, by=frame.caller or "bucket")
+        frame.state.graph, made = bucket(graph, found, caller=frame.caller or "bucket")
         frame.name_ops(self.named, made, self.selection)
         entry = frame.entry_of(self, selected, self.selection)
         members = sum(len(one.members) for one in found)

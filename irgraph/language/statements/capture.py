@@ -8,7 +8,7 @@ from irgraph.language.expressions.values import counted
 from irgraph.language.optional_selection import OptionalSelection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals
-from irgraph.verbs.capture import LEAST, capture
+from irgraph.verbs.capture import MIN_LAUNCHES, capture
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Capture(OptionalSelection):
         done = capture(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
-        refusals.add_each(done.left, "stays outside the graphs")
+        refusals.add_each(done.excluded, "stays outside the graphs")
         if not done.launches:
-            said = f"nothing changed: fewer than {LEAST} ops in a row launch something"
+            said = f"nothing changed: fewer than {MIN_LAUNCHES} ops in a row launch something"
             return replace(entry, done=said, refused=tuple(refusals.found))
         inside = sum(1 for launch in done.launches for _ in launch.leaves())
-        copied = f", {done.copied} copied in" if done.copied else ""
+        copied = f", {done.copies} copied in" if done.copies else ""
         return replace(
             entry,
-            made=len(done.launches) + done.copied,
+            made=len(done.launches) + done.copies,
             moved=inside,
             done=f"{counted(inside, 'op')} in {counted(len(done.launches), 'graph')}{copied}",
             legal=("the host takes no part in them, and their inputs stay at the same addresses",),

@@ -53,7 +53,7 @@ class Cast(Statement):
             return self._operands(frame, str(to))
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
-        check = partial(check_cast, state.graph, to=str(to))
+        check = partial(check_cast, state.graph, dtype=str(to))
         chosen = refusals.passing(selected.ops, check, "is not cast")
         done = cast(state.graph, chosen, str(to))
         for view in done.unread:
@@ -61,7 +61,7 @@ class Cast(Statement):
             refusals.add(RefusedError(why, [(view, "")]), f"{call_of(view)} is not cast")
         state.graph = done.graph if done.ops else state.graph
         around = "no casts" if to == "tf32" else f"{counted(done.casts, 'cast')} added"
-        met = f", {done.met} not needed" if done.met else ""
+        met = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
         return replace(
             frame.entry_of(self, selected, self.selection),
             done=f"{counted(len(done.ops), 'op')} in {to}, {around}{met}",
@@ -88,7 +88,7 @@ class Cast(Statement):
         done = cast_operand(state.graph, chosen, to)
         state.graph = done.graph if chosen else state.graph
         around = f"{counted(done.casts, 'cast')} added"
-        met = f", {done.met} not needed" if done.met else ""
+        met = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
         return replace(
             frame.entry_of(self, selected, self.selection),
             done=f"{counted(len(chosen), 'operand')} in {to}, {around}{met}",

@@ -11,7 +11,7 @@ from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
-from irgraph.verbs.deprune import check_deprune, deprune, shared
+from irgraph.verbs.deprune import check_deprune, deprune, refused_sharing
 
 LEGAL = "a row of zeros adds nothing, as a pruned row did"
 MIB = 2**20
@@ -37,20 +37,20 @@ class Deprune(Statement):
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
         chosen = refusals.passing(selected.ops, partial(check_deprune, graph), "keeps its mapping")
-        while left := shared(graph, chosen):
+        while left := refused_sharing(graph, chosen):
             for op, why in left:
                 with refusals.attempt(f"{call_of(op)} keeps its mapping"):
                     raise why
                 chosen.remove(op)
         done = deprune(graph, chosen)
         frame.state.graph = done.graph
-        size = f"parameters take {done.grown / MIB:.3g} MiB more"
-        spared = f"{size}, mappings of {done.spared / MIB:.3g} MiB gone"
+        size = f"parameters take {done.added_bytes / MIB:.3g} MiB more"
+        spared = f"{size}, mappings of {done.freed_bytes / MIB:.3g} MiB gone"
         return replace(
             frame.entry_of(self, selected, self.selection),
             done=f"{counted(len(chosen), 'lookup')}, {spared if chosen else 'nothing changed'}",
             replaced=len(chosen),
-            made=len(done.made),
+            made=len(done.ops),
             legal=(LEGAL,) if chosen else (),
             refused=tuple(refusals.found),
         )

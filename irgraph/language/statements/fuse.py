@@ -25,7 +25,7 @@ from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.fill import Filler
 from irgraph.language.templates.losses import Losses, rest_of
-from irgraph.verbs.extra_accesses import check_gains
+from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.partition import Partition, partition
 from irgraph.verbs.pending import PendingFusions
@@ -234,7 +234,7 @@ class _FuseRun:
             if problem := call_error(new):
                 raise RefusedError(f"{new.name} would be wrong: {problem}")
             members: list[Op] = [op for group in groups for op in group]
-            check_gains(self.pending.around(groups), members, [new])
+            check_extra_accesses(self.pending.around(groups), members, [new])
             fusion = self.pending.fuse(groups, [new], by=by, assuming=assuming, known=known)
             self.state.drop(members, [t.name for t in fusion.op.outputs], self.statement)
             self.replaced += len(members)

@@ -23,7 +23,7 @@ from irgraph.language.templates.losses import Losses
 from irgraph.language.templates.make import make_ops
 from irgraph.verbs.autograd.bind import has_backward
 from irgraph.verbs.autograd.replacements import Gathering
-from irgraph.verbs.extra_accesses import check_gains
+from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.pending import PendingFusions
 
@@ -167,7 +167,7 @@ class _ReplaceRun:
         """Put ops in the place of members, and what differentiates them, where that is asked."""
         by, assuming = self.frame.caller or "script", self.statement.assuming
         if not self.both:
-            check_gains(self.pending.around([members]), members, ops)
+            check_extra_accesses(self.pending.around([members]), members, ops)
             return self.pending.fuse([members], ops, by=by, assuming=assuming)
         both = self.gathering.replace(members, ops, by=by, assuming=assuming)
         self.again.update({} if both is None else both.again)

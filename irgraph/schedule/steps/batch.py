@@ -13,17 +13,17 @@ from irgraph.schedule.tasks import Floats, Ints, Tasks
 from irgraph.schedule.timeline import busy_time
 
 MAX_SETS = 4096
-"""Most sets of lengths that go through the tasks together: each task costs less for each of them,
-until its array leaves the processor's cache."""
+"""Maximum number of sets of lengths in one pass over the tasks: larger passes cost less for each
+set, until the array of a task leaves the processor's cache."""
 
 MAX_CELLS = 8_000_000
-"""Most lengths of device work that are kept at once, 64 MB."""
+"""Maximum number of lengths of device work in memory, 64 MB."""
 
 TRANSPOSED_SETS = 64
-"""Sets whose lengths are turned together, for their sums: few enough for a cache."""
+"""Sets whose lengths are transposed together to be summed: few enough for a cache."""
 
 MAX_CHAIN_TASKS = 64
-"""Tasks of a chain: what waits for one of them follows soon."""
+"""Maximum number of tasks in a chain: the tasks that wait for one of them follow soon."""
 
 
 class Times(NamedTuple):
@@ -46,10 +46,10 @@ def times_of(
     Args:
         tasks: of one of the steps.
         work: the tasks that are device work, ``int64[work]``.
-        rows: the row of ``times`` that each of them takes, ``int64[work]``.
+        rows: the row of ``times`` that each of them uses, ``int64[work]``.
         times: microseconds, ``float64[kernels, sets]``.
         extra: microseconds that are added to each.
-        chains: what ``chains_of`` says of the tasks, if it is known.
+        chains: the result of ``chains_of`` for the tasks, if it is available.
     """
     sets = times.shape[1]
     is_overlapping = len(np.unique(tasks.resource[work])) > 1 or bool(tasks.shared_pools)
@@ -70,9 +70,9 @@ def times_of(
 
 
 def lengths_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float = 0.0) -> Floats:
-    """Return how long device work takes where some of it shares the device.
+    """Return the durations of device work, some of which shares the device.
 
-    ``float64[work, sets]``; arguments as of ``times_of``.
+    ``float64[work, sets]`` in microseconds; arguments as of ``times_of``.
     """
     lengths = times[rows] + extra
     if not tasks.shared_pools:
@@ -89,28 +89,28 @@ def lengths_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float
 def _time_together(
     tasks: Tasks, chains: Sequence[Chain], work: Ints, lengths: Sequence[Floats], sets: int
 ) -> Times:
-    """Time steps whose work is on one stream, so that none overlaps."""
+    """Return the times of steps whose work is on one stream, so that none overlaps."""
     task_lengths: list[float | Floats] = list(tasks.length.tolist())
     for task, length in zip(work.tolist(), lengths, strict=True):
         task_lengths[task] = length
     step, busy = ends_of(chains, task_lengths, (len(work), sets))
     active = np.empty(sets)
-    for task in range(0, sets, TRANSPOSED_SETS):
-        # The sum of a row is added up as that of a vector of its own is.
-        columns = slice(task, task + TRANSPOSED_SETS)
+    for first in range(0, sets, TRANSPOSED_SETS):
+        # numpy adds up a contiguous row in the same order as a separate vector
+        columns = slice(first, first + TRANSPOSED_SETS)
         active[columns] = np.ascontiguousarray(busy[:, columns].T).sum(axis=1)
     return Times(step, active)
 
 
 class Chain(NamedTuple):
-    """Tasks of which each waits for the one before it alone.
+    """Tasks, each of which waits only for the one before it.
 
     Attributes:
-        waits: what the first of them waits for.
+        waits: the tasks that the first of them waits for.
         tasks: for each its position, its row among the watched tasks (-1 for none), and whether
             other chains wait for it.
-        over: tasks outside that no later chain waits for.
-        last: whether no task waits for the end of the chain.
+        last_uses: tasks of other chains that no later chain waits for.
+        is_last: whether no task waits for the end of the chain.
     """
 
     waits: tuple[int, ...]
@@ -150,10 +150,10 @@ def chains_of(tasks: Tasks, watched: Ints) -> list[Chain]:
 def ends_of(
     chains: Sequence[Chain], lengths: Sequence[Floats | float], shape: tuple[int, int]
 ) -> tuple[Floats, Floats]:
-    """Return when the last task ends, ``float64[sets]``, and how long the watched ones took.
+    """Return the end of the last task, ``float64[sets]``, and the durations of the watched tasks.
 
-    These are ``float64[watched, sets]``, the ``shape``: ends less starts. ``lengths`` gives those
-    of each task, ``float64[sets]`` or one for all.
+    Durations are ends less starts, an array of this ``shape``, ``float64[watched, sets]``.
+    ``lengths`` has the lengths of each task, ``float64[sets]`` or one for all sets.
     """
     ends: dict[int, Floats | float] = {}
     durations = np.empty(shape)
@@ -186,7 +186,7 @@ def _latest(ends: Mapping[int, Floats | float], waits: Sequence[int]) -> Floats 
 
 
 def _time_each(tasks: Tasks, work: Ints, lengths: Floats) -> Times:
-    """Simulate each step: with several streams, overlap and sharing differ."""
+    """Simulate each step separately: with several streams, overlap and sharing differ."""
     step, active = [], []
     links = Links(tasks) if tasks.shared_pools else None
     for column in lengths.T:

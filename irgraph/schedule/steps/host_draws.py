@@ -1,8 +1,8 @@
-"""What draws of the host's times say of the nodes of a task graph, for all steps alike.
+"""Draws of the host's times for the nodes of a task graph, common to all steps.
 
-Times of a node are counted from its reference: for a kernel its launch, for the host what it did
-before. What has begun before the reference is left out where that is sure, and kernels of which
-each waits for the one before alone are put together as regions.
+The time of a node is counted from its reference: the launch of a kernel, or the host's task before.
+A wait that certainly ends before the reference is omitted. Kernels that each wait only for the one
+before are combined into regions.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from irgraph.schedule.tasks import Floats, Ints
 
 
 class WaitTerm(NamedTuple):
-    """What a node may have to wait for after its reference.
+    """A wait of a node that may end after the node's reference.
 
     Attributes:
-        node: the node that it comes after, ``FIXED`` for none.
-        row: what is added to that node's time as it is kept, ``None`` for nothing.
+        node: the node that is awaited, ``FIXED`` for none.
+        row: offset to add to that node's stored time, ``None`` for none.
     """
 
     node: int
@@ -30,24 +30,29 @@ class WaitTerm(NamedTuple):
 
 
 class HostDraws:
-    """What the draws of the host's times say of each node, for all steps alike.
+    """Offsets, waits and regions of nodes under draws of the host's times, for all steps.
 
     Attributes:
-        offsets: how long after its node's time the last task of each fold ends; of fixed ones,
-            when.
-        references: of each node, the offset of its reference.
-        terms: of each node, what it may have to wait for after its reference.
+        graph: the nodes.
+        offsets: by the last task of each fold, its end after the time of its node; the end itself
+            if the node is ``FIXED``.
+        references: by node, the offset of its reference.
+        terms: by node, its waits that may end after its reference.
         regions: by the nodes at which they end.
-        order: the nodes that have a time: all but those of regions that are not their ends; beside
-            each, the nodes that no later one needs.
-        launched: when each candidate of the regions is, after the region's base and less what is
-            between the kernels before it, ``float64[candidates, draws]``; candidates are counted
-            from the end of the region's last row.
-        tails: of each region, what is taken off its candidates to have the time that is kept.
+        order: the nodes that have a time, which are all except the inner nodes of regions, each
+            with the nodes that no later one needs.
+        candidate_starts: the launch of each candidate of the regions, after the region's base and
+            less the offsets between the kernels before it, ``float64[candidates, draws]``; the rows
+            of a region follow those of the region before.
+        tails: by the end of a region, what is subtracted from its candidates for the stored time.
     """
 
     def __init__(self, graph: NodeGraph, fold_lengths: Floats, rows: Ints) -> None:
-        """Take how long folds of tasks take, ``float64[folds, draws]``, and what work runs."""
+        """Prepare the nodes of a graph.
+
+        ``fold_lengths`` are the durations of folds, ``float64[folds, draws]``, and ``rows`` the
+        kernels that work runs.
+        """
         self.graph = graph
         self.offsets: dict[int, Floats | float] = {
             node.task: 0.0 for node in graph.nodes if node.work >= 0
@@ -71,9 +76,9 @@ class HostDraws:
             self.tails[end] = self._fill_candidates(region)
 
     def row(self, index: int) -> Floats | float:
-        """Return what the time of work is kept less of, beside that of its base.
+        """Return the offset that the stored time of a work node lacks, in addition to its base's.
 
-        Such that its follower has to wait for it where it is above zero.
+        It is chosen so that the node's follower has to wait if the stored time is positive.
         """
         if index not in self._rows:
             row = self.references[index]
@@ -84,7 +89,7 @@ class HostDraws:
         return self._rows[index]
 
     def _terms(self, index: int) -> Iterator[WaitTerm]:
-        """Yield what a node may have to wait for; first what its row was chosen for."""
+        """Yield the waits of a node that may end after its reference; first those without a row."""
         node, rest = self.graph.nodes[index], []
         for wait in node.others:
             predecessor = self.graph.node_by_task[wait]
@@ -98,9 +103,10 @@ class HostDraws:
         yield from rest
 
     def _is_earlier(self, predecessor: int, base: int, row: Floats | float) -> bool:
-        """Return whether a node's reference cannot come before what is ``row`` after another node.
+        """Return whether a node's wait certainly ends before its reference.
 
-        Nor can it where the base has waited for that node.
+        ``row`` is the offset of the wait, after its predecessor, less that of the reference. The
+        wait also ends before the reference if the base has waited for the predecessor.
         """
         if predecessor == base:
             return bool(np.all(row <= 0.0))
@@ -124,9 +130,9 @@ class HostDraws:
             first += len(nodes) + (closing >= 0)
 
     def _chains(self) -> Iterator[tuple[list[int], int]]:
-        """Yield nodes that are work, of which each waits for the one before alone.
+        """Yield chains of work nodes that each wait only for the one before.
 
-        Beside them the node of the host that alone waits for the last of them, -1 if none does.
+        With each comes the node of the host that alone waits for the last of them, -1 if none does.
         """
         nodes, followers = self.graph.nodes, self._followers()
         chains: dict[int, list[int]] = {}  # by the last of each
@@ -159,7 +165,7 @@ class HostDraws:
                 yield index, node_last_uses
 
     def _followers(self) -> dict[int, int]:
-        """Return, for each node, the one that waits for its end if that is all that does."""
+        """Return, by node, the only node that waits for its end, -1 if there are several."""
         followers = {self.graph.node_by_task[task]: -1 for task in self.graph.last_tasks}
         for index, terms in enumerate(self.terms):
             for term in terms:
@@ -167,7 +173,7 @@ class HostDraws:
         return followers
 
     def _fill_candidates(self, region: Region) -> Floats | float:
-        """Fill in when a region's candidates are; return what is taken off to have what is kept."""
+        """Fill in the starts of a region's candidates and return its tail (``tails``)."""
         graph, predecessor, references = self.graph, -1, self.references
         gap_sum: Floats | float = 0.0
         last = region.end

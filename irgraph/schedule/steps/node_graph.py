@@ -1,8 +1,8 @@
-"""Tasks folded into nodes: what steps of one structure, under many draws of its times, wait for.
+"""Tasks folded into nodes, for steps of one structure under many draws of their times.
 
-The steps differ in their device work alone, so what the host takes between two waits is drawn once
-for all of them: tasks that wait for one other are folded into an offset from it. What is left to
-compute for each step are its kernels, and the tasks at which the host waits for them.
+The steps differ only in their device work, so the host's time between two waits is drawn once for
+all of them: tasks that wait for one other task are folded into an offset from it. For each step,
+only its kernels remain to be computed, and the tasks at which the host waits for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from irgraph.schedule.steps.reduced_waits import reduced_waits
 from irgraph.schedule.tasks import Ints, Tasks
 
 FIXED = -1
-"""Stands for the node of a task that no device work comes before: its end is drawn for all."""
+"""Index in place of a node for tasks before all device work: their ends are drawn once for all."""
 
 
 class Node(NamedTuple):
@@ -27,7 +27,7 @@ class Node(NamedTuple):
         work: its row among the work, -1 for none.
         reference: the wait that its time is counted from, -1 for the step's beginning.
         base: the node of that wait: one of the host, or ``FIXED``.
-        others: what else it waits for.
+        others: its other waits.
     """
 
     task: int
@@ -38,12 +38,12 @@ class Node(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """Tasks that are no work, of which each waits for the one before alone.
+    """Tasks without work that each wait only for the one before.
 
     Attributes:
         task: the last of them.
-        starts: what the first waits for; of one that starts after several others, some of which
-            come after work, the reference of its node.
+        starts: waits of the first; if it has several, some of which come after work, only the
+            reference of its node.
     """
 
     task: int
@@ -54,27 +54,25 @@ class NodeGraph:
     """The nodes of a task graph; every other task ends some time after one of them.
 
     Attributes:
-        waited: what each task has to wait for.
-        node: the node that each task comes after, ``FIXED`` for none.
+        wait_lists: reduced waits of each task.
+        node_by_task: the node that each task comes after, ``FIXED`` for none.
         nodes: in topological order.
-        over: for each, the nodes that it is the last to need.
-        follower: of work, the first node that waits for it and has the same base.
-        last: tasks that no other waits for.
+        last_uses: for each node, the nodes that it is the last to need.
+        follower: by work node, the first node with the same base that waits for it, and the wait.
+        last_tasks: tasks that no other waits for.
         folds: tasks that follow each other, folded into one.
-        fold: of each task, its place among these, -1 for work, ``int64[tasks]``.
+        fold_by_task: the index of each task's fold, -1 for work, ``int64[tasks]``.
     """
 
     def __init__(self, tasks: Tasks, work: Ints) -> None:
-        """Collapse tasks, of which those of ``work`` differ between steps, ``int64[work]``."""
+        """Fold tasks, of which those of ``work`` differ between steps, ``int64[work]``."""
         rows = dict(zip(work.tolist(), range(len(work)), strict=True))
         self.wait_lists = reduced_waits(tasks, rows)
         self.node_by_task: list[int] = []
         self.nodes: list[Node] = []
         for task, waits in enumerate(self.wait_lists):
-            row, varying_waits = (
-                rows.get(task, -1),
-                [w for w in waits if self.node_by_task[w] != FIXED],
-            )
+            row = rows.get(task, -1)
+            varying_waits = [w for w in waits if self.node_by_task[w] != FIXED]
             if row >= 0 or (varying_waits and len(waits) > 1):
                 self.nodes.append(self._new_node(task, row, waits))
                 self.node_by_task.append(len(self.nodes) - 1)
@@ -105,7 +103,7 @@ class NodeGraph:
         return Node(task, row, reference, base, tuple(w for w in waits if w != reference))
 
     def _fold_tasks(self) -> list[int]:
-        """Fill in the folds and return that of each task."""
+        """Fill in the folds and return the fold of each task, -1 for work."""
         fold_ends, fold_by_task = self._fold_ends(), []
         starts = {
             node.task: (() if node.reference < 0 else (node.reference,))
@@ -127,7 +125,7 @@ class NodeGraph:
         return fold_by_task
 
     def _fold_ends(self) -> set[int]:
-        """Return the tasks of which it is asked when they end: all but those within chains."""
+        """Return the tasks whose ends are needed: all except those inside chains."""
         fold_ends, awaited_tasks = set(self.last_tasks), set()
         for waits in self.wait_lists:
             for wait in waits:
@@ -139,7 +137,7 @@ class NodeGraph:
         return fold_ends
 
     def _find_last_uses(self) -> list[list[int]]:
-        """Return, for each node, those that it is the last to need."""
+        """Return, for each node, the nodes that it is the last to need."""
         last_user: dict[int, int] = {}
         for index, node in enumerate(self.nodes):
             for used_node in (self.node_by_task[wait] for wait in node.others):
@@ -154,5 +152,5 @@ class NodeGraph:
         return last_uses
 
     def base_of(self, node: int) -> int:
-        """Return the node of the host that a node's time is kept from: of the host's, itself."""
+        """Return the host node from which a node's time is stored: of a host node, itself."""
         return self.nodes[node].base if self.is_work(node) else node

@@ -1,4 +1,4 @@
-"""When many steps of one structure end, each under many draws of its times."""
+"""Ends of many steps of one structure, each under many draws of its times."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from irgraph.schedule.steps.regions import Flags, Region, candidates_alive, spli
 from irgraph.schedule.tasks import Floats, Ints
 
 BATCH_STEPS = 64
-"""Steps that go through the tasks together: with 400 draws each, few enough for a cache."""
+"""Steps in one pass over the tasks: with 400 draws each, few enough for a cache."""
 
 MAX_BYTES = 2**24
-"""Most that is known at once of the candidates and the kernels in several batches."""
+"""Maximum size of the bounds of candidates and kernels in several batches, in bytes."""
 
 
 def ends_under_draws(graph: NodeGraph, fold_lengths: Floats, work: KernelSamples) -> Floats:
-    """Return when the last task of each step ends under each draw, ``float64[steps, draws]``.
+    """Return the end of the last task of each step under each draw, ``float64[steps, draws]``.
 
-    ``fold_lengths`` says how long the folds of tasks take, ``float64[folds, draws]``.
+    ``fold_lengths`` are the durations of the folds of tasks, ``float64[folds, draws]``.
     """
     host_draws, products = HostDraws(graph, fold_lengths, work.rows), Products(work)
     kernels = work.rows.tolist()
@@ -33,7 +33,7 @@ def ends_under_draws(graph: NodeGraph, fold_lengths: Floats, work: KernelSamples
 
 
 def _batches(host_draws: HostDraws, products: Products) -> Iterator[tuple[Ints, Flags]]:
-    """Yield steps that are alike, with the candidates of regions that may be the latest in them."""
+    """Yield batches of similar steps, with the region candidates that may be the latest in them."""
     work = products.work
     counts = np.bincount(work.rows, minlength=len(work.lengths))
     batches = split_batches(np.argsort(counts @ np.log1p(work.lengths), kind="stable"), BATCH_STEPS)
@@ -50,12 +50,12 @@ def _batches(host_draws: HostDraws, products: Products) -> Iterator[tuple[Ints, 
 
 
 class _Time:
-    """The time of a node whose parts are not added up yet.
+    """The time of a node as terms that are not added up yet.
 
     Attributes:
-        kernels: those to be added, one after the other.
-        row: what is added to all steps.
-        more: what else there is, ``float64[draws, steps]``.
+        kernels: kernels whose durations are added, one after the other.
+        row: offset that is added in all steps.
+        extra: other terms, ``float64[draws, steps]``.
     """
 
     def __init__(self, extra: Floats | None = None) -> None:
@@ -64,7 +64,7 @@ class _Time:
         self.extra = extra
 
     def copy(self) -> _Time:
-        """Return another one of the same parts."""
+        """Return a copy with the same terms."""
         copy = _Time(None if self.extra is None else self.extra.copy())
         copy.kernels, copy.row = self.kernels.copy(), self.row
         return copy
@@ -83,19 +83,15 @@ class _Time:
 class _Run:
     """One pass over the nodes, for some steps.
 
-    The time of a node of the host is kept less the offsets of tasks after it; that of work from its
-    base's on, less its row.
+    The time of a host node is stored without the offsets of the tasks after it; the time of a work
+    node is stored relative to its base's, less its row (``HostDraws.row``).
     """
 
     def __init__(
         self, host_draws: HostDraws, kernels: Sequence[int], lengths: Lengths, alive: Flags
     ) -> None:
-        self.host_draws, self.graph, self.kernels, self.lengths = (
-            host_draws,
-            host_draws.graph,
-            kernels,
-            lengths,
-        )
+        self.host_draws, self.graph = host_draws, host_draws.graph
+        self.kernels, self.lengths = kernels, lengths
         self.alive, self.counts = alive, alive.sum(1).tolist()
         self.sums = Sums(lengths)
         self.free: list[Floats] = []
@@ -104,12 +100,13 @@ class _Run:
         self.times: list[Floats | _Time | None] = [None] * len(self.graph.nodes)
 
     def ends(self) -> Floats:
-        """Return when the last task ends, ``float64[draws, steps]``."""
+        """Return the end of the last task, ``float64[draws, steps]``."""
         for index, last_uses in self.host_draws.order:
             region = self.host_draws.regions.get(index)
-            time = (
-                self._node(index, last_uses) if region is None else self._region(region, last_uses)
-            )
+            if region is None:
+                time: Floats | _Time = self._node(index, last_uses)
+            else:
+                time = self._region(region, last_uses)
             self._release(last_uses, time)
             self.times[index] = time
         latest = np.zeros(self.lengths.shape)
@@ -118,7 +115,7 @@ class _Run:
         return latest
 
     def _node(self, index: int, last_uses: Sequence[int]) -> Floats:
-        """Return the time of a node of no region."""
+        """Return the time of a node outside of regions."""
         node, host_draws = self.graph.nodes[index], self.host_draws
         time = self._start_offset(host_draws.terms[index], node.base, last_uses)
         if node.work >= 0:
@@ -129,7 +126,7 @@ class _Run:
         return time
 
     def _release(self, released_nodes: Sequence[int], last: Floats | _Time) -> None:
-        """Drop times that no later node needs, and keep their arrays for others."""
+        """Drop times that no later node needs, and make their arrays available for others."""
         for other in released_nodes:
             time = self.times[other]
             if isinstance(time, np.ndarray) and time is not last:
@@ -139,11 +136,8 @@ class _Run:
     def _region(self, region: Region, last_uses: Sequence[int]) -> _Time:
         """Return the time of the node at which a region ends."""
         span = slice(region.first, region.first + region.candidates)
-        alive, counts, launched = (
-            self.alive[span],
-            self.counts[span],
-            self.host_draws.candidate_starts[span],
-        )
+        alive, counts = self.alive[span], self.counts[span]
+        launched = self.host_draws.candidate_starts[span]
         best = counts.index(max(counts))
         time = self._base_time(region, last_uses)
         time.kernels += region.kernels[best:]
@@ -159,7 +153,7 @@ class _Run:
         return time
 
     def _base_time(self, region: Region, last_uses: Sequence[int]) -> _Time:
-        """Return the time of a region's base where its end is the host's, else nothing yet."""
+        """Return the time of a region's base if a host node ends the region, else an empty time."""
         if region.closing < 0 or region.base == FIXED:
             return _Time()
         time = self.times[region.base]
@@ -171,7 +165,7 @@ class _Run:
         return copyable_time
 
     def _fill_delays(self, region: Region, best: int, alive: Flags) -> None:
-        """Fill in how much later than by one candidate a region ends by any other."""
+        """Set ``gain`` to how much later a region ends by any candidate than by the best one."""
         launched = self.host_draws.candidate_starts[region.first : region.first + region.candidates]
         counts = self.counts[region.first : region.first + region.candidates]
         for sign in (1.0, -1.0):
@@ -187,7 +181,7 @@ class _Run:
                 self.gain[draws] = np.maximum(self.gain[draws], later, out=later)
 
     def _time(self, node: int) -> Floats:
-        """Return a node's time as it is kept."""
+        """Return a node's stored time."""
         time = self.times[node]
         if isinstance(time, _Time):
             time = self.times[node] = time.total(self.lengths)
@@ -197,7 +191,7 @@ class _Run:
     def _start_offset(
         self, terms: Sequence[WaitTerm], base: int, last_uses: Sequence[int]
     ) -> Floats:
-        """Return how long after its reference a node starts, in place of a time that is over."""
+        """Return a node's start after its reference, in the array of a released time if possible."""
         if terms and terms[0].row is None and terms[0].node in last_uses:
             time = self._time(terms[0].node)
         else:
@@ -212,7 +206,7 @@ class _Run:
     def _time_after(
         self, predecessor: int, row: Floats | float | None, base: int
     ) -> Floats | float:
-        """Return how long after the time of a base something ends."""
+        """Return the end of a wait, ``row`` after its predecessor, relative to a base's time."""
         offset = 0.0 if row is None else _column(row)
         if predecessor == base:
             return offset
@@ -227,7 +221,7 @@ class _Run:
         return np.add(time, offset, out=self.scratch)
 
     def _end(self, task: int) -> Floats | float:
-        """Return when a task ends."""
+        """Return the end of a task."""
         offset, node = self.host_draws.offsets[task], self.graph.node_by_task[task]
         if node == FIXED:
             return _column(offset)
@@ -236,5 +230,5 @@ class _Run:
 
 
 def _column(row: Floats | float) -> Floats | float:
-    """Return a row of draws as one for many steps."""
+    """Return a row of draws as a column, which numpy broadcasts over the steps."""
     return row[:, None] if isinstance(row, np.ndarray) else row

@@ -1,8 +1,8 @@
-"""How long kernels take in many steps under many draws, as products of small matrices.
+"""Durations of kernels in many steps under many draws, as products of small matrices.
 
-A kernel takes its expected length and a share of its family's error, but no less than nothing. So
-the lengths of all steps under all draws, and sums of them, are what differs by draw times what
-differs by step; the few draws that would leave less than nothing of a kernel are added to it.
+The duration of a kernel is its expected length plus a share of its family's error, clipped at zero.
+So the lengths of all steps under all draws, and sums of them, are a matrix of values by draw times
+a matrix of values by step. The few draws that would be negative are corrected afterwards.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class KernelSamples(Struct, frozen=True):
 
     Attributes:
         rows: the kernel that each task of device work runs, ``int64[work]``.
-        lengths: expected, ``float64[kernels, steps]``.
+        lengths: expected durations, ``float64[kernels, steps]``.
         deviations: standard deviations, ``float64[kernels, steps]``.
-        families: which of ``errors`` each takes, ``int64[kernels]``.
+        families: the row of ``errors`` of each kernel, ``int64[kernels]``.
         errors: draws from a normal distribution, of each family, ``float64[families, draws]``.
     """
 
@@ -34,14 +34,14 @@ class KernelSamples(Struct, frozen=True):
 
 
 class Products:
-    """What the lengths of kernels are made of.
+    """Factors of the lengths of kernels.
 
     Attributes:
-        basis: what differs by draw: one, the families' errors, and room for a row,
+        basis: values by draw: one, the families' errors, and space for a row,
             ``float64[draws, families + 2]``.
         member: whether a kernel is of a family, ``float64[families, kernels]``.
-        nothing: how many draws, from the lowest error on, leave nothing of a kernel,
-            ``int64[kernels, steps]``.
+        clipped_counts: number of draws, from the lowest error on, in which a kernel's length would
+            be negative, ``int64[kernels, steps]``.
         order: of each family, its draws from the lowest error on, ``int64[families, draws]``.
     """
 
@@ -95,7 +95,7 @@ class Lengths:
     """Lengths of kernels in some steps, under all draws.
 
     Attributes:
-        shape: draws and steps.
+        shape: numbers of draws and steps.
     """
 
     def __init__(self, products: Products, steps: Ints) -> None:
@@ -120,7 +120,7 @@ class Lengths:
             times[draws] += shortfall
 
     def shortfall_of(self, kernel: int) -> tuple[Ints, Floats]:
-        """Return the draws that may leave less than nothing of a kernel, and what lacks in them."""
+        """Return the draws in which a kernel's length may be negative, and how far below zero."""
         entry = self._shortfalls.get(kernel)
         if entry is None:
             family = self.products.families[kernel]
@@ -131,9 +131,9 @@ class Lengths:
         return entry
 
     def total(self, counts: Floats, row: Floats | float) -> Floats:
-        """Return how long many kernels and a row of draws take together.
+        """Return the total duration of many kernels and a row of draws, ``float64[draws, steps]``.
 
-        ``counts`` says how many of each kernel there are.
+        ``counts`` is the number of occurrences of each kernel.
         """
         by_draw = self.products.basis.copy()
         by_draw[:, -1] = row
@@ -149,11 +149,11 @@ class Lengths:
 
 
 class Sums:
-    """Lengths of kernels added up one after the other, to be looked at under some draws.
+    """Running sum of the lengths of kernels, to be evaluated under some draws.
 
     Attributes:
-        right: what differs by step, ``float64[families + 2, steps]``.
-        lacking: what lacks to make none less than nothing, ``float64[draws, steps]``.
+        by_step: values by step, ``float64[families + 2, steps]``.
+        shortfall: correction for lengths that would be negative, ``float64[draws, steps]``.
     """
 
     def __init__(self, lengths: Lengths) -> None:
@@ -164,7 +164,7 @@ class Sums:
         self.reset()
 
     def reset(self) -> None:
-        """Take no kernels."""
+        """Reset the sum to zero."""
         self.by_step[:-1] = 0.0
         self.by_step[-1] = 1.0
         if self.has_shortfall:
@@ -172,7 +172,7 @@ class Sums:
             self.has_shortfall = False
 
     def add(self, kernels: Iterable[int], sign: float) -> None:
-        """Add kernels to what was taken, or take them off."""
+        """Add the lengths of kernels to the sum, or subtract them if ``sign`` is -1."""
         lengths = self.lengths
         for kernel in kernels:
             self.by_step[0] += sign * lengths.lengths[kernel]
@@ -183,7 +183,7 @@ class Sums:
                 self.has_shortfall = True
 
     def sums_of(self, draws: Ints, row: Floats) -> Floats:
-        """Return the sums and a row, of some of the draws, ``float64[draws, steps]``."""
+        """Return the sum plus a row, for some of the draws, ``float64[draws, steps]``."""
         by_draw = self.lengths.products.basis.take(draws, 0)
         by_draw[:, -1] = row
         sums: Floats = by_draw @ self.by_step

@@ -1,4 +1,4 @@
-"""What tasks have to wait for, without what follows from their other waits."""
+"""Transitive reduction of the waits of tasks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from irgraph.schedule.tasks import Tasks
 
 
 def reduced_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
-    """Return what each task waits for, without what comes before another of its waits anyway.
+    """Return the waits of each task without those that its other waits imply.
 
-    For each task it is known up to which task it comes after, on every resource: of those that wait
-    for the one before. No task takes less than no time, so times stay the same. The task before on
-    the same resource stays where only tasks of ``work`` come after it.
+    For each task the algorithm tracks the last task on every resource that is known to precede it;
+    only tasks that wait for their predecessor on the resource form such an order. Durations are
+    never negative, so end times do not change. A wait for the predecessor on the same resource is
+    removed only if a task outside ``work`` implies it.
     """
     last: dict[int, int] = {}
     reach: list[dict[int, int]] = []
-    ordered: list[int] = []  # the resource of which a task is one in order, -1 for none
+    ordered: list[int] = []  # resource in whose order each task is, -1 if in none
     reduced = []
     for task, (waits, resource) in enumerate(
         zip(tasks.wait_lists, tasks.resource.tolist(), strict=True)
@@ -45,7 +46,7 @@ def _without_implied(
     ordered: list[int],
     reach: list[dict[int, int]],
 ) -> list[int]:
-    """Return a task's waits without those that another of them comes after."""
+    """Return the waits of a task that none of its other waits implies."""
     reduced = []
     for wait in waits:
         resource = ordered[wait]
@@ -61,7 +62,7 @@ def _without_implied(
 def _merged_reach(
     waits: list[int], ordered: list[int], reach: list[dict[int, int]]
 ) -> dict[int, int]:
-    """Return the last task of each resource that something comes after which waits for some."""
+    """Return, by resource, the last task that a task with these waits follows."""
     last_by_resource = reach[waits[0]].copy() if waits else {}
     for wait in waits[1:]:
         for resource, position in reach[wait].items():

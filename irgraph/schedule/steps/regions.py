@@ -1,9 +1,9 @@
-"""Regions: kernels that follow each other between two waits of the host, and what delays their end.
+"""Regions: kernels that follow each other between two waits of the host, and their possible ends.
 
 Each kernel starts after its launch and after the kernel before. So the last one ends when the
-latest of several candidates does: each launch, with all kernels from there on one after the other.
-Few of them ever are the latest: a launch that comes while the kernel before certainly runs delays
-nothing, and where a launch certainly comes after the kernels before it, no earlier one does.
+latest of several candidates does: a launch, followed by all kernels from there on without gaps. Few
+of them are ever the latest: a launch delays nothing if the kernel before certainly still runs, and
+if a launch certainly comes after the kernels before it, no earlier candidate can be the latest.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Region(Struct, frozen=True):
 
     Attributes:
         base: the node of the host before them.
-        nodes: theirs, one after the other.
+        nodes: their nodes, one after the other.
         closing: the node of the host that waits for the last of them, -1 if that is another.
-        first: its place among the candidates of all regions.
-        kernels: which they run.
+        first: index of its first candidate among those of all regions.
+        kernels: the kernel that each node runs.
     """
 
     base: int
@@ -38,7 +38,7 @@ class Region(Struct, frozen=True):
 
     @property
     def candidates(self) -> int:
-        """What may delay the end: launches, and the host itself where it waits for the end."""
+        """Number of events that may delay the end: launches, and the host if it waits for it."""
         return len(self.nodes) + (self.closing >= 0)
 
     @property
@@ -54,9 +54,10 @@ def candidates_alive(
 
     Args:
         regions: whose candidates are rows of the others.
-        launched: when each launch is, less the gaps before it, ``float64[candidates, draws]``.
-        upper: no kernel takes longer in any step of a batch, ``float64[kernels, batches, draws]``.
-        lower: nor shorter.
+        launched: time of each launch, less the gaps before it, ``float64[candidates, draws]``.
+        upper: upper bounds of the kernels' durations in all steps of a batch,
+            ``float64[kernels, batches, draws]``.
+        lower: lower bounds of the same.
 
     Returns:
         ``bool[candidates, batches, draws]``; at least one of each region under each draw.
@@ -70,24 +71,21 @@ def candidates_alive(
 
 
 MAX_NUMBERS = 32_768
-"""Numbers of regions side by side: few enough for a cache."""
+"""Maximum numbers per kernel for regions that are evaluated together: few enough for a cache."""
 
 
 def _mark_alive(
     regions: Sequence[Region], launched: Floats, upper: Floats, lower: Floats, alive: Flags
 ) -> None:
-    """Fill in which candidates may be the latest, in regions from the longest on."""
+    """Clear ``alive`` for candidates that cannot be the latest; regions come longest first."""
     first = np.array([region.first for region in regions])
     upper_ends = launched[first][:, None] + np.zeros(upper.shape[1:])
     lower_ends, cuts = upper_ends.copy(), []
     for index in range(1, regions[0].candidates):
         kernels = [region.kernels[index - 1] for region in regions if index < region.candidates]
         count = len(kernels)
-        latest, earliest, row = (
-            upper_ends[:count],
-            lower_ends[:count],
-            launched[first[:count] + index][:, None],
-        )
+        latest, earliest = upper_ends[:count], lower_ends[:count]
+        row = launched[first[:count] + index][:, None]
         latest += upper[kernels]
         earliest += lower[kernels]
         cuts.append(latest < row)
@@ -102,5 +100,5 @@ def _mark_alive(
 
 
 def split_batches(order: Ints, batch_size: int) -> Sequence[Ints]:
-    """Return numbers in parts of nearly equal length, of at most so many each."""
+    """Split numbers into parts of nearly equal length, of at most ``batch_size`` each."""
     return np.array_split(order, max(1, -(-len(order) // batch_size)))

@@ -40,11 +40,11 @@ def exchanged(edit: Edit, leaves: Sequence[Op], new: Sequence[Op], by: str) -> t
     held = _holding(edit.graph, leaves)
     rest = {id(leaf) for op in held for leaf in _others(op, mine)}
     if not rest:
-        return collect(edit, [held], new, by=by).ops
+        return collect(edit, [held], new, caller=by).ops
     window = around(edit.graph, leaves)
     units = window.units[window.first : window.last + 1]
     apart = _split_nodes(_subgraph(edit.graph, units), held, mine)
-    done = put_in_place(apart, [_holding(apart, leaves)], new, by=by)
+    done = put_in_place(apart, [_holding(apart, leaves)], new, caller=by)
     for op in _merge_nodes(done.graph, rest).ops:
         edit.insert(op, before=units[0])
     for op in units:

@@ -78,7 +78,7 @@ class Gathering:
         They may be ops of a graph that is yet to be made, or of none any more.
         """
         paths = self.graph.paths
-        if any(id(op) not in paths for op in ops) or self._places.meet(extent(self.graph, ops)):
+        if any(id(op) not in paths for op in ops) or self._places.meets(extent(self.graph, ops)):
             self.commit()
         return self.graph
 
@@ -112,7 +112,7 @@ class Gathering:
 
     def _is_clear(self) -> bool:
         """Return whether nothing that is yet to be made bears on what was asked."""
-        return self._asked.isdisjoint(self._touched) and not self._places.shared(self._looked)
+        return self._asked.isdisjoint(self._touched) and not self._places.overlaps(self._looked)
 
     def _splice(self, members: Sequence[Op], new: Sequence[Op]) -> Splice:
         """Return what comes of a replacement, with the ops that are drawn in."""
@@ -143,11 +143,11 @@ class Gathering:
     def _made(self, made: Splice, by: str, assuming: str) -> Replacements | None:
         """Collect a replacement; return ``None`` where what was gathered must be made first."""
         graph, edit = self.graph, Edit(self.graph)
-        first = collect(edit, [made.members], made.forward, by=by, assuming=assuming)
+        first = collect(edit, [made.members], made.forward, caller=by, assuming=assuming)
         front, back = extent(graph, made.members), around(graph, made.leaves)
         # One edit cannot change the same place twice: where the forward and its backward lie
         # together, the forward is made first, and alone.
-        apart = not DisjointRegions(front).meet(back)
+        apart = not DisjointRegions(front).meets(back)
         alone = not apart or self._is_opaque(made)
         self._looked.add(back)
         if not self._is_clear() or (alone and not self._edit.empty):

@@ -22,7 +22,7 @@ from irgraph.verbs.autograd.tensor_mapping import (
     TensorMapping,
     shared_module,
 )
-from irgraph.verbs.extra_accesses import Gains
+from irgraph.verbs.extra_accesses import ExtraAccesses
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal
 from irgraph.verbs.replace import check_users
@@ -194,7 +194,7 @@ def _check(
     check_unwritten(graph, gone, span, saved, [*found.leaves, *forward, *backward])
     given = {t.buffer for t in found.cotangents}
     check_unwritten(graph, gone, _span(graph, found.leaves), given, backward)
-    gains = Gains(graph, [*forward, *backward], old)
+    gains = ExtraAccesses(graph, [*forward, *backward], old)
     gains.reads.clear()
     gains.check(span[0], span[-1])
 

@@ -1,4 +1,4 @@
-"""What is set right once all events are in columns: order, times, copies, clocks."""
+"""Repairs a trace once all events are in columns: order, times, copies, clocks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from irgraph.capture.kineto.reading.trace import (
 )
 
 MICROSECOND = 1000
-"""In nanoseconds: the resolution of older traces, and what rounding may do to an event."""
+"""Nanoseconds in a microsecond: the resolution of older traces, and the largest rounding error."""
 
 _HOUR = 3600 * 10**9
 _DAY = 24 * _HOUR
 
 
 def clean(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]] = ()) -> None:
-    """Repair a trace in place; every repair is counted in its health report."""
+    """Repair a trace in place and count every repair in its health report."""
     _repair_times(trace)
     _sort_events(trace)
     _drop_copies(trace)
@@ -41,7 +41,7 @@ def _select_rows(trace: KinetoTrace, rows: Array) -> None:
 
 
 def drop_later_work(trace: KinetoTrace, end: int) -> None:
-    """Drop device work that starts after the steps that are read and was not launched in them."""
+    """Drop device work that starts at or after ``end`` and has no launch in the trace."""
     later = (trace.columns["start"] >= end) & (trace.columns["kind"] != EventKind.RUNTIME)
     _select_rows(trace, ~(later & (launch_rows(trace) < 0)))
 
@@ -82,7 +82,7 @@ def _drop_outliers(trace: KinetoTrace) -> None:
 
 
 def _fill_in_durations(trace: KinetoTrace, missing: Array) -> None:
-    """Give kernels without a time the median of the same kernel."""
+    """Set the duration of kernels without one to the median of kernels of the same name."""
     name, duration = trace.columns["name"], trace.columns["duration"]
     for row in np.flatnonzero(missing).tolist():
         same = (name == name[row]) & ~missing
@@ -98,7 +98,7 @@ def _sort_events(trace: KinetoTrace) -> None:
         trace.base += first
         trace.columns["start"] = start - first
     kind = trace.columns["kind"]
-    # runtime calls lie inside operators that start and end in the same microsecond
+    # runtime calls are inside operators that start and end in the same microsecond
     rank = np.ones(len(EventKind), "i8")
     rank[[EventKind.ANNOTATION, EventKind.RUNTIME]] = 0, 2
     inner = rank[kind] - 4 * trace.columns["duration"]
@@ -106,7 +106,7 @@ def _sort_events(trace: KinetoTrace) -> None:
 
 
 def _drop_copies(trace: KinetoTrace) -> None:
-    """Drop events that repeat another one in every property."""
+    """Drop events that equal another one in every property."""
     if not len(trace):
         return
     keys = ("kind", "name", "thread", "start", "duration", "correlation", "external", "stream")
@@ -114,7 +114,7 @@ def _drop_copies(trace: KinetoTrace) -> None:
     is_copy = np.ones(len(trace) - 1, bool)
     for values in table:
         is_copy &= values[1:] == values[:-1]
-    # ids tell real repetitions from copies: without any, two equal events may be two calls
+    # ids distinguish copies from repeated calls: without ids, two equal events may be two calls
     is_copy &= (table[5][1:] >= 0) | (table[6][1:] >= 0) | (table[0][1:] == EventKind.ANNOTATION)
     if is_copy.any():
         trace.health.add("K16", int(is_copy.sum()))
@@ -122,7 +122,7 @@ def _drop_copies(trace: KinetoTrace) -> None:
 
 
 def _repair_early_events(trace: KinetoTrace) -> None:
-    """Shift a device clock that runs ahead of the host's; set single early events right."""
+    """Shift device clocks ahead of the host's; move single early events to their launch."""
     launch = launch_rows(trace)
     work = np.flatnonzero(trace.on_device & (launch >= 0))
     start = trace.columns["start"]
@@ -134,7 +134,7 @@ def _repair_early_events(trace: KinetoTrace) -> None:
 
 
 def _repair_device_clock(trace: KinetoTrace, device: int, launch: Integers) -> None:
-    """Set one device's early events right; a consistent lead is that of its clock."""
+    """Repair the early events of one device; a consistent lead is attributed to its clock."""
     on_device = trace.on_device & (trace.columns["device"] == device)
     rows = np.flatnonzero(on_device & (launch >= 0))
     start = trace.columns["start"]
@@ -142,7 +142,7 @@ def _repair_device_clock(trace: KinetoTrace, device: int, launch: Integers) -> N
     early = lead > 2 * MICROSECOND
     if not early.any():
         return
-    # host and device clocks part by up to a millisecond; single records can be off by any amount
+    # host and device clocks differ by up to a millisecond; single records can be off by any amount
     typical_lead = float(np.median(lead[early]))
     consistent = early & (lead <= 4 * typical_lead)
     if consistent.sum() >= max(3, 0.01 * len(rows)):
@@ -158,7 +158,7 @@ def _repair_device_clock(trace: KinetoTrace, device: int, launch: Integers) -> N
 
 
 def launch_rows(trace: KinetoTrace) -> Integers:
-    """Return for each event the row of the runtime call with its correlation, -1 if none."""
+    """Return the row of the runtime call with the correlation of each event, -1 if none."""
     correlation, kind = trace.columns["correlation"], trace.columns["kind"]
     calls = np.flatnonzero((kind == EventKind.RUNTIME) & (correlation >= 0))
     launches = np.full(len(trace), -1, "i4")
@@ -174,7 +174,7 @@ def launch_rows(trace: KinetoTrace) -> Integers:
 
 
 def _count_overlaps(trace: KinetoTrace) -> None:
-    """Count kernels that overlap on one stream; they are taken to run beside each other."""
+    """Count kernels that overlap on one stream; they are assumed to run concurrently."""
     start, end = trace.columns["start"], trace.end
     device, stream = trace.columns["device"], trace.columns["stream"]
     rows = np.flatnonzero(trace.on_device)
@@ -188,7 +188,7 @@ def _count_overlaps(trace: KinetoTrace) -> None:
 
 
 def _count_launch_faults(trace: KinetoTrace) -> None:
-    """Count launches of many kernels, calls that share an id, and device events without launch."""
+    """Count launches of several kernels, calls that share an id, and device work without launch."""
     correlation, kind = trace.columns["correlation"], trace.columns["kind"]
     calls = np.sort(correlation[(kind == EventKind.RUNTIME) & (correlation > 0)])
     trace.health.add("K29", int((calls[1:] == calls[:-1]).sum()))
@@ -199,7 +199,7 @@ def _count_launch_faults(trace: KinetoTrace) -> None:
     trace.health.add("K15", int((counts > 1).sum()), f"up to {counts.max(initial=0)} events each")
     orphans = device & (launches < 0)
     if {"K31", "K32"} & set(trace.health.counts):
-        # work of the steps before those that are read
+        # work of steps before the selected ones
         orphans &= correlation > correlation[kind == EventKind.RUNTIME].max(initial=0)
     trace.health.add("K14", int(orphans.sum()), _orphan_causes(trace, orphans))
 
@@ -235,19 +235,19 @@ def _report_missing_kinds(trace: KinetoTrace) -> None:
 def _forward_links(
     trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]]
 ) -> dict[int, int]:
-    """Return by row of a backward operator that of its forward operator, from flow events."""
+    """Return the row of the forward operator by that of its backward operator, from flow events."""
     if not flows:
         return {}
     rows = {}
     operators = np.flatnonzero(trace.columns["kind"] == EventKind.OP)
     thread, start = trace.columns["thread"], trace.columns["start"]
     places = zip(thread[operators].tolist(), start[operators].tolist(), strict=True)
-    for row, (t, at) in zip(operators.tolist(), places, strict=True):
-        rows[t, at] = row
+    for row, (t, time_ns) in zip(operators.tolist(), places, strict=True):
+        rows[t, time_ns] = row
     begins = {n: rows.get((t, time)) for n, begin, t, time in flows if begin}
     links = {}
-    for number, begin, t, at in flows:
-        target, origin = rows.get((t, at)), begins.get(number)
+    for number, begin, t, time_ns in flows:
+        target, origin = rows.get((t, time_ns)), begins.get(number)
         if not begin and target is not None and origin is not None:
             links[target] = origin
     return links

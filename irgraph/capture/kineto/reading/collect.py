@@ -35,17 +35,20 @@ from irgraph.capture.kineto.reading.trace import (
 
 CATEGORIES = {
     "cpu_op": EventKind.OP, "operator": EventKind.OP, "user_annotation": EventKind.ANNOTATION,
-    "cuda_runtime": EventKind.RUNTIME, "runtime": EventKind.RUNTIME, "cuda_driver": EventKind.RUNTIME,
-    "driver": EventKind.RUNTIME, "hip_runtime": EventKind.RUNTIME, "hip_driver": EventKind.RUNTIME,
+    "cuda_runtime": EventKind.RUNTIME, "runtime": EventKind.RUNTIME,
+    "cuda_driver": EventKind.RUNTIME, "driver": EventKind.RUNTIME,
+    "hip_runtime": EventKind.RUNTIME, "hip_driver": EventKind.RUNTIME,
     "privateuse1_runtime": EventKind.RUNTIME, "privateuse1_driver": EventKind.RUNTIME,
-    "xpu_runtime": EventKind.RUNTIME, "mtia_runtime": EventKind.RUNTIME, "glow_runtime": EventKind.RUNTIME,
+    "xpu_runtime": EventKind.RUNTIME, "mtia_runtime": EventKind.RUNTIME,
+    "glow_runtime": EventKind.RUNTIME,
     "kernel": EventKind.KERNEL, "concurrent_kernel": EventKind.KERNEL,
     "gpu_memcpy": EventKind.MEMCPY, "memcpy": EventKind.MEMCPY, "gpu_memset": EventKind.MEMSET,
-    "memset": EventKind.MEMSET, "cuda_sync": EventKind.SYNC, "gpu_user_annotation": EventKind.GPU_ANNOTATION,
-    "python_function": EventKind.PYTHON, "overhead": EventKind.OVERHEAD, "trace": EventKind.OTHER,
+    "memset": EventKind.MEMSET, "cuda_sync": EventKind.SYNC,
+    "gpu_user_annotation": EventKind.GPU_ANNOTATION, "python_function": EventKind.PYTHON,
+    "overhead": EventKind.OVERHEAD, "trace": EventKind.OTHER,
     "cpu_instant_event": EventKind.OTHER, "cuda_profiler_range": EventKind.OTHER,
 }  # fmt: skip
-"""Kinds by category, spelled in small letters."""
+"""Kind of event by category in lower case."""
 
 _OPERATOR_KEYS = ("external", "record", "sequence", "forward")
 _CALL_KEYS = ("external", "correlation")
@@ -57,21 +60,21 @@ _KEYS_BY_CATEGORY: dict[str, tuple[str, ...]] = {
     for name, kind in CATEGORIES.items()
     if kind in (EventKind.OP, EventKind.ANNOTATION, EventKind.PYTHON, EventKind.RUNTIME)
 }
-"""Arguments by category; all others have ``_OTHER_KEYS``."""
+"""Argument columns by category; all other categories have ``_OTHER_KEYS``."""
 
 MEMORY = "[memory]"
-"""Name of events that tell of a change of memory."""
+"""Name of the events that record a change of memory."""
 
 _MEMORY_KEYS = ("device_type", "device", "nbytes", "allocated", "reserved")
 """The figures of a change of memory, in the order of ``MemoryChange``."""
 
 _MAX_NUMBER = 1 << 62
 _BATCH_EVENTS = 256
-"""Events of one category that are turned into columns at once."""
+"""Number of events of one category that are converted to columns in one batch."""
 
 
 class _Numbers(dict[Any, int]):
-    """Gives a number to whatever is asked for first."""
+    """Numbers keys in the order in which they are first looked up."""
 
     def __missing__(self, key: object) -> int:
         number = self[key] = len(self)
@@ -115,9 +118,9 @@ class Collector:
             (self.shapes, None),
         ):
             table([first])
-        self.waiting: dict[str, list[Any]] = defaultdict(list)
+        self.pending: dict[str, list[Any]] = defaultdict(list)
         self.columns = Columns()
-        self.decimals = self.whole = 0
+        self.decimals = self.integers = 0
         self.nanoseconds = False
         self.memory: list[tuple[Array, Array, int, list[Array]]] = []
         self.flows: list[tuple[int, bool, int, int]] = []
@@ -125,7 +128,7 @@ class Collector:
         self.thread_names: dict[tuple[int | str, int | str], str] = {}
 
     def add(self, events: Events) -> None:
-        """Take a piece's events: complete ones into columns, names and flows apart."""
+        """Add a piece's events: complete ones to columns, thread names and flows separately."""
         if events and isinstance(events[0], AnyEvent):
             self._add_indices([e.args for e in events])
             self._add_other_events(e for e in events if e.ph != "X")
@@ -133,8 +136,8 @@ class Collector:
         by_category: dict[str, list[Any]] = defaultdict(list)
         for event in events:
             by_category[event.cat].append(event)
-        # most arrows repeat what correlations say
-        self._add_other_events([e for e in by_category.pop(ARROW, ()) if e.of != "ac2g"])
+        # most arrows repeat the launches that correlations already give
+        self._add_other_events([e for e in by_category.pop(ARROW, ()) if e.arrow != "ac2g"])
         self._add_other_events(by_category.pop(METADATA, ()))
         instants = by_category.pop(INSTANT, [])
         self._add_indices([e.args for e in instants])
@@ -145,29 +148,29 @@ class Collector:
                 self._add_indices([e.args for e in group])
                 self.health.add("K33", len(group), ", ".join(sorted(self.skip)))
                 continue
-            waiting = self.waiting[category]
-            if waiting and isinstance(waiting[-1], Event) != isinstance(group[0], Event):
+            pending = self.pending[category]
+            if pending and isinstance(pending[-1], Event) != isinstance(group[0], Event):
                 self._flush(category)
-            self.waiting[category] += group
-            if len(self.waiting[category]) >= _BATCH_EVENTS:
+            self.pending[category] += group
+            if len(self.pending[category]) >= _BATCH_EVENTS:
                 self._flush(category)
 
     def _add_indices(self, args: Sequence[Any]) -> None:
-        """Keep the numbers that the profiler gave to records of the host, read or left out."""
+        """Collect the profiler's numbers of host records, including skipped records."""
         numbers = [a.index for a in args]
         if numbers.count(-1) < len(numbers):
             indices = [n for n in numbers if 0 <= n < _MAX_NUMBER]
             self.indices += [np.array(indices, "i8")] if indices else []
 
     def finish(self) -> None:
-        """Take what still waits for more of its category."""
-        for category in list(self.waiting):
+        """Convert the pending events of every category to columns."""
+        for category in list(self.pending):
             self._flush(category)
 
     def _flush(self, category: str) -> None:
-        """Turn the events of one category that wait into columns."""
-        events: Sequence[Any] = self.waiting.pop(category)
-        # each sort has other arguments, and is asked for its own only
+        """Convert the pending events of one category to columns."""
+        events: Sequence[Any] = self.pending.pop(category)
+        # each kind of event has its own arguments: only these are read
         keys = _KEYS_BY_CATEGORY.get(category.lower(), _OTHER_KEYS)
         try:
             part = self._columns(events, keys)
@@ -183,7 +186,7 @@ class Collector:
         self.columns.append(part, self.categories.table[category], scale)
 
     def _columns(self, events: Sequence[Any], keys: tuple[str, ...]) -> dict[str, Array]:
-        """Return the columns that some events of one sort have."""
+        """Return the columns of events that share argument keys."""
         args = [e.args for e in events]
         columns: dict[str, Array] = {}
         columns["start"] = self._times(events, "ts")
@@ -204,7 +207,7 @@ class Collector:
         return columns
 
     def _threads(self, events: Sequence[Any]) -> Array:
-        """Return the numbers of threads; most pieces come from one process."""
+        """Return the thread number of each event; most pieces come from one process."""
         processes, threads = [e.pid for e in events], [e.tid for e in events]
         if processes.count(processes[0]) < len(processes):
             return self.threads(list(zip(processes, threads, strict=True)))
@@ -214,7 +217,7 @@ class Collector:
         return np.fromiter(map(number.__getitem__, threads), "i4", len(threads))
 
     def _text_columns(self, args: Sequence[Any]) -> dict[str, Array]:
-        """Return shapes and modules of operators, where there are any."""
+        """Return the shape and module columns of operators, each only if an event has one."""
         columns = {}
         shapes = self._shapes(args)
         if shapes is not None:
@@ -225,7 +228,10 @@ class Collector:
         return columns
 
     def _shapes(self, args: Sequence[Any]) -> Array | None:
-        """Return the numbers of operand shapes and types; 0 where an event has none."""
+        """Return the number of each event's operand shapes and types, 0 if it has none.
+
+        ``None`` if no event has any.
+        """
         dims = [a.dims for a in args]
         if dims.count(NO_TEXT) == len(dims):
             dims = [a.dims_old for a in args]
@@ -237,9 +243,9 @@ class Collector:
         return shapes
 
     def _times(self, events: Sequence[Any], key: str) -> Array:
-        """Return whole times as they are, others in thousandths."""
+        """Return times: integers unchanged, decimal texts in thousandths."""
         if isinstance(events[0].ts, int):
-            self.whole += len(events)
+            self.integers += len(events)
             times = _attribute_array(events, key)
             if times.dtype == np.int64 and max(times.max(), -times.min()) > _MAX_NUMBER:
                 raise OverflowError
@@ -247,12 +253,12 @@ class Collector:
         values = [getattr(e, key) for e in events]
         text = b",".join(values)
         self.decimals += text.count(b".")
-        self.whole += text.count(b",") + 1 - text.count(b".")
+        self.integers += text.count(b",") + 1 - text.count(b".")
         self.health.add("K09", text.count(b'"') // 2, "times written as text")
         return thousandths(values)
 
     def _valid_events(self, events: Sequence[Any], keys: tuple[str, ...]) -> list[Any]:
-        """Drop events with a number that no real trace holds."""
+        """Return the events without those whose numbers are out of range."""
         valid: list[Any] = []
         for event in events:
             try:
@@ -266,7 +272,7 @@ class Collector:
         skipped = 0
         for event in events:
             if event.ph in ("s", "f"):
-                if getattr(event, "of", event.cat).startswith("fwdbwd"):
+                if getattr(event, "arrow", event.cat).startswith("fwdbwd"):
                     self._add_flow(event)
             elif event.ph == "M" and event.name == "thread_name":
                 self.thread_names[_thread_key(event)] = event.args.name
@@ -277,7 +283,7 @@ class Collector:
         self.health.add("K05", skipped, "begin and end events, which torch does not write")
 
     def _add_memory_changes(self, events: Iterable[Any]) -> None:
-        """Take changes of memory into columns, their times in thousandths or as they are."""
+        """Add changes of memory, their times in thousandths or unchanged if they are integers."""
         changes = [e for e in events if e.name == MEMORY]
         if not changes:
             return
@@ -304,7 +310,7 @@ class Collector:
 
 
 def _window_mask(part: dict[str, Array], window: Window, scale: int, on_device: bool) -> Array:
-    """Return which events a window holds: device work may end after it, or begin before it."""
+    """Return a mask of the events in a window; device work may end after it or begin before it."""
     start, length = window.start * scale // 1000, (window.end - window.start) * scale // 1000
     begin, end = part["start"], part["start"] + part["duration"]
     if on_device:
@@ -319,7 +325,7 @@ def _thread_key(event: AnyRecord) -> tuple[int | str, int | str]:
 
 
 def _integers(args: Sequence[Any], key: str) -> Array:
-    """Return one argument of each event as integers; old traces name streams in words."""
+    """Return one argument of each event as integers; old traces spell streams ``stream 7``."""
     try:
         return _attribute_array(args, key)
     except (TypeError, ValueError):
@@ -327,7 +333,7 @@ def _integers(args: Sequence[Any], key: str) -> Array:
 
 
 def _attribute_array(records: Sequence[Any], key: str) -> Array:
-    """Return a whole number of each record, in an array as narrow as they allow."""
+    """Return an integer attribute of each record, as int32 if all values fit, else as int64."""
     try:
         return np.fromiter(map(attrgetter(key), records), "i4", len(records))
     except OverflowError:
@@ -349,7 +355,7 @@ def _narrowed(values: Array, dtype: str) -> Array:
 
 
 def _collective(args: AnyRecord) -> Collective:
-    """Return what the arguments of an event say of a collective."""
+    """Return the collective that the arguments of an event describe."""
     if not args.collective:
         return NO_COLLECTIVE
     group = f"{args.group_name} {args.group_ranks}".strip()
@@ -357,7 +363,7 @@ def _collective(args: AnyRecord) -> Collective:
 
 
 def thousandths(values: Sequence[Any]) -> Array:
-    """Return decimal texts times 1000 as integers, exactly; further digits are dropped."""
+    """Return decimal texts times 1000 as exact integers; further digits are truncated."""
     text = b",".join(values)
     flat = np.frombuffer(text, "u1")
     dots, ends = np.flatnonzero(flat == ord(".")), np.flatnonzero(flat == ord(","))

@@ -10,10 +10,10 @@ from irgraph.capture.kineto.reading.trace import ABSENT, COLUMNS, Array
 
 
 class Column:
-    """One property of all events so far, in one stretch of memory, as narrow as its values allow.
+    """One property of all events so far, in one contiguous buffer, as narrow as its values allow.
 
-    A stretch that grows is moved by the system without a copy, which lists of pieces that are
-    joined at the end would need.
+    The system moves a growing buffer without a copy; a list of pieces would have to be copied to
+    be concatenated at the end.
     """
 
     __slots__ = ("absent", "data", "kind", "widest")
@@ -25,7 +25,7 @@ class Column:
         self.data = bytearray()
 
     def append(self, row: int, values: Array) -> None:
-        """Append values that begin at a row; rows before it that have none yet are absent."""
+        """Append values from a row on; earlier rows without a value become absent."""
         if values.dtype != self.kind:
             if values.dtype.itemsize > self.kind.itemsize:
                 self.data = bytearray(self.array(row).astype(self.widest).data)
@@ -40,7 +40,7 @@ class Column:
             self.data += np.full(missing, self.absent, self.kind).data
 
     def array(self, rows: int) -> Array:
-        """Return the values of so many rows, without a copy; the column grows no more."""
+        """Return the values of ``rows`` rows without a copy; the column cannot grow afterwards."""
         if not self.data:
             return np.broadcast_to(np.array(self.absent, self.widest), rows)
         self._fill(rows)
@@ -48,12 +48,12 @@ class Column:
 
 
 class Columns:
-    """All columns, piece by piece; the events of a piece have one category and one unit of time.
+    """All columns, built from pieces; the events of a piece have one category and one time unit.
 
     Attributes:
-        rows: events so far.
-        pieces: of each piece its events, the number of its category, and by how much its times
-            are multiplied in ``start`` and ``duration``.
+        rows: number of events so far.
+        pieces: for each piece the number of its events, the number of its category, and the factor
+            of its times in ``start`` and ``duration``.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Columns:
         self._columns: dict[str, Column] = {key: Column(key) for key in COLUMNS if key != "kind"}
 
     def append(self, piece: dict[str, Array], category: int, scale: int) -> None:
-        """Append the events of a piece; properties that it lacks are absent."""
+        """Append the events of a piece; columns that it lacks become absent."""
         count = len(piece["name"])
         if not count:
             return
@@ -72,11 +72,11 @@ class Columns:
         self.pieces.append((count, category, scale))
 
     def pop(self, key: str) -> Array:
-        """Return a column, which is given up here."""
+        """Remove a column and return its values."""
         return self._columns.pop(key).array(self.rows)
 
     def scaled(self) -> Iterator[tuple[slice, int]]:
-        """Yield stretches of rows, each with the factor of its times."""
+        """Yield slices of rows that share a factor of times, with the factor."""
         begin = end = 0
         factor = self.pieces[0][2]
         for count, _, scale in self.pieces:
@@ -87,6 +87,6 @@ class Columns:
         yield slice(begin, end), factor
 
     def categories(self) -> Array:
-        """Return the number of each event's category."""
+        """Return the category number of each event."""
         counts, numbers, _ = zip(*self.pieces, strict=True)
         return np.repeat(np.array(numbers, "i4"), counts)

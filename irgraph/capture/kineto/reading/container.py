@@ -22,19 +22,19 @@ from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.files import Growth, inflate
 
 BLOCK = 1 << 17
-"""Bytes read at once: their events stay in a processor's cache until they are in columns."""
+"""Bytes of one block: its events stay in a processor's cache until they are in columns."""
 
 
 def blocks(
     path: str | Path | Source, health: Health, *, any_trace: bool = False
 ) -> Iterator[bytes]:
-    """Yield a file's text in blocks, unpacked; the first one is never empty.
+    """Yield the decompressed text of a file in blocks; the first block is never empty.
 
-    A damaged archive ends early and says so in ``health``. With ``any_trace`` an execution trace
-    is as welcome as a Kineto trace.
+    The text of a damaged archive ends early, which ``health`` records. With ``any_trace`` an
+    execution trace is accepted as well as a Kineto trace.
 
     Raises:
-        IrgraphError: the file cannot be read, is empty, or is no JSON (exit code 4).
+        IrgraphError: the file cannot be read, is empty, or is not JSON (exit code 4).
     """
     with Source.open_once(path) as source:
         start = source.open().read(4)
@@ -58,7 +58,7 @@ def _unpack(file: IO[bytes], start: bytes, name: str, health: Health) -> Iterato
 
 
 def _gunzip(file: IO[bytes], health: Health) -> Iterator[bytes]:
-    """Yield what a gzip file holds, up to where it is damaged; members may follow each other."""
+    """Yield the content of a gzip file of one or more members, up to the first damage."""
     started = False
     try:
         growth = Growth(health.source)
@@ -129,7 +129,7 @@ def _is_tar_header(block: bytes) -> bool:
 
 
 def execution_trace_error(source: str) -> IrgraphError:
-    """Return the error for an execution trace given in place of a Kineto trace."""
+    """Return the error for an execution trace passed instead of a Kineto trace."""
     return fail(
         "this is an execution trace (nodes without times), not a Kineto trace",
         SourceSpan(source),

@@ -1,4 +1,4 @@
-"""One event of a trace as the decoder fills it; fields that nothing uses are skipped unread."""
+"""Decoders of trace events into structs; fields without a struct member are skipped unread."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ AnyRecord: TypeAlias = Any
 NO_TEXT = msgspec.Raw()
 
 NO_TIME = msgspec.Raw(b"-1")
-"""The time of an event that tells none."""
+"""Time of an event that has none."""
 
 PHASES = "XBEbnesftMCiIPNODSTFpRcv(){}"
-"""Types of events that the trace event format has."""
+"""Event types of the trace event format."""
 
 ARROW, METADATA, INSTANT, REST = "\0arrow", "\0metadata", "\0instant", "\0rest"
-"""What stands in place of a category on events that are not complete."""
+"""Category of events that are not complete events."""
 
 
 class Args(msgspec.Struct, gc=False, frozen=True):
-    """The arguments of an event; -1 stands for absent.
+    """Arguments of an event; -1 marks an absent one.
 
-    The commonest come first: the decoder compares every key of the text with these in turn.
+    The most frequent come first: the decoder compares every key of the text with these in turn.
     """
 
     external: int = msgspec.field(name="External id", default=-1)
@@ -61,7 +61,7 @@ NO_ARGS = Args()
 
 
 class MemoryArgs(msgspec.Struct, gc=False, frozen=True):
-    """What a change of memory says, in bytes; totals are absent in old traces."""
+    """Arguments of a change of memory, in bytes; old traces have no totals."""
 
     nbytes: int = msgspec.field(name="Bytes", default=0)
     device_type: int = msgspec.field(name="Device Type", default=-1)
@@ -75,7 +75,7 @@ NO_MEMORY = MemoryArgs()
 
 
 class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
-    """A complete event whose times are whole numbers."""
+    """A complete event with integer times."""
 
     ph: ClassVar[str] = "X"
     ts: int = -1
@@ -88,7 +88,7 @@ class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
 
 class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
-    """A complete event whose times are kept as text, to be read digit by digit."""
+    """A complete event with times as text, which is parsed exactly later."""
 
     ph: ClassVar[str] = "X"
     ts: Raw = NO_TIME
@@ -101,7 +101,7 @@ class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
 
 class AnyEvent(msgspec.Struct, gc=False):
-    """An event of any type, for texts that have to be read event by event."""
+    """An event of any type, for texts that are decoded event by event."""
 
     ts: Raw = NO_TIME
     ph: str = "X"
@@ -115,10 +115,10 @@ class AnyEvent(msgspec.Struct, gc=False):
 
 
 def _decoder(complete: type, time: type, default: int | Raw) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of lists of events, told apart by their type before they are read."""
+    """Return a decoder of lists of events with one struct for each event type."""
     place = [("pid", int | str | None, -1), ("tid", int | str | None, -1)]
-    of_arrow = ("of", str, msgspec.field(name="cat", default=""))
-    arrow = [of_arrow, ("id", int | str | None, -1), *place, ("ts", time, default)]
+    arrow_category = ("arrow", str, msgspec.field(name="cat", default=""))
+    arrow = [arrow_category, ("id", int | str | None, -1), *place, ("ts", time, default)]
     metadata = [("name", str, ""), *place, ("args", Args, NO_ARGS)]
     args = ("args", MemoryArgs, NO_MEMORY)
     layouts: dict[str, tuple[str, list[Any]]] = {
@@ -155,7 +155,7 @@ _INTEGERS = {
 
 
 def lenient_event(fields: dict[str, Any]) -> AnyEvent | None:
-    """Return an event from a decoded object of any types, ``None`` where it has no time."""
+    """Return an event from a JSON object with values of any type, ``None`` if it has no time."""
     ts, dur = _number(fields.get("ts")), _number(fields.get("dur", -1))
     if ts is None or dur is None:
         return None
@@ -190,7 +190,7 @@ def _lenient_args(fields: dict[str, Any]) -> Args:
 
 
 def _number(value: object) -> bytes | None:
-    """Return a number's text with three decimals at most, ``None`` where it is none."""
+    """Return the text of a number with at most three decimals, ``None`` for any other value."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

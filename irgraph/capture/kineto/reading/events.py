@@ -1,4 +1,4 @@
-"""From blocks of text to lists of events: the fast way, and what to do with damage."""
+"""Decodes blocks of text into lists of events: a fast path, and repair of damaged text."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MAX_TRIES = 8
 _HEADER_LIMIT = 64 << 20
 _MAX_PENDING = 16 << 20
-"""Bytes of text without a border of events that are kept for more to come: no event is as long."""
+"""Maximum bytes of text without a border of events to buffer: no event is as long."""
 
 _OVERLAP = 1 << 16
-"""Bytes of what was searched that are searched once more with what follows them."""
+"""Bytes of searched text that are searched again with the text that follows."""
 
 _MAX_DAMAGED_PARTS = 100_000
-"""Parts of a text without an event from which on, if it has fewer events, it is no trace."""
+"""Maximum number of damaged parts in a trace that has fewer events than damaged parts."""
 
 
 @dataclass(slots=True)
@@ -44,11 +44,11 @@ class EventReader:
     """Reads the events of one trace, some thousands at a time.
 
     Attributes:
-        health: where findings go.
+        health: report to which findings are added.
         header: the text before the list of events.
         trailer: the text after it.
-        offset: bytes taken so far.
-        events: events decoded so far.
+        offset: number of bytes decoded so far.
+        events: number of events decoded so far.
     """
 
     health: Health
@@ -65,7 +65,7 @@ class EventReader:
         """Yield the events of a text, in order; damage is counted in ``health``.
 
         Raises:
-            IrgraphError: the text holds no list of events (exit code 4).
+            IrgraphError: the text has no list of events (exit code 4).
         """
         data = self._read_header(blocks)
         for block in blocks:
@@ -99,7 +99,7 @@ class EventReader:
         return fail("this JSON holds no traceEvents: it is no Kineto trace", place)
 
     def _decode_block(self, data: bytes) -> Iterator[Events]:
-        """Yield the events up to the last border in the text; keep the rest."""
+        """Yield the events up to the last border in the text; buffer the rest."""
         cuts = _cuts(data, max(0, self._searched - _OVERLAP))
         if not cuts and len(data) <= _MAX_PENDING:
             self._pending, self._searched = data, len(data)
@@ -141,7 +141,7 @@ class EventReader:
         return events
 
     def _decode(self, text: bytes | memoryview) -> Events | None:
-        """Return the events of a comma-separated text, ``None`` where it is no JSON."""
+        """Return the events of a comma-separated text, ``None`` if it is not JSON."""
         try:
             return self._decode_typed(b"".join((b"[", text, b"]")))
         except _UNREADABLE:
@@ -162,7 +162,7 @@ class EventReader:
         return events
 
     def _decode_each(self, raws: Sequence[msgspec.Raw]) -> Events:
-        """Decode each event alone: some have values of the wrong type."""
+        """Decode each event separately, as some have values of the wrong type."""
         events: list[records.AnyEvent] = []
         for raw in raws:
             try:
@@ -193,14 +193,14 @@ class EventReader:
             self._count_damage(code)
             return
         events.append(event)
-        # records without a time of their own are common among metadata
+        # metadata records often have no time
         if code == "K04" or event.ph == "X":
             self.health.add(code)
 
     def _count_damage(self, code: str) -> None:
-        """Count a part of the text that holds no event.
+        """Count a part of the text without an event.
 
-        Raises ``IrgraphError`` where there are too many of them.
+        Raises ``IrgraphError`` if there are too many of them.
         """
         self.health.add(code)
         self._damaged_parts += 1
@@ -209,7 +209,7 @@ class EventReader:
             raise fail(message, SourceSpan(self.health.source), hint="record it again")
 
     def _decode_damaged(self, text: bytes, *, cut_off: bool = False) -> Events:
-        """Decode a damaged text event by event, mending bytes where that is all it takes."""
+        """Decode a damaged text event by event; repair invalid bytes and escapes."""
         events: list[records.AnyEvent] = []
         starts = list(_starts(text))
         if not starts or text[: starts[0]].strip(b" \r\n\t,["):
@@ -227,7 +227,9 @@ class EventReader:
 
 
 def _cuts(data: bytes, start: int) -> list[int]:
-    """Return positions after events where a text may be cut behind ``start``, likeliest first."""
+    """Return positions after events, behind ``start``, at which a text may be split.
+
+    The likeliest position comes first.
     position = data.rfind(_KINETO_BORDER, start)
     if position >= 0:
         return [position + 4]
@@ -239,7 +241,7 @@ def _cuts(data: bytes, start: int) -> list[int]:
 
 
 def _starts(text: bytes) -> Iterator[int]:
-    """Yield where events begin: at an opening brace behind a border, by the key that follows."""
+    """Yield the positions of events: opening braces after a border and before a known key."""
     end = 0
     for match in _START.finditer(text):
         between = text[end : match.start()]
@@ -255,7 +257,7 @@ def _after_comma(data: bytes, cut: int) -> bytes:
 
 
 def _decode_tolerantly(text: bytes) -> object:
-    """Decode the first JSON value of a text in spite of control characters and bad escapes."""
+    """Decode the first JSON value of a text; accept control characters and bad escapes."""
     plain = text.decode("utf-8", "replace")
     decoder = json.JSONDecoder(strict=False)
     try:

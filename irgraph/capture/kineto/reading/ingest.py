@@ -165,11 +165,11 @@ def _unit_is_nanoseconds(
     if base > _MICROSECONDS_SINCE_1970:
         health.add("K07", detail="nanoseconds since 1970, by magnitude")
         return True
-    if 0 < collector.decimals < collector.whole:
+    if 0 < collector.decimals < collector.integers:
         health.add("K09", collector.decimals, "times with decimals among whole ones")
     elif collector.decimals:
         health.add("K08", detail="microseconds with decimals")
-    if collector.decimals >= collector.whole:
+    if collector.decimals >= collector.integers:
         return False
     origin = header.get("baseTimeNanoseconds")
     if isinstance(origin, int) and origin > 0 and min(base, abs(base - origin // 1000)) > _YEAR:
