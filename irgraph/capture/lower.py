@@ -35,7 +35,7 @@ class FrontEnd(Struct, frozen=True):
         name: the kind with its article, as messages call it: ``an ONNX model``.
         recognises: returns whether a file is of this kind, by its content; the suffix of its name
             is ignored. No two front ends recognise one file.
-        lower: returns the step of a file; its keyword arguments apart from ``name``, the name of
+        lower: returns the step of a file; its keyword arguments, except for ``name``, the name of
             the graph, are the options of ``lower_file`` that it accepts.
         reason: why it accepts no other options, for the message.
     """
@@ -57,7 +57,7 @@ def front_ends() -> tuple[FrontEnd, ...]:
         plugin.load()
         try:
             result += _front_ends_of(plugin.module)
-        except Exception as error:  # whatever its code raises
+        except Exception as error:  # a plugin's code may raise any exception
             raise plugin.error(f"{type(error).__name__}: {error}") from error
     return tuple(result)
 
@@ -80,19 +80,19 @@ def lower_file(
     dims: Mapping[str, int] | None = None,
     trust: bool = False,
 ) -> Capture:
-    """Lower a file, whatever it is called: a trace, a model of another tool, a recording's folder.
+    """Lower a trace, a model of another tool or a recording's folder, recognised by its content.
 
     Args:
         path: the file or folder; ``-`` is standard input.
         name: the graph's name; by default the file's.
-        step: which step of a trace of several; by default the last complete one.
+        step: number of the step, for a trace of several; by default the last complete one.
         kineto: the Kineto trace of the steps of an execution trace, for measured times.
         dims: sizes of the open dimensions of a model of another tool, by name.
-        trust: let torch read a program whose file may run code; nothing else needs it.
+        trust: allow torch to read a program whose file may run code; other files need no trust.
 
     Raises:
         IrgraphError: no front end recognises the file, it cannot be used, or an option does not
-            suit what it holds (exit code 2).
+            suit its content (exit code 2).
     """
     with Source(path) as source:
         front_end = next((f for f in front_ends() if f.recognises(source)), None)

@@ -1,5 +1,5 @@
 """A team's database: host overheads, kernel measurements and steps, with their provenance.
 
-What is stored are records, each with the figures that it holds as rows. SQLAlchemy and Alembic, the
-extra ``db``, are imported when a database is opened, not with this package.
+A database stores records, each with its figures as rows. SQLAlchemy and Alembic, the extra ``db``,
+are imported when a database is opened, not with this package.
 """

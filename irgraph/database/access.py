@@ -1,4 +1,4 @@
-"""Opening a database: its URL, its engine, its transactions, and errors that name it."""
+"""Access to a database: its URL, its engine, its transactions, and errors that name it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ VARIABLE = "IRGRAPH_DB"
 """Environment variable that names the database."""
 
 DEFAULT = "irgraph.db"
-"""The database where nothing names one: a SQLite file in the current folder."""
+"""Default database: a SQLite file in the current folder."""
 
 TIMEOUT_S = 60
-"""Seconds that a writer waits for others."""
+"""Time limit in seconds for a connection, or for the lock of a SQLite file."""
 
 
 class Database:
-    """A database that was named, not yet connected to.
+    """A database by its URL, which connects on demand.
 
     Attributes:
-        url: SQLAlchemy's.
-        engine: SQLAlchemy's.
+        url: SQLAlchemy's URL.
+        engine: SQLAlchemy's engine.
     """
 
     def __init__(self, name: str = "") -> None:
-        """Open a URL or the path of a SQLite file; by default what ``IRGRAPH_DB`` names.
+        """Open a URL or the path of a SQLite file; by default the value of ``IRGRAPH_DB``.
 
-        Raises ``IrgraphError`` (exit code 2) where the extra ``db`` is not installed, or the URL is
-        none or of another kind than SQLite and PostgreSQL.
+        Raises ``IrgraphError`` (exit code 2) if the extra ``db`` is not installed, or the URL is
+        invalid or of another kind than SQLite and PostgreSQL.
         """
         _require("sqlalchemy", "SQLAlchemy")
         self.url = _url(name or os.environ.get(VARIABLE) or DEFAULT)
@@ -57,20 +57,20 @@ class Database:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file, or else a server to be asked."""
+        """Whether the SQLite file exists; true for any server."""
         return not self.is_sqlite or Path(self.url.database or "").is_file()
 
     @contextmanager
     def read_connection(self) -> Iterator[Connection]:
-        """Yield a connection; raises ``IrgraphError`` where the database cannot be read."""
+        """Yield a connection; raises ``IrgraphError`` if the database cannot be read."""
         with self._translate_errors(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def write_transaction(self) -> Iterator[Connection]:
-        """Yield a connection in a transaction: all of what is written, or nothing.
+        """Yield a connection in a transaction, which is rolled back on an error.
 
-        Raises ``IrgraphError`` where the database cannot be written.
+        Raises ``IrgraphError`` if the database cannot be written.
         """
         with self._translate_errors(), self.engine.connect() as connection:
             writer = connection.execution_options(writes=True)
@@ -79,7 +79,7 @@ class Database:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turn the library's errors into those of irgraph."""
+        """Translate SQLAlchemy's errors into ``IrgraphError``."""
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
@@ -88,7 +88,7 @@ class Database:
             raise self.error(error) from None
 
     def error(self, error: Exception) -> IrgraphError:
-        """Return what the library says as an error that names the database."""
+        """Return the library's error as an ``IrgraphError`` that names the database."""
         reason = str(getattr(error, "orig", None) or error).strip() or type(error).__name__
         hint = "is the server running, and may you connect to it?"
         return fail(
@@ -136,12 +136,12 @@ def _engine(url: URL) -> Engine:
 
 
 def _configure(connection: Any, _: object) -> None:  # noqa: ANN401  (of sqlite3)
-    """Leave transactions to ``_begin_transaction``: sqlite3's own begin before writing alone, and too late."""
+    """Disable implicit transactions: sqlite3 begins one only before a write, which is too late."""
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _begin_transaction(connection: Connection) -> None:
-    """Begin a transaction; a writer takes its turn at once, so that it need not give up later."""
+    """Begin a transaction; a writer locks the file at once, so that it cannot fail later."""
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

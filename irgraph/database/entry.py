@@ -1,4 +1,4 @@
-"""What is added to a database: a record, its provenance, and its figures as rows."""
+"""Entries to add to a database: a record, its provenance, and its figures as rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 class Provenance(Struct, frozen=True):
-    """Where figures come from; ``""`` and 0 where nothing is known.
+    """Source of figures; unknown fields are ``""`` or 0.
 
     Attributes:
-        by: who measured.
-        card: as its driver calls it, or the kind of processor.
-        driver: its version.
+        by: person or team that measured.
+        card: the driver's name of the card, or the kind of processor.
+        driver: version of the driver.
         software: versions of torch and CUDA.
-        clock_mhz: at which the card ran.
+        clock_mhz: clock of the card during the measurement.
         source: anything else, such as a file or a publication.
     """
 
@@ -60,7 +60,7 @@ class RecordEntry(Struct, frozen=True):
 def canonical(value: object) -> str:
     """Return plain values as JSON in one spelling: sorted keys, ASCII, no blanks.
 
-    Raises ``ValueError`` where a number is not finite.
+    Raises ``ValueError`` if a number is not finite.
     """
     return json.dumps(
         value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False

@@ -1,7 +1,7 @@
-"""Exporting a database as JSON lines, and importing such a file into another one.
+"""Export of a database as JSON lines, and import of such a file into another one.
 
-The first line is ``{"irgraph_database": 1}``; each other one is a record with its rows. A record's
-hashes are worked out again as it is read: a file that was changed is refused.
+The first line is ``{"irgraph_database": 1}``; each other line is a record with its rows. The
+hashes of a record are recomputed on import: a modified file is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Line(Struct, frozen=True, kw_only=True):
 def export_lines(database: Database) -> Iterator[str]:
     """Yield the lines of an export, in the order of the hashes: equal contents, equal lines.
 
-    Raises ``IrgraphError`` where the database cannot be read.
+    Raises ``IrgraphError`` if the database cannot be read.
     """
     from sqlalchemy import select
 
@@ -64,10 +64,10 @@ def export_lines(database: Database) -> Iterator[str]:
 
 
 def import_file(database: Database, path: str) -> list[AddResult]:
-    """Add what a file holds, all of it or nothing; what is there already stays as it is.
+    """Add all records of a file in one transaction; existing records are unchanged.
 
-    Raises ``IrgraphError`` with its line where the file is no export or was changed, or where a
-    name belongs to another record.
+    Raises ``IrgraphError`` with the line if the file is no export or was modified, or if a name
+    belongs to another record.
     """
     entries = list(_read(path))
     results: list[AddResult] = []
@@ -78,7 +78,7 @@ def import_file(database: Database, path: str) -> list[AddResult]:
 
 
 def _read(path: str) -> Iterator[tuple[_Line, RecordEntry]]:
-    """Yield the records of an export with what each line says of them."""
+    """Yield the decoded lines of an export with their records."""
     from irgraph.database.tables import KINDS
 
     lines = read_text(path).splitlines()

@@ -26,12 +26,12 @@ _ESCAPE = "\\"
 def conditions(
     texts: Sequence[str], columns: Mapping[str, ColumnElement[Any]]
 ) -> list[ColumnElement[bool]]:
-    """Return what all of ``texts`` demand of rows.
+    """Return SQL conditions, one for each of ``texts``.
 
     A text compares a column with a number or a word by ``=``, ``!=``, ``<``, ``<=``, ``>`` or
-    ``>=``; in words ``*`` stands for anything, and small and capital letters are the same.
+    ``>=``; in words ``*`` matches any text, and case is ignored.
 
-    Raises ``IrgraphError`` (exit code 2) for an unknown column, and for what is no condition.
+    Raises ``IrgraphError`` (exit code 2) for an unknown column or an invalid condition.
     """
     return [_condition(text, columns) for text in texts]
 

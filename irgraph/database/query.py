@@ -1,4 +1,4 @@
-"""Listing what a database holds: the rows of a kind, each with its record's provenance."""
+"""Queries of a database: the rows of a kind, each with its record's provenance."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from irgraph.database.access import Database
 from irgraph.database.filters import conditions
 
 PROVENANCE = ("name", "card", "driver", "software", "clock_mhz", "by", "source", "added", "hash")
-"""Columns of records that are listed beside their rows."""
+"""Columns of records that are listed with their rows."""
 
 SHORT = 12
-"""Digits of hashes that are listed; as many tell records apart."""
+"""Number of digits of hashes in lists, enough to distinguish records."""
 
 
 def query_rows(
     database: Database, kind: str, filters: Sequence[str] = (), max_rows: int | None = None
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of a kind that satisfy all conditions, and how many there are in all.
+    """Return the rows of a kind that satisfy all conditions, and their total number.
 
     Args:
-        database: whose schema is the newest.
+        database: a database with the newest schema.
         kind: one of ``tables.KINDS``.
-        where: as ``where.conditions`` takes them, over the kind's columns and ``PROVENANCE``.
-        most: rows to return, in the order of their records and places there; ``None``: all.
+        filters: texts for ``filters.conditions``, over the kind's columns and ``PROVENANCE``.
+        max_rows: maximum number of rows to return, in the order of their records and positions;
+            ``None`` for all.
 
     Raises:
-        IrgraphError: a condition is wrong, or the database cannot be read.
+        IrgraphError: a condition is invalid, or the database cannot be read.
     """
     from sqlalchemy import func, select
 
@@ -49,7 +50,7 @@ def query_rows(
 
 
 def records(database: Database) -> list[dict[str, Any]]:
-    """Return all records, oldest first: kind, provenance, and how many rows each has."""
+    """Return all records, oldest first: kind, provenance, and number of rows."""
     from sqlalchemy import func, select
 
     from irgraph.database.tables import KINDS, RECORDS

@@ -1,4 +1,4 @@
-"""What ``db:NAME`` stands for: a record of a kind by its name, or by the digits of its hash."""
+"""References ``db:NAME`` to a record of a kind by its name, or by the digits of its hash."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from irgraph.diagnostics import fail, suggestion
 
 PREFIX = "db:"
-"""What names of records begin with where a name or a path may stand."""
+"""Prefix of record names in options that also accept other names or paths."""
 
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 
 
 def read_record(reference: str, kind: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """Return the content of a record, its rows in the order of their file, and its whole hash.
+    """Return the content of a record, its rows in the order of their file, and its full hash.
 
     Args:
-        named: ``db:NAME``, or ``db:`` with at least eight digits of the content's hash.
-        kind: of the record: one of ``tables.KINDS``.
+        reference: ``db:NAME``, or ``db:`` with at least eight digits of the content's hash.
+        kind: kind of the record, one of ``tables.KINDS``.
 
     Raises:
-        IrgraphError: there is no such record, or several; or no database, or an older one.
+        IrgraphError: no record or several match; or the database is missing or has an old schema.
     """
     from irgraph.database.access import Database
 
@@ -34,11 +34,11 @@ def read_record(reference: str, kind: str) -> tuple[dict[str, Any], list[dict[st
 
 
 def find_record(
-    database: Any,  # noqa: ANN401  (a Database; imported on demand alone)
+    database: Any,  # noqa: ANN401  (a Database, which is imported on demand)
     name: str,
     kind: str,
 ) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """Return a record of a database that is open, as ``read_record`` does."""
+    """Return a record of an open database, as ``read_record`` does."""
     from sqlalchemy import select
 
     from irgraph.database.tables import KINDS, RECORDS

@@ -1,4 +1,4 @@
-"""The version of a database's schema: made, checked and brought up to date by Alembic."""
+"""Versions of a database's schema, created and migrated by Alembic."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LOCK = 4_721_966_143
 
 
 def upgrade(database: Database, target: str = "head") -> tuple[str, str]:
-    """Make the tables, or bring older ones up to date; return the version before and after.
+    """Create or migrate the tables; return the versions before and after.
 
-    All or nothing, also where several processes do so at once. ``""`` is the version of an empty
-    database.
+    The change is atomic, even if several processes upgrade at once. The version of an empty
+    database is ``""``.
 
-    Raises ``IrgraphError`` where the database is from a newer irgraph, or holds other tables.
+    Raises ``IrgraphError`` if the database is from a newer irgraph, or has other tables.
     """
     from alembic import command
     from sqlalchemy import text
@@ -39,7 +39,7 @@ def upgrade(database: Database, target: str = "head") -> tuple[str, str]:
 
 
 def check(database: Database) -> None:
-    """Raise ``IrgraphError`` where there is no database, or its schema is not the newest."""
+    """Raise ``IrgraphError`` if the database is missing or its schema is not the newest."""
     hint = "`irgraph db init` creates one; IRGRAPH_DB or --db names another"
     if not database.exists:
         raise fail(f"there is no database {database}", hint=hint, exit_code=2)
@@ -64,7 +64,7 @@ def versions() -> tuple[str, ...]:
 
 
 def _refuse_unknown(database: Database, connection: Connection, version: str) -> None:
-    """Refuse a database that another program or a newer irgraph made."""
+    """Raise ``IrgraphError`` for a database of another program or of a newer irgraph."""
     from sqlalchemy import inspect
 
     if version and version not in versions():

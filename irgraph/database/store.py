@@ -1,4 +1,4 @@
-"""Adding records: what is there already stays, equal rows are one row."""
+"""Insertion of records: existing records are unchanged, equal rows are one row."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
 MAX_NAME_LENGTH = 200
-"""Characters of a name."""
+"""Maximum number of characters of a name."""
 
 BATCH = 500
-"""Rows inserted at once."""
+"""Number of rows inserted at once."""
 
 
 class AddResult(Struct, frozen=True):
-    """What became of an entry.
+    """Result of adding an entry.
 
     Attributes:
-        kind, name: of its record.
-        is_new: whether there was none of this content.
-        new, known: rows that were added, and rows that were there.
+        kind, name: kind and name of its record.
+        is_new: whether no record with this content existed.
+        new_rows, existing_rows: numbers of rows added, and of rows that existed.
     """
 
     kind: str
@@ -42,14 +42,14 @@ class AddResult(Struct, frozen=True):
 def add(
     database: Database, entries: Sequence[RecordEntry], name: str = "", added: str = ""
 ) -> list[AddResult]:
-    """Add entries in one transaction: all of them, or after an error or a kill none.
+    """Add entries in one transaction.
 
     Args:
-        database: whose schema is the newest (``schema.check``).
-        entries: what to add.
-        name: of the records, with their kind where there are several; by default the kind and the
-            first eight digits of the content's hash. A record that is there keeps its name.
-        added: when, in ISO 8601; now by default.
+        database: a database with the newest schema (``schema.check``).
+        entries: entries to add.
+        name: name of the records, followed by their kind if there are several; by default the kind
+            and the first eight digits of the content's hash. An existing record is not renamed.
+        added: time of the addition in ISO 8601; now by default.
 
     Raises:
         IrgraphError: the name belongs to another record, or the database cannot be written.
@@ -70,7 +70,7 @@ def add(
 
 
 def add_record(connection: Connection, entry: RecordEntry, name: str, timestamp: str) -> AddResult:
-    """Add one entry in a transaction of the caller's, as ``add`` does."""
+    """Add one entry in the caller's transaction, as ``add`` does."""
     from irgraph.database.tables import KINDS, RECORDS
 
     texts = {"hash": entry.hash, "kind": entry.kind, "name": name, "added": timestamp}
@@ -99,13 +99,13 @@ def add_record(connection: Connection, entry: RecordEntry, name: str, timestamp:
 
 
 def _columns(table: Table, row: Row) -> dict[str, Any]:
-    """Return the values of a row's own columns, and the whole of it."""
+    """Return the values of a row's columns, and the full row as text."""
     figure_values = {column: row.get(column) for column in figures(table)}
     return {**_clean_values(figure_values), "row": canonical(row)}
 
 
 def figures(table: Table) -> list[str]:
-    """Return the names of a kind's own columns."""
+    """Return the names of the columns that only this kind has."""
     return [column.name for column in table.columns if column.name not in _COMMON]
 
 
@@ -115,10 +115,10 @@ _COMMON = ("id", "record", "hash", "position", "row")
 def _insert(
     connection: Connection, table: Table, rows: list[dict[str, Any]], unique: tuple[str, ...]
 ) -> int:
-    """Insert the rows that are not there; return how many those are.
+    """Insert the rows that do not exist; return their number.
 
     Writers that insert the same rows at once wait for each other, in the order of hashes, so that
-    none waits for one that waits for it.
+    they cannot deadlock.
     """
     from sqlalchemy.dialects import postgresql, sqlite
 
@@ -128,7 +128,7 @@ def _insert(
 
 
 def _clean_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values whose texts every database takes: without NUL and halves of characters."""
+    """Return values with texts that every database accepts: without NUL and lone surrogates."""
     return {k: _clean_text(v) if isinstance(v, str) else v for k, v in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""The tables of a database, as the newest schema has them (``migrations`` leads there)."""
+"""The tables of a database in the newest schema, which ``migrations`` produces."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ RECORDS = Table(
 def _figures(name: str, columns: Mapping[str, type[TypeEngine[Any]]]) -> Table:
     """Return the table of a kind's rows.
 
-    ``position`` is a row's place in its file, ``row`` the whole of it as canonical JSON, ``hash``
-    that text's SHA-256.
+    ``position`` is a row's index in its file, ``row`` the full row as canonical JSON, ``hash`` the
+    SHA-256 of that text.
     """
     return Table(
         name,

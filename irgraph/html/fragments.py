@@ -1,4 +1,4 @@
-"""Tables for notebooks: what objects show of themselves (``_repr_html_``). Text is never markup."""
+"""Tables for notebooks, as returned by ``_repr_html_``. Text is never markup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def table_html(
     """Return rows of texts as a table with a title; their first cells are headings.
 
     Args:
-        title: what is shown.
+        title: title above the table.
         rows: cells of text.
         head: headings of the columns, if they have any.
         note: a line below.

@@ -1,9 +1,9 @@
-"""One HTML file that holds everything it shows: a template, a style, scripts, and data as JSON.
+"""Self-contained HTML file of a report: a template, a style, scripts, and data as JSON.
 
-What a report shows is one value of plain records (``sections``), kept in the file as a block of
-JSON; scripts of the package draw it. Names that come from models and traces are therefore never
-markup: JSON cannot end the block, since ``<`` is escaped in it, and scripts set text, not HTML. A
-content security policy allows the package's own scripts alone, by their hashes, and no request.
+The content of a report is one value of plain records (``sections``), stored in the file as a block
+of JSON; the package's scripts draw it. Names from models and traces are therefore never markup:
+JSON cannot end the block, since ``<`` is escaped in it, and scripts set text, not HTML. A content
+security policy allows only the package's scripts, by their hashes, and no request.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _ESCAPED = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What a report shows.
+    """Content of a report.
 
     Attributes:
-        title: what it is about: the model or the traces.
+        title: subject of the report: the model or the traces.
         about: one line below the title.
-        sections: in order, as ``irgraph.html.sections`` makes them.
-        command: the command line that made it, ``""`` where none did.
-        versions: name and version of what it was made with.
+        sections: sections in order, built by ``irgraph.html.sections``.
+        command: the command line that wrote it, ``""`` if none did.
+        versions: versions of the programs that wrote it, by name.
     """
 
     title: str
@@ -59,11 +59,11 @@ def page_html(page: Page) -> str:
     )
 
 
-def island(value: Any) -> str:  # noqa: ANN401  (whatever JSON can hold)
+def island(value: Any) -> str:  # noqa: ANN401  (any JSON value)
     """Return JSON that cannot end the block of a page that holds it; NaN becomes ``null``."""
     try:
         text = msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # half a character, which JSON can only spell
+    except UnicodeEncodeError:  # a lone surrogate, which must be escaped in JSON
         text = json.dumps(value)
     for char, code in _ESCAPED.items():
         text = text.replace(char, code)

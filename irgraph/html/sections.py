@@ -1,4 +1,4 @@
-"""The parts that a page is made of, as plain records that its scripts draw."""
+"""The sections of a page, as plain records that its scripts draw."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 Section = dict[str, Any]
 
 KINDS = ("text", "us", "bytes", "share", "number", "change")
-"""What a column holds: text; microseconds; bytes; a share, 1 for all; a number; a signed change in
-microseconds."""
+"""Kinds of columns: text; microseconds; bytes; a share between 0 and 1; a number; a signed change
+in microseconds."""
 
 
 SHARES = ("share", "utilization", "of_peak", "of_bandwidth", "of_limit", "error")
-"""Columns of records that hold shares."""
+"""Columns of records that contain shares."""
 
 LABELS = {"us": "time", "tflop_s": "TFLOP/s", "tb_s": "TB/s", "gflop": "GFLOP", "mbyte": "MB"}
-"""Headings of columns whose names say too little."""
+"""Headings of columns whose names are too short."""
 
 
 def headline(
@@ -27,16 +27,16 @@ def headline(
     longest: Iterable[tuple[str, float, float]] = (),
     span_title: str = "",
 ) -> Section:
-    """Return what a page begins with.
+    """Return the first section of a page.
 
     Args:
         numbers: each with ``label``, ``value`` and, optionally, ``detail`` and ``tone``
             (``good`` or ``bad``); the first is the largest.
         span: ``low``, ``value`` and ``high`` of a 90 % interval in microseconds, with ``measured``.
-        provenance: shares of device time by where they come from.
+        provenance: shares of device time by their source.
         longest: operations with most time on the critical path: name, microseconds, share of the
             path. A click on one searches the section ``path`` for it.
-        of: what the span is of, where that is not the first of the numbers.
+        span_title: title of the span, if it is not the first of the numbers.
     """
     shares = [[name, share] for name, share in (provenance or {}).items()]
     return {
@@ -50,7 +50,7 @@ def headline(
 
 
 def notes(lines: Iterable[str], *, warning: bool = False) -> Section:
-    """Return remarks, a line each."""
+    """Return remarks, one line each."""
     return {"type": "notes", "lines": list(lines), "warning": warning}
 
 
@@ -72,7 +72,7 @@ def table(
 
     Args:
         name: the section's anchor, and the name of its CSV file.
-        title: what it lists.
+        title: title of the table.
         columns: name and kind (``KINDS``) of each.
         rows: a cell for each column; ``None`` is unknown.
         text: a sentence below the title.
@@ -98,7 +98,7 @@ def records(
     text: str = "",
     bars: Sequence[str] = (),
 ) -> Section:
-    """Return a table of records; ``_us`` and ``_bytes`` end names of units.
+    """Return a table of records; the suffixes ``_us`` and ``_bytes`` of columns are units.
 
     Columns that are empty in all rows are left out.
     """
@@ -113,7 +113,7 @@ def _label(key: str) -> str:
     return LABELS.get(key) or key.removesuffix("_us").removesuffix("_bytes").replace("_", " ")
 
 
-def _cell(value: Any) -> Any:  # noqa: ANN401  (whatever a record holds)
+def _cell(value: Any) -> Any:  # noqa: ANN401  (any field of a record)
     is_plain = value is None or isinstance(value, str | int | float)
     return value if is_plain else ", ".join(map(str, value))
 
@@ -131,7 +131,7 @@ def _kind(key: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tabs(name: str, title: str, parts: Mapping[str, Section], *, text: str = "") -> Section:
-    """Return sections of which one is shown at a time, by the names of their tabs."""
+    """Return a section with tabs, one section each."""
     entries = [{"label": label, "section": part} for label, part in parts.items()]
     return {"type": "tabs", "id": name, "title": title, "tabs": entries, "text": text}
 
@@ -139,9 +139,9 @@ def tabs(name: str, title: str, parts: Mapping[str, Section], *, text: str = "")
 def slices(
     name: str, title: str, columns: Mapping[str, Any], *, text: str = "", tall: bool = False
 ) -> Section:
-    """Return slices of time on tracks, as ``irgraph.pages`` makes their columns.
+    """Return slices of time on tracks; ``irgraph.pages`` builds their columns.
 
-    All such sections of a page show the same part of the step; ``tall`` makes a track a band.
+    All such sections of a page show the same part of the step; with ``tall`` each track is a band.
     """
     return {"type": "slices", "id": name, "title": title, "text": text, "tall": tall, **columns}
 
@@ -176,14 +176,14 @@ def roof(
     *,
     text: str = "",
 ) -> Section:
-    """Return a roofline: operations a second over operations a byte.
+    """Return a roofline: operations per second over operations per byte.
 
     Args:
         name: the section's anchor.
         title: of the section.
-        points: each with ``name``, ``group``, ``flop``, ``bytes`` and ``us``.
+        points: points with ``name``, ``group``, ``flop``, ``bytes`` and ``us`` each.
         peaks: GFLOP/s by element type.
-        bandwidth: of the memory, GB/s.
+        bandwidth: bandwidth of the memory in GB/s.
         text: a sentence below the title.
     """
     return {
@@ -211,10 +211,10 @@ def scatter(
     Args:
         name: the section's anchor.
         title: of the section.
-        points: each with ``name``, ``group``, ``x``, ``y`` and ``front``, whether no other is
-            better in both; those are joined by a line.
+        points: points with ``name``, ``group``, ``x``, ``y`` and ``front`` each: whether no other
+            point is better in both figures. A line connects the points on the front.
         x: label and kind (``KINDS``) of the first figure.
-        y: of the second.
+        y: label and kind of the second figure.
         text: a sentence below the title.
     """
     axes = [{"name": label, "kind": kind} for label, kind in (x, y)]
@@ -229,5 +229,5 @@ def scatter(
 
 
 def listing(name: str, title: str, code: str, *, text: str = "") -> Section:
-    """Return a text as it stands in a file: a script."""
+    """Return a verbatim text, such as a script."""
     return {"type": "listing", "id": name, "title": title, "code": code, "text": text}

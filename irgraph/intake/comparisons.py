@@ -38,27 +38,27 @@ class _Prediction(Struct, rename={"name": "model"}):
 
 
 def evaluation(
-    path: str, data: bytes, kept: TextFilter, provenance: Provenance
+    path: str, data: bytes, text_filter: TextFilter, provenance: Provenance
 ) -> list[RecordEntry]:
     """Return an evaluation as a record: its settings, and a row for each point.
 
     Raises ``IrgraphError`` where it is none, or compares no measured times or gains.
     """
-    found = _decoded(path, data, _Evaluation)
-    if not kept.shipped(found.evaluation):
-        message = f"evaluation {found.evaluation!r} is not one that ships"
+    document = _decode(path, data, _Evaluation)
+    if not text_filter.are_shipped(document.evaluation):
+        message = f"evaluation {document.evaluation!r} is not one that ships"
         raise fail(message, SourceSpan(path), hint="--private takes it as it is", exit_code=2)
-    rows = list(_points(path, found))
+    rows = list(_points(path, document))
     if not rows:
-        message = f"evaluation {found.evaluation!r} puts no predictions beside measured steps"
+        message = f"evaluation {document.evaluation!r} puts no predictions beside measured steps"
         hint = "cpu, dlrm-v100, e2e, gains, models and steps do, where their data are there"
         raise fail(message, SourceSpan(path), hint=hint)
-    content = {"evaluation": found.evaluation, "settings": found.settings, "points": rows}
+    content = {"evaluation": document.evaluation, "settings": document.settings, "points": rows}
     return [RecordEntry("steps", content, rows, provenance)]
 
 
-def _points(path: str, found: _Evaluation) -> Iterator[dict[str, Any]]:
-    for quantity, series in found.quantities.items():
+def _points(path: str, document: _Evaluation) -> Iterator[dict[str, Any]]:
+    for quantity, series in document.quantities.items():
         for point in series.points:
             name = next((name for name in UNITS if name in point), "")
             try:
@@ -86,39 +86,39 @@ def _batch(workload: str) -> int | None:
 
 
 def prediction(
-    path: str, data: bytes, kept: TextFilter, provenance: Provenance
+    path: str, data: bytes, text_filter: TextFilter, provenance: Provenance
 ) -> list[RecordEntry]:
     """Return a prediction as a record of one row, beside what was measured if that is said.
 
     Raises ``IrgraphError`` where the file holds no prediction.
     """
-    found = _decoded(path, data, _Prediction)
-    low, high = found.step_time_interval_us
-    measured = found.measured_us
+    document = _decode(path, data, _Prediction)
+    low, high = document.step_time_interval_us
+    measured = document.measured_us
     row = {
-        "workload": kept.free(found.name),
+        "workload": text_filter.free_text(document.name),
         "quantity": "step time",
         "unit": "us",
-        "batch": found.dims.get("B"),
-        "device": kept.card(str(found.device.get("name", ""))),
-        "host": kept.host(found.host),
-        "predicted": found.step_time_us,
+        "batch": document.dims.get("B"),
+        "device": text_filter.card(str(document.device.get("name", ""))),
+        "host": text_filter.shipped_host(document.host),
+        "predicted": document.step_time_us,
         "low": low,
         "high": high,
         "measured": measured,
-        "error_pct": 100 * (found.step_time_us / measured - 1) if measured else None,
+        "error_pct": 100 * (document.step_time_us / measured - 1) if measured else None,
     }
-    said = [] if kept.everything else ["the model's name"]
-    return [RecordEntry("steps", {"prediction": row}, [row], provenance, tuple(said))]
+    omissions = [] if text_filter.everything else ["the model's name"]
+    return [RecordEntry("steps", {"prediction": row}, [row], provenance, tuple(omissions))]
 
 
-def _decoded(path: str, data: bytes, kind: type[Any]) -> Any:  # noqa: ANN401  (of that type)
+def _decode(path: str, data: bytes, kind: type[Any]) -> Any:  # noqa: ANN401  (of that type)
     try:
         return msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError) as error:
         raise fail(f"not what irgraph writes: {error}", SourceSpan(path)) from None
 
 
-def is_prediction(given: Mapping[str, Any]) -> bool:
+def is_prediction(document: Mapping[str, Any]) -> bool:
     """Return whether decoded JSON is what ``irgraph predict --json`` prints."""
-    return "step_time_us" in given and "step_time_interval_us" in given
+    return "step_time_us" in document and "step_time_interval_us" in document

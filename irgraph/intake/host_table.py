@@ -18,57 +18,70 @@ LAUNCH_KINDS = frozenset((*LAUNCHES.values(), "call"))
 """Kinds of launch that tables name."""
 
 
-def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[RecordEntry]:
+def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[RecordEntry]:
     """Return a table as a record without its name, its figures as rows.
 
     Raises ``IrgraphError`` where the file is no host table.
     """
     file = load_host(path).file
-    shared = _shared(file, kept)
-    content: dict[str, Any] = msgspec.to_builtins(shared)
+    shareable = _shareable_table(file, text_filter)
+    content: dict[str, Any] = msgspec.to_builtins(shareable)
     del content["name"]
-    rows = [{"type": row.pop("kind"), **row} for row in shared.records()]
-    source = provenance.source or kept.free(file.source)
-    said = ["its name, description and source"] if not kept.everything else []
-    changed = sum(name not in shared.ops for name in file.ops)
-    said += [f"the names of {changed} operations that are not torch's"] if changed else []
-    return [RecordEntry("hosts", content, rows, replace(provenance, source=source), tuple(said))]
+    rows = [{"type": row.pop("kind"), **row} for row in shareable.records()]
+    source = provenance.source or text_filter.free_text(file.source)
+    omissions = ["its name, description and source"] if not text_filter.everything else []
+    renamed_count = sum(name not in shareable.ops for name in file.ops)
+    omissions += (
+        [f"the names of {renamed_count} operations that are not torch's"] if renamed_count else []
+    )
+    return [
+        RecordEntry("hosts", content, rows, replace(provenance, source=source), tuple(omissions))
+    ]
 
 
-def _shared(file: HostFile, kept: TextFilter) -> HostFile:
+def _shareable_table(file: HostFile, text_filter: TextFilter) -> HostFile:
     """Return what of a table may be shared."""
-    if kept.everything:
+    if text_filter.everything:
         return file
-    known = {device.architecture for device in backend().devices()} | {"cpu"}
+    architectures = {device.architecture for device in backend().devices()} | {"cpu"}
     within = _stat(file.within)
     return HostFile(
         file.format,
         "",
-        _bare(file.t1),
-        {kind: _bare(stat) for kind, stat in file.t4.items() if kind in LAUNCH_KINDS},
-        {kept.name(name): _entry(entry, kept) for name, entry in file.ops.items()},
+        _without_source(file.t1),
+        {kind: _without_source(stat) for kind, stat in file.t4.items() if kind in LAUNCH_KINDS},
+        {
+            text_filter.name(name): _shareable_entry(entry, text_filter)
+            for name, entry in file.ops.items()
+        },
         within,
-        architecture=file.architecture if file.architecture in known else "",
+        architecture=file.architecture if file.architecture in architectures else "",
     )
 
 
-def _entry(entry: OpEntry, kept: TextFilter) -> OpEntry:
-    shapes = {key: one for key, one in entry.shapes.items() if kept.shapes(key)}
+def _shareable_entry(entry: OpEntry, text_filter: TextFilter) -> OpEntry:
+    shapes = {
+        key: shape_entry
+        for key, shape_entry in entry.shapes.items()
+        if text_filter.is_public_shape(key)
+    }
     return OpEntry(
         _stat(entry.t2),
         _stat(entry.t3),
         _stat(entry.t5),
         _stat(entry.whole),
         launches=tuple(kind for kind in entry.launches if kind in LAUNCH_KINDS),
-        shapes={key: _entry(one, kept) for key, one in shapes.items()},
+        shapes={
+            key: _shareable_entry(shape_entry, text_filter) for key, shape_entry in shapes.items()
+        },
     )
 
 
 def _stat(stat: Stat | None) -> Stat | None:
-    return None if stat is None else _bare(stat)
+    return None if stat is None else _without_source(stat)
 
 
-def _bare(stat: Stat) -> Stat:
+def _without_source(stat: Stat) -> Stat:
     """Return a figure without the text of where it comes from."""
-    known = {name: value for name, value in stat.quantiles.items() if name[1:].isdecimal()}
-    return Stat(stat.mean, stat.std, stat.count, quantiles=known)
+    quantiles = {name: value for name, value in stat.quantiles.items() if name[1:].isdecimal()}
+    return Stat(stat.mean, stat.std, stat.count, quantiles=quantiles)

@@ -23,7 +23,7 @@ _PROCESSORS = frozenset(("x86_64", "amd64", "aarch64", "arm64", "ppc64le", "s390
 _WORD = re.compile(r"[^\W\d][\w.]*")
 _LAW = re.compile(r"(?:uniform|zipf:[\d.]{1,12})?", re.ASCII)
 _SHAPES = re.compile(r"\w+\[[\d,]*\](?: \w+\[[\d,]*\])*", re.ASCII)
-_SAID = frozenset(("float", "True", "False", "None", "inf", "nan", "e"))
+_VALUE_WORDS = frozenset(("float", "True", "False", "None", "inf", "nan", "e"))
 
 
 class TextFilter:
@@ -48,62 +48,64 @@ class TextFilter:
 
     def card(self, text: str) -> str:
         """Return the name of a card or processor, ``""`` if it is no public one."""
-        known = self.everything or public.is_card(text) or text.lower() in _PROCESSORS
-        return text if known else ""
+        is_public = self.everything or public.is_card(text) or text.lower() in _PROCESSORS
+        return text if is_public else ""
 
     def version(self, text: object) -> str:
         """Return a version; of one with more behind it the beginning."""
         if self.everything:
             return str(text or "")
-        found = _VERSION.match(str(text or ""))
-        return found[0] if found else ""
+        match = _VERSION.match(str(text or ""))
+        return match[0] if match else ""
 
     def device(self, text: object) -> str:
         """Return torch's name of a device."""
         return str(text) if self.everything or _DEVICE.fullmatch(str(text)) else ""
 
-    def free(self, text: object) -> str:
+    def free_text(self, text: object) -> str:
         """Return a text that the user wrote: nothing, unless all is kept."""
         return str(text) if self.everything else ""
 
-    def shapes(self, text: str) -> bool:
+    def is_public_shape(self, text: str) -> bool:
         """Return whether a text is nothing but types and sizes of operands."""
-        return self.everything or (bool(_SHAPES.fullmatch(text)) and self.words(text))
+        return self.everything or (bool(_SHAPES.fullmatch(text)) and self.has_public_words(text))
 
-    def words(self, text: str) -> bool:
+    def has_public_words(self, text: str) -> bool:
         """Return whether all words of a text are those of torch's schemas, types and values."""
         if self.everything:
             return True
-        known = public.argument_words() | public.listed("values") | ITEMSIZE.keys() | _SAID
-        return all(word in known for word in _WORD.findall(text))
+        public_words = (
+            public.argument_words() | public.listed("values") | ITEMSIZE.keys() | _VALUE_WORDS
+        )
+        return all(word in public_words for word in _WORD.findall(text))
 
-    def call(self, text: str) -> bool:
+    def is_public_call(self, text: str) -> bool:
         """Return whether a call with its operands (``aten.mm(f32[8,8], …)``) is public."""
         name, sign, rest = text.partition("(")
-        known = name in public.operators() and bool(sign)
-        return self.everything or (known and self.words(rest))
+        is_operator = name in public.operators() and bool(sign)
+        return self.everything or (is_operator and self.has_public_words(rest))
 
-    def indices(self, text: str) -> bool:
+    def is_index_law(self, text: str) -> bool:
         """Return whether a text is a law by which indices are drawn."""
         return self.everything or bool(_LAW.fullmatch(text))
 
-    def host(self, text: str) -> str:
+    def shipped_host(self, text: str) -> str:
         """Return the name of a host table that ships, ``""`` for another."""
         return text if self.everything or text in backend().hosts() else ""
 
-    def shipped(self, *texts: str) -> bool:
+    def are_shipped(self, *texts: str) -> bool:
         """Return whether texts are names of families, ops, sizes or evaluations that ship."""
         return self.everything or all(text in backend().words() for text in texts)
 
 
-def software(head: Mapping[str, Any], kept: TextFilter) -> str:
+def software(head: Mapping[str, Any], text_filter: TextFilter) -> str:
     """Return the versions in a head as ``torch 2.13.0, CUDA 12.8``."""
-    found = {"torch": "torch", "cuda": "CUDA", "python": "Python"}
-    said = ((name, kept.version(head.get(key))) for key, name in found.items())
-    return ", ".join(f"{name} {version}" for name, version in said if version)
+    labels = {"torch": "torch", "cuda": "CUDA", "python": "Python"}
+    versions = ((name, text_filter.version(head.get(key))) for key, name in labels.items())
+    return ", ".join(f"{name} {version}" for name, version in versions if version)
 
 
 def figures(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the finite numbers and truth values of a record."""
-    found = ((key, number(value)) for key, value in record.items())
-    return {key: value for key, value in found if value is not None}
+    numbers = ((key, number(value)) for key, value in record.items())
+    return {key: value for key, value in numbers if value is not None}

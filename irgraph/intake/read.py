@@ -12,7 +12,7 @@ from irgraph.files import read_bytes
 from irgraph.intake import comparisons, host_table, measurements, recording
 from irgraph.intake.privacy import TextFilter
 
-TAKEN = (
+ACCEPTED_FILES = (
     "host tables (overheads -o), measurements (measure), folders of record, and what evaluate and "
     "predict print with --json"
 )
@@ -33,22 +33,22 @@ def entries(
     Raises:
         IrgraphError: the file cannot be read, or is of no kind that a database takes.
     """
-    kept, said = TextFilter(private), provenance or Provenance()
+    text_filter, stated = TextFilter(private), provenance or Provenance()
     if Path(path).is_dir():
-        return recording.entries(path, kept, said)
+        return recording.entries(path, text_filter, stated)
     data = read_bytes(path)
-    first = _json(data.partition(b"\n")[0])
-    if isinstance(first, dict) and "seed" in first and "device" in first:
-        return measurements.entries(path, kept, said)
-    whole = first if isinstance(first, dict) else _json(data)
-    if isinstance(whole, dict):
-        if "T1" in whole and "format" in whole:
-            return host_table.entries(path, kept, said)
-        if "evaluation" in whole:
-            return comparisons.evaluation(path, data, kept, said)
-        if comparisons.is_prediction(whole):
-            return comparisons.prediction(path, data, kept, said)
-    raise fail("nothing that a database takes", SourceSpan(path), hint=f"it takes {TAKEN}")
+    first_line = _json(data.partition(b"\n")[0])
+    if isinstance(first_line, dict) and "seed" in first_line and "device" in first_line:
+        return measurements.entries(path, text_filter, stated)
+    document = first_line if isinstance(first_line, dict) else _json(data)
+    if isinstance(document, dict):
+        if "T1" in document and "format" in document:
+            return host_table.entries(path, text_filter, stated)
+        if "evaluation" in document:
+            return comparisons.evaluation(path, data, text_filter, stated)
+        if comparisons.is_prediction(document):
+            return comparisons.prediction(path, data, text_filter, stated)
+    raise fail("nothing that a database takes", SourceSpan(path), hint=f"it takes {ACCEPTED_FILES}")
 
 
 def _json(data: bytes) -> object:

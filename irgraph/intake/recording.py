@@ -14,39 +14,39 @@ from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_bytes
 from irgraph.intake.privacy import TextFilter, software
 
-MOST = 1e12
+MAX_TIME_US = 1e12
 """Microseconds that no step takes: eleven days."""
 
 
-def entries(path: str, kept: TextFilter, provenance: Provenance) -> list[RecordEntry]:
+def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[RecordEntry]:
     """Return a recording's measured step.
 
     Raises ``IrgraphError`` where the folder is no recording.
     """
-    place = SourceSpan(str(Path(path) / FIGURES))
-    if not Path(place.source).is_file():
+    span = SourceSpan(str(Path(path) / FIGURES))
+    if not Path(span.source).is_file():
         hint = "give a folder that `irgraph record` wrote"
         raise fail(f"the folder holds no {FIGURES}", SourceSpan(path), hint=hint)
     try:
-        found = msgspec.json.decode(read_bytes(place.source), type=Recording)
+        record = msgspec.json.decode(read_bytes(span.source), type=Recording)
     except (ValueError, RecursionError) as error:
-        raise fail(f"no figures of a recording: {error}", place) from None
-    if not all(0 <= time <= MOST for time in (found.step_time_us, *found.times_us)):
-        raise fail(f"a time below 0 or above {MOST:g} us", place)
+        raise fail(f"no figures of a recording: {error}", span) from None
+    if not all(0 <= time <= MAX_TIME_US for time in (record.step_time_us, *record.times_us)):
+        raise fail(f"a time below 0 or above {MAX_TIME_US:g} us", span)
     row = {
-        "workload": kept.free(found.target),
+        "workload": text_filter.free_text(record.target),
         "quantity": "step time",
         "unit": "us",
-        "batch": found.batch,
-        "device": kept.device(found.device),
-        "measured": found.step_time_us,
-        "profiled": found.profiled_us,
+        "batch": record.batch,
+        "device": text_filter.device(record.device),
+        "measured": record.step_time_us,
+        "profiled": record.profiled_us,
     }
-    known = replace(
+    completed = replace(
         provenance,
-        card=provenance.card or kept.card(found.device_name),
-        software=provenance.software or software({"torch": found.torch}, kept),
+        card=provenance.card or text_filter.card(record.device_name),
+        software=provenance.software or software({"torch": record.torch}, text_filter),
     )
-    content = {"recording": row, "times_us": list(found.times_us)}
-    said = [] if kept.everything else ["the program's name"]
-    return [RecordEntry("steps", content, [row], known, tuple(said))]
+    content = {"recording": row, "times_us": list(record.times_us)}
+    omissions = [] if text_filter.everything else ["the program's name"]
+    return [RecordEntry("steps", content, [row], completed, tuple(omissions))]

@@ -1,6 +1,6 @@
-"""Records of an operation's device work, of its host overheads, and of how tables are looked up.
+"""Records of an operation's device work, its host overheads and the popularity of table rows.
 
-These records pass between cost models, which fill them, and schedulers, which read them.
+Cost models fill these records; schedulers read them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
 PROVENANCES = ("measured", "scaled", "learned", "heuristic", "none")
-"""Where a time can come from: this op in a trace of that device; a model, scaled by what was
-measured of the op before it changed; a trained model; a formula; nowhere."""
+"""Sources of a time: a trace of this op on that device; a model, scaled by the measurement of the
+op before it changed; a trained model; a formula; none."""
 
 CALL = "call"
-"""How a kernel is launched that the host runs itself, on the thread that calls it: a CPU's."""
+"""Launch kind of a kernel that the host runs itself on the calling thread: a CPU's kernel."""
 
 COLLECTIVE = "collective"
 """Family of kernels that exchange data between ranks."""
@@ -45,20 +45,20 @@ class Popularity(Struct, frozen=True):
 
 
 class PriceOptions(Struct, frozen=True, kw_only=True):
-    """How ops are priced.
+    """Options of the pricing of ops.
 
     Attributes:
         mode: formulas of kernels: ``corrected``, or the paper's as printed (``paper``,
             ``paper-hit-rate``).
-        software: name of the software profile, which says what kernels the ops launch.
-        pinned: whether host tensors are in pinned memory; ``None`` takes the model's setting
+        software: name of the software profile, which specifies the kernels that ops launch.
+        pinned: whether host tensors are in pinned memory; ``None`` uses the model's setting
             ``pinned``, or else pageable memory.
-        indices: how embedding tables are looked up: ``uniform``, ``zipf:1.05``,
-            ``TABLE=zipf:1.05``, how long bags are, as in ``zipf:1.05 bags normal:21,35``, or the
-            path of a ``.json`` file (a text alone counts as a list of one); without any, as the
-            model says, or else uniformly in bags of one length.
+        indices: distributions of embedding lookups: ``uniform``, ``zipf:1.05``,
+            ``TABLE=zipf:1.05``, with lengths of bags as in ``zipf:1.05 bags normal:21,35``, or the
+            path of a ``.json`` file (a single text counts as a list of one); by default the
+            model's setting, or else uniform lookups in bags of one length.
         weights: files of models trained on measurements of the device itself.
-        measured: whether measured times of ops are used on the card that they come from.
+        measured: whether measured times of ops are used on the card where they were measured.
     """
 
     mode: str = "corrected"
@@ -69,14 +69,14 @@ class PriceOptions(Struct, frozen=True, kw_only=True):
     measured: bool = True
 
     def __post_init__(self) -> None:
-        """Take a text for a list of one: its letters are no list of texts."""
+        """Convert a single text to a list of one, and other sequences to tuples."""
         for name in ("indices", "weights"):
             texts = getattr(self, name)
             force_setattr(self, name, (texts,) if isinstance(texts, str) else tuple(texts))
 
     @property
     def uses_measured(self) -> bool:
-        """Whether measured times are wanted: the paper's formulas know of none."""
+        """Whether measured times are used: the paper's formulas exclude them."""
         return self.measured and self.mode == "corrected"
 
 
@@ -84,22 +84,22 @@ class Kernel(Struct, frozen=True, gc=False):
     """One piece of work of a device: a kernel, a copy or a fill.
 
     Attributes:
-        name: what runs, with its sizes, such as ``gemm 2048x1024x512``.
+        name: the kernel and its sizes, such as ``gemm 2048x1024x512``.
         family: the cost model's family, such as ``gemm`` or ``elementwise``.
-        time: microseconds.
-        spread: half the width of a 90 % interval around ``time``, microseconds.
-        by: one of ``PROVENANCES``.
-        launch: how the host starts it: ``kernel``, ``memcpy``, ``memset``, or ``call`` where the
-            host runs it itself.
+        time: duration in microseconds.
+        spread: half the width of a 90 % interval around ``time``, in microseconds.
+        by: source of the time, one of ``PROVENANCES``.
+        launch: kind of launch: ``kernel``, ``memcpy``, ``memset``, or ``call`` if the host runs it
+            itself.
         blocking: whether the host waits until it has ended (a copy from pageable memory, or to
             the host).
-        outside: whether its sizes lie outside what the model has seen.
+        outside: whether its sizes are outside the range of the model's training data.
         formula: the equation or table that gave the time, with its source.
-        group: of a collective, the name of its process group.
-        peer: of what goes to or comes from one rank alone, that rank's place in the group, such as
+        group: process group of a collective, by name.
+        peer: the other rank of a point-to-point transfer, by its position in the group, such as
             ``to 2`` or ``from 0``.
-        link_bytes: bytes that it brings over a link: between host and device, or a slower tier and
-            the host, or that this rank sends to others.
+        link_bytes: bytes transferred over a link: between host and device, between a slower tier
+            and the host, or from this rank to other ranks.
     """
 
     name: str
@@ -122,11 +122,12 @@ class Priced(Struct, frozen=True):
     Attributes:
         graph: the graph that was priced.
         device: name of the device sheet that was used.
-        kernels: by ``id(op)``, the work of each op that a cost model knows, in launch order; an
-            op that launches nothing (a view) has an empty tuple. Ops below a priced op have none.
-        unknown: leaves that no cost model knows and that are not views: reported, never free.
-        reasons: by ``id(op)``, why one of ``unknown`` has no time, where more is known than that.
-        indices: how embedding tables are looked up and who says so, a line for each way.
+        kernels: by ``id(op)``, the work of each op that a cost model covers, in launch order; an
+            op that launches nothing (a view) has an empty tuple. Ops below a priced op have no
+            entry.
+        unknown: leaves that no cost model covers and that are not views: reported, never free.
+        reasons: by ``id(op)``, a specific reason why one of ``unknown`` has no time, if known.
+        indices: distributions of embedding lookups with their sources, one line each.
     """
 
     graph: Graph
@@ -147,15 +148,15 @@ class Overheads(Struct, frozen=True):
     """Host time of one top-level op, in microseconds (the paper's types, section III-C).
 
     Attributes:
-        t1: between the end of the op before it and its start.
-        t2: from its start to its first launch.
-        t3: from the end of its last launch to its end.
-        t4: of one launch, by ``Kernel.launch``.
-        t5: between two launches; for an op without launches, all of it.
-        level: how the figures were found: ``op+shape``, ``op``, ``category`` or ``global``.
-        listed: launches that such an op was seen to make, by ``Kernel.launch``; empty if unknown.
-        std: by type (``T1`` to ``T5``), the relative standard deviation over occurrences: as a
-            share of the mean.
+        t1: time between the end of the previous op and its start.
+        t2: time from its start to its first launch.
+        t3: time from the end of its last launch to its end.
+        t4: time of one launch, by ``Kernel.launch``.
+        t5: time between two launches; the total time of an op without launches.
+        level: granularity of the figures: ``op+shape``, ``op``, ``category`` or ``global``.
+        listed: launches recorded for such an op, by ``Kernel.launch``; empty if unknown.
+        std: by type (``T1`` to ``T5``), the standard deviation over occurrences, as a share of
+            the mean.
     """
 
     t1: float

@@ -1,4 +1,4 @@
-"""Dependences: which operation must run after which other, and why."""
+"""Dependences: pairs of operations whose order must be preserved, with the reason."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ KINDS = {
     "barrier": "an opaque op",
     "event": "order of events on a stream",
 }
-"""Kinds of dependence and how they read in messages."""
+"""Kinds of dependence, with their descriptions in messages."""
 
 
 class Dependence(Struct, frozen=True, gc=False):
     """The op at position ``after`` must run after the one at ``before``.
 
-    ``kind`` is a key of ``KINDS``; ``tensor`` is what the later op touches (``None`` for a
-    barrier or random order), whose ``buffer`` is the one in conflict.
+    ``kind`` is a key of ``KINDS``; ``tensor`` is the tensor that the later op accesses (``None``
+    for a barrier or random order): its ``buffer`` is the one in conflict.
     """
 
     before: int
@@ -49,15 +49,15 @@ class _Buffer:
 
 
 class _ExternalEffects(Struct, frozen=True):
-    """What an op is to others, whatever graph it is in.
+    """The effects of an op on other ops, which are the same in every graph.
 
     Attributes:
-        effect: what it reads and writes.
-        used: tensors that it takes from outside.
-        inside: names that a scope makes inside, for ops after it: a saved tensor of a call is one.
-            The scope's own results come first and are not overwritten.
-        streams: those of its leaves.
-        recorded: those on which it has events.
+        effect: its reads and writes.
+        used: tensors that it uses from outside.
+        inside: names that ops inside a scope define and later ops may use, such as a tensor saved
+            by a call. The scope's own results come first and are not overwritten.
+        streams: streams of its leaves.
+        recorded: streams on which it has events.
     """
 
     effect: Effects
@@ -68,11 +68,11 @@ class _ExternalEffects(Struct, frozen=True):
 
 
 EFFECTS_SLOT = "irgraph.ir.dependence"
-"""Where an op keeps what it is to others, for the schemas last asked about."""
+"""Slot of an op that caches its external effects, with the declared names they hold for."""
 
 
 def _external_effects(op: Op, declared: frozenset[str]) -> _ExternalEffects:
-    """Return what an op is to others; it never changes."""
+    """Return the external effects of an op, which are cached: an op never changes."""
     cached: tuple[frozenset[str], _ExternalEffects] | None = op.__dict__.get(EFFECTS_SLOT)
     if cached is not None and cached[0] == declared:
         return cached[1]
@@ -103,7 +103,7 @@ class _Scan:
         self.since: dict[str, list[int]] = {}
 
     def add(self, op: Op, touch: _ExternalEffects) -> None:
-        """Depend the next op on earlier ones, then record what it touches."""
+        """Add dependences of the next op on earlier ones, then record its accesses."""
         position, effect = self.count, touch.effect
         self.count += 1
         if effect.barrier or effect.random or self.barrier >= 0:
@@ -123,7 +123,7 @@ class _Scan:
 
     def _order(self, position: int, effect: Effects) -> None:
         if effect.barrier:
-            # Ops before the last barrier are held by that one.
+            # The last barrier already keeps earlier ops before it.
             earlier = range(max(self.barrier, 0), position)
             self.edges.extend(Dependence(i, position, "barrier") for i in earlier)
             self.barrier = position
@@ -135,7 +135,7 @@ class _Scan:
             self.random = position
 
     def _events(self, position: int, touch: _ExternalEffects) -> None:
-        """Keep the ops of a stream on their side of its events."""
+        """Add dependences that preserve the order of a stream's ops and events."""
         for stream in touch.streams:
             earlier = self.since.setdefault(stream, [])
             if stream in self.syncs:
@@ -162,7 +162,7 @@ class _Scan:
                     self.edges.append(Dependence(i, position, kind, tensor))
         # Only a tensor without gaps covers its whole extent.
         if tensor.contiguous:
-            # what this write covers can no longer matter to later ops, except through it
+            # later ops depend on the covered accesses only through this write
             start, end = tensor.extent
             buffer.writes = [(i, t) for i, t in buffer.writes if not _inside(t, start, end)]
             buffer.reads = [(i, t) for i, t in buffer.reads if not _inside(t, start, end)]
@@ -189,9 +189,9 @@ def _external_inputs(op: Op) -> Iterable[Tensor]:
 def dependences(ops: Sequence[Op], declared: frozenset[str] = frozenset()) -> list[Dependence]:
     """Return the direct dependences among ops in launch order, by position.
 
-    A later op depends on an earlier one if it uses a name that one defines, if one writes a byte
-    range that the other reads or writes, if both draw random numbers, or if one is opaque.
-    Dependences that follow from others through a covering write are left out.
+    A later op depends on an earlier one if it uses a name that the earlier one defines, if one
+    writes a byte range that the other reads or writes, if both draw random numbers, or if one is
+    opaque. Dependences that follow from others through a covering write are omitted.
     """
     scan = _Scan()
     for op in ops:
@@ -202,7 +202,7 @@ def dependences(ops: Sequence[Op], declared: frozenset[str] = frozenset()) -> li
 def shortest_chain(
     edges: Iterable[Dependence], start: int | Iterable[int], end: int
 ) -> list[Dependence]:
-    """Return the shortest chain of dependences to ``end`` from ``start``, or one of several."""
+    """Return a shortest chain of dependences from ``start`` to ``end``, empty if none exists."""
     after: dict[int, list[Dependence]] = {}
     for dependence in edges:
         after.setdefault(dependence.before, []).append(dependence)

@@ -1,4 +1,4 @@
-"""What an operation reads and writes."""
+"""Effects of operations: the tensors they read and write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from irgraph.ir.schema import bind, schemas_of
 from irgraph.ir.tensor import Tensor
 
 MAX_CACHED_OPS = 1 << 15
-"""Ops whose effects are cached: variants of a step share most of their ops."""
+"""Maximum number of ops whose effects are cached: variants of a step share most ops."""
 
 
 class Effects(Struct, frozen=True, gc=False):
@@ -21,8 +21,8 @@ class Effects(Struct, frozen=True, gc=False):
     Attributes:
         reads: tensors whose bytes it reads.
         writes: tensors whose bytes it writes: fresh results and those written in place.
-        random: whether it draws random numbers (such ops keep their order).
-        barrier: whether anything may happen: nothing moves across it.
+        random: whether it draws random numbers (the order of such ops is preserved).
+        barrier: whether its effects are unknown: no op moves across it.
     """
 
     reads: tuple[Tensor, ...] = ()
@@ -32,11 +32,11 @@ class Effects(Struct, frozen=True, gc=False):
 
 
 def effects(op: Op, declared: frozenset[str] = frozenset()) -> Effects:
-    """Return the effects of an op; a scope's are the union of those below it.
+    """Return the effects of an op; the effects of a scope are the union of its leaves' effects.
 
-    ``declared`` names ops whose schema the model itself brings. A leaf without a schema or
-    without recorded operands could do anything and is a barrier, and so is an autograd node that
-    made something and has no body; any other scope without a body does nothing.
+    ``declared`` names ops whose schema the model declares. A leaf without a schema or without
+    recorded operands could have any effect and is a barrier, and so is an autograd node with
+    results but no body; any other scope without a body has no effects.
     """
     if not op.body:
         return _leaf_effects(op, declared)
@@ -53,21 +53,21 @@ def effects(op: Op, declared: frozenset[str] = frozenset()) -> Effects:
 def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
     inputs = op.inputs
     outputs = op.outputs
-    if op.is_scope:  # a node that made something did what was not recorded
+    if op.is_scope:  # an autograd node with results but no body: its ops were not recorded
         return Effects(inputs, outputs, barrier=True) if outputs else Effects()
     has_schema = op.name in declared or bool(schemas_of(op.name))
     if not has_schema or not (inputs or outputs or op.attributes):
         return Effects(inputs, outputs, barrier=True)
     if is_view(op):
         return Effects()
-    # A result in an operand's buffer is a view where the schema allows one (``reshape`` may also
-    # copy): it writes nothing. Where no alias is possible the result is new memory, which the
+    # A result in an operand's buffer is a view if the schema allows one (``reshape`` may also
+    # copy): it writes nothing. If no alias is possible, the result is new memory, which the
     # program's allocator may have placed in the buffer of a dead operand.
     operand_buffers = {t.buffer for t in inputs}
     shares = may_alias(op.name)
     fresh = tuple(t for t in outputs if t.buffer not in operand_buffers or not shares)
     if fresh and always_alias(op.name):
-        fresh = ()  # the parts of a sparse tensor lie elsewhere than what is recorded of it
+        fresh = ()  # the parts of a sparse tensor are not in the buffer recorded for it
     written = written_by(op)
     return Effects(inputs, (*fresh, *written), any(s.random for s in schemas_of(op.name)))
 
@@ -95,25 +95,26 @@ CONDITIONAL_WRITES: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "aten._fused_adamw_": _BY_SCALE,
     "aten._fused_adagrad_": _BY_SCALE,
 }
-"""What ops write by a flag, whatever their schemas say: the flag (none: always), the arguments.
+"""Writes that a flag controls, by op: the flag (empty: always) and the written arguments.
 
-A wait for a collective counts as its write: readers of the tensor stay after it.
+They override the op's schema. A wait for a collective counts as its write, so that readers of the
+tensor stay after it.
 """
 
 
 def written_by(op: Op) -> tuple[Tensor, ...]:
     """Return the operands that a leaf writes in place, as torch does.
 
-    That is what its schema marks, but for ``CONDITIONAL_WRITES``: some ops write what no mark says, or
-    what a mark says only where a flag is set.
+    Those are the operands that its schema marks as written, except for ``CONDITIONAL_WRITES``:
+    these ops write operands without a mark, or write a marked operand only if a flag is set.
     """
     if op.name not in CONDITIONAL_WRITES:
         return tuple(t for t in op.inputs if t.name in op.written) if op.written else ()
     arguments = {a.name: value for schema in schemas_of(op.name) for a, value in bind(schema, op)}
     written = dict.fromkeys(op.written, True)
     for flag, names in CONDITIONAL_WRITES[op.name]:
-        # A flag that is not given is torch's default: batch norms train, a gradient scale is
-        # absent. The empty name is no flag, and always counts.
+        # An omitted flag has torch's default: batch norms train, a gradient scale is absent.
+        # The empty name is no flag: its arguments are always written.
         is_written = arguments.get(flag, flag != "grad_scale") not in (False, None)
         governed = tensors_in(arguments[name] for name in names if name in arguments)
         written.update((tensor.name, is_written) for tensor in governed)
@@ -134,12 +135,12 @@ UNDECLARED_VIEWS = frozenset({
     "aten._sparse_coo_tensor_unsafe", "aten._sparse_coo_tensor_with_dims_and_tensors",
     "aten.sparse_coo_tensor",
 })  # fmt: skip
-"""Ops that return a view although their schema does not say so: sparse tensors hold theirs."""
+"""Ops that return a view without an alias in their schema; sparse tensors share their parts."""
 
 
 @cache
 def may_alias(name: str) -> bool:
-    """Return whether results may share bytes with operands: by schema, or because nobody knows."""
+    """Return whether results may share bytes with operands, by schema or for lack of a schema."""
     schemas = schemas_of(name)
     declares_alias = any(s.composite or any(r.alias for r in s.fresh_returns) for s in schemas)
     return declares_alias or not schemas or name in UNDECLARED_VIEWS

@@ -1,4 +1,4 @@
-"""Which tensors leave a step."""
+"""Live-out tensors of a step: those that outlast it or that the host reads."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 HOST_READS = ("aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
-"""Ops by which the host reads a value."""
+"""Ops that read a device value on the host."""
 
 WAITS = ("sync.event", "sync.stream", "sync.device", "_c10d_functional.wait_tensor",
          "c10d_functional.wait_tensor", "c10d.barrier", "c10d.monitored_barrier_")  # fmt: skip
-"""Ops by which the host, or a stream, waits for work or for other processes."""
+"""Ops that make the host or a stream wait for work or for other processes."""
 
 LOOKUPS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
-"""Ops whose results after the first are for their own backward; their sizes differ by device."""
+"""Lookups: results after the first are saved for their backward; sizes depend on the device."""
 
 UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-"""Ops that allocate memory without values; the program itself filled it."""
+"""Ops that allocate uninitialised memory, which the program itself fills."""
 
 
 @cached_per_graph
 def live_out(graph: Graph) -> Mapping[str, str]:
-    """Return by name, in launch order, the kind of every tensor that leaves a step.
+    """Return the kind of every live-out tensor, by name and in launch order.
 
-    Declared tensors leave it (``param``, ``state``, ``input``); so do ``returned``, what the step
-    returns; ``gradient``, what ``AccumulateGrad`` keeps for a parameter; and ``host``, what the
-    host reads or is given as a copy. Where it is unknown what the step returns, ``output`` is what
-    it may return: what no op uses, or what an op writes where it lies and no later op touches,
-    except for what a lookup keeps for its own backward.
+    Kinds: ``param``, ``state`` and ``input`` are declared tensors; ``returned``, results of the
+    step; ``gradient``, gradients that ``AccumulateGrad`` stores; ``host``, tensors that the host
+    reads or receives as a copy. If the captured program does not specify its results, possible
+    results have the kind ``output``: tensors that no op uses, and tensors written in place that no
+    later op accesses, except those that a lookup saves for its backward.
     """
     kinds = {declaration.tensor.name: declaration.role for declaration in graph.tensors}
     for tensor in graph.returned or ():
@@ -54,12 +54,12 @@ def live_out(graph: Graph) -> Mapping[str, str]:
 
 
 def is_label(op: Op) -> bool:
-    """Return whether a leaf computes nothing: annotations, events, nodes without results."""
+    """Return whether a leaf computes nothing, such as an annotation or an event."""
     return (op.is_scope and not op.outputs) or op.name.startswith("sync.")
 
 
 def _written_last(graph: Graph) -> list[str]:
-    """Return what ops write where it lies, in memory of the step's own, and none touches later."""
+    """Return names of tensors in the step's own buffers that an op writes in place last of all."""
     last: dict[str, Op] = {}
     for op in graph.leaves():
         if not is_label(op):
@@ -75,9 +75,9 @@ def _written_last(graph: Graph) -> list[str]:
 
 
 def _accumulated_gradients(op: Op, declared: Container[str]) -> list[str]:
-    """Return what a parameter's gradient is after this node: what it makes, else what it takes.
+    """Return a gradient's names after an ``AccumulateGrad`` node: its results, or else operands.
 
-    A node that adds to a gradient from before the step keeps nothing of its own.
+    A node that accumulates into a gradient declared before the step has no gradient of its own.
     """
     leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
     producers = [leaf for leaf in leaves if leaf.outputs]
@@ -90,7 +90,7 @@ def _accumulated_gradients(op: Op, declared: Container[str]) -> list[str]:
 
 
 def _used_names(graph: Graph) -> set[str]:
-    """Return the names that ops with an effect use, and those that the host reads."""
+    """Return the names of tensors used by ops with results or writes, or read by the host."""
     return {
         tensor.name
         for op in graph.leaves()

@@ -1,4 +1,4 @@
-"""Measured times in a model: notes of its ops, and the card that they come from."""
+"""Measured times in a model: notes of its ops, and the card on which they were measured."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from irgraph.ir.op import Op
 from irgraph.ir.quantity import Quantity
 
 CARD = "measured_on"
-"""Setting of a model: the card that its measured times come from, as its driver calls it."""
+"""Setting of a model: the card on which its times were measured, as the card's driver calls it."""
 
 
 def measured_card(graph: Graph) -> str:
-    """Return the card that a model's measured times come from, ``""`` if it does not say."""
+    """Return the card on which a model's times were measured, ``""`` if it is unknown."""
     return str(graph.settings.get(CARD, ""))
 
 
@@ -21,12 +21,12 @@ def has_measured_times(graph: Graph) -> bool:
 
 
 def op_time(op: Op) -> Quantity | None:
-    """Return the microseconds of device work measured at an op itself, not below it."""
+    """Return the device time measured at an op itself, not below it, in microseconds."""
     time = op.notes.get("time")
     return time if isinstance(time, Quantity) and op.notes.get("by") == "measured" else None
 
 
 def label_time(graph: Graph) -> float:
-    """Return microseconds of measured work launched by annotations, not by operators in them."""
+    """Return the measured time of work launched by annotations themselves, in microseconds."""
     labels = (op_time(op) for op in graph.walk() if op.is_annotation)
     return sum(time.value for time in labels if time is not None)

@@ -74,7 +74,7 @@ def _check_streams(before: Graph, state: State) -> None:
     if any(entry.assumptions for entry in state.entries):
         return
     now = StreamOrder(state.graph)
-    lost = now.lost(StreamOrder(before))
+    lost = now.newly_unordered(StreamOrder(before))
     if not lost:
         return
     reason, at = explain(lost[0], now.leaves)

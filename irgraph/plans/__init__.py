@@ -1,1 +1,1 @@
-"""Plans over several ranks, and what a rank's tensors are of the whole step's."""
+"""Plans over several ranks, and the layouts of each rank's tensors."""

@@ -1,4 +1,4 @@
-"""What a rank's tensors are of the whole step's, as a setting of its model says."""
+"""Layouts of a rank's tensors: their relation to tensors of the unsharded step, by a setting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 
 PARTS, BATCH = "parts", "batch"
-"""Settings of a rank's model: what is not the same on all ranks, and the dimension of the batch."""
+"""Settings of a rank's model: the layouts of its tensors, and the dimension of the batch."""
 
 SAMPLES, LAYERS = "data", "tensor"
 """Process groups of a mesh: ranks that share the batch, and those that share linear layers."""
@@ -29,8 +29,8 @@ class TensorLayout(Struct, frozen=True):
     """One tensor: ``split`` along an axis, a ``piece`` of a matrix, or part of a ``mean``, ``sum``.
 
     Attributes:
-        rows: of a piece, first and one past the last; of what is split, the axis and the next.
-        columns: of a piece.
+        rows: rows of a piece, first and one past the last; for a split, its axis and the next.
+        columns: columns of a piece, first and one past the last.
         over: the process group whose ranks have the parts, ``""`` for all ranks.
     """
 
@@ -41,7 +41,7 @@ class TensorLayout(Struct, frozen=True):
     over: str = ""
 
     def __str__(self) -> str:
-        """Return the text that the setting holds."""
+        """Return the text of the layout in the setting."""
         return self._local_text() + (f" over {self.over}" if self.over else "")
 
     def _local_text(self) -> str:
@@ -59,9 +59,9 @@ def layout_text(layouts: Sequence[TensorLayout]) -> str:
 
 
 def layouts_of(graph: Graph) -> dict[str, tuple[TensorLayout, ...]]:
-    """Return by name what is not the same on all ranks; raises ``IrgraphError`` (exit code 2).
+    """Return the layouts of tensors that differ by rank; raises ``IrgraphError`` (exit code 2).
 
-    On a mesh a tensor may be split along several axes, over a process group each.
+    On a mesh a tensor may be split along several axes, each over a process group.
     """
     text = graph.settings.get(PARTS, "")
     layouts: dict[str, tuple[TensorLayout, ...]] = {}

@@ -1,4 +1,4 @@
-"""Plans: which ranks hold which part of each embedding table, and of each linear layer."""
+"""Plans: the placement of embedding tables and linear layers on ranks."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ ROWS: Final = "row-parallel"
 LayerScheme: TypeAlias = Literal["column-parallel", "row-parallel"]
 
 MAX_RANKS = 100_000
-"""More than any machine has; what a plan says of all ranks is made for each."""
+"""Maximum number of ranks of a plan; work and memory grow with the number of ranks."""
 
 Sizes: TypeAlias = Mapping[str, tuple[int, int]]
 """Rows and columns of tables by name."""
 
 
 class TableSharding(Struct, frozen=True, forbid_unknown_fields=True):
-    """How one table is spread.
+    """Sharding of one table.
 
     Attributes:
         scheme: ``table-wise`` (whole, on one rank), ``column-wise`` (equal groups of columns),
             ``row-wise`` (equal blocks of rows on all ranks), ``table-row-wise`` (the same on some
             ranks), ``data-parallel`` (a copy on every rank).
-        ranks: in the order of the parts; empty for all ranks.
+        ranks: ranks in the order of the shards; empty for all ranks.
     """
 
     scheme: Scheme
@@ -48,7 +48,7 @@ class TableSharding(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableShard(Struct, frozen=True):
-    """What one rank holds of a table: first and one past the last row and column."""
+    """Shard of a table on one rank: its first and one past its last row and column."""
 
     rank: int
     rows: tuple[int, int]
@@ -56,11 +56,11 @@ class TableShard(Struct, frozen=True):
 
 
 class Mesh(Struct, frozen=True, forbid_unknown_fields=True):
-    """Ranks in two axes: rank ``i * tensor + j`` has place ``i`` of ``data``, ``j`` of ``tensor``.
+    """Ranks in two axes: rank ``i * tensor + j`` has index ``i`` of ``data``, ``j`` of ``tensor``.
 
     Attributes:
-        data: how many parts the batch has.
-        tensor: how many ranks share each part, and the linear layers among them.
+        data: number of parts of the batch.
+        tensor: number of ranks that share each part and split the linear layers.
     """
 
     data: int
@@ -68,18 +68,18 @@ class Mesh(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the parts of all tables lie.
+    """Sharding plan of a model: the placement of all tables and linear layers.
 
     Attributes:
-        ranks: how many processes train the model together.
-        tables: by the table's label in the model, or its tensor's name where it has none.
+        ranks: number of processes that train the model together.
+        tables: shardings by the table's label in the model, or by its tensor's name if it has none.
         format: version of the text form.
-        layers: linear layers by the names of their modules, in which ``*`` stands for any text;
-            ``column-parallel`` ones have their outputs split over all ranks, ``row-parallel`` ones
-            their inputs, and all ranks have all samples.
-        mesh: beside layers, lets groups of ranks share the batch; each group shares the layers.
-        optimizer: ``split`` lets each rank update its rows of what all ranks have, and keep the
-            optimizer's state of these alone (ZeRO-1); else every rank updates all.
+        layers: linear layers by the names of their modules, in which ``*`` matches any text;
+            ``column-parallel`` layers have their outputs split over all ranks, ``row-parallel``
+            layers their inputs, and all ranks have all samples.
+        mesh: only with layers: groups of ranks share the batch, and each group splits the layers.
+        optimizer: with ``split`` each rank updates its rows of replicated parameters, and stores
+            the optimizer's state of only these (ZeRO-1); else every rank updates all rows.
     """
 
     ranks: int
@@ -90,7 +90,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     mesh: Mesh | None = None
 
     def __str__(self) -> str:
-        """Return the text form, JSON with a table a line."""
+        """Return the text form, JSON with one line per table."""
         lines = ",\n".join(
             f"    {msgspec.json.encode(name).decode()}: {msgspec.json.encode(sharding).decode()}"
             for name, sharding in self.tables.items()
@@ -104,11 +104,11 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{head}{lines}\n  }}{tail}\n}}\n"
 
     def ranks_of(self, name: str) -> tuple[int, ...]:
-        """Return the ranks that hold parts of a table, in the order of the parts."""
+        """Return the ranks with shards of a table, in the order of the shards."""
         return self.tables[name].ranks or tuple(range(self.ranks))
 
     def shards(self, name: str, rows: int, columns: int) -> tuple[TableShard, ...]:
-        """Return what each rank holds of a table of this size; nothing where it has no rows."""
+        """Return the shards of a table of this size; ranks with an empty shard have none."""
         scheme, ranks = self.tables[name].scheme, self.ranks_of(name)
         full = (0, rows), (0, columns)
         if scheme in (TABLE, DATA):
@@ -122,15 +122,15 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _edges(size: int, count: int) -> list[int]:
-    """Return where equal blocks begin and end: all of one size but the last, as TorchRec's."""
+    """Return the edges of equal blocks: all of one size except the last, as in TorchRec."""
     block = math.ceil(size / count)
     return [min(index * block, size) for index in range(count + 1)]
 
 
 def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
-    """Return the plan that spreads all tables alike; whole ones go to one rank after the other.
+    """Return a plan with one scheme for all tables; table-wise ones are assigned round-robin.
 
-    Raises ``IrgraphError`` (exit code 2) where no scheme is called so, or for no number of ranks.
+    Raises ``IrgraphError`` (exit code 2) for an unknown scheme or an invalid number of ranks.
     """
     _check_ranks(ranks)
     if scheme not in get_args(Scheme):
@@ -148,7 +148,7 @@ def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
 
 
 def check_plan(plan: Plan, sizes: Sizes) -> None:
-    """Refuse a plan that does not fit tables of these rows and columns (exit code 2)."""
+    """Raise ``IrgraphError`` (exit code 2) if a plan does not fit tables of these sizes."""
     _check_ranks(plan.ranks)
     _check_mesh(plan)
     for name in plan.tables:
@@ -184,7 +184,7 @@ def _check_mesh(plan: Plan) -> None:
 
 
 def _problem(plan: Plan, sharding: TableSharding, rows: int, columns: int) -> str:
-    """Return why a table cannot be spread so; ``""`` where it can."""
+    """Return the reason why a table cannot be sharded so, ``""`` if it can."""
     ranks, scheme = sharding.ranks, sharding.scheme
     unknown_ranks = [rank for rank in ranks if not 0 <= rank < plan.ranks]
     if unknown_ranks:
@@ -208,7 +208,7 @@ def _problem(plan: Plan, sharding: TableSharding, rows: int, columns: int) -> st
 
 
 def join_names(names: Collection[str], max_names: int = 8) -> str:
-    """Return some names, and how many more there are."""
+    """Return up to ``max_names`` names, and the number of further ones, as text."""
     text = ", ".join(list(names)[:max_names])
     return (text or "none") + (
         f" and {len(names) - max_names} more" if len(names) > max_names else ""

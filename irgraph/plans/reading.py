@@ -1,4 +1,4 @@
-"""Reads the text of a plan, our own form or TorchRec's."""
+"""Reader of plans in irgraph's or TorchRec's text form."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from irgraph.plans.torchrec import from_torchrec
 
 
 def read_plan(data: bytes | str, source: str = "") -> Plan:
-    """Return the plan of a text: our own form, or TorchRec's as ``to_torchrec`` writes it.
+    """Return the plan of a text: irgraph's form, or TorchRec's as ``to_torchrec`` writes it.
 
-    Raises ``IrgraphError`` (exit code 2) where it is neither, or says a thing twice.
+    Raises ``IrgraphError`` (exit code 2) if it is neither, or has a duplicate key.
     """
     try:
         raw = json.loads(data, object_pairs_hook=_unique_keys)
@@ -33,7 +33,7 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
 
 
 def _unique_keys(items: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Return an object whose keys differ: of two that are equal, JSON would drop the first."""
+    """Return a JSON object; raise ``ValueError`` for a duplicate key, which JSON would drop."""
     result = dict(items)
     if len(result) < len(items):
         keys = [key for key, _ in items]

@@ -1,7 +1,7 @@
 """Plans in TorchRec's form: ``ShardingPlan`` as JSON, of modules, their tables and shards.
 
-That form knows tables alone, in equal blocks and in their device's memory, and not how many ranks
-there are. What either form cannot say is refused by name, so that nothing of a plan gets lost.
+TorchRec's form has only tables, in equal blocks and in their device's memory, and no number of
+ranks. Properties that the other form cannot express are refused by name, so that none is lost.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from irgraph.diagnostics import fail
 from irgraph.plans.plan import DATA, Plan, Sizes, TableShard, TableSharding, check_plan, join_names
 
 TYPES = "table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel"
-"""Our schemes as TorchRec's ``ShardingType`` spells them."""
+"""irgraph's schemes as spelled by TorchRec's ``ShardingType``."""
 
 KERNELS = "fused", "dense"
-"""Values of ``EmbeddingComputeKernel`` that keep a table in its device's memory, as it is."""
+"""Values of ``EmbeddingComputeKernel`` for an unconverted table in its device's memory."""
 
 FIELDS = "sharding_type", "compute_kernel", "ranks", "sharding_spec"
-"""What is read of a ``ParameterSharding``."""
+"""Fields of a ``ParameterSharding`` that are read."""
 
 SUFFIX, MODULE = ".weight", "embedding_bags"
 
@@ -30,14 +30,14 @@ SUFFIX, MODULE = ".weight", "embedding_bags"
 def to_torchrec(plan: Plan, sizes: Sizes) -> str:
     """Return a plan as TorchRec's ``ShardingPlan`` in JSON: modules, their tables, their shards.
 
-    The fields are those of ``ParameterSharding`` and ``ShardMetadata``; a table's module and its
-    name in it come from its label, ``MODULE.embedding_bags.NAME.weight`` as TorchRec's own are or
+    It has the fields of ``ParameterSharding`` and ``ShardMetadata``. A table's module and its name
+    in the module come from its label, ``MODULE.embedding_bags.NAME.weight`` as in TorchRec or
     ``MODULE.NAME.weight``.
 
     Raises:
-        IrgraphError: the plan does not fit tables of these ``sizes`` (rows, columns), or says what
-            TorchRec's form cannot: linear layers, a split optimizer, a last rank that holds
-            nothing, two tables of one name (exit code 2).
+        IrgraphError: the plan does not fit tables of these ``sizes`` (rows, columns), or TorchRec's
+            form cannot express it: linear layers, a split optimizer, an empty last rank, two tables
+            of one name (exit code 2).
     """
     check_plan(plan, sizes)
     _check_expressible(plan)
@@ -58,7 +58,7 @@ def to_torchrec(plan: Plan, sizes: Sizes) -> str:
 
 
 def _check_expressible(plan: Plan) -> None:
-    """Refuse a plan that says more than TorchRec's form can."""
+    """Raise ``IrgraphError`` for a plan that TorchRec's form cannot express."""
     if plan.layers:
         raise _inexpressible(f"how linear layers are split ({join_names(plan.layers)})")
     if plan.optimizer:
@@ -90,7 +90,7 @@ def _shard(part: TableShard) -> dict[str, object]:
 
 
 def torchrec_name(label: str) -> tuple[str, str]:
-    """Return the module and the table of a label, as TorchRec's plans name them."""
+    """Return the names of a label's module and table in TorchRec's plans."""
     path = label.removesuffix(SUFFIX).split(".")
     module = path[:-1]
     if module[-1:] == [MODULE]:
@@ -101,11 +101,12 @@ def torchrec_name(label: str) -> tuple[str, str]:
 def from_torchrec(raw: object) -> Plan:
     """Return the plan of a ``ShardingPlan`` in decoded JSON; tables are called ``MODULE.TABLE``.
 
-    The ranks are all up to the last that is named.
+    The plan has all ranks up to the highest that is named.
 
     Raises:
-        ValueError: it is none, or says what our plans cannot: kernels that keep rows elsewhere or
-            in another type, shards that are not equal blocks, tables without ranks, other fields.
+        ValueError: it is no such plan, or irgraph's plans cannot express it: kernels that store
+            rows elsewhere or in another type, shards that are not equal blocks, tables without
+            ranks, other fields.
     """
     tables: dict[str, TableSharding] = {}
     specs: dict[str, object] = {}
@@ -124,7 +125,7 @@ def from_torchrec(raw: object) -> Plan:
 
 
 def _parse_sharding(name: str, fields: Mapping[str, object]) -> tuple[TableSharding, object]:
-    """Return how a table is spread, and the specification of its shards."""
+    """Return the sharding of a table, and the specification of its shards."""
     sharding_type, kernel = fields.get("sharding_type"), fields.get("compute_kernel")
     if sharding_type not in TYPES:
         raise ValueError(f"no sharding type is called {sharding_type!r}")
@@ -143,7 +144,7 @@ def _parse_sharding(name: str, fields: Mapping[str, object]) -> tuple[TableShard
 
 
 def _check_shards(plan: Plan, name: str, spec: object) -> None:
-    """Refuse shards that are not the equal blocks of our plans, in the order of the ranks."""
+    """Raise ``ValueError`` for shards other than equal blocks in the order of the ranks."""
     if spec is None or plan.tables[name].scheme == DATA:
         return
     declared = sorted(
@@ -160,7 +161,7 @@ AXES = "rows", "columns"
 
 
 def _parse_shards(shards: object) -> Iterator[TableShard]:
-    """Yield the shards that hold anything."""
+    """Yield the shards that are not empty."""
     raw_shards = msgspec.convert(shards, list[dict[str, Any]])
     for shard in raw_shards:
         offsets = msgspec.convert(shard.get("shard_offsets"), tuple[int, int])
@@ -180,7 +181,7 @@ def _items(raw: object) -> Sequence[tuple[str, object]]:
 
 
 def with_model_names(plan: Plan, names: Collection[str]) -> Plan:
-    """Return a plan of TorchRec's whose tables bear a model's own names, where one fits."""
+    """Return TorchRec's plan with tables renamed to the model's matching names, if there are any."""
     label_by_name = {".".join(filter(None, torchrec_name(name))): name for name in names}
     tables = {label_by_name.get(name, name): sharding for name, sharding in plan.tables.items()}
     return replace(plan, tables=tables)

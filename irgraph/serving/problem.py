@@ -19,8 +19,8 @@ from irgraph.tiers.demand import Demand, demand
 from irgraph.tiers.hits import Cache, Lookups, Policy, cache_of
 from irgraph.tiers.library import load_tier
 from irgraph.tiers.tier import Tier, TierDevices
-from irgraph.verbs.place import why_not
-from irgraph.verbs.tiered_lookups import bag_sizes, longest_of, placeable
+from irgraph.verbs.place import placement_obstacle
+from irgraph.verbs.tiered_lookups import bag_sizes, longest_of, placeable_lookups
 
 CACHE_ENTRY_BYTES = 16
 """Bytes of a cached row's metadata: its index and its last use."""
@@ -81,8 +81,8 @@ def tables_of(
     popularities = backend().popularity(graph, indices)
     bag_bytes = {} if lists is None else bag_sizes(graph)
     tables = []
-    for name, weight, op in placeable(graph):
-        if why_not(graph, name):
+    for name, weight, op in placeable_lookups(graph):
+        if placement_obstacle(graph, name):
             continue
         index, rows = _indices(op, graph), int(weight.shape[0])
         row = int(weight.shape[1]) * weight.itemsize
@@ -107,8 +107,8 @@ class FixedTable(Struct, frozen=True):
 
 def fixed_of(graph: Graph) -> list[FixedTable]:
     """Return the tables that a step looks up and that cannot be placed, each once."""
-    bags = {weight.buffer: name for name, weight, _ in placeable(graph)}
-    reasons = {buffer: why_not(graph, name) for buffer, name in bags.items()}
+    bags = {weight.buffer: name for name, weight, _ in placeable_lookups(graph)}
+    reasons = {buffer: placement_obstacle(graph, name) for buffer, name in bags.items()}
     for op in graph.leaves():
         if op.name == "aten.embedding" and op.inputs:
             reasons[op.inputs[0].buffer] = "its rows are looked up one by one, not in bags"

@@ -26,7 +26,7 @@ from irgraph.serving.search import search
 from irgraph.tiers.hits import Policy
 from irgraph.tiers.tier import Platform, SourcedFigure
 from irgraph.verbs.place import place
-from irgraph.verbs.tiered_lookups import READ, TablePlacement, placeable, pooling_of
+from irgraph.verbs.tiered_lookups import READ, TablePlacement, placeable_lookups, pooling_of
 
 MAX_LOAD = 0.7
 """Maximum load of a tier, as a share of its best rate; queues grow fast above."""
@@ -278,7 +278,7 @@ def _place_tables(
     )
     moved_names = {table.name for table in layout.moved_tables}
     ways: dict[object, list[str]] = {}
-    for name, _, op in placeable(graph):
+    for name, _, op in placeable_lookups(graph):
         if name in moved_names:
             ways.setdefault(pooling_of(graph, op), []).append(name)
     for names in ways.values():

@@ -32,7 +32,7 @@ from irgraph.tiers.tier import Platform
 from irgraph.verbs.quantize import quantize
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
-from irgraph.verbs.tiered_lookups import placeable
+from irgraph.verbs.tiered_lookups import placeable_lookups
 
 SEARCH_SECONDS = 2.0
 """Time limit of the search for a plan."""
@@ -66,7 +66,7 @@ class PlanSharder:
         self.graph, self.platform = graph, platform
         self.service_load, self.options = service_load, options
         self.device_bytes = store(platform.fast).nbytes / platform.devices
-        self.tables = {name: weight for name, weight, _ in placeable(graph)}
+        self.tables = {name: weight for name, weight, _ in placeable_lookups(graph)}
         if not self.tables or platform.devices < MIN_DEVICES:
             reason = (
                 f"a host of {platform.name} has one device" if self.tables else "no table is read"
@@ -164,6 +164,6 @@ class PlanSharder:
 def quantize_tables(graph: Graph, formats: Mapping[str, str]) -> Graph:
     """Quantise the tables of a rank's model to their formats, by label."""
     for target in dict.fromkeys(formats.values()):
-        ops = [op for name, _, op in placeable(graph) if formats.get(name) == target]
+        ops = [op for name, _, op in placeable_lookups(graph) if formats.get(name) == target]
         graph = quantize(graph, ops, target).graph if ops else graph
     return graph

@@ -15,7 +15,7 @@ from irgraph.ir.live_out import HOST_READS
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.launch_order import declared
-from irgraph.verbs.refusal import refused
+from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.streams import RECORD, WAIT
 
 COALESCED = {
@@ -65,9 +65,9 @@ def check_bucket(op: Op) -> None:
     """Raise ``RefusedError`` where an op is no sum over ranks that can be made with others."""
     if op.name not in COALESCED:
         names = " and ".join(COALESCED)
-        raise refused(op, f"is not an in-place sum over ranks, such as {names}")
+        raise op_refusal(op, f"is not an in-place sum over ranks, such as {names}")
     if op.attributes.get("sparse_indices") is not None or len(_tensors(op)) != 1:
-        raise refused(op, "does not sum one dense tensor")
+        raise op_refusal(op, "does not sum one dense tensor")
 
 
 def bucket(

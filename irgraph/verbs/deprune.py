@@ -20,7 +20,7 @@ from irgraph.ir.narrow.ops import FORMAT_OF
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 
 PRUNED, MAPPING = "pruned_weights", "compressed_indices_mapping"
 """Arguments of lookups in pruned tables."""
@@ -47,11 +47,11 @@ def check_deprune(graph: Graph, op: Op) -> tuple[Declared, Declared]:
     arguments = arguments_of(op, graph.schemas)
     weight, mapping = arguments.get("weight"), arguments.get(MAPPING)
     if op.name not in FORMAT_OF or not isinstance(weight, Tensor):
-        raise refused(op, "looks up no table in packed rows")
+        raise op_refusal(op, "looks up no table in packed rows")
     if not isinstance(mapping, Tensor) or not arguments.get(PRUNED):
-        raise refused(op, "looks up a table that is not pruned")
+        raise op_refusal(op, "looks up a table that is not pruned")
     if mapping.rank != 1 or mapping.dtype != "i32" or int(mapping.shape[0]) < 2:
-        raise refused(op, f"has no mapping of i32 for two indices or more (%{mapping.name})")
+        raise op_refusal(op, f"has no mapping of i32 for two indices or more (%{mapping.name})")
     return _parameter(graph, op, weight), _parameter(graph, op, mapping)
 
 
@@ -138,7 +138,7 @@ def _parameter(graph: Graph, op: Op, tensor: Tensor) -> Declared:
     params = (d for d in graph.tensors if d.tensor.name == tensor.name and d.role == "param")
     declaration = next(params, None)
     if declaration is None or not tensor.contiguous:
-        raise refused(op, f"uses %{tensor.name}, which is no parameter of its own")
+        raise op_refusal(op, f"uses %{tensor.name}, which is no parameter of its own")
     for _, leaf in graph.touching.get(tensor.buffer, ()):
         if any(t.buffer == tensor.buffer for t in written_by(leaf)):
             raise RefusedError(f"the step writes %{tensor.name}", [(leaf, "")])

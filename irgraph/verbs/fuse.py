@@ -14,7 +14,13 @@ from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.refusal import RefusedError, describe
-from irgraph.verbs.sequence import InsertionPoint, Segment, entangled, segment, slot
+from irgraph.verbs.sequence import (
+    InsertionPoint,
+    Segment,
+    entangling_chain,
+    insertion_point,
+    segment,
+)
 from irgraph.verbs.streams import stream_of, works
 
 MAX_ORIGINS = 3
@@ -118,26 +124,26 @@ def collect(
     position = {"after": point.unit} if point.after else {"before": point.unit}
     for op in new_ops:
         edit.insert(op, **position)
-    for unit in point.moved:
+    for unit in point.moved_units:
         edit.remove(unit)
         for remainder in _without(unit, removed):
             edit.insert(remainder, **position)
-    return Fusion(graph, new_ops, point.moved, _justification(s, len(groups), point), assumed)
+    return Fusion(graph, new_ops, point.moved_units, _justification(s, len(groups), point), assumed)
 
 
 def _insertion_point(
     graph: Graph, groups: Sequence[Sequence[Op]], s: Segment, assuming: str
 ) -> tuple[Op | None, InsertionPoint]:
     """Return the outsider that an assumption passes over, if any, and where the new op goes."""
-    chain = entangled(s)
+    chain = entangling_chain(s)
     outsiders = [s.atoms[i] for tie in chain for i in (tie.before, tie.after) if s.owner[i] < 0]
     if not chain or not assuming or not outsiders:
         return None, _free_slot(s, chain)
     outsider = outsiders[0]
     reduced = segment(graph, groups, without=outsider)
-    point = _free_slot(reduced, entangled(reduced))
-    moved_ids = {id(leaf) for unit in point.moved for leaf in unit.walk()}
-    for tie in s.found:
+    point = _free_slot(reduced, entangling_chain(reduced))
+    moved_ids = {id(leaf) for unit in point.moved_units for leaf in unit.walk()}
+    for tie in s.ties:
         ends = (s.atoms[tie.before], s.atoms[tie.after])
         if any(op is outsider for op in ends) and any(id(op) in moved_ids for op in ends):
             reason = "an op that must move after the new op depends on the op that is assumed away"
@@ -150,7 +156,7 @@ def _free_slot(s: Segment, chain: Sequence[Dependence]) -> InsertionPoint:
         start = s.atoms[chain[0].before].name
         reason = f"a dependence path leaves {start} and returns to the fused ops"
         raise RefusedError(reason, describe(chain, s.atoms))
-    point = slot(s)
+    point = insertion_point(s)
     if isinstance(point, InsertionPoint):
         return point
     reason = "the ops that the new op needs cannot be separated from those that need it"
@@ -209,7 +215,7 @@ def _without(op: Op, removed: Collection[int]) -> list[Op]:
 
 def _justification(s: Segment, groups: int, point: InsertionPoint) -> str:
     outsiders = sum(owner < 0 for owner in s.owner)
-    count = len(point.moved)
+    count = len(point.moved_units)
     moved_text = (
         f"; {count} consumer{'s move' if count > 1 else ' moves'} after it" if count else ""
     )
@@ -217,4 +223,4 @@ def _justification(s: Segment, groups: int, point: InsertionPoint) -> str:
     plural = "" if outsiders == 1 else "s"
     through = f"no dependence path through the {outsiders} op{plural} in between"
     between = through if outsiders else "nothing in between"
-    return f"{independent}, {between}; placed {point.why}{moved_text}"
+    return f"{independent}, {between}; placed {point.reason}{moved_text}"

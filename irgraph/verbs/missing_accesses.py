@@ -27,13 +27,13 @@ def check_cover(
     for member in members:
         effect = effects(member, declared)
         for tensor in effect.writes:
-            if tensor.buffer not in inside and not writable.touches(tensor):
+            if tensor.buffer not in inside and not writable.overlaps(tensor):
                 raise RefusedError(
                     f"the new op would not write %{tensor.name}, as {member.name} does",
                     [(member, f"{member.name} writes %{tensor.name}")],
                 )
         for tensor in effect.reads:
-            if tensor.buffer not in inside and not readable.touches(tensor):
+            if tensor.buffer not in inside and not readable.overlaps(tensor):
                 raise RefusedError(
                     f"the new op would not take %{tensor.name}, which {member.name} reads",
                     [(member, f"{member.name} reads %{tensor.name}")],
@@ -42,15 +42,15 @@ def check_cover(
 
 def _own_buffers(members: Sequence[Op]) -> set[str]:
     """Return the buffers that only the members' own results lie in."""
-    made: set[str] = set()
+    result_buffers: set[str] = set()
     names: set[str] = set()
-    taken: set[str] = set()
+    input_buffers: set[str] = set()
     for member in members:
         for op in member.walk():
-            taken.update(t.buffer for t in op.inputs if t.name not in names)
+            input_buffers.update(t.buffer for t in op.inputs if t.name not in names)
             names.update(t.name for t in op.outputs)
-            made.update(t.buffer for t in op.outputs)
-    return made - taken
+            result_buffers.update(t.buffer for t in op.outputs)
+    return result_buffers - input_buffers
 
 
 @dataclass
@@ -65,7 +65,7 @@ class _ByBuffer:
         for tensor in self.tensors:
             self.buffers.setdefault(tensor.buffer, []).append(tensor)
 
-    def touches(self, tensor: Tensor) -> bool:
+    def overlaps(self, tensor: Tensor) -> bool:
         """Return whether a tensor is one of these, or overlaps one."""
         if tensor.name in self.names:
             return True

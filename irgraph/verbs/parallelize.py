@@ -21,11 +21,14 @@ def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> G
     Raises ``RefusedError`` with a pair of groups that depend on each other, and the chain.
     """
     s = line(graph, [op for group in groups for op in group])
-    owner, twice = _owners(s, groups)
-    for refused in (*twice.values(), *_dependent(s, owner, twice).values()):
+    owner, shared_groups = _owners(s, groups)
+    for refused in (
+        *shared_groups.values(),
+        *_dependence_refusals(s, owner, shared_groups).values(),
+    ):
         raise refused
-    free = NewStreams(graph)
-    names = ["", *(free.name(BASE) for _ in range(min(streams, len(groups)) - 1))]
+    new_streams = NewStreams(graph)
+    names = ["", *(new_streams.name(BASE) for _ in range(min(streams, len(groups)) - 1))]
     chosen = [
         (s.ops[i], names[group % len(names)])
         for i, group in owner.items()
@@ -41,58 +44,62 @@ def _owners(
 
     Ops that one composite op called are one member.
     """
-    held: dict[int, set[int]] = {}
+    groups_by_op: dict[int, set[int]] = {}
     for i, group in enumerate(groups):
         for op in group:
-            held.setdefault(id(op), set()).add(i)
+            groups_by_op.setdefault(id(op), set()).add(i)
     owner: dict[int, int] = {}
-    twice: dict[int, RefusedError] = {}
+    shared_groups: dict[int, RefusedError] = {}
     for i in s.members:
-        first, *others = sorted({g for op in s.ops[i].walk() for g in held.get(id(op), ())})
+        first, *other_groups = sorted(
+            {g for op in s.ops[i].walk() for g in groups_by_op.get(id(op), ())}
+        )
         owner[i] = first
-        for other in others:
-            why = f"groups {first + 1} and {other + 1} have an op in common"
-            twice.setdefault(other, RefusedError(why, [(s.ops[i], "")]))
-    return owner, twice
+        for other in other_groups:
+            reason = f"groups {first + 1} and {other + 1} have an op in common"
+            shared_groups.setdefault(other, RefusedError(reason, [(s.ops[i], "")]))
+    return owner, shared_groups
 
 
-def dependent(graph: Graph, groups: Sequence[Sequence[Op]]) -> dict[int, RefusedError]:
+def dependent_groups(graph: Graph, groups: Sequence[Sequence[Op]]) -> dict[int, RefusedError]:
     """Return the groups that cannot run beside those before them, by place, each with why."""
-    gone: dict[int, RefusedError] = {}
+    excluded: dict[int, RefusedError] = {}
     while True:  # a node that only held what stays as it is does not come apart
-        left = [() if i in gone else group for i, group in enumerate(groups)]
-        s = line(graph, [op for group in left for op in group])
-        owner, twice = _owners(s, left)
-        found = {**_dependent(s, owner, twice), **twice}
-        if not found:
-            return gone
-        gone |= found
+        remaining = [() if i in excluded else group for i, group in enumerate(groups)]
+        s = line(graph, [op for group in remaining for op in group])
+        owner, shared_groups = _owners(s, remaining)
+        refusals = {**_dependence_refusals(s, owner, shared_groups), **shared_groups}
+        if not refusals:
+            return excluded
+        excluded |= refusals
 
 
-def _dependent(s: Line, owner: dict[int, int], gone: Collection[int]) -> dict[int, RefusedError]:
+def _dependence_refusals(
+    s: Line, owner: dict[int, int], excluded: Collection[int]
+) -> dict[int, RefusedError]:
     """Find groups that depend on another one that stays, through others or not."""
     reached = [0] * len(s.ops)
-    found: dict[int, RefusedError] = {}
-    staying = ~sum(1 << group for group in gone)
+    refusals: dict[int, RefusedError] = {}
+    staying = ~sum(1 << group for group in excluded)
     for tie in s.ties:
         mask = reached[tie.before]
         if tie.before in owner:
             mask |= 1 << owner[tie.before]
         group = owner.get(tie.after, -1)
-        others = mask & staying & ~(1 << group) if group >= 0 and staying >> group & 1 else 0
-        if others:
-            first = (others & -others).bit_length() - 1
-            found[group] = _refusal(s, owner, first, tie, whole=not found)
+        other_groups = mask & staying & ~(1 << group) if group >= 0 and staying >> group & 1 else 0
+        if other_groups:
+            first = (other_groups & -other_groups).bit_length() - 1
+            refusals[group] = _refusal(s, owner, first, tie, full=not refusals)
             staying &= ~(1 << group)
         reached[tie.after] |= mask
-    return found
+    return refusals
 
 
 def _refusal(
-    s: Line, owner: dict[int, int], first: int, last: Dependence, whole: bool
+    s: Line, owner: dict[int, int], first: int, last: Dependence, full: bool
 ) -> RefusedError:
-    """Return why two groups cannot run side by side: the ``whole`` chain, or its last step."""
-    starts = [i for i, group in owner.items() if group == first and i < last.after] * whole
+    """Return why two groups cannot run side by side: the ``full`` chain, or its last step."""
+    starts = [i for i, group in owner.items() if group == first and i < last.after] * full
     chains = [shortest_chain(s.labelled, i, last.after) for i in starts]
     chain = min(filter(None, chains), key=len, default=[last])
     pair = f"groups {first + 1} and {owner[last.after] + 1}"

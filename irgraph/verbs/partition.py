@@ -9,7 +9,7 @@ from msgspec import Struct
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.refusal import describe
-from irgraph.verbs.sequence import Segment, entangled, segment
+from irgraph.verbs.sequence import Segment, entangling_chain, segment
 
 
 class Partition(Struct, frozen=True):
@@ -25,37 +25,37 @@ class Partition(Struct, frozen=True):
 
     graph: Graph
     groups: Sequence[Collection[Op]]
-    stretch: Segment
+    span: Segment
     sets: tuple[tuple[int, ...], ...]
     knotted: tuple[int, ...] = ()
 
     def tie(self, groups: Iterable[int]) -> list[tuple[Op, str]]:
         """Return a chain that ties some groups, as messages show it; nothing where none does."""
-        part = segment(self.graph, [self.groups[i] for i in sorted(groups)])
-        return describe(entangled(part), part.atoms)
+        tied_ops = segment(self.graph, [self.groups[i] for i in sorted(groups)])
+        return describe(entangling_chain(tied_ops), tied_ops.atoms)
 
 
 def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Partition:
     """Split groups into as few independent sets as launch order gives, earlier ones first."""
-    known = graph.__dict__.setdefault(KEPT, {})
+    cache = graph.__dict__.setdefault(CACHE_KEY, {})
     key = tuple([tuple([id(op) for op in group]) for group in groups])
-    found: Parted | None = known.get(key)
-    if found is None:
-        if len(known) >= MOST:
-            known.clear()
-        found = known[key] = _partition(segment(graph, groups), len(groups))
-    return Partition(graph, groups, *found)
+    cached: PartitionSets | None = cache.get(key)
+    if cached is None:
+        if len(cache) >= MAX_CACHED:
+            cache.clear()
+        cached = cache[key] = _partition(segment(graph, groups), len(groups))
+    return Partition(graph, groups, *cached)
 
 
-Parted = tuple[Segment, tuple[tuple[int, ...], ...], tuple[int, ...]]
+PartitionSets = tuple[Segment, tuple[tuple[int, ...], ...], tuple[int, ...]]
 
-KEPT = "irgraph.verbs.partition"
+CACHE_KEY = "irgraph.verbs.partition"
 """Where a graph keeps how groups of its ops fell: many variants of a step part the same ones."""
 
-MOST = 16
+MAX_CACHED = 16
 
 
-def _partition(s: Segment, count: int) -> Parted:
+def _partition(s: Segment, count: int) -> PartitionSets:
     """Return the stretch, its sets of independent groups, and the knotted ones."""
     tied, knotted = _ties(s, count)
     sets: list[list[int]] = []
@@ -64,17 +64,17 @@ def _partition(s: Segment, count: int) -> Parted:
     for group in range(count):
         if group in knotted:
             continue
-        mine = tied[group]
+        own_ties = tied[group]
         pairs = enumerate(zip(masks, reaching, strict=True))
-        apart = (i for i, (mask, ties) in pairs if not (mask & mine or ties >> group & 1))
-        free = next(apart, len(sets))
-        if free == len(sets):
+        compatible = (i for i, (mask, ties) in pairs if not (mask & own_ties or ties >> group & 1))
+        index = next(compatible, len(sets))
+        if index == len(sets):
             sets.append([])
             masks.append(0)
             reaching.append(0)
-        sets[free].append(group)
-        masks[free] |= 1 << group
-        reaching[free] |= mine
+        sets[index].append(group)
+        masks[index] |= 1 << group
+        reaching[index] |= own_ties
     return s, tuple(map(tuple, sets)), tuple(sorted(knotted))
 
 
@@ -83,7 +83,7 @@ def _ties(s: Segment, count: int) -> tuple[list[int], set[int]]:
     reached = [0] * len(s.atoms)
     tied = [0] * count
     knotted: set[int] = set()
-    for tie in s.found:
+    for tie in s.ties:
         before, after = s.owner[tie.before], s.owner[tie.after]
         mask = reached[tie.before]
         if before >= 0 and before != after:

@@ -22,7 +22,7 @@ class PendingFusions:
         self._edit = Edit(graph)
         self._end: tuple[float, ...] = ()
 
-    def around(self, groups: Sequence[Sequence[Op]]) -> Graph:
+    def graph_around(self, groups: Sequence[Sequence[Op]]) -> Graph:
         """Return a graph in which nothing is left to be made between the members of some groups.
 
         Raises ``ValueError`` where a member is not there any more.
@@ -38,16 +38,18 @@ class PendingFusions:
         groups: Sequence[Sequence[Op]],
         new: Sequence[Op],
         *,
-        by: str,
+        caller: str,
         assuming: str = "",
-        known: Segment | None = None,
+        known_segment: Segment | None = None,
     ) -> Fusion:
         """Collect what ``irgraph.verbs.fuse.put_in_place`` does; the graph is the one before.
 
-        Raises ``RefusedError`` as that does, ``ValueError`` as ``around`` does.
+        Raises ``RefusedError`` as that does, ``ValueError`` as ``graph_around`` does.
         """
-        graph = self.around(groups)
-        fusion = collect(self._edit, groups, new, caller=by, assuming=assuming, known_segment=known)
+        graph = self.graph_around(groups)
+        fusion = collect(
+            self._edit, groups, new, caller=caller, assuming=assuming, known_segment=known_segment
+        )
         self._end = extent(graph, (op for group in groups for op in group)).end
         return fusion
 

@@ -21,7 +21,7 @@ from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.fuse import put_in_place
 from irgraph.verbs.insert import outermost_call
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.reorder import reorder
 from irgraph.verbs.streams import NewStreams, on_streams
 from irgraph.verbs.tiered_lookups import (
@@ -34,7 +34,7 @@ from irgraph.verbs.tiered_lookups import (
     Lookup,
     TablePlacement,
     Writer,
-    placeable,
+    placeable_lookups,
 )
 
 STREAM = "io"
@@ -52,67 +52,74 @@ class Placement(Struct, frozen=True):
     legal: str
 
 
-def why_not(graph: Graph, name: str) -> str:
+def placement_obstacle(graph: Graph, name: str) -> str:
     """Return why a table, by its label, cannot be placed; ``""`` where it can."""
     try:
-        _check(graph, [_lookup(graph, *found) for found in placeable(graph) if found[0] == name])
+        _check(
+            graph,
+            [_lookup(graph, *entry) for entry in placeable_lookups(graph) if entry[0] == name],
+        )
     except RefusedError as error:
         return error.reason
     return ""
 
 
-def place(graph: Graph, names: Collection[str], where: TablePlacement) -> Placement:
+def place(graph: Graph, names: Collection[str], placement: TablePlacement) -> Placement:
     """Put tables, by their labels, on a tier; they are read together, and their bags pooled so.
 
     Raises:
         RefusedError: a table is used by anything but one plain lookup of bags, or a lookup's
             results are wanted for its backward, or the lookups depend on each other.
     """
-    chosen = [_lookup(graph, *found) for found in placeable(graph) if found[0] in names]
+    chosen = [_lookup(graph, *entry) for entry in placeable_lookups(graph) if entry[0] in names]
     _check(graph, chosen)
-    declared, ops = Writer(graph, where).written(chosen)
-    held = replace(graph, tensors=(*graph.tensors, *declared))
-    done = put_in_place(held, [[one.outer] for one in chosen], ops, caller="place")
-    apart = _apart(_elsewhere(done.graph, {one.weight.buffer for one in chosen}), done.ops)
-    stream = NewStreams(apart).name(STREAM)
-    reads = [(op, stream) for op in _same(apart, done.ops, (READ, FILL, BAG_FILL))]
-    changed, _ = on_streams(apart, reads)
-    why = done.legal.partition("; placed")[0]
-    return Placement(changed, ops, f"bags add up the same rows in the same order; {why}")
+    declared, ops = Writer(graph, placement).build(chosen)
+    graph_with_caches = replace(graph, tensors=(*graph.tensors, *declared))
+    fusion = put_in_place(
+        graph_with_caches, [[lookup.outer] for lookup in chosen], ops, caller="place"
+    )
+    reordered = _overlap_reads(
+        _without_device(fusion.graph, {lookup.weight.buffer for lookup in chosen}), fusion.ops
+    )
+    stream = NewStreams(reordered).name(STREAM)
+    reads = [(op, stream) for op in _current_ops(reordered, fusion.ops, (READ, FILL, BAG_FILL))]
+    changed, _ = on_streams(reordered, reads)
+    reason = fusion.legal.partition("; placed")[0]
+    return Placement(changed, ops, f"bags add up the same rows in the same order; {reason}")
 
 
-def _apart(graph: Graph, made: Sequence[Op]) -> Graph:
+def _overlap_reads(graph: Graph, new_ops: Sequence[Op]) -> Graph:
     """Let rows be read as early as their indices are there, and pooled as late as may be.
 
     Views that indices come through go with the reads.
     """
     makers = {t.name: op for op in graph.leaves() for t in op.outputs}
-    reads = _same(graph, made, (BAG_PROBE, PROBE, READ))
-    moved = [*_views(reads, makers), *reads]
-    graph = reorder(graph, moved, "earliest").graph
-    graph = reorder(graph, _same(graph, made, (POOL, FILL, BAG_FILL)), "latest").graph
-    (pool,), fills = (_same(graph, made, names) for names in ((POOL,), (FILL, BAG_FILL)))
-    behind = list(graph.leaves())[graph.places[id(pool)] + 1 :]
-    if not fills or behind[0] is fills[0]:
+    reads = _current_ops(graph, new_ops, (BAG_PROBE, PROBE, READ))
+    reads_and_views = [*_views(reads, makers), *reads]
+    graph = reorder(graph, reads_and_views, "earliest").graph
+    graph = reorder(graph, _current_ops(graph, new_ops, (POOL, FILL, BAG_FILL)), "latest").graph
+    (pool,), fills = (_current_ops(graph, new_ops, names) for names in ((POOL,), (FILL, BAG_FILL)))
+    later_leaves = list(graph.leaves())[graph.places[id(pool)] + 1 :]
+    if not fills or later_leaves[0] is fills[0]:
         return graph
-    return reorder(graph, fills, "before", outermost_call(graph, behind[0])).graph
+    return reorder(graph, fills, "before", outermost_call(graph, later_leaves[0])).graph
 
 
 def _views(ops: Sequence[Op], makers: Mapping[str, Op]) -> list[Op]:
     """Return the views that some ops need, and those that these need, in order."""
-    found: dict[int, Op] = {}
+    views: dict[int, Op] = {}
     waiting = [t.name for op in ops for t in op.inputs]
     while waiting:
         op = makers.get(waiting.pop())
-        if op is not None and id(op) not in found and is_view(op):
-            found[id(op)] = op
+        if op is not None and id(op) not in views and is_view(op):
+            views[id(op)] = op
             waiting += [t.name for t in op.inputs]
-    return list(found.values())[::-1]
+    return list(views.values())[::-1]
 
 
-def _same(graph: Graph, made: Sequence[Op], names: Collection[str]) -> list[Op]:
+def _current_ops(graph: Graph, new_ops: Sequence[Op], names: Collection[str]) -> list[Op]:
     """Return the new ops of some names as they stand in a graph now, by what they are called."""
-    keys = {_key(op) for op in made if op.name in names}
+    keys = {_key(op) for op in new_ops if op.name in names}
     return [op for op in graph.leaves() if op.name in names and _key(op) in keys]
 
 
@@ -120,19 +127,21 @@ def _key(op: Op) -> tuple[str, ...]:
     return (op.name, *(t.name for t in (*op.inputs, *op.outputs)))
 
 
-def _elsewhere(graph: Graph, buffers: Collection[str]) -> Graph:
+def _without_device(graph: Graph, buffers: Collection[str]) -> Graph:
     """Return a graph in which the tensors of some buffers lie on no device."""
 
-    def moved(tensor: Tensor) -> Tensor:
+    def relocate(tensor: Tensor) -> Tensor:
         return replace(tensor, device=HOST) if tensor.buffer in buffers else tensor
 
-    declared = tuple(replace(d, tensor=moved(d.tensor)) for d in graph.tensors)
-    return replace(graph, tensors=declared, ops=tuple(map_tensors(op, moved) for op in graph.ops))
+    declared = tuple(replace(d, tensor=relocate(d.tensor)) for d in graph.tensors)
+    return replace(
+        graph, tensors=declared, ops=tuple(map_tensors(op, relocate) for op in graph.ops)
+    )
 
 
 def _lookup(graph: Graph, name: str, weight: Tensor, leaf: Op) -> Lookup:
-    given = arguments_of(leaf, graph.schemas)
-    return Lookup(name, weight, leaf, outermost_call(graph, leaf), given)
+    arguments = arguments_of(leaf, graph.schemas)
+    return Lookup(name, weight, leaf, outermost_call(graph, leaf), arguments)
 
 
 def _check(graph: Graph, chosen: Sequence[Lookup]) -> None:
@@ -140,47 +149,48 @@ def _check(graph: Graph, chosen: Sequence[Lookup]) -> None:
     seen: set[str] = set()
     for one in chosen:
         if one.name in seen:
-            raise refused(one.leaf, f"looks up table {one.name!r} a second time")
+            raise op_refusal(one.leaf, f"looks up table {one.name!r} a second time")
         seen.add(one.name)
     for one in chosen:
         _check_arguments(graph, one)
         inside = {id(op) for op in one.outer.leaves()}
         for _, leaf in graph.touching.get(one.weight.buffer, ()):
             if id(leaf) not in inside and leaf is not graph.end:
-                raise refused(leaf, f"uses table {one.name!r} too, which only a lookup may")
+                raise op_refusal(leaf, f"uses table {one.name!r} too, which only a lookup may")
             if leaf is graph.end:
                 raise RefusedError(f"table {one.name!r} is returned", [(one.leaf, "")])
         _check_uses(graph, one, inside)
-    modes = {one.given.get("mode", 0) for one in chosen}
+    modes = {lookup.arguments.get("mode", 0) for lookup in chosen}
     if len(modes) > 1:
-        raise refused(chosen[-1].leaf, "pools in another way than the others: place them apart")
-    if len({bool(one.given.get("include_last_offset")) for one in chosen}) > 1:
-        raise refused(chosen[-1].leaf, "takes other offsets than the others: place them apart")
+        raise op_refusal(chosen[-1].leaf, "pools in another way than the others: place them apart")
+    if len({bool(lookup.arguments.get("include_last_offset")) for lookup in chosen}) > 1:
+        raise op_refusal(chosen[-1].leaf, "takes other offsets than the others: place them apart")
 
 
-def _check_arguments(graph: Graph, one: Lookup) -> None:
-    indices, offsets = one.given.get("indices"), one.given.get("offsets")
+def _check_arguments(graph: Graph, lookup: Lookup) -> None:
+    indices, offsets = lookup.arguments.get("indices"), lookup.arguments.get("offsets")
     if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or indices.rank != 1:
-        raise refused(one.leaf, "does not look up bags by indices and offsets")
-    if isinstance(one.given.get("per_sample_weights"), Tensor):
-        raise refused(one.leaf, "weights its rows, which pooling from a cache cannot do")
-    if isinstance(one.given.get("compressed_indices_mapping"), Tensor):
-        raise refused(one.leaf, "looks up a pruned table, whose rows pooling does not find")
-    if one.given.get("padding_idx") not in (None, -1):
-        raise refused(one.leaf, "leaves out a padding row, which pooling cannot do")
-    if one.weight.buffer not in graph.lasting or not one.weight.contiguous:
-        raise refused(
-            one.leaf, f"looks up %{one.weight.name}, which is not a table that outlives the step"
+        raise op_refusal(lookup.leaf, "does not look up bags by indices and offsets")
+    if isinstance(lookup.arguments.get("per_sample_weights"), Tensor):
+        raise op_refusal(lookup.leaf, "weights its rows, which pooling from a cache cannot do")
+    if isinstance(lookup.arguments.get("compressed_indices_mapping"), Tensor):
+        raise op_refusal(lookup.leaf, "looks up a pruned table, whose rows pooling does not find")
+    if lookup.arguments.get("padding_idx") not in (None, -1):
+        raise op_refusal(lookup.leaf, "leaves out a padding row, which pooling cannot do")
+    if lookup.weight.buffer not in graph.lasting or not lookup.weight.contiguous:
+        raise op_refusal(
+            lookup.leaf,
+            f"looks up %{lookup.weight.name}, which is not a table that outlives the step",
         )
 
 
-def _check_uses(graph: Graph, one: Lookup, inside: Collection[int]) -> None:
+def _check_uses(graph: Graph, lookup: Lookup, inside: Collection[int]) -> None:
     """Refuse a lookup whose results beside the bags something uses: its backward does."""
-    for tensor in one.leaf.outputs[1:]:
+    for tensor in lookup.leaf.outputs[1:]:
         for _, leaf in graph.touching.get(tensor.buffer, ()):
             if id(leaf) not in inside:
-                raise refused(
+                raise op_refusal(
                     leaf,
-                    f"uses %{tensor.name} of the lookup of {one.name!r}: only "
+                    f"uses %{tensor.name} of the lookup of {lookup.name!r}: only "
                     "steps of inference are placed",
                 )

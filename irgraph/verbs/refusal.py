@@ -18,17 +18,17 @@ class RefusedError(Exception):
     """
 
     def __init__(
-        self, reason: str, at: Sequence[tuple[Op, str]] = (), *, of_order: bool = False
+        self, reason: str, notes: Sequence[tuple[Op, str]] = (), *, of_order: bool = False
     ) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.at = tuple(at)
+        self.at = tuple(notes)
         self.of_order = of_order
 
 
-def refused(op: Op, why: str) -> RefusedError:
+def op_refusal(op: Op, fault: str) -> RefusedError:
     """Return the refusal of one op: its name, and what it does."""
-    return RefusedError(f"{op.name} {why}", [(op, "")])
+    return RefusedError(f"{op.name} {fault}", [(op, "")])
 
 
 class CrossedError(RefusedError):
@@ -38,21 +38,21 @@ class CrossedError(RefusedError):
         each: every op whose move does so, with why.
     """
 
-    def __init__(self, each: Sequence[tuple[Op, RefusedError]]) -> None:
-        first = each[0][1]
+    def __init__(self, refusals: Sequence[tuple[Op, RefusedError]]) -> None:
+        first = refusals[0][1]
         super().__init__(first.reason, first.at, of_order=first.of_order)
-        self.each = tuple(each)
+        self.each = tuple(refusals)
 
 
 def describe(chain: Sequence[Dependence], ops: Sequence[Op]) -> list[tuple[Op, str]]:
     """Return a chain of dependences as ops with what each does to the one before it."""
-    at = []
+    notes = []
     for step in chain:
         before, after = ops[step.before], ops[step.after]
         if step.tensor is None:
-            what = "comes after"
+            relation = "comes after"
         else:
             verb = "reads" if step.kind in ("def", "raw") else "writes"
-            what = f"{verb} %{step.tensor.name} (${step.tensor.buffer}) of"
-        at.append((after, f"{after.name} {what} {before.name}: {KINDS[step.kind]}"))
-    return at
+            relation = f"{verb} %{step.tensor.name} (${step.tensor.buffer}) of"
+        notes.append((after, f"{after.name} {relation} {before.name}: {KINDS[step.kind]}"))
+    return notes

@@ -65,8 +65,8 @@ def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
     shift = new.offset - old.offset
     for tensor in edit.graph.by_buffer.get(old.buffer, ()):
         if tensor.name != old.name:
-            moved = replace(tensor, buffer=new.buffer, offset=tensor.offset + shift)
-            edit.rename(tensor, moved)
+            view = replace(tensor, buffer=new.buffer, offset=tensor.offset + shift)
+            edit.rename(tensor, view)
 
 
 @dataclass
@@ -78,27 +78,29 @@ class RemainingOps:
     """
 
     graph: Graph
-    gone: set[int] = field(default_factory=set)
-    _near: dict[str, list[tuple[int, Op]]] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
+    _accesses: dict[str, list[tuple[int, Op]]] = field(default_factory=dict)
 
     def drop(self, ops: Iterable[Op]) -> None:
         """Let ops go."""
-        self.gone.update(id(inner) for op in ops for inner in op.walk())
+        self.removed.update(id(inner) for op in ops for inner in op.walk())
 
-    def after(self, place: int, buffer: str) -> Iterator[Op]:
+    def after(self, position: int, buffer: str) -> Iterator[Op]:
         """Yield the leaves behind a place that touch a buffer, and those that could do anything."""
-        near = self._near.setdefault(buffer, [*self.graph.touching.get(buffer, ())])
+        accesses = self._accesses.setdefault(buffer, [*self.graph.touching.get(buffer, ())])
         # Only the end is cut, which is where chains of dead ops go; those in the middle are passed
         # over below. A list that shrinks so makes removing a chain linear in its length.
-        while near and id(near[-1][1]) in self.gone:
-            near.pop()
-        for standing in (near, barriers(self.graph)):
-            behind = islice(standing, bisect_right(standing, place, key=_place), None)
-            yield from (leaf for _, leaf in behind if id(leaf) not in self.gone)
+        while accesses and id(accesses[-1][1]) in self.removed:
+            accesses.pop()
+        for candidates in (accesses, barriers(self.graph)):
+            later_accesses = islice(
+                candidates, bisect_right(candidates, position, key=_position), None
+            )
+            yield from (leaf for _, leaf in later_accesses if id(leaf) not in self.removed)
 
 
-def check_removal(graph: Graph, removal: Removal, left: RemainingOps | None = None) -> None:
-    """Refuse removals that would change what others see; ``left`` tells which others there are.
+def check_removal(graph: Graph, removal: Removal, remaining: RemainingOps | None = None) -> None:
+    """Refuse removals that would change what others see; ``remaining`` tells which others there are.
 
     What the ops write in place must not be read later, nor outlive the step. A substitute must
     have the same type; where it is not the very same bytes, nobody may write it while the
@@ -106,24 +108,28 @@ def check_removal(graph: Graph, removal: Removal, left: RemainingOps | None = No
     substitute.
     """
     _check_known(graph, removal)
-    _check_lost_writes(left or RemainingOps(graph), removal)
-    made = {t.name for op in removal.ops for inner in op.walk() for t in inner.outputs}
+    _check_lost_writes(remaining or RemainingOps(graph), removal)
+    result_names = {t.name for op in removal.ops for inner in op.walk() for t in inner.outputs}
     for old, new in removal.swaps:
-        at = [(removal.ops[0], "to be removed")]
-        if old.name not in made or new.name in made:
+        notes = [(removal.ops[0], "to be removed")]
+        if old.name not in result_names or new.name in result_names:
             is_made = f"%{new.name} is one of its results"
-            reason = is_made if old.name in made else f"%{old.name} is not one of its results"
-            raise RefusedError(reason, at)
-        check_type(old, new, at)
+            reason = (
+                is_made if old.name in result_names else f"%{old.name} is not one of its results"
+            )
+            raise RefusedError(reason, notes)
+        check_type(old, new, notes)
         _check_order(graph, removal, old, new)
         if (old.buffer, old.offset) == (new.buffer, new.offset):
             continue
-        taken = {t.buffer for op in removal.ops for t in op.inputs if t.name not in made}
+        input_buffers = {
+            t.buffer for op in removal.ops for t in op.inputs if t.name not in result_names
+        }
         # The removed op's result is a view of, or was written into, memory that it was given:
         # others may know that memory by another name, and would not see the substitute.
-        if old.buffer in taken:
+        if old.buffer in input_buffers:
             reason = f"%{old.name} shares bytes with other tensors; %{new.name} does not"
-            raise RefusedError(reason, at)
+            raise RefusedError(reason, notes)
         _check_writes(graph, removal, old, new)
 
 
@@ -147,29 +153,29 @@ def _opaque_leaves(graph: Graph) -> frozenset[int]:
 @cached_per_graph
 def _makers(graph: Graph) -> Mapping[str, list[tuple[int, Op]]]:
     """Return by name the leaves that make a tensor, with their places in launch order."""
-    found: dict[str, list[tuple[int, Op]]] = {}
+    makers_by_name: dict[str, list[tuple[int, Op]]] = {}
     for i, leaf in enumerate(graph.leaves()):
         for tensor in leaf.outputs:
-            found.setdefault(tensor.name, []).append((i, leaf))
-    return found
+            makers_by_name.setdefault(tensor.name, []).append((i, leaf))
+    return makers_by_name
 
 
 @cached_per_graph
-def _changing(graph: Graph) -> frozenset[str]:
+def _changing_buffers(graph: Graph) -> frozenset[str]:
     """Return the buffers that leaves write in place or may write, or that the step returns."""
-    found = {tensor.buffer for tensor in graph.returned or ()}
+    buffers = {tensor.buffer for tensor in graph.returned or ()}
     for leaf in graph.leaves():
-        found.update(t.buffer for t in written_by(leaf))
-    return frozenset(found.union(*({t.buffer for t in o.inputs} for _, o in barriers(graph))))
+        buffers.update(t.buffer for t in written_by(leaf))
+    return frozenset(buffers.union(*({t.buffer for t in o.inputs} for _, o in barriers(graph))))
 
 
-def is_apart(graph: Graph, removal: Removal) -> bool:
+def is_order_independent(graph: Graph, removal: Removal) -> bool:
     """Return whether no order of reads and writes bears on whether a removal is legal.
 
     Such removals may be made together though they give users the same tensor.
     """
     buffers = {tensor.buffer for swap in removal.swaps for tensor in swap}
-    return buffers.isdisjoint(_changing(graph))
+    return buffers.isdisjoint(_changing_buffers(graph))
 
 
 def _opaque(leaf: Op) -> str:
@@ -178,15 +184,15 @@ def _opaque(leaf: Op) -> str:
 
 def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
     """Refuse a substitute that is defined after the first user of what it replaces."""
-    gone = {id(inner) for op in removal.ops for inner in op.walk()}
-    near = graph.touching.get(old.buffer, ())
-    takes = ((i, o) for i, o in near if id(o) not in gone and old in o.inputs)
-    first, user = next(takes, (0, None))
-    made = _makers(graph).get(new.name, ())
-    makers = (o for i, o in made if i >= first and new in o.outputs)
+    removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
+    accesses = graph.touching.get(old.buffer, ())
+    uses = ((i, o) for i, o in accesses if id(o) not in removed_ids and old in o.inputs)
+    first, user = next(uses, (0, None))
+    definitions = _makers(graph).get(new.name, ())
+    makers = (o for i, o in definitions if i >= first and new in o.outputs)
     if user is not None and (maker := next(makers, None)) is not None:
-        at = [(user, f"{user.name} uses %{old.name}"), (maker, f"{maker.name} defines it")]
-        raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", at)
+        notes = [(user, f"{user.name} uses %{old.name}"), (maker, f"{maker.name} defines it")]
+        raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", notes)
 
 
 def _near(graph: Graph, *tensors: Tensor) -> list[tuple[int, Op]]:
@@ -195,31 +201,31 @@ def _near(graph: Graph, *tensors: Tensor) -> list[tuple[int, Op]]:
     return sorted({i: o for b in buffers for i, o in graph.touching.get(b, ())}.items())
 
 
-def check_type(old: Tensor, new: Tensor, at: Sequence[tuple[Op, str]]) -> None:
-    """Refuse to let a tensor stand for one of another type; ``at`` is shown."""
-    for what in ("dtype", "shape", "device", "strides"):
-        before, after = getattr(old, what), getattr(new, what)
+def check_type(old: Tensor, new: Tensor, notes: Sequence[tuple[Op, str]]) -> None:
+    """Refuse to let a tensor stand for one of another type; ``notes`` is shown."""
+    for attribute in ("dtype", "shape", "device", "strides"):
+        before, after = getattr(old, attribute), getattr(new, attribute)
         if before != after:
-            is_ = f"its {what} is {_plain(after)}, not {_plain(before)}"
+            is_ = f"its {attribute} is {_as_text(after)}, not {_as_text(before)}"
             reason = f"%{new.name} cannot replace %{old.name}: {is_}"
-            raise RefusedError(reason, at)
+            raise RefusedError(reason, notes)
 
 
-def _plain(value: object) -> str:
+def _as_text(value: object) -> str:
     return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
-    if is_apart(graph, Removal((), ((old, new),))):
+    if is_order_independent(graph, Removal((), ((old, new),))):
         return
-    gone = {id(inner) for op in removal.ops for inner in op.walk()}
-    near = _near(graph, old, new)
+    removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
+    accesses = _near(graph, old, new)
     # The last op that makes it: an op inside of another one (a call within an autograd node) makes
     # the same tensor twice.
-    start = max(i for i, leaf in near if old in leaf.outputs)
-    later = [leaf for i, leaf in near if i > start and id(leaf) not in gone]
+    start = max(i for i, leaf in accesses if old in leaf.outputs)
+    later = [leaf for i, leaf in accesses if i > start and id(leaf) not in removed_ids]
     uses = [i for i, leaf in enumerate(later) if _touches(leaf, old.buffer)]
-    others = [i for i, leaf in enumerate(later) if _touches(leaf, new.buffer)]
+    other_uses = [i for i, leaf in enumerate(later) if _touches(leaf, new.buffer)]
     lasting = new.buffer in graph.lasting
     _check_streams(later, [later[i] for i in uses], old, new)
     _check_returned(graph, old, new)
@@ -227,15 +233,15 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
         # An op that nobody knows may write all that it takes.
         for tensor in leaf.inputs if id(leaf) in opaque else written_by(leaf):
-            at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
+            notes = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):
                 user = later[uses[-1]]
-                at += [] if user is graph.end else [(user, f"{user.name} still uses it")]
+                notes += [] if user is graph.end else [(user, f"{user.name} still uses it")]
                 reason = f"%{new.name} is written while %{old.name} is still in use"
-                raise RefusedError(reason, at, of_order=True)
-            if tensor.buffer == old.buffer and (lasting or any(j >= i for j in others)):
+                raise RefusedError(reason, notes, of_order=True)
+            if tensor.buffer == old.buffer and (lasting or any(j >= i for j in other_uses)):
                 reason = f"%{old.name} is written in place; that would write %{new.name}"
-                raise RefusedError(reason, at, of_order=True)
+                raise RefusedError(reason, notes, of_order=True)
 
 
 def _check_returned(graph: Graph, old: Tensor, new: Tensor) -> None:
@@ -258,40 +264,43 @@ def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: T
         writes = [t for t in written_by(leaf) if overlap(t, new)]
         user = next((u for u in users if u.name != END and u.stream != leaf.stream), None)
         if writes and user is not None:
-            at = [(leaf, f"{leaf.name} writes %{writes[0].name}"), (user, f"{user.name} uses it")]
+            notes = [
+                (leaf, f"{leaf.name} writes %{writes[0].name}"),
+                (user, f"{user.name} uses it"),
+            ]
             reason = f"%{new.name} is written on a different stream than %{old.name} is used on"
-            raise RefusedError(reason, at, of_order=True)
+            raise RefusedError(reason, notes, of_order=True)
 
 
-def _check_lost_writes(left: RemainingOps, removal: Removal) -> None:
+def _check_lost_writes(remaining: RemainingOps, removal: Removal) -> None:
     """Refuse to lose what is written where it lies, as far as anybody could tell."""
-    graph = left.graph
-    gone = {id(inner) for op in removal.ops for inner in op.walk()}
+    graph = remaining.graph
+    removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
     swapped = {old.buffer for old, _ in removal.swaps}
     opaque = _opaque_leaves(graph)
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
         for tensor in written_by(leaf):
-            at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
+            notes = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if tensor.buffer in graph.lasting:
                 reason = f"%{tensor.name} outlives the step and would miss this write"
-                raise RefusedError(reason, at, of_order=True)
+                raise RefusedError(reason, notes, of_order=True)
             later = (
                 o
-                for o in left.after(graph.places[id(leaf)], tensor.buffer)
-                if id(o) not in gone and (id(o) in opaque or _reads(o, tensor))
+                for o in remaining.after(graph.places[id(leaf)], tensor.buffer)
+                if id(o) not in removed_ids and (id(o) in opaque or _reads(o, tensor))
             )
             reader = next(later, None)
             if reader is not None and tensor.buffer not in swapped:
                 ends = reader is graph.end
                 reads = "reads" if _reads(reader, tensor) else "may read"
-                at += [] if ends else [(reader, f"{reader.name} {reads} it")]
+                notes += [] if ends else [(reader, f"{reader.name} {reads} it")]
                 verb = "returned" if ends else "still read"
                 reason = f"what is written to %{tensor.name} is {verb}"
-                raise RefusedError(reason, at, of_order=True)
+                raise RefusedError(reason, notes, of_order=True)
 
 
-def _place(standing: tuple[int, Op]) -> int:
-    return standing[0]
+def _position(access: tuple[int, Op]) -> int:
+    return access[0]
 
 
 def _reads(leaf: Op, tensor: Tensor) -> bool:

@@ -19,14 +19,14 @@ class Move(Struct, frozen=True):
     """What a reordering did: the new graph, the ops that moved, and what was assumed away."""
 
     graph: Graph
-    moved: tuple[Op, ...]
+    moved_ops: tuple[Op, ...]
     assumed: Op | None = None
 
 
 def reorder(
     graph: Graph,
     ops: Sequence[Op],
-    to: str,
+    placement: str,
     anchor: Op | None = None,
     *,
     stream: str = "",
@@ -44,25 +44,27 @@ def reorder(
     """
     s = line(graph, ops)
     if anchor is None:
-        order, at = extreme_order(s, to == "earliest"), -1
+        order, anchor_position = extreme_order(s, placement == "earliest"), -1
     else:
-        at = s.position(anchor)
-        if at in s.members:
-            moving = RefusedError("the anchor is one of the ops that move", [(s.ops[at], "")])
-            raise CrossedError([(s.ops[at], moving)])
-        order = adjacent_order(s, at, to == "after")
-    assumed = s.check(order, at, assuming)
-    moved = tuple(s.ops[i] for i in s.moved_members(order))
-    changed = s.rearrange(order, to in ("after", "earliest")) if moved else graph
+        anchor_position = s.position(anchor)
+        if anchor_position in s.members:
+            moving = RefusedError(
+                "the anchor is one of the ops that move", [(s.ops[anchor_position], "")]
+            )
+            raise CrossedError([(s.ops[anchor_position], moving)])
+        order = adjacent_order(s, anchor_position, placement == "after")
+    assumed = s.check(order, anchor_position, assuming)
+    moved_ops = tuple(s.ops[i] for i in s.moved_members(order))
+    changed = s.rearrange(order, placement in ("after", "earliest")) if moved_ops else graph
     members = [s.ops[i] for i in s.members]
     if assumed is not None:
-        changed, members = _noted(changed, members, assuming)
+        changed, members = _with_notes(changed, members, assuming)
     if stream:
         changed, _ = on_streams(changed, [(op, stream) for op in members])
-    return Move(changed, moved, assumed)
+    return Move(changed, moved_ops, assumed)
 
 
-def _noted(graph: Graph, members: Sequence[Op], reason: str) -> tuple[Graph, list[Op]]:
+def _with_notes(graph: Graph, members: Sequence[Op], reason: str) -> tuple[Graph, list[Op]]:
     """Let the moved ops remember what their place rests on."""
     edit = Edit(graph)
     noted = [replace(op, notes={**op.notes, "assuming": reason}) for op in members]

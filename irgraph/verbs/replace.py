@@ -9,11 +9,11 @@ from irgraph.ir.op import Op
 from irgraph.verbs.fuse import Fusion, put_in_place
 from irgraph.verbs.refusal import RefusedError
 
-SHOWN = 3
+MAX_SHOWN = 3
 
 
 def replace(
-    graph: Graph, members: Sequence[Op], new: Sequence[Op], *, by: str = "", assuming: str = ""
+    graph: Graph, members: Sequence[Op], new: Sequence[Op], *, caller: str = "", assuming: str = ""
 ) -> Fusion:
     """Put ``new`` in the place of ``members``, as one piece.
 
@@ -21,29 +21,29 @@ def replace(
     ``RefusedError``: with that path, or with the users of a result that no new op makes.
     """
     check_users(graph, members, new)
-    return put_in_place(graph, [members], new, caller=by or "replace", assuming=assuming)
+    return put_in_place(graph, [members], new, caller=caller or "replace", assuming=assuming)
 
 
 def check_users(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
     """Refuse where what others use is not made any more, or is made of another type."""
-    gone = {id(inner) for op in members for inner in op.walk()}
-    lost = {t.name: t for op in members for inner in op.walk() for t in inner.outputs}
+    removed_ids = {id(inner) for op in members for inner in op.walk()}
+    removed_results = {t.name: t for op in members for inner in op.walk() for t in inner.outputs}
     for tensor in (t for op in new for t in op.outputs):
-        if lost.pop(tensor.name, tensor) != tensor:
+        if removed_results.pop(tensor.name, tensor) != tensor:
             raise RefusedError(f"%{tensor.name} would have another type", [(members[0], "")])
     users = [
         (leaf, f"{leaf.name} uses %{tensor.name}")
         for _, leaf in sorted(
             {
                 i: (i, leaf)
-                for tensor in lost.values()
+                for tensor in removed_results.values()
                 for i, leaf in graph.touching.get(tensor.buffer, ())
-                if id(leaf) not in gone and leaf is not graph.end
+                if id(leaf) not in removed_ids and leaf is not graph.end
             }.values(),
-            key=lambda standing: standing[0],
+            key=lambda access: access[0],
         )
         for tensor in leaf.inputs
-        if tensor.name in lost
+        if tensor.name in removed_results
     ]
     if users:
-        raise RefusedError("a result that it removes is still in use", users[:SHOWN])
+        raise RefusedError("a result that it removes is still in use", users[:MAX_SHOWN])

@@ -16,7 +16,7 @@ from irgraph.ir.resize import fixed_numbers, with_dims
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.torch_check import check_sizes
 
-MOST_KEPT = 8192
+MAX_CACHED_OPS = 8192
 """Ops of the largest step whose ops keep what they became: of larger ones the memory counts."""
 
 
@@ -24,26 +24,26 @@ class Axis(Struct, frozen=True):
     """One axis of a tensor, by the tensor's name; places count from 0, or back from -1."""
 
     tensor: str
-    place: int
+    index: int
 
     def __str__(self) -> str:
         """Return the axis as scripts spell it."""
-        return f"%{self.tensor}.shape[{self.place}]"
+        return f"%{self.tensor}.shape[{self.index}]"
 
 
 class Resizing(Struct, frozen=True):
     """A graph with something resized, and the names of the tensors that changed with it.
 
-    ``kept`` tells of sizes that the capture found to depend on the dimension, in a way that no
+    ``fixed_sizes`` tells of sizes that the capture found to depend on the dimension, in a way that no
     expression over it has: they are as they were.
     """
 
     graph: Graph
     changed: tuple[str, ...]
-    kept: tuple[str, ...] = ()
+    fixed_sizes: tuple[str, ...] = ()
 
 
-def resize(graph: Graph, of: str | Axis | Sequence[Axis], size: int) -> Resizing:
+def resize(graph: Graph, target: str | Axis | Sequence[Axis], size: int) -> Resizing:
     """Return the graph with a dimension, or with axes of one size, at another size.
 
     Where an axis grows, every axis grows that some op holds it against: the gradient of a weight,
@@ -64,33 +64,37 @@ def resize(graph: Graph, of: str | Axis | Sequence[Axis], size: int) -> Resizing
     """
     if size < 1:
         raise RefusedError(f"a size must be at least 1, not {size}")
-    if isinstance(of, str):
-        return _dimension(graph, of, size)
-    axes = [of] if isinstance(of, Axis) else list(of)
-    was = _size_of(graph, axes)
-    if was == size:
+    if isinstance(target, str):
+        return _dimension(graph, target, size)
+    axes = [target] if isinstance(target, Axis) else list(target)
+    current_size = _size_of(graph, axes)
+    if current_size == size:
         return Resizing(graph, ())
-    if isinstance(was, Dim) and len(terms_of(was)) == 1 and terms_of(was)[0][1] == 1:
-        names = terms_of(was)[0][0]
+    if (
+        isinstance(current_size, Dim)
+        and len(terms_of(current_size)) == 1
+        and terms_of(current_size)[0][1] == 1
+    ):
+        names = terms_of(current_size)[0][0]
         if len(names) == 1:
             return _dimension(graph, names[0], size)
-    return _axes(graph, axes, was, size)
+    return _axes(graph, axes, current_size, size)
 
 
 def _size_of(graph: Graph, axes: Sequence[Axis]) -> int:
     """Return the size that axes share, or refuse."""
-    found = []
+    sizes = []
     for axis in axes:
         tensor = graph.by_name.get(axis.tensor)
         if tensor is None:
             hint = suggestion(axis.tensor, graph.by_name)
             raise RefusedError(f"the model has no tensor %{axis.tensor}{hint}")
-        if not -tensor.rank <= axis.place < tensor.rank:
-            raise RefusedError(f"%{axis.tensor} has {tensor.rank} axes, so none {axis.place}")
-        found.append(tensor.shape[axis.place])
-    if len({terms_of(size) for size in found}) != 1:
+        if not -tensor.rank <= axis.index < tensor.rank:
+            raise RefusedError(f"%{axis.tensor} has {tensor.rank} axes, so none {axis.index}")
+        sizes.append(tensor.shape[axis.index])
+    if len({terms_of(size) for size in sizes}) != 1:
         raise RefusedError("the axes have different sizes: resize axes of equal size together")
-    return found[0]
+    return sizes[0]
 
 
 def _dimension(graph: Graph, name: str, size: int) -> Resizing:
@@ -99,30 +103,30 @@ def _dimension(graph: Graph, name: str, size: int) -> Resizing:
     if graph.dims[name] == size:
         return Resizing(graph, ())
     try:
-        few = sum(1 for _ in graph.walk()) <= MOST_KEPT
-        made = with_dims(graph, {name: size}, keep=few)
+        is_small = sum(1 for _ in graph.walk()) <= MAX_CACHED_OPS
+        resized = with_dims(graph, {name: size}, keep=is_small)
     except ValueError as error:
         raise RefusedError(str(error)) from None
-    check_sizes(graph, made)
-    now = made.by_name
-    changed = (old.name for old in graph.by_name.values() if now[old.name] is not old)
-    return Resizing(made, tuple(changed), fixed_numbers(graph, name))
+    check_sizes(graph, resized)
+    resized_by_name = resized.by_name
+    changed = (old.name for old in graph.by_name.values() if resized_by_name[old.name] is not old)
+    return Resizing(resized, tuple(changed), fixed_numbers(graph, name))
 
 
-def _axes(graph: Graph, axes: Sequence[Axis], was: int, size: int) -> Resizing:
-    seeds = sorted({(a.tensor, a.place % graph.by_name[a.tensor].rank) for a in axes})
+def _axes(graph: Graph, axes: Sequence[Axis], current_size: int, size: int) -> Resizing:
+    seeds = sorted({(a.tensor, a.index % graph.by_name[a.tensor].rank) for a in axes})
     try:
         growth = growth_of(graph, seeds)
         multiple = growth.multiple
         if size % multiple:
             raise RefusedError(
-                f"its size is {was}: the new size must be a multiple of {_spelt(multiple)}"
+                f"its size is {current_size}: the new size must be a multiple of {_size_text(multiple)}"
             )
         return Resizing(growth.graph_at(size), tuple(growth.tensors))
     except FixedSizeError as error:
-        at = [(error.op, "")] if error.op is not None else []
-        raise RefusedError(error.message, at) from None
+        notes = [(error.op, "")] if error.op is not None else []
+        raise RefusedError(error.message, notes) from None
 
 
-def _spelt(size: int) -> str:
+def _size_text(size: int) -> str:
     return f"{size} = {int(size)}" if isinstance(size, Dim) else str(size)

@@ -30,7 +30,7 @@ class Segment(Struct, frozen=True):
     atoms: Sequence[Op]
     unit: Sequence[int]
     owner: Sequence[int]
-    found: Sequence[Dependence]
+    ties: Sequence[Dependence]
 
 
 class Extent(Struct, frozen=True):
@@ -85,17 +85,17 @@ def segment(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None =
     Raises ``ValueError`` where a member is no op of this graph.
     """
     owner = {id(op): i for i, group in enumerate(groups) for op in group}
-    around = extent(graph, (op for group in groups for op in group))
+    bounds = extent(graph, (op for group in groups for op in group))
     atoms: list[Op] = []
-    places: list[int] = []
-    for i in range(around.first, around.last + 1):
-        inside = [atom for atom in _atoms(around.units[i], owner) if atom is not without]
-        atoms += inside
-        places += [i] * len(inside)
+    unit_indices: list[int] = []
+    for i in range(bounds.first, bounds.last + 1):
+        unit_atoms = [atom for atom in _atoms(bounds.units[i], owner) if atom is not without]
+        atoms += unit_atoms
+        unit_indices += [i] * len(unit_atoms)
     declared = frozenset(parse_schema(text).name for text in graph.schemas)
     owners = [owner.get(id(op), -1) for op in atoms]
-    found = dependences(atoms, declared)
-    return Segment(around.scope, around.units, atoms, places, owners, found)
+    ties = dependences(atoms, declared)
+    return Segment(bounds.scope, bounds.units, atoms, unit_indices, owners, ties)
 
 
 def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
@@ -106,14 +106,14 @@ def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
         yield from _atoms(child, members)
 
 
-def entangled(s: Segment) -> list[Dependence]:
+def entangling_chain(s: Segment) -> list[Dependence]:
     """Return a chain that ties the groups, or nothing where they may become one op.
 
     The chain leads from a member through outsiders to a member, or from one group straight into
     another.
     """
     reached = [0] * len(s.atoms)
-    for tie in s.found:
+    for tie in s.ties:
         before, after = s.owner[tie.before], s.owner[tie.after]
         mask = reached[tie.before] if before < 0 else 1 << before
         if after < 0:
@@ -124,7 +124,7 @@ def entangled(s: Segment) -> list[Dependence]:
 
 
 def _chain(s: Segment, last: Dependence, mask: int) -> list[Dependence]:
-    outside = [tie for tie in s.found if s.owner[tie.after] < 0]
+    outside = [tie for tie in s.ties if s.owner[tie.after] < 0]
     starts = [i for i, owner in enumerate(s.owner) if owner >= 0 and mask >> owner & 1]
     return [*shortest_chain(outside, starts, last.before), last]
 
@@ -132,43 +132,43 @@ def _chain(s: Segment, last: Dependence, mask: int) -> list[Dependence]:
 class InsertionPoint(Struct, frozen=True):
     """Where a new op stands: beside a unit, with units that must move after it.
 
-    ``why`` names what the new op waits for.
+    ``reason`` names what the new op waits for.
     """
 
     unit: Op
     after: bool
-    moved: tuple[Op, ...] = ()
-    why: str = ""
+    moved_units: tuple[Op, ...] = ()
+    reason: str = ""
 
 
-def slot(s: Segment) -> InsertionPoint | list[Dependence]:
+def insertion_point(s: Segment) -> InsertionPoint | list[Dependence]:
     """Return where the members' new op can stand: as early as what it needs is there.
 
     Never earlier than the first member. Where an outsider that must come before it and one that
     must come after it are in the same unit, or tied, that chain is returned instead.
     """
-    needed = [t for t in s.found if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
+    needed = [t for t in s.ties if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
     first = next(i for i, owner in enumerate(s.owner) if owner >= 0)
     if not needed:
-        return InsertionPoint(s.units[s.unit[first]], after=False, why="at its first member")
+        return InsertionPoint(s.units[s.unit[first]], after=False, reason="at its first member")
     last = max(needed, key=lambda tie: tie.before)
     end = s.unit[last.before]
-    moved, clash = _moved(s, end)
-    kept = {s.unit[tie.before] for tie in needed}
-    if clash or moved & kept:
-        return _blocked(s, moved & kept or {end}, needed)
-    units = tuple(s.units[i] for i in sorted(moved))
+    later_units, clash = _dependent_units(s, end)
+    needed_units = {s.unit[tie.before] for tie in needed}
+    if clash or later_units & needed_units:
+        return _blocking_ties(s, later_units & needed_units or {end}, needed)
+    units = tuple(s.units[i] for i in sorted(later_units))
     name = s.atoms[last.before].name
     return InsertionPoint(
-        s.units[end], after=True, moved=units, why=f"after {name}, which it needs"
+        s.units[end], after=True, moved_units=units, reason=f"after {name}, which it needs"
     )
 
 
-def _moved(s: Segment, end: int) -> tuple[set[int], bool]:
+def _dependent_units(s: Segment, end: int) -> tuple[set[int], bool]:
     """Return the units up to ``end`` that depend on the members; whether that one does itself."""
     later = {i for i, owner in enumerate(s.owner) if owner >= 0}
     units: set[int] = set()
-    for tie in s.found:
+    for tie in s.ties:
         dependent = tie.before in later or s.unit[tie.before] in units
         if s.unit[tie.after] > end or s.owner[tie.after] >= 0 or not dependent:
             continue
@@ -178,9 +178,11 @@ def _moved(s: Segment, end: int) -> tuple[set[int], bool]:
     return units, end in units
 
 
-def _blocked(s: Segment, units: Collection[int], needed: Sequence[Dependence]) -> list[Dependence]:
+def _blocking_ties(
+    s: Segment, units: Collection[int], needed: Sequence[Dependence]
+) -> list[Dependence]:
     """Return the two ties that hold a unit both before and after the new op."""
     into = [t for t in needed if s.unit[t.before] in units]
-    out = [t for t in s.found if s.unit[t.after] in units and s.owner[t.after] < 0]
+    out = [t for t in s.ties if s.unit[t.after] in units and s.owner[t.after] < 0]
     out = [t for t in out if s.owner[t.before] >= 0] or out
     return [*out[:1], *into[:1]]

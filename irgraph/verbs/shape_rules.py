@@ -20,7 +20,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 Rule: TypeAlias = Callable[[Op], "list[Shape] | None"]
 
-MAX = 2
+MAX_MODE = 2
 """The mode of bags that takes the greatest."""
 
 
@@ -30,15 +30,17 @@ def shapes_by_rule(op: Op) -> list[Shape] | None:
     return None if rule is None else rule(op)
 
 
-def _given(op: Op, place: int, name: str, default: Value = None) -> Value:
+def _argument(op: Op, position: int, name: str, default: Value = None) -> Value:
     """Return an argument: an operand, or an attribute."""
-    return op.operands[place] if len(op.operands) > place else op.attributes.get(name, default)
+    return (
+        op.operands[position] if len(op.operands) > position else op.attributes.get(name, default)
+    )
 
 
 def _tensors(op: Op, count: int) -> list[Tensor] | None:
     """Return the first operands if they are so many tensors."""
-    found = [value for value in op.operands[:count] if isinstance(value, Tensor)]
-    return found if len(found) == count else None
+    tensors = [value for value in op.operands[:count] if isinstance(value, Tensor)]
+    return tensors if len(tensors) == count else None
 
 
 def _axis(value: Value, rank: int) -> int | None:
@@ -49,44 +51,47 @@ def _axis(value: Value, rank: int) -> int | None:
 
 
 def _select(op: Op) -> list[Shape] | None:
-    (given,) = _tensors(op, 1) or (None,)
-    if given is None:
+    (tensor,) = _tensors(op, 1) or (None,)
+    if tensor is None:
         return None
-    axis, index = _axis(_given(op, 1, "dim"), given.rank), _given(op, 2, "index")
-    if axis is None or _axis(index, given.shape[axis]) is None:
+    axis, index = _axis(_argument(op, 1, "dim"), tensor.rank), _argument(op, 2, "index")
+    if axis is None or _axis(index, tensor.shape[axis]) is None:
         return None
-    return [given.shape[:axis] + given.shape[axis + 1 :]]
+    return [tensor.shape[:axis] + tensor.shape[axis + 1 :]]
 
 
 def _slice(op: Op) -> list[Shape] | None:
-    (given,) = _tensors(op, 1) or (None,)
-    if given is None:
+    (tensor,) = _tensors(op, 1) or (None,)
+    if tensor is None:
         return None
-    axis = _axis(_given(op, 1, "dim", 0), given.rank)
-    bounds = _given(op, 2, "start"), _given(op, 3, "end"), _given(op, 4, "step", 1)
+    axis = _axis(_argument(op, 1, "dim", 0), tensor.rank)
+    bounds = _argument(op, 2, "start"), _argument(op, 3, "end"), _argument(op, 4, "step", 1)
     if axis is None or not all(bound is None or isinstance(bound, int) for bound in bounds):
         return None
     start, end, step = (None if bound is None else int(bound) for bound in bounds)  # type: ignore[arg-type]
     if step is None or step < 1:
         return None
-    size = len(range(int(given.shape[axis]))[start:end:step])
-    return [(*given.shape[:axis], size, *given.shape[axis + 1 :])]
+    size = len(range(int(tensor.shape[axis]))[start:end:step])
+    return [(*tensor.shape[:axis], size, *tensor.shape[axis + 1 :])]
 
 
 def _bag(op: Op) -> list[Shape] | None:
     """Lists of indices, each with where it ends: sums, bags of indices, sizes, and places."""
     weight, indices, offsets = _tensors(op, 3) or (None, None, None)
-    weights = _given(op, 6, "per_sample_weights")
+    weights = _argument(op, 6, "per_sample_weights")
     if weight is None or indices is None or offsets is None or weights is not None:
         return None
     if (weight.rank, indices.rank, offsets.rank) != (2, 1, 1):
         return None
-    last, mode = _given(op, 7, "include_last_offset", False), _given(op, 4, "mode", 0)
-    bags = offsets.shape[0] - (last is True)
+    has_last_offset, mode = (
+        _argument(op, 7, "include_last_offset", False),
+        _argument(op, 4, "mode", 0),
+    )
+    bags = offsets.shape[0] - (has_last_offset is True)
     if bags < 0 or not isinstance(mode, int):
         return None
-    made = bags, weight.shape[1]
-    return [made, indices.shape, offsets.shape, made if mode == MAX else (0,)]
+    bag_shape = bags, weight.shape[1]
+    return [bag_shape, indices.shape, offsets.shape, bag_shape if mode == MAX_MODE else (0,)]
 
 
 def _bag_backward(op: Op) -> list[Shape] | None:
@@ -115,80 +120,82 @@ def _product(a: Shape, b: Shape, rank: int) -> list[Shape] | None:
 
 def _addmm(op: Op) -> list[Shape] | None:
     bias, a, b = _tensors(op, 3) or (None, None, None)
-    found = None if a is None or b is None else _product(a.shape, b.shape, 2)
-    if found is None or bias is None or broadcast([bias.shape, *found]) != found[0]:
+    shapes = None if a is None or b is None else _product(a.shape, b.shape, 2)
+    if shapes is None or bias is None or broadcast([bias.shape, *shapes]) != shapes[0]:
         return None
-    return found
+    return shapes
 
 
 def _sum(op: Op) -> list[Shape] | None:
-    (given,) = _tensors(op, 1) or (None,)
-    if given is None:
+    (tensor,) = _tensors(op, 1) or (None,)
+    if tensor is None:
         return None
-    of, keep = _given(op, 1, "dim"), _given(op, 2, "keepdim", False)
-    places = range(given.rank) if of is None else of if isinstance(of, tuple) else (of,)
-    axes = [_axis(place, given.rank) for place in places or range(given.rank)]
+    dim, keeps_dim = _argument(op, 1, "dim"), _argument(op, 2, "keepdim", False)
+    dims = range(tensor.rank) if dim is None else dim if isinstance(dim, tuple) else (dim,)
+    axes = [_axis(dim, tensor.rank) for dim in dims or range(tensor.rank)]
     if None in axes or len(set(axes)) < len(axes):
         return None
-    if keep is True:
-        return [tuple(1 if i in axes else size for i, size in enumerate(given.shape))]
-    return [tuple(size for i, size in enumerate(given.shape) if i not in axes)]
+    if keeps_dim is True:
+        return [tuple(1 if i in axes else size for i, size in enumerate(tensor.shape))]
+    return [tuple(size for i, size in enumerate(tensor.shape) if i not in axes)]
 
 
 def _cat(op: Op) -> list[Shape] | None:
-    given = op.operands[0] if op.operands else ()
-    parts = [t for t in given if isinstance(t, Tensor)] if isinstance(given, tuple) else []
-    axis = _axis(_given(op, 1, "dim", 0), parts[0].rank) if parts else None
+    operand = op.operands[0] if op.operands else ()
+    parts = [t for t in operand if isinstance(t, Tensor)] if isinstance(operand, tuple) else []
+    axis = _axis(_argument(op, 1, "dim", 0), parts[0].rank) if parts else None
     if axis is None:
         return None
-    others = {(*t.shape[:axis], *t.shape[axis + 1 :]) if t.rank > axis else () for t in parts}
-    if len(others) > 1 or any(one.rank != other.rank for one, other in pairwise(parts)):
+    other_shapes = {(*t.shape[:axis], *t.shape[axis + 1 :]) if t.rank > axis else () for t in parts}
+    if len(other_shapes) > 1 or any(
+        part.rank != following.rank for part, following in pairwise(parts)
+    ):
         return None
     first = parts[0].shape
     return [(*first[:axis], sum(int(t.shape[axis]) for t in parts), *first[axis + 1 :])]
 
 
 def _t(op: Op) -> list[Shape] | None:
-    (given,) = _tensors(op, 1) or (None,)
-    return [given.shape[::-1]] if given is not None and given.rank <= 2 else None
+    (tensor,) = _tensors(op, 1) or (None,)
+    return [tensor.shape[::-1]] if tensor is not None and tensor.rank <= 2 else None
 
 
 def _transpose(op: Op) -> list[Shape] | None:
-    (given,) = _tensors(op, 1) or (None,)
-    if given is None:
+    (tensor,) = _tensors(op, 1) or (None,)
+    if tensor is None:
         return None
-    one, other = (_axis(_given(op, 1 + i, f"dim{i}"), given.rank) for i in (0, 1))
-    if one is None or other is None:
+    first, second = (_axis(_argument(op, 1 + i, f"dim{i}"), tensor.rank) for i in (0, 1))
+    if first is None or second is None:
         return None
-    shape = list(given.shape)
-    shape[one], shape[other] = shape[other], shape[one]
+    shape = list(tensor.shape)
+    shape[first], shape[second] = shape[second], shape[first]
     return [tuple(shape)]
 
 
 def _view(op: Op) -> list[Shape] | None:
     """Sizes over all elements of a tensor without gaps; one of them may be left to torch."""
-    (given,) = _tensors(op, 1) or (None,)
-    size = _given(op, 1, "size")
-    if given is None or not given.contiguous or not given.numel or not isinstance(size, tuple):
+    (tensor,) = _tensors(op, 1) or (None,)
+    size = _argument(op, 1, "size")
+    if tensor is None or not tensor.contiguous or not tensor.numel or not isinstance(size, tuple):
         return None
-    wanted = [int(n) for n in size if isinstance(n, int)]
-    rest, left = divmod(given.numel, math.prod(n for n in wanted if n != -1) or 1)
-    if len(wanted) < len(size) or min(wanted, default=0) < -1 or wanted.count(-1) > 1 or left:
+    sizes = [int(n) for n in size if isinstance(n, int)]
+    rest, remainder = divmod(tensor.numel, math.prod(n for n in sizes if n != -1) or 1)
+    if len(sizes) < len(size) or min(sizes, default=0) < -1 or sizes.count(-1) > 1 or remainder:
         return None
-    if -1 not in wanted and rest != 1:
+    if -1 not in sizes and rest != 1:
         return None
-    return [tuple(rest if n == -1 else n for n in wanted)] if 0 not in wanted else None
+    return [tuple(rest if n == -1 else n for n in sizes)] if 0 not in sizes else None
 
 
-def _filled(op: Op) -> list[Shape] | None:
-    size = _given(op, 1, "size")
+def _sized_by_argument(op: Op) -> list[Shape] | None:
+    size = _argument(op, 1, "size")
     if _tensors(op, 1) is None or not isinstance(size, tuple):
         return None
-    wanted = tuple(int(n) for n in size if isinstance(n, int))
-    return [wanted] if len(wanted) == len(size) and min(wanted, default=0) >= 0 else None
+    sizes = tuple(int(n) for n in size if isinstance(n, int))
+    return [sizes] if len(sizes) == len(size) and min(sizes, default=0) >= 0 else None
 
 
-def _alike(op: Op) -> list[Shape] | None:
+def _operand_shape(op: Op) -> list[Shape] | None:
     """Results as large as every operand, which are all equally large."""
     shapes = {tensor.shape for tensor in op.inputs}
     return [next(iter(shapes))] if len(shapes) == 1 else None
@@ -196,18 +203,18 @@ def _alike(op: Op) -> list[Shape] | None:
 
 def _loss(op: Op) -> list[Shape] | None:
     """A mean or a sum over elements."""
-    given, target = _tensors(op, 2) or (None, None)
-    reduction = _given(op, 3, "reduction", 1)
-    if given is None or target is None or given.shape != target.shape or reduction not in (1, 2):
+    tensor, target = _tensors(op, 2) or (None, None)
+    reduction = _argument(op, 3, "reduction", 1)
+    if tensor is None or target is None or tensor.shape != target.shape or reduction not in (1, 2):
         return None
     return [()] if len(op.inputs) == 2 else None
 
 
 def _loss_backward(op: Op) -> list[Shape] | None:
-    gradient, given, target = _tensors(op, 3) or (None, None, None)
-    if gradient is None or given is None or target is None or gradient.shape:
+    gradient, tensor, target = _tensors(op, 3) or (None, None, None)
+    if gradient is None or tensor is None or target is None or gradient.shape:
         return None
-    return [given.shape] if given.shape == target.shape and len(op.inputs) == 3 else None
+    return [tensor.shape] if tensor.shape == target.shape and len(op.inputs) == 3 else None
 
 
 RULES: Mapping[str, Rule] = {
@@ -223,10 +230,10 @@ RULES: Mapping[str, Rule] = {
     "aten.t": _t,
     "aten.transpose": _transpose,
     "aten.view": _view,
-    "aten.new_zeros": _filled,
-    "aten._to_copy": _alike,
-    "aten.threshold_backward": _alike,
-    "aten.gelu_backward": _alike,
+    "aten.new_zeros": _sized_by_argument,
+    "aten._to_copy": _operand_shape,
+    "aten.threshold_backward": _operand_shape,
+    "aten.gelu_backward": _operand_shape,
     "aten.binary_cross_entropy": _loss,
     "aten.binary_cross_entropy_backward": _loss_backward,
 }

@@ -45,81 +45,92 @@ class StreamOrder(Struct, frozen=True, dict=True):
         ]
 
     @cached_property
-    def open(self) -> frozenset[Dependence]:
+    def unordered(self) -> frozenset[Dependence]:
         """The dependences that nothing orders as the graph stands."""
-        return frozenset(self.loose())
+        return frozenset(self.unordered_without())
 
-    def loose(self, gone: Collection[int] = ()) -> list[Dependence]:
+    def unordered_without(self, removed_ids: Collection[int] = ()) -> list[Dependence]:
         """Return the dependences that nothing orders, were the ops of these ids not there."""
-        there = [tie for tie in self.ties if id(self.leaves[tie.before]) not in gone]
-        free = self._free({(tie.before, tie.after) for tie in there}, gone)
-        return [tie for tie in there if (tie.before, tie.after) in free]
+        present = [tie for tie in self.ties if id(self.leaves[tie.before]) not in removed_ids]
+        free = self._unordered_pairs({(tie.before, tie.after) for tie in present}, removed_ids)
+        return [tie for tie in present if (tie.before, tie.after) in free]
 
-    def _free(
-        self, pairs: Collection[tuple[int, int]], gone: Collection[int] = ()
+    def _unordered_pairs(
+        self, pairs: Collection[tuple[int, int]], removed_ids: Collection[int] = ()
     ) -> set[tuple[int, int]]:
         """Return the pairs of leaves, by position, of which nothing orders the first before."""
         before: dict[int, list[int]] = {}
-        for first, then in pairs:
-            before.setdefault(then, []).append(first)
-        seen, found = _Completed(), set()
-        for here, leaf in enumerate(self.leaves if before else ()):
-            if id(leaf) not in gone:
-                seen.add(here, leaf)
-                found |= {
-                    (i, here)
-                    for i in before.get(here, ())
-                    if self.leaves[i].stream != leaf.stream and not seen.follows(leaf, i)
+        for first, later in pairs:
+            before.setdefault(later, []).append(first)
+        completed, unordered_pairs = _Completed(), set()
+        for position, leaf in enumerate(self.leaves if before else ()):
+            if id(leaf) not in removed_ids:
+                completed.add(position, leaf)
+                unordered_pairs |= {
+                    (i, position)
+                    for i in before.get(position, ())
+                    if self.leaves[i].stream != leaf.stream and not completed.follows(leaf, i)
                 }
-        return found
+        return unordered_pairs
 
-    def lost(self, old: StreamOrder) -> list[Dependence]:
+    def newly_unordered(self, old: StreamOrder) -> list[Dependence]:
         """Return the dependences without order whose ops had one in an older graph, or are new.
 
         Ops of both graphs are those that make, or else use, the same names.
         """
-        if not self.open or not old.open:
-            return sorted(self.open, key=lambda tie: tie.after)
-        places: dict[Hashable, list[int]] = {}
+        if not self.unordered or not old.unordered:
+            return sorted(self.unordered, key=lambda tie: tie.after)
+        positions_by_name: dict[Hashable, list[int]] = {}
         for i, leaf in enumerate(old.leaves):
             for name in _names(leaf):
-                places.setdefault(name, []).append(i)
-        pairs = {tie: self._pairs(tie, places) for tie in self.open}
-        free = old._free({pair for each in pairs.values() for pair in each})
-        tied = {(tie.before, tie.after) for tie in old.ties}
-        lost = [tie for tie, each in pairs.items() if not each or not (each & tied or each) <= free]
-        return sorted(lost, key=lambda tie: tie.after)
+                positions_by_name.setdefault(name, []).append(i)
+        pairs = {tie: self._pairs(tie, positions_by_name) for tie in self.unordered}
+        unordered_pairs = old._unordered_pairs(
+            {pair for pair_set in pairs.values() for pair in pair_set}
+        )
+        ordered_pairs = {(tie.before, tie.after) for tie in old.ties}
+        result = [
+            tie
+            for tie, pair_set in pairs.items()
+            if not pair_set or not (pair_set & ordered_pairs or pair_set) <= unordered_pairs
+        ]
+        return sorted(result, key=lambda tie: tie.after)
 
     def _pairs(
-        self, tie: Dependence, places: Mapping[Hashable, Sequence[int]]
+        self, tie: Dependence, positions_by_name: Mapping[Hashable, Sequence[int]]
     ) -> set[tuple[int, int]]:
         """Return where the two ops of a dependence stand in an older graph."""
-        first, then = (
-            {i for leaf in leaves for name in _names(leaf) for i in places.get(name, ())}
-            for leaves in ([self.leaves[tie.before]], self._stand_ins(tie.after, places))
+        first, later = (
+            {i for leaf in leaves for name in _names(leaf) for i in positions_by_name.get(name, ())}
+            for leaves in (
+                [self.leaves[tie.before]],
+                self._counterparts(tie.after, positions_by_name),
+            )
         )
-        return {(i, j) for i in first for j in then if i < j}
+        return {(i, j) for i in first for j in later if i < j}
 
-    def _stand_ins(self, here: int, places: Mapping[Hashable, Sequence[int]]) -> list[Op]:
+    def _counterparts(
+        self, position: int, positions_by_name: Mapping[Hashable, Sequence[int]]
+    ) -> list[Op]:
         """Return a leaf that an older graph has, or the next ones that a new one works for."""
-        leaf = self.leaves[here]
-        if any(name in places for name in _names(leaf)):
+        leaf = self.leaves[position]
+        if any(name in positions_by_name for name in _names(leaf)):
             return [leaf]
-        made, found = {tensor.name for tensor in leaf.outputs}, []
-        for later in self.leaves[here + 1 :]:
-            if later.stream != leaf.stream or not made & {t.name for t in later.inputs}:
+        new_names, ops = {tensor.name for tensor in leaf.outputs}, []
+        for follower in self.leaves[position + 1 :]:
+            if follower.stream != leaf.stream or not new_names & {t.name for t in follower.inputs}:
                 continue
-            if any(name in places for name in _names(later)):
-                found.append(later)
+            if any(name in positions_by_name for name in _names(follower)):
+                ops.append(follower)
             else:
-                made |= {tensor.name for tensor in later.outputs}
-        return found
+                new_names |= {tensor.name for tensor in follower.outputs}
+        return ops
 
-    def check(self, gone: Collection[int]) -> None:
+    def check(self, removed_ids: Collection[int]) -> None:
         """Refuse to take these ops (by id) out where that leaves a dependence without order."""
-        lost = [tie for tie in self.loose(gone) if tie not in self.open]
-        if lost:
-            raise RefusedError(*explain(lost[0], self.leaves), of_order=True)
+        result = [tie for tie in self.unordered_without(removed_ids) if tie not in self.unordered]
+        if result:
+            raise RefusedError(*explain(result[0], self.leaves), of_order=True)
 
 
 @dataclass
@@ -135,23 +146,25 @@ class _Completed:
     events: dict[str, dict[str, int]] = field(default_factory=dict)
     stream_of: dict[int, str] = field(default_factory=dict)
 
-    def add(self, here: int, leaf: Op) -> None:
-        mine = self.known.setdefault(leaf.stream, {})
-        _join(mine, self.known.get(None, {}))  # what the host waited for is over for all
+    def add(self, position: int, leaf: Op) -> None:
+        own_progress = self.known.setdefault(leaf.stream, {})
+        _merge_progress(
+            own_progress, self.known.get(None, {})
+        )  # what the host waited for is over for all
         if leaf.name == "sync.record":
-            done = {**mine, leaf.stream: self.last.get(leaf.stream, -1)}
-            self.events.update((t.name, done) for t in leaf.outputs)
+            progress = {**own_progress, leaf.stream: self.last.get(leaf.stream, -1)}
+            self.events.update((t.name, progress) for t in leaf.outputs)
         elif leaf.name in ("sync.wait", "sync.event"):
-            to = mine if leaf.name == "sync.wait" else self.known.setdefault(None, {})
+            target = own_progress if leaf.name == "sync.wait" else self.known.setdefault(None, {})
             for event in leaf.inputs:
-                _join(to, self.events.get(event.name, {}))
-        self.last[leaf.stream] = here
-        self.stream_of[here] = leaf.stream
+                _merge_progress(target, self.events.get(event.name, {}))
+        self.last[leaf.stream] = position
+        self.stream_of[position] = leaf.stream
         host = self.known.setdefault(None, {})
         if leaf.name == "sync.device":
-            _join(host, self.last)
-        elif leaf.name == "sync.stream" or _awaited(leaf):
-            _join(host, {**mine, leaf.stream: here})
+            _merge_progress(host, self.last)
+        elif leaf.name == "sync.stream" or _is_awaited(leaf):
+            _merge_progress(host, {**own_progress, leaf.stream: position})
 
     def follows(self, leaf: Op, before: int) -> bool:
         return self.known[leaf.stream].get(self.stream_of[before], -1) >= before
@@ -159,22 +172,22 @@ class _Completed:
 
 def _names(op: Op) -> list[Hashable]:
     """Return by what an op is known in another graph: what it makes, else what it takes."""
-    made: list[Hashable] = [tensor.name for tensor in op.outputs]
-    return made or [("taken", tensor.name) for tensor in op.inputs]
+    names: list[Hashable] = [tensor.name for tensor in op.outputs]
+    return names or [("taken", tensor.name) for tensor in op.inputs]
 
 
-def _join(known: dict[str, int], other: dict[str, int]) -> None:
-    for stream, position in other.items():
-        known[stream] = max(known.get(stream, -1), position)
+def _merge_progress(target: dict[str, int], source: dict[str, int]) -> None:
+    for stream, position in source.items():
+        target[stream] = max(target.get(stream, -1), position)
 
 
-def _awaited(leaf: Op) -> bool:
+def _is_awaited(leaf: Op) -> bool:
     """Return whether the host waits for a leaf: it reads a value, or is given a copy at once."""
     if leaf.name in HOST_READS:
         return True
-    given = any(t.device == "cpu" for t in leaf.outputs)
+    is_host_result = any(t.device == "cpu" for t in leaf.outputs)
     return (
-        given
+        is_host_result
         and any(t.device != "cpu" for t in leaf.inputs)
         and leaf.attributes.get("non_blocking") is not True
     )
@@ -183,13 +196,13 @@ def _awaited(leaf: Op) -> bool:
 def explain(tie: Dependence, leaves: Sequence[Op]) -> tuple[str, list[tuple[Op, str]]]:
     """Return what to say of a dependence without order, and the two ops with their parts in it."""
     before, after = leaves[tie.before], leaves[tie.after]
-    first, then = (stream or "default" for stream in (before.stream, after.stream))
+    first, second = (stream or "default" for stream in (before.stream, after.stream))
     assert tie.tensor is not None
-    reason = f"no event orders {before.name} on stream {first} before {after.name} on {then}"
+    reason = f"no event orders {before.name} on stream {first} before {after.name} on {second}"
     verbs = {"raw": ("writes", "reads"), "war": ("reads", "writes"), "waw": ("writes", "writes")}
     name = f"%{tie.tensor.name} (${tie.tensor.buffer})"
-    does, did = verbs[tie.kind][1], verbs[tie.kind][0]
+    verb_after, verb_before = verbs[tie.kind][1], verbs[tie.kind][0]
     return reason, [
-        (before, f"{before.name} {did} ${tie.tensor.buffer}"),
-        (after, f"{after.name} {does} {name}"),
+        (before, f"{before.name} {verb_before} ${tie.tensor.buffer}"),
+        (after, f"{after.name} {verb_after} {name}"),
     ]

@@ -33,36 +33,36 @@ def on_streams(graph: Graph, streams: Sequence[tuple[Op, str]]) -> tuple[Graph, 
 
     A stream that the graph does not have is added to its first device. The launch order stays.
     """
-    known = {stream.name for stream in graph.streams}
+    existing = {stream.name for stream in graph.streams}
     names = [name for name in dict.fromkeys(name for _, name in streams) if name]
-    fresh = tuple(Stream(name, graph.device) for name in names if name not in known)
+    new_streams = tuple(Stream(name, graph.device) for name in names if name not in existing)
     edit = Edit(graph)
-    made: list[Op] = []
+    moved_ops: list[Op] = []
     for op, name in streams:
-        made.append(moved_to(op, name))
-        edit.insert(made[-1], before=op)
+        moved_ops.append(move_to(op, name))
+        edit.insert(moved_ops[-1], before=op)
         edit.remove(op)
-    changed = replace(edit.commit(), streams=(*graph.streams, *fresh))
-    return with_events(changed, made), tuple(made)
+    changed = replace(edit.commit(), streams=(*graph.streams, *new_streams))
+    return with_events(changed, moved_ops), tuple(moved_ops)
 
 
-def moved_to(op: Op, stream: str) -> Op:
+def move_to(op: Op, stream: str) -> Op:
     """Return an op, and all below it, on a stream; its work stays what was measured."""
-    body = tuple(moved_to(child, stream) for child in op.body)
+    body = tuple(move_to(child, stream) for child in op.body)
     return replace(op, stream=stream, body=body)
 
 
 def with_events(graph: Graph, members: Collection[Op]) -> Graph:
     """Record and wait for events wherever members need other streams, or others need them."""
-    ordered = line(graph, members, nodes=True)
-    joins = _joins(ordered.ops, ordered.ties, set(ordered.members))
+    sequence = line(graph, members, nodes=True)
+    joins = _joins(sequence.ops, sequence.ties, set(sequence.members))
     edit = Edit(graph)
     events = _events(graph)
     for join in joins:
         event = next(events)
         record = Op(RECORD, results=(event,))
-        edit.insert(_like(record, join.source), after=join.source)
-        edit.insert(_like(Op(WAIT, (event,)), join.before), before=join.before)
+        edit.insert(_with_context_of(record, join.source), after=join.source)
+        edit.insert(_with_context_of(Op(WAIT, (event,)), join.before), before=join.before)
     return edit.commit()
 
 
@@ -72,32 +72,34 @@ def new_events(before: Graph, after: Graph) -> int:
     return new - old
 
 
-def _joins(ops: Sequence[Op], found: Sequence[Dependence], members: set[int]) -> Iterator[Join]:
+def _joins(ops: Sequence[Op], ties: Sequence[Dependence], members: set[int]) -> Iterator[Join]:
     """Yield the joins that are needed; one wait serves all that came before its event.
 
     An op that could do anything passes on what it waits for, even where it gives no work itself.
     """
     working = [works(op) for op in ops]
-    passing = [not works and effects(op).barrier for op, works in zip(ops, working, strict=True)]
+    passing = [
+        not is_working and effects(op).barrier for op, is_working in zip(ops, working, strict=True)
+    ]
     needs: dict[int, set[int]] = {}
     reached: dict[int, set[int]] = {}
-    for tie in found:
+    for tie in ties:
         before = reached.get(tie.before, set()) if passing[tie.before] else {tie.before}
         if passing[tie.after]:
             reached.setdefault(tie.after, set()).update(before)
         if {tie.before, tie.after} & members or any(i in members for i in before):
             needs.setdefault(tie.after, set()).update(before)
     waited: dict[tuple[str, str], int] = {}
-    for here in sorted(needs):
-        if not working[here]:
+    for position in sorted(needs):
+        if not working[position]:
             continue
-        mine = stream_of(ops[here])
-        for there in sorted(needs[here], reverse=True):
-            pair = (mine, stream_of(ops[there]))
-            if not working[there] or pair[0] == pair[1] or waited.get(pair, -1) >= there:
+        stream = stream_of(ops[position])
+        for source in sorted(needs[position], reverse=True):
+            pair = (stream, stream_of(ops[source]))
+            if not working[source] or pair[0] == pair[1] or waited.get(pair, -1) >= source:
                 continue
-            waited[pair] = there
-            yield Join(ops[there], ops[here])
+            waited[pair] = source
+            yield Join(ops[source], ops[position])
 
 
 def works(op: Op) -> bool:
@@ -117,13 +119,13 @@ def stream_of(op: Op) -> str:
 
 def _events(graph: Graph) -> Iterator[Tensor]:
     """Yield events whose names no tensor of the graph has, nor a buffer."""
-    taken = graph.by_name.keys() | graph.by_buffer.keys()
+    used_names = graph.by_name.keys() | graph.by_buffer.keys()
     for name in (f"event{i}" for i in count(1)):
-        if name not in taken:
+        if name not in used_names:
             yield Tensor(name, "u8", (), name, device="cpu")
 
 
-def _like(new: Op, op: Op) -> Op:
+def _with_context_of(new: Op, op: Op) -> Op:
     return replace(new, thread=op.thread, stream=stream_of(op), module=op.module, phase=op.phase)
 
 
@@ -132,11 +134,11 @@ class NewStreams:
     """Names for new streams that the graph does not use yet."""
 
     graph: Graph
-    made: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
     def name(self, base: str) -> str:
         """Return a free name that begins with ``base``."""
-        known = {stream.name for stream in self.graph.streams} | set(self.made)
-        found = next(f"{base}{i}" for i in range(1, 10**9) if f"{base}{i}" not in known)
-        self.made.append(found)
+        used_names = {stream.name for stream in self.graph.streams} | set(self.names)
+        found = next(f"{base}{i}" for i in range(1, 10**9) if f"{base}{i}" not in used_names)
+        self.names.append(found)
         return found

@@ -15,15 +15,17 @@ from irgraph.verbs.refusal import RefusedError
 
 def to_tf32(graph: Graph, ops: Sequence[Op]) -> tuple[Graph, tuple[Op, ...]]:
     """Let products multiply in tf32; return them as they stand in the new graph."""
-    found = [product for op in ops for product in products_at(graph, op, TF32)]
-    return rename_products(graph, found, TF32)
+    products = [product for op in ops for product in products_at(graph, op, TF32)]
+    return rename_products(graph, products, TF32)
 
 
 def from_tf32(graph: Graph, ops: Sequence[Op]) -> tuple[Graph, tuple[Op, ...], list[Op]]:
     """Let products multiply in f32 again; return them, and the ops that have none in tf32."""
-    found = [(op, products_at(graph, op, PLAIN)) for op in ops]
-    back, made = rename_products(graph, [product for _, one in found for product in one], PLAIN)
-    return back, made, [op for op, one in found if not one]
+    products_by_op = [(op, products_at(graph, op, PLAIN)) for op in ops]
+    result, new_products = rename_products(
+        graph, [product for _, products in products_by_op for product in products], PLAIN
+    )
+    return result, new_products, [op for op, products in products_by_op if not products]
 
 
 def check_tf32(graph: Graph, op: Op) -> None:
@@ -45,10 +47,10 @@ def check_tf32(graph: Graph, op: Op) -> None:
             raise RefusedError(reason, [(product, "")])
 
 
-def is_in_tf32(graph: Graph, op: Op, to: str) -> bool:
+def is_in_tf32(graph: Graph, op: Op, dtype: str) -> bool:
     """Return whether an op multiplies in tf32; refuse to let it take any type but f32 then."""
     products = products_at(graph, op, PLAIN)
-    if products and to != "f32":
+    if products and dtype != "f32":
         reason = "it rounds its operands to tf32, whatever their type; cast it to f32 first"
         raise RefusedError(reason, [(products[0], "")])
     return bool(products)

@@ -18,11 +18,11 @@ from irgraph.verbs.sharding.tables import lookups
 PROBE, READ, POOL, FILL = (f"irgraph.tier_{name}" for name in ("probe", "read", "pool", "fill"))
 BAG_PROBE, BAG_FILL = "irgraph.bag_probe", "irgraph.bag_fill"
 
-LONGEST = 2
+MAX_BAG_RATIO = 2
 """A cache of pooled bags holds those that are up to so many times as long as the mean."""
 
 
-def placeable(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
+def placeable_lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
     """Yield the name, the rows and the op of every lookup of bags, in narrow rows too."""
     yield from lookups(graph)
     labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
@@ -34,8 +34,8 @@ def placeable(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
 
 def pooling_of(graph: Graph, op: Op) -> tuple[Value, bool]:
     """Return how a lookup pools bags, and whether its offsets have an end: alike in one reading."""
-    given = arguments_of(op, graph.schemas)
-    return given.get("mode", 0), bool(given.get("include_last_offset"))
+    arguments = arguments_of(op, graph.schemas)
+    return arguments.get("mode", 0), bool(arguments.get("include_last_offset"))
 
 
 def kind_of(op: Op) -> str:
@@ -72,19 +72,19 @@ class TablePlacement(Struct, frozen=True):
 
 def longest_of(indices: Tensor, bags: Tensor) -> int:
     """Return the rows of the longest bag that a cache of pooled bags holds."""
-    return max(LONGEST * -(-int(indices.shape[0]) // max(int(bags.shape[0]), 1)), 1)
+    return max(MAX_BAG_RATIO * -(-int(indices.shape[0]) // max(int(bags.shape[0]), 1)), 1)
 
 
 def bag_sizes(graph: Graph) -> dict[str, int]:
     """Return by table the bytes that one pooled bag takes in a cache, with its key."""
-    found: dict[str, int] = {}
-    for name, _, op in placeable(graph):
-        given = arguments_of(op, graph.schemas)
-        indices, made = given.get("indices"), op.outputs[0]
-        if isinstance(indices, Tensor) and indices.rank and made.rank == 2:
-            key = 8 * (2 + longest_of(indices, made))
-            found[name] = key + int(made.shape[1]) * made.itemsize
-    return found
+    sizes: dict[str, int] = {}
+    for name, _, op in placeable_lookups(graph):
+        arguments = arguments_of(op, graph.schemas)
+        indices, bags = arguments.get("indices"), op.outputs[0]
+        if isinstance(indices, Tensor) and indices.rank and bags.rank == 2:
+            key = 8 * (2 + longest_of(indices, bags))
+            sizes[name] = key + int(bags.shape[1]) * bags.itemsize
+    return sizes
 
 
 class Lookup(Struct, frozen=True):
@@ -94,24 +94,24 @@ class Lookup(Struct, frozen=True):
     weight: Tensor
     leaf: Op
     outer: Op
-    given: Mapping[str, Value]
+    arguments: Mapping[str, Value]
 
     def tensor(self, argument: str) -> Tensor:
         """Return an argument that is a tensor."""
-        found = self.given[argument]
-        assert isinstance(found, Tensor)
-        return found
+        value = self.arguments[argument]
+        assert isinstance(value, Tensor)
+        return value
 
 
 def _pooling(chosen: Sequence[Lookup]) -> dict[str, Value]:
     """Return the arguments of pooling that are not the schema's defaults."""
-    found: dict[str, Value] = {
-        k: v for k in ("mode", "include_last_offset") if (v := chosen[0].given.get(k))
+    arguments: dict[str, Value] = {
+        k: v for k in ("mode", "include_last_offset") if (v := chosen[0].arguments.get(k))
     }
-    kinds = tuple(kind_of(one.leaf) for one in chosen)
-    scales = tuple(s for one in chosen if isinstance(s := one.given.get("scale"), Tensor))
-    found |= {"kinds": kinds} if any(kinds) else {}
-    return found | ({"scales": scales} if scales else {})
+    kinds = tuple(kind_of(lookup.leaf) for lookup in chosen)
+    scales = tuple(s for lookup in chosen if isinstance(s := lookup.arguments.get("scale"), Tensor))
+    arguments |= {"kinds": kinds} if any(kinds) else {}
+    return arguments | ({"scales": scales} if scales else {})
 
 
 class RowCaches(Struct, frozen=True):
@@ -119,21 +119,21 @@ class RowCaches(Struct, frozen=True):
 
     declared: Sequence[Declared]
     directories: tuple[Tensor, ...]
-    held: tuple[Tensor, ...]
+    rows: tuple[Tensor, ...]
 
 
-class Bags(Struct, frozen=True):
+class BagCaches(Struct, frozen=True):
     """Caches of pooled bags: what is declared, and for each table its keys and its bags.
 
-    ``found`` are the slots of a step's bags, ``wanted`` marks the indices that are still wanted;
+    ``bag_slots`` are the slots of a step's bags, ``index_marks`` marks the indices that are still wanted;
     ``longest`` are the rows of the longest bag that is held.
     """
 
     declared: Sequence[Declared]
     keys: tuple[Tensor, ...]
     bags: tuple[Tensor, ...]
-    found: tuple[Tensor, ...]
-    wanted: tuple[Tensor, ...]
+    bag_slots: tuple[Tensor, ...]
+    index_marks: tuple[Tensor, ...]
     longest: tuple[int, ...]
 
     def probe(
@@ -141,124 +141,136 @@ class Bags(Struct, frozen=True):
     ) -> Op:
         """Return the op that looks for bags."""
         closed = {k: v for k, v in pooling.items() if k == "include_last_offset"}
-        return Op(BAG_PROBE, (self.keys, indices, offsets), (self.found, self.wanted), closed)
+        return Op(
+            BAG_PROBE, (self.keys, indices, offsets), (self.bag_slots, self.index_marks), closed
+        )
 
     def reading(self, lists: str) -> dict[str, Value]:
         """Return what reads are told of bags, so that they can be priced."""
-        said: dict[str, Value] = {"lists": lists} if lists else {}
+        list_arguments: dict[str, Value] = {"lists": lists} if lists else {}
         slots = tuple(int(t.shape[0]) for t in self.bags)
-        return {"found": self.found, "pooled": slots, "longest": self.longest, **said}
+        return {"found": self.bag_slots, "pooled": slots, "longest": self.longest, **list_arguments}
 
 
 class Writer:
     """Writes the ops that stand in place of lookups, and what exists before the step for them."""
 
-    def __init__(self, graph: Graph, where: TablePlacement) -> None:
+    def __init__(self, graph: Graph, placement: TablePlacement) -> None:
         self.graph = graph
-        self.where = where
+        self.where = placement
         self.taken = names_of(graph)
 
-    def written(self, chosen: Sequence[Lookup]) -> tuple[list[Declared], tuple[Op, ...]]:
+    def build(self, chosen: Sequence[Lookup]) -> tuple[list[Declared], tuple[Op, ...]]:
         """Return the caches and directories, and the ops in order."""
-        weights = tuple(one.weight for one in chosen)
-        indices = tuple(one.tensor("indices") for one in chosen)
-        offsets = tuple(one.tensor("offsets") for one in chosen)
-        staged = tuple(self._rows(one) for one in chosen)
-        pools, rows = self._bags(chosen), self._cached(chosen)
+        weights = tuple(lookup.weight for lookup in chosen)
+        indices = tuple(lookup.tensor("indices") for lookup in chosen)
+        offsets = tuple(lookup.tensor("offsets") for lookup in chosen)
+        staged = tuple(self._rows(lookup) for lookup in chosen)
+        pools, rows = self._bag_caches(chosen), self._row_caches(chosen)
         reading, pooling = self._reading(), _pooling(chosen)
         before: list[Op] = []
         after: list[Op] = []
         if pools:
             before.append(pools.probe(indices, offsets, pooling))
-            reading |= {**pools.reading(self.where.lists), "slots": pools.wanted}
-            pooling |= {"found": pools.found, "bags": pools.bags}
+            reading |= {**pools.reading(self.where.lists), "slots": pools.index_marks}
+            pooling |= {"found": pools.bag_slots, "bags": pools.bags}
         if rows:
-            slots = tuple(self._fresh("slots", "i64", i.shape) for i in indices)
-            more: dict[str, Value] = {"wanted": pools.wanted} if pools else {}
-            before.append(Op(PROBE, (rows.directories, indices), (slots,), more))
-            held = tuple(int(t.shape[0]) for t in rows.held)
-            reading |= {"slots": slots, "cached": held, "policy": self.where.policy}
-            pooling |= {"held": rows.held, "slots": slots}
-            after.append(self._fill(rows.directories, rows.held, (indices, slots, staged)))
+            slots = tuple(self._new_tensor("slots", "i64", i.shape) for i in indices)
+            attributes: dict[str, Value] = {"wanted": pools.index_marks} if pools else {}
+            before.append(Op(PROBE, (rows.directories, indices), (slots,), attributes))
+            capacities = tuple(int(t.shape[0]) for t in rows.rows)
+            reading |= {"slots": slots, "cached": capacities, "policy": self.where.policy}
+            pooling |= {"held": rows.rows, "slots": slots}
+            after.append(self._fill(rows.directories, rows.rows, (indices, slots, staged)))
         elif pools:
             reading |= {"policy": self.where.policy}
-        made = tuple(one.leaf.outputs[0] for one in chosen)
+        outputs = tuple(lookup.leaf.outputs[0] for lookup in chosen)
         if pools:
             closed = {k: v for k, v in pooling.items() if k == "include_last_offset"}
-            fill = self._fill(pools.keys, pools.bags, (indices, offsets, pools.found, made))
+            fill = self._fill(pools.keys, pools.bags, (indices, offsets, pools.bag_slots, outputs))
             after.append(replace(fill, attributes={**fill.attributes, **closed}))
         read = Op(READ, (weights, indices), (staged,), reading)
-        pool = Op(POOL, (staged, offsets), (made,), pooling)
-        kept = after if self.where.policy != "static" else []
-        declared = [d for one in (rows, pools) if one for d in one.declared]
-        return declared, (*before, read, pool, *kept)
+        pool = Op(POOL, (staged, offsets), (outputs,), pooling)
+        fills = after if self.where.policy != "static" else []
+        declared = [d for caches in (rows, pools) if caches for d in caches.declared]
+        return declared, (*before, read, pool, *fills)
 
-    def _cached(self, chosen: Sequence[Lookup]) -> RowCaches | None:
+    def _row_caches(self, chosen: Sequence[Lookup]) -> RowCaches | None:
         """Return the caches of rows, if there are any."""
-        if not any(self.where.cached.get(one.name) for one in chosen):
+        if not any(self.where.cached.get(lookup.name) for lookup in chosen):
             return None
-        declared = [d for one in chosen for d in self._cache(one)]
+        declared = [d for lookup in chosen for d in self._cache(lookup)]
         tensors = tuple(d.tensor for d in declared)
         return RowCaches(declared, tensors[::2], tensors[1::2])
 
-    def _bags(self, chosen: Sequence[Lookup]) -> Bags | None:
+    def _bag_caches(self, chosen: Sequence[Lookup]) -> BagCaches | None:
         """Return the caches of pooled bags, if there are any."""
-        if not any(self.where.pooled.get(one.name) for one in chosen):
+        if not any(self.where.pooled.get(lookup.name) for lookup in chosen):
             return None
         declared, longest = [], []
         for one in chosen:
             count = max(int(self.where.pooled.get(one.name, 0)), 1)
-            made = one.leaf.outputs[0]
-            longest.append(longest_of(one.tensor("indices"), made))
-            keys = self._fresh("keys", "i64", (count, 2 + longest[-1]))
-            bags = self._fresh("bags", made.dtype, (count, int(made.shape[1])))
+            output = one.leaf.outputs[0]
+            longest.append(longest_of(one.tensor("indices"), output))
+            keys = self._new_tensor("keys", "i64", (count, 2 + longest[-1]))
+            bags = self._new_tensor("bags", output.dtype, (count, int(output.shape[1])))
             declared += [
                 Declared("state", keys, f"{one.name}.keys"),
                 Declared("state", bags, f"{one.name}.bags"),
             ]
         tensors = tuple(d.tensor for d in declared)
-        found = tuple(self._fresh("found", "i64", one.leaf.outputs[0].shape[:1]) for one in chosen)
-        wanted = tuple(self._fresh("wanted", "i64", one.tensor("indices").shape) for one in chosen)
-        return Bags(declared, tensors[::2], tensors[1::2], found, wanted, tuple(longest))
+        bag_slots = tuple(
+            self._new_tensor("found", "i64", lookup.leaf.outputs[0].shape[:1]) for lookup in chosen
+        )
+        index_marks = tuple(
+            self._new_tensor("wanted", "i64", lookup.tensor("indices").shape) for lookup in chosen
+        )
+        return BagCaches(
+            declared, tensors[::2], tensors[1::2], bag_slots, index_marks, tuple(longest)
+        )
 
     def _fill(
         self,
         directories: tuple[Tensor, ...],
-        held: tuple[Tensor, ...],
+        stored: tuple[Tensor, ...],
         read: tuple[tuple[Tensor, ...], ...],
     ) -> Op:
         """Return the op that keeps rows that were read, or bags that were pooled."""
-        written = frozenset(t.name for t in (*directories, *held))
+        written = frozenset(t.name for t in (*directories, *stored))
         policy = self.where.policy
-        given: dict[str, Value] = {} if policy == "lru" else {"policy": policy}
+        attributes: dict[str, Value] = {} if policy == "lru" else {"policy": policy}
         return Op(
-            FILL if len(read) == 3 else BAG_FILL, (directories, held, *read), (), given, written
+            FILL if len(read) == 3 else BAG_FILL,
+            (directories, stored, *read),
+            (),
+            attributes,
+            written,
         )
 
     def _reading(self) -> dict[str, Value]:
         """Return the arguments of reads that are not the schema's defaults."""
-        where = self.where
-        given: dict[str, Value] = {"tier": where.tier}
-        given |= {"pieces": where.pieces} if where.pieces > 1 else {}
-        given |= {"sub_block": True} if where.sub_block else {}
-        return given | ({"load": where.load} if where.load else {})
+        placement = self.where
+        attributes: dict[str, Value] = {"tier": placement.tier}
+        attributes |= {"pieces": placement.pieces} if placement.pieces > 1 else {}
+        attributes |= {"sub_block": True} if placement.sub_block else {}
+        return attributes | ({"load": placement.load} if placement.load else {})
 
-    def _rows(self, one: Lookup) -> Tensor:
+    def _rows(self, lookup: Lookup) -> Tensor:
         """Return the tensor of the rows that are read, one for each index."""
-        count = one.tensor("indices").shape[0]
-        return self._fresh("rows", one.weight.dtype, (count, one.weight.shape[1]))
+        count = lookup.tensor("indices").shape[0]
+        return self._new_tensor("rows", lookup.weight.dtype, (count, lookup.weight.shape[1]))
 
-    def _cache(self, one: Lookup) -> list[Declared]:
+    def _cache(self, lookup: Lookup) -> list[Declared]:
         """Return a table's directory and its cache."""
-        count = max(int(self.where.cached.get(one.name, 0)), 1)
-        directory = self._fresh("directory", "i64", (2, count))
-        held = self._fresh("held", one.weight.dtype, (count, int(one.weight.shape[1])))
+        count = max(int(self.where.cached.get(lookup.name, 0)), 1)
+        directory = self._new_tensor("directory", "i64", (2, count))
+        rows = self._new_tensor("held", lookup.weight.dtype, (count, int(lookup.weight.shape[1])))
         return [
-            Declared("state", directory, f"{one.name}.directory"),
-            Declared("state", held, f"{one.name}.held"),
+            Declared("state", directory, f"{lookup.name}.directory"),
+            Declared("state", rows, f"{lookup.name}.held"),
         ]
 
-    def _fresh(self, name: str, dtype: str, shape: Sequence[int]) -> Tensor:
-        found = free_name(name, self.taken)
-        self.taken.add(found)
-        return Tensor(found, dtype, tuple(shape), found, device=self.graph.device)
+    def _new_tensor(self, name: str, dtype: str, shape: Sequence[int]) -> Tensor:
+        unique_name = free_name(name, self.taken)
+        self.taken.add(unique_name)
+        return Tensor(unique_name, dtype, tuple(shape), unique_name, device=self.graph.device)

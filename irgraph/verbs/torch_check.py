@@ -21,23 +21,29 @@ def check_sizes(before: Graph, after: Graph) -> None:
 
     Asked is only about ops that torch's meta device gets right as they were.
     """
-    sound = _validated_signatures(after)
-    for was, now in zip(before.leaves(), after.leaves(), strict=True):
-        if was is now or not now.outputs or now.__dict__.get(VALIDATED_KEY) is sound:
+    validated = _validated_signatures(after)
+    for original, resized in zip(before.leaves(), after.leaves(), strict=True):
+        if (
+            original is resized
+            or not resized.outputs
+            or resized.__dict__.get(VALIDATED_KEY) is validated
+        ):
             continue
-        form = "" if _by_rule(now) else _signature(was)
-        if form and form not in sound:
-            wrong = (
+        signature = "" if _is_confirmed_by_rule(resized) else _signature(original)
+        if signature and signature not in validated:
+            mismatch = (
                 ""
-                if _is_plain_pointwise(was) and _is_plain_pointwise(now)
-                else _mismatch(now, after)
+                if _is_plain_pointwise(original) and _is_plain_pointwise(resized)
+                else _mismatch(resized, after)
             )
-            if wrong and not _mismatch(was, before):
-                raise RefusedError(f"{now.name} does not take this size: {wrong}", [(was, "")])
-            if wrong:
+            if mismatch and not _mismatch(original, before):
+                raise RefusedError(
+                    f"{resized.name} does not take this size: {mismatch}", [(original, "")]
+                )
+            if mismatch:
                 continue
-            sound.add(form)
-        now.__dict__[VALIDATED_KEY] = sound
+            validated.add(signature)
+        resized.__dict__[VALIDATED_KEY] = validated
 
 
 VALIDATED_KEY = "irgraph.verbs.torch_check.sound"
@@ -51,10 +57,10 @@ _VALIDATED: OrderedDict[object, set[object]] = OrderedDict()
 def _validated_signatures(graph: Graph) -> set[object]:
     """Return the forms of calls that torch is known to take in graphs of these dimensions."""
     key = (tuple(graph.dims.items()), graph.schemas, graph.device)
-    found = _VALIDATED.setdefault(key, set())
+    signatures = _VALIDATED.setdefault(key, set())
     if len(_VALIDATED) > MAX_DIM_SETS:
         _VALIDATED.pop(next(iter(_VALIDATED)), None)
-    return found
+    return signatures
 
 
 SIGNATURE_KEY = "irgraph.verbs.torch_check"
@@ -71,11 +77,14 @@ def _signature(op: Op) -> str:
 
 def _compute_signature(op: Op) -> str:
     values = (*op.operands, *op.attributes.items(), *op.results)
-    places: dict[str, int] = {}
-    buffers = [places.setdefault(t.buffer, len(places)) for t in (*op.inputs, *op.outputs)]
+    index_by_buffer: dict[str, int] = {}
+    buffers = [
+        index_by_buffer.setdefault(t.buffer, len(index_by_buffer))
+        for t in (*op.inputs, *op.outputs)
+    ]
     written = [tensor.name in op.written for tensor in op.inputs]
-    said = [_spelling(value) for value in values]
-    return sys.intern(f"{op.name} {said} {buffers} {written}")
+    spellings = [_spelling(value) for value in values]
+    return sys.intern(f"{op.name} {spellings} {buffers} {written}")
 
 
 def _spelling(value: Value) -> object:
@@ -85,7 +94,7 @@ def _spelling(value: Value) -> object:
     return [_spelling(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _by_rule(op: Op) -> bool:
+def _is_confirmed_by_rule(op: Op) -> bool:
     """Return whether a rule knows that torch gives an op's results the sizes that they have."""
     return shapes_by_rule(op) == [tensor.shape for tensor in op.outputs] and not _out_of_bounds(op)
 
@@ -119,32 +128,39 @@ _VALID_CALLS: dict[tuple[object, ...], None] = {}
 
 def _mismatch(op: Op, graph: Graph) -> str:
     """Return what ``_asked`` says; of calls that torch takes this is remembered."""
-    places: dict[str, int] = {}
-    buffers = tuple(places.setdefault(t.buffer, len(places)) for t in (*op.inputs, *op.outputs))
+    index_by_buffer: dict[str, int] = {}
+    buffers = tuple(
+        index_by_buffer.setdefault(t.buffer, len(index_by_buffer))
+        for t in (*op.inputs, *op.outputs)
+    )
     written = tuple(t.name in op.written for t in op.inputs)
     key = (type_signature(op), buffers, written, graph.schemas, graph.device)
     if key in _VALID_CALLS:
         return ""
-    found = _torch_mismatch(op, graph)
-    if not found:
+    mismatch = _torch_mismatch(op, graph)
+    if not mismatch:
         if len(_VALID_CALLS) >= MAX_VALID_CALLS:
             _VALID_CALLS.clear()
         _VALID_CALLS[key] = None
-    return found
+    return mismatch
 
 
 def _torch_mismatch(op: Op, graph: Graph) -> str:
     """Return why torch does not give an op's results the sizes that they have, if so."""
     try:
-        found = _shapes(plain_sizes(op, graph.schemas, graph.dims, graph.device))
+        shapes = _shapes(plain_sizes(op, graph.schemas, graph.dims, graph.device))
     except ImportError:
         return ""
     except ShapeError as error:
         return str(error)
-    if beyond := _out_of_bounds(op):
-        return beyond
-    said = _shapes(op.results)
-    return "" if found == said else f"it would give {_shapes_text(found)}, not {_shapes_text(said)}"
+    if bounds_error := _out_of_bounds(op):
+        return bounds_error
+    expected = _shapes(op.results)
+    return (
+        ""
+        if shapes == expected
+        else f"it would give {_shapes_text(shapes)}, not {_shapes_text(expected)}"
+    )
 
 
 def _shapes_text(shapes: Shapes) -> str:

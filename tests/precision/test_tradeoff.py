@@ -34,7 +34,7 @@ from irgraph.tradeoff import TradeoffPoint, best_within_budget, tradeoff
 from irgraph.tradeoff.sharded_plan import quantize_tables
 from irgraph.verbs.place import place
 from irgraph.verbs.sharding.shard import shard
-from irgraph.verbs.tiered_lookups import TablePlacement, placeable
+from irgraph.verbs.tiered_lookups import TablePlacement, placeable_lookups
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "quantize.py"
 PLATFORM, LAW = "dgx-1-nand", "zipf:1.05"
@@ -103,7 +103,7 @@ def test_the_divergence_is_that_of_the_placed_model_executed(
 ) -> None:
     for one in (p for p in points if p.front and p.plan):
         narrow = bench.rewritten(one.plan)
-        names = [name for name, _, _ in placeable(narrow)]
+        names = [name for name, _, _ in placeable_lookups(narrow)]
         moved = place(narrow, names, TablePlacement("nand", cached=dict.fromkeys(names, 100))).graph
         assert bench.compared(moved).kl == one.kl > 0
 
@@ -138,7 +138,7 @@ def test_tables_are_spread_over_devices_that_hold_them_in_their_formats(
     for model in (
         m for one in over if one.sharded_plan is not None for m in one.sharded_plan.models
     ):
-        rows = {n: w.nbytes for n, w, _ in placeable(model)}
+        rows = {n: w.nbytes for n, w, _ in placeable_lookups(model)}
         assert 0 < sum(rows.values()) <= 0.5e6
     point = next(one for one in over if set(one.formats.values()) == {"i8"})
     assert point.sharded_plan is not None and point.service.ranks == 2
@@ -146,7 +146,7 @@ def test_tables_are_spread_over_devices_that_hold_them_in_their_formats(
         held = [one for one in prepared_of(model) if one.part == "rows"]
         assert held and all(one.format == "i8" for one in held)
     assert compare_ranks(small, point.sharded_plan.models).same
-    every = [name for name, _, _ in placeable(small)]
+    every = [name for name, _, _ in placeable_lookups(small)]
     by_columns = Plan(2, {name: TableSharding("column-wise", (0, 1)) for name in every})
     cut = [quantize_tables(shard(small, by_columns, rank).graph, point.formats) for rank in (0, 1)]
     assert not compare_ranks(small, cut).same, "a row's halves have scales of their own"

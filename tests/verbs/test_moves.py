@@ -57,7 +57,7 @@ autograd.MulBackward() {
 def test_a_call_of_an_autograd_node_moves_alone_and_other_nodes_stay_whole() -> None:
     graph = model(NODES)
     (exp,), (neg,) = named(graph, "exp"), named(graph, "neg")
-    after = reorder(graph, [exp], to="before", anchor=neg).graph
+    after = reorder(graph, [exp], placement="before", anchor=neg).graph
     assert [op.name for op in after.walk()] == [
         "aten.exp",
         "autograd.AddBackward",
@@ -94,7 +94,7 @@ def test_no_move_turns_a_dependence_round(seed: int, to: str) -> None:
     if anchor is not None:
         for member in members:
             before = after[id(member)] < after[id(anchor)]
-            assert before == (to == "before") or not done.moved
+            assert before == (to == "before") or not done.moved_ops
 
 
 @settings(max_examples=250, deadline=None)
@@ -176,7 +176,7 @@ def test_ops_move_before_and_after_others() -> None:
 def test_ops_that_stand_right_already_stay() -> None:
     graph = model(BRANCHES)
     move = reorder(graph, named(graph, "neg"), "before", named(graph, "add")[0])
-    assert (move.moved, move.graph) == ((), graph)
+    assert (move.moved_ops, move.graph) == ((), graph)
 
 
 def test_a_refused_move_shows_the_shortest_chain() -> None:

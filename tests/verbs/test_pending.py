@@ -26,7 +26,7 @@ def together(graph: Graph, all_groups: list[list[list[Op]]]) -> Graph:
     pending = PendingFusions(graph)
     for groups in all_groups:
         try:
-            pending.fuse(groups, [whole(groups)], by="fuse")
+            pending.fuse(groups, [whole(groups)], caller="fuse")
         except (RefusedError, ValueError):
             continue
     return pending.commit()
@@ -52,5 +52,5 @@ def test_what_lies_apart_is_made_in_one_rebuild() -> None:
     leaves = list(graph.ops[:1]), list(graph.ops[2:3])
     pending = PendingFusions(graph)
     for ops in leaves:
-        assert pending.fuse([ops], [whole([ops])], by="fuse").graph is graph
+        assert pending.fuse([ops], [whole([ops])], caller="fuse").graph is graph
     assert pending.commit() is not graph

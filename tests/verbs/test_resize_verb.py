@@ -47,7 +47,7 @@ return %y
 def test_going_back_gives_the_same_graph() -> None:
     graph = training(3)
     for axis in (Axis("w1", 0), Axis("w1", 1), Axis("i1", 0)):
-        size = graph.by_name[axis.tensor].shape[axis.place]
+        size = graph.by_name[axis.tensor].shape[axis.index]
         there = resize(graph, axis, 4 * size).graph
         assert there != graph
         assert resize(there, axis, size).graph == graph

@@ -42,12 +42,12 @@ def waits(graph: Graph) -> list[Op]:
 
 @pytest.mark.parametrize("what", sorted(ORDERS))
 def test_what_orders_streams(what: str) -> None:
-    assert not StreamOrder(two(ORDERS[what])).open
+    assert not StreamOrder(two(ORDERS[what])).unordered
 
 
 @pytest.mark.parametrize("held", ["", "sync.wait(%e) on main/s"])
 def test_what_orders_nothing(held: str) -> None:
-    (tie,) = StreamOrder(two(held)).open
+    (tie,) = StreamOrder(two(held)).unordered
     assert (tie.kind, tie.tensor.name if tie.tensor else "") == ("raw", "a")
 
 
@@ -94,7 +94,7 @@ def test_one_order_that_was_never_there_hides_no_other_that_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = model(FREE)
-    assert len(StreamOrder(graph).open) == 1
+    assert len(StreamOrder(graph).unordered) == 1
     monkeypatch.setattr(sys.modules["irgraph.verbs.streams"], "_joins", lambda *_: iter(()))
     with pytest.raises(IrgraphError, match=r"no event orders aten\.neg on stream default"):
         run(load_script("find all = many aten.abs\nreorder all latest on stream side"), graph)

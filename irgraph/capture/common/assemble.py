@@ -13,13 +13,14 @@ from irgraph.ir.tensor import Tensor
 
 
 class Assembler:
-    """Gives names to tensors and makes the immutable ops.
+    """Names tensors and builds the immutable ops.
 
     Attributes:
         ops: the calls as ops.
-        tensors: what they use and do not make, with its role, in order of first use.
-        handles: the same before it had names.
-        lost: how many of those a call makes after their first use.
+        tensors: tensors that the ops use and do not define, with their roles, in order of first
+            use.
+        handles: the handles of these tensors, in the same order.
+        late_definitions: number of these tensors that a call defines after their first use.
     """
 
     def __init__(self, calls: Sequence[CapturedCall]) -> None:
@@ -132,7 +133,7 @@ def _base_name(handle: Handle, role: str) -> str:
 
 
 def _uses_by_buffer(calls: Sequence[CapturedCall]) -> Mapping[int, set[str]]:
-    """Return the uses of each buffer by the step's leaves: ``read forward``, ``write optimizer``."""
+    """Return each buffer's uses by the step's leaves: ``read forward``, ``write optimizer``."""
     uses_by_buffer: dict[int, set[str]] = {}
     leaves = (leaf for call in calls for leaf in call.walk() if not leaf.body)
     for leaf in leaves:

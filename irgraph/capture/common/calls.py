@@ -30,8 +30,8 @@ _NEUTRAL = {
 class CapturedCall:
     """An operation before its tensors have names.
 
-    ``operands``, ``results`` and ``attributes`` hold ``Handle`` where an ``Op`` holds tensors;
-    ``written`` are the handles it writes in place; ``sequence`` is the autograd number.
+    ``operands``, ``results`` and ``attributes`` hold a ``Handle`` where an ``Op`` holds a tensor;
+    ``written`` are the handles that the call writes in place.
     """
 
     name: str

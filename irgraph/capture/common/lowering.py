@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -41,18 +41,19 @@ class EnclosingContext(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Lowering:
-    """One recording on its way to calls.
+    """State of lowering one recording to calls.
 
     Attributes:
-        source: word for origins, such as ``et.json``.
-        resolver: knows the recording's tensors.
-        records: by node id, what the program itself showed of that device call.
+        source: prefix of origins, such as ``et.json``.
+        resolver: resolves the recording's tensors.
+        records: the program's own record of a device call, by node id.
         threads: the IR's thread names by the recording's number.
-        renumber: whether origins count calls, where the recording's ids differ from run to run.
+        renumber: whether origins count calls, because the recording's ids differ between runs.
         schemas: recorded schemas that the shipped list lacks.
-        wrapping: whether tensors wrapped others, of which a recording shows no identity.
-        links: origins of a backward call and of its forward call.
-        twice: whether a backward call belongs to another one: the step differentiates gradients.
+        wrapping: whether tensors wrapped others, whose identity a recording does not show.
+        links: pairs of origins, of a backward call and of its forward call.
+        differentiates_gradients: whether the forward call of a backward call is itself a backward
+            call.
     """
 
     source: str

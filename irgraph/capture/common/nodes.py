@@ -59,7 +59,8 @@ class RecordedNode:
         forward: id of the range on the forward thread that a backward node belongs to.
         thread: the recording's thread number.
         backward: whether it is an autograd node.
-        parent: id of the range that called it, 0 if none, ``MISSING_CALLER`` if the recording lacks it.
+        parent: id of the range that called it, 0 if none, ``MISSING_CALLER`` if it was not
+            recorded.
         children: the ranges that it called, in order of starts.
         record: number that a Kineto trace of the same run gives to the call, 0 if unknown.
     """

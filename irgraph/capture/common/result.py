@@ -17,14 +17,14 @@ DEFECT_EXIT_CODE = 70
 
 
 class Capture(Struct, frozen=True):
-    """A captured step and what to know about it.
+    """A captured step with notes about the capture.
 
     Attributes:
         graph: the step.
-        notes: what was assumed, left out or repaired, one sentence each.
-        differing: ops whose form on the accelerator differs from what was captured, one line each.
-        links: pairs of origins, a backward op's and that of the forward op it belongs to.
-        health: what was repaired in the Kineto trace that was read with it, as lines of text.
+        notes: assumptions, omissions and repairs, one sentence each.
+        differing: ops whose form on the accelerator differs from the captured one, one line each.
+        links: pairs of origins, of a backward op and of its forward op.
+        health: repairs of the Kineto trace that was read with it, as lines of text.
     """
 
     graph: Graph
@@ -35,7 +35,7 @@ class Capture(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """Return 3 where a trace had to be repaired, 0 where it was clean."""
+        """Exit code of a command: 3 if a trace had to be repaired, else 0."""
         return 3 if self.health else 0
 
 

@@ -26,12 +26,12 @@ class IssuedCollective(Struct, frozen=True):
     """A collective of a captured program.
 
     Attributes:
-        number: names the event at its end.
+        number: identifier of the event at its end.
         group: the process group's name.
-        beside: whether it runs on a stream of its group's, or on the one that asks.
+        on_group_stream: whether it runs on a stream of its group, or on the issuing stream.
         blocks: whether the host waits for it.
-        way: of what goes to or comes from one rank alone: ``_to_2``, ``_from_0``. Each way has a
-            stream of its own, as neither waits for the other.
+        direction: of a message to or from a single rank: ``_to_2``, ``_from_0``. Each direction has
+            a separate stream, as neither waits for the other.
     """
 
     number: str
@@ -130,7 +130,7 @@ class Streams:
 
 
 def order_backward(calls: Sequence[CapturedCall], streams: Streams) -> list[CapturedCall]:
-    """Return calls with events where backward needs another stream's work, as in the autograd engine.
+    """Return calls with events where backward needs another stream's work, as autograd adds them.
 
     The engine runs each node on the stream of its forward call, makes it wait for the streams whose
     gradients it uses, and at the end makes the stream that called it wait for all others.

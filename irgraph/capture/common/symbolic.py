@@ -33,10 +33,10 @@ def with_symbolic_batch(
 ) -> Capture:
     """Return a capture with the sizes that follow from its batch size as expressions in ``B``.
 
-    ``capture_at`` captures the step at another size; where that fails, or gives other calls, the sizes
-    stay plain and a note says so. A batch of 1 is fitted at the other sizes and then set. Where
-    numbers differ, the step is captured at ``batch`` again: by that, those that change from step to
-    step, such as Adam's corrections, are told from those of the batch.
+    ``capture_at`` captures the step at another size. If it fails, or its graph makes other calls,
+    sizes stay plain and a note has the reason. A batch of 1 is fitted at the other sizes and then
+    set. If numbers differ, the step is captured at ``batch`` again, to distinguish numbers that
+    change between steps, such as Adam's corrections, from numbers that depend on the batch.
     """
     try:
         graphs = {size: capture_at(size).graph for size in sizes if size != batch}

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection, and in the transaction, that ``schema.upgrade`` gives."""
+"""Entry point of migrations, on the connection and in the transaction of ``schema.upgrade``."""
 
 from alembic import context
 

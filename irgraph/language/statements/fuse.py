@@ -212,7 +212,7 @@ class _FuseRun:
         """Fuse what is independent in a group; the rest in later ops of their own."""
         try:
             members = [self.selected.members(match) for match in group]
-            parting = partition(self.pending.around(members), members)
+            parting = partition(self.pending.graph_around(members), members)
         except ValueError:
             self.refuse(RefusedError("an earlier fusion changed it"), *group)
             return
@@ -223,7 +223,7 @@ class _FuseRun:
         for number, chosen in enumerate(parting.sets):
             matches = [group[i] for i in chosen]
             if whole or self._is_wanted(matches, partial(_tie_of, parting, number)):
-                self._fuse_set(matches, parting.stretch if whole else None)
+                self._fuse_set(matches, parting.span if whole else None)
 
     def _fuse_set(self, matches: Sequence[Match], known: Segment | None) -> None:
         filler = Filler([self.scope_of(m) for m in matches], [rest_of(m) for m in matches])
@@ -234,8 +234,10 @@ class _FuseRun:
             if problem := call_error(new):
                 raise RefusedError(f"{new.name} would be wrong: {problem}")
             members: list[Op] = [op for group in groups for op in group]
-            check_extra_accesses(self.pending.around(groups), members, [new])
-            fusion = self.pending.fuse(groups, [new], by=by, assuming=assuming, known=known)
+            check_extra_accesses(self.pending.graph_around(groups), members, [new])
+            fusion = self.pending.fuse(
+                groups, [new], caller=by, assuming=assuming, known_segment=known
+            )
             self.state.drop(members, [t.name for t in fusion.op.outputs], self.statement)
             self.replaced += len(members)
             self.done.append(fusion)

@@ -16,7 +16,7 @@ from irgraph.language.patterns.select import Selected
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, call_of, illegal, nothing_matched, refusal
 from irgraph.language.statement import Statement
-from irgraph.verbs.parallelize import dependent, parallelize
+from irgraph.verbs.parallelize import dependent_groups, parallelize
 from irgraph.verbs.streams import new_events
 
 MOST_STREAMS = 128
@@ -82,7 +82,7 @@ class Parallelize(Statement):
         Where that leaves a single one of several selections, it is an error.
         """
         graph = frame.state.graph
-        alone = dependent(graph, groups)
+        alone = dependent_groups(graph, groups)
         if len(self.selections) > 1 and len(groups) - len(alone) < 2:
             what = "the groups cannot run in parallel"
             raise illegal(refusal(next(iter(alone.values())), what, self.place, graph))

@@ -21,7 +21,7 @@ from irgraph.tiers.library import load_tier
 from irgraph.tiers.tier import Tier
 from irgraph.verbs.place import place
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.tiered_lookups import TablePlacement, bag_sizes, placeable
+from irgraph.verbs.tiered_lookups import TablePlacement, bag_sizes, placeable_lookups
 
 UNITS = ("blocks", "rows")
 """What reads ask a tier for."""
@@ -218,4 +218,4 @@ class Place(Statement):
 
 def _tables(frame: Frame) -> dict[str, Tensor]:
     """Return the rows of every table that bags are looked up in, by name."""
-    return {name: weight for name, weight, _ in placeable(frame.state.graph)}
+    return {name: weight for name, weight, _ in placeable_lookups(frame.state.graph)}

@@ -61,18 +61,22 @@ class Quantize(Statement):
         span = self._range(frame)
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
-        check = partial(check_quantize, state.graph, to=str(to), range=span)
+        check = partial(check_quantize, state.graph, target=str(to), range=span)
         chosen = refusals.passing(selected.ops, check, "is not quantised")
         done = quantize(state.graph, chosen, str(to), span)
         for op, why in done.refused:
             refusals.add(why, f"{call_of(op)} is not quantised")
         state.graph = done.graph
-        size = f"parameters take {done.saved / MIB:.3g} MiB less" if done.ops else "nothing changed"
+        size = (
+            f"parameters take {done.saved_bytes / MIB:.3g} MiB less"
+            if done.ops
+            else "nothing changed"
+        )
         return replace(
             frame.entry_of(self, selected, self.selection),
             done=f"{counted(len(done.ops), 'op')} in {to}, {size}",
             replaced=len(done.ops),
-            made=len(done.made),
+            made=len(done.new_ops),
             legal=_legal(done.ops),
             refused=tuple(refusals.found),
         )

@@ -20,7 +20,7 @@ from irgraph.language.statement import Statement
 from irgraph.verbs.autograd.bind import has_backward
 from irgraph.verbs.autograd.splice import with_backward
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.remove import RemainingOps, Removal, check_removal, is_apart, remove
+from irgraph.verbs.remove import RemainingOps, Removal, check_removal, is_order_independent, remove
 from irgraph.verbs.stream_order import StreamOrder
 
 
@@ -115,7 +115,7 @@ class _Batch:
             if removal is None:
                 continue
             olds, news = ({pair[i].buffer for pair in removal.swaps} for i in (0, 1))
-            apart = is_apart(self.frame.state.graph, removal) and not olds & news
+            apart = is_order_independent(self.frame.state.graph, removal) and not olds & news
             touched = olds if apart else olds | news
             if (olds | news) & taken or touched & given:
                 self.waiting = True
@@ -180,7 +180,7 @@ class _Batch:
         """Refuse to lose the order of what depends on each other across streams."""
         leaves = [leaf for op in removal.ops for leaf in op.leaves()]
         if any(leaf.name.startswith("sync.") for leaf in leaves):
-            self.order.check(self.left.gone | {id(leaf) for leaf in leaves})
+            self.order.check(self.left.removed | {id(leaf) for leaf in leaves})
 
 
 def _stays(

@@ -79,8 +79,8 @@ class Reorder(Statement):
                 groups = _others(groups, error, refusals)
         frame.state.graph = done.graph
         message = f"{counted(len(ops), 'op')} moved"
-        if len(done.moved) < len(ops):
-            message = f"{len(done.moved)} of {counted(len(ops), 'op')} moved"
+        if len(done.moved_ops) < len(ops):
+            message = f"{len(done.moved_ops)} of {counted(len(ops), 'op')} moved"
         message += made.done
         if self.stream:
             events = counted(new_events(before, done.graph), "event")
@@ -93,7 +93,7 @@ class Reorder(Statement):
             legal=("no dependence is crossed",),
             assumptions=assumed,
             refused=tuple(refusals.found),
-            moved=len(ops) if self.stream else len(done.moved),
+            moved=len(ops) if self.stream else len(done.moved_ops),
         )
 
 

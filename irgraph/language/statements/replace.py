@@ -167,8 +167,8 @@ class _ReplaceRun:
         """Put ops in the place of members, and what differentiates them, where that is asked."""
         by, assuming = self.frame.caller or "script", self.statement.assuming
         if not self.both:
-            check_extra_accesses(self.pending.around([members]), members, ops)
-            return self.pending.fuse([members], ops, by=by, assuming=assuming)
+            check_extra_accesses(self.pending.graph_around([members]), members, ops)
+            return self.pending.fuse([members], ops, caller=by, assuming=assuming)
         both = self.gathering.replace(members, ops, by=by, assuming=assuming)
         self.again.update({} if both is None else both.again)
         return None if both is None else both.fusion

@@ -154,11 +154,11 @@ class Resize(Statement):
 
     def _kept(self, done: Resizing) -> tuple[Diagnostic, ...]:
         """Return a warning for sizes that should have followed and did not."""
-        if not done.kept:
+        if not done.fixed_sizes:
             return ()
-        notes = tuple(Diagnostic(size, severity="note") for size in done.kept[:SHOWN])
-        more = f", of which {SHOWN} are shown" if len(done.kept) > SHOWN else ""
-        message = f"{counted(len(done.kept), 'captured number')} did not follow{more}"
+        notes = tuple(Diagnostic(size, severity="note") for size in done.fixed_sizes[:SHOWN])
+        more = f", of which {SHOWN} are shown" if len(done.fixed_sizes) > SHOWN else ""
+        message = f"{counted(len(done.fixed_sizes), 'captured number')} did not follow{more}"
         hint = "capture the step at this size to be sure"
         return (Diagnostic(message, self.place, notes, hint, "warning"),)
 

@@ -14,7 +14,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 
 BAGS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 SINGLE = "aten.embedding"
@@ -31,7 +31,7 @@ def arguments(graph: Graph, op: Op) -> Mapping[str, Value]:
     """Return an op's arguments by the names of its schema."""
     given = arguments_of(op, graph.schemas)
     if not given:
-        raise refused(op, "has no schema that takes these operands")
+        raise op_refusal(op, "has no schema that takes these operands")
     return given
 
 
@@ -40,13 +40,13 @@ def check_lookup(graph: Graph, op: Op, to: str) -> Tensor:
     given = arguments(graph, op)
     weight, indices = given.get("weight"), given.get("indices")
     if not isinstance(weight, Tensor) or not isinstance(indices, Tensor) or weight.rank != 2:
-        raise refused(op, "looks up no table of rows")
+        raise op_refusal(op, "looks up no table of rows")
     if given.get("mode", 0) not in (0, MEAN):
-        raise refused(op, "takes the maximum of a bag, and lookups in narrow rows add up")
+        raise op_refusal(op, "takes the maximum of a bag, and lookups in narrow rows add up")
     if given.get("padding_idx") not in (None, -1) and op.name != SINGLE:
-        raise refused(op, "leaves out an index (padding_idx), and lookups in narrow rows do not")
+        raise op_refusal(op, "leaves out an index (padding_idx), and lookups in narrow rows do not")
     if not indices.contiguous:
-        raise refused(op, f"has indices with gaps (%{indices.name})")
+        raise op_refusal(op, f"has indices with gaps (%{indices.name})")
     _check_results(graph, op)
     try:
         columns_of(to, int(weight.shape[1]))

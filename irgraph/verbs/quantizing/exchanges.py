@@ -7,7 +7,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType
 from irgraph.verbs.cast import CAST
 from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 
 EXCHANGES = tuple(
     f"_c10d_functional.{name}"
@@ -31,13 +31,13 @@ def check_exchange(graph: Graph, op: Op, to: str) -> Op:
     if to not in TYPES:
         raise RefusedError(f"ranks exchange {' or '.join(TYPES)}, not {to}", [(op, "")])
     if len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0].dtype != "f32":
-        raise refused(op, "exchanges no single tensor in f32")
+        raise op_refusal(op, "exchanges no single tensor in f32")
     made = op.outputs[0].buffer
     touching = [leaf for _, leaf in graph.touching.get(made, ())]
     after = touching[touching.index(op) + 1 :]
     wait = after[0] if after else None
     if wait is None or wait.name != WAIT or wait.outputs or wait.stream != op.stream:
-        raise refused(op, "is not waited for on its own stream, where its result could be cast")
+        raise op_refusal(op, "is not waited for on its own stream, where its result could be cast")
     return wait
 
 

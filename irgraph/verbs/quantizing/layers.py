@@ -25,7 +25,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import DType, Tensor, row_major
 from irgraph.verbs.quantizing.bags import arguments
 from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 
 LAYERS = ("aten.linear", "aten.addmm", "aten.mm", "aten.matmul")
 """What a linear layer may be called as; ``matmul`` where it multiplies with one matrix."""
@@ -73,18 +73,18 @@ def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
     given = arguments(graph, op)
     data, weight, bias = _parts(op, given)
     if data.dtype != "f32" or weight.dtype != "f32" or data.rank < 2 or weight.rank != 2:
-        raise refused(op, "is not a product of rows in f32 with a matrix in f32")
+        raise op_refusal(op, "is not a product of rows in f32 with a matrix in f32")
     if any(given.get(name, 1) != 1 for name in ("alpha", "beta")):
-        raise refused(op, "scales its product (alpha, beta)")
+        raise op_refusal(op, "scales its product (alpha, beta)")
     if bias is not None and bias.rank != 1:
-        raise refused(op, f"adds %{bias.name}, which is not a bias of its columns")
+        raise op_refusal(op, f"adds %{bias.name}, which is not a bias of its columns")
     rows = data.numel // max(int(data.shape[-1]), 1)
     takes = LAYER_FORMATS[to]
     if rows < takes.min_rows:
         what = f"{takes.product.replace('.', '::')} takes more than {takes.min_rows - 1} on devices"
-        raise refused(op, f"has {rows} rows, and {what}")
+        raise op_refusal(op, f"has {rows} rows, and {what}")
     if _inputs(weight, 1 - (op.name == "aten.linear")) is None:
-        raise refused(op, f"multiplies with %{weight.name} row by row, as no linear layer does")
+        raise op_refusal(op, f"multiplies with %{weight.name} row by row, as no linear layer does")
     return weight
 
 
@@ -119,7 +119,7 @@ def _parts(op: Op, given: Known) -> tuple[Tensor, Tensor, Tensor | None]:
     }[op.name]
     data, weight, bias = (given.get(name) for name in names)
     if not isinstance(data, Tensor) or not isinstance(weight, Tensor):
-        raise refused(op, "multiplies no two tensors")
+        raise op_refusal(op, "multiplies no two tensors")
     return data, weight, bias if isinstance(bias, Tensor) else None
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from irgraph.ir.dim import Dim
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 
 
 class BatchPlacement(Struct, frozen=True):
@@ -90,4 +90,4 @@ class BatchCall(Struct, frozen=True):
 
     def refuse(self, why: str) -> RefusedError:
         """Return the refusal of this op."""
-        return refused(self.op, why)
+        return op_refusal(self.op, why)

@@ -17,7 +17,7 @@ from irgraph.ir.edit import map_tensors
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType, Tensor
 from irgraph.plans.plan import ROW, TABLE_ROW, Plan, TableShard
-from irgraph.verbs.refusal import refused
+from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.tables import Table
 from irgraph.verbs.sharding.writer import Writer
 
@@ -51,7 +51,7 @@ class Exchange:
         kinds = {(t.out.dtype, t.indices.dtype, t.offsets.dtype) for t in self.tables}
         if len(kinds) > 1:
             last = self.tables[-1].forward
-            raise refused(last, "looks up a table of another type: they are exchanged together")
+            raise op_refusal(last, "looks up a table of another type: they are exchanged together")
 
     def scheme(self, table: Table) -> str:
         """Return how a table is spread."""
@@ -149,7 +149,7 @@ class Exchange:
         """Return the rows here that ids name, and weights: 0 for ids of rows held elsewhere."""
         write, (first, end) = self.forward, part.rows
         if table.given.get("mode", 0) != 0 or table.given.get("scale_grad_by_freq"):
-            raise refused(
+            raise op_refusal(
                 table.forward, "does not make plain sums that could be added up over ranks"
             )
         moved = ids

@@ -19,7 +19,7 @@ from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, row_major
 from irgraph.plans.layout import TensorLayout
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.sharding.families import STEP, Family, follow
 from irgraph.verbs.sharding.writer import Writer
 
@@ -49,7 +49,7 @@ def split_optimizer(
         raise RefusedError(f"the optimizer is to be split, and the model has {count} steps of one")
     found = _shared(graph, scopes[0], ranks, apart)
     if not found:
-        raise refused(scopes[0], f"updates no parameter whose rows {ranks} ranks can share")
+        raise op_refusal(scopes[0], f"updates no parameter whose rows {ranks} ranks can share")
     cut = _Cutting(graph, scopes[0], rank, ranks, found)
     return cut.graph(), cut.layouts, len(found)
 

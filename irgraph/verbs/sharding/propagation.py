@@ -10,7 +10,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import HOST_READS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.refusal import refused
+from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.batch_placement import (
     SAME,
     SPLIT,
@@ -124,7 +124,7 @@ class ShardPropagation:
         """Return what is true of a tensor by its own axes."""
         axis = batch_axis(tensor, self.dim)
         if found.kind == "split" and axis is None:
-            raise refused(op, "leaves no axis for the batch")
+            raise op_refusal(op, "leaves no axis for the batch")
         return (
             BatchPlacement("split", found.factor)
             if axis is not None and found.kind == "same"
@@ -143,7 +143,7 @@ class ShardPropagation:
         whole = self._whole(tensor)
         if whole is None or spread.factor not in (0, 1):
             last = needed or next(self.graph.leaves())
-            raise refused(last, f"needs %{tensor.name} whole, which is a part of no plain sum")
+            raise op_refusal(last, f"needs %{tensor.name} whole, which is a part of no plain sum")
         self._bucket(needed, self._touched.get(tensor.buffer, -1)).tensors.append((whole, spread))
         for name in self._names[tensor.buffer]:
             self.known[name] = SAME

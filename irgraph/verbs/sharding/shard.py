@@ -18,7 +18,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
 from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.insert import outermost_call
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.sharding.batch_placement import batch_axis
 from irgraph.verbs.sharding.exchange import Exchange
 from irgraph.verbs.sharding.gradients import Gradients
@@ -155,7 +155,7 @@ def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
         raise RefusedError(f"{fixed_numbers(graph, dim)[0]}: it does not follow {dim}")
     for op in graph.leaves():
         if is_collective(op):
-            raise refused(op, "is there already: the step runs on several ranks")
+            raise op_refusal(op, "is there already: the step runs on several ranks")
     return dim
 
 
@@ -215,7 +215,7 @@ class _Rank:
         sample = first.out.shape[0]
         factors = {found.factor for found in self.passage.gradients.values()}
         if len(factors) > 1:
-            raise refused(first.forward, "and other lookups have gradients by different losses")
+            raise op_refusal(first.forward, "and other lookups have gradients by different losses")
         exchange = Exchange(self.tables, self.plan, self.rank, sample, self.forward)
         for table in self.tables:
             part = exchange.part(table)
@@ -229,7 +229,7 @@ class _Rank:
         if all(table.backward is not None for table in self.tables):
             self._send_back(exchange, next(iter(factors), 0))
         elif any(table.backward is not None for table in self.tables):
-            raise refused(first.forward, "has a gradient or none, and others do not")
+            raise op_refusal(first.forward, "has a gradient or none, and others do not")
 
     def _last_lookup(self) -> Op:
         """Return the last lookup; nothing may read bags before it."""
@@ -239,14 +239,18 @@ class _Rank:
             if table.out.shape[0] is not self.tables[0].out.shape[0] and str(
                 table.out.shape[0]
             ) != str(self.tables[0].out.shape[0]):
-                raise refused(table.forward, "makes another number of bags than the first lookup")
+                raise op_refusal(
+                    table.forward, "makes another number of bags than the first lookup"
+                )
             marks = {t.buffer for t in table.forward.outputs[1:]}
             for _, leaf in chain.from_iterable(self.graph.touching[buffer] for buffer in marks):
                 if leaf not in (table.forward, table.backward):
-                    raise refused(leaf, "reads what a lookup keeps for its gradient")
+                    raise op_refusal(leaf, "reads what a lookup keeps for its gradient")
             for place, leaf in self.graph.touching[table.out.buffer]:
                 if leaf is not table.forward and place < places[id(last.forward)]:
-                    raise refused(leaf, "reads bags before the last lookup: move lookups together")
+                    raise op_refusal(
+                        leaf, "reads bags before the last lookup: move lookups together"
+                    )
         return last.outer
 
     def _finish(self, table: Table, found: Tensor | None, write: Writer) -> Tensor:
@@ -271,7 +275,7 @@ class _Rank:
             assert table.gradient is not None
             for place, leaf in self.graph.touching[table.gradient.buffer]:
                 if table.gradient in leaf.outputs and place > places[id(first)]:
-                    raise refused(leaf, "makes the gradient of bags after another was used")
+                    raise op_refusal(leaf, "makes the gradient of bags after another was used")
         gradients = Gradients(exchange, self.backward, scaled)
         found = gradients.send_back()
         self._put(self.backward, self._node(first), after=False)

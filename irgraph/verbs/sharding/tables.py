@@ -16,7 +16,7 @@ from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.plans.plan import Sizes
 from irgraph.verbs.insert import outermost_call
-from irgraph.verbs.refusal import refused
+from irgraph.verbs.refusal import op_refusal
 
 FORWARD = ("aten._embedding_bag", "aten._embedding_bag_forward_only", "aten.embedding_bag")
 BACKWARD = ("aten._embedding_bag_backward", "aten._embedding_bag_dense_backward")
@@ -100,12 +100,12 @@ def tables_of(graph: Graph) -> list[Table]:
     """
     for op in graph.leaves():
         if op.name in BATCHED:
-            raise refused(op, "is fused already: shard the model first")
+            raise op_refusal(op, "is fused already: shard the model first")
     found: dict[str, Table] = {}
     makers = {leaf.inputs[3].name: leaf for leaf in graph.leaves() if leaf.name in BACKWARD}
     for name, weight, op in lookups(graph):
         if name in found:
-            raise refused(op, f"looks up table {name!r} a second time")
+            raise op_refusal(op, f"looks up table {name!r} a second time")
         given = arguments_of(op, graph.schemas)
         _check_lookup(op, weight, given, graph)
         marks = {tensor.name for tensor in op.outputs[1:]}
@@ -123,17 +123,17 @@ def _check_lookup(op: Op, weight: Tensor, given: Known, graph: Graph) -> None:
     """Refuse lookups whose arguments are not understood."""
     indices, offsets = given.get("indices"), given.get("offsets")
     if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or indices.rank != 1:
-        raise refused(op, "does not look up bags by indices and offsets")
+        raise op_refusal(op, "does not look up bags by indices and offsets")
     if given.get("include_last_offset"):
-        raise refused(op, "takes offsets that end with the total, which cannot be exchanged")
+        raise op_refusal(op, "takes offsets that end with the total, which cannot be exchanged")
     if isinstance(given.get("per_sample_weights"), Tensor):
-        raise refused(op, "takes per-index weights, which cannot be exchanged")
+        raise op_refusal(op, "takes per-index weights, which cannot be exchanged")
     if given.get("sparse"):
-        raise refused(op, "has a sparse gradient, which cannot be exchanged")
+        raise op_refusal(op, "has a sparse gradient, which cannot be exchanged")
     if given.get("padding_idx") not in (None, -1):
-        raise refused(op, "leaves out a padding row, which some ranks would not know")
+        raise op_refusal(op, "leaves out a padding row, which some ranks would not know")
     if weight.buffer not in graph.lasting or not weight.contiguous:
-        raise refused(op, f"looks up %{weight.name}, which is no parameter that can be split")
+        raise op_refusal(op, f"looks up %{weight.name}, which is no parameter that can be split")
 
 
 class _TableTensors:
@@ -169,11 +169,11 @@ class _TableTensors:
         if base in OVER_ROWS or not (
             is_pointwise(op.name) or base in KEEPING or op.base.startswith(("_foreach_", "_fused_"))
         ):
-            raise refused(op, "has no rule that keeps a table's rows separate")
+            raise op_refusal(op, "has no rule that keeps a table's rows separate")
         for row in rows_of(op):
             owners = {self.own[tensor.name] for tensor in row if tensor.name in self.own}
             if len(owners) > 1:
-                raise refused(op, "pairs two tables")
+                raise op_refusal(op, "pairs two tables")
             for number in owners:
                 self._claim(op, row, number)
 
@@ -184,7 +184,7 @@ class _TableTensors:
             if tensor.shape == table.weight.shape and tensor.contiguous and not tensor.offset:
                 self.own[tensor.name] = number
             elif tensor.numel > 1 or tensor.name in written:
-                raise refused(op, f"pairs {table.name!r} with %{tensor.name} of another form")
+                raise op_refusal(op, f"pairs {table.name!r} with %{tensor.name} of another form")
 
 
 def rows_of(op: Op) -> list[tuple[Tensor, ...]]:

@@ -66,15 +66,15 @@ class Join:
 
 
 def join(recording: Trace, tree: Tree, *, min_rate: float = MIN_JOIN_RATE) -> Join:
-    """Return which call of an execution trace is which event of a Kineto trace.
+    """Match the calls of an execution trace with the events of a Kineto trace.
 
-    Ids are used where they agree with the names; else each thread's calls are aligned in order,
-    outermost calls first, then those inside each pair. Every iteration of the Kineto trace that
-    the calls fit is found; ``rows`` are of the last.
+    Ids are used if they agree with the names; else each thread's calls are aligned in order,
+    outermost calls first, then the calls inside each pair. The calls are matched with every
+    iteration of the Kineto trace that they fit; ``rows`` are of the last.
 
     Raises:
-        IrgraphError: fewer than ``min_rate`` of the calls can be joined: the traces are of different
-            models or steps (exit code 4).
+        IrgraphError: fewer than ``min_rate`` of the calls can be joined: the traces are of
+            different models or steps (exit code 4).
     """
     nodes = [n for n in recording.nodes if not n.name.startswith(BOOKKEEPING)]
     match = _by_ids(nodes, tree) or _by_order(nodes, tree)

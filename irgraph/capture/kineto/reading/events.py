@@ -230,6 +230,7 @@ def _cuts(data: bytes, start: int) -> list[int]:
     """Return positions after events, behind ``start``, at which a text may be split.
 
     The likeliest position comes first.
+    """
     position = data.rfind(_KINETO_BORDER, start)
     if position >= 0:
         return [position + 4]

@@ -1,4 +1,4 @@
-"""What was found while a trace was read: codes, counts, and whether the trace can be used."""
+"""Report of the findings while a trace is read: codes, counts, and whether it needed repairs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CODES: dict[str, tuple[str, str]] = {
     "K37": (REPAIR, "microseconds of recording without a record of the host, after the steps"),
     "K38": (REPAIR, "steps whose operators or runtime calls are gone"),
 }
-"""Severity and meaning of every finding; ``docs/traces.md`` says what is done about each."""
+"""Severity and meaning of every finding; ``docs/traces.md`` describes how each is handled."""
 
 
 @dataclass(slots=True)
@@ -51,8 +51,8 @@ class Health:
 
     Attributes:
         source: the file, for messages.
-        counts: events concerned, by code.
-        details: what else there is to say, by code.
+        counts: number of affected events, by code.
+        details: further description, by code.
     """
 
     source: str
@@ -60,7 +60,7 @@ class Health:
     details: dict[str, str] = field(default_factory=dict)
 
     def add(self, code: str, count: int = 1, detail: str = "") -> None:
-        """Count a finding; the first detail given is kept."""
+        """Count a finding; later details of the same code are ignored."""
         if count <= 0:
             return
         self.counts[code] = self.counts.get(code, 0) + count
@@ -69,16 +69,16 @@ class Health:
 
     @property
     def repaired(self) -> bool:
-        """Whether anything was mended, dropped or guessed."""
+        """Whether anything was repaired, dropped or guessed."""
         return any(CODES[code][0] == REPAIR for code in self.counts)
 
     @property
     def exit_code(self) -> int:
-        """Return 3 where the trace was repaired, 0 where it was clean."""
+        """Return 3 if the trace was repaired, 0 if it was clean."""
         return 3 if self.repaired else 0
 
     def demand_clean(self) -> None:
-        """Raise ``IrgraphError`` (exit code 4) with the report where the trace needs repairs."""
+        """Raise ``IrgraphError`` (exit code 4) with the report if the trace needs repairs."""
         if self.repaired:
             message = "the trace needs repairs:\n" + "\n".join(self.lines())
             raise fail(message, SourceSpan(self.source))
@@ -102,7 +102,7 @@ class Health:
         return tuple(self.lines()) if self.repaired else ()
 
     def reasons(self) -> list[str]:
-        """Return what was mended, dropped or is missing, to stand beside figures."""
+        """Return the repairs, dropped events and missing records as caveats of figures."""
         return [
             f"{self.source}: {row['code']}, {row['count']} {row['meaning']}"
             + (f" ({row['detail']})" if row["detail"] else "")

@@ -37,13 +37,13 @@ _ANNOTATION_PREFIXES = (
     "[pytorch|",
 )
 _MICROSECONDS_SINCE_1970 = 10**17
-"""Whole times above this count nanoseconds since 1970, those below microseconds."""
+"""Integer times above this are nanoseconds since 1970, smaller ones microseconds."""
 
 _DAY = 24 * 3600 * 10**6
-"""In microseconds: what lies further back than this belongs to no trace."""
+"""Microseconds in a day: events that start earlier than this before the median are discarded."""
 
 _YEAR = 365 * _DAY
-"""From the time that a file counts from: torch takes one of the last months."""
+"""Maximum microseconds from a file's base time, which torch sets to one of the last months."""
 
 
 def read_kineto(
@@ -58,11 +58,11 @@ def read_kineto(
     Args:
         path: the file.
         strict: refuse a trace that needs a repair.
-        selection: the steps and categories to read, and the memory to keep to.
-        progress: called now and then with the number of events read so far.
+        selection: the steps and categories to read, and the memory limit.
+        progress: called periodically with the number of events read so far.
 
     Raises:
-        IrgraphError: the file holds no usable Kineto trace, or needs repairs and ``strict``
+        IrgraphError: the file is not a usable Kineto trace, or needs repairs and ``strict``
             is set (exit code 4).
     """
     health = Health(str(path))
@@ -150,7 +150,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _base_time(columns: Columns, start: Array) -> int:
-    """Return a start time from which all others are counted: the first of the trace."""
+    """Return the start time that becomes the origin of all others: the first of the trace."""
     parts = [start[rows] // scale for rows, scale in columns.scaled()]
     starts = parts[0] if len(parts) == 1 else np.concatenate(parts)
     middle = int(np.median(starts))
@@ -161,7 +161,10 @@ def _base_time(columns: Columns, start: Array) -> int:
 def _unit_is_nanoseconds(
     collector: Collector, base: int, durations: Array, header: dict[str, Any], health: Health
 ) -> bool:
-    """Decide the unit by magnitude, else by the shortest events; say so where it is unusual."""
+    """Return whether times are in nanoseconds, by magnitude or else by the shortest events.
+
+    An unusual unit is noted in the health report.
+    """
     if base > _MICROSECONDS_SINCE_1970:
         health.add("K07", detail="nanoseconds since 1970, by magnitude")
         return True
@@ -210,7 +213,7 @@ def _to_nanoseconds(columns: Columns, values: Array, base: int, nanoseconds: boo
 
 
 def _kinds(columns: dict[str, Array], collector: Collector, health: Health) -> Array:
-    """Return kinds by category; unknown categories go by the ids their events have."""
+    """Return kinds by category; kinds of unknown categories follow from the ids of their events."""
     categories = list(collector.categories.table)
     table = np.array([CATEGORIES.get(c.lower(), 255) for c in categories], "u1")
     kinds = table[collector.columns.categories()]
@@ -237,7 +240,7 @@ def _kinds(columns: dict[str, Array], collector: Collector, health: Health) -> A
 
 
 def _thread_key(process: int | str | None, thread: int | str | None) -> tuple[int | str, int | str]:
-    """Return a thread's name with numbers that were written as text as numbers."""
+    """Return the process and thread of an event, with numbers in text converted to integers."""
     return _parsed_id(process), _parsed_id(thread)
 
 
@@ -248,7 +251,7 @@ def _parsed_id(value: int | str | None) -> int | str:
 
 
 def _merge_thread_spellings(trace: KinetoTrace) -> None:
-    """Give threads that differ in spelling alone one number."""
+    """Merge the numbers of threads whose names differ only in spelling."""
     first: dict[tuple[int | str, int | str], int] = {}
     table = np.array([first.setdefault(t, i) for i, t in enumerate(trace.threads)], "i4")
     trace.columns["thread"] = table[trace.columns["thread"]]

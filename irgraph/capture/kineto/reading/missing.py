@@ -1,4 +1,4 @@
-"""What a trace lacks by its own account: numbers left out, and time at its end without a record."""
+"""Detects missing records: gaps in numbers, and recorded time without a record."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import numpy as np
 from irgraph.capture.kineto.reading.trace import Array, EventKind, Integers, KinetoTrace
 
 _BLOCK = 512
-"""Record function ids are given out to threads in blocks of this many, the first from 1."""
+"""Number of record function ids in a block assigned to a thread; the first block starts at 1."""
 
 _MIN_CONSECUTIVE_SHARE = 0.9
-"""Share of ids that follow on the one before from which on they count records."""
+"""Minimum share of consecutive ids for which the ids are assumed to number the records."""
 
 
 def report_missing_records(trace: KinetoTrace, indices: Sequence[Array]) -> None:
-    """Count the records of the host that the profiler numbered and the file lacks.
+    """Count the records of the host that the profiler numbered but that are not in the file.
 
     Args:
-        trace: the trace, whose health is told.
-        indices: ``Ev Idx`` of all events that have one: torch numbers records from 0 on, without a
-            hole. Traces from before torch 1.13 have none; there ids count, in blocks of a thread.
+        trace: the trace, to whose health report the count is added.
+        indices: ``Ev Idx`` of all events that have one: torch numbers records consecutively from
+            0. Traces from before torch 1.13 have none; their record function ids are used instead,
+            which are assigned to threads in blocks.
     """
     if indices:
         holes = _holes(np.unique(np.concatenate(indices)), -1)
@@ -38,7 +39,7 @@ def report_missing_records(trace: KinetoTrace, indices: Sequence[Array]) -> None
 
 
 def _holes(numbers: Integers, before: int) -> Integers:
-    """Return pairs of consecutive numbers with others between them."""
+    """Return the pairs of neighbouring numbers between which numbers are missing."""
     steps = np.diff(numbers, prepend=before)
     positions = np.flatnonzero(steps > 1)
     return np.stack([numbers[positions] - steps[positions], numbers[positions]], axis=1)
@@ -51,16 +52,16 @@ def _describe_holes(holes: Integers) -> str:
 
 
 def report_silence(trace: KinetoTrace, typical: float, last: int, *, marked: bool) -> None:
-    """Tell of a recording that goes on without an event of the host where a step would have been.
+    """Report a recording that continues without a host event for as long as a step.
 
-    The profiler writes the span that it recorded, which ends some 30 us after the last event.
+    The profiler records the span of the recording, which ends about 30 us after the last event.
 
     Args:
-        trace: the trace, whose health is told.
-        usual: microseconds of a usual step, or of the trace that is taken as one.
+        trace: the trace, to whose health report the finding is added.
+        typical: microseconds of a typical step, or of the trace if it is one step.
         last: nanoseconds at which the last step ends.
-        marked: whether steps are marked: then half a step counts, else 1 % of the trace at its end
-            if the host paused nowhere so long.
+        marked: whether steps are marked. If so, half a step is reported; if not, 1 % of the trace
+            at its end, unless an earlier pause of the host is as long.
     """
     spans = np.array([name.startswith("PyTorch Profiler (") for name in trace.names], bool)
     span = np.flatnonzero(spans[trace.columns["name"]] & (trace.columns["kind"] == EventKind.OTHER))

@@ -1,1 +1,1 @@
-"""One file a version. A version that was released is never changed: another one follows it."""
+"""One file per version. A released version is never changed: a new one follows it."""

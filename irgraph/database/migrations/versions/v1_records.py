@@ -25,11 +25,11 @@ FIGURES = {
         ("batch",),
     ),
 }
-"""By table, its columns of text, of numbers, and of whole numbers."""
+"""Columns of text, of numbers and of integers, by table."""
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "records",
         sa.Column("id", sa.Integer, primary_key=True),

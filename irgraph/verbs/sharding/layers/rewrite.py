@@ -13,7 +13,7 @@ from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.shapes import ShapeError, infer
-from irgraph.verbs.refusal import refused
+from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.layers.exchange import LocalTensors
 from irgraph.verbs.sharding.layers.placement import PART, SAME, Choice, LayerCall, LayerPlacement
 from irgraph.verbs.sharding.layers.rules import choose, over_parts
@@ -123,7 +123,9 @@ class RankOps:
     def _leaf(self, op: Op) -> list[Op]:
         """Return an op on what the rank has, behind what that takes."""
         if draws(op):
-            raise refused(op, "draws random numbers: ranks would draw others than the whole step")
+            raise op_refusal(
+                op, "draws random numbers: ranks would draw others than the whole step"
+            )
         call = LayerCall(op, self.held.places, self.ranks, self.held.write.sizes)
         if over_parts(call):
             return self._with_bias(op)
@@ -131,7 +133,7 @@ class RankOps:
         wants = {tensor.name: choice.wants.get(tensor.name, SAME) for tensor in op.inputs}
         for tensor in written_by(op):
             if self.held.places[tensor.name] not in (wants[tensor.name], PART):
-                raise refused(op, f"writes to %{tensor.name}, of which a rank has only a part")
+                raise op_refusal(op, f"writes to %{tensor.name}, of which a rank has only a part")
         given = {tensor.name: self.held.given(tensor, wants[tensor.name]) for tensor in op.inputs}
         new = self._new(op)
         made = self._made(op, choice, given)
@@ -198,14 +200,14 @@ class RankOps:
             return call, self._types(op, call)
         except ShapeError as error:
             if op.written or all(tensor.contiguous for tensor in call.inputs):
-                raise refused(op, f"cannot run on parts of its operands: {error}") from None
+                raise op_refusal(op, f"cannot run on parts of its operands: {error}") from None
         kept = {tensor.name for tensor in written_by(call)}
         loose = [t for t in call.inputs if not t.contiguous and t.name not in kept]
         call = self._dense(call, loose)
         try:
             return call, self._types(op, call)
         except ShapeError as error:
-            raise refused(op, f"cannot run on parts of its operands: {error}") from None
+            raise op_refusal(op, f"cannot run on parts of its operands: {error}") from None
 
     def _aligned(self, op: Op, call: Op) -> Op:
         """Return a fused update whose gradients lie in memory as their parameters do.
@@ -224,7 +226,7 @@ class RankOps:
                 if canonical_strides(tensor.shape, tensor.strides) != steps
             ]
             if odd and (not parameter.contiguous or any(t.name in written for t in odd)):
-                raise refused(
+                raise op_refusal(
                     op, f"updates %{parameter.name} with tensors that lie otherwise in memory"
                 )
             loose += odd
@@ -254,7 +256,7 @@ class RankOps:
         if place.kind == "split":
             shape[place.axis] //= self.ranks
         if list(map(int, kind.shape)) != list(map(int, shape)):
-            raise refused(op, f"makes %{whole.name} in another form on a rank")
+            raise op_refusal(op, f"makes %{whole.name} in another form on a rank")
         # Fresh memory keeps its buffer's name; a view lies where its operand now lies.
         where = (kind.buffer, kind.offset) if kind.buffer else (whole.buffer, whole.offset)
         return replace(

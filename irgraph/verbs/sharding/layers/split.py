@@ -22,7 +22,7 @@ from irgraph.ir.ranks import RANK, group_of, is_collective, with_ranks
 from irgraph.ir.tensor import Tensor
 from irgraph.plans.layout import PARTS, TensorLayout, layout_text
 from irgraph.plans.plan import COLUMNS, DATA, Plan
-from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.sharding.families import STEP, follow
 from irgraph.verbs.sharding.layers.exchange import LocalTensors
 from irgraph.verbs.sharding.layers.linear import Layer, linear_layers
@@ -88,7 +88,7 @@ def _check(graph: Graph, plan: Plan, rank: int, group: str) -> None:
         )
     for op in graph.leaves():
         if is_collective(op) and (group == GROUP or group_of(op) == group):
-            raise refused(op, "is there already: the step runs on several ranks")
+            raise op_refusal(op, "is there already: the step runs on several ranks")
 
 
 def _named(plan: Plan, layers: Mapping[str, Layer]) -> dict[str, tuple[Layer, str]]:
