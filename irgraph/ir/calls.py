@@ -1,4 +1,4 @@
-"""How a call violates its operator's schema: operands, results, writes and devices."""
+"""Violations of an operator's schema by a call: operands, results, writes and devices."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from irgraph.ir.tensor import DeviceRef, Tensor, overlap
 from irgraph.ir.tf32 import plain_name
 
 MAX_LISTED_OVERLOADS = 3
-"""Overloads that a hint names."""
+"""Maximum number of overloads that a hint lists."""
 
 
 def schema_error(op: Op, schemas: Sequence[Schema]) -> str:
-    """Return why no overload takes a call, ``""`` where one does."""
+    """Return the reason why no overload accepts a call, ``""`` if one does."""
     schemas = schemas if op.written else _without_out(schemas)
     accepting = [schema for schema in schemas if accepts(schema, op)]
     if not accepting:
@@ -53,7 +53,7 @@ def _argument_error(op: Op, schemas: Sequence[Schema]) -> str:
 
 
 def _missing(schema: Schema, op: Op) -> str:
-    """Return the first required argument that is missing."""
+    """Return the name of the first missing required argument, ``""`` if none is missing."""
     for argument in schema.arguments[len(op.operands) :]:
         if argument.default is None and argument.name not in op.attributes:
             return argument.name
@@ -68,27 +68,27 @@ def _write_error(marked: frozenset[str], written: frozenset[str]) -> str:
 
 
 def usage(schemas: Sequence[Schema]) -> str:
-    """Return how an op is called: its overloads with their arguments."""
+    """Return the signatures of an op's overloads, for a hint."""
     calls = [f"{s.name}({', '.join(a.name for a in s.arguments)})" for s in _without_out(schemas)]
     return "; ".join(list(dict.fromkeys(calls))[:MAX_LISTED_OVERLOADS])
 
 
 def _without_out(schemas: Sequence[Schema]) -> Sequence[Schema]:
-    """Return the overloads that write no ``out``, if there are any."""
+    """Return the overloads without an ``out`` argument, or else all overloads."""
     return [s for s in schemas if not any(a.name == "out" for a in s.arguments)] or schemas
 
 
 def result_devices(op: Op) -> set[str]:
-    """Return the devices on which a leaf with operands can make its results.
+    """Return the devices on which a leaf with operands can place its results.
 
-    That is the device it names, or else those of its operands.
+    These are the devices in its attributes, or else the devices of its operands.
     """
     devices = {str(value) for value in op.attributes.values() if isinstance(value, DeviceRef)}
     return devices or {tensor.device for tensor in op.inputs}
 
 
 def overwritten_operand(op: Op, result: Tensor) -> Tensor | None:
-    """Return the operand whose bytes a result takes, of an op that only makes new tensors."""
+    """Return an operand whose bytes a result overlaps although the op only allocates results."""
     if may_alias(op.name):
         return None
     return next((tensor for tensor in op.inputs if overlap(result, tensor)), None)
@@ -97,11 +97,11 @@ def overwritten_operand(op: Op, result: Tensor) -> Tensor | None:
 Shape = tuple[int, ...]
 
 FACTORS = {"aten.mm": 0, "aten.bmm": 0, "aten.addmm": 1, "aten.baddbmm": 1}
-"""Products of two matrices, or of batches of them, and which operand is the first factor."""
+"""Index of the first factor's operand in products of two matrices, or of batches of them."""
 
 
 def shape_error(op: Op) -> str:
-    """Return what is wrong with the shapes of a call, ``""`` if nothing is, or it is not known."""
+    """Return the error in the shapes of a call, ``""`` if they are valid or not known."""
     first = FACTORS.get(plain_name(op.name))
     expected: Shape | str | None
     if op.name.startswith("aten._foreach_"):
@@ -122,7 +122,7 @@ def shape_error(op: Op) -> str:
 
 
 def _foreach_error(op: Op) -> str:
-    """Return what is wrong with lists of operands, taken one by one."""
+    """Return the error in the shapes of lists of operands, compared element by element."""
     lists = [value for value in op.operands if isinstance(value, tuple)]
     for operand in op.operands:
         if isinstance(operand, Tensor) and operand.shape:
@@ -139,13 +139,13 @@ def _foreach_error(op: Op) -> str:
 
 @cache
 def is_pointwise(name: str) -> bool:
-    """Return whether torch says that every form of an op works element by element."""
+    """Return whether torch declares every overload of an op without ``out`` as pointwise."""
     schemas = schemas_of(name)
     return bool(schemas) and all(schema.pointwise for schema in _without_out(schemas))
 
 
 def broadcast(shapes: list[Shape]) -> Shape | str | None:
-    """Return the shape to which some shapes broadcast, or why they do not."""
+    """Return the broadcast shape, the reason why shapes do not broadcast, or ``None`` for none."""
     if not shapes:
         return None
     rank = max(map(len, shapes))
@@ -175,9 +175,10 @@ def _text(shape: Shape) -> str:
 
 
 def call_error(op: Op) -> str:
-    """Return why torch would refuse a new call, ``""`` if it would not, or it is not known.
+    """Return the reason why torch would refuse a new call, ``""`` if it would not or is unknown.
 
-    Besides shapes, no element may be written twice, nor be read as another one that is written.
+    Shapes must fit, no element may be written twice, and no written element may be read as a
+    different element.
     """
     return shape_error(op) or _write_conflict(op)
 
@@ -198,6 +199,6 @@ def _write_conflict(op: Op) -> str:
 
 
 def _overlap_partially(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors without gaps share some of their bytes, as other elements."""
+    """Return whether two contiguous tensors share bytes, as different elements."""
     same = (a.offset, a.shape, a.strides, a.dtype) == (b.offset, b.shape, b.strides, b.dtype)
     return not same and a.contiguous and b.contiguous and overlap(a, b)

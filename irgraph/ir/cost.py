@@ -30,8 +30,9 @@ class Popularity(Struct, frozen=True):
 
     Attributes:
         counts: rows of each group.
-        chances: that one lookup takes a given row of the group; ``counts`` times this sums to 1.
-        said: the distribution and who says so, in a few words.
+        chances: probability that a lookup reads a given row of each group; the sum of ``counts``
+            times ``chances`` is 1.
+        description: the distribution and its source, in a few words.
     """
 
     counts: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""Changes to a graph, collected first and committed at once."""
+"""Changes to a graph, collected first and committed together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ V = TypeVar("V")
 NO_NAMES: frozenset[str] = frozenset()
 
 TIMED = ("time", "by", "model", "kernels")
-"""Notes on what an op took or is predicted to take."""
+"""Notes about an op's measured or predicted time."""
 
 
 class Edit:
@@ -35,11 +35,11 @@ class Edit:
         self._names: dict[str, Tensor] = {}
 
     def remove(self, op: Op) -> None:
-        """Take out an op and all below it."""
+        """Remove an op and all ops below it."""
         self._removed.add(id(op))
 
     def insert(self, new: Op, *, before: Op | None = None, after: Op | None = None) -> None:
-        """Place a new op beside one of the graph's, in the same scope (or at the graph's end)."""
+        """Insert a new op before or after an op, in the same scope, or else at the graph's end."""
         if before is not None:
             self._before.setdefault(id(before), []).append(new)
         elif after is not None:
@@ -48,11 +48,11 @@ class Edit:
             self._after.setdefault(0, []).append(new)
 
     def rename(self, old: Tensor, new: Tensor) -> None:
-        """Let every use of ``old`` be a use of ``new``."""
+        """Replace every use of ``old`` with ``new``."""
         self._names[old.name] = new
 
     def add(self, other: Edit) -> None:
-        """Collect what another edit of the same graph did, at other places."""
+        """Add the changes of another edit of the same graph, at different ops."""
         self._removed |= other._removed
         for own_ops, other_ops in ((self._before, other._before), (self._after, other._after)):
             for anchor, new in other_ops.items():
@@ -65,7 +65,7 @@ class Edit:
         return not (self._removed or self._before or self._after or self._names)
 
     def commit(self) -> Graph:
-        """Return the graph with all collected changes made."""
+        """Return the graph with all collected changes applied."""
         if self.empty:
             return self.graph
         touched = {*self._removed, *self._before, *self._after}
@@ -124,11 +124,11 @@ def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
 
 
 USED_SLOT, DEFINED_SLOT = "irgraph.ir.edit.takes", "irgraph.ir.edit.gives"
-"""Where an op keeps what it takes and gives: it never changes."""
+"""Slots of an op that cache the names it uses and defines: an op never changes."""
 
 
 def _used_names(op: Op) -> frozenset[str]:
-    """Return the names that scopes take, the op and those below, and that no leaf inside made."""
+    """Return the names that an op's scopes use and that no earlier leaf inside them defines."""
     return memoize(op, USED_SLOT, _collect_used_names) if op.body else NO_NAMES
 
 
@@ -141,7 +141,7 @@ def _collect_used_names(op: Op) -> frozenset[str]:
 
 
 def _defined_names(op: Op) -> Sequence[str]:
-    """Return the names of what the leaves of an op make."""
+    """Return the names of the results of an op's leaves."""
     return memoize(op, DEFINED_SLOT, _collect_defined_names)
 
 
@@ -180,7 +180,7 @@ def _is_defined(value: Value, names: set[str]) -> bool:
 
 
 def map_value(value: V, change: Callable[[Tensor], Tensor]) -> V:
-    """Apply a function to the tensors of an operand or result, lists opened."""
+    """Apply a function to the tensors of an operand or result, inside lists as well."""
     if isinstance(value, Tensor):
         return change(value)  # type: ignore[return-value]
     if isinstance(value, tuple):
@@ -189,9 +189,9 @@ def map_value(value: V, change: Callable[[Tensor], Tensor]) -> V:
 
 
 def map_tensors(op: Op, change: Callable[[Tensor], Tensor]) -> Op:
-    """Return the op, and all below it, with a function applied to every tensor it names.
+    """Return the op and all ops below it with a function applied to each of their tensors.
 
-    What was measured of it is forgotten where a tensor gets another type, size or device.
+    An op loses its measured time if the type, size or device of one of its tensors changes.
     """
     operands: tuple[Value, ...] = map_value(op.operands, change)
     results: tuple[Result, ...] = map_value(op.results, change)
@@ -213,21 +213,21 @@ def map_tensors(op: Op, change: Callable[[Tensor], Tensor]) -> Op:
 
 
 def _has_equal_work(old: Tensor, new: Tensor) -> bool:
-    """Return whether an op has the same work with one tensor as with another."""
+    """Return whether an op has equal work with either of two tensors."""
     before = old.dtype, old.shape, old.device, old.strides
     return new is old or before == (new.dtype, new.shape, new.device, new.strides)
 
 
 def without_times(notes: Mapping[str, Note]) -> Mapping[str, Note]:
-    """Return an op's notes without its measured time, the source of that, and launches."""
+    """Return an op's notes without its time, the source of the time, and its launches."""
     return {name: note for name, note in notes.items() if name not in TIMED}
 
 
 def free_name(name: str, used: Container[str]) -> str:
-    """Return a name that is not taken: the given one, or one with a number appended."""
+    """Return an unused name: the given name, or the name with a number appended."""
     if name not in used:
         return name
-    low, high = 0, 1  # the number is sought by halves: there may be thousands of one name
+    low, high = 0, 1  # binary search: a name may have thousands of numbers
     while f"{name}_{high}" in used:
         low, high = high, 2 * high
     while high - low > 1:

@@ -59,7 +59,7 @@ def is_label(op: Op) -> bool:
 
 
 def _written_last(graph: Graph) -> list[str]:
-    """Return names of tensors in the step's own buffers that an op writes in place last of all."""
+    """Return tensors in the step's buffers that an op writes in place and no later op accesses."""
     last: dict[str, Op] = {}
     for op in graph.leaves():
         if not is_label(op):

@@ -30,19 +30,19 @@ class Op(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         name: dotted as in ``aten.linear``; autograd nodes are ``autograd.AddmmBackward0``;
-            annotations keep their own words (printed in quotes).
+            annotations have their original text (printed in quotes).
         operands: tensors and lists of tensors in the schema's order.
         results: new tensors; a result that the schema aliases in place *is* its operand and
             does not appear here.
-        attributes: the other arguments by the schema's names, defaults left out.
-        written: names of tensors written where they lie (``%x!`` in text).
-        body: what this call called, in launch order; empty for a leaf.
+        attributes: the other arguments by the schema's names, without defaults.
+        written: names of tensors written in place (``%x!`` in text).
+        body: ops that this call called, in launch order; empty for a leaf.
         thread, stream: host thread, and device stream (``""`` is the device's default stream).
         module: path of the module that called it, ``""`` if none.
         phase: ``forward``, ``backward`` or ``optimizer``.
-        notes: what cost models and schedulers wrote; ignored by comparison.
-        origin: where it came from, such as ``et.json#47`` or a pass and what it replaced.
-        line: line in the text it was read from, 0 if it was not.
+        notes: results of cost models and schedulers; ignored by comparison.
+        origin: its source, such as ``et.json#47`` or a pass and the ops it replaced.
+        line: line in the text from which it was read, 0 if it was not read from text.
     """
 
     name: str
@@ -61,12 +61,12 @@ class Op(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Every tensor among operands and attributes, lists opened, in order."""
+        """Every tensor among operands and attributes, with lists flattened, in order."""
         return tuple(_flatten_tensors((*self.operands, *self.attributes.values())))
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
-        """Every tensor among the results, lists opened, in order."""
+        """Every tensor among the results, with lists flattened, in order."""
         return tuple(_flatten_tensors(self.results))
 
     @cached_property
@@ -118,7 +118,7 @@ _CALL = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 
 
 def tensors_in(values: Iterable[Value]) -> Iterator[Tensor]:
-    """Yield the tensors among values, lists opened."""
+    """Yield the tensors among values, with lists flattened."""
     yield from _flatten_tensors(values)
 
 
@@ -136,10 +136,10 @@ T = TypeVar("T")
 
 
 def memoize(op: Op, slot: str, compute: Callable[[Op], T]) -> T:
-    """Return the fact that an op keeps under a name, or let it keep what ``compute`` says.
+    """Return the fact that an op caches in a slot; compute and cache it on the first call.
 
-    An op never changes, and what it keeps goes when it goes. No fact is ``None``; the name is that
-    of the module that asks.
+    An op never changes, and its cached facts are freed with it. No fact may be ``None``; the slot
+    has the name of the calling module.
     """
     fact: T | None = op.__dict__.get(slot)
     if fact is None:
@@ -148,13 +148,13 @@ def memoize(op: Op, slot: str, compute: Callable[[Op], T]) -> T:
 
 
 RESULTS_SLOT, OPERANDS_SLOT = "irgraph.ir.names.made", "irgraph.ir.names.taken"
-"""Where an op keeps them."""
+"""Slots of an op that cache its tensors by name: results, and operands from outside."""
 
 TensorsByName = Mapping[str, Tensor]
 
 
 def results_by_name(op: Op) -> TensorsByName:
-    """Return every tensor that an op and those below it make, by its name, outer ones first."""
+    """Return every result of an op and of the ops below it, by name, outer ones first."""
     tensors: dict[str, Tensor] | None = op.__dict__.get(RESULTS_SLOT)
     if tensors is None:
         tensors = {tensor.name: tensor for inner in op.walk() for tensor in inner.outputs}
@@ -164,10 +164,10 @@ def results_by_name(op: Op) -> TensorsByName:
 
 
 def external_operands(op: Op) -> TensorsByName | None:
-    """Return what an op and those below it use and do not make themselves, by its name.
+    """Return the tensors that an op and the ops below it use but do not define, by name.
 
-    ``None`` where the verifier has to look closer: a name means two things inside, is made twice,
-    is used before it is made, or is a result that nothing inside makes.
+    ``None`` if the verifier must examine the op: a name denotes two tensors inside, is defined
+    twice, is used before its definition, or is a result that no inner op defines.
     """
     if OPERANDS_SLOT in op.__dict__:
         cached: dict[str, Tensor] | None = op.__dict__[OPERANDS_SLOT]
@@ -181,9 +181,9 @@ def external_operands(op: Op) -> TensorsByName | None:
 
 
 def convert_names(old: Op, new: Op, change: Callable[[Tensor], Tensor]) -> None:
-    """Let an op with a body keep of itself what the one that it was made from knows of itself.
+    """Cache the names of a new op with a body, converted from the op from which it was derived.
 
-    The two differ in types alone: each tensor is what ``change`` makes of the other's.
+    The two ops differ in their tensors' types only: ``change`` converts each tensor.
     """
     operands = external_operands(old)
     new.__dict__[RESULTS_SLOT] = {
@@ -196,7 +196,7 @@ def convert_names(old: Op, new: Op, change: Callable[[Tensor], Tensor]) -> None:
 def _collect_names(
     op: Op, operands: dict[str, Tensor], results: dict[str, Tensor], all_results: TensorsByName
 ) -> bool:
-    """Collect what is taken and made; return whether every name means one thing."""
+    """Collect external operands and results; return whether every name denotes one tensor."""
     for tensor in op.inputs:
         defined = results.get(tensor.name) or operands.setdefault(tensor.name, tensor)
         if defined is not tensor and defined != tensor:

@@ -1,7 +1,7 @@
-"""How many ranks take part in a step's collectives, by what the model and its ops say.
+"""Number of ranks that take part in a step's collectives, from the model and its ops.
 
-The setting ``ranks`` goes first; without it the ops of the step may agree on a number. Otherwise
-the number stays unknown.
+The setting ``ranks`` has precedence; without it the ops of the step may agree on a number.
+Otherwise the number is unknown.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 
 RANKS, FABRIC, RANK = "ranks", "fabric", "rank"
-"""Settings of a model: how many ranks run it, whose links connect them, and which rank it is."""
+"""Settings of a model: number of ranks, platform whose links connect them, and captured rank."""
 
 RANK, GROUPS = "rank", "groups"
-"""Settings of a captured model: which rank it is, and its process groups: ``dp=3,11 tp=0-7``."""
+"""Settings of a captured model: its rank, and its process groups, such as ``dp=3,11 tp=0-7``."""
 
 GROUP_ATTRIBUTES = ("process_group", "group_name")
 """Attributes of collectives that name their process group."""
 
 EXCHANGE_PREFIXES = ("c10d.", "_c10d_functional.")
-"""Prefixes of the names of ops that exchange data between ranks, or wait for that."""
+"""Prefixes of the names of ops that exchange data between ranks, or wait for an exchange."""
 
 SPLITS = ("output_split_sizes", "input_split_sizes")
 """Attributes of collectives that have an item for each rank."""
 
 PEERS = {"c10d.send": ("to", "dst"), "c10d.recv_": ("from", "src")}
-"""Ops between two ranks: which way their tensors go, and the attribute that names the other."""
+"""Point-to-point ops: direction of the transfer, and the attribute with the other rank."""
 
 _SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?:/(\d{1,6}))?)?", re.ASCII)
 _LAYOUT = re.compile(r"(?:(\d{1,6})x)?(\d{1,6})", re.ASCII)
@@ -43,9 +43,9 @@ class Layout(Struct, frozen=True):
     """The ranks of a step.
 
     Attributes:
-        ranks: how many take part, 0 where nothing says so.
-        local: how many of them share a machine.
-        source: who says so.
+        ranks: number of ranks, 0 if unknown.
+        local: number of ranks on a machine.
+        source: source of these numbers, in a few words.
     """
 
     ranks: int = 0
@@ -54,12 +54,12 @@ class Layout(Struct, frozen=True):
 
 
 def is_collective(op: Op) -> bool:
-    """Return whether an op is called to exchange data with other ranks, known or not."""
+    """Return whether an op exchanges data with other ranks, by its name."""
     return op.name.startswith(EXCHANGE_PREFIXES) and op.base != "wait_tensor"
 
 
 def ranks_of(op: Op) -> int:
-    """Return how many ranks an op says it has, 0 if it does not."""
+    """Return the number of ranks that an op's attributes specify, 0 if they do not."""
     size = op.attributes.get("group_size")
     if isinstance(size, int) and size > 0:
         return int(size)
@@ -68,22 +68,22 @@ def ranks_of(op: Op) -> int:
 
 
 def group_of(op: Op) -> str:
-    """Return the name of the process group that a collective is for, ``""`` if it has none."""
+    """Return the name of a collective's process group, ``""`` if it names none."""
     names = (op.attributes.get(name) for name in GROUP_ATTRIBUTES)
     return next((name for name in names if isinstance(name, str)), "")
 
 
 def peer_of(op: Op) -> tuple[str, int] | None:
-    """Return the way and the other rank of an op between two ranks, by its place in the group."""
+    """Return the direction and the other rank's position in the group of a point-to-point op."""
     direction, name = PEERS.get(op.name, ("", ""))
     number = op.attributes.get(name)
     return (direction, number) if isinstance(number, int) else None
 
 
 def groups_of(graph: Graph) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of the process groups that a model names, by the group's name.
+    """Return the ranks of a model's process groups, by the group's name.
 
-    Raises ``IrgraphError`` (exit code 2) where the setting cannot be read.
+    Raises ``IrgraphError`` (exit code 2) if the setting cannot be read.
     """
     groups = {}
     for item in str(graph.settings.get(GROUPS, "")).split():
@@ -97,10 +97,10 @@ def groups_of(graph: Graph) -> dict[str, tuple[int, ...]]:
 
 
 def groups_at(graph: Graph, rank: int) -> dict[str, tuple[int, ...]]:
-    """Return the process groups of a rank that runs the same model as the one captured.
+    """Return the process groups of a rank that runs the same model as the captured rank.
 
-    Groups of a mesh are evenly spaced: those of another rank lie as much further as it does.
-    Raises ``IrgraphError`` where the model's groups are not so.
+    Groups of a mesh are evenly spaced: the groups of another rank are shifted along the mesh.
+    Raises ``IrgraphError`` if the model's groups are not evenly spaced.
     """
     groups, captured_rank = groups_of(graph), int(str(graph.settings.get(RANK, rank)))
     if captured_rank == rank:
@@ -118,7 +118,7 @@ def groups_at(graph: Graph, rank: int) -> dict[str, tuple[int, ...]]:
 
 
 def _mesh_ranks(rank: int, step: int, count: int) -> range:
-    """Return the ranks of a mesh that differ from one along an axis only."""
+    """Return the ranks of a mesh that differ from ``rank`` along one axis only."""
     first = rank - step * (rank // step % count)
     return range(first, first + step * count, step)
 
@@ -130,7 +130,7 @@ def _ranks_in(span: re.Match[str]) -> range:
 
 
 def groups_text(groups: Mapping[str, Sequence[int]]) -> str:
-    """Return process groups as the setting ``groups`` has them: names and ranks, evenly spaced."""
+    """Return process groups as text of the setting ``groups``: names and ranks."""
     return " ".join(f"{name}={_span(ranks)}" for name, ranks in groups.items())
 
 
@@ -145,7 +145,7 @@ def _span(ranks: Sequence[int]) -> str:
 def layout_of(graph: Graph) -> Layout:
     """Return the ranks of a graph.
 
-    Raises ``IrgraphError`` (exit code 2) where the graph's setting is not a number of ranks.
+    Raises ``IrgraphError`` (exit code 2) if the graph's setting is not a number of ranks.
     """
     setting = graph.settings.get(RANKS)
     if setting is not None:
@@ -158,9 +158,9 @@ def layout_of(graph: Graph) -> Layout:
 
 
 def read_layout(text: Value) -> Layout:
-    """Return how many ranks, and how many on a machine, ``N`` or ``MxN`` says.
+    """Return the number of ranks, and of ranks on a machine, from text ``N`` or ``MxN``.
 
-    Raises ``IrgraphError`` (exit code 2) where it is neither.
+    Raises ``IrgraphError`` (exit code 2) if the text is neither.
     """
     match = _LAYOUT.fullmatch(str(text))
     machines, local = (int(match[1] or 1), int(match[2])) if match else (0, 0)
@@ -171,12 +171,12 @@ def read_layout(text: Value) -> Layout:
 
 
 def with_ranks(graph: Graph, ranks: int | str | None = None, fabric: str | None = None) -> Graph:
-    """Return a graph whose settings say how many ranks take part in its collectives.
+    """Return a graph whose settings specify the number of ranks and the links between them.
 
-    ``ranks`` is a number, or machines times ranks on each such as ``2x8``; ``fabric`` the platform
-    whose links connect them. ``None`` leaves a setting as it is.
+    ``ranks`` is a number, or machines times ranks on each such as ``2x8``; ``fabric`` is the
+    platform whose links connect them. ``None`` leaves a setting unchanged.
 
-    Raises ``IrgraphError`` (exit code 2) where ``ranks`` is neither.
+    Raises ``IrgraphError`` (exit code 2) if ``ranks`` is neither.
     """
     settings: dict[str, Value] = {}
     if ranks is not None:
@@ -190,7 +190,7 @@ def with_ranks(graph: Graph, ranks: int | str | None = None, fabric: str | None 
 def check_fabric(name: str, fabrics: Sequence[str]) -> str:
     """Return the name of a platform whose links are known, else raise ``IrgraphError`` (2).
 
-    A file (``.json``) is another: what reads it says what is wrong with it.
+    The name of a ``.json`` file is accepted; its reader reports errors in it.
     """
     if name not in fabrics and not name.endswith(".json"):
         message = f"fabric: no collectives were measured on {name!r}{suggestion(name, fabrics)}"

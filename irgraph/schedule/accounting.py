@@ -1,7 +1,7 @@
-"""How a step is accounted for: what the paper's Algorithm 1 charges, what its code did, and ours.
+"""Accounting rules of a step: those of the paper's Algorithm 1, of its programs, and irgraph's own.
 
 The paper states one set of rules; its program followed others, which changed over the years. Each
-difference is a field here, so that a prediction says by which rules it was made.
+difference is a field here, so that a prediction states the rules by which it was made.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class _Clock:
         self.record.add(self.gpu, "kernel", kernel.time + rules.per_kernel, op, kernel, (launch,))
 
     def _wait(self, charge: Charge) -> None:
-        """Let the host wait until the device has finished all earlier work."""
+        """Add a wait of the host until the device has finished all earlier work."""
         last = self.record.last(self.gpu)
         waits = (last,) if last >= 0 else ()
         self.record.add(self.cpu, "sync", charge.length, charge.op, waits=waits)

@@ -1,6 +1,6 @@
-"""What a host is charged for, operation by operation, in the order of the program.
+"""Charges of a host, operation by operation, in the order of the program.
 
-Algorithm 1 and the simulator read the same charges; they differ in what runs beside what.
+Algorithm 1 and the simulator read the same charges; they differ in what runs concurrently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Charge(NamedTuple):
 
     Attributes:
         kind: ``host`` (time passes); ``launch``; ``inner`` (work that the launch before started
-            too) and ``join`` (after the last of it); or ``wait`` (for what ``node`` says).
+            too) and ``join`` (after the last of it); or ``wait`` (as ``node`` specifies).
         cause: a key of ``irgraph.schedule.timeline.CAUSES``.
         length: microseconds of the host.
         op: the top-level operation, or the label, that pays.
@@ -55,13 +55,13 @@ class Charge(NamedTuple):
 
 
 class LaunchedWork(NamedTuple):
-    """What a call launches, and how that was found.
+    """Kernels that a call launches, and the ops that they come from.
 
     Attributes:
         kernels: all of them in order.
         nodes: for each the op at or below the call that launches it.
-        parts: the ``id`` of each op that was asked for its price, with its kernels, if it has any:
-            the last ones have a price, or nothing inside.
+        parts: the ``id`` of each op whose price was looked up, with its kernels if it has a price;
+            the innermost of them have a price, or no ops inside.
     """
 
     kernels: list[Kernel]
@@ -91,7 +91,7 @@ class Charges:
         return self.all(self.of_call)
 
     def all(self, of_call: Callable[[Op], Iterable[Charge]]) -> Iterator[Charge]:
-        """Yield all charges in the order of the program, those of each call as a function says."""
+        """Yield all charges in the order of the program; ``of_call`` returns those of a call."""
         for op in self.priced.graph.ops:
             yield from self._run(op, of_call)
 
@@ -123,7 +123,7 @@ class Charges:
             yield from _host_charges("T3", max(0.0, exit_time), op)
 
     def of_call(self, op: Op) -> list[Charge]:
-        """Lines 5 to 20 of Algorithm 1; what a collective's call does with events is paid there."""
+        """Return the charges of a call: lines 5 to 20 of Algorithm 1."""
         # The host's table has the whole call of a collective, with the events that it records and
         # waits for: only their effect on the streams is left to charge.
         if op.name in SYNCS and op.origin in self._exchanging:
@@ -158,7 +158,10 @@ class Charges:
         kinds: tuple[str, ...],
         costs: Overheads,
     ) -> list[Charge]:
-        """Lines 9 to 16. The time of launches without T4 is part of the times around them."""
+        """Return the charges of launches: lines 9 to 16 of Algorithm 1.
+
+        The time of launches without T4 is part of the times around them.
+        """
         timed_launches = 0
         charges: list[Charge] = []
         unmodelled_kinds = kinds[sum([kernel is not None for kernel, _ in items]) :]
@@ -182,7 +185,7 @@ class Charges:
     def _graph_launch_charges(
         self, op: Op, items: list[tuple[Kernel | None, Op]], costs: Overheads
     ) -> Iterator[Charge]:
-        """One launch for all kernels, which the device then orders among themselves."""
+        """Yield one launch for all kernels, which the device then orders among themselves."""
         yield Charge("launch", "T4", self._t4("kernel", costs.t4) or 0.0, op, node=op)
         for kernel, node in items:
             if kernel is None:
@@ -212,7 +215,7 @@ class Charges:
         return items
 
     def launches(self, op: Op) -> LaunchedWork | None:
-        """Return what a call launches, ``None`` where that is not all it does."""
+        """Return the work that a call launches, ``None`` if it does anything else."""
         if op.is_annotation or self.rules.sync == "to":
             return None
         work = LaunchedWork([], [], [])
@@ -222,7 +225,7 @@ class Charges:
         )
 
     def _add_launches(self, node: Op, work: LaunchedWork) -> bool:
-        """Add what an op launches; return whether it does nothing else."""
+        """Add the kernels of an op to ``work``; return whether it only launches them."""
         if node.name in SPECIAL_OPS:
             return False
         kernels = self.priced.kernels.get(id(node))
@@ -248,7 +251,7 @@ class Charges:
         return table.get(kind) if self.rules.t4 is None or kind not in table else self.rules.t4
 
     def _unmodelled_launches(self, op: Op, launch_count: int) -> tuple[str, ...]:
-        """Launches in the host's table beyond those of the cost models."""
+        """Return the kinds of launches in the host's table beyond those of the cost models."""
         policy, unknown_ops = self.rules.listed, self._unknown_ids
         has_unknown_op = bool(unknown_ops) and any(id(leaf) in unknown_ops for leaf in op.leaves())
         if policy == "always" or (policy == "unknown" and has_unknown_op):

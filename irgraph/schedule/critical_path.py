@@ -84,8 +84,8 @@ class CriticalPath(Struct, frozen=True, dict=True):
 def critical_path(timeline: Timeline) -> CriticalPath:
     """Return the critical path of a timeline.
 
-    Where an interval waited for two that ended at the same time, the one of its own resource is
-    taken. The lengths add up to the step time by construction.
+    If an interval waited for two that ended at the same time, the one of its own resource is on the
+    path. The lengths add up to the step time by construction.
     """
     columns = timeline.columns
     chain = longest_chain(columns.tasks, columns.end)
@@ -94,7 +94,7 @@ def critical_path(timeline: Timeline) -> CriticalPath:
 
 
 def _op_slack(columns: Intervals, chain: Ints) -> dict[int, float]:
-    """Return the least slack of each operation's intervals, by its identity."""
+    """Return the minimum slack of each operation's intervals in microseconds, by ``id(op)``."""
     tasks = columns.tasks
     slack = total_float(tasks, columns.end, columns.end - columns.start)
     min_slack = np.full(len(columns.ops) + 1, np.inf)

@@ -66,7 +66,7 @@ class Intervals(Sequence[Interval]):
     Attributes:
         tasks: lengths and waits; with shared resources an interval may be longer than its task.
         start, end: microseconds, ``float64[n]``.
-        ops, kernels: what the tasks' indices refer to.
+        ops, kernels: operations and kernels that the tasks' indices refer to.
     """
 
     def __init__(

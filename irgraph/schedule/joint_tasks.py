@@ -1,4 +1,4 @@
-"""The tasks of several ranks as those of one step: their collectives met, their starts added."""
+"""Tasks of several ranks as the tasks of one step, with joint collectives and start times."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ UNEVEN = ("all_to_all",)
 """Collectives whose messages may differ in size between ranks."""
 
 PAIR = "pair"
-"""Stands before the two ranks that send and receive, in place of a group's name."""
+"""First part of the key of a sender and a receiver, instead of a group's name."""
 
 WORK, WAIT, TRANSFER, IDLE = "work", "wait", "transfer", "idle"
-"""What a rank's device does: see ``Ranks.shares``."""
+"""Activities of a rank's device: see ``Ranks.shares``."""
 
 
 class Meeting(Struct, frozen=True):
@@ -48,13 +48,13 @@ class Meeting(Struct, frozen=True):
 
 
 class RankTimelines(Struct, frozen=True):
-    """Ranks that are simulated one by one.
+    """Ranks that are simulated separately.
 
     Attributes:
         timelines: of each alone.
         names: their numbers.
         groups: for each, its process groups by their names, as positions in ``timelines``.
-        kinds: whether each stands for others; then groups meet by their names.
+        kinds: whether each represents other ranks; then groups meet by their names.
     """
 
     timelines: Sequence[Timeline]
@@ -66,7 +66,7 @@ class RankTimelines(Struct, frozen=True):
 def match_collectives(
     ranks: RankTimelines, collective: Callable[[Kernel], bool]
 ) -> list[tuple[str, dict[int, int]]]:
-    """Return, for each collective, its group's name and its task on every rank of the group."""
+    """Return the name of the group of each collective, and its task by rank of the group."""
     rank_columns = [timeline.columns for timeline in ranks.timelines]
     all_ranks = tuple(range(len(rank_columns)))
     tasks_by_group: dict[tuple[str, tuple[int, ...]], dict[int, list[int]]] = {}
@@ -100,7 +100,7 @@ def match_collectives(
 def _sender_and_receiver(
     peer: str, rank: int, members: Sequence[int], numbers: Sequence[int]
 ) -> tuple[int, int]:
-    """Return the ranks that send and receive, by the group's ranks."""
+    """Return the rank that sends and the rank that receives, of the group's ``members``."""
     direction, _, position = peer.partition(" ")
     if int(position) >= len(members):
         message = (
@@ -117,7 +117,7 @@ def _match_tasks(
     rank_columns: Sequence[Intervals],
     numbers: Sequence[int],
 ) -> Iterator[dict[int, int]]:
-    """Yield the n-th collectives of a group's ranks together, which must be the same."""
+    """Yield the tasks of each collective by rank: the n-th of all ranks, which must be equal."""
     counts = {rank: len(tasks_by_rank.get(rank, ())) for rank in members}
     if len(set(counts.values())) > 1:
         listing = ", ".join(f"rank {numbers[rank]}: {count}" for rank, count in counts.items())
@@ -139,7 +139,8 @@ def _match_tasks(
 
 
 def _name(kernel: Kernel) -> str:
-    """Return the name that must match on all ranks: for traced kernels without arguments."""
+    """Return the name that must match on all ranks; names of traced kernels lose their arguments.
+    """
     if kernel.peer:
         return kernel.name.partition(", ")[2]  # what is sent and what is received are as large
     if kernel.family != COLLECTIVE:
@@ -180,7 +181,7 @@ class JointTasks:
         self.causes = (*names, "start", "arrival")
 
     def link_collectives(self, transfer: Callable[[Sequence[Kernel]], float]) -> None:
-        """Let collectives start after a zero-length task that waits for all ranks."""
+        """Add a task of zero length before each collective, which waits for all its ranks."""
         for group in self.groups:
             time = transfer([self._kernel(*pair) for pair in group.items()])
             self.length[list(group.values())] = time
@@ -216,9 +217,9 @@ class JointTasks:
         )
 
     def shares(self, rank: int, start: Floats, end: Floats) -> dict[str, float]:
-        """Return what a rank's device does of the time from its start to its end.
+        """Return the microseconds of each activity of a rank's device, from its start to its end.
 
-        Where several things happen at once, the first of: work of its own, transfers, waits.
+        Of concurrent activities the first of these counts: its own work, transfers, waits.
         """
         kernels = np.flatnonzero(self.parts[rank].tasks.has_cause("kernel")) + self.offsets[rank]
         collective_tasks = np.array([g[rank] for g in self.groups if rank in g], np.int64)
@@ -285,7 +286,7 @@ class JointTasks:
         )
 
     def start_positions(self, tasks: Tasks) -> list[int]:
-        """Return where each rank's start is among tasks in order."""
+        """Return the position of each rank's start among tasks in order."""
         return np.flatnonzero(tasks.has_cause("start")).tolist()
 
     def _sizes(self, attribute: str) -> list[int]:
@@ -293,7 +294,7 @@ class JointTasks:
         return [len(getattr(owner, attribute)) for owner in owners]
 
     def _column(self, columns: list[Ints], absent: int, sizes: list[int]) -> Ints:
-        """Concatenate columns of indices, offset by the sizes of those before."""
+        """Concatenate columns of indices, offset by the sizes of the ranks before."""
         offsets = np.cumsum([0, *sizes]).tolist()
         offset_columns = [
             np.where(column >= 0, column + offset, -1)

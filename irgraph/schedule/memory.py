@@ -46,10 +46,10 @@ class Memory(Struct, frozen=True):
 
     Attributes:
         peak: the maximum allocated at once.
-        at: the op at which that is; ``None`` in a step without ops.
-        by_kind: what is allocated there: parameters, inputs, state (of the optimizer, and other
+        at: the op that runs at the peak; ``None`` in a step without ops.
+        by_kind: bytes allocated there: parameters, inputs, state (of the optimizer, and other
             tensors from before the step), gradients, and activations with all that is temporary.
-        before: what exists before the step.
+        before: bytes that exist before the step.
     """
 
     peak: int
@@ -115,7 +115,7 @@ def memory_by_op(
 
 
 class Peaks:
-    """Peak memory of a step at many sizes of its dimensions: buffers live as long at all of them.
+    """Peak memory of a step at many sizes of its dimensions: lifetimes do not depend on them.
 
     ``device`` is one of the step's (default: its first), ``rounded`` as for ``peak_memory``.
     """
@@ -157,7 +157,7 @@ class Peaks:
 
 
 MAX_SUMS = 1 << 22
-"""Sums of bytes that ``Peaks`` holds at once: ops times points."""
+"""Maximum number of sums of bytes in one chunk of ``Peaks``: ops times points."""
 
 
 def _end(view: Tensor, dims: Mapping[str, Any]) -> Ints:
@@ -172,7 +172,7 @@ def _end(view: Tensor, dims: Mapping[str, Any]) -> Ints:
 
 
 class _Lifetimes:
-    """First and last op of every buffer of a device, with its size and kind."""
+    """First and last op of every buffer of a device, with its size, views and kind."""
 
     def __init__(self, graph: Graph, device: str) -> None:
         self.leaves = list(graph.leaves())
@@ -203,7 +203,7 @@ class _Lifetimes:
         self.first_op.setdefault(buffer, position)
 
     def _set_kind(self, buffer: str, kind: str) -> None:
-        """Name the kind of a buffer: the first role counts, even if a view has another."""
+        """Set the kind of a buffer: the first role counts, even if a view has another."""
         self.kinds.setdefault(buffer, kind)
 
     def _extend(self, buffer: str, leaf: Op, position: int, last: int) -> None:

@@ -24,14 +24,14 @@ from irgraph.schedule.trace_format import (
 )
 
 PROCESSES = 1000
-"""Track numbers reserved for each timeline where several share a file."""
+"""Track numbers reserved for each timeline if several share a file."""
 
 
 class Part(Protocol):
     """A group of tracks in a file, such as a recorded step."""
 
     def trace_events(self, name: str, first: int) -> dict[str, Any]:
-        """Return what it shows, as ``trace_events`` does."""
+        """Return its trace, as ``trace_events`` does."""
 
 
 def write_timeline(timeline: Timeline, path: str | Path) -> None:
@@ -115,7 +115,7 @@ class _Tracks:
             yield slice_event(self.path_track, i.label, i.start, i.end, _facts(i))
 
     def ops(self) -> Iterator[Event]:
-        """One slice an operation on its host thread, without the T1 before it."""
+        """Yield a slice for each operation on its host thread, without the T1 before it."""
         spans: dict[tuple[int, int], tuple[Op, float, float]] = {}
         for i in self.timeline.intervals:
             if i.op is not None and i.cause != "T1" and self.timeline.on_host(i):
@@ -152,7 +152,7 @@ class _Tracks:
                 yield from flow_events(identity, tracks[0], launch.start, tracks[1], i.start)
 
     def counters(self) -> Iterator[Event]:
-        """Count, for each device, launches that wait for it and kernels that run on it."""
+        """Yield, for each device, counters of launches that wait for it and of running kernels."""
         waiting: dict[int, Counter[float]] = defaultdict(Counter)
         running: dict[int, Counter[float]] = defaultdict(Counter)
         ends = self.timeline.columns.end

@@ -1,4 +1,4 @@
-"""Which ranks do the same at the same times: simulated once, they stand for all of their kind."""
+"""Kinds of ranks that do the same at the same times: one rank of each kind is simulated."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from irgraph.schedule.timeline import Timeline
 def kinds_of(
     timelines: Sequence[Timeline], starts: Sequence[float], groups: Groups
 ) -> list[int] | None:
-    """Return the number of each rank's kind, from 0 on; ``None`` where groups differ by name.
+    """Return the number of each rank's kind, from 0 on; ``None`` if groups differ by name.
 
     Ranks of a kind run the same timeline from the same time on, and their groups of each name
-    have ranks of the same kinds: kinds are split until that holds. So what one of them waits for,
-    all wait for as long.
+    have ranks of the same kinds: kinds are split until this holds. So all ranks of a kind wait
+    equally long.
     """
     if not _has_consistent_groups(groups):
         return None
@@ -34,7 +34,7 @@ def kinds_of(
 def parts_of(
     timelines: Sequence[Timeline], kinds: Sequence[int], firsts: Sequence[int], groups: Groups
 ) -> RankTimelines:
-    """Return the first rank of each kind, with groups of kinds in place of ranks."""
+    """Return the first rank of each kind, with groups of kinds instead of ranks."""
     kind_groups = [
         {name: tuple(sorted({kinds[r] for r in members})) for name, members in groups[rank].items()}
         for rank in (firsts if groups else ())
@@ -43,7 +43,7 @@ def parts_of(
 
 
 def _met_kinds(rank: int, kinds: Sequence[int], groups: Groups) -> Hashable:
-    """Return the kinds of the ranks that one meets, by the names of its groups."""
+    """Return the kinds of the ranks that a rank meets, by the names of its groups."""
     return frozenset(
         (name, frozenset(kinds[other] for other in members))
         for name, members in groups[rank].items()
@@ -62,6 +62,6 @@ def _has_consistent_groups(groups: Groups) -> bool:
 
 
 def _number_keys(keys: Sequence[Hashable]) -> list[int]:
-    """Return numbers for keys, by their first occurrence."""
+    """Return the number of each key, in the order of first occurrences."""
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return [numbers[key] for key in keys]

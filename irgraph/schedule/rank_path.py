@@ -16,14 +16,14 @@ _RANK = re.compile(r"rank (\d+) ")
 
 
 class PathSegment(Struct, frozen=True):
-    """What the path spends on one rank without a break. Times in microseconds.
+    """Part of the path on one rank with one activity. Times in microseconds.
 
     Attributes:
         rank: the rank; of many, the first of its kind.
-        what: ``transfer`` with its process group's name if it has one, ``kernel`` with its
+        activity: ``transfer`` with its process group's name if it has one, ``kernel`` with its
             family, or the cause of an interval of the host.
-        start: when it begins.
-        time: how long it takes.
+        start: its start.
+        time: its duration.
     """
 
     rank: int
@@ -67,13 +67,13 @@ def _merge_segments(segments: list[PathSegment]) -> PathSegment:
 
 
 def hops(path: list[PathSegment]) -> int:
-    """Return how often a path goes from one rank to another."""
+    """Return the number of times that a path moves from one rank to another."""
     ranks = [rank for rank, _ in groupby(path, lambda segment: segment.rank)]
     return max(0, len(ranks) - 1)
 
 
 def times_by_activity(path: list[PathSegment]) -> dict[str, tuple[float, list[int]]]:
-    """Return microseconds and ranks by what is on a path, the longest first."""
+    """Return microseconds and ranks by activity on a path, the longest first."""
     times: dict[str, float] = {}
     ranks: dict[str, set[int]] = {}
     for segment in path:

@@ -1,7 +1,7 @@
 """Several ranks simulated together: a collective starts when the last rank arrives.
 
-Every rank's schedule keeps its tasks and waits; the n-th collectives of all ranks are taken to be
-the same one. A rank's time in a collective is split into waiting for the others and the transfer.
+Every rank's schedule retains its tasks and waits; the n-th collectives of all ranks are assumed to
+be the same. A rank's time in a collective is split into waiting for the others and the transfer.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from irgraph.schedule.tasks import Floats, Ints, Tasks, last_ends, run, topologi
 from irgraph.schedule.timeline import Timeline
 
 MAX_SEPARATE_RANKS = 64
-"""Ranks that are simulated one by one. Of more, equal ones are simulated once: they meet ranks of
-the same kinds in every collective, so what one of them does, all do at the same times."""
+"""Maximum number of ranks that are simulated separately. Of more, equal ranks are simulated once:
+they meet ranks of the same kinds in every collective, so all of them do the same at the same times.
+"""
 
 
 def is_collective(kernel: Kernel) -> bool:
@@ -62,11 +63,11 @@ class Ranks:
     shares: tuple[Mapping[str, float], ...]
 
     def spread(self, kinds: Sequence[int], firsts: Sequence[int]) -> Ranks:
-        """Return all ranks, of which the present ones are the kinds.
+        """Return all ranks, each represented by one of the present ranks.
 
         Args:
-            kinds: by rank, the position of the one that stands for it.
-            firsts: by position, the first rank that it stands for.
+            kinds: by rank, the position of the one that represents it.
+            firsts: by position, the first rank that it represents.
         """
         meetings = (
             Meeting(m.name, m.start, m.transfer, tuple(m.waits[k] for k in kinds), firsts[m.last])
@@ -86,7 +87,7 @@ class Ranks:
 
     @property
     def in_pairs(self) -> bool:
-        """Whether single ranks send each other something, as stages of a pipeline do."""
+        """Whether ranks exchange data in pairs, as stages of a pipeline do."""
         return _in_pairs(self.timeline)
 
     @property
@@ -161,7 +162,7 @@ def simulate_ranks(
         timelines: of each rank alone; their lengths and waits count, not their times.
         starts: how much later than the first each rank begins, microseconds (default: together).
         transfer: microseconds of a collective from its kernel on each rank.
-        collective: tells collectives from other kernels.
+        collective: returns whether a kernel is a collective.
         groups: for each rank, its process groups' ranks by their names; a collective in none of
             them is one of all ranks.
 
@@ -186,7 +187,7 @@ def simulate_ranks(
 
 
 def _in_pairs(timeline: Timeline) -> bool:
-    """Return whether a rank exchanges with single others, which are not those of its like."""
+    """Return whether a rank exchanges data in pairs, which differ between ranks of a kind."""
     return any(kernel.peer for kernel in timeline.columns.kernels)
 
 
@@ -198,7 +199,7 @@ def draw_step_times(
     collective: Callable[[Kernel], bool] = is_collective,
     groups: Groups = (),
 ) -> Floats:
-    """Return the time of the step under many draws of when ranks start, ``float64[draws]``.
+    """Return the time of the step under many draws of the ranks' start times, ``float64[draws]``.
 
     Args:
         timelines: of each rank alone.
@@ -224,7 +225,7 @@ def _join_ranks(
     transfer: Callable[[Sequence[Kernel]], float],
     collective: Callable[[Kernel], bool],
 ) -> tuple[JointTasks, Ints, Tasks]:
-    """Return ranks joined in their collectives, the order of all tasks, and these in order."""
+    """Return the joint tasks of ranks, a topological order of them, and the tasks in that order."""
     joint = JointTasks(parts.timelines, match_collectives(parts, collective), start_times)
     joint.link_collectives(transfer)
     try:
@@ -240,7 +241,7 @@ def _simulate_each(
     transfer: Callable[[Sequence[Kernel]], float],
     collective: Callable[[Kernel], bool],
 ) -> Ranks:
-    """Simulate ranks one by one."""
+    """Return ranks that are simulated separately."""
     joint, order, tasks = _join_ranks(parts, start_times, transfer, collective)
     start, end = np.empty(len(order)), np.empty(len(order))
     start[order], end[order] = times = run(tasks)

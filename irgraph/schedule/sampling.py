@@ -39,7 +39,8 @@ NORMAL_90 = 1.6449
 """Half a 90 % interval of a normal distribution, in standard deviations."""
 
 DEFAULT_DRAWS = 400
-"""Samples of a step: the ends of a 90 % interval are then known to about 3 % of its width."""
+"""Default number of samples of a step: they give the ends of a 90 % interval to about 3 % of its
+width."""
 
 
 def sample_steps(
@@ -74,18 +75,18 @@ def sample_variants(
     lengths: Floats,
     spreads: Floats,
 ) -> Floats:
-    """Return what ``sample_steps`` does of steps that differ in their device work alone.
+    """Return the samples of ``sample_steps`` for steps that differ only in their device work.
 
-    The host's times are drawn and added up once for all, in another order than ``sample_steps``
-    does, and are not the ends of tasks less their starts: the same but for the last digits.
+    The host's times are drawn and added up once for all steps, in another order than in
+    ``sample_steps``, and are not ends of tasks less their starts: only the last digits differ.
 
     Args:
         columns: of one of the steps.
         host: its host table.
-        collapsed: its tasks, those of ``work`` collapsed.
+        collapsed: its tasks, folded into nodes.
         work: the tasks that are device work, ``int64[work]``.
         rows: the kernel that each of them runs, ``int64[work]``.
-        lengths: how long each kernel takes, microseconds, ``float64[kernels, steps]``.
+        lengths: duration of each kernel, microseconds, ``float64[kernels, steps]``.
         spreads: half a 90 % interval of each, microseconds, ``float64[kernels, steps]``.
 
     Returns:
@@ -93,7 +94,7 @@ def sample_variants(
     """
     width = max(1, MAX_CELLS // max(1, len(columns)))
     model = _Model(columns, host, jitter=True)
-    # What else is said of the tasks is of one of the steps, whichever it is.
+    # all other properties of the tasks are the same in any of the steps
     model.length, model.spread = columns.tasks.length, np.zeros(len(columns))
     deviations, families = spreads / NORMAL_90, np.zeros(len(lengths), np.int64)
     families[rows] = model.family[work]
@@ -129,13 +130,13 @@ def intervals_of(samples: Floats, share: float = 0.9) -> Floats:
 
 
 OVERHEADS = ("T1", "T2", "T3", "T4", "T5")
-"""Causes of time that the host itself takes."""
+"""Causes of the host's own time."""
 
 COMMON_ERROR_CAUSES = ("T2", "T3", "T5")
-"""Causes whose figures for a category err alike for all its operations."""
+"""Causes whose figures for a category have a common error for all its operations."""
 
 BLOCK_TASKS = 512
-"""Tasks whose lengths are drawn at once: few enough for a processor's cache."""
+"""Tasks whose lengths are drawn together: few enough for a processor's cache."""
 
 
 class _Model:
@@ -158,7 +159,7 @@ class _Model:
         self.varies = np.where(self._is_host_time(), self.tasks.cause, -1)
 
     def _is_host_time(self) -> np.ndarray:
-        """Return which tasks are the host's own time, also where a table gives no deviation."""
+        """Return whether each task is the host's own time, even if a table gives no deviation."""
         causes = self.tasks.causes
         host_codes = [n for n, cause in enumerate(causes) if cause in OVERHEADS]
         is_host_time: np.ndarray = np.isin(self.tasks.cause, host_codes) & (self.length > 0.0)
@@ -184,9 +185,9 @@ class _Model:
             yield from lengths
 
     def fold_lengths(self, seed: int, draws: int, fold: Ints, folds: int) -> Floats:
-        """Return what ``draw`` does of tasks without spread, added up by fold.
+        """Return the lengths of ``draw`` for tasks without spread, added up by fold.
 
-        ``float64[folds, draws]``; ``fold`` is that of each task, -1 for none.
+        ``float64[folds, draws]``; ``fold`` is the fold of each task, -1 for none.
         """
         factors = [_Factors(self, cause, seed, draws) for cause in self.tasks.causes]
         fixed_tasks = np.flatnonzero((self.varies < 0) & (fold >= 0))
@@ -216,8 +217,8 @@ class _Model:
 class _Factors:
     """Log-normal factors of one cause's host times, drawn in the order of its tasks.
 
-    One factor is common to all; each task has its own with mean one, which those with a common
-    error share.
+    One factor is common to all tasks; each task also has its own factor with mean one, which tasks
+    with a common error share.
     """
 
     def __init__(self, model: _Model, cause: str, seed: int, draws: int) -> None:
@@ -251,7 +252,7 @@ class _Factors:
 def _host_std(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
     """Return each task's relative standard deviation of host time, and its group of common error.
 
-    Groups are of operations whose own figures the table lacks; -1 for none.
+    Groups consist of operations whose own figures the table lacks; -1 for none.
     """
     tasks = columns.tasks
     launches = Counter(tasks.op[tasks.has_cause("T4")].tolist())
@@ -276,7 +277,7 @@ def _generator(name: str, seed: int) -> np.random.Generator:
 
 
 class _Normals:
-    """Draws of a normal distribution, row by row; those that were drawn before are kept."""
+    """Draws of a normal distribution, row by row, with a cache of earlier rows."""
 
     def __init__(self, name: str, seed: int, draws: int) -> None:
         self.generator, self.draws = _generator(name, seed), draws
@@ -285,7 +286,7 @@ class _Normals:
         self.lock = Lock()
 
     def rows(self, first: int, count: int) -> Floats:
-        """Return so many rows, ``float64[count, draws]``, which must stay as they are."""
+        """Return ``count`` rows, ``float64[count, draws]``, which must not be modified."""
         with self.lock:
             row_count = self.ends[-1] if self.ends else 0
             if first + count > row_count:

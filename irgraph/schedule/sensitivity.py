@@ -1,4 +1,4 @@
-"""What-if analysis: the step time if some of it were faster, simulated again."""
+"""Step times if an operation or a group were faster, simulated again (what-if analysis)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABELS = {
 """Causes that a what-if may speed up, and their names in reports."""
 
 BATCH_OPS = 64
-"""Operations that are tried at once."""
+"""Operations that are tried in one batch."""
 
 MAX_CELLS = 4_000_000
 """Maximum of tasks times what-ifs in one pass: bounds its memory (8 bytes each)."""
@@ -39,9 +39,9 @@ class Sensitivity(Struct, frozen=True):
         name: the operation's name, the family's, or the cause's.
         module: of the operation, its module.
         origin: of the operation, where it came from.
-        share: of it on the critical path, microseconds.
-        step_time: with all its times divided by the factor.
-        saved: the step's time less that.
+        share: its time on the critical path.
+        step_time: the step's time with all times of it divided by the factor.
+        saved: the original step time less ``step_time``.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Sensitivity(Struct, frozen=True):
 def sensitivity(
     timeline: Timeline, *, factor: float = 2.0, top: int = 10
 ) -> tuple[list[Sensitivity], list[Sensitivity]]:
-    """Return what would shorten the step if ``factor`` times faster: operations, and groups.
+    """Return operations and groups that would shorten the step if ``factor`` times faster.
 
     All times of an operation, on host and device, are divided; infinity removes them. Only
     operations on the critical path can shorten the step, and none by more than its time there:
@@ -122,7 +122,7 @@ def _op_sensitivity(
 def _step_times(
     columns: Intervals, masks: Sequence[NDArray[np.bool_]], factor: float
 ) -> list[float]:
-    """Return the step's time for each set of tasks that is made faster."""
+    """Return the step's time with each set of tasks made faster."""
     tasks = columns.tasks
     if tasks.shared_pools:
         return [

@@ -2,11 +2,11 @@
 
 The model: tasks of one pool that run at the same time get equal shares of it, so each of ``k``
 runs at ``1 / k`` of its speed alone. Work is conserved: two kernels that each fill the device take
-together what they take in sequence. What needs different things does not share: copies in
-each direction have an engine of their own beside the multiprocessors, collectives have the links.
-In traces of four V100 whose compute overlaps all-to-all, kernels beside a collective take 1.0 times
-their time alone (median of 49), beside another kernel 1.5 to 2.0 times, by how one counts (medians
-of 8, from 0.8 to 5: too few to say more).
+as long together as in sequence. Tasks on different hardware do not share: copies in each direction
+have a separate engine next to the multiprocessors, and collectives have the links. In traces of
+four V100 whose compute overlaps all-to-all, kernels concurrent with a collective take 1.0 times
+their time alone (median of 49), with another kernel 1.5 to 2.0 times, depending on how one counts
+(medians of 8, from 0.8 to 5: too few to say more).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from irgraph.schedule.tasks import Floats, Tasks, run
 
 
 class Links:
-    """Who waits for whom, and in which pool: what all runs of the same tasks share."""
+    """Waits, followers and pools of tasks, shared by all runs of the same tasks."""
 
     def __init__(self, tasks: Tasks) -> None:
         self.pool: list[int] = tasks.pool.tolist()
@@ -33,10 +33,10 @@ class Links:
 def run_sharing(
     tasks: Tasks, length: Floats | None = None, links: Links | None = None
 ) -> tuple[Floats, Floats]:
-    """Return when each task starts and ends, ``float64[n]`` each.
+    """Return the starts and the ends of tasks, ``float64[n]`` each.
 
     Without two resources in one pool this is ``tasks.run``; else events are run in order of time.
-    ``links`` are those of the tasks, if they are known.
+    ``links`` are the links of the tasks, if they are available.
     """
     task_lengths = tasks.length if length is None else length
     if not tasks.shared_pools:
@@ -65,7 +65,7 @@ class _Pool:
         self.version += 1
 
     def next_end(self) -> float:
-        """Return when the first of the running tasks ends if nothing changes."""
+        """Return the end of the first of the running tasks if nothing changes."""
         return self.updated_at + (self.running[0][0] - self.clock) * len(self.running)
 
 
@@ -79,7 +79,7 @@ class _Events:
         self.wait_counts = links.wait_counts.copy()
         self.start = [0.0] * len(self.wait_counts)
         self.end = [0.0] * len(self.wait_counts)
-        # time, then task (-1: the first of a pool's), then pool and the version this was said of
+        # time, task (-1: the first of a pool to end), then the pool and its version at that time
         self.events: list[tuple[float, int, int, int]] = []
 
     def run(self) -> tuple[Floats, Floats]:
@@ -90,8 +90,8 @@ class _Events:
             time, task, pool, version = heapq.heappop(self.events)
             if task >= 0:
                 self._end(task, time)
-            # What was planned before another task joined or left is out of date: a newer event
-            # stands in the heap.
+            # an event planned before another task joined or left the pool is out of date: the heap
+            # has a newer one
             elif self.pools[pool].version == version:
                 self._end_next_of_pool(pool, time)
         return np.array(self.start), np.array(self.end)

@@ -1,8 +1,8 @@
-"""Steps as columns of numbers: tasks with lengths, and what each waits for.
+"""Steps as columns of numbers: tasks with lengths and waits.
 
 The core that schedulers, rank simulation and what-if questions share. A task starts when the last
-of those it waits for has ended; a resource that does one thing at a time, in a fixed order, is a
-wait for the task before. So times follow in one pass, for one set of lengths or for many at once.
+of the tasks it waits for has ended; a resource that does one thing at a time, in a fixed order, is
+a wait for the task before. So times follow in one pass, for one set of lengths or for many.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Tasks(Struct, frozen=True, dict=True):
     """Columns of ``n`` tasks in topological order. Times in microseconds.
 
     Attributes:
-        length: how long each takes, ``float64[n]``.
-        first: where its waits begin in ``after``, ``int64[n + 1]``.
+        length: duration of each, ``float64[n]``.
+        first: index of its first wait in ``after``, ``int64[n + 1]``.
         after: positions of the tasks it waits for, its own resource's first, ``int64[m]``.
         resource: index of the thread or stream, ``int64[n]``.
         cause: index into ``causes``, ``int64[n]``.
         op: index of the operation it belongs to, -1 for none, ``int64[n]``.
         kernel: index of the kernel that runs or is launched, -1 for none, ``int64[n]``.
-        pool: what it shares with tasks that run at the same time, -1 for nothing, ``int64[n]``.
+        pool: hardware that it shares with concurrent tasks, -1 for none, ``int64[n]``.
         causes: names that ``cause`` refers to.
     """
 
@@ -52,7 +52,7 @@ class Tasks(Struct, frozen=True, dict=True):
         return len(self.length)
 
     def waits(self, task: int) -> Ints:
-        """Return the positions of the tasks that one waits for."""
+        """Return the positions of the tasks that a task waits for."""
         return self.after[self.first[task] : self.first[task + 1]]
 
     def has_cause(self, cause: str) -> NDArray[np.bool_]:
@@ -72,7 +72,7 @@ class Tasks(Struct, frozen=True, dict=True):
 
     @cached_property
     def two_waits(self) -> tuple[Ints, Ints] | None:
-        """The two tasks that each waits for; ``n`` stands for none, nothing where one has more."""
+        """The two tasks that each task waits for, ``n`` for none; ``None`` if a task has more."""
         count = np.diff(self.first)
         if count.max(initial=0) > 2:
             return None
@@ -82,14 +82,14 @@ class Tasks(Struct, frozen=True, dict=True):
 
     @cached_property
     def wait_lists(self) -> list[list[int]]:
-        """What each task waits for, as lists: what one pass in Python reads fastest."""
+        """Waits of each task as lists, which a pass in Python reads fastest."""
         bounds = self.first.tolist()
         after = self.after.tolist()
         return [after[a:b] for a, b in pairwise(bounds)]
 
     @cached_property
     def last_uses(self) -> list[list[int]]:
-        """For each task, those that no later one waits for, and that it was the last to."""
+        """For each task, the tasks that it is the last to wait for."""
         last_user = {other: task for task, waits in enumerate(self.wait_lists) for other in waits}
         uses: list[list[int]] = [[] for _ in self.wait_lists]
         for other, task in last_user.items():
@@ -98,7 +98,7 @@ class Tasks(Struct, frozen=True, dict=True):
 
 
 class TaskBuilder:
-    """Collects tasks, one at a time or many as they were, on any number of resources."""
+    """Collects tasks, one at a time or from a template, on any number of resources."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, int, int, int, int, int]] = []
@@ -157,7 +157,7 @@ class TaskBuilder:
     def template_since(
         self, since: int, last: Mapping[int, int], others: Mapping[int, int]
     ) -> TaskTemplate:
-        """Return the tasks added one by one since a position as what can be repeated.
+        """Return a template of the tasks that were added separately since a position.
 
         ``last`` are the last tasks of resources before it, by resource; ``others`` are keys of
         other earlier tasks that the new ones wait for, by position.
@@ -188,10 +188,10 @@ class TaskBuilder:
         times: Iterable[float],
         others: Sequence[int] = (),
     ) -> int:
-        """Add the tasks of a form again and return the position of the first.
+        """Add the tasks of a template again and return the position of the first.
 
-        ``op`` and ``kernel`` are what is added to their numbers, ``times`` the lengths of the
-        kernels, and ``others`` the tasks that stand for those with keys.
+        ``op`` and ``kernel`` are added to their numbers, ``times`` are the lengths of the kernels,
+        and ``others`` the tasks that replace those with keys.
         """
         repeats, last, since = self._repeats, self._last, self._count
         repeats.add_rows(len(self._rows))
@@ -209,7 +209,7 @@ class TaskBuilder:
         return since
 
     def tasks(self) -> Tasks:
-        """Return what was collected as columns."""
+        """Return the collected tasks as columns."""
         length, *columns = zip(*self._rows, strict=True) if self._rows else [()] * 6
         index_columns = (
             np.array(column, np.int64) for column in (self._first, self._after, *columns)
@@ -219,9 +219,9 @@ class TaskBuilder:
 
 
 def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
-    """Return when each task starts and ends, ``float64[n]`` each.
+    """Return the starts and the ends of tasks, ``float64[n]`` each.
 
-    ``length`` replaces the tasks' own.
+    ``length`` replaces the tasks' own lengths.
     """
     lengths = (tasks.length if length is None else length).tolist()
     if tasks.two_waits is None:
@@ -238,7 +238,7 @@ def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
 
 
 def _run_any(tasks: Tasks, lengths: list[float]) -> tuple[Floats, Floats]:
-    """Return what ``run`` does, of tasks that wait for any number of others."""
+    """Return the result of ``run`` for tasks that wait for any number of others."""
     starts = [0.0] * len(tasks)
     ends = [0.0] * len(tasks)
     for position, (waits, time) in enumerate(zip(tasks.wait_lists, lengths, strict=True)):
@@ -255,11 +255,11 @@ def _run_any(tasks: Tasks, lengths: list[float]) -> tuple[Floats, Floats]:
 def last_ends(
     tasks: Tasks, lengths: Iterable[Floats | float], sets: int, *, task: int | None = None
 ) -> Floats:
-    """Return when the last task ends under ``sets`` sets of lengths, ``float64[sets]``.
+    """Return the end of the last task under ``sets`` sets of lengths, ``float64[sets]``.
 
-    ``lengths`` gives those of each task in turn, ``float64[sets]`` or one for all. An end is
-    forgotten once the last task that waits for it is placed. ``task`` asks when that task ends
-    instead, one that no other waits for.
+    ``lengths`` gives the lengths of each task in turn, ``float64[sets]`` or one for all sets. An
+    end is dropped once the last task that waits for it is placed. With ``task`` the end of that
+    task is returned instead; no other task may wait for it.
     """
     ends: list[Floats] = []
     start = np.zeros(sets)
@@ -278,13 +278,13 @@ def last_ends(
 
 
 FORGOTTEN = np.empty(0)
-"""Stands for ends that no other task waits for."""
+"""Placeholder of ends that no later task waits for."""
 
 
 def longest_chain(tasks: Tasks, ends: Floats) -> Ints:
     """Return the tasks from the start to the last end, each starting where the one before ended.
 
-    Where two that a task waited for ended at the same time, the first is taken: its resource's.
+    If two tasks that a task waited for ended at the same time, the first is chosen: its resource's.
     """
     chain: list[int] = []
     end_times: list[float] = ends.tolist()
@@ -300,7 +300,7 @@ def longest_chain(tasks: Tasks, ends: Floats) -> Ints:
 
 
 def total_float(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Floats:
-    """Return how much later each task could end without delaying the last end (total float)."""
+    """Return the total float of tasks: how much later each could end without delaying the last."""
     if not len(tasks):
         return np.empty(0)
     step = float(ends.max())
@@ -322,7 +322,7 @@ def total_float(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Flo
 def topological_order(waits: Sequence[Sequence[int]]) -> list[int]:
     """Return a topological order of tasks (Kahn).
 
-    Raises ``ValueError`` if some wait for each other.
+    Raises ``ValueError`` if tasks wait for each other.
     """
     wait_counts = [len(w) for w in waits]
     followers: list[list[int]] = [[] for _ in waits]

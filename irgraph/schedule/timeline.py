@@ -55,8 +55,8 @@ class Timeline(Struct, frozen=True, dict=True):
     Attributes:
         intervals: in an order in which each comes after those it waited for.
         resources: the host threads and device streams.
-        device, host, accounting: names of what it was computed from.
-        levels: how many operations found their overheads at each level of the host table.
+        device, host, accounting: names of the inputs that it was computed from.
+        levels: number of operations with overheads from each level of the host table.
         unknown: leaves without a cost model, priced by a lower bound.
     """
 
@@ -108,7 +108,7 @@ class Timeline(Struct, frozen=True, dict=True):
         return self.resources[interval.resource].kind == "host"
 
     def ready(self, interval: Interval) -> float:
-        """Return when the interval's own resource became free, in microseconds."""
+        """Return the time at which the interval's own resource became free, in microseconds."""
         return self._latest_end(interval.after, interval.resource)
 
     def _free_time(self, task: int) -> float:
@@ -169,14 +169,14 @@ class Recorder:
         )
 
     def intervals(self) -> Intervals:
-        """Return what was added, each when the last of those it waited for has ended."""
+        """Return the intervals that were added, each from the end of its last wait."""
         tasks = self._tasks.tasks()
         start, end = run(tasks)
         tasks = replace(tasks, length=end - start)  # as its clocks show them
         return Intervals(tasks, start, end, self._ops, self._kernels)
 
     def _number(self, objects: list[T], value: T | None) -> int:
-        """Return the number of an object among those known, -1 for none."""
+        """Return the number of an object, which is appended to ``objects`` if new; -1 for none."""
         if value is None:
             return -1
         number = self._numbers.setdefault(id(value), len(objects))

@@ -14,7 +14,7 @@ Event = dict[str, Any]
 
 
 class Track(NamedTuple):
-    """Where events are shown: a process, and one of its threads; numbers from 1 on."""
+    """Position of events in the trace: a process and one of its threads, numbered from 1."""
 
     pid: int
     tid: int
@@ -41,7 +41,7 @@ def slice_event(
 
 
 def flow_events(number: int, source: Track, start: float, target: Track, end: float) -> list[Event]:
-    """Return an arrow from the slice of a launch to that of its work; times in microseconds."""
+    """Return an arrow from the slice of a launch to the slice of its work; microseconds."""
     common = {"name": "launch", "cat": "launch", "id": number}
     times = [microseconds(round(time * 1000.0)) for time in (start, end)]
     return [

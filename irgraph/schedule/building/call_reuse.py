@@ -1,4 +1,4 @@
-"""Calls alike: those that differ in the times of their kernels alone add the same tasks."""
+"""Reuse of tasks between calls: calls that differ only in kernel times add the same tasks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from irgraph.schedule.building.task_templates import TaskTemplate
 from irgraph.schedule.charges import Charge, Charges, LaunchedWork
 
 CACHE_KEY = "irgraph.schedule.alike"
-"""Where an op keeps what its call launches, for the host and the rules last asked about."""
+"""Attribute of an op that caches the launches of its call, for the last host and rules."""
 
 
 class Launches(Struct, frozen=True):
-    """What a call launches, if that is all it does and it works on one stream.
+    """Launches of a call that does nothing else and works on one stream.
 
     Attributes:
-        host, rules, device: what this was found for.
-        parts: the ``id`` of each op whose price decided that, with its kernels, if it has any.
-        lacks: whether no cost model knows one of those ops.
+        host, rules, device: the inputs that the launches were computed for.
+        parts: the ``id`` of each op whose price was looked up, with its kernels if it has a price.
+        has_unknown: whether no cost model knows one of those ops.
         kernels, times: all of them, and the lengths of their tasks.
         costs: the call's overheads.
-        stream: device and name of the stream; nothing where nothing is launched.
-        key: what the tasks follow from but the times and what went before; nothing where the call
-            is none of those that repeat.
+        stream: device and name of the stream; ``None`` without launches.
+        key: everything that determines the tasks, except times and earlier tasks; empty if the call
+            cannot be repeated.
     """
 
     host: Host
@@ -45,7 +45,7 @@ class Launches(Struct, frozen=True):
 
 
 class Kind(Struct, frozen=True):
-    """What the calls of a kind add: tasks, with the op and the kernel that the first one had."""
+    """Tasks that the calls of a kind add, with the op and the kernel of the first call."""
 
     template: TaskTemplate
     op: int
@@ -54,12 +54,13 @@ class Kind(Struct, frozen=True):
 
 
 class CallReuse:
-    """Adds the tasks of calls: those of the first of a kind one by one, of the others at once.
+    """Adds the tasks of calls: of the first call of a kind separately, of the others by template.
 
-    A kind is all that tasks follow from but the times of kernels: overheads, thread, stream, for
-    each kernel how it is launched, what it shares and whether the host waits for it, and whether
-    the stream's queue is full. No kind has a call that hands over from one thread to another, that
-    works on a stream first or on several, that fills a queue, or that does more than launch.
+    A kind is everything that determines tasks, except the times of kernels: overheads, thread,
+    stream, for each kernel its kind of launch, the hardware it shares and whether the host waits
+    for it, and whether the stream's queue is full. A call has no kind if it hands over from one
+    thread to another, is the first on its stream, works on several streams, fills a queue, or does
+    anything besides launching.
     """
 
     def __init__(self, step: Step, charges: Charges) -> None:
@@ -91,10 +92,7 @@ class CallReuse:
         return ()
 
     def _launches(self, op: Op) -> Launches | None:
-        """Return what a call launches: what the op keeps, unless it was found for something else.
-
-        ``None`` where that is not all it does.
-        """
+        """Return the launches of a call, cached with its op; ``None`` if it does anything else."""
         cached: Launches | None = op.__dict__.get(CACHE_KEY)
         if cached is not None and self._is_valid(cached):
             return cached
@@ -122,7 +120,7 @@ class CallReuse:
         return launches
 
     def _is_valid(self, cached: Launches) -> bool:
-        """Return whether what an op keeps was found for this host, device and these prices."""
+        """Return whether cached launches are of this host, these rules, this device and prices."""
         if cached.host is not self.host or cached.rules is not self.rules:
             return False
         if cached.device != self.device or cached.has_unknown != self.charges.includes_unknown_op(

@@ -1,4 +1,4 @@
-"""A step while it is simulated: charges become tasks of threads and streams."""
+"""A step during its simulation: charges become tasks of threads and streams."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ class Step:
         self.graph_waits: tuple[int, ...] = ()
         self.forked_streams: set[int] = set()
         self.thread = self.turn = self._resource("host", "main")
-        # Resources have their numbers in order of first use: those of the main thread and the
-        # default stream are always the first two, so that timelines of variants can be laid side by
-        # side.
+        # Resources are numbered in order of first use. The main thread and the default stream are
+        # always the first two, so that timelines of variants can be compared.
         self._resource(self.graph.device, "default")
 
     def run(self, charge: Charge) -> None:
@@ -62,13 +61,13 @@ class Step:
             self._wait(charge)
 
     def set_op(self, op: Op) -> None:
-        """Let what is added next be an op's."""
+        """Set the op of the tasks that are added next."""
         self.op = self.numbers.setdefault(id(op), len(self.ops))
         if self.op == len(self.ops):
             self.ops.append(op)
 
     def continued_thread(self, op: Op) -> int:
-        """Return the thread of an op that comes after the last task of that thread, else -1."""
+        """Return the thread of an op that directly continues that thread, else -1."""
         thread = self.resources.get(("host", op.thread), -1)
         is_active = (
             self.turn == thread if op.thread in TAKING_TURNS else self.build.last(thread) >= 0
@@ -100,8 +99,8 @@ class Step:
         # were one.
         if charge.op.thread in TAKING_TURNS:
             previous_thread, self.turn = self.turn, thread
-        # A thread that has begun goes on by itself; its first task starts where the thread that
-        # started it stands.
+        # A thread that has started continues independently; its first task follows the last task of
+        # the thread that started it.
         elif self.build.last(thread) >= 0:
             previous_thread = thread
         self.thread = thread
@@ -126,8 +125,8 @@ class Step:
         full: tuple[int, ...] = ()
         number = -1
         if kernel is not None:
-            # A stream's queue holds so many launches (1,024 on CUDA): the next launch blocks until
-            # the oldest of them has left the queue.
+            # A stream's queue has room for ``queue_depth`` launches (1,024 on CUDA): the next
+            # launch blocks until the oldest of them has left the queue.
             full = (queue.popleft(),) if len(queue) >= self.rules.queue_depth else ()
             number = len(self.kernels)
             self.kernels.append(kernel)
@@ -148,7 +147,7 @@ class Step:
             self._host(charge, "T4", charge.length * (1.0 - share))
 
     def _run_on_host(self, charge: Charge, kernel: Kernel) -> None:
-        """The host runs the kernel itself: no stream, nothing to wait for."""
+        """Add a kernel that the host runs itself: it has no stream and waits for nothing."""
         self.kernels.append(kernel)
         self._host(charge, "T4", charge.length)
         time = kernel.time + self.rules.per_kernel
@@ -182,7 +181,7 @@ class Step:
         return add(stream, "kernel", time, op=op, kernel=number, pool=pool, waits=waits)
 
     def _wait(self, charge: Charge) -> None:
-        """Let a stream, or the host, wait as the charge's node says."""
+        """Record an event, or add a wait of a stream or of the host, as the charge's node is."""
         assert charge.node is not None
         name, stream = charge.node.name, self._stream(charge)
         if name == "sync.record":
@@ -235,14 +234,14 @@ class Step:
         return self.graph.device
 
     def _pool(self, charge: Charge, kernel: Kernel) -> int:
-        """Return what a kernel shares with others: the device, a copy engine, or the links."""
+        """Return the pool that a kernel shares with others: a hardware unit of its device."""
         node = charge.node or charge.op
         need = hardware_unit(kernel, node)
         return self.pools.setdefault((self._device(node), need), len(self.pools))
 
 
 def hardware_unit(kernel: Kernel, node: Op) -> str:
-    """Return what a kernel of an op works on beside others of its device."""
+    """Return the unit of a device that a kernel of an op uses: compute, a copy engine or links."""
     if kernel.family == COLLECTIVE:
         return "links"
     if kernel.launch == "memcpy" and any(t.device == "cpu" for t in node.outputs):

@@ -1,4 +1,4 @@
-"""Tasks that repeat: rows that stand for many tasks at once, at other places and of other ops."""
+"""Templates of repeated tasks: rows that are reused at other positions and for other ops."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class TaskTemplate(Struct, frozen=True):
     """Tasks that were added one after the other and can be added again.
 
     Attributes:
-        start, count: their rows.
-        since: the position of the first.
-        waits: how many waits they have together.
-        opened: the waits for earlier tasks: the place among all waits, the resource whose last task
-            it is (-1: of none), and else its key.
-        last: the resources that they take, each with the place of its last task.
-        work: the places of those that are kernels.
+        start, count: first row and number of rows.
+        since: the position of the first task.
+        waits: total number of waits.
+        outer_waits: the waits for earlier tasks: the index among all waits, the resource whose last
+            task it is (-1: of none), and else its key.
+        last: the resources that they use, each with the offset of its last task.
+        work: offsets of the tasks that are kernels.
     """
 
     start: int
@@ -37,14 +37,14 @@ class TaskTemplate(Struct, frozen=True):
 
 
 class Repeats:
-    """Which rows stand for which tasks.
+    """Mapping of rows to the tasks that they represent.
 
     Attributes:
-        runs: of rows that follow each other: the first, how many, and what is added to positions,
-            numbers of ops and numbers of kernels.
-        places, tasks: waits by their places among all, and the tasks that are waited for.
+        runs: sequences of rows: the first row, the number of rows, and the offsets of positions,
+            op numbers and kernel numbers.
+        places, tasks: indices of waits among all waits, and the tasks that are awaited.
         work, times: positions of kernels, and their lengths.
-        waits: how many waits the repeated tasks have.
+        waits: number of waits of the repeated tasks.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Repeats:
         self._next_row = 0
 
     def add_rows(self, rows: int) -> None:
-        """Let the rows that were added since the last run stand for themselves."""
+        """Add a run of the rows that were added since the last run, without offsets."""
         if rows > self._next_row:
             self.runs.append((self._next_row, rows - self._next_row, 0, 0, 0))
             self._next_row = rows
@@ -92,7 +92,7 @@ class Repeats:
 
 
 def _ranges(start: Ints, count: Ints) -> Ints:
-    """Return the numbers from each start on, so many each, one after the other."""
+    """Return ``count`` consecutive numbers from each start on, concatenated."""
     ends = np.cumsum(count)
     numbers: Ints = np.arange(ends[-1]) + np.repeat(start - ends + count, count)
     return numbers

@@ -191,7 +191,7 @@ class _Run:
     def _start_offset(
         self, terms: Sequence[WaitTerm], base: int, last_uses: Sequence[int]
     ) -> Floats:
-        """Return a node's start after its reference, in the array of a released time if possible."""
+        """Return a node's start after its reference, in the array of a released time if any."""
         if terms and terms[0].row is None and terms[0].node in last_uses:
             time = self._time(terms[0].node)
         else:

@@ -71,7 +71,7 @@ def candidates_alive(
 
 
 MAX_NUMBERS = 32_768
-"""Maximum numbers per kernel for regions that are evaluated together: few enough for a cache."""
+"""Maximum of regions times batches times draws in one pass: few enough for a cache."""
 
 
 def _mark_alive(
