@@ -1,6 +1,6 @@
 """Functions of the library's face that join several rooms; ``import irgraph`` lists them all.
 
-Each imports what it needs when it is called, so that ``import irgraph`` stays quick.
+Each imports its dependencies when it is called, so that ``import irgraph`` stays quick.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def load_pass(name: str, pass_path: Sequence[str] = ()) -> Pass:
 
 
 def passes(pass_path: Sequence[str] = ()) -> list[Pass]:
-    """Return the passes of the library, and those of further folders, by name."""
+    """Return the passes of the library and of further folders, by name."""
     import passes as library
 
     return [load_pass(name, pass_path) for name in library.names(pass_path)]

@@ -34,15 +34,15 @@ class Provenance(Struct, frozen=True):
 
 
 class RecordEntry(Struct, frozen=True):
-    """A record to be added.
+    """A record to add.
 
     Attributes:
         kind: one of ``tables.KINDS``.
-        content: what the record holds besides its rows, as plain values; equal contents of a kind
+        content: fields of the record other than its rows, as plain values; equal contents of a kind
             are one record.
-        rows: its figures; equal rows of a record are one row.
-        provenance: where they come from.
-        left_out: what of the file was not taken, and why, as sentences.
+        rows: figures of the record; equal rows of a record are one row.
+        provenance: source of the figures.
+        omissions: skipped parts of the file with the reasons, as sentences.
     """
 
     kind: str

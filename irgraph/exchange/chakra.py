@@ -23,7 +23,7 @@ from irgraph.capture.chakra.schema import (
     messages,
 )
 from irgraph.capture.chakra.stream import encoded
-from irgraph.exchange.collectives import Groups, collective
+from irgraph.exchange.collectives import Groups, collective_of
 from irgraph.exchange.torch_values import Values, torch_name
 from irgraph.files import write_atomic
 from irgraph.ir.cost import Priced
@@ -60,7 +60,7 @@ def chakra_trace(timeline: Timeline, priced: Priced, groups: Groups | None = Non
 
     ``groups`` are the process groups of its collectives (default: those that the model names).
     """
-    step = _Step(timeline, priced, groups or Groups(groups_of(priced.graph)))
+    step = _StepNodes(timeline, priced, groups or Groups(groups_of(priced.graph)))
     return encoded(_metadata(timeline, priced.graph), step.nodes())
 
 
@@ -80,15 +80,15 @@ def write_rank_traces(
     Raises ``IrgraphError`` as ``write_chakra``.
     """
     numbers: dict[tuple[int, ...], int] = {}
-    made: dict[tuple[object, ...], bytes] = {}
-    found = []
-    for rank, ((timeline, priced), mine) in enumerate(zip(steps, groups, strict=True)):
-        same = (id(timeline), *mine.items())
-        if same not in made:
-            made[same] = chakra_trace(timeline, priced, Groups(mine, numbers))
-        found.append(Path(f"{prefix}.{rank}.et"))
-        write_atomic(found[-1], made[same])
-    return found
+    content_by_key: dict[tuple[object, ...], bytes] = {}
+    paths = []
+    for rank, ((timeline, priced), own_groups) in enumerate(zip(steps, groups, strict=True)):
+        key = (id(timeline), *own_groups.items())
+        if key not in content_by_key:
+            content_by_key[key] = chakra_trace(timeline, priced, Groups(own_groups, numbers))
+        paths.append(Path(f"{prefix}.{rank}.et"))
+        write_atomic(paths[-1], content_by_key[key])
+    return paths
 
 
 def _metadata(timeline: Timeline, graph: Graph) -> Message:
@@ -96,16 +96,16 @@ def _metadata(timeline: Timeline, graph: Graph) -> Message:
     from irgraph.text import print_graph
 
     texts = {"device": timeline.device, "host": timeline.host, "accounting": timeline.accounting}
-    made = messages()["GlobalMetadata"](version=VERSION)
-    made.attr.extend(attribute(name, "string", text) for name, text in texts.items())
-    made.attr.append(attribute("step_time_us", "double", timeline.step_time))
+    message = messages()["GlobalMetadata"](version=VERSION)
+    message.attr.extend(attribute(name, "string", text) for name, text in texts.items())
+    message.attr.append(attribute("step_time_us", "double", timeline.step_time))
     resources = [str(resource) for resource in timeline.resources]
-    made.attr.append(attribute("resources", "string*", resources))
-    made.attr.append(attribute(MODEL, "string", print_graph(graph)))
-    return made
+    message.attr.append(attribute("resources", "string*", resources))
+    message.attr.append(attribute(MODEL, "string", print_graph(graph)))
+    return message
 
 
-class _Step:
+class _StepNodes:
     """Turns a timeline into nodes; ids count from 1, and callers come before what they call."""
 
     def __init__(self, timeline: Timeline, priced: Priced, groups: Groups) -> None:
@@ -116,98 +116,100 @@ class _Step:
         self.owners = {
             id(k): op for op in priced.graph.walk() for k in priced.kernels.get(id(op), ())
         }
-        self.first = 2 if groups.known else 1
-        self.ids = {id(op): at for at, op in enumerate(priced.graph.walk(), self.first)}
+        self.first = 2 if groups.ranks_by_name else 1
+        self.ids = {id(op): number for number, op in enumerate(priced.graph.walk(), self.first)}
         self.told: set[int] = set()
 
     def nodes(self) -> Iterator[Message]:
-        if self.groups.known:
-            yield self._groups()
-        yield from self._ops(self.graph.ops, ())
-        yield from self._tasks()
+        if self.groups.ranks_by_name:
+            yield self._group_node()
+        yield from self._op_nodes(self.graph.ops, ())
+        yield from self._task_nodes()
 
-    def _groups(self) -> Message:
-        made = messages()["Node"](id=1, name=GROUPS_NODE, type=METADATA_NODE)
-        made.inputs.values, made.inputs.types = self.groups.text(), "['String']"
-        made.inputs.shapes = "[[]]"
-        made.attr.append(attribute("is_cpu_op", "bool", True))
-        return made
+    def _group_node(self) -> Message:
+        node = messages()["Node"](id=1, name=GROUPS_NODE, type=METADATA_NODE)
+        node.inputs.values, node.inputs.types = self.groups.text(), "['String']"
+        node.inputs.shapes = "[[]]"
+        node.attr.append(attribute("is_cpu_op", "bool", True))
+        return node
 
-    def _ops(self, ops: Sequence[Op], callers: tuple[int, ...]) -> Iterator[Message]:
+    def _op_nodes(self, ops: Sequence[Op], callers: tuple[int, ...]) -> Iterator[Message]:
         """Yield a node for each op and all below it: no time passes in them."""
         for op in ops:
             number = self.ids[id(op)]
-            made = messages()["Node"](
+            node = messages()["Node"](
                 id=number, name=torch_name(op), type=METADATA_NODE, ctrl_deps=callers
             )
-            self._io(made, op)
+            self._add_operands(node, op)
             # ASTRA-sim takes the values of a metadata node for a list of process groups.
-            made.inputs.values = ""
+            node.inputs.values = ""
             texts = {
                 "module": op.module,
                 "phase": op.phase,
                 "thread": op.thread,
                 "origin": op.origin,
             }
-            made.attr.append(attribute("is_cpu_op", "bool", True))
-            made.attr.extend(attribute(k, "string", text) for k, text in texts.items() if text)
-            yield made
-            yield from self._ops(op.body, (number,))
+            node.attr.append(attribute("is_cpu_op", "bool", True))
+            node.attr.extend(attribute(k, "string", text) for k, text in texts.items() if text)
+            yield node
+            yield from self._op_nodes(op.body, (number,))
 
-    def _tasks(self) -> Iterator[Message]:
+    def _task_nodes(self) -> Iterator[Message]:
         columns = self.timeline.columns
         starts, ends = (
             np.rint(edge).astype(np.int64).tolist() for edge in (columns.start, columns.end)
         )
-        before = self.first + len(self.ids)
-        for at, interval in enumerate(columns):
-            waits = dict.fromkeys(before + other for other in interval.after)
-            made = messages()["Node"](
-                id=before + at,
-                name=_name(interval),
+        first_task = self.first + len(self.ids)
+        for index, interval in enumerate(columns):
+            waits = dict.fromkeys(first_task + other for other in interval.after)
+            node = messages()["Node"](
+                id=first_task + index,
+                name=_task_name(interval),
                 type=COMP_NODE,
                 data_deps=waits,
-                start_time_micros=starts[at],
-                duration_micros=ends[at] - starts[at],
+                start_time_micros=starts[index],
+                duration_micros=ends[index] - starts[index],
             )
-            self._describe(made, interval)
-            yield made
+            self._describe(node, interval)
+            yield node
 
-    def _describe(self, made: Message, interval: Interval) -> None:
+    def _describe(self, node: Message, interval: Interval) -> None:
         """Add what a task belongs to, and where it runs."""
         on_host = self.timeline.on_host(interval)
-        made.attr.append(attribute("is_cpu_op", "bool", on_host))
-        made.attr.append(attribute("tid" if on_host else "stream", "int64", interval.resource))
-        made.attr.append(attribute("cause", "string", interval.cause))
-        made.attr.append(attribute("duration_us", "double", interval.length))
+        node.attr.append(attribute("is_cpu_op", "bool", on_host))
+        node.attr.append(attribute("tid" if on_host else "stream", "int64", interval.resource))
+        node.attr.append(attribute("cause", "string", interval.cause))
+        node.attr.append(attribute("duration_us", "double", interval.length))
         if interval.op is not None:
-            made.ctrl_deps.append(self.ids[id(interval.op)])
+            node.ctrl_deps.append(self.ids[id(interval.op)])
             if on_host and id(interval.op) not in self.told:
                 self.told.add(id(interval.op))
-                self._io(made, interval.op)
+                self._add_operands(node, interval.op)
         kernel = interval.kernel
         if interval.cause == "kernel" and kernel is not None:
             facts: dict[str, Any] = {"family": kernel.family, "provenance": kernel.by}
-            made.attr.extend(attribute(k, "string", text) for k, text in facts.items())
-            found = collective(self.owners.get(id(kernel))) if is_collective(kernel) else None
-            if found is not None and not on_host:
-                made.type = COMM_COLL_NODE
-                made.attr.append(attribute("comm_type", "int64", found.kind))
-                made.attr.append(attribute("comm_size", "int64", found.nbytes))
+            node.attr.extend(attribute(k, "string", text) for k, text in facts.items())
+            communication = (
+                collective_of(self.owners.get(id(kernel))) if is_collective(kernel) else None
+            )
+            if communication is not None and not on_host:
+                node.type = COMM_COLL_NODE
+                node.attr.append(attribute("comm_type", "int64", communication.kind))
+                node.attr.append(attribute("comm_size", "int64", communication.nbytes))
                 number = self.groups.number(kernel.group)
                 if number:
-                    made.attr.append(attribute("pg_name", "string", str(number)))
+                    node.attr.append(attribute("pg_name", "string", str(number)))
 
-    def _io(self, made: Message, op: Op) -> None:
+    def _add_operands(self, node: Message, op: Op) -> None:
         """Add operands and results as PyTorch's execution traces have them."""
-        for side, found in (
-            (made.inputs, self.values.inputs(op)),
-            (made.outputs, self.values.outputs(op)),
+        for side, columns in (
+            (node.inputs, self.values.inputs(op)),
+            (node.outputs, self.values.outputs(op)),
         ):
-            side.values, side.shapes, side.types = (str(column) for column in found)
+            side.values, side.shapes, side.types = (str(column) for column in columns)
 
 
-def _name(interval: Interval) -> str:
+def _task_name(interval: Interval) -> str:
     """Return what a task is called: the kernel that runs, or cause and op."""
     if interval.cause == "kernel" and interval.kernel is not None:
         return interval.kernel.name

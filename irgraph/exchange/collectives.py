@@ -19,10 +19,10 @@ KINDS = {
 """What parts of ops' names stand for, the first that is found. NCCL has no barrier: torch reduces
 one element (ProcessGroupNCCL.cpp)."""
 
-EVERYBODY = ("", "world", "0")
+WORLD_NAMES = ("", "world", "0")
 """Names of the group of all ranks, where a model says nothing else of them."""
 
-ELEMENT = 4
+BARRIER_BYTES = 4
 """Bytes that a barrier exchanges: one float."""
 
 
@@ -33,7 +33,7 @@ class Collective(Struct, frozen=True):
     nbytes: int
 
 
-def collective(op: Op | None) -> Collective | None:
+def collective_of(op: Op | None) -> Collective | None:
     """Return what an op exchanges, ``None`` where Chakra has no name for it.
 
     The bytes are those of its operands, as Chakra's converter counts them
@@ -42,12 +42,12 @@ def collective(op: Op | None) -> Collective | None:
     if op is None:
         return None
     base = op.base.lstrip("_")
-    found = next((kind for name, kind in KINDS.items() if name in base), None)
-    if found is None:
+    kind_name = next((kind for name, kind in KINDS.items() if name in base), None)
+    if kind_name is None:
         return None
-    given = [t.nbytes for t in tensors_in(op.operands) if t.name not in op.written]
-    nbytes = sum(given or (t.nbytes for t in tensors_in(op.operands))) or ELEMENT
-    return Collective(COLLECTIVES.index(found), nbytes)
+    input_bytes = [t.nbytes for t in tensors_in(op.operands) if t.name not in op.written]
+    nbytes = sum(input_bytes or (t.nbytes for t in tensors_in(op.operands))) or BARRIER_BYTES
+    return Collective(COLLECTIVES.index(kind_name), nbytes)
 
 
 class Groups(Struct):
@@ -60,26 +60,26 @@ class Groups(Struct):
             file will say that it does not know them.
     """
 
-    known: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    ranks_by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
-    others: dict[str, int] = field(default_factory=dict)
+    other_numbers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for ranks in self.known.values():
+        for ranks in self.ranks_by_name.values():
             self.numbers.setdefault(ranks, len(self.numbers) + 1)
 
     def number(self, name: str) -> int:
         """Return the number of a collective's group, 0 for all ranks."""
-        if name in self.known:
-            return self.numbers[self.known[name]]
-        if name in EVERYBODY:
+        if name in self.ranks_by_name:
+            return self.numbers[self.ranks_by_name[name]]
+        if name in WORLD_NAMES:
             return 0
-        return self.others.setdefault(name, 1_000_000 + len(self.others))
+        return self.other_numbers.setdefault(name, 1_000_000 + len(self.other_numbers))
 
     def text(self) -> str:
         """Return the groups as a PyTorch trace lists them: a JSON text as the only value."""
-        listed = [
+        entries = [
             {"pg_name": str(self.numbers[ranks]), "pg_desc": name, "ranks": list(ranks)}
-            for name, ranks in self.known.items()
+            for name, ranks in self.ranks_by_name.items()
         ]
-        return f"['{json.dumps(listed)}']"
+        return f"['{json.dumps(entries)}']"

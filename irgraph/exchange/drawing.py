@@ -14,13 +14,13 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
-MOST = 200
+MAX_OPS = 200
 """Ops that are drawn: of more nothing could be read."""
 
-PATIENCE = 60
+TIMEOUT_S = 60
 """Seconds that the layout may take."""
 
-HEAD = """digraph {
+DOT_HEADER = """digraph {
   graph [rankdir = TB, nodesep = 0.25, ranksep = 0.35, bgcolor = "transparent"]
   node [shape = box, style = "rounded,filled", fillcolor = "#eef3fa", color = "#4878a8",
         fontname = "sans-serif", fontsize = 11, margin = "0.12,0.06"]
@@ -38,32 +38,32 @@ def write_svg(graph: Graph, ops: Sequence[Op], path: str | Path) -> None:
     Raises ``IrgraphError`` (exit code 2) where there are none or too many, or where Graphviz is
     not installed, and where the file cannot be written.
     """
-    write_atomic(path, _laid_out(dot_text(graph, ops)))
+    write_atomic(path, _lay_out(dot_text(graph, ops)))
 
 
-def chosen(graph: Graph, module: str | None, phase: str | None) -> list[Op]:
+def select_ops(graph: Graph, module: str | None, phase: str | None) -> list[Op]:
     """Return the outermost ops of a module, or below it, and of a phase; ``None`` is any.
 
     Raises ``IrgraphError`` (exit code 2) where there are none, or more than can be drawn.
     """
-    found = [
+    selected = [
         op
         for op in graph.top_level()
         if (module is None or f"{op.module}.".startswith(f"{module}."))
         and (phase is None or op.phase == phase)
     ]
-    if not found:
+    if not selected:
         raise fail("--svg: no op has that module and phase", hint=_modules(graph), exit_code=2)
-    if len(found) > MOST:
-        message = f"--svg: {len(found)} ops are too many to be drawn, {MOST} are the most"
+    if len(selected) > MAX_OPS:
+        message = f"--svg: {len(selected)} ops are too many to be drawn, {MAX_OPS} are the most"
         hint = "choose some by --module or --phase; irgraph explore shows all"
         raise fail(message, hint=hint, exit_code=2)
-    return found
+    return selected
 
 
 def _modules(graph: Graph) -> str:
-    first = dict.fromkeys(op.module.partition(".")[0] for op in graph.walk() if op.module)
-    return f"its modules: {', '.join(list(first)[:12]) or 'none'}"
+    top_modules = dict.fromkeys(op.module.partition(".")[0] for op in graph.walk() if op.module)
+    return f"its modules: {', '.join(list(top_modules)[:12]) or 'none'}"
 
 
 def dot_text(graph: Graph, ops: Sequence[Op]) -> str:
@@ -71,39 +71,39 @@ def dot_text(graph: Graph, ops: Sequence[Op]) -> str:
 
     Ops are not opened: what one is made of is part of it.
     """
-    return HEAD + "".join(f"  {line}\n" for line in _lines(graph, ops)) + "}\n"
+    return DOT_HEADER + "".join(f"  {line}\n" for line in _lines(graph, ops)) + "}\n"
 
 
 def _lines(graph: Graph, ops: Sequence[Op]) -> Iterator[str]:
-    roles = {each.tensor.name: each.role for each in graph.tensors}
+    roles = {declared.tensor.name: declared.role for declared in graph.tensors}
     makers: dict[str, str] = {}
-    for at, op in enumerate(ops):
-        here = f"op{at}"
-        yield _op_line(here, op)
+    for index, op in enumerate(ops):
+        node = f"op{index}"
+        yield _op_line(node, op)
         for tensor in dict.fromkeys(_inputs(op)):
             source = makers.get(tensor.name)
             if source is None:
-                source = makers[tensor.name] = quoted(f"%{tensor.name}")
+                source = makers[tensor.name] = quote(f"%{tensor.name}")
                 label = f"{roles.get(tensor.name, 'from outside')} %{tensor.name}"
-                text = quoted(f"{label}\n{type_text(tensor)}")
+                text = quote(f"{label}\n{type_text(tensor)}")
                 yield f'{source} [label = {text}, style = "rounded", color = "#999999"]'
-            yield f"{source} -> {here}"
-        makers |= {tensor.name: here for tensor in _outputs(op)}
+            yield f"{source} -> {node}"
+        makers |= {tensor.name: node for tensor in _outputs(op)}
 
 
-def _op_line(here: str, op: Op) -> str:
-    made = [f"%{t.name} {type_text(t)}" for t in op.outputs[:2]]
+def _op_line(node: str, op: Op) -> str:
+    results = [f"%{t.name} {type_text(t)}" for t in op.outputs[:2]]
     written = [f"writes %{name}" for name in sorted(op.written)[:2]]
-    label = quoted("\n".join([op.name, *made, *written]))
-    return f'{here} [label = {label}, fillcolor = "{FILLS.get(op.phase, FILLS["forward"])}"]'
+    label = quote("\n".join([op.name, *results, *written]))
+    return f'{node} [label = {label}, fillcolor = "{FILLS.get(op.phase, FILLS["forward"])}"]'
 
 
 def _inputs(op: Op) -> Iterator[Tensor]:
     """Yield what an op takes from outside of it."""
-    own: set[str] = set()
+    inner_results: set[str] = set()
     for inner in op.walk():
-        yield from (t for t in inner.inputs if t.name not in own)
-        own.update(t.name for t in inner.outputs)
+        yield from (t for t in inner.inputs if t.name not in inner_results)
+        inner_results.update(t.name for t in inner.outputs)
 
 
 def _outputs(op: Op) -> Iterator[Tensor]:
@@ -113,26 +113,26 @@ def _outputs(op: Op) -> Iterator[Tensor]:
         yield from (t for t in inner.inputs if t.name in inner.written)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as Graphviz quotes it: no escape and no entity in it is taken for one."""
-    plain = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
-    plain = plain.replace("\n", "\\n")
-    return f'"{plain}"'
+    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    escaped = escaped.replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
-def _laid_out(text: str) -> bytes:
+def _lay_out(text: str) -> bytes:
     dot = shutil.which("dot")
     if dot is None:
         hint = "install Graphviz: apt install graphviz, or brew install graphviz"
         raise fail("drawings need Graphviz: dot is not installed", hint=hint, exit_code=2)
     try:
-        ran = subprocess.run(
-            [dot, "-Tsvg"], input=text.encode(), capture_output=True, timeout=PATIENCE, check=True
+        process = subprocess.run(
+            [dot, "-Tsvg"], input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=True
         )
     except subprocess.TimeoutExpired:
         hint = "choose fewer ops by --module or --phase"
-        raise fail(f"dot did not finish within {PATIENCE} s", hint=hint, exit_code=2) from None
+        raise fail(f"dot did not finish within {TIMEOUT_S} s", hint=hint, exit_code=2) from None
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", b"") or str(error).encode()
-        raise fail(f"dot failed: {said.decode('utf-8', 'replace').strip()[:300]}") from None
-    return ran.stdout
+        stderr = getattr(error, "stderr", b"") or str(error).encode()
+        raise fail(f"dot failed: {stderr.decode('utf-8', 'replace').strip()[:300]}") from None
+    return process.stdout

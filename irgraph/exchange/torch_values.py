@@ -38,9 +38,9 @@ class Values:
     """Writes tensors with numbers for themselves and for their memory, from 1."""
 
     def __init__(self, graph: Graph) -> None:
-        self.tensors = {name: at for at, name in enumerate(graph.by_name, 1)}
-        self.buffers = {name: at for at, name in enumerate(graph.by_buffer, 1)}
-        self.devices = {d.name: f"cuda:{at}" for at, d in enumerate(graph.devices)}
+        self.tensors = {name: number for number, name in enumerate(graph.by_name, 1)}
+        self.buffers = {name: number for number, name in enumerate(graph.by_buffer, 1)}
+        self.devices = {d.name: f"cuda:{number}" for number, d in enumerate(graph.devices)}
 
     def inputs(self, op: Op) -> Columns:
         """Return the arguments of a call in the order of its schema, as far as one is known."""
@@ -63,7 +63,10 @@ class Values:
         if isinstance(value, DeviceRef):
             return self.devices.get(value, str(value)), [], "Device"
         kinds = {bool: "Bool", int: "Int", float: "Double"}
-        kind = next((name for known, name in kinds.items() if isinstance(value, known)), "String")
+        kind = next(
+            (name for python_type, name in kinds.items() if isinstance(value, python_type)),
+            "String",
+        )
         return (int(value) if kind == "Int" else value), [], kind
 
     def _tensor(self, tensor: Tensor) -> tuple[Any, Any, str]:
@@ -81,8 +84,8 @@ class Values:
 
 
 def _columns(rows: Iterator[tuple[Any, Any, str]]) -> Columns:
-    found = list(rows)
-    return [r[0] for r in found], [r[1] for r in found], [r[2] for r in found]
+    entries = list(rows)
+    return [r[0] for r in entries], [r[1] for r in entries], [r[2] for r in entries]
 
 
 def _arguments(op: Op) -> list[Value]:
@@ -98,7 +101,7 @@ def _arguments(op: Op) -> list[Value]:
 def _literal(text: str | None) -> Value:
     """Return a default of a schema as a value; words such as ``Mean`` stay texts."""
     try:
-        found = ast.literal_eval(text or "None")
+        value = ast.literal_eval(text or "None")
     except (ValueError, SyntaxError):
         return text
-    return tuple(found) if isinstance(found, list) else found
+    return tuple(value) if isinstance(value, list) else value

@@ -155,7 +155,7 @@ def areas(
     limit: float | None = None,
     text: str = "",
 ) -> Section:
-    """Return amounts over time, stacked: bytes of each layer at microseconds ``times_us``."""
+    """Return stacked amounts over time: bytes of each layer at the times ``times_us``."""
     return {
         "type": "areas",
         "id": name,

@@ -15,7 +15,7 @@ PARTS, BATCH = "parts", "batch"
 """Settings of a rank's model: the layouts of its tensors, and the dimension of the batch."""
 
 SAMPLES, LAYERS = "data", "tensor"
-"""Process groups of a mesh: ranks that share the batch, and those that share linear layers."""
+"""Process groups of a mesh: ranks that share the batch, and ranks that share linear layers."""
 
 Kind: TypeAlias = Literal["split", "piece", "mean", "sum"]
 

@@ -181,7 +181,7 @@ def _items(raw: object) -> Sequence[tuple[str, object]]:
 
 
 def with_model_names(plan: Plan, names: Collection[str]) -> Plan:
-    """Return TorchRec's plan with tables renamed to the model's matching names, if there are any."""
+    """Return a plan with TorchRec's table names replaced by the model's names, if they match."""
     label_by_name = {".".join(filter(None, torchrec_name(name))): name for name in names}
     tables = {label_by_name.get(name, name): sharding for name, sharding in plan.tables.items()}
     return replace(plan, tables=tables)

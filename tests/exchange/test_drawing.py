@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import irgraph
-from irgraph.exchange.drawing import chosen, dot_text, quoted
+from irgraph.exchange.drawing import dot_text, quote, select_ops
 from tests.cli.conftest import Ran
 from tests.exchange.test_explorer import DATA, DLRM
 
@@ -64,7 +64,7 @@ aten.relu_(%x!)
 @pytest.mark.parametrize("name", ['"', "\\", 'a" [shape = none]', "\\N", "&lt;b&gt;", "<b>x</b>"])
 def test_names_are_texts(name: str) -> None:
     """Graphviz ends a text at a quote that no backslash precedes, and reads its own escapes."""
-    text = quoted(f"x {name} y")
+    text = quote(f"x {name} y")
     inner = text[1:-1].replace("\\\\", "").replace('\\"', "")
     assert (text[0], text[-1], '"' in inner, "\\" in inner) == ('"', '"', False, False)
     assert "&lt;" not in inner
@@ -94,7 +94,7 @@ def test_without_graphviz_the_package_is_named(
 
 def test_a_choice_is_of_outermost_ops() -> None:
     graph = irgraph.load(DLRM)
-    found = chosen(graph, "top_mlp", "forward")
+    found = select_ops(graph, "top_mlp", "forward")
     assert {op.phase for op in found} == {"forward"}
     assert all(op.module.partition(".")[0] == "top_mlp" for op in found)
     assert len(found) == sum(

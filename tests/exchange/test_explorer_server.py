@@ -136,7 +136,7 @@ def test_a_browser_shows_two_models_and_their_overlays(browser: Browser) -> None
     prediction = irgraph.predict(irgraph.parse(text), device="v100")
     found = overlays(prediction.priced, prediction.timeline, prediction.path)
     both = [ExplorerModel(f"{planted} {at}", prediction.priced.graph, found) for at in (1, 2)]
-    config = serve.configured(both)
+    config = serve.build_configuration(both)
     with running(both) as address:
         page = browser.chromium.new_page(viewport={"width": 1400, "height": 900})
         asked, wrong = [], []

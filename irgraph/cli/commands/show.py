@@ -38,9 +38,9 @@ def show(
 
     graph = cli.read_model(model)
     if svg is not None:
-        from irgraph.exchange.drawing import chosen, write_svg
+        from irgraph.exchange.drawing import select_ops, write_svg
 
-        write_svg(graph, chosen(graph, module, phase), svg)
+        write_svg(graph, select_ops(graph, module, phase), svg)
         return
     if module is not None or phase is not None:
         from irgraph.diagnostics import fail

@@ -26,7 +26,7 @@ RETURN = "return"
 WRITTEN = "written"
 """Id of the output through which an op is read that writes memory in place."""
 
-LONGEST = 2000
+MAX_CHARACTERS = 2000
 """Characters of an attribute that are shown."""
 
 
@@ -68,43 +68,43 @@ class _Sources:
 
 
 def _sources(graph: Graph, ids: dict[int, str]) -> _Sources:
-    found = _Sources()
+    sources = _Sources()
     for declared in graph.tensors:
-        found.defined[declared.tensor.name] = tensor_id(declared.tensor.name), "0"
+        sources.defined[declared.tensor.name] = tensor_id(declared.tensor.name), "0"
     leaves = list(graph.leaves())
     for leaf in leaves:
-        for at, made in enumerate(leaf.outputs):
-            found.defined.setdefault(made.name, (ids[id(leaf)], str(at)))
+        for index, tensor in enumerate(leaf.outputs):
+            sources.defined.setdefault(tensor.name, (ids[id(leaf)], str(index)))
     for op in graph.walk():  # names that no leaf defines: results of calls that change them
-        for at, made in enumerate(op.outputs):
-            found.defined.setdefault(made.name, (ids[id(op)], str(at)))
+        for index, tensor in enumerate(op.outputs):
+            sources.defined.setdefault(tensor.name, (ids[id(op)], str(index)))
     ends = [graph.end] if graph.end is not None else []
     names = frozenset(declared.tensor.name for declared in graph.tensors)
     ops = [*leaves, *ends]
-    for each in dependences(ops, names):
-        if each.kind == "raw" and each.tensor is not None:
-            source = ids[id(ops[each.before])]
-            found.written[id(ops[each.after])].append((each.tensor.name, source))
-    return found
+    for dependence in dependences(ops, names):
+        if dependence.kind == "raw" and dependence.tensor is not None:
+            source = ids[id(ops[dependence.before])]
+            sources.written[id(ops[dependence.after])].append((dependence.tensor.name, source))
+    return sources
 
 
 def _edges(op: Op, sources: _Sources) -> list[Row]:
     """Return the edges into a leaf, without those that say the same twice."""
-    found: dict[tuple[str, str, str], Row] = {}
-    places: dict[str, str] = {}
-    for at, tensor in enumerate(op.inputs):
-        places.setdefault(tensor.name, str(at))
+    edge_by_key: dict[tuple[str, str, str], Row] = {}
+    input_ids: dict[str, str] = {}
+    for index, tensor in enumerate(op.inputs):
+        input_ids.setdefault(tensor.name, str(index))
         source, output = sources.defined[tensor.name]
-        found[source, output, str(at)] = _edge(source, output, str(at))
+        edge_by_key[source, output, str(index)] = _edge(source, output, str(index))
     for name, source in sources.written[id(op)]:
-        place = places.get(name, "0")
-        if not any(key[0] == source and key[2] == place for key in found):
-            found[source, WRITTEN, place] = _edge(source, WRITTEN, place)
-    return list(found.values())
+        input_id = input_ids.get(name, "0")
+        if not any(key[0] == source and key[2] == input_id for key in edge_by_key):
+            edge_by_key[source, WRITTEN, input_id] = _edge(source, WRITTEN, input_id)
+    return list(edge_by_key.values())
 
 
-def _edge(source: str, output: str, place: str) -> Row:
-    return {"sourceNodeId": source, "sourceNodeOutputId": output, "targetNodeInputId": place}
+def _edge(source: str, output: str, input_id: str) -> Row:
+    return {"sourceNodeId": source, "sourceNodeOutputId": output, "targetNodeInputId": input_id}
 
 
 def _tensor_node(declared: Declared) -> Row:
@@ -125,7 +125,7 @@ def _op_node(op: Op, identity: str, layer: str, sources: _Sources) -> Row:
     facts = {
         "results": ", ".join(f"%{t.name}" for t in op.outputs),
         "writes": ", ".join(f"%{name}" for name in sorted(op.written)),
-        **{name: _shown(value) for name, value in op.attributes.items()},
+        **{name: _value_text(value) for name, value in op.attributes.items()},
         "module": op.module,
         "phase": op.phase,
         "thread": op.thread,
@@ -139,10 +139,10 @@ def _op_node(op: Op, identity: str, layer: str, sources: _Sources) -> Row:
         "namespace": layer,
         "attrs": _attributes(facts),
         "incomingEdges": [] if op.body else _edges(op, sources),
-        "outputsMetadata": [_output(str(at), made) for at, made in enumerate(op.outputs)],
+        "outputsMetadata": [_output(str(index), tensor) for index, tensor in enumerate(op.outputs)],
         "inputsMetadata": [
-            {"id": str(at), "attrs": _attributes({"tensor": f"%{t.name}"})}
-            for at, t in enumerate(op.inputs)
+            {"id": str(index), "attrs": _attributes({"tensor": f"%{t.name}"})}
+            for index, t in enumerate(op.inputs)
         ],
     }
     written = [t for t in op.inputs if t.name in op.written]
@@ -153,14 +153,14 @@ def _op_node(op: Op, identity: str, layer: str, sources: _Sources) -> Row:
     return node
 
 
-def _output(place: str, tensor: Tensor) -> Row:
-    known = {
+def _output(output_id: str, tensor: Tensor) -> Row:
+    facts = {
         "shape": type_text(tensor),
         "tensor_name": tensor.name,
         "buffer": f"${tensor.buffer}",
         "device": f"@{tensor.device}",
     }
-    return {"id": place, "attrs": _attributes(known)}
+    return {"id": output_id, "attrs": _attributes(facts)}
 
 
 def type_text(tensor: Tensor) -> str:
@@ -168,11 +168,11 @@ def type_text(tensor: Tensor) -> str:
     return f"{tensor.dtype}[{', '.join(str(int(size)) for size in tensor.shape)}]"
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, Tensor):
         return f"%{value.name}"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_value_text, value))}]"
     return str(value)
 
 
@@ -180,7 +180,10 @@ def _attributes(facts: dict[str, Any]) -> list[Row]:
     """Return what is known as attributes: texts, cut where they are too long to be read."""
     texts = ((name, str(value)) for name, value in facts.items() if value not in ("", None))
     return [
-        {"key": name, "value": text if len(text) <= LONGEST else f"{text[:LONGEST]} …"}
+        {
+            "key": name,
+            "value": text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} …",
+        }
         for name, text in texts
     ]
 
@@ -189,5 +192,5 @@ def _facts(graph: Graph) -> dict[str, str]:
     """Return what is shown of the graph where no node is selected."""
     dims = ", ".join(f"{name} = {size}" for name, size in graph.dims.items())
     devices = ", ".join(f"@{device.name} {device.sheet}" for device in graph.devices)
-    known = {"model": graph.name, "dims": dims, "devices": devices}
-    return {name: text for name, text in known.items() if text}
+    facts = {"model": graph.name, "dims": dims, "devices": devices}
+    return {name: text for name, text in facts.items() if text}

@@ -33,5 +33,5 @@ class IrgraphAdapter(Adapter):  # type: ignore[misc]  # a class of a package wit
         findings = verify(graph)
         if findings:
             raise fail(f"{model_path} is not a valid model: {findings[0].message}")
-        made = explorer_graph(graph)
-        return {"graphs": [graph_builder.Graph(**made)]}
+        fields = explorer_graph(graph)
+        return {"graphs": [graph_builder.Graph(**fields)]}

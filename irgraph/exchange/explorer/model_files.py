@@ -42,12 +42,12 @@ def write_json(models: Sequence[ExplorerModel], path: str | Path) -> list[Path]:
     """
     graphs = [graph for model in models for graph in model.collection()["graphs"]]
     label = " and ".join(model.label for model in models)
-    found = [Path(path)]
+    paths = [Path(path)]
     write_atomic(path, msgspec.json.encode({"label": label, "graphs": graphs}))
     for name, data in node_data(models):
-        found.append(found[0].with_name(f"{found[0].stem}.{slug(name)}.json"))
-        write_atomic(found[-1], msgspec.json.encode(data))
-    return found
+        paths.append(paths[0].with_name(f"{paths[0].stem}.{slug(name)}.json"))
+        write_atomic(paths[-1], msgspec.json.encode(data))
+    return paths
 
 
 def node_data(models: Sequence[ExplorerModel]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -18,15 +18,15 @@ def node_ids(graph: Graph) -> dict[int, str]:
     Ids are made of names, so that an op that a rewrite keeps has the same one before and after:
     its name, and its first result, or what it writes or takes; equal ones are numbered.
     """
-    seen: Counter[str] = Counter()
-    found = {}
+    counts: Counter[str] = Counter()
+    id_by_op = {}
     for op in graph.walk():
-        made = next((t.name for t in op.outputs), "") or min(op.written, default="")
-        made = made or next((t.name for t in op.inputs), "")
-        text = f"{op.name} %{made}" if made else op.name
-        seen[text] += 1
-        found[id(op)] = text if seen[text] == 1 else f"{text} #{seen[text]}"
-    return found
+        tensor_name = next((t.name for t in op.outputs), "") or min(op.written, default="")
+        tensor_name = tensor_name or next((t.name for t in op.inputs), "")
+        text = f"{op.name} %{tensor_name}" if tensor_name else op.name
+        counts[text] += 1
+        id_by_op[id(op)] = text if counts[text] == 1 else f"{text} #{counts[text]}"
+    return id_by_op
 
 
 def tensor_id(name: str) -> str:
@@ -45,26 +45,26 @@ def namespaces(graph: Graph) -> dict[int, str]:
     Layers are the phase, labels around it, the path of its module, and the calls that it is part
     of. A call with a body is a layer of its own, and lies in it.
     """
-    found: dict[int, str] = {}
+    layer_by_op: dict[int, str] = {}
     numbers: Counter[str] = Counter()
 
     def visit(ops: Sequence[Op], layers: tuple[str, ...], module: str) -> None:
         for op in ops:
-            mine = (*layers, *_modules(op.module, module))
+            op_layers = (*layers, *_modules(op.module, module))
             if op.body or op.is_scope:
                 numbers[op.name] += 1
-                mine = (*mine, segment(f"{op.name} #{numbers[op.name]}"))
-            found[id(op)] = "/".join(mine)
-            visit(op.body, mine, op.module)
+                op_layers = (*op_layers, segment(f"{op.name} #{numbers[op.name]}"))
+            layer_by_op[id(op)] = "/".join(op_layers)
+            visit(op.body, op_layers, op.module)
 
     for op in graph.ops:
         visit((op,), (op.phase,), "")
-    return found
+    return layer_by_op
 
 
-def _modules(path: str, around: str) -> tuple[str, ...]:
+def _modules(path: str, outer: str) -> tuple[str, ...]:
     """Return a module's path as layers, without what is around it already."""
-    if not path or path == around:
+    if not path or path == outer:
         return ()
-    inner = path.removeprefix(f"{around}.") if around else path
+    inner = path.removeprefix(f"{outer}.") if outer else path
     return tuple(segment(part) for part in inner.split("."))

@@ -21,7 +21,7 @@ from irgraph.schedule.memory import memory_by_op
 from irgraph.schedule.tasks import Ints
 from irgraph.schedule.timeline import Timeline
 
-Changed: TypeAlias = tuple[str, Op | None, Op | None]
+OpChange: TypeAlias = tuple[str, Op | None, Op | None]
 """Kind of a change, and the op before and after."""
 
 COLOURS = {"measured": "#2e7d32", "scaled": "#7cb342", "learned": "#1e88e5",
@@ -56,9 +56,9 @@ class Overlay(Struct, frozen=True):
     def data(self) -> dict[str, Any]:
         """Return the node data of one graph."""
         if isinstance(self.colours, Mapping):
-            known = self.colours
+            colours = self.colours
             results = {
-                node: {"value": value, "bgColor": known.get(str(value), WHITE)}
+                node: {"value": value, "bgColor": colours.get(str(value), WHITE)}
                 for node, value in self.values.items()
             }
             return {"results": results, "showExpandedSummaryOnGroupNode": True}
@@ -78,33 +78,39 @@ def overlays(priced: Priced, timeline: Timeline, path: CriticalPath) -> list[Ove
     pays; a layer sums what is in it.
     """
     ids = node_ids(priced.graph)
-    kernels = {ids[key]: found for key, found in priced.kernels.items() if found and key in ids}
-    device = {node: sum(k.time for k in found) for node, found in kernels.items()}
-    sure = {node: _provenance(found) for node, found in kernels.items()}
-    sure |= {ids[id(op)]: "none" for op in priced.unknown}
+    kernels = {
+        ids[key]: op_kernels
+        for key, op_kernels in priced.kernels.items()
+        if op_kernels and key in ids
+    }
+    device = {node: sum(k.time for k in op_kernels) for node, op_kernels in kernels.items()}
+    provenances = {node: _provenance(op_kernels) for node, op_kernels in kernels.items()}
+    provenances |= {ids[id(op)]: "none" for op in priced.unknown}
     slack = {ids[key]: value for key, value in path.slack.items() if key in ids}
     return [
         Overlay("device time (us)", device),
-        Overlay("host time (us)", _lengths(timeline, ids, _on_host(timeline))),
-        Overlay("critical path (us)", _lengths(timeline, ids, path.chain)),
+        Overlay("host time (us)", _durations(timeline, ids, _on_host(timeline))),
+        Overlay("critical path (us)", _durations(timeline, ids, path.chain)),
         Overlay("slack (us)", slack, (GREEN, WHITE), single=True),
-        Overlay("provenance", sure, COLOURS),
+        Overlay("provenance", provenances, COLOURS),
         Overlay("memory (bytes)", _memory(priced, ids), (WHITE, BLUE), single=True),
     ]
 
 
-def changes(before: Graph, after: Graph, found: Iterable[Changed]) -> tuple[Overlay, Overlay]:
+def changes(
+    before: Graph, after: Graph, differences: Iterable[OpChange]
+) -> tuple[Overlay, Overlay]:
     """Return what changed from one model to another as an overlay of each.
 
-    ``found`` has the kind of each change, and the op before and after, ``None`` where it is not.
+    ``differences`` has the kind of each change, and the op before and after, ``None`` where it is not.
     """
     sides: list[dict[str, str]] = []
     for graph in (before, after):
         sides.append(dict.fromkeys(node_ids(graph).values(), "kept"))
     ids = node_ids(before), node_ids(after)
-    for kind, *ops in found:
-        for side, known, top in zip(sides, ids, ops, strict=True):
-            side.update((known[id(op)], kind) for op in (top.walk() if top else ()))
+    for kind, *ops in differences:
+        for side, op_ids, top in zip(sides, ids, ops, strict=True):
+            side.update((op_ids[id(op)], kind) for op in (top.walk() if top else ()))
     first, second = (Overlay("change", side, CHANGES) for side in sides)
     return first, second
 
@@ -116,16 +122,16 @@ def _provenance(kernels: tuple[Kernel, ...]) -> str:
 
 def _on_host(timeline: Timeline) -> Ints:
     """Return the positions of the host threads' intervals."""
-    hosts = [at for at, resource in enumerate(timeline.resources) if resource.kind == "host"]
+    hosts = [index for index, resource in enumerate(timeline.resources) if resource.kind == "host"]
     return np.flatnonzero(np.isin(timeline.columns.tasks.resource, hosts))
 
 
-def _lengths(timeline: Timeline, ids: Mapping[int, str], which: Ints) -> dict[str, float]:
+def _durations(timeline: Timeline, ids: Mapping[int, str], selected: Ints) -> dict[str, float]:
     """Sum the lengths of some intervals by op, microseconds."""
     columns = timeline.columns
     sums: dict[str, float] = defaultdict(float)
-    times = (columns.end - columns.start)[which].tolist()
-    for op, time in zip(columns.tasks.op[which].tolist(), times, strict=True):
+    times = (columns.end - columns.start)[selected].tolist()
+    for op, time in zip(columns.tasks.op[selected].tolist(), times, strict=True):
         if op >= 0:
             sums[ids[id(columns.ops[op])]] += time
     return dict(sums)
@@ -133,6 +139,6 @@ def _lengths(timeline: Timeline, ids: Mapping[int, str], which: Ints) -> dict[st
 
 def _memory(priced: Priced, ids: Mapping[int, str]) -> dict[str, float]:
     """Return the bytes that are allocated while each innermost op runs."""
-    leaves, held = memory_by_op(priced.graph)
-    total = sum(held.values(), np.zeros(len(leaves), np.int64))
+    leaves, live_bytes = memory_by_op(priced.graph)
+    total = sum(live_bytes.values(), np.zeros(len(leaves), np.int64))
     return {ids[id(leaf)]: int(size) for leaf, size in zip(leaves, total, strict=True)}

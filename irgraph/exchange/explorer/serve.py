@@ -20,7 +20,7 @@ from irgraph.exchange.explorer.names import segment
 
 HOST, PORT = "127.0.0.1", 8080
 
-ASKED = re.compile(
+ALLOWED_PATHS = re.compile(
     r"/(?:check_health|apistream/server_director"
     r"|api/v1/(?:get_extensions|load_graphs_json|load_node_data|check_new_version)"
     r"|(?!api)[^?]*)"
@@ -32,7 +32,7 @@ POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 """What the page may load, and from where: all of it from here."""
 
 
-ELSEWHERE = re.compile(r"@font-face\s*\{[^{}]*https:[^{}]*\}|<link[^>]*https:[^>]*>")
+EXTERNAL_RESOURCES = re.compile(r"@font-face\s*\{[^{}]*https:[^{}]*\}|<link[^>]*https:[^>]*>")
 """Fonts and links of other hosts."""
 
 
@@ -53,7 +53,7 @@ def serve(models: Sequence[ExplorerModel], *, port: int = PORT, browser: bool = 
     server.start(
         host=HOST,
         port=port,
-        config=configured(models),
+        config=build_configuration(models),
         no_open_in_browser=not browser,
         skip_health_check=True,
     )
@@ -61,8 +61,8 @@ def serve(models: Sequence[ExplorerModel], *, port: int = PORT, browser: bool = 
 
 def _check_free(port: int) -> None:
     """Refuse a port on which something listens."""
-    with socket.socket() as tried:
-        if tried.connect_ex((HOST, port)) == 0:
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
             raise fail(f"--port: {HOST}:{port} is already in use", exit_code=2)
 
 
@@ -75,13 +75,13 @@ def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)
         hint = "pip install 'irgraph[explorer]'"
         raise fail("this needs Model Explorer", hint=hint, exit_code=2) from None
 
-    class Guarded(flask.Flask):  # type: ignore[misc]  # a class of a package without types
+    class GuardedFlask(flask.Flask):  # type: ignore[misc]  # a class of a package without types
         def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
             super().__init__(*args, **options)
-            self.before_request(lambda: _refused(flask.request))
-            self.after_request(_kept_here)
+            self.before_request(lambda: _refusal(flask.request))
+            self.after_request(_restrict_to_local)
 
-    server.flask = _Instead(flask, Flask=Guarded)
+    server.flask = _PatchedModule(flask, Flask=GuardedFlask)
     unknown = dict.fromkeys(("version", "runningVersion", "releaseUrl", "desktopAppUrl"), "")
     server._check_new_version = lambda print_msg=True: unknown
     # what is shown is converted already
@@ -89,7 +89,7 @@ def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)
     return server
 
 
-class _Instead:
+class _PatchedModule:
     """A module with some of its names replaced."""
 
     def __init__(self, module: Any, **names: Any) -> None:  # noqa: ANN401
@@ -100,30 +100,30 @@ class _Instead:
         return getattr(self._module, name)
 
 
-def _refused(request: Any) -> tuple[str, int] | None:  # noqa: ANN401
+def _refusal(request: Any) -> tuple[str, int] | None:  # noqa: ANN401
     """Return why a request is not answered: another host's name, another path, or a change."""
     name = request.host.rpartition(":")[0] or request.host
     if name not in (HOST, "localhost"):
         return "this answers to this machine alone", 403
-    if request.method not in ("GET", "HEAD") or not ASKED.fullmatch(request.path):
+    if request.method not in ("GET", "HEAD") or not ALLOWED_PATHS.fullmatch(request.path):
         return "this shows what it was started with, and nothing else", 403
     return None
 
 
-def _kept_here(response: Any) -> Any:  # noqa: ANN401
+def _restrict_to_local(response: Any) -> Any:  # noqa: ANN401
     """Let the page ask no other host for anything: it names fonts of one, and has others."""
     response.headers["Content-Security-Policy"] = POLICY
     if response.mimetype == "text/html" and response.status_code == 200:
         response.direct_passthrough = False
-        response.set_data(ELSEWHERE.sub("", response.get_data(as_text=True)))
+        response.set_data(EXTERNAL_RESOURCES.sub("", response.get_data(as_text=True)))
     return response
 
 
-def configured(models: Sequence[ExplorerModel]) -> Any:  # noqa: ANN401  (a class of Model Explorer)
+def build_configuration(models: Sequence[ExplorerModel]) -> Any:  # noqa: ANN401  (a class of Model Explorer)
     """Return Model Explorer's configuration: graphs, node data, and which panes show them."""
     from model_explorer.config import ModelExplorerConfig
 
-    class Configured(ModelExplorerConfig):  # type: ignore[misc]  # a package without types
+    class ExplorerConfig(ModelExplorerConfig):  # type: ignore[misc]  # a package without types
         def to_url_param_value(self) -> str:
             data = {
                 "models": self.model_sources,
@@ -135,16 +135,16 @@ def configured(models: Sequence[ExplorerModel]) -> Any:  # noqa: ANN401  (a clas
                 data["sync"] = {"mode": "match_node_id"}
             return quote(json.dumps(data))
 
-    found = Configured()
-    for at, model in enumerate(models):
+    configuration = ExplorerConfig()
+    for index, model in enumerate(models):
         # without a label of its own, a collection has the name by which it was asked for
-        found.graphs_list.append(json.dumps({"graphs": model.collection()["graphs"]}))
+        configuration.graphs_list.append(json.dumps({"graphs": model.collection()["graphs"]}))
         name = segment(model.label)
-        found.model_sources.append({"url": f"graphs://{name}/{at}"})
+        configuration.model_sources.append({"url": f"graphs://{name}/{index}"})
         for overlay in model.overlays:
             text = json.dumps({model.label: overlay.data()})
-            found.add_node_data(overlay.name, text, name)
-    return found
+            configuration.add_node_data(overlay.name, text, name)
+    return configuration
 
 
 def _pane(model: ExplorerModel, count: int) -> dict[str, Any]:
