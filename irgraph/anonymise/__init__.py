@@ -1,1 +1,1 @@
-"""Takes the names of a program out of traces and models, so that they can be shared."""
+"""Removes the names of a program from traces and models, so that they can be shared."""

@@ -1,4 +1,4 @@
-"""A model without the names of its program: tensors, modules, labels, files and annotations."""
+"""Anonymises models: names of tensors, modules, labels, files and annotations."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ _UNITS = ("us", "ms", "s", "ns", "B", "KiB", "MiB", "GiB", "%", "")
 _NOTES = ("time", "by", "kernels")
 
 
-def anonymous(graph: Graph, renamed: Anonymiser | None = None) -> Graph:
-    """Return the same graph under other names; shapes, sizes, times and torch's ops stay.
+def anonymous_graph(graph: Graph, anonymiser: Anonymiser | None = None) -> Graph:
+    """Return a graph with pseudonyms; shapes, sizes, times and torch's ops are unchanged.
 
-    Operators outside public libraries get other names, too; no cost model knows them by name.
+    Operators outside public libraries are renamed as well; no cost model depends on their names.
     """
-    return _Renaming(graph, renamed or Anonymiser()).graph()
+    return _GraphRenamer(graph, anonymiser or Anonymiser()).graph()
 
 
-class _Renaming:
-    def __init__(self, graph: Graph, renamed: Anonymiser) -> None:
+class _GraphRenamer:
+    def __init__(self, graph: Graph, anonymiser: Anonymiser) -> None:
         self.source = graph
-        self.renamed = renamed
+        self.anonymiser = anonymiser
         self.tensors: dict[str, str] = {}
         self.buffers: dict[str, str] = {}
-        self.known: dict[str, Tensor] = {}
+        self.renamed_tensors: dict[str, Tensor] = {}
         self.dims = {dim: self.dim(dim) for dim in graph.dims}
 
     def graph(self) -> Graph:
@@ -67,9 +67,9 @@ class _Renaming:
             name="model",
             dims={self.dims[dim]: int(size) for dim, size in graph.dims.items()},
             settings=self.settings(),
-            schemas=tuple(map(self.renamed.schema, graph.schemas)),
+            schemas=tuple(map(self.anonymiser.schema, graph.schemas)),
             devices=tuple(
-                replace(d, name=self.queue(d.name), sheet=self.renamed.card(d.sheet))
+                replace(d, name=self.queue(d.name), sheet=self.anonymiser.card(d.sheet))
                 for d in graph.devices
             ),
             streams=tuple(
@@ -83,98 +83,103 @@ class _Renaming:
         )
 
     def settings(self) -> dict[str, Value]:
-        """Return what is known to be harmless of the facts about the capture."""
-        given = self.source.settings
-        found: dict[str, Value] = {}
+        """Return the settings of the capture that are known to be harmless."""
+        settings = self.source.settings
+        result: dict[str, Value] = {}
         for key in ("trace_version", "torch"):
-            version = _VERSION.match(str(given.get(key, "")))
+            version = _VERSION.match(str(settings.get(key, "")))
             if version:
-                found[key] = version[0]
+                result[key] = version[0]
         for key in ("captured_on", CARD, FABRIC):
-            if key in given:
-                said = str(given[key])
-                plain = _QUEUES.fullmatch(said) or self.renamed.text(said) == said
-                found[key] = said if plain else self.renamed.card(said)
-        if _SIZE.fullmatch(str(given.get(RANKS, ""))):
-            found[RANKS] = given[RANKS]
-        if OPERANDS in given:
-            found[OPERANDS] = "as recorded"
+            if key in settings:
+                text = str(settings[key])
+                is_harmless = _QUEUES.fullmatch(text) or self.anonymiser.text(text) == text
+                result[key] = text if is_harmless else self.anonymiser.card(text)
+        if _SIZE.fullmatch(str(settings.get(RANKS, ""))):
+            result[RANKS] = settings[RANKS]
+        if OPERANDS in settings:
+            result[OPERANDS] = "as recorded"
         for key in ("pinned", PRODUCTS, CONVOLUTIONS):
-            if isinstance(given.get(key), bool):
-                found[key] = given[key]
-        if PREPARED in given:
-            found[PREPARED] = self.prepared()
-        if EXPANDED in given:
-            found[EXPANDED] = self.expanded()
-        laws = self.lookups(str(given.get("indices", "")))
-        return {**found, **({"indices": laws} if laws else {}), **self.fixed()}
+            if isinstance(settings.get(key), bool):
+                result[key] = settings[key]
+        if PREPARED in settings:
+            result[PREPARED] = self.prepared()
+        if EXPANDED in settings:
+            result[EXPANDED] = self.expanded()
+        laws = self.lookups(str(settings.get("indices", "")))
+        return {**result, **({"indices": laws} if laws else {}), **self.fixed()}
 
     def prepared(self) -> str:
-        """Return what is prepared of what, under the new names; the model may lack the latter."""
-        made = []
-        for one in prepared_of(self.source):
-            name = self.tensors[one.name]
-            source = replace(one.source, name=self.tensor(one.source).name)
-            made.append(str(replace(one, name=name, source=source)))
-        return "; ".join(made)
+        """Return the prepared parameters with their sources, under the new names.
+
+        A source may be missing from the model.
+        """
+        descriptions = []
+        for parameter in prepared_of(self.source):
+            name = self.tensors[parameter.name]
+            source = replace(parameter.source, name=self.tensor(parameter.source).name)
+            descriptions.append(str(replace(parameter, name=name, source=source)))
+        return "; ".join(descriptions)
 
     def expanded(self) -> str:
-        """Return which tables are expanded from which, under the new names."""
-        made = []
-        for one in expanded_of(self.source):
+        """Return the expanded tables with their sources, under the new names."""
+        descriptions = []
+        for expanded in expanded_of(self.source):
             table, mapping = (
-                replace(t, name=self.tensor(t).name) for t in (one.table, one.mapping)
+                replace(t, name=self.tensor(t).name) for t in (expanded.table, expanded.mapping)
             )
-            made.append(str(ExpandedTable(self.tensors[one.name], table, mapping)))
-        return "; ".join(made)
+            descriptions.append(str(ExpandedTable(self.tensors[expanded.name], table, mapping)))
+        return "; ".join(descriptions)
 
     def lookups(self, text: str) -> str:
-        """Return what the model says of its tables' lookups, under their new names."""
+        """Return the distributions of the tables' lookups, under their new names."""
         labels = {d.label or d.tensor.name: d for d in self.source.tensors}
         rules = []
-        for part in text.split(";"):
-            tables, sign, law = part.strip().rpartition("=")
+        for rule in text.split(";"):
+            tables, sign, law = rule.strip().rpartition("=")
             if not _LAW.fullmatch(law.strip()):
                 continue
             if not sign or tables == "*":
                 rules.append(law.strip())
                 continue
-            found = (d for name, d in labels.items() if fnmatch(name, tables))
-            new = map(self.declared, found)
-            rules += [f"{d.label or d.tensor.name}={law.strip()}" for d in new]
+            matches = (d for name, d in labels.items() if fnmatch(name, tables))
+            renamed = map(self.declared, matches)
+            rules += [f"{d.label or d.tensor.name}={law.strip()}" for d in renamed]
         return "; ".join(rules)
 
     def fixed(self) -> dict[str, Value]:
-        """Return which sizes do not follow a dimension, without the names of their ops."""
-        found: dict[str, Value] = {}
+        """Return the notes on sizes that do not depend on a dimension, without names of ops."""
+        result: dict[str, Value] = {}
         for dim, name in self.dims.items():
             notes = self.source.settings.get(f"{FIXED}_{dim}")
             if isinstance(notes, str):
-                found[f"{FIXED}_{name}"] = BETWEEN.join(map(_fixed, notes.split(BETWEEN)))
-                at = self.source.settings.get(f"{FIXED_AT}_{dim}")
-                found |= {f"{FIXED_AT}_{name}": at} if type(at) is int else {}
-        return found
+                result[f"{FIXED}_{name}"] = BETWEEN.join(
+                    map(_fixed_size_note, notes.split(BETWEEN))
+                )
+                size = self.source.settings.get(f"{FIXED_AT}_{dim}")
+                result |= {f"{FIXED_AT}_{name}": size} if type(size) is int else {}
+        return result
 
     def dim(self, name: str) -> str:
-        """Return the new name of a dimension; the usual letters stay."""
-        return name if name in _DIMS else self.renamed.stand_in(name, "dim")
+        """Return the new name of a dimension; common letters are unchanged."""
+        return name if name in _DIMS else self.anonymiser.pseudonym(name, "dim")
 
     def queue(self, name: str) -> str:
         """Return the new name of a device, stream or thread."""
-        usual = not name or _QUEUES.fullmatch(name)
-        return name if usual else self.renamed.stand_in(name, "queue")
+        is_public = not name or _QUEUES.fullmatch(name)
+        return name if is_public else self.anonymiser.pseudonym(name, "queue")
 
-    def declared(self, given: Declared) -> Declared:
-        """Return a tensor from before the step under its new name."""
-        label = self.renamed.stand_in(given.label) if given.label else ""
-        value = None if given.value is None else tuple(map(number, given.value))
-        return Declared(given.role, self.tensor(given.tensor), label, value)
+    def declared(self, declared: Declared) -> Declared:
+        """Return a declared tensor under its new name."""
+        label = self.anonymiser.pseudonym(declared.label) if declared.label else ""
+        value = None if declared.value is None else tuple(map(number, declared.value))
+        return Declared(declared.role, self.tensor(declared.tensor), label, value)
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return a tensor under its new name."""
-        if tensor.name not in self.known:
+        if tensor.name not in self.renamed_tensors:
             strides = tensor.strides
-            self.known[tensor.name] = replace(
+            self.renamed_tensors[tensor.name] = replace(
                 tensor,
                 name=self.tensors.setdefault(tensor.name, f"t{len(self.tensors) + 1}"),
                 shape=tuple(map(self.size, tensor.shape)),
@@ -183,7 +188,7 @@ class _Renaming:
                 buffer=self.buffers.setdefault(tensor.buffer, f"b{len(self.buffers) + 1}"),
                 device=self.queue(tensor.device),
             )
-        return self.known[tensor.name]
+        return self.renamed_tensors[tensor.name]
 
     def size(self, size: int) -> int:
         """Return a size over the new names of dimensions."""
@@ -201,16 +206,16 @@ class _Renaming:
         if isinstance(value, DeviceRef):
             return DeviceRef(self.queue(value))
         if isinstance(value, DType):
-            return DType(self.renamed.text(value))
+            return DType(self.anonymiser.text(value))
         if isinstance(value, str):
-            return value if read_lists(value) else self.renamed.text(value)
+            return value if read_lists(value) else self.anonymiser.text(value)
         return self.size(value) if isinstance(value, Dim) else value
 
     def op(self, op: Op) -> Op:
-        """Return an op with all below it renamed."""
-        attributes = {self.renamed.argument(k): self.value(v) for k, v in op.attributes.items()}
-        label = self.renamed.name if op.is_annotation else self.renamed.operator
-        mark, _, place = op.origin.rpartition("#")
+        """Return an op and its inner ops, renamed."""
+        attributes = {self.anonymiser.argument(k): self.value(v) for k, v in op.attributes.items()}
+        label = self.anonymiser.name if op.is_annotation else self.anonymiser.operator
+        mark, _, index = op.origin.rpartition("#")
         return replace(
             op,
             name=label(op.name),
@@ -221,9 +226,9 @@ class _Renaming:
             body=tuple(map(self.op, op.body)),
             thread=self.queue(op.thread),
             stream=self.queue(op.stream),
-            module=self.renamed.stand_in(op.module) if op.module else "",
+            module=self.anonymiser.pseudonym(op.module) if op.module else "",
             notes=self.notes(op.notes),
-            origin=f"trace#{place}" if mark and re.fullmatch(r"[0-9]{1,18}", place) else "",
+            origin=f"trace#{index}" if mark and re.fullmatch(r"[0-9]{1,18}", index) else "",
         )
 
     def notes(self, notes: Mapping[str, Note]) -> Mapping[str, Note]:
@@ -231,14 +236,14 @@ class _Renaming:
         return {key: self.note(notes[key]) for key in _NOTES if key in notes}
 
     def note(self, note: Note) -> Note:
-        """Return a note's number, or its word where that is a usual one."""
+        """Return a note's number, or its word, as a pseudonym if it is not public."""
         if isinstance(note, Quantity):
             return note if note.unit in _UNITS else replace(note, unit="")
-        return self.renamed.text(note) if isinstance(note, str) else note
+        return self.anonymiser.text(note) if isinstance(note, str) else note
 
 
-def _fixed(note: str) -> str:
-    found = re.search(r": (\d{1,18}) is not linear in the batch size$", note, re.ASCII)
-    if found is None:
+def _fixed_size_note(note: str) -> str:
+    match = re.search(r": (\d{1,18}) is not linear in the batch size$", note, re.ASCII)
+    if match is None:
         return "a value depends on the batch size"
-    return f"an op: {found[1]} is not linear in the batch size"
+    return f"an op: {match[1]} is not linear in the batch size"

@@ -1,10 +1,10 @@
-"""What is public by its exact name: torch's operators and labels, runtime calls, kernels' words.
+"""Public names: torch's operators and labels, runtime calls, and words in names of kernels.
 
-The lists are files of ``words``, one name a line. ``calls`` are the functions of CUDA's and HIP's
-runtime and driver; ``kernels`` the words in names of public libraries' kernels; ``labels`` what
-torch's profiler, optimizers, loaders and collectives call their ranges; ``operators`` and
-``arguments`` those of public libraries outside the schemas that ship; ``values`` words that
-arguments and types hold.
+The lists are files of ``words``, one name a line. ``calls`` has the functions of CUDA's and HIP's
+runtime and driver; ``kernels`` the words in names of public libraries' kernels; ``labels`` the
+names of ranges of torch's profiler, optimizers, loaders and collectives; ``operators`` and
+``arguments`` names of public libraries outside the shipped schemas; ``values`` the words in
+arguments and types.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib import resources
 
 from irgraph.ir.schema import known_ops, schema_words
 
-PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """A word or number in a name: ``CUDAFunctor_add2`` is ``CUDA``, ``Functor``, ``add`` and ``2``."""
 
 _BACKWARD = re.compile(r"(\w+?)Backward\d{0,2}", re.ASCII)
@@ -29,8 +29,8 @@ _CARD = re.compile(
 
 
 @cache
-def listed(name: str) -> frozenset[str]:
-    """Return the names of one of the lists."""
+def public_names(name: str) -> frozenset[str]:
+    """Return the names of the list ``name``."""
     text = (resources.files("irgraph.anonymise.words") / f"{name}.txt").read_text("utf-8")
     return frozenset(text.splitlines())
 
@@ -38,7 +38,7 @@ def listed(name: str) -> frozenset[str]:
 @cache
 def operators() -> frozenset[str]:
     """Return the dotted names of all public operators."""
-    return frozenset(known_ops()) | listed("operators")
+    return frozenset(known_ops()) | public_names("operators")
 
 
 @cache
@@ -50,37 +50,41 @@ def libraries() -> frozenset[str]:
 @cache
 def argument_words() -> frozenset[str]:
     """Return the words of public operators' schemas."""
-    return schema_words() | listed("arguments")
+    return schema_words() | public_names("arguments")
 
 
 def is_node(name: str) -> bool:
-    """Return whether an autograd node, such as ``AddmmBackward0``, is of a public operator."""
-    if name in listed("labels"):
+    """Return whether a name, such as ``AddmmBackward0``, is a node of a public operator."""
+    if name in public_names("labels"):
         return True
-    found = _BACKWARD.fullmatch(name)
-    return found is not None and _squeezed(found[1]) in _bases()
+    match = _BACKWARD.fullmatch(name)
+    return match is not None and _squeeze(match[1]) in _operator_bases()
 
 
 def is_label(name: str) -> bool:
-    """Return whether a range is called so by torch itself."""
-    return name in listed("labels") or _STEP.fullmatch(name) is not None
+    """Return whether torch itself uses a name for a range."""
+    return name in public_names("labels") or _STEP.fullmatch(name) is not None
 
 
 def is_card(name: str) -> bool:
-    """Return whether every word of a card's name is one that vendors call cards by."""
+    """Return whether vendors use every word of a name for cards."""
     words = re.split(r"[ _-]", name.lower())
     return all(_CARD.fullmatch(word) for word in words)
 
 
-def is_piece(text: str) -> bool:
-    """Return whether a word or number may stand in the name of any kernel."""
-    return len(text) < 6 if text.isdigit() else len(text) == 1 or text.lower() in listed("kernels")
+def is_public_part(text: str) -> bool:
+    """Return whether a word or number may be in the name of any kernel."""
+    return (
+        len(text) < 6
+        if text.isdigit()
+        else len(text) == 1 or text.lower() in public_names("kernels")
+    )
 
 
 @cache
-def _bases() -> frozenset[str]:
-    return frozenset(_squeezed(name.partition(".")[2]) for name in operators())
+def _operator_bases() -> frozenset[str]:
+    return frozenset(_squeeze(name.partition(".")[2]) for name in operators())
 
 
-def _squeezed(name: str) -> str:
+def _squeeze(name: str) -> str:
     return name.replace("_", "").lower()

@@ -1,4 +1,4 @@
-"""Names that stand for those of the program, the same in all files of one run."""
+"""Pseudonyms for the names of a program, the same in all files of one run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PREFIXES = (
     "irgraph.origin#", "[pytorch|profiler|", "Optimizer.step#", "Optimizer.zero_grad#",
     "Optimizer.", "enumerate(DataLoader)", "label ", "autograd.",
 )  # fmt: skip
-"""What other commands tell ranges by; it stays in front of a new name."""
+"""Prefixes by which other commands distinguish ranges; they stay in front of a pseudonym."""
 
 _TRAITS = ("StreamWaitEvent", "Wait Event", "Event", "Stream", "Context", "ynchronize")
-"""What other commands tell waits by; it stays behind a new name."""
+"""Words by which other commands distinguish waits; they are appended to a pseudonym."""
 
 _OPERATOR = re.compile(r"(\w+)(::|\.)(?:\w+)((?:::|\.)\w+)*", re.ASCII)
 _BACKWARD = re.compile(r"\w*Backward\d{0,2}", re.ASCII)
@@ -38,11 +38,11 @@ _WORDS = frozenset((*ITEMSIZE, *TORCH.values()))
 
 
 class Anonymiser:
-    """Renames the same way in every file it is given, so that they still belong together.
+    """Replaces names by pseudonyms, consistently over all files of a run.
 
     Attributes:
-        names: new names of what was renamed.
-        key: where given, new names are hashes of the old ones with it, else numbers.
+        names: pseudonyms by name.
+        key: if not empty, pseudonyms are hashes of names with this key, else they are numbered.
     """
 
     def __init__(self, key: str = "") -> None:
@@ -51,81 +51,81 @@ class Anonymiser:
         self._numbers: dict[object, int] = {}
         self._kernels: dict[str, str] = {}
 
-    def stand_in(self, text: str, word: str = "name") -> str:
-        """Return what stands for a name of the program."""
+    def pseudonym(self, text: str, word: str = "name") -> str:
+        """Return the pseudonym for a name of the program."""
         if not self.key:
             return self.names.setdefault(text, f"{word}{len(self.names) + 1}")
-        given = text.encode("utf-8", "surrogatepass")
-        found = hmac.new(self.key.encode("utf-8", "surrogatepass"), given, hashlib.sha256)
-        return self.names.setdefault(text, f"{word}_{found.hexdigest()[:12]}")
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest = hmac.new(self.key.encode("utf-8", "surrogatepass"), encoded, hashlib.sha256)
+        return self.names.setdefault(text, f"{word}_{digest.hexdigest()[:12]}")
 
     def name(self, text: str) -> str:
         """Return the name of a range: an operator, an autograd node or a label."""
         if public.is_label(text):
             return text
-        prefix = next((known for known in _PREFIXES if text.startswith(known)), "")
+        prefix = next((candidate for candidate in _PREFIXES if text.startswith(candidate)), "")
         rest = text[len(prefix) :]
         if prefix in (_EVALUATE, "torch::autograd::", "autograd."):
             return prefix + self.node(rest)
         if prefix:
-            return prefix + self.stand_in(rest)
+            return prefix + self.pseudonym(rest)
         if text.startswith("triton"):
             return self.kernel(text)
         return self.operator(text) if _OPERATOR.fullmatch(text) else self.node(text)
 
     def node(self, text: str) -> str:
-        """Return the name of an autograd node; that of another range stands for itself."""
+        """Return the name of an autograd node, or a pseudonym for the name of any other range."""
         if public.is_label(text) or public.is_node(text):
             return text
         if text.startswith("torch::autograd::"):
             return self.name(text)
-        return self.stand_in(text) + ("Backward0" if _BACKWARD.fullmatch(text) else "")
+        return self.pseudonym(text) + ("Backward0" if _BACKWARD.fullmatch(text) else "")
 
     def operator(self, text: str) -> str:
         """Return the name of an operator, spelled ``aten::add`` or ``aten.add``."""
-        found = _OPERATOR.fullmatch(text)
-        if found is None:
-            return self.stand_in(text)
+        match = _OPERATOR.fullmatch(text)
+        if match is None:
+            return self.pseudonym(text)
         dotted = text.replace("::", ".")
         if dotted in public.operators():
             return text
-        library, mark = found[1], found[2]
+        library, mark = match[1], match[2]
         if library == "autograd":
             return library + mark + self.node(text[len(library + mark) :])
         library = library if library in public.libraries() else "private"
         end = "_" if text.endswith("_") and not text.endswith("__") else ""
-        return f"{library}{mark}{self.stand_in(dotted)}{end}"
+        return f"{library}{mark}{self.pseudonym(dotted)}{end}"
 
     def call(self, text: str) -> str:
         """Return the name of a runtime function or of a record of waiting."""
-        if text in public.listed("calls") or public.is_label(text):
+        if text in public.public_names("calls") or public.is_label(text):
             return text
-        return self.stand_in(text) + "".join(f" {kept}" for kept in _TRAITS if kept in text)
+        return self.pseudonym(text) + "".join(f" {trait}" for trait in _TRAITS if trait in text)
 
     def kernel(self, text: str, kind: int = EventKind.KERNEL) -> str:
-        """Return the name of a kernel with the public words in it; its family stays."""
+        """Return the name of a kernel with its public words, of the same family."""
         if text not in self._kernels:
             bare = _IN_KERNELS.sub("_", text)
-            made = public.PIECE.sub(self._piece, re.sub(r"[^\x00-\x7f]", "_", bare))
+            renamed = public.NAME_PART.sub(self._part, re.sub(r"[^\x00-\x7f]", "_", bare))
             family = family_of(text, kind)
-            same = family_of(made, kind) == family
-            signed = f"{SIGN[family]} {made}" if family in SIGN else self.stand_in(text)
-            self._kernels[text] = made if same else signed
+            is_same_family = family_of(renamed, kind) == family
+            with_family = f"{SIGN[family]} {renamed}" if family in SIGN else self.pseudonym(text)
+            self._kernels[text] = renamed if is_same_family else with_family
         return self._kernels[text]
 
-    def _piece(self, found: re.Match[str]) -> str:
-        return found[0] if public.is_piece(found[0]) else self.stand_in(found[0], "w")
+    def _part(self, match: re.Match[str]) -> str:
+        return match[0] if public.is_public_part(match[0]) else self.pseudonym(match[0], "w")
 
     def schema(self, text: str) -> str:
         """Return a schema under its operator's new name, with the words of public schemas."""
         head, mark, rest = text.partition("(")
         if not mark:
-            return self.stand_in(text) if text else ""
+            return self.pseudonym(text) if text else ""
         name, dot, overload = head.partition(".")
-        made = self.operator(name)
+        schema = self.operator(name)
         if overload:
-            made += dot + self._token(overload, public.argument_words(), "form")
-        return made + mark + self._worded(rest, public.argument_words(), "arg")
+            schema += dot + self._token(overload, public.argument_words(), "form")
+        return schema + mark + self._replace_words(rest, public.argument_words(), "arg")
 
     def argument(self, text: str) -> str:
         """Return the name of an operator's argument."""
@@ -133,17 +133,17 @@ class Anonymiser:
 
     def text(self, text: str) -> str:
         """Return a text among an event's arguments or a node's values."""
-        if not text or text in public.listed("values") or text in _WORDS:
+        if not text or text in public.public_names("values") or text in _WORDS:
             return text
         if _NUMBER.fullmatch(text) or _DEVICE.fullmatch(text) or _RANKS.fullmatch(text):
             return text
-        words = public.listed("values")
+        words = public.public_names("values")
         if _TYPE.fullmatch(text) or all(word in words for word in text.split(" ")):
-            return self._worded(text, words, "type")
-        return self.stand_in(text)
+            return self._replace_words(text, words, "type")
+        return self.pseudonym(text)
 
     def value(self, value: Any) -> Any:  # noqa: ANN401
-        """Return an argument: numbers stay, texts are filtered, unknown objects are left out."""
+        """Return an argument: numbers are unchanged, texts are filtered, objects are omitted."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
@@ -152,33 +152,33 @@ class Anonymiser:
 
     def card(self, text: str) -> str:
         """Return the name of a card."""
-        return text if public.is_card(text) else self.stand_in(text, "card")
+        return text if public.is_card(text) else self.pseudonym(text, "card")
 
     def number(self, value: Any) -> Any:  # noqa: ANN401
-        """Return a process or thread counted from 1; words of the format stay."""
+        """Return the number of a process or thread, from 1; words of the format are unchanged."""
         if isinstance(value, str) and (
             value in ("", "Spans", "Traces") or _NUMBER.fullmatch(value)
         ):
             return value if not value.lstrip("-").isdecimal() else self._count(int(value))
         if isinstance(value, str):
-            return self.stand_in(value)
+            return self.pseudonym(value)
         return self._count(value) if isinstance(value, int) and value else number(value)
 
     def _count(self, value: int) -> int:
         return self._numbers.setdefault(value, len(self._numbers) + 1) if value else value
 
-    def _worded(self, text: str, words: frozenset[str], word: str) -> str:
-        """Return a text whose unknown words are replaced, and whose other marks are left out."""
-        parts = partial(self._token, words=words, word=word)
+    def _replace_words(self, text: str, words: frozenset[str], word: str) -> str:
+        """Replace the unknown words of a text by pseudonyms, and other characters by ``_``."""
+        replacement = partial(self._token, words=words, word=word)
         bare = re.sub(r"[^\x00-\x7f]|\d{7,}", "_", _IN_SCHEMAS.sub("_", text))
-        return _TOKEN.sub(lambda found: parts(found[0]), bare)
+        return _TOKEN.sub(lambda match: replacement(match[0]), bare)
 
     def _token(self, text: str, words: frozenset[str], word: str) -> str:
-        return text if text in words else self.stand_in(text, word)
+        return text if text in words else self.pseudonym(text, word)
 
 
 def number(value: Any) -> Any:  # noqa: ANN401
-    """Return a number or truth value, and nothing for what is neither or not finite."""
+    """Return a finite number or truth value, ``None`` for any other value."""
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     return value if isinstance(value, (bool, int)) else None

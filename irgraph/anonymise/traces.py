@@ -1,4 +1,4 @@
-"""Take names, paths and hosts out of traces, so that they can be shared."""
+"""Removes names, paths and hosts from traces, so that they can be shared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 _NUMBERS = ("schemaVersion", "baseTimeNanoseconds", "cuda_runtime_version", "cuda_driver_version",
             "cupti_version", "record_shapes", "start_ts", "finish_ts")  # fmt: skip
-"""Top-level fields of a trace that are kept where they are numbers."""
+"""Top-level fields of a trace that are retained if they are numbers."""
 
 _DEVICE = frozenset((
     "id", "totalGlobalMem", "computeMajor", "computeMinor", "maxThreadsPerBlock",
@@ -30,7 +30,7 @@ _DEVICE = frozenset((
     "sharedMemPerBlock", "sharedMemPerMultiprocessor", "numSms", "sharedMemPerBlockOptin",
     "maxSharedMemoryPerMultiProcessor",
 ))  # fmt: skip
-"""Properties of a device that are kept where they are numbers."""
+"""Properties of a device that are retained if they are numbers."""
 
 ARGUMENTS = frozenset((
     "External id", "external id", "Record function id", "Sequence number", "Fwd thread id",
@@ -51,107 +51,107 @@ _NODE_NUMBERS = ("id", "parent", "ctrl_deps", "fw_parent", "seq_id", "scope", "t
                  "rf_id")  # fmt: skip
 _NODE_VALUES = ("inputs", "outputs", "input_shapes", "input_types", "output_shapes",
                 "output_types")  # fmt: skip
-_SIDE = ("values", "shapes", "types", "strides")
+_VALUE_FIELDS = ("values", "shapes", "types", "strides")
 _DEVICE_KINDS = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
 _CALL_KINDS = (EventKind.RUNTIME, EventKind.SYNC)
 
 
-def anonymous_trace(trace: Json, renamed: Anonymiser, source: str = "") -> Json:
-    """Return a Kineto or execution trace without anything that identifies the program.
+def anonymous_trace(trace: Json, anonymiser: Anonymiser, source: str = "") -> Json:
+    """Return a Kineto or execution trace without data that identify the program.
 
-    Raises ``IrgraphError`` where its events or nodes are no list of objects.
+    Raises ``IrgraphError`` if its events or nodes are not a list.
     """
-    kept = _header(trace, renamed)
+    header = _header(trace, anonymiser)
     if "nodes" in trace:
-        pid = renamed.number(trace.get("pid", 0))
-        nodes = [_node(node, renamed) for node in _objects(trace, "nodes", source)]
-        return {**kept, "pid": pid, "nodes": nodes}
-    events = [_event(event, renamed) for event in _objects(trace, "traceEvents", source)]
-    return {**kept, "traceEvents": events}
+        pid = anonymiser.number(trace.get("pid", 0))
+        nodes = [_node(node, anonymiser) for node in _objects(trace, "nodes", source)]
+        return {**header, "pid": pid, "nodes": nodes}
+    events = [_event(event, anonymiser) for event in _objects(trace, "traceEvents", source)]
+    return {**header, "traceEvents": events}
 
 
 def _objects(trace: Json, key: str, source: str) -> list[Json]:
-    found = trace[key]
-    if not isinstance(found, list):
+    items = trace[key]
+    if not isinstance(items, list):
         raise fail(f"not a trace: {key} is not a list", SourceSpan(source))
-    return [item for item in found if isinstance(item, dict)]
+    return [item for item in items if isinstance(item, dict)]
 
 
-def _header(trace: Json, renamed: Anonymiser) -> Json:
-    """Return the known top-level fields beside the events."""
-    kept = {key: number(trace[key]) for key in _NUMBERS if key in trace}
+def _header(trace: Json, anonymiser: Anonymiser) -> Json:
+    """Return the known top-level fields except the events."""
+    header = {key: number(trace[key]) for key in _NUMBERS if key in trace}
     schema = trace.get("schema")
     if isinstance(schema, str):
-        kept["schema"] = schema if _VERSION.fullmatch(schema) else renamed.stand_in(schema)
+        header["schema"] = schema if _VERSION.fullmatch(schema) else anonymiser.pseudonym(schema)
     if trace.get("displayTimeUnit") in ("ms", "ns"):
-        kept["displayTimeUnit"] = trace["displayTimeUnit"]
+        header["displayTimeUnit"] = trace["displayTimeUnit"]
     devices = trace.get("deviceProperties")
     if isinstance(devices, list):
-        known = (device for device in devices if isinstance(device, dict))
-        kept["deviceProperties"] = [_device(device, renamed) for device in known]
+        device_objects = (device for device in devices if isinstance(device, dict))
+        header["deviceProperties"] = [_device(device, anonymiser) for device in device_objects]
     info = trace.get("distributedInfo")
     if isinstance(info, dict):
         keys = [key for key in ("backend", "rank", "world_size") if key in info]
-        kept["distributedInfo"] = {key: renamed.value(info[key]) for key in keys}
-    return kept
+        header["distributedInfo"] = {key: anonymiser.value(info[key]) for key in keys}
+    return header
 
 
-def _device(device: Json, renamed: Anonymiser) -> Json:
-    kept = {key: number(value) for key, value in device.items() if key in _DEVICE}
+def _device(device: Json, anonymiser: Anonymiser) -> Json:
+    properties = {key: number(value) for key, value in device.items() if key in _DEVICE}
     if isinstance(device.get("name"), str):
-        kept["name"] = renamed.card(device["name"])
-    return kept
+        properties["name"] = anonymiser.card(device["name"])
+    return properties
 
 
-def _event(event: Json, renamed: Anonymiser) -> Json:
+def _event(event: Json, anonymiser: Anonymiser) -> Json:
     """Return the known fields of an event of a Kineto trace."""
-    found: Json = {"ph": _one_of(event.get("ph"), PHASES)} if "ph" in event else {}
+    result: Json = {"ph": _known_character(event.get("ph"), PHASES)} if "ph" in event else {}
     cat = event.get("cat")
     kind = CATEGORIES.get(cat.lower(), EventKind.OTHER) if isinstance(cat, str) else EventKind.OTHER
     if isinstance(cat, str):
-        known = cat.lower() in CATEGORIES or cat in _ARROWS
-        found["cat"] = cat if known else renamed.stand_in(cat)
-    found["name"] = _named(event, kind, renamed)
+        is_known = cat.lower() in CATEGORIES or cat in _ARROWS
+        result["cat"] = cat if is_known else anonymiser.pseudonym(cat)
+    result["name"] = _event_name(event, kind, anonymiser)
     for key in ("ts", "dur"):
         if key in event:
-            found[key] = _time(event[key])
+            result[key] = _time(event[key])
     for key in ("pid", "tid"):
         if key in event:
             # a device and its streams are numbers in both
             value = event[key]
-            plain = kind in _DEVICE_KINDS and not isinstance(value, str)
-            found[key] = number(value) if plain else renamed.number(value)
+            is_number = kind in _DEVICE_KINDS and not isinstance(value, str)
+            result[key] = number(value) if is_number else anonymiser.number(value)
     if "id" in event:
-        plain = not isinstance(event["id"], str)
-        found["id"] = number(event["id"]) if plain else renamed.number(event["id"])
-    for key, known_marks in (("bp", "e"), ("s", "gpt")):
+        is_number = not isinstance(event["id"], str)
+        result["id"] = number(event["id"]) if is_number else anonymiser.number(event["id"])
+    for key, characters in (("bp", "e"), ("s", "gpt")):
         if key in event:
-            found[key] = _one_of(event[key], known_marks)
+            result[key] = _known_character(event[key], characters)
     args = event.get("args")
     if isinstance(args, dict):
-        found["args"] = _arguments(args, renamed)
-    return found
+        result["args"] = _arguments(args, anonymiser)
+    return result
 
 
-def _named(event: Json, kind: int, renamed: Anonymiser) -> str:
+def _event_name(event: Json, kind: int, anonymiser: Anonymiser) -> str:
     name = str(event.get("name", ""))
     if kind in _DEVICE_KINDS:
-        return renamed.kernel(name, kind)
-    return renamed.call(name) if kind in _CALL_KINDS else renamed.name(name)
+        return anonymiser.kernel(name, kind)
+    return anonymiser.call(name) if kind in _CALL_KINDS else anonymiser.name(name)
 
 
-def _arguments(args: Json, renamed: Anonymiser) -> Json:
-    found = {key: renamed.value(value) for key, value in args.items() if key in ARGUMENTS}
+def _arguments(args: Json, anonymiser: Anonymiser) -> Json:
+    arguments = {key: anonymiser.value(value) for key, value in args.items() if key in ARGUMENTS}
     if isinstance(args.get("cuda_sync_kind"), str):
-        found["cuda_sync_kind"] = renamed.call(args["cuda_sync_kind"])
+        arguments["cuda_sync_kind"] = anonymiser.call(args["cuda_sync_kind"])
     module = args.get("Module Hierarchy")
     if module:
-        found["Module Hierarchy"] = renamed.stand_in(str(module))
-    return found
+        arguments["Module Hierarchy"] = anonymiser.pseudonym(str(module))
+    return arguments
 
 
-def _one_of(value: object, known: str) -> str:
-    return value if isinstance(value, str) and len(value) == 1 and value in known else "?"
+def _known_character(value: object, characters: str) -> str:
+    return value if isinstance(value, str) and len(value) == 1 and value in characters else "?"
 
 
 def _time(value: object) -> Any:  # noqa: ANN401
@@ -160,73 +160,77 @@ def _time(value: object) -> Any:  # noqa: ANN401
     return number(value)
 
 
-def _node(node: Json, renamed: Anonymiser) -> Json:
+def _node(node: Json, anonymiser: Anonymiser) -> Json:
     """Return the known fields of a node of an execution trace."""
-    found: Json = {key: number(node[key]) for key in _NODE_NUMBERS if key in node}
-    found["name"] = renamed.name(str(node.get("name", "")))
+    result: Json = {key: number(node[key]) for key in _NODE_NUMBERS if key in node}
+    result["name"] = anonymiser.name(str(node.get("name", "")))
     for key in _NODE_VALUES:
         if key in node:
-            found[key] = _side(node[key], renamed)
+            result[key] = _values(node[key], anonymiser)
     if isinstance(node.get("op_schema"), str):
-        found["op_schema"] = renamed.schema(node["op_schema"])
-    given = node.get("attrs")
-    if isinstance(given, list):
-        found["attrs"] = [kept for item in given for kept in _attribute(item, renamed)]
-    return found
+        result["op_schema"] = anonymiser.schema(node["op_schema"])
+    attributes = node.get("attrs")
+    if isinstance(attributes, list):
+        result["attrs"] = [
+            attribute for item in attributes for attribute in _attribute(item, anonymiser)
+        ]
+    return result
 
 
-def _side(value: object, renamed: Anonymiser) -> Any:  # noqa: ANN401
+def _values(value: object, anonymiser: Anonymiser) -> Any:  # noqa: ANN401
     if isinstance(value, dict):
-        return {key: renamed.value(value[key]) for key in _SIDE if key in value}
-    return renamed.value(value)
+        return {key: anonymiser.value(value[key]) for key in _VALUE_FIELDS if key in value}
+    return anonymiser.value(value)
 
 
-def _attribute(item: object, renamed: Anonymiser) -> list[Json]:
+def _attribute(item: object, anonymiser: Anonymiser) -> list[Json]:
     """Return a known attribute of a node, as a list of one or none."""
     name = item.get("name") if isinstance(item, dict) else None
     value = item.get("value") if isinstance(item, dict) else None
     if name == "op_schema" and isinstance(value, str):
-        return [{"name": name, "type": "string", "value": renamed.schema(value)}]
+        return [{"name": name, "type": "string", "value": anonymiser.schema(value)}]
     if name in _NODE_NUMBERS:
         return [{"name": name, "type": "uint64", "value": number(value)}]
     return []
 
 
 def anonymise(paths: list[str], folder: str | Path, *, key: str = "") -> list[Path]:
-    """Write anonymised copies of traces to a folder: ``et1.json.gz``, ``kineto1.json.gz``, …, each.
+    """Write anonymised traces to a folder as ``et1.json.gz``, ``kineto1.json.gz``, …; return paths.
 
-    With a ``key``, what stands for a name is the same in all runs with that key.
+    With a ``key``, a name has the same pseudonym in all runs with that key.
 
     Raises:
-        IrgraphError: a file cannot be read, or is no whole JSON trace (exit code 4).
+        IrgraphError: a file cannot be read, or is not a complete JSON trace (exit code 4).
     """
-    place = Path(folder)
+    target_folder = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        target_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise fail(f"cannot make the folder: {error.strerror}", SourceSpan(str(place))) from None
-    renamed = Anonymiser(key)
+        raise fail(
+            f"cannot make the folder: {error.strerror}", SourceSpan(str(target_folder))
+        ) from None
+    anonymiser = Anonymiser(key)
     counts: dict[str, int] = {}
-    written = []
+    targets = []
     for path in paths:
-        found = _anonymous(path, renamed)
-        kind = "et" if "nodes" in found else "kineto"
+        trace = _anonymous_file(path, anonymiser)
+        kind = "et" if "nodes" in trace else "kineto"
         counts[kind] = counts.get(kind, 0) + 1
-        target = place / f"{kind}{counts[kind]}.json.gz"
-        write_atomic(target, gzip.compress(_encode(found), 6, mtime=0))
-        written.append(target)
-    return written
+        target = target_folder / f"{kind}{counts[kind]}.json.gz"
+        write_atomic(target, gzip.compress(_encode(trace), 6, mtime=0))
+        targets.append(target)
+    return targets
 
 
-def _anonymous(path: str, renamed: Anonymiser) -> Json:
+def _anonymous_file(path: str, anonymiser: Anonymiser) -> Json:
     trace = _load(path)
     try:
-        return anonymous_trace(trace, renamed, path)
+        return anonymous_trace(trace, anonymiser, path)
     except RecursionError:
-        raise _deep(path) from None
+        raise _nesting_error(path) from None
 
 
-def _deep(path: str) -> IrgraphError:
+def _nesting_error(path: str) -> IrgraphError:
     return fail("broken JSON: it is nested too deeply", SourceSpan(path))
 
 
@@ -244,7 +248,7 @@ def _load(path: str) -> Json:
         hint = "only whole traces are anonymised: what is broken might hide a name"
         raise fail(message, SourceSpan(path, "", error.lineno, error.colno), hint=hint) from None
     except RecursionError:
-        raise _deep(path) from None
+        raise _nesting_error(path) from None
     except ValueError:
         raise fail("broken JSON: a number has thousands of digits", SourceSpan(path)) from None
     trace = {"traceEvents": value} if isinstance(value, list) else value

@@ -1,8 +1,8 @@
-"""A simulated step as a Chakra execution trace, as ASTRA-sim and Chakra's own tools read it.
+"""A simulated step as a Chakra execution trace for ASTRA-sim and Chakra's own tools.
 
-One node for each task of the timeline, whose ``data_deps`` are what it waits for, before them one
-for each op, whose ``ctrl_deps`` is what called it. Chakra counts whole microseconds: starts and
-ends are rounded, and a duration is what lies between, so that sums do not drift.
+The trace has a node for each op, whose ``ctrl_deps`` is its caller, followed by a node for each
+task of the timeline, whose ``data_deps`` are its waits. Chakra uses whole microseconds: starts and
+ends are rounded, and a duration is their difference, so that sums do not drift.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from irgraph.schedule.ranks import is_collective
 from irgraph.schedule.timeline import Timeline
 
 VERSION = "irgraph 1"
-"""What a file says it is; the number changes with what the nodes mean."""
+"""Version in a file; its number changes with the meaning of the nodes."""
 
 GROUPS_NODE = "## process_group:init ##"
-"""Name of the node that lists process groups, as PyTorch's traces have it."""
+"""Name of the node that lists process groups in PyTorch's traces."""
 
 
 def write_chakra(timeline: Timeline, priced: Priced, path: str | Path) -> None:
-    """Write a simulated step as a Chakra execution trace, whole or not at all.
+    """Write a simulated step as a Chakra execution trace, atomically.
 
     Args:
-        timeline: what happens when.
-        priced: the step that it is of, with its device work.
-        path: the file; ASTRA-sim wants ``NAME.0.et`` for its first rank, and so on.
+        timeline: of the step.
+        priced: the step with its device work.
+        path: the file; ASTRA-sim expects ``NAME.0.et`` for its first rank, and so on.
 
     Raises:
         IrgraphError: protobuf is missing (exit code 2), or the file cannot be written.
@@ -58,7 +58,7 @@ def write_chakra(timeline: Timeline, priced: Priced, path: str | Path) -> None:
 def chakra_trace(timeline: Timeline, priced: Priced, groups: Groups | None = None) -> bytes:
     """Return the content of the file that ``write_chakra`` writes.
 
-    ``groups`` are the process groups of its collectives (default: those that the model names).
+    ``groups`` are the process groups of its collectives (default: the groups of the model).
     """
     step = _StepNodes(timeline, priced, groups or Groups(groups_of(priced.graph)))
     return encoded(_metadata(timeline, priced.graph), step.nodes())
@@ -72,12 +72,12 @@ def write_rank_traces(
     """Write a trace for each rank, ``PREFIX.0.et`` and so on; return the files.
 
     Args:
-        steps: the timeline of each rank alone: a collective takes its transfer, and who waits
-            for whom is for the simulator to find out.
-        groups: for each rank its process groups; equal ones have one number in all files.
+        steps: the timeline of each rank, simulated independently: a collective only lasts for its
+            transfer, and the simulator determines the waits between ranks.
+        groups: the process groups of each rank; equal groups have one number in all files.
         prefix: the files' common path.
 
-    Raises ``IrgraphError`` as ``write_chakra``.
+    Raises ``IrgraphError`` as ``write_chakra`` does.
     """
     numbers: dict[tuple[int, ...], int] = {}
     content_by_key: dict[tuple[object, ...], bytes] = {}
@@ -92,7 +92,7 @@ def write_rank_traces(
 
 
 def _metadata(timeline: Timeline, graph: Graph) -> Message:
-    """Return the head of a file: the model's text, and what its times are of."""
+    """Return the head of a file: the model's text, device, host, accounting and step time."""
     from irgraph.text import print_graph
 
     texts = {"device": timeline.device, "host": timeline.host, "accounting": timeline.accounting}
@@ -106,7 +106,7 @@ def _metadata(timeline: Timeline, graph: Graph) -> Message:
 
 
 class _StepNodes:
-    """Turns a timeline into nodes; ids count from 1, and callers come before what they call."""
+    """Converts a timeline into nodes; ids count from 1, and callers precede their callees."""
 
     def __init__(self, timeline: Timeline, priced: Priced, groups: Groups) -> None:
         self.timeline = timeline
@@ -118,7 +118,7 @@ class _StepNodes:
         }
         self.first = 2 if groups.ranks_by_name else 1
         self.ids = {id(op): number for number, op in enumerate(priced.graph.walk(), self.first)}
-        self.told: set[int] = set()
+        self.described: set[int] = set()
 
     def nodes(self) -> Iterator[Message]:
         if self.groups.ranks_by_name:
@@ -134,14 +134,14 @@ class _StepNodes:
         return node
 
     def _op_nodes(self, ops: Sequence[Op], callers: tuple[int, ...]) -> Iterator[Message]:
-        """Yield a node for each op and all below it: no time passes in them."""
+        """Yield a node without duration for each op and its inner ops."""
         for op in ops:
             number = self.ids[id(op)]
             node = messages()["Node"](
                 id=number, name=torch_name(op), type=METADATA_NODE, ctrl_deps=callers
             )
             self._add_operands(node, op)
-            # ASTRA-sim takes the values of a metadata node for a list of process groups.
+            # ASTRA-sim reads the values of a metadata node as a list of process groups.
             node.inputs.values = ""
             texts = {
                 "module": op.module,
@@ -174,7 +174,7 @@ class _StepNodes:
             yield node
 
     def _describe(self, node: Message, interval: Interval) -> None:
-        """Add what a task belongs to, and where it runs."""
+        """Add a task's op, resource, cause, kernel and collective to its node."""
         on_host = self.timeline.on_host(interval)
         node.attr.append(attribute("is_cpu_op", "bool", on_host))
         node.attr.append(attribute("tid" if on_host else "stream", "int64", interval.resource))
@@ -182,8 +182,8 @@ class _StepNodes:
         node.attr.append(attribute("duration_us", "double", interval.length))
         if interval.op is not None:
             node.ctrl_deps.append(self.ids[id(interval.op)])
-            if on_host and id(interval.op) not in self.told:
-                self.told.add(id(interval.op))
+            if on_host and id(interval.op) not in self.described:
+                self.described.add(id(interval.op))
                 self._add_operands(node, interval.op)
         kernel = interval.kernel
         if interval.cause == "kernel" and kernel is not None:
@@ -201,7 +201,7 @@ class _StepNodes:
                     node.attr.append(attribute("pg_name", "string", str(number)))
 
     def _add_operands(self, node: Message, op: Op) -> None:
-        """Add operands and results as PyTorch's execution traces have them."""
+        """Add operands and results in the form of PyTorch's execution traces."""
         for side, columns in (
             (node.inputs, self.values.inputs(op)),
             (node.outputs, self.values.outputs(op)),
@@ -210,7 +210,7 @@ class _StepNodes:
 
 
 def _task_name(interval: Interval) -> str:
-    """Return what a task is called: the kernel that runs, or cause and op."""
+    """Return the name of a task: its kernel, or its cause and op."""
     if interval.cause == "kernel" and interval.kernel is not None:
         return interval.kernel.name
     return f"{interval.cause} {torch_name(interval.op)}" if interval.op else interval.cause

@@ -1,4 +1,4 @@
-"""Collectives and process groups as Chakra has them."""
+"""Collectives and process groups in Chakra's form."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ KINDS = {
     "all_to_all": "ALL_TO_ALL", "broadcast": "BROADCAST", "reduce": "REDUCE",
     "barrier": "ALL_REDUCE",
 }  # fmt: skip
-"""What parts of ops' names stand for, the first that is found. NCCL has no barrier: torch reduces
-one element (ProcessGroupNCCL.cpp)."""
+"""Chakra's collective by a part of the op's name; the first match applies. NCCL has no barrier:
+torch reduces one element (ProcessGroupNCCL.cpp)."""
 
 WORLD_NAMES = ("", "world", "0")
-"""Names of the group of all ranks, where a model says nothing else of them."""
+"""Names of the group of all ranks, unless a model defines them otherwise."""
 
 BARRIER_BYTES = 4
-"""Bytes that a barrier exchanges: one float."""
+"""Number of bytes that a barrier exchanges: one float."""
 
 
 class Collective(Struct, frozen=True):
-    """What a collective is: its number among ``COLLECTIVES``, and the bytes each rank puts in."""
+    """A collective: its index in ``COLLECTIVES``, and the number of bytes that each rank sends."""
 
     kind: int
     nbytes: int
 
 
 def collective_of(op: Op | None) -> Collective | None:
-    """Return what an op exchanges, ``None`` where Chakra has no name for it.
+    """Return the collective of an op, ``None`` if Chakra has no name for it.
 
-    The bytes are those of its operands, as Chakra's converter counts them
-    (``PyTorchNode.comm_size``): of an all-gather its own part, of a reduce-scatter all parts.
+    The bytes are those of its operands, as in Chakra's converter (``PyTorchNode.comm_size``): of an
+    all-gather the rank's own part, of a reduce-scatter all parts.
     """
     if op is None:
         return None
@@ -56,8 +56,8 @@ class Groups(Struct):
     Attributes:
         known: ranks by the name that the model has for a group.
         numbers: numbers from 1 by ranks, shared by the files of several ranks.
-        others: numbers of groups that collectives name and the model does not; what reads the
-            file will say that it does not know them.
+        other_numbers: numbers of groups that collectives name and the model does not define;
+            readers of the file will report them as unknown.
     """
 
     ranks_by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Groups(Struct):
         return self.other_numbers.setdefault(name, 1_000_000 + len(self.other_numbers))
 
     def text(self) -> str:
-        """Return the groups as a PyTorch trace lists them: a JSON text as the only value."""
+        """Return the groups in the form of a PyTorch trace: a JSON text as the only value."""
         entries = [
             {"pg_name": str(self.numbers[ranks]), "pg_desc": name, "ranks": list(ranks)}
             for name, ranks in self.ranks_by_name.items()

@@ -1,4 +1,4 @@
-"""Drawings of a few ops: an SVG that Graphviz lays out (``dot``, graphviz.org)."""
+"""Drawings of a few ops as SVG, laid out by Graphviz (``dot``, graphviz.org)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 MAX_OPS = 200
-"""Ops that are drawn: of more nothing could be read."""
+"""Maximum number of ops in a drawing: more would be illegible."""
 
 TIMEOUT_S = 60
-"""Seconds that the layout may take."""
+"""Maximum duration of the layout, in seconds."""
 
 DOT_HEADER = """digraph {
   graph [rankdir = TB, nodesep = 0.25, ranksep = 0.35, bgcolor = "transparent"]
@@ -35,16 +35,16 @@ FILLS = {"forward": "#eef3fa", "backward": "#fbeee0", "optimizer": "#eaf5ea"}
 def write_svg(graph: Graph, ops: Sequence[Op], path: str | Path) -> None:
     """Draw outermost ops of a graph, with the tensors between them, as an SVG.
 
-    Raises ``IrgraphError`` (exit code 2) where there are none or too many, or where Graphviz is
-    not installed, and where the file cannot be written.
+    Raises ``IrgraphError`` (exit code 2) if there are none or too many, if Graphviz is not
+    installed, or if the file cannot be written.
     """
     write_atomic(path, _lay_out(dot_text(graph, ops)))
 
 
 def select_ops(graph: Graph, module: str | None, phase: str | None) -> list[Op]:
-    """Return the outermost ops of a module, or below it, and of a phase; ``None`` is any.
+    """Return the outermost ops of a module and its submodules, and of a phase; ``None`` is any.
 
-    Raises ``IrgraphError`` (exit code 2) where there are none, or more than can be drawn.
+    Raises ``IrgraphError`` (exit code 2) if there are none, or more than ``MAX_OPS``.
     """
     selected = [
         op
@@ -67,9 +67,9 @@ def _modules(graph: Graph) -> str:
 
 
 def dot_text(graph: Graph, ops: Sequence[Op]) -> str:
-    """Return a drawing in Graphviz's language: ops, tensors from elsewhere, and what goes between.
+    """Return a drawing in Graphviz's language: ops, external tensors, and the edges between them.
 
-    Ops are not opened: what one is made of is part of it.
+    Inner ops are drawn as part of their outermost op.
     """
     return DOT_HEADER + "".join(f"  {line}\n" for line in _lines(graph, ops)) + "}\n"
 
@@ -99,7 +99,7 @@ def _op_line(node: str, op: Op) -> str:
 
 
 def _inputs(op: Op) -> Iterator[Tensor]:
-    """Yield what an op takes from outside of it."""
+    """Yield the tensors that an op or its inner ops read from outside."""
     inner_results: set[str] = set()
     for inner in op.walk():
         yield from (t for t in inner.inputs if t.name not in inner_results)
@@ -107,14 +107,14 @@ def _inputs(op: Op) -> Iterator[Tensor]:
 
 
 def _outputs(op: Op) -> Iterator[Tensor]:
-    """Yield what an op leaves to others: new tensors, and those that it writes."""
+    """Yield the tensors that an op or its inner ops create or write."""
     for inner in op.walk():
         yield from inner.outputs
         yield from (t for t in inner.inputs if t.name in inner.written)
 
 
 def quote(text: str) -> str:
-    """Return a text as Graphviz quotes it: no escape and no entity in it is taken for one."""
+    """Quote a text for Graphviz, so that nothing in it is read as an escape or an entity."""
     escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
     escaped = escaped.replace("\n", "\\n")
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""Operands and results as PyTorch's execution traces write them: values, shapes and types."""
+"""Operands and results in the form of PyTorch's execution traces: values, shapes and types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CPP = {kind.name: kind.cpp[0] if kind.cpp else "float" for kind in ELEMENT_TYPES
 SCALAR = {kind.name: kind.scalar for kind in ELEMENT_TYPES}
 
 NONE: tuple[Any, Any, str] = ("<None>", [], "None")
-"""An argument that is not given."""
+"""An omitted argument."""
 
 
 def torch_name(op: Op) -> str:
@@ -35,7 +35,7 @@ def torch_name(op: Op) -> str:
 
 
 class Values:
-    """Writes tensors with numbers for themselves and for their memory, from 1."""
+    """Encodes tensors with numbers for themselves and for their memory, from 1."""
 
     def __init__(self, graph: Graph) -> None:
         self.tensors = {name: number for number, name in enumerate(graph.by_name, 1)}
@@ -43,7 +43,7 @@ class Values:
         self.devices = {d.name: f"cuda:{number}" for number, d in enumerate(graph.devices)}
 
     def inputs(self, op: Op) -> Columns:
-        """Return the arguments of a call in the order of its schema, as far as one is known."""
+        """Return the arguments of a call, in the order of its schema if that is known."""
         return _columns(self._value(value) for value in _arguments(op))
 
     def outputs(self, op: Op) -> Columns:
@@ -89,7 +89,7 @@ def _columns(rows: Iterator[tuple[Any, Any, str]]) -> Columns:
 
 
 def _arguments(op: Op) -> list[Value]:
-    """Return a call's arguments, those left out by their defaults."""
+    """Return a call's arguments, with the defaults of omitted ones."""
     schema = next((schema for schema in schemas_of(op.name) if accepts(schema, op)), None)
     if schema is None:
         return [*op.operands, *op.attributes.values()]
@@ -99,7 +99,7 @@ def _arguments(op: Op) -> list[Value]:
 
 @cache
 def _literal(text: str | None) -> Value:
-    """Return a default of a schema as a value; words such as ``Mean`` stay texts."""
+    """Return a default of a schema as a value; words such as ``Mean`` remain texts."""
     try:
         value = ast.literal_eval(text or "None")
     except (ValueError, SyntaxError):

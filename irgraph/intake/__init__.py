@@ -1,4 +1,4 @@
-"""Reads what commands wrote for a team's database, and leaves out what is private.
+"""Reads files written by commands for a team's database, and omits private data.
 
-``intake.read.entries`` tells a file by what it holds; there is a file here for each kind.
+``intake.read.entries`` detects the kind of a file by its content; each kind has a module here.
 """

@@ -1,4 +1,4 @@
-"""Predictions beside measured steps: ``irgraph evaluate --json``, ``irgraph predict --json``."""
+"""Predictions of measured steps: ``irgraph evaluate --json``, ``irgraph predict --json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from irgraph.diagnostics import SourceSpan, fail
 from irgraph.intake.privacy import TextFilter
 
 UNITS = {"measured_ms": ("ms", 1000.0), "measured_x": ("x", 1.0)}
-"""By the name of a measured figure, its unit, and what makes it microseconds or leaves it."""
+"""Unit of a measured figure, and its factor to microseconds (1 for ratios), by name."""
 
 
 class _Series(Struct):
@@ -42,7 +42,8 @@ def evaluation(
 ) -> list[RecordEntry]:
     """Return an evaluation as a record: its settings, and a row for each point.
 
-    Raises ``IrgraphError`` where it is none, or compares no measured times or gains.
+    Raises ``IrgraphError`` if the file is not an evaluation, or compares no measured times or
+    gains.
     """
     document = _decode(path, data, _Evaluation)
     if not text_filter.are_shipped(document.evaluation):
@@ -88,9 +89,9 @@ def _batch(workload: str) -> int | None:
 def prediction(
     path: str, data: bytes, text_filter: TextFilter, provenance: Provenance
 ) -> list[RecordEntry]:
-    """Return a prediction as a record of one row, beside what was measured if that is said.
+    """Return a prediction as a record of one row, with the measured time if the file has one.
 
-    Raises ``IrgraphError`` where the file holds no prediction.
+    Raises ``IrgraphError`` if the file contains no prediction.
     """
     document = _decode(path, data, _Prediction)
     low, high = document.step_time_interval_us
@@ -120,5 +121,5 @@ def _decode(path: str, data: bytes, kind: type[Any]) -> Any:  # noqa: ANN401  (o
 
 
 def is_prediction(document: Mapping[str, Any]) -> bool:
-    """Return whether decoded JSON is what ``irgraph predict --json`` prints."""
+    """Return whether decoded JSON is the output of ``irgraph predict --json``."""
     return "step_time_us" in document and "step_time_interval_us" in document

@@ -15,22 +15,22 @@ from irgraph.overheads.format import HostFile, OpEntry, Stat
 from irgraph.overheads.names import LAUNCHES
 
 LAUNCH_KINDS = frozenset((*LAUNCHES.values(), "call"))
-"""Kinds of launch that tables name."""
+"""Kinds of launches in host tables."""
 
 
 def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[RecordEntry]:
     """Return a table as a record without its name, its figures as rows.
 
-    Raises ``IrgraphError`` where the file is no host table.
+    Raises ``IrgraphError`` if the file is not a host table.
     """
     file = load_host(path).file
-    shareable = _shareable_table(file, text_filter)
-    content: dict[str, Any] = msgspec.to_builtins(shareable)
+    table = _shareable_table(file, text_filter)
+    content: dict[str, Any] = msgspec.to_builtins(table)
     del content["name"]
-    rows = [{"type": row.pop("kind"), **row} for row in shareable.records()]
+    rows = [{"type": row.pop("kind"), **row} for row in table.records()]
     source = provenance.source or text_filter.free_text(file.source)
     omissions = ["its name, description and source"] if not text_filter.everything else []
-    renamed_count = sum(name not in shareable.ops for name in file.ops)
+    renamed_count = sum(name not in table.ops for name in file.ops)
     omissions += (
         [f"the names of {renamed_count} operations that are not torch's"] if renamed_count else []
     )
@@ -40,7 +40,7 @@ def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[
 
 
 def _shareable_table(file: HostFile, text_filter: TextFilter) -> HostFile:
-    """Return what of a table may be shared."""
+    """Return the shareable content of a table."""
     if text_filter.everything:
         return file
     architectures = {device.architecture for device in backend().devices()} | {"cpu"}
@@ -48,8 +48,8 @@ def _shareable_table(file: HostFile, text_filter: TextFilter) -> HostFile:
     return HostFile(
         file.format,
         "",
-        _without_source(file.t1),
-        {kind: _without_source(stat) for kind, stat in file.t4.items() if kind in LAUNCH_KINDS},
+        _strip_source(file.t1),
+        {kind: _strip_source(stat) for kind, stat in file.t4.items() if kind in LAUNCH_KINDS},
         {
             text_filter.name(name): _shareable_entry(entry, text_filter)
             for name, entry in file.ops.items()
@@ -78,10 +78,10 @@ def _shareable_entry(entry: OpEntry, text_filter: TextFilter) -> OpEntry:
 
 
 def _stat(stat: Stat | None) -> Stat | None:
-    return None if stat is None else _without_source(stat)
+    return None if stat is None else _strip_source(stat)
 
 
-def _without_source(stat: Stat) -> Stat:
-    """Return a figure without the text of where it comes from."""
+def _strip_source(stat: Stat) -> Stat:
+    """Return a figure without the text of its source."""
     quantiles = {name: value for name, value in stat.quantiles.items() if name[1:].isdecimal()}
     return Stat(stat.mean, stat.std, stat.count, quantiles=quantiles)

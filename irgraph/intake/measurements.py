@@ -13,7 +13,7 @@ from irgraph.intake.privacy import TextFilter, figures, software
 from irgraph.ir.dtypes import ITEMSIZE
 
 CALLS = "calls"
-"""The family of calls of models, whose key is the call."""
+"""Family of calls of models, whose key is the call."""
 
 TIMES = ("op_us", "spread_us", "kernel_us", "kernel_spread_us", "fastest_us", "runs")
 
@@ -21,17 +21,17 @@ TIMES = ("op_us", "spread_us", "kernel_us", "kernel_spread_us", "fastest_us", "r
 def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[RecordEntry]:
     """Return a file's head as a record with its measurements as rows.
 
-    Files of equal heads are one record: a file that was continued adds what is new in it.
+    Files with equal heads are one record: a continued file adds its new measurements.
 
-    Raises ``IrgraphError`` where the file is no file of measurements.
+    Raises ``IrgraphError`` if the file is not a file of measurements.
     """
     head, rows = backend().measurements(path)
     content = _head(head, text_filter)
-    shareable = [
+    shareable_rows = [
         row for row in (_row(case, text_filter) for case in rows if "error" not in case) if row
     ]
     failed = sum("error" in row for row in rows)
-    private = len(rows) - failed - len(shareable)
+    private = len(rows) - failed - len(shareable_rows)
     omissions = ["1 case that has no time" if failed == 1 else f"{failed} cases that have no time"]
     omissions = omissions if failed else []
     if private:
@@ -39,17 +39,17 @@ def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[
         omissions.append(f"{cases} with names that are not torch's or irgraph's")
     if not content["name"]:
         omissions.append("the name of the device")
-    completed = replace(
+    full_provenance = replace(
         provenance,
         card=provenance.card or content["name"],
         driver=provenance.driver or content.get("driver", ""),
         software=provenance.software or software(head, text_filter),
     )
-    return [RecordEntry("kernels", content, shareable, completed, tuple(omissions))]
+    return [RecordEntry("kernels", content, shareable_rows, full_provenance, tuple(omissions))]
 
 
 def _head(head: Mapping[str, Any], text_filter: TextFilter) -> dict[str, Any]:
-    """Return what a file was measured on: numbers, versions, and the card's public name."""
+    """Return the environment of measurements: numbers, versions, and the card's public name."""
     fields = figures(head)
     fields |= {
         key: text_filter.version(head[key])
@@ -64,7 +64,7 @@ def _head(head: Mapping[str, Any], text_filter: TextFilter) -> dict[str, Any]:
 
 
 def _row(row: Mapping[str, Any], text_filter: TextFilter) -> dict[str, Any] | None:
-    """Return a case that may be shared, ``None`` for another."""
+    """Return a measured case, ``None`` if it may not be shared."""
     times = {name: row[name] for name in TIMES if row.get(name) is not None}
     kernels = [text_filter.kernel(str(name)) for name in row.get("kernels", ())]
     common = {"family": row["family"], "key": row["key"], **times, "kernels": kernels}

@@ -1,6 +1,6 @@
-"""What of a file may be shared: texts from the allow lists of ``irgraph.anonymise``.
+"""Filters of private texts, by the allow lists of ``irgraph.anonymise``.
 
-Everything here keeps a text that is public, and gives a stand-in, nothing, or ``None`` for another.
+Public texts are unchanged; other texts are replaced by a pseudonym, ``""`` or ``None``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _VALUE_WORDS = frozenset(("float", "True", "False", "None", "inf", "nan", "e"))
 
 
 class TextFilter:
-    """Decides what is kept of texts.
+    """Filter of private texts.
 
     Attributes:
-        everything: whether the user asked to keep private texts, too.
-        names: gives stand-ins for operators and ranges, the same ones throughout a file.
+        everything: whether the user requested private texts as well.
+        names: creates pseudonyms of operators and ranges, the same throughout a file.
     """
 
     def __init__(self, everything: bool = False) -> None:
@@ -39,7 +39,7 @@ class TextFilter:
         self.names = Anonymiser()
 
     def name(self, text: str) -> str:
-        """Return an operator's name, or what stands for it."""
+        """Return an operator's name, or its pseudonym."""
         return text if self.everything else self.names.name(text)
 
     def kernel(self, text: str) -> str:
@@ -47,35 +47,35 @@ class TextFilter:
         return text if self.everything else self.names.kernel(text)
 
     def card(self, text: str) -> str:
-        """Return the name of a card or processor, ``""`` if it is no public one."""
+        """Return the name of a card or processor, ``""`` if it is not public."""
         is_public = self.everything or public.is_card(text) or text.lower() in _PROCESSORS
         return text if is_public else ""
 
     def version(self, text: object) -> str:
-        """Return a version; of one with more behind it the beginning."""
+        """Return a version without any suffix that is not public."""
         if self.everything:
             return str(text or "")
         match = _VERSION.match(str(text or ""))
         return match[0] if match else ""
 
     def device(self, text: object) -> str:
-        """Return torch's name of a device."""
+        """Return torch's name of a device, ``""`` if it is another text."""
         return str(text) if self.everything or _DEVICE.fullmatch(str(text)) else ""
 
     def free_text(self, text: object) -> str:
-        """Return a text that the user wrote: nothing, unless all is kept."""
+        """Return a text written by the user, ``""`` unless ``everything``."""
         return str(text) if self.everything else ""
 
     def is_public_shape(self, text: str) -> bool:
-        """Return whether a text is nothing but types and sizes of operands."""
+        """Return whether a text contains only types and sizes of operands."""
         return self.everything or (bool(_SHAPES.fullmatch(text)) and self.has_public_words(text))
 
     def has_public_words(self, text: str) -> bool:
-        """Return whether all words of a text are those of torch's schemas, types and values."""
+        """Return whether all words of a text are in torch's schemas, types and values."""
         if self.everything:
             return True
         public_words = (
-            public.argument_words() | public.listed("values") | ITEMSIZE.keys() | _VALUE_WORDS
+            public.argument_words() | public.public_names("values") | ITEMSIZE.keys() | _VALUE_WORDS
         )
         return all(word in public_words for word in _WORD.findall(text))
 
@@ -86,20 +86,20 @@ class TextFilter:
         return self.everything or (is_operator and self.has_public_words(rest))
 
     def is_index_law(self, text: str) -> bool:
-        """Return whether a text is a law by which indices are drawn."""
+        """Return whether a text is a distribution of indices."""
         return self.everything or bool(_LAW.fullmatch(text))
 
     def shipped_host(self, text: str) -> str:
-        """Return the name of a host table that ships, ``""`` for another."""
+        """Return the name of a shipped host table, ``""`` for another name."""
         return text if self.everything or text in backend().hosts() else ""
 
     def are_shipped(self, *texts: str) -> bool:
-        """Return whether texts are names of families, ops, sizes or evaluations that ship."""
+        """Return whether texts are names of shipped families, ops, sizes or evaluations."""
         return self.everything or all(text in backend().words() for text in texts)
 
 
 def software(head: Mapping[str, Any], text_filter: TextFilter) -> str:
-    """Return the versions in a head as ``torch 2.13.0, CUDA 12.8``."""
+    """Return the versions in the head of a file, as in ``torch 2.13.0, CUDA 12.8``."""
     labels = {"torch": "torch", "cuda": "CUDA", "python": "Python"}
     versions = ((name, text_filter.version(head.get(key))) for key, name in labels.items())
     return ", ".join(f"{name} {version}" for name, version in versions if version)

@@ -1,4 +1,4 @@
-"""Telling a file by what it holds, and reading it."""
+"""Detects the kind of a file by its content, and reads it."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ ACCEPTED_FILES = (
     "host tables (overheads -o), measurements (measure), folders of record, and what evaluate and "
     "predict print with --json"
 )
-"""What can be added."""
+"""Kinds of files that can be added to a database, for messages."""
 
 
 def entries(
     path: str, provenance: Provenance | None = None, private: bool = False
 ) -> list[RecordEntry]:
-    """Return what a file or folder holds, as records for a database.
+    """Return the content of a file or folder as records for a database.
 
     Args:
         path: the file, or the folder of a recording.
-        provenance: what the user says of it; goes before what the file says.
-        private: take names of programs, files and people as they stand; otherwise only what is on
-            the allow lists of ``irgraph.anonymise`` is taken.
+        provenance: specified by the user; takes precedence over the file's own.
+        private: include names of programs, files and people unchanged; by default only names on
+            the allow lists of ``irgraph.anonymise`` are included.
 
     Raises:
-        IrgraphError: the file cannot be read, or is of no kind that a database takes.
+        IrgraphError: the file cannot be read, or is of no kind that a database accepts.
     """
-    text_filter, stated = TextFilter(private), provenance or Provenance()
+    text_filter = TextFilter(private)
+    provenance = provenance or Provenance()
     if Path(path).is_dir():
-        return recording.entries(path, text_filter, stated)
+        return recording.entries(path, text_filter, provenance)
     data = read_bytes(path)
     first_line = _json(data.partition(b"\n")[0])
     if isinstance(first_line, dict) and "seed" in first_line and "device" in first_line:
-        return measurements.entries(path, text_filter, stated)
+        return measurements.entries(path, text_filter, provenance)
     document = first_line if isinstance(first_line, dict) else _json(data)
     if isinstance(document, dict):
         if "T1" in document and "format" in document:
-            return host_table.entries(path, text_filter, stated)
+            return host_table.entries(path, text_filter, provenance)
         if "evaluation" in document:
-            return comparisons.evaluation(path, data, text_filter, stated)
+            return comparisons.evaluation(path, data, text_filter, provenance)
         if comparisons.is_prediction(document):
-            return comparisons.prediction(path, data, text_filter, stated)
+            return comparisons.prediction(path, data, text_filter, provenance)
     raise fail("nothing that a database takes", SourceSpan(path), hint=f"it takes {ACCEPTED_FILES}")
 
 
 def _json(data: bytes) -> object:
-    """Return decoded JSON, ``None`` for what is none."""
+    """Return decoded JSON, ``None`` if the data are not JSON."""
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError):

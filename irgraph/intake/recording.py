@@ -15,13 +15,13 @@ from irgraph.files import read_bytes
 from irgraph.intake.privacy import TextFilter, software
 
 MAX_TIME_US = 1e12
-"""Microseconds that no step takes: eleven days."""
+"""Maximum time of a step in microseconds: eleven days."""
 
 
 def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[RecordEntry]:
     """Return a recording's measured step.
 
-    Raises ``IrgraphError`` where the folder is no recording.
+    Raises ``IrgraphError`` if the folder is not a recording.
     """
     span = SourceSpan(str(Path(path) / FIGURES))
     if not Path(span.source).is_file():
@@ -42,11 +42,11 @@ def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[
         "measured": record.step_time_us,
         "profiled": record.profiled_us,
     }
-    completed = replace(
+    full_provenance = replace(
         provenance,
         card=provenance.card or text_filter.card(record.device_name),
         software=provenance.software or software({"torch": record.torch}, text_filter),
     )
     content = {"recording": row, "times_us": list(record.times_us)}
     omissions = [] if text_filter.everything else ["the program's name"]
-    return [RecordEntry("steps", content, [row], completed, tuple(omissions))]
+    return [RecordEntry("steps", content, [row], full_provenance, tuple(omissions))]

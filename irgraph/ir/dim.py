@@ -1,4 +1,4 @@
-"""Sizes that keep their expressions over the model's dimensions."""
+"""Sizes that carry their expressions over the model's dimensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Dim(int):
     terms: tuple[Term, ...]
 
     def __new__(cls, value: int, terms: tuple[Term, ...]) -> Dim:
-        """Pair a value with the polynomial that gives it."""
+        """Pair a value with its polynomial."""
         dim = super().__new__(cls, value)
         dim.terms = terms
         return dim
@@ -30,7 +30,7 @@ class Dim(int):
         return Dim, (int(self), self.terms)
 
     def __str__(self) -> str:
-        """Return the expression as ``model.ir`` spells it."""
+        """Return the expression as text of ``model.ir``."""
         return format_terms(self.terms)
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ def evaluate(terms: tuple[Term, ...], dims: Mapping[str, int]) -> int:
 
 
 def make(terms: Iterable[Term], dims: Mapping[str, int]) -> int:
-    """Return a ``Dim``, or a plain ``int`` where the polynomial is constant."""
+    """Return a ``Dim``, or a plain ``int`` if the polynomial is constant."""
     canonical = normal(terms)
     value = evaluate(canonical, dims)
     if all(not factors for factors, _ in canonical):
@@ -68,7 +68,7 @@ def make(terms: Iterable[Term], dims: Mapping[str, int]) -> int:
 
 
 def rebind(size: int, dims: Mapping[str, int]) -> int:
-    """Return the same expression under other dimensions; plain numbers stay as they are."""
+    """Return the same expression under other dimensions; plain numbers are unchanged."""
     if isinstance(size, Dim):
         return Dim(evaluate(size.terms, dims), size.terms)
     return size

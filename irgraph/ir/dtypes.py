@@ -1,4 +1,4 @@
-"""Element types: their names here, in torch, in traces and in ONNX."""
+"""Element types: their names in irgraph, in torch, in traces and in ONNX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ElementType(NamedTuple):
     """One element type.
 
     Attributes:
-        name: in ``model.ir``.
+        name: name in ``model.ir``.
         itemsize: bytes of one element.
         torch: torch's name.
         digits: binary digits of the significand, the hidden one included; 0 if not floating.
@@ -61,7 +61,7 @@ OTHER_NAMES: Mapping[str, str] = {
     "fp16": "f16", "float8": "f8e4m3", "fp8": "f8e4m3", "long": "i64", "int": "i32", "short": "i16",
     "byte": "u8",
 }  # fmt: skip
-"""Element types by torch's and other usual names."""
+"""Element types by torch's and other common names."""
 
 DIGITS: Mapping[str, int] = {kind.name: kind.digits for kind in ELEMENT_TYPES if kind.digits}
 """Binary digits of the floating types, from fine to coarse."""

@@ -23,8 +23,8 @@ class Edit:
     """A set of changes to one graph; the graph itself never changes.
 
     Collect with ``remove``, ``insert`` and ``rename``, then ``commit`` builds the new graph in one
-    pass. Scopes that lose all their ops go; a composite call that loses the op which made its
-    result is no call any more, and what is left of it moves up to where it stood.
+    pass. Scopes that lose all their ops are removed. A composite call that loses the op which
+    defines its result is no longer a call: its remaining ops replace it.
     """
 
     def __init__(self, graph: Graph) -> None:

@@ -17,16 +17,16 @@ from irgraph.ir.tensor import Tensor
 FORMAT = 2
 """Newest version of the text form; a newer one is refused with its number.
 
-Format 2 may say what the step returns, and the values of constants. A graph that knows neither is
+Format 2 may contain the results of the step and the values of constants. A graph with neither is
 written in format 1.
 """
 
 END = "step.return"
-"""Name of the op that stands for the end of a step in ``Graph.end``."""
+"""Name of the op that represents the end of a step in ``Graph.end``."""
 
 
 DOUBLE = "double_backward"
-"""The setting of a step that differentiates gradients: its backward pass has one of its own."""
+"""Setting of a step that differentiates gradients: its backward pass has a backward pass."""
 
 V = TypeVar("V")
 
@@ -49,8 +49,8 @@ class Device(Struct, frozen=True):
     """A device that the step uses.
 
     Attributes:
-        name: as the model calls it, without ``@``.
-        sheet: the card it stands for, by the name of a device sheet.
+        name: the model's name of the device, without ``@``.
+        sheet: the card, by the name of a device sheet.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Device(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True):
-    """A queue of a device that is not its default one.
+    """A queue of a device other than its default queue.
 
     Attributes:
-        name: as ops name it.
+        name: the name that ops use.
         device: the name of its device.
     """
 
@@ -76,7 +76,7 @@ class Declared(Struct, frozen=True):
         role: ``input``, ``param`` or ``state``.
         tensor: the tensor.
         label: the program's own name of it, such as a parameter's path; ``""`` if none.
-        value: the elements of a constant in row-major order; ``None`` where they are not known.
+        value: the elements of a constant in row-major order; ``None`` if unknown.
     """
 
     role: str
@@ -86,20 +86,20 @@ class Declared(Struct, frozen=True):
 
 
 class Graph(Struct, frozen=True, eq=False, dict=True):
-    """One training or inference step. Immutable: a change makes another graph.
+    """One training or inference step. Immutable: a change returns another graph.
 
     Attributes:
         name: the model's name.
         dims: symbolic sizes and their present values, such as ``{"B": 2048}``.
         settings: facts about the capture (source, tool versions), as literals.
         schemas: schemas, in torch's notation, of ops outside the shipped list.
-        devices: the first one is where tensors lie unless they say otherwise.
-        streams: streams beside the default ones.
-        tensors: what exists before the step.
+        devices: declared devices; the first one is the default device of tensors.
+        streams: streams other than the default ones.
+        tensors: tensors that exist before the step.
         ops: top-level operations in launch order.
-        returned: the tensors that the step returns, in order; ``None`` where that is unknown, as
-            in most traces: then any tensor that no op uses may be returned.
-        source: the file it was read from, for messages.
+        returned: the tensors that the step returns, in order; ``None`` if unknown, as in most
+            traces: then any tensor that no op uses may be returned.
+        source: the file from which it was read, for messages.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     returned: tuple[Tensor, ...] | None = None
 
     def _repr_html_(self) -> str:
-        """Return what the step is made of as a notebook shows it."""
+        """Return a summary of the step as HTML, for notebooks."""
         from irgraph.html.fragments import table_html
 
         counts = Counter(op.name for op in self.walk() if not op.is_annotation)
@@ -129,7 +129,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def device(self) -> str:
-        """Name of the device on which tensors lie unless they say otherwise."""
+        """Name of the default device of tensors."""
         return self.devices[0].name if self.devices else "gpu0"
 
     def walk(self) -> Iterator[Op]:
@@ -170,7 +170,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def by_buffer(self) -> Mapping[str, tuple[Tensor, ...]]:
-        """Every tensor of the graph by the buffer that it lies in."""
+        """Every tensor of the graph by its buffer."""
         tensors_by_buffer: dict[str, list[Tensor]] = {}
         for tensor in self.by_name.values():
             tensors_by_buffer.setdefault(tensor.buffer, []).append(tensor)
@@ -178,7 +178,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def paths(self) -> Mapping[int, tuple[int, ...]]:
-        """Where each op stands, by its ``id``: positions from the outermost body to its own."""
+        """Path of each op, by its ``id``: positions from the outermost body to its own."""
         path_by_id: dict[int, tuple[int, ...]] = {}
 
         def visit(ops: tuple[Op, ...], path: tuple[int, ...]) -> None:
@@ -192,27 +192,27 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def places(self) -> Mapping[int, int]:
-        """The place of each leaf among all leaves in launch order, by its ``id``."""
+        """Position of each leaf among all leaves in launch order, by its ``id``."""
         return {id(leaf): i for i, leaf in enumerate(self.leaves())}
 
     @cached_property
     def end(self) -> Op | None:
-        """An op that stands for the end of the step and reads what it returns, if anything.
+        """An op that represents the end of the step and reads its results, ``None`` without any.
 
-        It is none of ``ops``; who asks what a tensor is used for finds it in ``touching``.
+        It is not one of ``ops``, but ``touching`` contains it as a use of the results.
         """
         return Op(END, self.returned) if self.returned else None
 
     @cached_property
     def lasting(self) -> Mapping[str, str]:
-        """By buffer: the role of what exists before the step, and outlives it."""
+        """Role of each tensor that exists before the step and outlives it, by buffer."""
         return {declared.tensor.buffer: declared.role for declared in self.tensors}
 
     @cached_property
     def touching(self) -> Mapping[str, tuple[tuple[int, Op], ...]]:
-        """By buffer: the leaves that take or make a tensor there, with their places in order.
+        """Leaves that use or define a tensor of a buffer, with their positions, by buffer.
 
-        The end of the step is the last of those that take what it returns.
+        The leaves are in launch order; the end of the step is the last user of the step's results.
         """
         leaves_by_buffer: dict[str, list[tuple[int, Op]]] = {}
         ends = () if self.end is None else (self.end,)
@@ -242,7 +242,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
             and all(map(same_op, self.ops, other.ops))
         )
 
-    def __ne__(self, other: object) -> bool:  # a struct's own would not ask __eq__
+    def __ne__(self, other: object) -> bool:  # a struct's default would not call __eq__
         return not self == other
 
     __hash__ = None  # type: ignore[assignment]
@@ -258,7 +258,7 @@ def outermost(op: Op) -> Iterator[Op]:
 
 
 def check_graph(*values: object) -> None:
-    """Raise ``IrgraphError`` (exit code 2) where something is not a graph, such as a path."""
+    """Raise ``IrgraphError`` (exit code 2) if a value is not a graph, such as a path."""
     for value in values:
         if not isinstance(value, Graph):
             hint = "irgraph.load reads one from a file"

@@ -18,19 +18,19 @@ from irgraph.ir.tensor import Tensor, negative_size_error, size_error
 V = TypeVar("V")
 
 FIXED = "fixed"
-"""Prefix of the setting that lists, for a dimension, the numbers that do not follow it."""
+"""Prefix of the setting that lists, for a dimension, the numbers that do not scale with it."""
 
 BETWEEN = "; "
 
 
 FIXED_AT = "fixed_at"
-"""Prefix of the setting that says at which size of a dimension those numbers hold."""
+"""Prefix of the setting with the size of the dimension at which those numbers hold."""
 
 
 def fixed_settings(dim: str, notes: Sequence[str], size: int) -> dict[str, Value]:
-    """Return the settings by which a model keeps what does not follow from a dimension.
+    """Return the settings that list a model's numbers that do not scale with a dimension.
 
-    ``size`` is that of the dimension at which the numbers hold.
+    ``size`` is the size of the dimension at which the numbers hold.
     """
     if not notes:
         return {}
@@ -38,13 +38,13 @@ def fixed_settings(dim: str, notes: Sequence[str], size: int) -> dict[str, Value
 
 
 def fixed_numbers(graph: Graph, dim: str) -> tuple[str, ...]:
-    """Return the numbers that depend on a dimension in a way that no expression covers."""
+    """Return the numbers that depend on a dimension but not by an expression over it."""
     notes = graph.settings.get(f"{FIXED}_{dim}")
     return tuple(notes.split(BETWEEN)) if isinstance(notes, str) else ()
 
 
 def fixed_dims(graph: Graph) -> dict[str, int]:
-    """Return the dimensions that some numbers do not follow, with the size at which those hold."""
+    """Return the dimensions with fixed numbers, and the size at which these numbers hold."""
     size_by_dim = {}
     for name in graph.dims:
         size = graph.settings.get(f"{FIXED_AT}_{name}")
@@ -54,9 +54,9 @@ def fixed_dims(graph: Graph) -> dict[str, int]:
 
 
 def unresized_warnings(graph: Graph, *sizes: Mapping[str, int]) -> list[str]:
-    """Return a sentence for each dimension with a size that some of the step's numbers ignore.
+    """Return a warning for each dimension whose new size some of the step's numbers ignore.
 
-    ``sizes`` are those that dimensions are to have; without any, they are the graph's own.
+    ``sizes`` are the new sizes of dimensions; by default, the graph's own sizes.
     """
     lines = []
     for name, fixed_size in fixed_dims(graph).items():
@@ -73,14 +73,14 @@ def unresized_warnings(graph: Graph, *sizes: Mapping[str, int]) -> list[str]:
 
 
 def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> Graph:
-    """Return the graph with these dimensions set to new values; the others keep theirs.
+    """Return the graph with these dimensions set to new values; other dimensions are unchanged.
 
-    Shapes, strides and attributes that are expressions over the dimensions follow; plain numbers
-    stay. ``keep`` lets ops keep what they became at the last sizes, with all that is found out
-    about that later, for this graph and for others that have them.
+    Shapes, strides and attributes that are expressions over the dimensions are recomputed; plain
+    numbers are unchanged. ``keep`` makes ops cache their resized ops at the last sizes, with all
+    facts cached on those later, for this graph and other graphs that share the ops.
 
-    Raises ``KeyError`` for a dimension that the graph lacks, ``ValueError`` for a size that is no
-    whole number of at least 1, or one by which an axis gets negative or a tensor larger than any
+    Raises ``KeyError`` for a dimension that the graph lacks, and ``ValueError`` for a size that is
+    not a whole number of at least 1, or that makes an axis negative or a tensor larger than any
     device.
     """
     missing = dims.keys() - graph.dims.keys()
@@ -98,7 +98,7 @@ def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> G
 
 
 def _validate_size(name: str, size: object) -> int:
-    """Return a size as a plain number; raise ``ValueError`` where it is no whole number above 0."""
+    """Return a size as a plain number; raise ``ValueError`` if it is no whole number above 0."""
     try:
         number = 0 if isinstance(size, bool) else operator.index(size)  # type: ignore[arg-type]
     except TypeError:
@@ -110,12 +110,12 @@ def _validate_size(name: str, size: object) -> int:
 
 
 class DimSubstitution:
-    """Rebinds sizes; what does not change stays the same object, and so shares memory."""
+    """Substitution of new dimensions; unchanged ops and tensors stay the same objects."""
 
     def __init__(
         self, dims: Mapping[str, int], size: Callable[[int, Mapping[str, int]], int] = rebind
     ) -> None:
-        """Give the new sizes of all dimensions; ``size`` returns an expression's new value."""
+        """Store the new sizes of all dimensions; ``size`` returns an expression's new value."""
         self.dims = dims
         self._size = size
         self._seen: dict[int, Tensor] = {}
@@ -149,7 +149,7 @@ class DimSubstitution:
         return resized
 
     def values(self, values: tuple[V, ...]) -> tuple[V, ...]:
-        """Return operands or results; the same object where nothing changes."""
+        """Return operands or results under the new dimensions; the same object if unchanged."""
         seen = self._seen
         resized = [
             (seen.get(id(value)) if type(value) is Tensor else None) or self.value(value)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ class DimSubstitution:
         return values if all(map(is_, resized, values)) else tuple(resized)  # type: ignore[arg-type]
 
     def value(self, value: Value) -> Value:
-        """Return an operand or attribute; the same object where nothing changes."""
+        """Return a value under the new dimensions; the same object if unchanged."""
         if isinstance(value, Tensor):
             return self.tensor(value)
         if isinstance(value, tuple):
@@ -175,7 +175,7 @@ class DimSubstitution:
         return rebound
 
     def tensor(self, tensor: Tensor) -> Tensor:
-        """Return a tensor under the new dimensions; each is looked at once."""
+        """Return a tensor under the new dimensions; each tensor is computed once."""
         resized = self._seen.get(id(tensor))
         if resized is None:
             resized = self._seen[id(tensor)] = self._tensor(tensor)
@@ -185,7 +185,7 @@ class DimSubstitution:
         return resized
 
     def _problem(self, tensor: Tensor) -> str:
-        """Return why a tensor cannot be; negative sizes are looked for where they are numbers."""
+        """Return the reason why a tensor is invalid, ``""`` if valid."""
         is_negative = self._size is rebind and min(tensor.shape, default=0) < 0
         return negative_size_error(tensor) if is_negative else size_error(tensor)
 
@@ -201,17 +201,17 @@ class DimSubstitution:
 
 
 RESIZED_SLOT = "irgraph.ir.resize.sizes"
-"""Where an op keeps what it became at other sizes."""
+"""Slot of an op that caches its resized ops, by their sizes."""
 
 MAX_CACHED_SIZES = 4
-"""Sizes at which an op keeps what it became."""
+"""Maximum number of sizes for which an op caches its resized op."""
 
 
 class CachedSubstitution(DimSubstitution):
-    """Rebinds sizes, and lets ops keep what they became at the last of them.
+    """Substitution of new dimensions that caches resized ops on the original ops.
 
-    What an op became keeps nothing of this kind: else a step that is resized again and again would
-    keep all that it ever was.
+    A resized op caches no resized ops itself: otherwise a step that is resized repeatedly would
+    retain all its earlier versions.
     """
 
     def __init__(self, dims: Mapping[str, int]) -> None:
@@ -219,7 +219,7 @@ class CachedSubstitution(DimSubstitution):
         self._key = tuple(dims.items())
 
     def op(self, op: Op) -> Op:
-        """Return an op under the new dimensions, without its notes: the one of before, if any."""
+        """Return an op under the new dimensions, without its notes, from the cache if possible."""
         if _is_fixed(op):
             return op
         resized_by_sizes: dict[object, Op] | None = op.__dict__.setdefault(RESIZED_SLOT, {})
@@ -238,11 +238,11 @@ class CachedSubstitution(DimSubstitution):
 
 
 FIXED_SLOT = "irgraph.ir.resize"
-"""Where an op keeps whether no size changes it."""
+"""Slot of an op that caches whether it is independent of all dimensions."""
 
 
 def _is_fixed(op: Op) -> bool:
-    """Return whether an op, with all below it, is the same at any size: it has no notes either."""
+    """Return whether an op and all ops below it have no notes and depend on no dimension."""
     return memoize(op, FIXED_SLOT, _compute_is_fixed)
 
 

@@ -21,8 +21,8 @@ class Argument(Struct, frozen=True):
     Attributes:
         name: as the schema spells it.
         type: without alias marks, such as ``Tensor``, ``Tensor[]``, ``Tensor?``, ``SymInt[]``.
-        alias: letters of the alias set, ``""`` where a fresh value.
-        written: whether the call writes it where it lies (``Tensor(a!)``).
+        alias: letters of the alias set, ``""`` for a fresh value.
+        written: whether the call writes it in place (``Tensor(a!)``).
         default: the literal's text, or ``None`` if the argument is required.
         keyword: whether it comes after the ``*``.
     """
@@ -36,17 +36,17 @@ class Argument(Struct, frozen=True):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it takes a tensor or a list of tensors."""
+        """Whether its type is a tensor or a list of tensors."""
         return self.type.startswith("Tensor")
 
     @property
     def is_list(self) -> bool:
-        """Whether it takes a list."""
+        """Whether its type is a list."""
         return "[" in self.type
 
     @property
     def optional(self) -> bool:
-        """Whether ``None`` is taken."""
+        """Whether it accepts ``None``."""
         return self.type.endswith("?")
 
 
@@ -82,10 +82,10 @@ _TYPE = re.compile(r"^([A-Za-z_]\w*)(?:\(([^)]*)\))?((?:\[\d*\]|\?)*)$")
 def parse_schema(
     text: str, composite: bool = False, random: bool = False, pointwise: bool = False
 ) -> Schema:
-    """Read torch's notation, ``aten::relu_(Tensor(a!) self) -> Tensor(a!)``.
+    """Parse torch's notation, ``aten::relu_(Tensor(a!) self) -> Tensor(a!)``.
 
     Raises:
-        SchemaError: the text is no such thing.
+        SchemaError: the text is not in this notation.
     """
     head = _HEAD.match(text)
     if head is None:
@@ -102,7 +102,7 @@ def parse_schema(
     if "" in names or len(set(names)) < len(names):
         raise SchemaError(f"not every argument has a name of its own: {text!r}")
     if library == "c10d" and base.endswith("_") and arguments:
-        # torch leaves the marks out here: collectives write their first argument
+        # torch omits the marks here: collectives write their first argument
         arguments[0] = replace(arguments[0], alias="a", written=True)
     returns = _split(after[1:-1]) if after.startswith("(") else [after]
     return Schema(
@@ -144,7 +144,7 @@ def _argument(text: str, keyword: bool) -> Argument:
         return Argument(name, words[0], default=default if equals else None, keyword=keyword)
     base, alias, suffix = match.groups()
     alias = alias or ""
-    # an array type with a size, int[2], takes any list
+    # an array type with a size, int[2], accepts any list
     kind = base + re.sub(r"\d", "", suffix)
     return Argument(
         name,
@@ -158,7 +158,7 @@ def _argument(text: str, keyword: bool) -> Argument:
 
 @cache
 def _schema_lines() -> Mapping[str, tuple[str, ...]]:
-    """Lines of the shipped file and our own, by op name; parsing waits until one is asked for."""
+    """Return the lines of the shipped file and of ``OWN_SCHEMAS``, unparsed, by op name."""
     text = (Path(__file__).parent / "torch_schemas" / "schemas.txt").read_text("utf-8")
     lines_by_op: dict[str, list[str]] = {}
     for line in (*text.splitlines()[1:], *(f"- {schema}" for schema in OWN_SCHEMAS)):
@@ -236,13 +236,13 @@ OWN_SCHEMAS = (
     "sync::wait(Tensor event) -> ()",
     "sync::event(Tensor event) -> ()",
 )
-"""Schemas of the fused ops that irgraph's own passes make, and of events: one is recorded on a
-stream; a stream, or the host, waits for it."""
+"""Schemas of the fused ops that irgraph's passes create, and of events: an event is recorded on a
+stream, and a stream or the host waits for it."""
 
 
 @cache
 def schemas_of(name: str) -> tuple[Schema, ...]:
-    """Return all overloads of a dotted op name, shipped or our own; empty if unknown."""
+    """Return all overloads of a dotted op name, shipped or irgraph's own; empty if unknown."""
     schemas = []
     for line in _schema_lines().get(name, ()):
         flags, _, text = line.partition(" ")
@@ -251,21 +251,21 @@ def schemas_of(name: str) -> tuple[Schema, ...]:
 
 
 def known_ops() -> tuple[str, ...]:
-    """Return the dotted names of all ops with a schema, sorted, for near-word suggestions."""
+    """Return the dotted names of all ops with a schema, sorted, for suggestions."""
     return tuple(sorted(_schema_lines()))
 
 
 @cache
 def schema_words() -> frozenset[str]:
-    """Return every word of the schemas that ship: libraries, operators, types, arguments."""
+    """Return every word of the shipped schemas: libraries, operators, types, arguments."""
     texts = [line.partition(" ")[2] for lines in _schema_lines().values() for line in lines]
     return frozenset(re.findall(r"[^\W\d]\w*", " ".join((*texts, *OWN_SCHEMAS))))
 
 
 def op_suggestion(name: str) -> str:
-    """Return ``; did you mean 'aten.relu'?`` for ``torch.relu``, ``F.relu`` or ``nn.ReLU`` alike.
+    """Return ``; did you mean 'aten.relu'?`` for ``torch.relu``, ``F.relu`` or ``nn.ReLU``.
 
-    That is ATen's op of this name if there is one, and else the closest name.
+    The suggestion is ATen's op of this name if it exists, and else the closest name.
     """
     op_names = known_ops()
     base = name.replace("::", ".").rpartition(".")[2].lower()
@@ -277,7 +277,7 @@ def op_suggestion(name: str) -> str:
 
 
 def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:
-    """Return the overload that takes this op's operands, or ``None`` where none does.
+    """Return the overload that accepts this op's operands, or ``None`` if none does.
 
     ``extra`` are schema strings that a model declares for ops outside the shipped list.
     """
@@ -291,7 +291,7 @@ def _matches(schema: Schema, op: Op) -> bool:
 
 
 def accepts(schema: Schema, op: Op) -> bool:
-    """Return whether a schema takes what an op is given, whatever the op is said to write."""
+    """Return whether a schema accepts an op's arguments, regardless of the op's writes."""
     arguments, attributes = schema.arguments, op.attributes
     operand_count = len(op.operands)
     if operand_count > len(arguments):
@@ -311,14 +311,14 @@ def accepts(schema: Schema, op: Op) -> bool:
 
 
 def written_by(schema: Schema, op: Op) -> frozenset[str]:
-    """Return the names of the tensors that a schema writes of what an op gives it."""
+    """Return the names of an op's tensors that a schema writes."""
     if not any(argument.written for argument in schema.arguments):
         return frozenset()
     return frozenset(t.name for a, v in bind(schema, op) if a.written for t in _tensors(v))
 
 
 def bind(schema: Schema, op: Op) -> list[tuple[Argument, Value]]:
-    """Pair a schema's arguments with the values that an op gives them, in schema order."""
+    """Pair a schema's arguments with an op's values for them, in schema order."""
     pairs: list[tuple[Argument, Value]] = []
     for i, argument in enumerate(schema.arguments):
         if i < len(op.operands):
@@ -329,9 +329,9 @@ def bind(schema: Schema, op: Op) -> list[tuple[Argument, Value]]:
 
 
 def arguments_of(op: Op, extra: Sequence[str] = ()) -> dict[str, Value]:
-    """Return what an op is given, by the names of its schema; nothing where no schema takes it.
+    """Return an op's arguments by the names of its schema; empty if no schema accepts the op.
 
-    ``extra`` are schema strings, as ``resolve`` takes them.
+    ``extra`` are schema strings, as in ``resolve``.
     """
     schema = resolve(op, extra)
     return {argument.name: value for argument, value in bind(schema, op)} if schema else {}
@@ -346,7 +346,7 @@ def _tensors(value: Value | Result) -> list[Tensor]:
 
 
 def _accepts_value(argument: Argument, value: Value) -> bool:
-    if value is None:  # torch records an undefined tensor so, which any tensor argument may be
+    if value is None:  # torch records an undefined tensor as None; any tensor may be undefined
         return argument.optional or argument.is_list or argument.is_tensor
     if argument.is_list:
         excluded = (int, float) if argument.is_tensor else Tensor

@@ -9,7 +9,7 @@ from msgspec import Struct
 from irgraph.ir.dtypes import ITEMSIZE
 
 MAX_TENSOR_BYTES = 2**50
-"""Bytes that one tensor may take: a pebibyte, so that sums over a step fit into 64 bits."""
+"""Maximum size of a tensor in bytes: a pebibyte, so that sums over a step fit into 64 bits."""
 
 
 class DType(str):
@@ -30,9 +30,9 @@ class Tensor(Struct, frozen=True, gc=False):
     Attributes:
         name: without the leading ``%``; unique in a graph.
         dtype: a key of ``ITEMSIZE``.
-        shape: elements along each axis; a ``Dim`` where the size follows from a dimension.
+        shape: elements along each axis; a ``Dim`` if the size depends on a dimension.
         buffer: the allocation, without the leading ``$``; views of one buffer may overlap.
-        strides: elements to step along each axis, or ``None`` where contiguous (row-major).
+        strides: elements to step along each axis, or ``None`` if contiguous (row-major).
         offset: bytes from the start of the buffer to the first element.
         device: a declared device's name, without the leading ``@``.
     """
@@ -67,7 +67,7 @@ class Tensor(Struct, frozen=True, gc=False):
 
     @property
     def distinct(self) -> int:
-        """Elements that are not the same bytes: an expanded axis repeats the same ones."""
+        """Number of elements with distinct bytes: an expanded axis repeats the same elements."""
         if self.strides is None:
             return self.numel
         pairs = zip(self.shape, self.strides, strict=True)
@@ -75,12 +75,12 @@ class Tensor(Struct, frozen=True, gc=False):
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie row-major without gaps."""
+        """Whether the elements are in row-major order without gaps."""
         return self.strides is None or self.strides == row_major(self.shape)
 
     @property
     def dense(self) -> bool:
-        """Whether the elements fill their bytes, in whatever order of axes."""
+        """Whether the elements are without gaps, in any order of axes."""
         if self.strides is None:
             return True
         axes = sorted(zip(self.strides, self.shape, strict=True), reverse=True)
@@ -111,9 +111,9 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 def canonical_strides(
     shape: tuple[int, ...], strides: tuple[int, ...] | None
 ) -> tuple[int, ...] | None:
-    """Return strides, or ``None`` where they are those of a contiguous tensor.
+    """Return strides, or ``None`` if they are the strides of a contiguous tensor.
 
-    As torch sees it: the stride along an axis of one element does not matter.
+    As in torch, the stride along an axis of one element is ignored.
     """
     if strides is None:
         return None
@@ -122,7 +122,7 @@ def canonical_strides(
 
 
 def size_error(tensor: Tensor) -> str:
-    """Return why a tensor is larger than any device could hold it; ``""`` where it is not."""
+    """Return an error if a tensor is larger than any device's memory, else ``""``."""
     end = tensor.extent[1]
     return (
         f"%{tensor.name} would take {end:.2g} bytes, 1 PiB is the most"
@@ -132,7 +132,7 @@ def size_error(tensor: Tensor) -> str:
 
 
 def negative_size_error(tensor: Tensor) -> str:
-    """Return which size of a tensor is negative, and how its axes spell it; ``""`` for none."""
+    """Return an error if a size of a tensor is negative, with its expression, else ``""``."""
     negative = next((size for size in tensor.shape if size < 0), None)
     if negative is None:
         return ""
@@ -150,7 +150,7 @@ def overlap(a: Tensor, b: Tensor) -> bool:
 
 
 def _in_disjoint_columns(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors lie in different columns of one matrix."""
+    """Return whether two tensors are in disjoint columns of one matrix."""
     for tensor in (a, b):
         for step in tensor.strides or ():
             width = step * tensor.itemsize
@@ -165,7 +165,7 @@ def _in_disjoint_columns(a: Tensor, b: Tensor) -> bool:
 
 
 def _column(tensor: Tensor, width: int) -> tuple[int, int] | None:
-    """Return the bytes that a tensor takes in each row of so many bytes; nothing if it wraps."""
+    """Return the range of a tensor's bytes in each row of ``width`` bytes; ``None`` if it wraps."""
     steps = row_major(tensor.shape) if tensor.strides is None else tensor.strides
     pairs = zip(steps, tensor.shape, strict=True)
     spans = [

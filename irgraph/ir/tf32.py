@@ -1,7 +1,7 @@
 """Matrix products in tf32: f32 in memory, rounded to 10 bits of mantissa inside the matrix units.
 
-No tensor changes its type, so that such a product is an op of its own: ``irgraph.mm_tf32`` computes
-what ``aten.mm`` does, from factors that it rounds as it reads them.
+No tensor changes its type, therefore such a product is a separate op: ``irgraph.mm_tf32`` computes
+the product of ``aten.mm`` from factors that it rounds as it reads them.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
 PRODUCTS = "tf32"
-"""Setting of a model: its program lets the units multiply float32 in tf32, wherever it runs."""
+"""Setting of a model: whether its program allows products of float32 in tf32, on any device."""
 
 CONVOLUTIONS = "tf32_convolutions"
-"""Setting of a model: whether its program lets cuDNN do so."""
+"""Setting of a model: whether its program allows cuDNN to multiply float32 in tf32."""
 
 FIRST_FACTORS = {"linear": 0, "addmm": 1, "mm": 0, "bmm": 0, "baddbmm": 1}
-"""Torch's products that have such a form, and where the first factor stands; the other follows."""
+"""Operand index of the first factor in torch's products with a tf32 form; the second follows."""
 
 TF32 = {f"aten.{name}": f"irgraph.{name}_tf32" for name in FIRST_FACTORS}
-"""Torch's products by name, and what they are called in tf32."""
+"""Names of products in tf32, by torch's names."""
 
 PLAIN = {form: name for name, form in TF32.items()}
-"""Products in tf32, and the torch products that they stand for."""
+"""Torch's names of products, by their names in tf32."""
 
 
 def plain_name(name: str) -> str:
-    """Return torch's name of an op: in tf32 it is the same call under another setting."""
+    """Return torch's name of an op: a product in tf32 is torch's call under another setting."""
     return PLAIN.get(name, name)
 
 
 def factors(op: Op) -> tuple[int, int]:
-    """Return which operands a product in tf32 rounds."""
+    """Return the indices of the operands that a product in tf32 rounds."""
     first = FIRST_FACTORS[op.base.removesuffix("_tf32")]
     return first, first + 1
 
@@ -47,7 +47,7 @@ def products_in_tf32(graph: Graph) -> list[Op]:
 
 
 def products_at(graph: Graph, op: Op, names: Mapping[str, str]) -> list[Op]:
-    """Return the outermost products of some names that an op is part of, or that it calls."""
+    """Return the outermost ops with one of ``names`` that contain an op, or that it calls."""
     body = graph.ops
     for position in graph.paths.get(id(op), ()):
         if body[position].name in names:
@@ -67,7 +67,10 @@ def _topmost(op: Op, names: Mapping[str, str]) -> Iterator[Op]:
 def rename_products(
     graph: Graph, ops: list[Op], names: Mapping[str, str]
 ) -> tuple[Graph, tuple[Op, ...]]:
-    """Give products other names, with those that they call; what was measured is forgotten."""
+    """Rename products and the products that they call, without their measured times.
+
+    Returns the new graph and the renamed products.
+    """
     edit = Edit(graph)
     new_ops = []
     for op in {id(op): op for op in ops}.values():

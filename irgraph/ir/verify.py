@@ -21,13 +21,12 @@ CHECKED = ("aten.", "irgraph.")
 """Libraries whose schemas are known completely."""
 
 OPERANDS = "operands"
-"""The setting of a model whose ops are not held to their schemas: what it is known of operands,
-``by shape`` where a trace does not tell which tensor one is, ``as recorded`` where one told too
-little."""
+"""Setting of a model whose ops need not match their schemas. It describes the operands: ``by
+shape`` if a trace does not identify tensors, ``as recorded`` if the trace's data are incomplete."""
 
 
 class Finding(Struct, frozen=True):
-    """One broken rule: its name, what is wrong, the op it was found at, if any, and what to do."""
+    """One broken rule: its name, the error, the op that breaks it, if any, and the remedy."""
 
     rule: str
     message: str
@@ -36,7 +35,7 @@ class Finding(Struct, frozen=True):
 
 
 class VerifyError(ValueError):
-    """A graph breaks rules; ``findings`` holds all of them."""
+    """A graph breaks rules; ``findings`` has all violations."""
 
     def __init__(self, graph: Graph, findings: list[Finding]) -> None:
         self.graph = graph
@@ -45,7 +44,7 @@ class VerifyError(ValueError):
 
 
 def describe(graph: Graph, finding: Finding) -> str:
-    """Return a finding as one line with its place in the text and in the capture."""
+    """Return a finding as one line with its location in the text and in the capture."""
     op = finding.op
     if op is None:
         return f"{graph.source or graph.name}: {finding.message} [{finding.rule}]"
@@ -56,9 +55,9 @@ def describe(graph: Graph, finding: Finding) -> str:
 
 
 def verify(graph: Graph) -> list[Finding]:
-    """Return everything that is wrong with a graph, in launch order; empty if it is sound.
+    """Return all findings about a graph, in launch order; empty if it is valid.
 
-    Rules of single ops are asked only of those that were not found sound in such a graph before.
+    Rules of single ops skip ops that were valid in a graph of the same kind before.
     """
     kind = _graph_kind(graph)
     ops = [op for op in graph.walk() if op.__dict__.get(VERIFIED_SLOT) is not kind]
@@ -71,14 +70,16 @@ def verify(graph: Graph) -> list[Finding]:
 
 
 VERIFIED_SLOT = "irgraph.ir.verify"
-"""Where an op keeps the kind of graphs in which it was found sound."""
+"""Slot of an op with the kind of graphs in which it was valid."""
 
 MAX_GRAPH_KINDS = 64
+"""Maximum number of kinds of graphs that are distinguished at a time."""
+
 _KINDS: OrderedDict[object, object] = OrderedDict()
 
 
 def _graph_kind(graph: Graph) -> object:
-    """Return what stands for all graphs of which rules of single ops read the same."""
+    """Return the token of all graphs in which rules of single ops read equal declarations."""
     read = (graph.devices, graph.streams, graph.schemas, OPERANDS in graph.settings)
     key = (*read, tuple(graph.dims.items()))
     kind = _KINDS.setdefault(key, object())
@@ -96,7 +97,7 @@ def check(graph: Graph) -> Graph:
 
 
 def _definitions(graph: Graph) -> Iterator[Finding]:
-    """Names are defined once, before their uses, and mean the same tensor everywhere."""
+    """Names are defined once, before their uses, and denote the same tensor everywhere."""
     defined: dict[str, Tensor] = {}
     for declared in graph.tensors:
         if declared.tensor.name in defined:
@@ -117,7 +118,7 @@ def _definitions(graph: Graph) -> Iterator[Finding]:
 
 
 def _is_defined(op: Op, defined: dict[str, Tensor]) -> bool:
-    """Return whether all names of an op are as they should be; if so, define what it makes."""
+    """Return whether all names of an op are valid; if so, add its results to ``defined``."""
     if not op.body and not op.outputs:  # nothing to define
         return all(defined.get(t.name) is t for t in op.inputs)
     operands, results = external_operands(op), results_by_name(op)
@@ -150,7 +151,7 @@ def _definition_findings(op: Op, defined: dict[str, Tensor]) -> Iterator[Finding
 
 
 def _written(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
-    """What an op writes in place is one of its operands."""
+    """Every tensor that an op writes in place is one of its operands."""
     for op in ops:
         if op.written:
             operand_names = {t.name for t in op.inputs}
@@ -166,7 +167,7 @@ def _has_all_elements(declared: Declared) -> bool:
 
 
 def _buffer_devices(graph: Graph) -> Iterator[Finding]:
-    """A buffer lies on one device."""
+    """A buffer is on one device."""
     pairs = {(t.buffer, t.device) for op in graph.walk() for t in op.outputs}
     pairs.update((declared.tensor.buffer, declared.tensor.device) for declared in graph.tensors)
     if len({buffer for buffer, _ in pairs}) == len(pairs):
@@ -179,7 +180,7 @@ def _buffer_devices(graph: Graph) -> Iterator[Finding]:
 
 
 def _tensors(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
-    """A tensor's type and sizes are valid, and it lies on a declared device."""
+    """A tensor's type and sizes are valid, and it is on a declared device."""
     devices = {d.name for d in graph.devices} | {"cpu"}
     valid: set[int] = set()
     for tensor, op in _all_tensors(graph.tensors, ops):
@@ -194,7 +195,7 @@ def _tensors(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
 def _tensor_findings(
     tensor: Tensor, op: Op | None, graph: Graph, devices: set[str], valid: set[int]
 ) -> Iterator[Finding]:
-    """Tell what is wrong with a tensor; ``valid`` has the ``id`` of sizes that are right."""
+    """Yield the findings about a tensor; ``valid`` collects the ``id`` of valid sizes."""
     if tensor.device not in devices:
         message = f"%{tensor.name} is on undeclared @{tensor.device}"
         yield Finding("devices", message, op, _declaration_hint(tensor.device))
@@ -259,7 +260,7 @@ def _streams(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
 
 
 def _unique_ops(graph: Graph) -> Iterator[Finding]:
-    """Every op stands in one place only."""
+    """Every op occurs only once in a graph."""
     seen: set[int] = set()
     ops = tuple(graph.walk())
     if len(set(map(id, ops))) == len(ops):
@@ -271,7 +272,7 @@ def _unique_ops(graph: Graph) -> Iterator[Finding]:
 
 
 def _schemas(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
-    """Calls of our own ops and of torch's fit their schemas; declared schemas can be read."""
+    """Calls of irgraph's and torch's ops match their schemas; declared schemas can be parsed."""
     declared: dict[str, list[Schema]] = {}
     for text in graph.schemas:
         try:
@@ -297,7 +298,7 @@ def _schemas(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
 
 
 def _form(op: Op) -> tuple[object, ...]:
-    """Return what decides whether a schema takes a call, alike for many; empty if more does."""
+    """Return the key that determines whether a schema accepts a call; empty if more does."""
     operands = op.operands
     counts = (len(op.results), len(operands))
     form: tuple[object, ...] = (op.name, *counts, *map(_value_kind, operands))
@@ -314,7 +315,7 @@ def _value_kind(value: Value) -> object:
 
 
 def _schema_findings(op: Op, schemas: tuple[Schema, ...]) -> Iterator[Finding]:
-    """A call fits a schema of its op."""
+    """A call matches a schema of its op."""
     if schemas:
         problem = schema_error(op, schemas)
         if problem:
@@ -325,7 +326,7 @@ def _schema_findings(op: Op, schemas: tuple[Schema, ...]) -> Iterator[Finding]:
 
 
 def _result_placement(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
-    """Results lie where their op can make them: on its device, and not over what it only reads."""
+    """Results are on their op's device, and do not overlap operands that it only reads."""
     devices = {d.name for d in graph.devices} | {"cpu"}
     skips_operands = OPERANDS in graph.settings
     for op in ops:
@@ -359,7 +360,7 @@ def _placement_findings(op: Op, result: Tensor) -> Iterator[Finding]:
 
 
 def _shapes(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
-    """Results have the shapes that follow from those of operands."""
+    """Results have the shapes that follow from the operands' shapes."""
     if OPERANDS in graph.settings:
         return
     declared = _declared(graph)
@@ -370,13 +371,13 @@ def _shapes(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
 
 
 def _declared(graph: Graph) -> set[str]:
-    """Return the names of the ops whose schemas a model brings."""
+    """Return the names of the ops whose schemas a model declares."""
     names = (text.partition("(")[0].partition(".")[0] for text in graph.schemas)
     return {name.strip().replace("::", ".") for name in names}
 
 
 def unknown(graph: Graph) -> Iterator[Finding]:
-    """Yield a finding for each name of an op that no schema is known of: no error, a warning."""
+    """Yield a warning for each name of an op without a known schema."""
     seen = _declared(graph)
     for op in graph.leaves():
         if op.is_scope or op.name in seen or schemas_of(op.name):

@@ -9,7 +9,7 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.language import suggestions
 from irgraph.language.reader import Reader
 from irgraph.language.script import Script
-from irgraph.text.syntax import syntax_error, too_short
+from irgraph.text.syntax import is_truncated, syntax_error
 
 
 def parse_script(text: str, source: str = "script") -> Script:
@@ -33,7 +33,7 @@ def _read(text: str, source: str, start: str) -> Script:
 
 def _refused(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
     """Return the syntax error of a text, with a suggestion."""
-    if not too_short(error):
+    if not is_truncated(error):
         hint = suggestions.hint(text, error.pos_in_stream or 0)
         return syntax_error(error, text, source, hint)
     open_braces = suggestions.unclosed(text, source)

@@ -17,7 +17,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.tensor import Tensor
-from irgraph.planning.problem import Choice, Problem, Table, Time
+from irgraph.planning.problem import Choice, PlacementProblem, TableCosts, Time
 from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, TABLE_ROW, Plan, Scheme, TableSharding
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
@@ -32,7 +32,9 @@ MIN_SHARD_COLUMNS = 4
 """Columns that a part has at least, and by which columns divide, as NeuroShard splits them."""
 
 
-def problem_of(graph: Graph, ranks: int, memory: float, options: PredictOptions) -> Problem:
+def problem_of(
+    graph: Graph, ranks: int, memory: float, options: PredictOptions
+) -> PlacementProblem:
     """Return the tables of a step to be spread over ranks, with their costs on a device.
 
     Args:
@@ -48,7 +50,7 @@ def problem_of(graph: Graph, ranks: int, memory: float, options: PredictOptions)
     costs = _Costs(graph, ranks, options)
     table_costs = [costs.table(table) for table in costs.tables]
     trained = all(t.backward is not None for t in costs.tables)
-    return Problem(
+    return PlacementProblem(
         ranks,
         memory - costs.base,
         tuple(table_costs),
@@ -76,34 +78,36 @@ class _Costs:
         """Return the bytes that a rank without any table needs at the most."""
         if self.ranks == 1:
             return 0
-        empty = shard(self.graph, self._all(TABLE, 1), self.ranks - 1).graph
+        empty = shard(self.graph, self._uniform_plan(TABLE, 1), self.ranks - 1).graph
         return peak_memory(empty).peak
 
-    def _all(self, scheme: Scheme, holders: int) -> Plan:
+    def _uniform_plan(self, scheme: Scheme, holders: int) -> Plan:
         """Return the plan that spreads all tables alike from rank 0 on, whole where that fails."""
         ranks = () if scheme in (ROW, DATA) else tuple(range(holders))
         return Plan(
             self.ranks,
             {
                 table.name: TableSharding(scheme, ranks)
-                if self._can(table, scheme, holders)
+                if self._is_possible(table, scheme, holders)
                 else TableSharding(TABLE, (0,))
                 for table in self.tables
             },
         )
 
-    def _can(self, table: found_tables.Table, scheme: Scheme, holders: int) -> bool:
+    def _is_possible(self, table: found_tables.Table, scheme: Scheme, holders: int) -> bool:
         rows, columns = map(int, table.weight.shape)
         if scheme in (ROW, TABLE_ROW):
-            plain = not table.given.get("mode", 0) and not table.given.get("scale_grad_by_freq")
-            return plain and -(-rows // holders) * (holders - 1) < rows
+            is_splittable = not table.given.get("mode", 0) and not table.given.get(
+                "scale_grad_by_freq"
+            )
+            return is_splittable and -(-rows // holders) * (holders - 1) < rows
         return scheme != COLUMN or columns % (MIN_SHARD_COLUMNS * holders) == 0
 
-    def table(self, table: found_tables.Table) -> Table:
+    def table(self, table: found_tables.Table) -> TableCosts:
         """Return a table as the search knows it."""
         rows, columns = map(int, table.weight.shape)
         pooling = int(table.indices.numel) / max(int(table.offsets.numel), 1)
-        return Table(table.name, rows, columns, pooling, tuple(self.choices(table)))
+        return TableCosts(table.name, rows, columns, pooling, tuple(self.choices(table)))
 
     def choices(self, table: found_tables.Table) -> Iterator[Choice]:
         """Yield the ways to spread a table, whole on one rank first."""
@@ -112,16 +116,16 @@ class _Costs:
         sent, memory = float(bags * columns * table.out.itemsize), float(self.copies[table.name])
         yield Choice(TABLE, 1, self._time(table, TABLE, 1), memory, sent, ids)
         count = 2
-        while count <= self.ranks and self._can(table, COLUMN, count):
+        while count <= self.ranks and self._is_possible(table, COLUMN, count):
             time = self._time(table, COLUMN, count)
             yield Choice(COLUMN, count, time, memory / count, sent / count, ids)
             count *= 2
         count = 2
-        while count < self.ranks and self._can(table, TABLE_ROW, count):
+        while count < self.ranks and self._is_possible(table, TABLE_ROW, count):
             time = self._time(table, TABLE_ROW, count)
             yield Choice(TABLE_ROW, count, time, memory / count, sent, ids)  # each sends whole bags
             count *= 2
-        if self.ranks > 1 and self._can(table, ROW, self.ranks):
+        if self.ranks > 1 and self._is_possible(table, ROW, self.ranks):
             time = self._time(table, ROW, self.ranks)
             yield Choice(ROW, self.ranks, time, memory / self.ranks, ids=ids, reduced=sent)
         if self.ranks > 1:
@@ -134,20 +138,20 @@ class _Costs:
     def _time(self, table: found_tables.Table, scheme: Scheme, holders: int) -> float:
         key = scheme, holders
         if key not in self.priced:
-            self.priced[key] = self._measured(self._all(scheme, holders))
+            self.priced[key] = self._kernel_times(self._uniform_plan(scheme, holders))
         return self.priced[key][table.name]
 
-    def _measured(self, plan: Plan) -> Mapping[str, float]:
+    def _kernel_times(self, plan: Plan) -> Mapping[str, float]:
         """Return microseconds of each table's kernels on rank 0 of a plan."""
         model = shard(self.graph, plan, 0).graph
         priced = predict(model, self.options).priced
-        makers = {tensor.name: leaf for leaf in model.leaves() for tensor in leaf.outputs}
+        producers = {tensor.name: leaf for leaf in model.leaves() for tensor in leaf.outputs}
         lookups = {name: op for name, _, op in found_tables.lookups(model)}
         times = {}
         for table in self.tables:
-            touching = _touching(model, table.held, lookups[table.name], makers)
+            table_ops = _ops_on_tables(model, table.held, lookups[table.name], producers)
             times[table.name] = sum(
-                kernel.time for op in touching for kernel in priced.kernels.get(id(op), ())
+                kernel.time for op in table_ops for kernel in priced.kernels.get(id(op), ())
             )
         return times
 
@@ -157,7 +161,7 @@ class _Costs:
             return lambda size: 0.0
         ops = [_collective(name, int(size), self.ranks) for size in SIZES]
         graph = replace(self.graph, ops=tuple(ops), tensors=(), returned=None)
-        priced = _predicted(graph, self.options, self.ranks).priced
+        priced = _predict_ranks(graph, self.options, self.ranks).priced
         if priced.unknown:
             reason = priced.reasons.get(id(priced.unknown[0]), "no cost model knows it")
             hint = "name the links between ranks with --fabric"
@@ -169,27 +173,29 @@ class _Costs:
         )
 
 
-def _predicted(graph: Graph, options: PredictOptions, ranks: int) -> Prediction:
+def _predict_ranks(graph: Graph, options: PredictOptions, ranks: int) -> Prediction:
     with_ranks = options if options.ranks is not None else replace(options, ranks=ranks)
     return predict(graph, with_ranks)
 
 
 def _collective(name: str, size: int, ranks: int) -> Op:
     """Return a collective whose message has so many bytes."""
-    given = Tensor("given", "u8", (size,), "given")
+    operand = Tensor("given", "u8", (size,), "given")
     if name.endswith("all_reduce_"):
-        about: dict[str, Value] = {"reduce_op": "avg", "group_name": "0"}
-        return Op(name, (given,), (), about, frozenset({"given"}))
+        attributes: dict[str, Value] = {"reduce_op": "avg", "group_name": "0"}
+        return Op(name, (operand,), (), attributes, frozenset({"given"}))
     if name.endswith("all_to_all_single"):
         parts = (size // ranks,) * ranks
-        about = {"output_split_sizes": parts, "input_split_sizes": parts, "group_name": "0"}
-        return Op(name, (given,), (replace(given, name="made", buffer="made"),), about)
-    made = Tensor("made", "u8", (size // ranks,), "made")
-    return Op(name, (given,), (made,), {"reduce_op": "sum", "group_size": ranks, "group_name": "0"})
+        attributes = {"output_split_sizes": parts, "input_split_sizes": parts, "group_name": "0"}
+        return Op(name, (operand,), (replace(operand, name="made", buffer="made"),), attributes)
+    output = Tensor("made", "u8", (size // ranks,), "made")
+    return Op(
+        name, (operand,), (output,), {"reduce_op": "sum", "group_size": ranks, "group_name": "0"}
+    )
 
 
-def _touching(
-    model: Graph, tables: Collection[str], lookup: Op, makers: Mapping[str, Op]
+def _ops_on_tables(
+    model: Graph, tables: Collection[str], lookup: Op, producers: Mapping[str, Op]
 ) -> list[Op]:
     """Return the ops that touch a table's rows, and those that prepare its lookup."""
     results = {
@@ -197,9 +203,9 @@ def _touching(
         for op in model.walk()
         if any(tensor.name in tables for tensor in (*op.inputs, *op.outputs))
     }
-    waiting = [tensor.name for tensor in lookup.inputs]
-    while waiting:
-        op = makers.get(waiting.pop())
+    pending = [tensor.name for tensor in lookup.inputs]
+    while pending:
+        op = producers.get(pending.pop())
         if (
             op is not None
             and op.origin == "shard"
@@ -207,5 +213,5 @@ def _touching(
             and id(op) not in results
         ):
             results[id(op)] = op
-            waiting += [tensor.name for tensor in op.inputs]
+            pending += [tensor.name for tensor in op.inputs]
     return list(results.values())

@@ -10,7 +10,7 @@ from msgspec import Struct
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 from irgraph.planning.costs import problem_of
-from irgraph.planning.problem import Layout, packed
+from irgraph.planning.problem import TableLayout, pack
 from irgraph.planning.search import SECONDS, baselines, search
 from irgraph.plans.plan import Plan
 from irgraph.predict.figures import coverage
@@ -21,7 +21,7 @@ from irgraph.schedule.ranks import Ranks, simulate_ranks
 from irgraph.schedule.sampling import interval
 from irgraph.verbs.sharding.shard import shard
 
-FOUND, PACKED = "search", "longest first"
+SEARCH_PLAN, GREEDY_PLAN = "search", "longest first"
 """The plan of the search, and whole tables placed by their times, the longest first."""
 
 
@@ -74,7 +74,7 @@ def plans_of(
     *,
     seed: int = 0,
     seconds: float = SECONDS,
-    others: bool = True,
+    with_baselines: bool = True,
 ) -> list[PlanResult]:
     """Return the plan of the search and those of greedy sharders, the fastest by simulation first.
 
@@ -92,42 +92,48 @@ def plans_of(
         RefusedError: the step cannot be shared.
     """
     problem = problem_of(graph, ranks, memory, options)
-    layouts: dict[str, Layout | None] = {FOUND: search(problem, seed, seconds=seconds)}
-    if others:
-        layouts[PACKED] = packed(problem, [0] * len(problem.tables))
+    layouts: dict[str, TableLayout | None] = {SEARCH_PLAN: search(problem, seed, seconds=seconds)}
+    if with_baselines:
+        layouts[GREEDY_PLAN] = pack(problem, [0] * len(problem.tables))
         layouts |= baselines(problem, seed)
-    searched = layouts[FOUND]
-    if searched is None:
-        short = f"{memory / 2**30:.1f} GiB on each of {ranks} ranks"
-        raise fail(f"no plan fits into {short}", hint="give more ranks, or more --memory")
-    results = [_evaluate(graph, name, layout, options) for name, layout in _fitting(layouts)]
+    best_layout = layouts[SEARCH_PLAN]
+    if best_layout is None:
+        limit = f"{memory / 2**30:.1f} GiB on each of {ranks} ranks"
+        raise fail(f"no plan fits into {limit}", hint="give more ranks, or more --memory")
+    results = [
+        _evaluate(graph, name, layout, options) for name, layout in _distinct_layouts(layouts)
+    ]
     return sorted(
         (t for t in results if max(t.memory) <= memory), key=lambda result: result.step_time
     )
 
 
-def _fitting(layouts: Mapping[str, Layout | None]) -> Iterator[tuple[str, Layout]]:
+def _distinct_layouts(
+    layouts: Mapping[str, TableLayout | None],
+) -> Iterator[tuple[str, TableLayout]]:
     """Yield every plan that there is once, with the names of all that made it."""
     names: dict[str, list[str]] = {}
     for name, layout in layouts.items():
         if layout is not None:
             names.setdefault(str(layout.plan()), []).append(name)
-    for same in names.values():
-        layout = layouts[same[0]]
+    for plan_names in names.values():
+        layout = layouts[plan_names[0]]
         assert layout is not None
-        yield ", ".join(same), layout
+        yield ", ".join(plan_names), layout
 
 
-def _evaluate(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> PlanResult:
+def _evaluate(graph: Graph, name: str, layout: TableLayout, options: PredictOptions) -> PlanResult:
     plan = layout.plan()
     models = tuple(shard(graph, plan, rank).graph for rank in range(plan.ranks))
-    found = each_rank(models, options)
-    timelines = [prediction.timeline for prediction in found]
-    together = simulate_ranks(timelines, groups=rank_groups(models))
+    predictions = each_rank(models, options)
+    timelines = [prediction.timeline for prediction in predictions]
+    simulation = simulate_ranks(timelines, groups=rank_groups(models))
     mean = sum(layout.time) / len(layout.time)
-    memory = tuple(prediction.memory.peak for prediction in found)
+    memory = tuple(prediction.memory.peak for prediction in predictions)
     imbalance = max(layout.time) / mean if mean else 1.0
-    return PlanResult(name, plan, models, together, layout.cost(), imbalance, memory, tuple(found))
+    return PlanResult(
+        name, plan, models, simulation, layout.cost(), imbalance, memory, tuple(predictions)
+    )
 
 
 def best_of(results: Sequence[PlanResult]) -> PlanResult:

@@ -34,7 +34,7 @@ class Choice(Struct, frozen=True):
     copied: float = 0.0
 
 
-class Table(Struct, frozen=True):
+class TableCosts(Struct, frozen=True):
     """A table, what greedy sharders know of it, and the ways to spread it, the whole one first."""
 
     name: str
@@ -48,7 +48,7 @@ Time = Callable[[float], float]
 """Microseconds of a collective over the bytes of its message."""
 
 
-class Problem(Struct, frozen=True):
+class PlacementProblem(Struct, frozen=True):
     """Tables to be spread over ranks.
 
     Attributes:
@@ -59,7 +59,7 @@ class Problem(Struct, frozen=True):
 
     ranks: int
     capacity: float
-    tables: tuple[Table, ...]
+    tables: tuple[TableCosts, ...]
     exchange: Time
     reduce: Time
     copy: Time
@@ -67,7 +67,7 @@ class Problem(Struct, frozen=True):
 
 
 @dataclass
-class Layout:
+class TableLayout:
     """A complete plan of a problem, with the loads of its ranks.
 
     Attributes:
@@ -75,8 +75,8 @@ class Layout:
         ranks: which ranks hold each table's parts.
     """
 
-    problem: Problem
-    chosen: list[int]
+    problem: PlacementProblem
+    choice_indices: list[int]
     ranks: list[tuple[int, ...]]
     time: list[float] = field(init=False)
     sent: list[float] = field(init=False)
@@ -86,14 +86,14 @@ class Layout:
     def __post_init__(self) -> None:
         count = self.problem.ranks
         self.time, self.sent, self.ids, self.memory = ([0.0] * count for _ in range(4))
-        for table in range(len(self.chosen)):
+        for table in range(len(self.choice_indices)):
             for rank in self.ranks[table]:
                 self.add(table, rank, 1.0)
-        self.together = self._total()
+        self.totals = self._total()
 
     def choice(self, table: int) -> Choice:
         """Return how a table is spread."""
-        return self.problem.tables[table].choices[self.chosen[table]]
+        return self.problem.tables[table].choices[self.choice_indices[table]]
 
     def add(self, table: int, rank: int, sign: float) -> None:
         """Let a rank hold a part more, or less."""
@@ -105,7 +105,7 @@ class Layout:
 
     def _total(self) -> tuple[float, float, float, float]:
         """Return the time of what does not depend on who holds what, and three sums of bytes."""
-        choices = list(map(self.choice, range(len(self.chosen))))
+        choices = list(map(self.choice, range(len(self.choice_indices))))
         reduced, copied = sum(c.reduced for c in choices), sum(c.copied for c in choices)
         fixed = self.problem.copy(copied) if copied else 0.0
         fixed += self.problem.passes * self.problem.reduce(reduced) if reduced else 0.0
@@ -114,7 +114,7 @@ class Layout:
 
     def cost(self) -> float:
         """Return microseconds: the slowest rank's kernels, and all collectives."""
-        fixed, sent, ids, _ = self.together
+        fixed, sent, ids, _ = self.totals
         problem = self.problem
         total = max(self.time, default=0.0) + fixed
         if sent:
@@ -132,8 +132,8 @@ class Layout:
         """Move a part from one rank to another."""
         self.add(table, source, -1.0)
         self.add(table, target, 1.0)
-        held = self.ranks[table]
-        self.ranks[table] = tuple(target if rank == source else rank for rank in held)
+        ranks = self.ranks[table]
+        self.ranks[table] = tuple(target if rank == source else rank for rank in ranks)
 
     def movable(self, table: int) -> bool:
         """Return whether ranks without a part of a table are left."""
@@ -150,7 +150,7 @@ class Layout:
             yield table.name, TableSharding(scheme, ranks)
 
 
-Key = Callable[[Table], float]
+Key = Callable[[TableCosts], float]
 
 KEYS: Mapping[str, Key] = {
     "dim": lambda table: table.columns,
@@ -167,13 +167,17 @@ def _log10(rows: int) -> float:
     return log10(max(rows, 1))
 
 
-def packed(problem: Problem, chosen: Sequence[int], key: Key | None = None) -> Layout | None:
+def pack(
+    problem: PlacementProblem, choice_indices: Sequence[int], key: Key | None = None
+) -> TableLayout | None:
     """Return tables placed one after the other, the largest first, on the least loaded ranks.
 
     Loads are the kernels' times, or sums of a key. ``None`` where memory does not suffice so.
     """
     loads, memory = [0.0] * problem.ranks, [0.0] * problem.ranks
-    choices = [table.choices[at] for table, at in zip(problem.tables, chosen, strict=True)]
+    choices = [
+        table.choices[index] for table, index in zip(problem.tables, choice_indices, strict=True)
+    ]
     weights = [
         key(table) if key else choice.time
         for table, choice in zip(problem.tables, choices, strict=True)
@@ -181,14 +185,16 @@ def packed(problem: Problem, chosen: Sequence[int], key: Key | None = None) -> L
     ranks: list[tuple[int, ...]] = [()] * len(choices)
     order = sorted(range(len(choices)), key=lambda i: (-choices[i].holders, -weights[i]))
     order.sort(key=lambda i: (choices[i].holders < problem.ranks, -weights[i]))
-    for number in order:
-        choice = choices[number]
-        free = [r for r in range(problem.ranks) if memory[r] + choice.memory <= problem.capacity]
-        if len(free) < choice.holders:
+    for table_index in order:
+        choice = choices[table_index]
+        feasible_ranks = [
+            r for r in range(problem.ranks) if memory[r] + choice.memory <= problem.capacity
+        ]
+        if len(feasible_ranks) < choice.holders:
             return None
-        held = sorted(free, key=lambda rank: (loads[rank], rank))[: choice.holders]
-        for rank in held:
-            loads[rank] += weights[number]
+        holders = sorted(feasible_ranks, key=lambda rank: (loads[rank], rank))[: choice.holders]
+        for rank in holders:
+            loads[rank] += weights[table_index]
             memory[rank] += choice.memory
-        ranks[number] = tuple(held)
-    return Layout(problem, list(chosen), ranks)
+        ranks[table_index] = tuple(holders)
+    return TableLayout(problem, list(choice_indices), ranks)

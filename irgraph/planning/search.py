@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from itertools import product
 
-from irgraph.planning.problem import KEYS, Layout, Problem, packed
+from irgraph.planning.problem import KEYS, PlacementProblem, TableLayout, pack
 
 ROUNDS, SECONDS = 30, 30.0
 """Times that the search starts anew, and how long it goes on."""
@@ -24,73 +24,77 @@ IMPROVEMENT_FACTOR = 1.0 - 1e-9
 """A step must make a plan better by more than rounding."""
 
 
-def baselines(problem: Problem, seed: int = 0) -> dict[str, Layout]:
+def baselines(problem: PlacementProblem, seed: int = 0) -> dict[str, TableLayout]:
     """Return what greedy sharders make of whole tables, and a random plan; those that fit."""
-    whole = [0] * len(problem.tables)
-    found = {name: packed(problem, whole, key) for name, key in KEYS.items()}
-    found["random"] = _random(problem, random.Random(seed))
-    return {name: layout for name, layout in found.items() if layout is not None}
+    unsplit = [0] * len(problem.tables)
+    layouts = {name: pack(problem, unsplit, key) for name, key in KEYS.items()}
+    layouts["random"] = _random_layout(problem, random.Random(seed))
+    return {name: layout for name, layout in layouts.items() if layout is not None}
 
 
-def _random(problem: Problem, source: random.Random) -> Layout | None:
+def _random_layout(problem: PlacementProblem, rng: random.Random) -> TableLayout | None:
     """Return whole tables on random ranks with memory for them."""
     memory = [0.0] * problem.ranks
     ranks: list[tuple[int, ...]] = []
     for table in problem.tables:
         size = table.choices[0].memory
-        free = [rank for rank, held in enumerate(memory) if held + size <= problem.capacity]
-        if not free:
+        feasible_ranks = [
+            rank for rank, used in enumerate(memory) if used + size <= problem.capacity
+        ]
+        if not feasible_ranks:
             return None
-        ranks.append((source.choice(free),))
+        ranks.append((rng.choice(feasible_ranks),))
         memory[ranks[-1][0]] += size
-    return Layout(problem, [0] * len(ranks), ranks)
+    return TableLayout(problem, [0] * len(ranks), ranks)
 
 
 def search(
-    problem: Problem, seed: int = 0, rounds: int = ROUNDS, seconds: float = SECONDS
-) -> Layout | None:
+    problem: PlacementProblem, seed: int = 0, rounds: int = ROUNDS, seconds: float = SECONDS
+) -> TableLayout | None:
     """Return the best plan found, ``None`` where none fits into the memory."""
-    source, end = random.Random(seed), time.monotonic() + seconds
-    starts = [packed(problem, [0] * len(problem.tables)), *baselines(problem, seed).values()]
+    rng, end = random.Random(seed), time.monotonic() + seconds
+    starts = [pack(problem, [0] * len(problem.tables)), *baselines(problem, seed).values()]
     starts += [_least_memory_plan(problem)]
     fitting = [layout for layout in starts if layout is not None]
     if not fitting:
         return None
-    best = min((_local_search(layout, end) for layout in fitting), key=Layout.cost)
+    best = min((_local_search(layout, end) for layout in fitting), key=TableLayout.cost)
     for _ in range(rounds):
         if time.monotonic() > end:
             break
-        started = _perturbed(best, source)
-        found = _local_search(started, end) if started is not None else best
-        best = min(best, found, key=Layout.cost)
+        start = _perturb(best, rng)
+        candidate = _local_search(start, end) if start is not None else best
+        best = min(best, candidate, key=TableLayout.cost)
     return best
 
 
-def _least_memory_plan(problem: Problem) -> Layout | None:
+def _least_memory_plan(problem: PlacementProblem) -> TableLayout | None:
     """Return the plan that takes least memory of any one rank."""
-    smallest = [
-        min(range(len(table.choices)), key=lambda at, t=table: t.choices[at].memory)  # type: ignore[misc]
+    choice_indices = [
+        min(range(len(table.choices)), key=lambda choice, t=table: t.choices[choice].memory)  # type: ignore[misc]
         for table in problem.tables
     ]
-    return packed(problem, smallest)
+    return pack(problem, choice_indices)
 
 
-def _perturbed(layout: Layout, source: random.Random) -> Layout | None:
+def _perturb(layout: TableLayout, rng: random.Random) -> TableLayout | None:
     """Return a plan in which a few tables are spread another way, or lie elsewhere."""
-    problem, chosen = layout.problem, list(layout.chosen)
-    for number in source.sample(range(len(chosen)), min(len(chosen), source.randint(1, 3))):
-        chosen[number] = source.randrange(len(problem.tables[number].choices))
-    made = packed(problem, chosen)
-    if made is None:
+    problem, choice_indices = layout.problem, list(layout.choice_indices)
+    for table in rng.sample(
+        range(len(choice_indices)), min(len(choice_indices), rng.randint(1, 3))
+    ):
+        choice_indices[table] = rng.randrange(len(problem.tables[table].choices))
+    candidate = pack(problem, choice_indices)
+    if candidate is None:
         return None
-    for number in source.sample(range(len(chosen)), min(len(chosen), 2)):
-        free = [r for r in range(problem.ranks) if r not in made.ranks[number]]
-        if free:
-            made.move(number, source.choice(made.ranks[number]), source.choice(free))
-    return made if made.feasible else None
+    for table in rng.sample(range(len(choice_indices)), min(len(choice_indices), 2)):
+        other_ranks = [r for r in range(problem.ranks) if r not in candidate.ranks[table]]
+        if other_ranks:
+            candidate.move(table, rng.choice(candidate.ranks[table]), rng.choice(other_ranks))
+    return candidate if candidate.feasible else None
 
 
-def _local_search(layout: Layout, end: float) -> Layout:
+def _local_search(layout: TableLayout, end: float) -> TableLayout:
     """Return a plan that neither kind of step makes better."""
     while True:
         _move_shards(layout)
@@ -100,69 +104,77 @@ def _local_search(layout: Layout, end: float) -> Layout:
         layout = better
 
 
-def _best_resharding(layout: Layout) -> Layout | None:
+def _best_resharding(layout: TableLayout) -> TableLayout | None:
     """Return the best plan with one table spread another way, if that is better."""
-    problem, best, least = layout.problem, None, layout.cost() * IMPROVEMENT_FACTOR
-    slowest = max(range(problem.ranks), key=layout.time.__getitem__)
-    heavy = sorted(range(len(layout.chosen)), key=lambda t: -layout.choice(t).time)
-    here = [t for t in heavy if slowest in layout.ranks[t]][:TABLES_PER_STEP]
-    for number in dict.fromkeys([*here, *heavy[:TABLES_PER_STEP]]):
-        for made in _reshardings(layout, number):
-            if made.cost() < least:
-                best, least = made, made.cost() * IMPROVEMENT_FACTOR
+    problem, best, max_cost = layout.problem, None, layout.cost() * IMPROVEMENT_FACTOR
+    slowest_rank = max(range(problem.ranks), key=layout.time.__getitem__)
+    slowest_tables = sorted(range(len(layout.choice_indices)), key=lambda t: -layout.choice(t).time)
+    on_slowest = [t for t in slowest_tables if slowest_rank in layout.ranks[t]][:TABLES_PER_STEP]
+    for table in dict.fromkeys([*on_slowest, *slowest_tables[:TABLES_PER_STEP]]):
+        for candidate in _reshardings(layout, table):
+            if candidate.cost() < max_cost:
+                best, max_cost = candidate, candidate.cost() * IMPROVEMENT_FACTOR
     return best
 
 
-def _reshardings(layout: Layout, number: int) -> Iterator[Layout]:
+def _reshardings(layout: TableLayout, table: int) -> Iterator[TableLayout]:
     """Yield the plans with one table spread in each other way."""
-    for at in range(len(layout.problem.tables[number].choices)):
-        if at != layout.chosen[number]:
-            chosen = [*layout.chosen[:number], at, *layout.chosen[number + 1 :]]
-            made = packed(layout.problem, chosen)
-            if made is not None:
-                yield made
+    for choice in range(len(layout.problem.tables[table].choices)):
+        if choice != layout.choice_indices[table]:
+            choice_indices = [
+                *layout.choice_indices[:table],
+                choice,
+                *layout.choice_indices[table + 1 :],
+            ]
+            candidate = pack(layout.problem, choice_indices)
+            if candidate is not None:
+                yield candidate
 
 
-def _move_shards(layout: Layout) -> None:
+def _move_shards(layout: TableLayout) -> None:
     """Move parts between ranks, and let them change places, while that helps."""
     while _apply_improvement(layout):
         pass
 
 
-def _apply_improvement(layout: Layout) -> bool:
+def _apply_improvement(layout: TableLayout) -> bool:
     """Make the first step that helps."""
-    least = layout.cost() * IMPROVEMENT_FACTOR
-    for steps in _shard_moves(layout):
-        for step in steps:
-            layout.move(*step)
-        if layout.feasible and layout.cost() < least:
+    max_cost = layout.cost() * IMPROVEMENT_FACTOR
+    for moves in _shard_moves(layout):
+        for move in moves:
+            layout.move(*move)
+        if layout.feasible and layout.cost() < max_cost:
             return True
-        for table, source, target in reversed(steps):
+        for table, source, target in reversed(moves):
             layout.move(table, target, source)
     return False
 
 
-Step = tuple[int, int, int]
+ShardMove = tuple[int, int, int]
 
 
-def _shard_moves(layout: Layout) -> Iterator[list[Step]]:
+def _shard_moves(layout: TableLayout) -> Iterator[list[ShardMove]]:
     """Yield moves off the slowest rank and the one that sends most, then exchanges with others."""
     count = layout.problem.ranks
     loads = (layout.time, layout.sent)
     for busy in dict.fromkeys(max(range(count), key=load.__getitem__) for load in loads):
-        parts = _movable(layout, busy)
-        others = sorted((r for r in range(count) if r != busy), key=layout.time.__getitem__)
-        moves = ((t, rank) for t, rank in product(parts, others) if rank not in layout.ranks[t])
+        busy_tables = _movable_tables(layout, busy)
+        other_ranks = sorted((r for r in range(count) if r != busy), key=layout.time.__getitem__)
+        moves = (
+            (t, rank)
+            for t, rank in product(busy_tables, other_ranks)
+            if rank not in layout.ranks[t]
+        )
         yield from ([(table, busy, rank)] for table, rank in moves)
-        for rank in others:
-            pairs = product(parts, _movable(layout, rank))
+        for rank in other_ranks:
+            pairs = product(busy_tables, _movable_tables(layout, rank))
             yield from (
-                [(table, busy, rank), (other, rank, busy)]
-                for table, other in pairs
-                if rank not in layout.ranks[table] and busy not in layout.ranks[other]
+                [(table, busy, rank), (other_table, rank, busy)]
+                for table, other_table in pairs
+                if rank not in layout.ranks[table] and busy not in layout.ranks[other_table]
             )
 
 
-def _movable(layout: Layout, rank: int) -> list[int]:
+def _movable_tables(layout: TableLayout, rank: int) -> list[int]:
     """Return the tables of a rank that may move."""
-    return [t for t, held in enumerate(layout.ranks) if rank in held and layout.movable(t)]
+    return [t for t, ranks in enumerate(layout.ranks) if rank in ranks and layout.movable(t)]

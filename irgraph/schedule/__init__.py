@@ -1,1 +1,1 @@
-"""Schedules: what happens when on host threads and device streams, and why."""
+"""Schedules: timelines of host threads and device streams, and their analysis."""

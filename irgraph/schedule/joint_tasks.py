@@ -139,8 +139,7 @@ def _match_tasks(
 
 
 def _name(kernel: Kernel) -> str:
-    """Return the name that must match on all ranks; names of traced kernels lose their arguments.
-    """
+    """Return the name that must match on all ranks, for traced kernels without arguments."""
     if kernel.peer:
         return kernel.name.partition(", ")[2]  # what is sent and what is received are as large
     if kernel.family != COLLECTIVE:

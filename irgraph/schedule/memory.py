@@ -1,9 +1,9 @@
 """Peak memory of a step from the lifetimes of its buffers.
 
-A buffer lives from the op that makes it to the last that touches it, as reference counting frees
-it; what exists before the step (parameters, inputs, optimizer state) and gradients that the
+A buffer lives from the op that allocates it to the last that accesses it, as reference counting
+frees it; tensors from before the step (parameters, inputs, optimizer state) and gradients that the
 optimizer reads live on to the end. Sizes are rounded up as torch's caching allocator rounds them.
-Not in the peak: what libraries and the driver take (``WORKSPACE``, ``CONTEXT``), and fragmentation.
+Not in the peak: memory of libraries and the driver (``WORKSPACE``, ``CONTEXT``), and fragmentation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUND = 512
 WORKSPACE = {
     "hopper": 32 * 2**20, "blackwell": 32 * 2**20, "cdna2": 32 * 2**20, "cdna3": 128 * 2**20,
 }  # fmt: skip
-"""Bytes of workspace that torch keeps for cuBLAS (``CUBLAS_WORKSPACE_CONFIG`` of ``:4096:8``) or
+"""Bytes of workspace that torch reserves for cuBLAS (``CUBLAS_WORKSPACE_CONFIG`` of ``:4096:8``) or
 hipBLAS, by architecture (torch, CublasHandlePool.cpp)."""
 
 OTHER_WORKSPACE = (2 * 4096 + 8 * 16) * 2**10

@@ -47,13 +47,13 @@ class Ranks:
     """Ranks that were simulated together. Times in microseconds.
 
     Attributes:
-        timeline: of all ranks, of one of each kind where there are many, on one clock; resources
+        timeline: of all ranks, or of one of each kind if there are many, on one clock; resources
             are named ``rank 0 main`` and so on.
-        meetings: the collectives in the order of the first rank; where there are many ranks, one
+        meetings: the collectives in the order of the first rank; if there are many ranks, one
             for all groups of the same name whose ranks are of the same kinds.
         steps: from each rank's start to the end of all its work.
-        shares: what each rank's device does of its step, adding up to it: ``work`` of its own;
-            beside none, ``transfer`` and then ``wait``, each for all ranks or for a process group
+        shares: time of each activity of a rank's device; they add up to its step: its own ``work``;
+            without any, ``transfer`` and then ``wait``, each for all ranks or for a process group
             (``wait tp``); ``idle`` otherwise, such as the bubble of a pipeline.
     """
 
@@ -114,7 +114,7 @@ class Ranks:
 
     @property
     def straggler(self) -> int:
-        """The rank that others wait for most: by the waiting where it arrives last."""
+        """The rank that others wait for longest, counting the collectives where it arrives last."""
         waiting_by_rank: Counter[int] = Counter()
         for meeting in self.meetings:
             waiting_by_rank[meeting.last] += round(1000 * sum(meeting.waits))
@@ -141,8 +141,8 @@ def is_timed(kernel: Kernel) -> bool:
 def transfer_time(kernels: Sequence[Kernel]) -> float:
     """Return the transfer time of a collective from its kernel on each rank; microseconds.
 
-    Measured times contain waiting: their minimum over ranks counts. Modelled ones contain none:
-    their maximum counts, and measured ones beside them are ignored.
+    Measured times contain waiting: their minimum over ranks counts. Modelled times contain none:
+    their maximum counts, and measured times of other ranks are then ignored.
     """
     modelled = [kernel for kernel in kernels if not is_timed(kernel)]
     return longest(modelled) if modelled else shortest(kernels)

@@ -48,15 +48,15 @@ def sample_steps(
 ) -> Floats:
     """Return step times in microseconds under ``draws`` draws, ``float64[draws]``.
 
-    Draws are the same for every timeline: those of two steps may be subtracted one by one.
+    Draws are the same for every timeline: samples of two steps may be subtracted pairwise.
     Without ``jitter`` occurrences of an operation do not vary independently, as for a mean over
-    many steps. Shared resources keep the slowdown that they have at the expected times.
+    many steps. Shared resources retain the slowdown that they have at the expected times.
     """
     columns = timeline.columns
     if not len(columns):
         return np.zeros(draws)
-    # Draws go in chunks so that the ends of all tasks fit in memory together; chunks have seeds of
-    # their own, so that a longer step draws from other seeds than a shorter one does.
+    # Draws are made in chunks so that the ends of all tasks fit in memory together; each chunk has
+    # its own seed, so that a longer step draws from other seeds than a shorter one.
     width = max(1, MAX_CELLS // len(columns))
     model = _Model(columns, host, jitter)
     parts = []

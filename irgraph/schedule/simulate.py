@@ -1,11 +1,11 @@
 """The simulator: host threads, streams of devices, events, waits and shared resources.
 
-What is modelled: the autograd thread runs while the main one is blocked; other threads run on
-their own; a launch waits for room in its stream's queue; streams keep their order and wait for
-events; the host waits for blocking copies and synchronisation, and runs the kernels of a CPU
-itself; one launch may start many kernels
-(``cuda.graph_launch``); what runs at the same time shares (``irgraph.schedule.sharing``). On one
-thread and one stream without syncs all this is Algorithm 1, to the last digit.
+It models: the autograd thread runs while the main one is blocked; other threads run independently;
+a launch waits for room in its stream's queue; streams preserve their order and wait for events; the
+host waits for blocking copies and synchronisation, and runs the kernels of a CPU itself; one launch
+may start many kernels (``cuda.graph_launch``); concurrent tasks share hardware
+(``irgraph.schedule.sharing``). On one thread and one stream without syncs all this is Algorithm 1,
+to the last digit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from irgraph.schedule.timeline import Intervals, Resource, Timeline
 def simulate(priced: Priced, host: Host, *, accounting: Accounting = BLOCKING) -> Timeline:
     """Return the timeline of a step by the rules of ``accounting``.
 
-    Raises ``IrgraphError`` where an operation waits for an event that nothing records.
+    Raises ``IrgraphError`` if an operation waits for an event that is never recorded.
     """
     step = Step(priced, accounting)
     charges = Charges(priced, host, accounting)

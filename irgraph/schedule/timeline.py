@@ -1,7 +1,7 @@
-"""Timelines: intervals of host threads and device streams, each with what it waited for.
+"""Timelines: intervals of host threads and device streams, each with its waits.
 
-Every interval starts exactly when the last of the intervals it waited for ended, and those that
-waited for nothing start at zero. So the chain of the last of each, from the end of the step back
+Every interval starts exactly when the last of the intervals it waited for ended, and an interval
+without waits starts at zero. So the chain of the last wait of each, from the end of the step back
 to zero, has no gaps: its lengths add up to the step time (``irgraph.schedule.critical_path``).
 """
 

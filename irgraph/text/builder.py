@@ -23,18 +23,18 @@ class BuildError(ValueError):
     """
 
     def __init__(
-        self, message: str, word: str = "", *, again: bool = False, hint: str = ""
+        self, message: str, word: str = "", *, is_duplicate: bool = False, hint: str = ""
     ) -> None:
         super().__init__(message)
         self.word = word
-        self.again = again
+        self.is_duplicate = is_duplicate
         self.hint = hint
 
 
-LARGEST = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 """No size, offset or literal is larger: torch counts in 64 bits."""
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels of nesting that a model may have."""
 
 _TERM = re.compile(r"\s*([+-]?)\s*(\w+(?:\s*\*\s*\w+)*)")
@@ -61,12 +61,12 @@ class Builder:
 
     def size(self, text: str) -> int:
         """Return the value of ``2048``, ``-1`` or ``26*B+1``, remembering expressions."""
-        found = self.sizes.get(text)
-        if found is None:
-            found = self.sizes[text] = self._size(text)
-        return found
+        value = self.sizes.get(text)
+        if value is None:
+            value = self.sizes[text] = self._parse_size(text)
+        return value
 
-    def _size(self, text: str) -> int:
+    def _parse_size(self, text: str) -> int:
         if not text:
             raise BuildError("a size is missing")
         terms: list[Term] = []
@@ -84,7 +84,7 @@ class Builder:
             message = f"the model has no dimension {name!r}{suggestion(name, self.dims)}"
             hint = f"its dimensions: {', '.join(self.dims) or 'none'}"
             raise BuildError(message, name, hint=hint) from None
-        if abs(value) > LARGEST:
+        if abs(value) > MAX_INTEGER:
             raise BuildError(f"the size {shorten(text)} is too large", text)
         return value
 
@@ -100,13 +100,13 @@ class Builder:
     def device(self, name: str, sheet: str) -> None:
         """Take a device that the step uses."""
         if any(device.name == name for device in self.devices):
-            raise BuildError(f"the device @{name} is declared twice", f"@{name}", again=True)
+            raise BuildError(f"the device @{name} is declared twice", f"@{name}", is_duplicate=True)
         self.devices.append(Device(name, sheet))
 
     def stream(self, name: str, device: str) -> None:
         """Take a stream beside the default ones."""
         if any(stream.name == name for stream in self.streams):
-            raise BuildError(f"the stream {name} is declared twice", name, again=True)
+            raise BuildError(f"the stream {name} is declared twice", name, is_duplicate=True)
         self.streams.append(Stream(name, device))
 
     def literal(self, text: str) -> Value:
@@ -133,16 +133,16 @@ class Builder:
             raise BuildError(f"%{name} is not defined at this point{hint}", f"%{name}")
         return tensor
 
-    def tensor(self, name: str, dtype: str, shape: str, device: str, place: str) -> Tensor:
+    def tensor(self, name: str, dtype: str, shape: str, device: str, location: str) -> Tensor:
         """Define a tensor from the texts of its type; the same name again is the same tensor.
 
-        ``shape`` is what stands between the brackets; ``place`` is ``b7`` or ``b7+64``.
+        ``shape`` is what stands between the brackets; ``location`` is ``b7`` or ``b7+64``.
         """
-        buffer, _, offset = place.partition("+")
-        found = self.shapes.get(shape)
-        if found is None:
-            found = self.shapes[shape] = self._shape(shape)
-        sizes, strides = found
+        buffer, _, offset = location.partition("+")
+        cached = self.shapes.get(shape)
+        if cached is None:
+            cached = self.shapes[shape] = self._parse_shape(shape)
+        sizes, strides = cached
         if dtype not in ITEMSIZE:
             raise BuildError(f"unknown element type {dtype!r}{suggestion(dtype, ITEMSIZE)}", dtype)
         tensor = Tensor(
@@ -154,13 +154,13 @@ class Builder:
             self.size(offset) if offset else 0,
             device or (self.devices[0].name if self.devices else "gpu0"),
         )
-        known = self.tensors.setdefault(name, tensor)
-        if known is not tensor and known != tensor:
+        existing = self.tensors.setdefault(name, tensor)
+        if existing is not tensor and existing != tensor:
             message = f"%{name} is defined a second time, as something else"
-            raise BuildError(message, f"%{name}", again=True, hint="give one another name")
-        return known
+            raise BuildError(message, f"%{name}", is_duplicate=True, hint="give one another name")
+        return existing
 
-    def _shape(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    def _parse_shape(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         sizes, semicolon, strides = text.partition(";")
         shape = self._sizes(sizes)
         if not semicolon:
@@ -194,7 +194,7 @@ class Builder:
         """Take a tensor that exists before the step, and its elements where they are known."""
         self.declared.append(Declared(role, tensor, label, value))
 
-    def give_back(self, names: Iterable[str]) -> None:
+    def set_results(self, names: Iterable[str]) -> None:
         """Take the names of what the step returns."""
         self.returned = tuple(map(self.use, names))
 

@@ -13,7 +13,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import EMPTY, Note, Op, Result, Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
-from irgraph.text.builder import DEEPEST, Builder, unquote
+from irgraph.text.builder import MAX_DEPTH, Builder, unquote
 from irgraph.text.printer import INDENT, print_graph
 
 
@@ -28,7 +28,7 @@ _COUNT = r"\d[\d.]*(?:e[+-]?\d+)?"
 _HEADER = re.compile(rf"model ({_TEXT}) \{{ (.*) \}}$")
 _SETTING = re.compile(rf"(\w+) = (\{{[^}}]*\}}|{_TEXT}|[^\s\"{{]+)(?:  |$)", re.ASCII)
 _TYPE = r"(\w+)\[([^\]]*)\](?: @(\w+))? in \$(\w+(?:\+[\w*+-]+)?)"
-_PLACED = re.compile(_TYPE, re.ASCII)
+_TENSOR_TYPE = re.compile(_TYPE, re.ASCII)
 _CALL = re.compile(
     rf"( *)(?:(?:%(\w+)|([%\w\[\], ]+)) = )?({_TEXT}|[A-Za-z_]\w*(?:\.\w+)+)"
     rf"\(([^\"()]*(?:{_TEXT}[^\"()]*)*)\)(?: : {_TYPE})?",
@@ -49,11 +49,13 @@ _NOTE = re.compile(
     rf"(\w+) = (?:({_COUNT})({_UNIT})(?: \+- ({_COUNT}){_UNIT})?|({_TEXT}|[\w.+-]+))(?:, |$)",
     re.ASCII,
 )
-_PIECE = re.compile(r"[^,\[]*\[[^\]]*\]|[^ ,][^,\[]*")
-_PLAIN = re.compile(r"(?:([A-Za-z_]\w*) = )?(?:\[([^\[\]\"]*)\]|([\w.@+*-]+))", re.ASCII)
+_ARGUMENT_TEXT = re.compile(r"[^,\[]*\[[^\]]*\]|[^ ,][^,\[]*")
+_SIMPLE_ARGUMENT = re.compile(r"(?:([A-Za-z_]\w*) = )?(?:\[([^\[\]\"]*)\]|([\w.@+*-]+))", re.ASCII)
 _RESULT = re.compile(r"%\w+|_", re.ASCII)
 _DECLARED = re.compile(rf"(input|param|state) %(\w+)(?: ({_TEXT}))? : ", re.ASCII)
-_OTHER = re.compile(rf"device @(\w+) ({_TEXT})$|stream (\w+) @(\w+)$|schema ({_TEXT})$", re.ASCII)
+_OTHER_DECLARATION = re.compile(
+    rf"device @(\w+) ({_TEXT})$|stream (\w+) @(\w+)$|schema ({_TEXT})$", re.ASCII
+)
 
 Context = tuple[str, str, str, str]
 
@@ -81,7 +83,7 @@ class _Reader:
     def __init__(self, builder: Builder, lines: list[str]) -> None:
         self.builder = builder
         self.lines = lines
-        self.at = 0
+        self.index = 0
         self.words: dict[str, tuple[str, Value]] = {}
 
     def header(self) -> None:
@@ -96,23 +98,23 @@ class _Reader:
             for item in filter(None, value[1:-1].split(", ")):
                 dim, _, size = item.partition(" = ")
                 self.builder.dim(dim, size)
-        self.at = 2
+        self.index = 2
 
     def declarations(self) -> None:
-        while self.lines[self.at] and not self.lines[self.at].startswith("%"):
-            line = self.lines[self.at]
+        while self.lines[self.index] and not self.lines[self.index].startswith("%"):
+            line = self.lines[self.index]
             match = _DECLARED.match(line)
             if match is not None:
-                tensor, end = self.placed(match[2], line, match.end())
+                tensor, end = self.read_tensor(match[2], line, match.end())
                 label = unquote(match[3]) if match[3] else ""
                 self.builder.declare(match[1], tensor, label, self.value(line[end:]))
             else:
-                self.other(line)
-            self.at += 1
-        if self.lines[self.at]:
+                self.other_declaration(line)
+            self.index += 1
+        if self.lines[self.index]:
             raise NotCanonicalError("no blank line before the ops")
-        if self.at < len(self.lines) - 1:
-            self.at += 1
+        if self.index < len(self.lines) - 1:
+            self.index += 1
 
     def value(self, text: str) -> tuple[Value, ...] | None:
         """Return the elements given after a declared tensor, if any."""
@@ -122,8 +124,8 @@ class _Reader:
             raise NotCanonicalError("declaration")
         return self.arguments(text[4:-1], set())[0] if len(text) > 5 else ()
 
-    def other(self, line: str) -> None:
-        match = _OTHER.match(line)
+    def other_declaration(self, line: str) -> None:
+        match = _OTHER_DECLARATION.match(line)
         if match is None:
             raise NotCanonicalError("declaration")
         device, sheet, stream, on, schema = match.groups()
@@ -135,44 +137,48 @@ class _Reader:
             self.builder.schemas.append(unquote(schema))
 
     def ops(self, outer: Context) -> Iterator[Op]:
-        while self.at < len(self.lines):
-            line = self.lines[self.at]
+        while self.index < len(self.lines):
+            line = self.lines[self.index]
             if line.startswith("return") or (line.endswith("}") and not line.strip(" }")):
                 return
             if not line:
-                if self.at != len(self.lines) - 1:
+                if self.index != len(self.lines) - 1:
                     raise NotCanonicalError("blank line")
                 return
             yield self.op(line, outer)
 
     def returned(self) -> None:
         """Read what the step returns: the last line, if it is there."""
-        line = self.lines[self.at] if self.at < len(self.lines) else ""
+        line = self.lines[self.index] if self.index < len(self.lines) else ""
         if line.startswith("return"):
             names = line.removeprefix("return ").split(", ") if line != "return" else []
-            self.builder.give_back(name.removeprefix("%") for name in names)
-            self.at += 1
+            self.builder.set_results(name.removeprefix("%") for name in names)
+            self.index += 1
 
     def op(self, line: str, outer: Context) -> Op:
         call = _CALL.match(line)
         if call is None:
             raise NotCanonicalError(line)
-        indent, one, several, name, given, dtype, shape, device, place = call.groups()
+        indent, result_name, result_names, name, argument_text, dtype, shape, device, location = (
+            call.groups()
+        )
         results: tuple[Result, ...] = ()
         end = call.end()
-        if one and dtype:
-            results = (self.builder.tensor(one, dtype, shape, device or "", place),)
+        if result_name and dtype:
+            results = (self.builder.tensor(result_name, dtype, shape, device or "", location),)
         else:
             end = call.end(5) + 1
-            results, end = self.results(several, line, end) if several else ((), end)
+            results, end = self.results(result_names, line, end) if result_names else ((), end)
         written: set[str] = set()
-        operands, attributes = self.arguments(given, written) if given else ((), EMPTY)
-        context, notes, origin, opens = outer, EMPTY, "", False
+        operands, attributes = (
+            self.arguments(argument_text, written) if argument_text else ((), EMPTY)
+        )
+        context, notes, origin, has_body = outer, EMPTY, "", False
         if end != len(line):
-            context, notes, origin, opens = self.suffix(line, end, outer)
-        self.at += 1
-        number = self.at
-        body = self.body(indent, context) if opens else ()
+            context, notes, origin, has_body = self.suffix(line, end, outer)
+        self.index += 1
+        number = self.index
+        body = self.body(indent, context) if has_body else ()
         if name[0] == '"':
             name = unquote(name)
         return Op(
@@ -190,59 +196,61 @@ class _Reader:
 
     def body(self, indent: str, context: Context) -> tuple[Op, ...]:
         """Read the calls inside a call up to its closing brace."""
-        if len(indent) > DEEPEST * len(INDENT):
+        if len(indent) > MAX_DEPTH * len(INDENT):
             raise NotCanonicalError("too deep")
         body = tuple(self.ops(context))
-        if not body or self.lines[self.at] != indent + "}":
+        if not body or self.lines[self.index] != indent + "}":
             raise NotCanonicalError("body")
-        self.at += 1
+        self.index += 1
         return body
 
     def suffix(
-        self, line: str, at: int, outer: Context
+        self, line: str, position: int, outer: Context
     ) -> tuple[Context, Mapping[str, Note], str, bool]:
         """Return thread, stream, module and phase, notes, the origin, and whether a body opens."""
-        match = _SUFFIX.match(line, at)
+        match = _SUFFIX.match(line, position)
         if match is None:
             raise NotCanonicalError(line)
-        thread, stream, module, phase, notes, origin, opens = match.groups()
+        thread, stream, module, phase, notes, origin, brace = match.groups()
         context = (
             thread or outer[0],
             (stream or "") if thread else outer[1],
             unquote(module) if module else outer[2],
             phase or outer[3],
         )
-        found = self.notes(notes) if notes else EMPTY
-        return context, found, unquote(origin) if origin else "", bool(opens)
+        note_by_name = self.notes(notes) if notes else EMPTY
+        return context, note_by_name, unquote(origin) if origin else "", bool(brace)
 
-    def results(self, names: str, line: str, at: int) -> tuple[tuple[Result, ...], int]:
-        if line[at : at + 3] != " : ":
+    def results(self, names: str, line: str, position: int) -> tuple[tuple[Result, ...], int]:
+        if line[position : position + 3] != " : ":
             raise NotCanonicalError("types")
-        at += 3
+        position += 3
         results: list[Result] = []
-        for i, name in enumerate(_grouped(names)):
-            at += 2 * bool(i)
+        for i, name in enumerate(_split_names(names)):
+            position += 2 * bool(i)
             if isinstance(name, list):
-                items, at = self.listed(name, line, at)
+                items, position = self.read_tensors(name, line, position)
                 results.append(items)
             elif name == "_":
-                at += len("none")
+                position += len("none")
                 results.append(None)
             else:
-                tensor, at = self.placed(name, line, at)
+                tensor, position = self.read_tensor(name, line, position)
                 results.append(tensor)
-        return tuple(results), at
+        return tuple(results), position
 
-    def listed(self, names: list[str], line: str, at: int) -> tuple[tuple[Tensor, ...], int]:
+    def read_tensors(
+        self, names: list[str], line: str, position: int
+    ) -> tuple[tuple[Tensor, ...], int]:
         items: list[Tensor] = []
         for name in names:
-            tensor, end = self.placed(name, line, at + 1 + bool(items))
+            tensor, end = self.read_tensor(name, line, position + 1 + bool(items))
             items.append(tensor)
-            at = end
-        return tuple(items), at + (1 if items else 2)
+            position = end
+        return tuple(items), position + (1 if items else 2)
 
-    def placed(self, name: str, line: str, at: int) -> tuple[Tensor, int]:
-        match = _PLACED.match(line, at)
+    def read_tensor(self, name: str, line: str, position: int) -> tuple[Tensor, int]:
+        match = _TENSOR_TYPE.match(line, position)
         if match is None:
             raise NotCanonicalError("type")
         tensor = self.builder.tensor(
@@ -257,39 +265,39 @@ class _Reader:
         operands: list[Value] = []
         attributes: dict[str, Value] = {}
         tensors, words = self.builder.tensors, self.words
-        for piece in _PIECE.findall(text) if "[" in text else text.split(", "):
-            tensor = tensors.get(piece[1:]) if piece[:1] == "%" else None
+        for argument_text in _ARGUMENT_TEXT.findall(text) if "[" in text else text.split(", "):
+            tensor = tensors.get(argument_text[1:]) if argument_text[:1] == "%" else None
             if tensor is not None and not attributes:
                 operands.append(tensor)
                 continue
-            found = words.get(piece) or self.piece(piece, written)
-            if found is None:
+            argument = words.get(argument_text) or self.simple_argument(argument_text, written)
+            if argument is None:
                 return self.any_arguments(text, written)
-            key, value = found
+            key, value = argument
             if bool(attributes) > bool(key) or key in attributes:
-                raise NotCanonicalError(f"{piece} has another place")
+                raise NotCanonicalError(f"{argument_text} has another place")
             if key:
                 attributes[key] = value
             else:
                 operands.append(value)
         return tuple(operands), attributes or EMPTY
 
-    def piece(self, text: str, written: set[str]) -> tuple[str, Value] | None:
+    def simple_argument(self, text: str, written: set[str]) -> tuple[str, Value] | None:
         """Return the name, if any, and the value of one argument; remember those of no tensors."""
         if text[:1] == "%" and text[-1] == "!":
             written.add(text[1:-1])
             return "", self.builder.use(text[1:-1])
-        match = _PLAIN.fullmatch(text)
+        match = _SIMPLE_ARGUMENT.fullmatch(text)
         if match is None:
             return None
-        key, items, plain = match.groups()
-        if plain is not None:
-            found: tuple[str, Value] = key or "", self.builder.literal(plain)
+        key, items, bare_word = match.groups()
+        if bare_word is not None:
+            argument: tuple[str, Value] = key or "", self.builder.literal(bare_word)
         else:
-            found = key or "", self.any_arguments(items, written)[0]
+            argument = key or "", self.any_arguments(items, written)[0]
         if "%" not in text:
-            self.words[text] = found
-        return found
+            self.words[text] = argument
+        return argument
 
     def any_arguments(
         self, text: str, written: set[str]
@@ -297,14 +305,14 @@ class _Reader:
         """Return operands and attributes of any kind: lists, texts, what is written."""
         operands: list[Value] = []
         attributes: dict[str, Value] = {}
-        for key, name, mark, items, plain in _matches(_ARGUMENT, text):
+        for key, name, mark, items, bare_word in _matches(_ARGUMENT, text):
             value: Value
             if name:
                 value = self.builder.use(name)
                 if mark:
                     written.add(name)
-            elif plain:
-                value = self.builder.literal(plain)
+            elif bare_word:
+                value = self.builder.literal(bare_word)
             else:
                 value = self.any_arguments(items, written)[0] if items else ()
             if key:
@@ -319,11 +327,11 @@ class _Reader:
 
     def notes(self, text: str) -> dict[str, Note]:
         notes: dict[str, Note] = {}
-        for name, value, unit, spread, plain in _matches(_NOTE, text):
+        for name, value, unit, spread, bare_word in _matches(_NOTE, text):
             if unit:
                 notes[name] = Quantity(float(value), unit, float(spread or 0.0))
             else:
-                notes[name] = word(plain, self.builder)
+                notes[name] = word(bare_word, self.builder)
         return notes
 
 
@@ -336,21 +344,21 @@ def word(text: str, builder: Builder) -> Note:
 
 
 def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
-    at = 0
-    while at < len(text):
-        match = pattern.match(text, at)
-        if match is None or match.end() == at:
+    position = 0
+    while position < len(text):
+        match = pattern.match(text, position)
+        if match is None or match.end() == position:
             raise NotCanonicalError(text)
-        at = match.end()
+        position = match.end()
         yield match.groups()
 
 
-def _grouped(names: str) -> list[str | list[str]]:
+def _split_names(names: str) -> list[str | list[str]]:
     if "[" not in names:
-        plain = names.split(", ")
-        if not all(map(_RESULT.fullmatch, plain)):
+        simple_names = names.split(", ")
+        if not all(map(_RESULT.fullmatch, simple_names)):
             raise NotCanonicalError(names)
-        return list(plain)
+        return list(simple_names)
     groups: list[str | list[str]] = []
     for match in re.finditer(r"\[([^\]]*)\]|%\w+|_", names):
         groups.append([n for n in match[1].split(", ") if n] if match[1] is not None else match[0])

@@ -38,7 +38,7 @@ STATEMENTS = SCRIPT.first_words("_statement", "pass")
 CONSTANTS = SCRIPT.words("BOOL", "PHASE")
 CLAUSES = SCRIPT.words() - STATEMENTS - CONSTANTS
 DECLARATIONS = MODEL.first_words("header", "declaration", "returned")
-PLACES = MODEL.words() - DECLARATIONS - CONSTANTS - {"module"}
+LOCATION_WORDS = MODEL.words() - DECLARATIONS - CONSTANTS - {"module"}
 
 COMMON: list[Rule] = [
     (r"\s+", (Whitespace,)),
@@ -68,7 +68,7 @@ TAIL: list[Rule] = [
 
 MODEL_RULES: list[Rule] = [
     (one_of(DECLARATIONS, "^"), (Keyword.Declaration,)),
-    (one_of(PLACES, after=r"(?=[ \t])"), (Keyword,)),
+    (one_of(LOCATION_WORDS, after=r"(?=[ \t])"), (Keyword,)),
     (r"module(?=[ \t]+\")", (Keyword,)),
     *COMMON,
     (r"[A-Za-z_]\w*(?:\.\w+)+(?=\()", (Name.Function,)),

@@ -14,7 +14,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import EMPTY, Note, Op, Result, Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
-from irgraph.text.builder import DEEPEST, Builder, BuildError, unquote
+from irgraph.text.builder import MAX_DEPTH, Builder, BuildError, unquote
 from irgraph.text.canonical import word
 from irgraph.text.syntax import syntax_error
 
@@ -68,14 +68,14 @@ class _Reader:
 
     def failure(self, error: BuildError, token: Token) -> IrgraphError:
         notes = []
-        if error.again:
+        if error.is_duplicate:
             first = re.search(rf"(?<!\w){re.escape(error.word)}\b", self.text)
             start = first.start() if first else 0
             place = place_at(self.text, self.source, start, len(error.word))
             notes = [Diagnostic("first here", place, severity="note")]
-        return fail(str(error), self.place(token), hint=error.hint, notes=notes)
+        return fail(str(error), self.span(token), hint=error.hint, notes=notes)
 
-    def place(self, token: Token) -> SourceSpan:
+    def span(self, token: Token) -> SourceSpan:
         return SourceSpan(self.source, self.text, token.line or 1, token.column or 1, len(token))
 
     def _header(self, node: Tree[Token]) -> None:
@@ -104,27 +104,27 @@ class _Reader:
         self.builder.schemas.append(unquote(str(node.children[0])))
 
     def _tensor(self, node: Tree[Token]) -> None:
-        role, name, label, placed, value = node.children
-        tensor = self.placed(str(name)[1:], placed)
-        given = None if value is None else self.operand(value, set())
-        assert given is None or isinstance(given, tuple)
-        self.builder.declare(str(role), tensor, unquote(str(label)) if label else "", given)
+        role, name, label, type_node, value = node.children
+        tensor = self.read_tensor(str(name)[1:], type_node)
+        elements = None if value is None else self.operand(value, set())
+        assert elements is None or isinstance(elements, tuple)
+        self.builder.declare(str(role), tensor, unquote(str(label)) if label else "", elements)
 
     def _returned(self, node: Tree[Token]) -> None:
         names = [str(token)[1:] for token in node.children if token is not None]
-        self.builder.give_back(names)
+        self.builder.set_results(names)
 
-    def placed(self, name: str, node: Node) -> Tensor:
+    def read_tensor(self, name: str, node: Node) -> Tensor:
         assert isinstance(node, Tree)
         dtype, sizes, strides, device, buffer, offset = node.children
         shape = _comma(sizes) + (f"; {_comma(strides)}" if strides is not None else "")
-        place = str(buffer)[1:] + (f"+{offset}" if offset is not None else "")
-        return self.builder.tensor(name, str(dtype), shape, str(device or "")[1:], place)
+        location = str(buffer)[1:] + (f"+{offset}" if offset is not None else "")
+        return self.builder.tensor(name, str(dtype), shape, str(device or "")[1:], location)
 
     def op(self, node: Tree[Token], outer: Context) -> Op:
-        made = self.guard(node, self._op, outer)
-        assert isinstance(made, Op)
-        return made
+        op = self.guard(node, self._op, outer)
+        assert isinstance(op, Op)
+        return op
 
     def _op(self, node: Tree[Token], outer: Context) -> Op:
         parts = _parts(node)
@@ -136,8 +136,8 @@ class _Reader:
         body = parts["body"].children if "body" in parts else []
         origin = parts["origin"].children[0] if "origin" in parts else None
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise BuildError(f"ops are nested more than {DEEPEST} levels deep")
+        if self.depth > MAX_DEPTH:
+            raise BuildError(f"ops are nested more than {MAX_DEPTH} levels deep")
         ops = tuple(self.op(child, context) for child in body if isinstance(child, Tree))
         self.depth -= 1
         return Op(
@@ -164,18 +164,18 @@ class _Reader:
     def result(self, name: Node, kind: Node) -> Result:
         if isinstance(name, Tree):
             names = [str(child)[1:] for child in name.children if child is not None]
-            listed = isinstance(kind, Tree) and kind.data == "type_list"
+            is_list = isinstance(kind, Tree) and kind.data == "type_list"
             kinds = [c for c in kind.children if c is not None] if isinstance(kind, Tree) else []
-            if not listed or len(names) != len(kinds):
+            if not is_list or len(names) != len(kinds):
                 word = names[0] if names else str(next(_tokens(kind), ""))
                 raise BuildError("a list of results needs a list of as many types", word)
-            return tuple(self.placed(n, k) for n, k in zip(names, kinds, strict=True))
+            return tuple(self.read_tensor(n, k) for n, k in zip(names, kinds, strict=True))
         assert isinstance(kind, Tree)
         if name == "_" or kind.data != "placed":
             if name == "_" and kind.data == "none_type":
                 return None
             raise BuildError("'_' goes with the type 'none', a name with a tensor's type", name)
-        return self.placed(str(name)[1:], kind)
+        return self.read_tensor(str(name)[1:], kind)
 
     def arguments(
         self, node: Tree[Token], written: set[str]
@@ -207,7 +207,7 @@ class _Reader:
         return tuple(self.operand(child, written) for child in node.children if child is not None)
 
     def notes(self, node: Tree[Token]) -> dict[str, Note]:
-        found: dict[str, Note] = {}
+        notes: dict[str, Note] = {}
         for note in node.children[1:]:
             assert isinstance(note, Tree)
             key, value = note.children
@@ -215,10 +215,10 @@ class _Reader:
                 number, unit = _split_quantity(str(value.children[0]))
                 spread = value.children[1]
                 width = _split_quantity(str(spread))[0] if spread is not None else 0.0
-                found[str(key)] = Quantity(number, unit, width)
+                notes[str(key)] = Quantity(number, unit, width)
             else:
-                found[str(key)] = word(str(value), self.builder)
-        return found
+                notes[str(key)] = word(str(value), self.builder)
+        return notes
 
 
 def _parts(node: Tree[Token]) -> dict[str, Tree[Token]]:

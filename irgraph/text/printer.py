@@ -30,7 +30,7 @@ def print_graph(graph: Graph) -> str:
         lines.append("")
     writer.lines = lines
     for op in graph.ops:
-        writer.op(op, "", TOP)
+        writer.op(op, "", TOP_CONTEXT)
     if graph.returned is not None:
         names = ", ".join(f"%{tensor.name}" for tensor in graph.returned)
         lines.append(f"return {names}".rstrip())
@@ -40,13 +40,13 @@ def print_graph(graph: Graph) -> str:
 def print_op(op: Op, device: str = "gpu0") -> str:
     """Return the text of one op and its body, without a final newline."""
     writer = _Writer(device)
-    writer.op(op, "", TOP)
+    writer.op(op, "", TOP_CONTEXT)
     return "\n".join(writer.lines)
 
 
 def _header(graph: Graph) -> str:
-    plain = graph.returned is None and all(d.value is None for d in graph.tensors)
-    settings = [f"format = {1 if plain else FORMAT}"]
+    is_format_1 = graph.returned is None and all(d.value is None for d in graph.tensors)
+    settings = [f"format = {1 if is_format_1 else FORMAT}"]
     if graph.dims:
         dims = ", ".join(f"{name} = {size}" for name, size in graph.dims.items())
         settings.append(f"dims = {{{dims}}}")
@@ -74,10 +74,10 @@ def literal(value: Value) -> str:
         return f"%{value.name}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(literal, value))}]"
-    return _plain(value)
+    return _scalar(value)
 
 
-def _plain(value: Value) -> str:
+def _scalar(value: Value) -> str:
     return _LITERALS.get(type(value), str)(value)
 
 
@@ -105,7 +105,7 @@ def _notes(notes: Mapping[str, Note]) -> str:
 
 
 Context = tuple[str, str, str, str]
-TOP: Context = ("main", "", "", "forward")
+TOP_CONTEXT: Context = ("main", "", "", "forward")
 """Thread, stream, module and phase of an op that says nothing about them."""
 
 
@@ -125,7 +125,7 @@ class _Writer:
         name = self.names.get(op.name) or self.name(op.name)
         head = f"{indent}{results} = {name}" if results else indent + name
         types = f" : {', '.join(map(self.result_type, op.results))}" if results else ""
-        tail = "" if context == outer else self.place(context, outer)
+        tail = "" if context == outer else self.location(context, outer)
         if op.notes:
             tail += f" [{_notes(op.notes)}]"
         if op.origin:
@@ -149,7 +149,7 @@ class _Writer:
             return f"%{value.name}!" if value.name in written else f"%{value.name}"
         if isinstance(value, tuple):
             return f"[{', '.join([self.operand(item, written) for item in value])}]"
-        return _plain(value)
+        return _scalar(value)
 
     def result(self, result: Result) -> str:
         """Return one result's name, a list of names, or ``_``."""
@@ -169,8 +169,8 @@ class _Writer:
 
     def type_of(self, tensor: Tensor) -> str:
         """Return type, device where it is not the first one, and place in the buffer."""
-        known = self.shapes.get((id(tensor.shape), id(tensor.strides)))
-        shape = self.shape(tensor) if known is None else known[0]
+        cached = self.shapes.get((id(tensor.shape), id(tensor.strides)))
+        shape = self.shape(tensor) if cached is None else cached[0]
         device = "" if tensor.device == self.device else f" @{tensor.device}"
         offset = f"+{tensor.offset}" if tensor.offset else ""
         return f"{tensor.dtype}[{shape}]{device} in ${tensor.buffer}{offset}"
@@ -188,7 +188,7 @@ class _Writer:
         spelt = self.names[name] = name if is_call_name(name) else quote(name)
         return spelt
 
-    def place(self, context: Context, outer: Context) -> str:
+    def location(self, context: Context, outer: Context) -> str:
         """Return thread and stream, module and phase, as far as they differ from the outer's."""
         text = ""
         if context[:2] != outer[:2]:

@@ -25,11 +25,11 @@ NAMES = {
 }  # fmt: skip
 """How messages call the terminals of the grammars; keywords are called by their spelling."""
 
-MOST = 6
+MAX_EXPECTED = 6
 _WORD_END = re.compile(r"[A-Za-z_]+$")
 
 
-def too_short(error: UnexpectedInput) -> bool:
+def is_truncated(error: UnexpectedInput) -> bool:
     """Tell whether a text ends where its grammar wants more."""
     return isinstance(error, UnexpectedToken) and error.token.type == "$END"
 
@@ -45,7 +45,7 @@ def syntax_error(
 
     A hint says better than a list of words what may stand there.
     """
-    if too_short(error):
+    if is_truncated(error):
         rows = text.split("\n")
         last = max((i for i, row in enumerate(rows) if row.strip()), default=0)
         place = SourceSpan(source, text, last + 1, len(rows[last]) + 1)
@@ -54,22 +54,22 @@ def syntax_error(
     word = _word(error, text)
     column = error.column
     row = text.split("\n")[error.line - 1] if error.line > 0 else ""
-    before = _WORD_END.search(row[: column - 1])
-    if before and word[:1].isalpha():  # a keyword followed by letters is one word
-        word, column = before[0] + word, column - len(before[0])
+    prefix = _WORD_END.search(row[: column - 1])
+    if prefix and word[:1].isalpha():  # a keyword followed by letters is one word
+        word, column = prefix[0] + word, column - len(prefix[0])
     place = SourceSpan(source, text, error.line, column, len(word))
-    expected = "" if hint else f"; expected {_expected(error)}{_near(error, word)}"
+    expected = "" if hint else f"; expected {_expected(error)}{_nearest_keyword(error, word)}"
     return fail(f"unexpected {word!r}{expected}", place, hint=hint, notes=notes)
 
 
 def _word(error: UnexpectedInput, text: str) -> str:
     if isinstance(error, UnexpectedToken):
         return str(error.token)
-    at = error.pos_in_stream or 0
-    end = at
+    start = error.pos_in_stream or 0
+    end = start
     while end < len(text) and (text[end].isalnum() or text[end] in "_-.%$@"):
         end += 1
-    return text[at : max(end, at + 1)]
+    return text[start : max(end, start + 1)]
 
 
 def _terminals(error: UnexpectedInput) -> list[str]:
@@ -82,15 +82,15 @@ def _terminals(error: UnexpectedInput) -> list[str]:
 
 def _expected(error: UnexpectedInput) -> str:
     names = list(dict.fromkeys(NAMES.get(t, t.lower().strip("_")) for t in _terminals(error)))
-    shown = names[:MOST]
-    more = ", …" if len(names) > MOST else ""
-    if not shown:
+    shown_names = names[:MAX_EXPECTED]
+    more = ", …" if len(names) > MAX_EXPECTED else ""
+    if not shown_names:
         return "something else"
-    if len(shown) == 1:
-        return shown[0]
-    return f"{', '.join(shown[:-1])} or {shown[-1]}{more}"
+    if len(shown_names) == 1:
+        return shown_names[0]
+    return f"{', '.join(shown_names[:-1])} or {shown_names[-1]}{more}"
 
 
-def _near(error: UnexpectedInput, word: str) -> str:
+def _nearest_keyword(error: UnexpectedInput, word: str) -> str:
     keywords = [t.lower() for t in _terminals(error) if t.isalpha() and t not in NAMES]
     return suggestion(word, keywords)

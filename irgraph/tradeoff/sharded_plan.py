@@ -19,7 +19,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import PARTS, SCALE
 from irgraph.ir.narrow.rows import row_bytes
 from irgraph.planning.costs import problem_of
-from irgraph.planning.problem import Problem, Table
+from irgraph.planning.problem import PlacementProblem, TableCosts
 from irgraph.planning.search import search
 from irgraph.plans.plan import ROW, TABLE, TABLE_ROW, Plan
 from irgraph.predict.options import PredictOptions
@@ -72,7 +72,7 @@ class PlanSharder:
                 f"a host of {platform.name} has one device" if self.tables else "no table is read"
             )
             raise fail(f"nothing is spread: {reason}", exit_code=2)
-        self._problems: dict[int, Problem | None] = {}
+        self._problems: dict[int, PlacementProblem | None] = {}
         self.reasons: dict[int, str] = {}
 
     def services(self, formats: Mapping[str, str]) -> list[tuple[Service, ShardedPlan]]:
@@ -98,7 +98,7 @@ class PlanSharder:
         )
         return sum(sizes) <= self.device_bytes
 
-    def _problem(self, ranks: int) -> Problem | None:
+    def _problem(self, ranks: int) -> PlacementProblem | None:
         """Return the sharding problem of the f32 tables for ``ranks`` devices; priced once."""
         if ranks not in self._problems:
             self._problems[ranks] = None
@@ -126,7 +126,7 @@ class PlanSharder:
         models = (shard(self.graph, plan, rank).graph for rank in range(ranks))
         return ShardedPlan(plan, tuple(quantize_tables(model, formats) for model in models))
 
-    def _narrow(self, table: Table, target: str) -> Table:
+    def _narrow(self, table: TableCosts, target: str) -> TableCosts:
         """Return a table with the memory of a format, unsplit or in blocks of rows."""
         share = row_bytes(target, table.columns) / row_bytes("f32", table.columns)
         schemes = (TABLE,) if target in PARTS[SCALE] else (TABLE, ROW, TABLE_ROW)

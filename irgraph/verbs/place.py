@@ -147,19 +147,19 @@ def _lookup(graph: Graph, name: str, weight: Tensor, leaf: Op) -> Lookup:
 def _check(graph: Graph, chosen: Sequence[Lookup]) -> None:
     """Refuse tables that something else uses, and lookups that are no plain ones."""
     seen: set[str] = set()
-    for one in chosen:
-        if one.name in seen:
-            raise op_refusal(one.leaf, f"looks up table {one.name!r} a second time")
-        seen.add(one.name)
-    for one in chosen:
-        _check_arguments(graph, one)
-        inside = {id(op) for op in one.outer.leaves()}
-        for _, leaf in graph.touching.get(one.weight.buffer, ()):
+    for lookup in chosen:
+        if lookup.name in seen:
+            raise op_refusal(lookup.leaf, f"looks up table {lookup.name!r} a second time")
+        seen.add(lookup.name)
+    for lookup in chosen:
+        _check_arguments(graph, lookup)
+        inside = {id(op) for op in lookup.outer.leaves()}
+        for _, leaf in graph.touching.get(lookup.weight.buffer, ()):
             if id(leaf) not in inside and leaf is not graph.end:
-                raise op_refusal(leaf, f"uses table {one.name!r} too, which only a lookup may")
+                raise op_refusal(leaf, f"uses table {lookup.name!r} too, which only a lookup may")
             if leaf is graph.end:
-                raise RefusedError(f"table {one.name!r} is returned", [(one.leaf, "")])
-        _check_uses(graph, one, inside)
+                raise RefusedError(f"table {lookup.name!r} is returned", [(lookup.leaf, "")])
+        _check_uses(graph, lookup, inside)
     modes = {lookup.arguments.get("mode", 0) for lookup in chosen}
     if len(modes) > 1:
         raise op_refusal(chosen[-1].leaf, "pools in another way than the others: place them apart")

@@ -22,7 +22,7 @@ from irgraph.verbs.quantizing.bags import check_lookup, is_lookup, quantize_look
 from irgraph.verbs.quantizing.exchanges import check_exchange, is_exchange, quantize_exchange
 from irgraph.verbs.quantizing.layers import (
     LayerQuantization,
-    Rounded,
+    RoundedRows,
     check_layer,
     is_layer,
     quantize_layer,
@@ -159,17 +159,17 @@ def _rewrite(
     chosen = {id(unit) for unit in units}
     parameter_units = [unit for unit in units if not is_exchange(unit)]
     parameter_by_unit = {
-        id(unit): parameter_of(graph, unit, quantization.to) for unit in parameter_units
+        id(unit): parameter_of(graph, unit, quantization.format) for unit in parameter_units
     }
-    rounded_rows: dict[str, Rounded] = {}
+    rounded_rows: dict[str, RoundedRows] = {}
     declared_names = declared(graph)
     for unit in graph.walk():
         if id(unit) not in chosen:
             _forget(unit, rounded_rows, declared_names)
         elif is_exchange(unit):
-            quantize_exchange(rewrite, unit, quantization.to)
+            quantize_exchange(rewrite, unit, quantization.format)
         elif is_lookup(unit):
-            quantize_lookup(rewrite, unit, parameter_by_unit[id(unit)], quantization.to)
+            quantize_lookup(rewrite, unit, parameter_by_unit[id(unit)], quantization.format)
             rewrite.edit.remove(unit)
         else:
             quantize_layer(rewrite, unit, parameter_by_unit[id(unit)], quantization, rounded_rows)
@@ -182,7 +182,7 @@ def _rewrite(
     return QuantizeResult(result, tuple(rewrite.made), tuple(units), saved_bytes=before - after)
 
 
-def _forget(op: Op, rounded_rows: dict[str, Rounded], declared_names: frozenset[str]) -> None:
+def _forget(op: Op, rounded_rows: dict[str, RoundedRows], declared_names: frozenset[str]) -> None:
     """Forget rounded rows of what an op writes."""
     if op.body or not rounded_rows:
         return

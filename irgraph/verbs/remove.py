@@ -195,7 +195,7 @@ def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> No
         raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", notes)
 
 
-def _near(graph: Graph, *tensors: Tensor) -> list[tuple[int, Op]]:
+def _sorted_accesses(graph: Graph, *tensors: Tensor) -> list[tuple[int, Op]]:
     """Return the leaves that take or make what lies in these tensors' buffers, in order."""
     buffers = dict.fromkeys(tensor.buffer for tensor in tensors)
     return sorted({i: o for b in buffers for i, o in graph.touching.get(b, ())}.items())
@@ -219,7 +219,7 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     if is_order_independent(graph, Removal((), ((old, new),))):
         return
     removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
-    accesses = _near(graph, old, new)
+    accesses = _sorted_accesses(graph, old, new)
     # The last op that makes it: an op inside of another one (a call within an autograd node) makes
     # the same tensor twice.
     start = max(i for i, leaf in accesses if old in leaf.outputs)

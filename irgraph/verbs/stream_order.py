@@ -152,8 +152,8 @@ class _Completed:
             own_progress, self.known.get(None, {})
         )  # what the host waited for is over for all
         if leaf.name == "sync.record":
-            progress = {**own_progress, leaf.stream: self.last.get(leaf.stream, -1)}
-            self.events.update((t.name, progress) for t in leaf.outputs)
+            event_progress = {**own_progress, leaf.stream: self.last.get(leaf.stream, -1)}
+            self.events.update((t.name, event_progress) for t in leaf.outputs)
         elif leaf.name in ("sync.wait", "sync.event"):
             target = own_progress if leaf.name == "sync.wait" else self.known.setdefault(None, {})
             for event in leaf.inputs:

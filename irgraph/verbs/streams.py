@@ -139,6 +139,6 @@ class NewStreams:
     def name(self, base: str) -> str:
         """Return a free name that begins with ``base``."""
         used_names = {stream.name for stream in self.graph.streams} | set(self.names)
-        found = next(f"{base}{i}" for i in range(1, 10**9) if f"{base}{i}" not in used_names)
-        self.names.append(found)
-        return found
+        stream = next(f"{base}{i}" for i in range(1, 10**9) if f"{base}{i}" not in used_names)
+        self.names.append(stream)
+        return stream

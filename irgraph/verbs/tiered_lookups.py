@@ -208,15 +208,15 @@ class Writer:
         if not any(self.where.pooled.get(lookup.name) for lookup in chosen):
             return None
         declared, longest = [], []
-        for one in chosen:
-            count = max(int(self.where.pooled.get(one.name, 0)), 1)
-            output = one.leaf.outputs[0]
-            longest.append(longest_of(one.tensor("indices"), output))
+        for lookup in chosen:
+            count = max(int(self.where.pooled.get(lookup.name, 0)), 1)
+            output = lookup.leaf.outputs[0]
+            longest.append(longest_of(lookup.tensor("indices"), output))
             keys = self._new_tensor("keys", "i64", (count, 2 + longest[-1]))
             bags = self._new_tensor("bags", output.dtype, (count, int(output.shape[1])))
             declared += [
-                Declared("state", keys, f"{one.name}.keys"),
-                Declared("state", bags, f"{one.name}.bags"),
+                Declared("state", keys, f"{lookup.name}.keys"),
+                Declared("state", bags, f"{lookup.name}.bags"),
             ]
         tensors = tuple(d.tensor for d in declared)
         bag_slots = tuple(

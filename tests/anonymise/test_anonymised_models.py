@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from irgraph.anonymise.models import anonymous
-from irgraph.anonymise.public import listed
+from irgraph.anonymise.models import anonymous_graph
+from irgraph.anonymise.public import public_names
 from irgraph.anonymise.renaming import Anonymiser
 from irgraph.execute import compare, execute
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
@@ -33,7 +33,7 @@ param %secret_w "secret.tower.weight" : f32[4, 4] in $b2
 
 def test_no_word_is_left_and_the_graph_is_sound() -> None:
     before = parse(TEXT)
-    after = anonymous(before)
+    after = anonymous_graph(before)
     text = print_graph(after)
     assert "secret" not in text and "alice" not in text
     assert verify(after) == []
@@ -49,12 +49,12 @@ def test_no_word_is_left_and_the_graph_is_sound() -> None:
 def test_operators_of_the_program_are_renamed() -> None:
     before = parse(TEXT.replace("aten.mm", "hush.lookup"))
     before = replace(before, schemas=("hush::lookup(Tensor a, Tensor b) -> Tensor",))
-    after = anonymous(before, Anonymiser("key"))
+    after = anonymous_graph(before, Anonymiser("key"))
     text = print_graph(after)
     assert "hush" not in text and "aten.relu_" in text
     assert print_graph(parse(text)) == text
     assert after.schemas[0].startswith(next(after.leaves()).name.replace(".", "::"))
-    assert "hush" not in print_graph(anonymous(before))
+    assert "hush" not in print_graph(anonymous_graph(before))
 
 
 SERVED = """model "secret" { format = 2  dims = {B = 32} }
@@ -80,7 +80,7 @@ def test_quantised_and_placed_models_keep_what_they_need(to: str) -> None:
     narrow = quantize(narrow, [op for op in narrow.ops if op.base == "linear"], "i8").graph
     where = TablePlacement("NAND-P3700-800GB", cached={"secret.weight": 20})
     for model in (narrow, place(narrow, ["secret.weight"], where).graph):
-        after = anonymous(model)
+        after = anonymous_graph(model)
         text = print_graph(after)
         assert "secret" not in text and parse(text) == after
         assert len(prepared_of(after)) == len(prepared_of(model)) >= 3
@@ -92,8 +92,8 @@ def test_quantised_and_placed_models_keep_what_they_need(to: str) -> None:
 def test_what_cannot_be_read_is_not_dropped() -> None:
     before = parse(SERVED)
     with pytest.raises(IrgraphError, match="cannot read what is prepared"):
-        anonymous(replace(before, settings={PREPARED: "nonsense"}))
+        anonymous_graph(replace(before, settings={PREPARED: "nonsense"}))
 
 
 def test_tiers_that_ship_are_public() -> None:
-    assert set(list_tiers()) <= listed("values")
+    assert set(list_tiers()) <= public_names("values")

@@ -14,7 +14,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.anonymise.models import anonymous
+from irgraph.anonymise.models import anonymous_graph
 from irgraph.anonymise.renaming import Anonymiser
 from irgraph.anonymise.traces import anonymise
 from irgraph.ir.dim import Dim
@@ -187,15 +187,15 @@ def test_no_secret_of_a_model_is_left(form: int, key: str) -> None:
         return made.setdefault(text, FORMS[form](len(made) + 1)(text))
 
     hidden = everywhere(graph, plant)
-    check(print_graph(anonymous(hidden, Anonymiser(key))))
+    check(print_graph(anonymous_graph(hidden, Anonymiser(key))))
     assert len(made) > 40
     settings = everywhere(graph.settings, plant, tuple(graph.settings))
-    renamed = anonymous(replace(hidden, settings=settings), Anonymiser(key))
+    renamed = anonymous_graph(replace(hidden, settings=settings), Anonymiser(key))
     check(print_graph(renamed))
 
 
 def test_a_plain_model_prints_and_reads_back() -> None:
-    made = anonymous(parse(MODEL))
+    made = anonymous_graph(parse(MODEL))
     assert parse(print_graph(made)) == made
     label = next(declared.label for declared in made.tensors if declared.label)
     assert made.settings["indices"] == f"{label}=zipf:1.05"
@@ -215,6 +215,6 @@ def test_a_plain_model_prints_and_reads_back() -> None:
     ],
 )
 def test_laws_of_lookups_stay_and_other_words_go(said: str, kept: bool) -> None:
-    made = anonymous(parse(MODEL.replace("tower.*=zipf:1.05", said)))
+    made = anonymous_graph(parse(MODEL.replace("tower.*=zipf:1.05", said)))
     assert (made.settings.get("indices") == said) is kept
     assert "secret" not in print_graph(made)

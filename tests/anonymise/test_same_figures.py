@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from irgraph.analyze.analysis import analyze
-from irgraph.anonymise.models import anonymous
+from irgraph.anonymise.models import anonymous_graph
 from irgraph.anonymise.renaming import Anonymiser
 from irgraph.anonymise.traces import anonymise
 from irgraph.api import load
@@ -106,7 +106,7 @@ def test_a_trace_keeps_its_figures(data_dir: Path, tmp_path: Path, name: str) ->
 @pytest.mark.parametrize("path", sorted(Path("costmodels/evaluate/data").glob("*.ir*")), ids=str)
 def test_a_model_keeps_its_prediction(path: Path) -> None:
     graph = load(path)
-    made = anonymous(graph, Anonymiser("k"))
+    made = anonymous_graph(graph, Anonymiser("k"))
     assert parse(print_graph(made)) == made
     assert shape(made) == shape(graph)
     one, other = (predict(g, device="v100").step_time for g in (graph, made))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from irgraph.anonymise.models import anonymous
+from irgraph.anonymise.models import anonymous_graph
 from irgraph.capture.common.symbolic import with_symbolic_batch
 from irgraph.capture.live import capture
 from irgraph.ir.graph import Graph
@@ -165,6 +165,6 @@ def test_what_is_returned_follows_the_batch_size() -> None:
 
 
 def test_an_anonymous_model_returns_the_same() -> None:
-    graph = anonymous(at(8).graph)
+    graph = anonymous_graph(at(8).graph)
     assert parse(print_graph(graph)) == graph
     assert graph.returned == tuple(graph.by_name[t.name] for t in graph.returned or ())

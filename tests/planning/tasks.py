@@ -7,7 +7,7 @@ import random
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from irgraph.planning.problem import Choice, Problem, Table
+from irgraph.planning.problem import Choice, PlacementProblem, TableCosts
 
 BATCH = 65536
 DIMS = (4, 8, 16, 32, 64, 128)
@@ -17,7 +17,7 @@ MEGABYTE = 1e6
 """The solver's unit: bytes beside microseconds would be beyond its tolerance."""
 
 
-def task(seed: int, ranks: int, tables: tuple[int, int], memory: float = 1.0) -> Problem:
+def task(seed: int, ranks: int, tables: tuple[int, int], memory: float = 1.0) -> PlacementProblem:
     """Return tables of 4 to 128 columns, with rows and pooling over decades.
 
     ``memory`` is the capacity of a rank over its share of all tables, 1.0 for what a rank of
@@ -25,7 +25,7 @@ def task(seed: int, ranks: int, tables: tuple[int, int], memory: float = 1.0) ->
     """
     source = random.Random(seed)
     drawn = [_table(source, number, ranks) for number in range(source.randint(*tables))]
-    return Problem(
+    return PlacementProblem(
         ranks,
         32e9 * memory,
         tuple(drawn),
@@ -35,7 +35,7 @@ def task(seed: int, ranks: int, tables: tuple[int, int], memory: float = 1.0) ->
     )
 
 
-def _table(source: random.Random, number: int, ranks: int) -> Table:
+def _table(source: random.Random, number: int, ranks: int) -> TableCosts:
     columns = source.choice(DIMS)
     rows = int(10 ** source.uniform(2, 7))
     pooling = min(10 ** source.uniform(0, 2), 200)
@@ -76,10 +76,10 @@ def _table(source: random.Random, number: int, ranks: int) -> Table:
         2 * block * ranks,
         copied=4.0 * rows * columns,
     )
-    return Table(f"t{number}", rows, columns, pooling, (*whole, *some, split, copy))
+    return TableCosts(f"t{number}", rows, columns, pooling, (*whole, *some, split, copy))
 
 
-def exact(problem: Problem) -> float:
+def exact(problem: PlacementProblem) -> float:
     """Return the least cost, by HiGHS: a program over choices, parts on ranks and their maxima."""
     return _Program(problem).solved()
 
@@ -87,7 +87,7 @@ def exact(problem: Problem) -> float:
 class _Program:
     """Variables: a choice of each table, its parts on ranks, three maxima, four used or not."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: PlacementProblem) -> None:
         self.problem = problem
         self.choices = [(t, c) for t, table in enumerate(problem.tables) for c in table.choices]
         self.count = len(self.choices)

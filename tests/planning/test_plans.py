@@ -7,7 +7,7 @@ import pytest
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare_ranks
 from irgraph.planning.costs import problem_of
-from irgraph.planning.plans import FOUND, best_of, plans_of
+from irgraph.planning.plans import SEARCH_PLAN, best_of, plans_of
 from irgraph.predict.options import PredictOptions
 from tests.execute.test_together import dlrm
 
@@ -20,11 +20,11 @@ def test_the_plan_is_the_fastest_and_its_ranks_do_what_the_step_does() -> None:
     tried = plans_of(dlrm(), 2, 64 * MIB, A100, seconds=1)
     names = [name for one in tried for name in one.name.split(", ")]
     assert sorted(names) == sorted(
-        [FOUND, "longest first", "dim", "lookups", "size", "size-lookups", "random"]
+        [SEARCH_PLAN, "longest first", "dim", "lookups", "size", "size-lookups", "random"]
     )
     best = best_of(tried)
     assert best.step_time == min(one.step_time for one in tried)
-    found = next(one for one in tried if FOUND in one.name)
+    found = next(one for one in tried if SEARCH_PLAN in one.name)
     assert found.cost == min(one.cost for one in tried)
     assert compare_ranks(dlrm(), best.models, draws=1).same
 

@@ -7,19 +7,19 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from irgraph.planning.problem import Problem, packed
+from irgraph.planning.problem import PlacementProblem, pack
 from irgraph.planning.search import baselines, search
 from tests.planning.tasks import exact, task
 
 
-def found(problem: Problem, **given: float) -> float:
+def found(problem: PlacementProblem, **given: float) -> float:
     """Return the cost of the best plan, which must fit and be complete."""
     layout = search(problem, **given)  # type: ignore[arg-type]
     assert layout is not None
     assert layout.feasible
     for table, ranks in enumerate(layout.ranks):
         assert len(set(ranks)) == len(ranks) == layout.choice(table).holders
-    again = type(layout)(problem, layout.chosen, layout.ranks)
+    again = type(layout)(problem, layout.choice_indices, layout.ranks)
     assert again.cost() == pytest.approx(layout.cost())
     return layout.cost()
 
@@ -59,7 +59,7 @@ def test_memory_is_kept_where_whole_tables_do_not_fit() -> None:
     problem = task(3, 8, (20, 20))
     largest = max(table.choices[0].memory for table in problem.tables)
     problem = replace(problem, capacity=0.9 * largest)
-    assert packed(problem, [0] * len(problem.tables)) is None
+    assert pack(problem, [0] * len(problem.tables)) is None
     found(problem, rounds=3, seconds=2)
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from irgraph.planning.problem import Choice, Problem, Table
+from irgraph.planning.problem import Choice, PlacementProblem, TableCosts
 from irgraph.planning.search import baselines, search
 from tests.planning.torchrec import Shard, perf
 
@@ -66,7 +66,7 @@ MLPERF_POOLING = (
 RANKS, BATCH, WIDTH = 8, 8192, 128
 
 
-def spread(number: int, rows: int, pooling: int) -> Table:
+def spread(number: int, rows: int, pooling: int) -> TableCosts:
     """Return a table with TorchRec's costs: everything is a rank's own, nothing is shared."""
 
     def choice(scheme: str, count: int, held: float) -> Choice:
@@ -80,13 +80,13 @@ def spread(number: int, rows: int, pooling: int) -> Table:
     whole = choice("table-wise", 1, size)
     parts = [choice("column-wise", count, size / count) for count in (2, 4)]
     others = [choice("row-wise", RANKS, size / RANKS), choice("data-parallel", RANKS, 2 * size)]
-    return Table(f"t{number}", rows, WIDTH, pooling, (whole, *parts, *others))
+    return TableCosts(f"t{number}", rows, WIDTH, pooling, (whole, *parts, *others))
 
 
 def test_our_plan_of_mlperf_dlrm_is_less_than_half_of_any_greedy_one() -> None:
     tables = tuple(map(spread, range(26), MLPERF_ROWS, MLPERF_POOLING))
     nothing = {"exchange": math.exp, "reduce": math.exp, "copy": lambda size: 0.0}
-    problem = Problem(RANKS, 80e9, tables, **nothing)
+    problem = PlacementProblem(RANKS, 80e9, tables, **nothing)
     greedy = min(layout.cost() for layout in baselines(problem).values())
     layout = search(problem, rounds=10, seconds=5)
     assert layout is not None

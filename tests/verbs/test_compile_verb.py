@@ -12,17 +12,17 @@ from irgraph.ir.dependence import Dependence
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.text import parse, print_graph
-from irgraph.verbs.compiled import CALL, KERNEL, compiled
+from irgraph.verbs.compiled import CALL, KERNEL, compile_regions
 from irgraph.verbs.compiled.inductor import Kernel
-from irgraph.verbs.compiled.order import Group, groups_of, ordered
+from irgraph.verbs.compiled.order import Group, groups_of, order_groups
 from tests.execute.models import conv_step, eager_step
 
-SCHEDULED = "irgraph.verbs.compiled.inductor._scheduled"
+SCHEDULED = "irgraph.verbs.compiled.inductor._schedule"
 HEAD = 'model "m" {{ format = 2 }}\n\ndevice @gpu0 "a100"\n{}\n'
 
 
 def made(graph: Graph) -> Graph:
-    done = compiled(graph).graph
+    done = compile_regions(graph).graph
     assert verify(done) == []
     assert parse(print_graph(done)) == done
     found = compare(graph, done)
@@ -100,7 +100,7 @@ def test_a_kernel_that_depends_on_itself_is_split(
 ) -> None:
     made_of = [Kernel((0, 2), False), Kernel((1,), True)]
     groups = groups_of(made_of, [False, True, False], {})
-    found = ordered(groups, [Dependence(a, b, "def") for a, b in ties])
+    found = order_groups(groups, [Dependence(a, b, "def") for a, b in ties])
     assert [group.members for group in found] == order
 
 
@@ -122,10 +122,10 @@ input %z : f32[8, 4] in $z
 return %w""")
     )
     with mock.patch(SCHEDULED, side_effect=NotImplementedError("no such loop\nand more")):
-        done = compiled(graph)
+        done = compile_regions(graph)
     assert done.graph == graph
     assert not done.calls
-    reasons = {why.reason for _, why in done.left}
+    reasons = {why.reason for _, why in done.excluded}
     assert "torch's compiler fails at the run of ops that it is in: no such loop" in reasons
 
 

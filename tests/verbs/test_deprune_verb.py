@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from irgraph.anonymise.models import anonymous
+from irgraph.anonymise.models import anonymous_graph
 from irgraph.backend import backend
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare, execute
@@ -140,7 +140,7 @@ def test_lookups_of_a_pruned_table_read_its_mapping_as_well() -> None:
 
 
 def test_names_are_new_in_an_anonymised_model() -> None:
-    made = anonymous(depruned(graph()).graph)
+    made = anonymous_graph(depruned(graph()).graph)
     (whole,) = expanded_of(made)
     assert {"w", "map"}.isdisjoint({whole.table.name, whole.mapping.name})
     assert compare(made, made).same

@@ -6,7 +6,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from irgraph.anonymise.models import anonymous
+from irgraph.anonymise.models import anonymous_graph
 from irgraph.execute import compare, execute
 from irgraph.execute.narrow.ops import prepare
 from irgraph.ir.graph import Graph
@@ -52,7 +52,7 @@ def test_rows_of_a_packed_weight_are_prepared_each_by_itself(to: str, span: floa
     assert compare(before, after).same
     assert {one.rows for one in prepared_of(after)} == {(0, 20), (20, 72)}
     assert not any(op.name == "aten.t" or op.inputs[0].name == "w" for op in after.leaves())
-    other = anonymous(after)
+    other = anonymous_graph(after)
     assert [one.rows for one in prepared_of(other)] == [one.rows for one in prepared_of(after)]
     assert "in_proj" not in print_graph(other) and parse(print_graph(other)) == other
 

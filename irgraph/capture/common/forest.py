@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.nodes import MISSING_CALLER, RecordedNode
-from irgraph.text.builder import DEEPEST
+from irgraph.text.builder import MAX_DEPTH
 
 BOOKKEEPING = "[pytorch|profiler|"
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
@@ -57,7 +57,7 @@ def first_too_deep(nodes: Sequence[RecordedNode]) -> RecordedNode | None:
     depths: dict[int, int] = {}
     for node in nodes:
         depth = depths.setdefault(id(node), 0)
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             return node
         depths.update((id(child), depth + 1) for child in node.children)
     return None

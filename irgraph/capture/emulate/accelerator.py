@@ -21,56 +21,56 @@ CPU_NOTES = (
 def as_accelerator(calls: list[CapturedCall], identities: Identities) -> list[str]:
     """Change calls to the form they have on an accelerator; return a sentence for each change."""
     notes = []
-    if _in_place_index_backward(calls):
+    if _restore_in_place_index(calls):
         notes.append("IndexBackward0 adds in place on a device; the capture showed a copy")
     if _copy_host_indices(calls, identities):
         notes.append("copies of host indices to the device, which indexing makes, were added")
-    if _take_sparse_gradients(calls):
+    if _steal_sparse_gradients(calls):
         notes.append("AccumulateGrad takes sparse gradients over; the capture showed a clone")
     return notes
 
 
-def _in_place_index_backward(calls: Sequence[CapturedCall]) -> bool:
+def _restore_in_place_index(calls: Sequence[CapturedCall]) -> bool:
     """Undo what a dispatch mode changes: torch then gives up writing into the fresh zeros."""
-    changed: dict[int, Handle] = {}
+    operand_by_result: dict[int, Handle] = {}
     for scope in _walk(calls):
         if scope.name == "autograd.IndexBackward0":
             for call in scope.body:
-                changed.update(_made_in_place(call, calls))
-    if changed:
-        _substitute(calls, lambda handle: changed.get(id(handle), handle))
-    return bool(changed)
+                operand_by_result.update(_write_in_place(call, calls))
+    if operand_by_result:
+        _substitute(calls, lambda handle: operand_by_result.get(id(handle), handle))
+    return bool(operand_by_result)
 
 
-def _made_in_place(call: CapturedCall, calls: Sequence[CapturedCall]) -> dict[int, Handle]:
+def _write_in_place(call: CapturedCall, calls: Sequence[CapturedCall]) -> dict[int, Handle]:
     """Let an ``index_put`` write its operand; return its result's id and that operand."""
     if call.name != "aten.index_put" or len(call.results) != 1:
         return {}
     zeros, result = call.operands[0], call.results[0]
-    _move(calls, result.buffer, zeros.buffer)
+    _move_to_buffer(calls, result.buffer, zeros.buffer)
     call.name = "aten._index_put_impl_"
     call.results, call.written = [], [zeros]
     call.attributes["unsafe"] = True
     return {id(result): zeros}
 
 
-def _take_sparse_gradients(calls: Sequence[CapturedCall]) -> bool:
+def _steal_sparse_gradients(calls: Sequence[CapturedCall]) -> bool:
     """Undo another change by the mode: it holds on to gradients, so torch would clone them."""
-    found = False
+    changed = False
     for scope in _walk(calls):
         if scope.name == "autograd.AccumulateGrad":
-            parts = {call.name: call.results[0] for call in scope.body if call.results}
+            result_by_name = {call.name: call.results[0] for call in scope.body if call.results}
             for call in scope.body:
-                found = _taken(call, parts) or found
-    return found
+                changed = _share_sparse_parts(call, result_by_name) or changed
+    return changed
 
 
-def _taken(call: CapturedCall, parts: Mapping[str, Handle]) -> bool:
+def _share_sparse_parts(call: CapturedCall, result_by_name: Mapping[str, Handle]) -> bool:
     """Let a clone of a sparse tensor be a new one over the same indices and values."""
-    if call.name != "aten.clone" or not {"aten._indices", "aten._values"} <= parts.keys():
+    if call.name != "aten.clone" or not {"aten._indices", "aten._values"} <= result_by_name.keys():
         return False
     call.name = "aten._sparse_coo_tensor_unsafe"
-    call.operands = [parts["aten._indices"], parts["aten._values"]]
+    call.operands = [result_by_name["aten._indices"], result_by_name["aten._values"]]
     call.attributes = {"size": call.results[0].shape}
     return True
 
@@ -91,11 +91,11 @@ def _copy_indices(call: CapturedCall, siblings: list[CapturedCall], identities: 
     for index in handles_in(indices):
         if index.device == "cpu":
             copy, copies[id(index)] = _copy(index, call, identities)
-            place = next(i for i, other in enumerate(siblings) if other is call)
-            siblings.insert(place, copy)
+            position = next(i for i, other in enumerate(siblings) if other is call)
+            siblings.insert(position, copy)
     if copies:
-        moved = tuple(copies.get(id(index), index) for index in indices)
-        call.operands = [call.operands[0], moved, *call.operands[2:]]
+        device_indices = tuple(copies.get(id(index), index) for index in indices)
+        call.operands = [call.operands[0], device_indices, *call.operands[2:]]
     return bool(copies)
 
 
@@ -105,7 +105,7 @@ def _copy(index: Handle, call: CapturedCall, identities: Identities) -> tuple[Ca
     identities.buffers += 1
     copy = Handle(index.dtype, index.shape, None, identities.buffers, 0, device)
 
-    def made(name: str, body: list[CapturedCall]) -> CapturedCall:
+    def copy_call(name: str, body: list[CapturedCall]) -> CapturedCall:
         attributes: dict[str, Item] = {"device": DeviceRef(device)}
         return CapturedCall(
             name,
@@ -119,7 +119,7 @@ def _copy(index: Handle, call: CapturedCall, identities: Identities) -> tuple[Ca
             origin=call.origin,
         )
 
-    return made("aten.to", [made("aten._to_copy", [])]), copy
+    return copy_call("aten.to", [copy_call("aten._to_copy", [])]), copy
 
 
 def _walk(calls: Sequence[CapturedCall]) -> Iterator[CapturedCall]:
@@ -127,7 +127,7 @@ def _walk(calls: Sequence[CapturedCall]) -> Iterator[CapturedCall]:
         yield from call.walk()
 
 
-def _move(calls: Sequence[CapturedCall], old: int, new: int) -> None:
+def _move_to_buffer(calls: Sequence[CapturedCall], old: int, new: int) -> None:
     for call in _walk(calls):
         for handle in handles_in([*call.operands, *call.results, *call.attributes.values()]):
             if handle.buffer == old:

@@ -57,22 +57,26 @@ def autocast_on_meta() -> Iterator[None]:
     from torch.cuda.amp import common
 
     casts = _Casts()
-    make, clear = autocast_mode.autocast.__init__, torch.clear_autocast_cache
+    original_init, clear_cache = autocast_mode.autocast.__init__, torch.clear_autocast_cache
 
     def init(self: Torch, device_type: Torch, *args: Torch, **kwargs: Torch) -> None:
-        make(self, "cuda" if device_type == "meta" else device_type, *args, **kwargs)
+        original_init(self, "cuda" if device_type == "meta" else device_type, *args, **kwargs)
 
-    def forget() -> None:
+    def clear_casts() -> None:
         casts.known.clear()
-        clear()
+        clear_cache()
 
     with contextlib.ExitStack() as stack:
         for owner, name, value in (
-            (torch, "is_autocast_enabled", _for_cuda(torch.is_autocast_enabled)),
-            (torch, "get_autocast_dtype", _for_cuda(torch.get_autocast_dtype)),
-            (torch.amp, "is_autocast_available", _for_cuda(torch.amp.is_autocast_available)),
+            (torch, "is_autocast_enabled", _with_cuda_for_meta(torch.is_autocast_enabled)),
+            (torch, "get_autocast_dtype", _with_cuda_for_meta(torch.get_autocast_dtype)),
+            (
+                torch.amp,
+                "is_autocast_available",
+                _with_cuda_for_meta(torch.amp.is_autocast_available),
+            ),
             (autocast_mode.autocast, "__init__", init),
-            (torch, "clear_autocast_cache", forget),
+            (torch, "clear_autocast_cache", clear_casts),
             (common, "amp_definitely_not_available", lambda: False),
             (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
         ):
@@ -82,7 +86,7 @@ def autocast_on_meta() -> Iterator[None]:
         yield
 
 
-def _for_cuda(function: Callable[..., Torch]) -> Callable[..., Torch]:
+def _with_cuda_for_meta(function: Callable[..., Torch]) -> Callable[..., Torch]:
     """Return a function of a device type that answers for ``meta`` as for ``cuda``."""
 
     def answer(*args: Torch) -> Torch:
@@ -113,23 +117,23 @@ class _Casts:
 
         if isinstance(value, (list, tuple)):
             return type(value)(self.cast(item, dtype) for item in value)
-        if not _eligible(value) or value.dtype == dtype:
+        if not _is_eligible(value) or value.dtype == dtype:
             return value
-        kept = (
+        is_cacheable = (
             dtype == torch.get_autocast_dtype("cuda")
             and torch.is_autocast_cache_enabled()
             and value.requires_grad
             and not value._is_view()
             and value.is_leaf
         )
-        if not kept:
+        if not is_cacheable:
             return value.to(dtype)
         if id(value) not in self.known:
             self.known[id(value)] = (value, value.to(dtype))
         return self.known[id(value)][1]
 
     @contextlib.contextmanager
-    def left_alone(self) -> Iterator[bool]:
+    def operator_call(self) -> Iterator[bool]:
         """Enter an operator; return whether its arguments are to be cast."""
         import torch
 
@@ -141,7 +145,7 @@ class _Casts:
             self.busy = outer
 
 
-def _eligible(value: Torch) -> bool:
+def _is_eligible(value: Torch) -> bool:
     import torch
 
     if not isinstance(value, torch.Tensor) or value.device.type != "meta":
@@ -154,12 +158,17 @@ def _register(casts: _Casts) -> Torch:
     from torch.library import Library
 
     library = Library("aten", "IMPL")
-    lists = ((LOWER, _lower), (SINGLE, _single), (SINGLE_RESULT, _single), (WIDEST, _widest))
+    lists = (
+        (LOWER, _lower_dtype),
+        (SINGLE, _single_dtype),
+        (SINGLE_RESULT, _single_dtype),
+        (WIDEST, _widest_dtype),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch tells that its own kernels are replaced
-        for names, target in lists:
+        for names, dtype_for in lists:
             for name, operator in _operators(names):
-                kernel = _kernel(operator, target, casts, names is SINGLE_RESULT)
+                kernel = _kernel(operator, dtype_for, casts, names is SINGLE_RESULT)
                 library.impl(name, kernel, "AutocastCUDA")
     return library
 
@@ -177,16 +186,16 @@ def _operators(names: str) -> Iterator[tuple[str, Torch]]:
 
 
 def _kernel(
-    operator: Torch, target: Callable[[Torch], Torch], casts: _Casts, single_result: bool
+    operator: Torch, dtype_for: Callable[[Torch], Torch], casts: _Casts, single_result: bool
 ) -> Callable[..., Torch]:
     """Return what runs in an operator's place while autocast is on."""
 
     def kernel(*args: Torch, **kwargs: Torch) -> Torch:
-        with casts.left_alone() as wanted:
-            if wanted and single_result and args and _eligible(args[0]):
-                return _in_single(operator, args, kwargs)
-            if wanted:
-                dtype = target(args)
+        with casts.operator_call() as is_outermost:
+            if is_outermost and single_result and args and _is_eligible(args[0]):
+                return _call_in_single(operator, args, kwargs)
+            if is_outermost:
+                dtype = dtype_for(args)
                 args = casts.cast(args, dtype)
                 kwargs = {name: casts.cast(value, dtype) for name, value in kwargs.items()}
             return operator(*args, **kwargs)
@@ -194,18 +203,18 @@ def _kernel(
     return kernel
 
 
-def _in_single(operator: Torch, args: Torch, kwargs: Torch) -> Torch:
+def _call_in_single(operator: Torch, args: Torch, kwargs: Torch) -> Torch:
     """Call an operator that takes the type of its result: f32, unless one is given."""
     import torch
 
     if any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values())):
         return operator(*args, **kwargs)
-    if args[0].dtype == torch.float16 and operator in _softmaxes():
-        return _softmaxes()[operator](*args[:2], True)
+    if args[0].dtype == torch.float16 and operator in _softmax_kernels():
+        return _softmax_kernels()[operator](*args[:2], True)
     return operator(*args, **kwargs, dtype=torch.float32)
 
 
-def _softmaxes() -> dict[Torch, Torch]:
+def _softmax_kernels() -> dict[Torch, Torch]:
     """Return what CUDA runs in place of a softmax of f16 with a result of f32."""
     import torch
 
@@ -213,22 +222,22 @@ def _softmaxes() -> dict[Torch, Torch]:
     return {ops.softmax.int: ops._softmax, ops.log_softmax.int: ops._log_softmax}
 
 
-def _lower(args: Torch) -> Torch:
+def _lower_dtype(args: Torch) -> Torch:
     import torch
 
     return torch.get_autocast_dtype("cuda")
 
 
-def _single(args: Torch) -> Torch:
+def _single_dtype(args: Torch) -> Torch:
     import torch
 
     return torch.float32
 
 
-def _widest(args: Torch) -> Torch:
+def _widest_dtype(args: Torch) -> Torch:
     """Return the wider of the autocast type and those of the operands."""
     import torch
 
     values = [item for arg in args for item in (arg if isinstance(arg, (list, tuple)) else [arg])]
-    single = any(_eligible(value) and value.dtype == torch.float32 for value in values)
+    single = any(_is_eligible(value) and value.dtype == torch.float32 for value in values)
     return torch.float32 if single else torch.get_autocast_dtype("cuda")

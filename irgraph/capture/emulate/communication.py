@@ -26,11 +26,11 @@ WRAP = "_c10d_functional::_wrap_tensor_autograd"
 """Makes of a collective's result a tensor that is waited for where it is first used."""
 
 BARRIER = "c10d::barrier"
-OPEN = "{} collectives are not waited for within the step: its end waits for them"
+UNAWAITED = "{} collectives are not waited for within the step: its end waits for them"
 
 API = "torch.distributed.distributed_c10d"
 
-talking: ContextVar[Communication | None] = ContextVar("talking", default=None)
+current_communication: ContextVar[Communication | None] = ContextVar("talking", default=None)
 """The communication of the capture that is under way."""
 
 
@@ -54,63 +54,69 @@ class Communication:
     notes: dict[str, None]
     started: bool = False
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    asked: IssuedCollective | None = None
+    current: IssuedCollective | None = None
     recording: bool = False
     pending: dict[int, str] = field(default_factory=dict)
-    reduced: dict[int, str] = field(default_factory=dict)
-    open: dict[str, None] = field(default_factory=dict)
+    pending_at_end: dict[int, str] = field(default_factory=dict)
+    unawaited: dict[str, None] = field(default_factory=dict)
     works: list[Torch] = field(default_factory=list)
     reducers: dict[int, Torch] = field(default_factory=dict)
     _finishing: bool = False
     _numbers: Iterator[int] = field(default_factory=count)
 
     @contextmanager
-    def recorded(self) -> Iterator[None]:
+    def record_collectives(self) -> Iterator[None]:
         """Describe the collectives that are called while it lasts."""
-        for waited in (self.pending, self.reduced, self.open, self.works):
-            waited.clear()
+        for collection in (self.pending, self.pending_at_end, self.unawaited, self.works):
+            collection.clear()
         self.recording = True
         try:
             yield
         finally:
-            self.recording, self.asked = False, None
-        if self.open:
-            self.notes[OPEN.format(len(self.open))] = None
+            self.recording, self.current = False, None
+        if self.unawaited:
+            self.notes[UNAWAITED.format(len(self.unawaited))] = None
 
-    def issue(self, func: Torch, given: Sequence[Torch]) -> IssuedCollective | None:
-        """Describe a call if it is a collective; ``given`` are its arguments in schema order."""
-        named = dict(zip((a.name for a in func._schema.arguments), given, strict=True))
-        self.asked = None
-        if func._schema.name == WAIT or not {"process_group", "group_name"} & named.keys():
+    def issue(self, func: Torch, arguments: Sequence[Torch]) -> IssuedCollective | None:
+        """Describe a call if it is a collective; ``arguments`` are its arguments in schema order."""
+        value_by_name = dict(zip((a.name for a in func._schema.arguments), arguments, strict=True))
+        self.current = None
+        if func._schema.name == WAIT or not {"process_group", "group_name"} & value_by_name.keys():
             return None
-        group = _group(named)
+        group = _group(value_by_name)
         blocks = func._schema.name == BARRIER
-        beside = bool(named.get("async_op", True)) and not blocks and on_device(given, "meta")
-        number, way = f"c{next(self._numbers)}", _way(func._schema.name, named)
-        self.asked = IssuedCollective(number, self.name(group), beside, blocks, way)
-        if beside and self.recording:
-            self.open[self.asked.number] = None
-        return self.asked
+        on_group_stream = (
+            bool(value_by_name.get("async_op", True))
+            and not blocks
+            and on_device(arguments, "meta")
+        )
+        number, direction = f"c{next(self._numbers)}", _direction(func._schema.name, value_by_name)
+        self.current = IssuedCollective(
+            number, self.group_name(group), on_group_stream, blocks, direction
+        )
+        if on_group_stream and self.recording:
+            self.unawaited[self.current.number] = None
+        return self.current
 
-    def waits(self, func: Torch, tensors: Sequence[Torch]) -> tuple[str, ...]:
+    def required_waits(self, func: Torch, tensors: Sequence[Torch]) -> tuple[str, ...]:
         """Return the collectives that a call on ``tensors`` must wait for, which nobody did yet."""
         if func._schema.name == WAIT:
-            return self._taken(self.pending, tensors)
-        return self._taken(self.reduced, tensors) if self._finishing else ()
+            return self._pop_numbers(self.pending, tensors)
+        return self._pop_numbers(self.pending_at_end, tensors) if self._finishing else ()
 
-    def fills(self, issued: IssuedCollective, tensors: Sequence[Torch]) -> None:
+    def register_results(self, issued: IssuedCollective, tensors: Sequence[Torch]) -> None:
         """Note that tensors hold a functional collective's result once it is waited for."""
         self.pending.update((_address(tensor), issued.number) for tensor in tensors)
 
-    def name(self, group: Torch) -> str:
+    def group_name(self, group: Torch) -> str:
         """Return a group's name in the model: ``world``, a mesh's axis, or ``group3``."""
         from torch import distributed as dist
 
         ranks = tuple(dist.get_process_group_ranks(group))
-        words = {"default_pg": "world", "undefined": "", "": ""}
-        desc = words.get(group.group_desc, group.group_desc).removeprefix("mesh_")
-        plain = "".join(c if c.isalnum() or c == "_" else "_" for c in desc)
-        name = plain or f"group{group.group_name}"
+        name_by_description = {"default_pg": "world", "undefined": "", "": ""}
+        desc = name_by_description.get(group.group_desc, group.group_desc).removeprefix("mesh_")
+        identifier = "".join(c if c.isalnum() or c == "_" else "_" for c in desc)
+        name = identifier or f"group{group.group_name}"
         if self.groups.setdefault(name, ranks) != ranks:
             name = f"{name}_{group.group_name}"
             self.groups[name] = ranks
@@ -118,11 +124,11 @@ class Communication:
 
     def work(self, tensors: Sequence[Torch]) -> Torch:
         """Return what a collective's call gives its caller, to wait for it."""
-        work = _work_class()(self, self.asked if self.recording else None, tensors)
+        work = _work_class()(self, self.current if self.recording else None, tensors)
         self.works.append(work)
         return work
 
-    def at_end(self, issued: IssuedCollective, tensors: Sequence[Torch]) -> None:
+    def wait_at_backward_end(self, issued: IssuedCollective, tensors: Sequence[Torch]) -> None:
         """Let backward's end wait for a collective, as ``DistributedDataParallel`` does.
 
         It does so bucket by bucket, before what uses the bucket, in a callback of its own, which
@@ -130,9 +136,9 @@ class Communication:
         """
         from torch.autograd import Variable
 
-        if not self.reduced:
+        if not self.pending_at_end:
             Variable._execution_engine.queue_callback(self._begin_finishing)
-        self.reduced.update((_address(tensor), issued.number) for tensor in tensors)
+        self.pending_at_end.update((_address(tensor), issued.number) for tensor in tensors)
 
     def _begin_finishing(self) -> None:
         from torch.autograd import Variable
@@ -141,24 +147,26 @@ class Communication:
         Variable._execution_engine.queue_callback(self._end_finishing)
 
     def _end_finishing(self) -> None:
-        for number in self.reduced.values():
+        for number in self.pending_at_end.values():
             self.wait(number)
-        self.reduced.clear()
+        self.pending_at_end.clear()
         self._finishing = False
 
     def wait(self, number: str) -> None:
         """Let the stream that is current wait for a collective."""
-        self.open.pop(number, None)
+        self.unawaited.pop(number, None)
         mark("wait", number)
 
-    def _taken(self, waited: dict[int, str], tensors: Sequence[Torch]) -> tuple[str, ...]:
-        found = [waited.pop(_address(tensor), "") for tensor in tensors]
-        for number in found:
-            self.open.pop(number, None)
-        return tuple(filter(None, found))
+    def _pop_numbers(
+        self, number_by_address: dict[int, str], tensors: Sequence[Torch]
+    ) -> tuple[str, ...]:
+        numbers = [number_by_address.pop(_address(tensor), "") for tensor in tensors]
+        for number in numbers:
+            self.unawaited.pop(number, None)
+        return tuple(filter(None, numbers))
 
 
-def unwaited(tensor: Torch) -> Torch:
+def async_result(tensor: Torch) -> Torch:
     """Return a collective's result as devices give it; meta would give a tensor of its own."""
     from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
@@ -167,10 +175,10 @@ def unwaited(tensor: Torch) -> Torch:
 
 def word_of(value: Torch) -> str | None:
     """Return the IR's word for a group or a reduction that a collective's call is given."""
-    comm = talking.get()
+    comm = current_communication.get()
     kind = value._type().name() if hasattr(value, "_type") else ""
-    if kind == "ProcessGroup" and comm is not None and comm.asked is not None:
-        return comm.asked.group
+    if kind == "ProcessGroup" and comm is not None and comm.current is not None:
+        return comm.current.group
     return _reduction() if kind == "ReduceOp" else None
 
 
@@ -184,19 +192,19 @@ def _reduction() -> str:
     return "sum"
 
 
-def _way(name: str, named: Mapping[str, Torch]) -> str:
+def _direction(name: str, value_by_name: Mapping[str, Torch]) -> str:
     """Return where a call sends to, or receives from, as the name of its stream says it."""
-    way, rank = PEERS.get(name.replace("::", "."), ("", ""))
-    return f"_{way}_{named[rank]}" if way else ""
+    direction, rank = PEERS.get(name.replace("::", "."), ("", ""))
+    return f"_{direction}_{value_by_name[rank]}" if direction else ""
 
 
-def _group(named: Mapping[str, Torch]) -> Torch:
+def _group(value_by_name: Mapping[str, Torch]) -> Torch:
     from torch import distributed as dist
     from torch.distributed import distributed_c10d
 
-    if "process_group" in named:
-        return dist.ProcessGroup.unbox(named["process_group"])
-    return distributed_c10d._resolve_process_group(named["group_name"])
+    if "process_group" in value_by_name:
+        return dist.ProcessGroup.unbox(value_by_name["process_group"])
+    return distributed_c10d._resolve_process_group(value_by_name["group_name"])
 
 
 def _address(tensor: Torch) -> int:
@@ -208,7 +216,7 @@ def _work_class() -> Torch:
     import torch
     from torch._C._distributed_c10d import Work
 
-    class Waited(Work):
+    class MarkingWork(Work):
         """Leaves a mark where it is waited for."""
 
         def __init__(
@@ -226,11 +234,11 @@ def _work_class() -> Torch:
             return True
 
         def get_future(self) -> Torch:
-            done = torch.futures.Future()
-            done.set_result(self.tensors)
+            future = torch.futures.Future()
+            future.set_result(self.tensors)
             in_backward = torch._C._current_graph_task_id() >= 0
             if self.issued is not None and self.issued.on_group_stream and in_backward:
-                self.comm.at_end(self.issued, self.tensors)
-            return done
+                self.comm.wait_at_backward_end(self.issued, self.tensors)
+            return future
 
-    return Waited
+    return MarkingWork

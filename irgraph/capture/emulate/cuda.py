@@ -15,13 +15,13 @@ from unittest import mock
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.cuda_answers import DEVICE, MADE_UP, answers_of
 from irgraph.capture.emulate.environment import local_rank
-from irgraph.capture.emulate.streams import StandInStreams
+from irgraph.capture.emulate.streams import EmulatedStreams
 
-FRAMES = 4
-"""Calls from the code that asks a tensor something to ``_by_program``."""
+QUERY_FRAMES = 4
+"""Calls from the code that asks a tensor something to ``_is_called_by_program``."""
 
 
-BETWEEN = ("torch.utils._device", "torch.overrides")
+WRAPPER_MODULES = ("torch.utils._device", "torch.overrides")
 """Modules whose calls stand between, where a default device is set."""
 
 
@@ -29,7 +29,7 @@ class SecondDeviceError(NotImplementedError):
     """The step names a second card: a capture has one device."""
 
 
-class OnMeta:
+class DeviceTranslator:
     """Translates devices on the way in and out of torch's functions.
 
     Attributes:
@@ -52,20 +52,20 @@ class OnMeta:
                 return owner.call(func, args, kwargs or {})
 
         self.mode = Mode()
-        self.special = _special(self)
+        self.special = _replacements(self)
 
     def call(self, func: Torch, args: Torch, kwargs: Mapping[str, Torch]) -> Torch:
         """Call a torch function with ``meta`` for ``cuda``."""
-        found = self.special.get(func)
-        if found is not None:
-            return found(*args, **kwargs)
-        args = tuple(map(self.place, args))
-        kwargs = {name: self.place(value) for name, value in kwargs.items()}
+        replacement = self.special.get(func)
+        if replacement is not None:
+            return replacement(*args, **kwargs)
+        args = tuple(map(self.translate, args))
+        kwargs = {name: self.translate(value) for name, value in kwargs.items()}
         pinned = kwargs.pop("pin_memory", False)
-        made = func(*args, **kwargs)
-        return made.pin_memory() if pinned and made.device.type == "cpu" else made
+        result = func(*args, **kwargs)
+        return result.pin_memory() if pinned and result.device.type == "cpu" else result
 
-    def place(self, value: Torch) -> Torch:
+    def translate(self, value: Torch) -> Torch:
         """Return ``meta`` for a value that names ``cuda``, any other as it is."""
         import torch
 
@@ -84,7 +84,7 @@ class OnMeta:
         return torch.device("meta")
 
 
-def _special(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
+def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Torch]]:
     """Return what stands for torch's functions that need more than another device's name."""
     import torch
 
@@ -93,17 +93,23 @@ def _special(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
     def cuda(
         self: Torch, device: Torch = None, non_blocking: bool = False, **kwargs: Torch
     ) -> Torch:
-        return to(self, DEVICE if device is None else device, non_blocking=non_blocking, **kwargs)
+        return to_device(
+            self, DEVICE if device is None else device, non_blocking=non_blocking, **kwargs
+        )
 
-    def to(self: Torch, *args: Torch, **kwargs: Torch) -> Torch:
-        given = [_numbered(arg) if i == 0 else arg for i, arg in enumerate(args)]
+    def to_device(self: Torch, *args: Torch, **kwargs: Torch) -> Torch:
+        arguments = [_device_name(arg) if i == 0 else arg for i, arg in enumerate(args)]
         if "device" in kwargs:
-            kwargs["device"] = _numbered(kwargs["device"])
-        return tensor.to(self, *map(on.place, given), **{k: on.place(v) for k, v in kwargs.items()})
+            kwargs["device"] = _device_name(kwargs["device"])
+        return tensor.to(
+            self,
+            *map(translator.translate, arguments),
+            **{k: translator.translate(v) for k, v in kwargs.items()},
+        )
 
-    def literal(func: Torch) -> Callable[..., Torch]:
+    def literal_factory(func: Torch) -> Callable[..., Torch]:
         def make(data: Torch, *args: Torch, device: Torch = None, **kwargs: Torch) -> Torch:
-            device = on.place(_numbered(device))
+            device = translator.translate(_device_name(device))
             if device is None or torch.device(device).type != "meta" or _has_tensor(data):
                 return func(data, *args, device=device, **kwargs)
             grad = kwargs.pop("requires_grad", False)
@@ -112,45 +118,49 @@ def _special(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
         return make
 
     def new_tensor(self: Torch, data: Torch, **kwargs: Torch) -> Torch:
-        given = {"dtype": self.dtype, "device": tensor.device.__get__(self), **kwargs}
-        return literal(torch.tensor)(data, **given)
+        options = {"dtype": self.dtype, "device": tensor.device.__get__(self), **kwargs}
+        return literal_factory(torch.tensor)(data, **options)
 
-    def parsed(*args: Torch, **kwargs: Torch) -> Torch:
+    def parse_to(*args: Torch, **kwargs: Torch) -> Torch:
         """Read the arguments of ``Module.to``; ``meta`` would do where the program says ``0``."""
-        given = {k: on.place(_numbered(v)) for k, v in kwargs.items()}
-        return torch._C._nn._parse_to(*(on.place(_numbered(arg)) for arg in args), **given)
+        options = {k: translator.translate(_device_name(v)) for k, v in kwargs.items()}
+        return torch._C._nn._parse_to(
+            *(translator.translate(_device_name(arg)) for arg in args), **options
+        )
 
     return {
         tensor.cuda: cuda,
-        tensor.to: to,
-        torch.tensor: literal(torch.tensor),
-        torch.as_tensor: literal(torch.as_tensor),
+        tensor.to: to_device,
+        torch.tensor: literal_factory(torch.tensor),
+        torch.as_tensor: literal_factory(torch.as_tensor),
         tensor.new_tensor: new_tensor,
-        **_facts(on),
-        torch._C._nn._parse_to: parsed,
+        **_device_queries(translator),
+        torch._C._nn._parse_to: parse_to,
         torch.device: torch.device,
         torch.Generator: lambda *_, **__: torch.Generator(),
     }
 
 
-def _facts(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
+def _device_queries(translator: DeviceTranslator) -> dict[Torch, Callable[..., Torch]]:
     """Return what tensors tell the program of where they are, and take as an index."""
     import torch
 
     tensor, meta = torch.Tensor, torch.device("meta")
 
     def getitem(self: Torch, index: Torch) -> Torch:
-        host = _indices(index) if tensor.is_meta.__get__(self) else index
-        return tensor.__getitem__(self, host)
+        host_index = _host_indices(index) if tensor.is_meta.__get__(self) else index
+        return tensor.__getitem__(self, host_index)
 
     def device(self: Torch) -> Torch:
-        real = tensor.device.__get__(self)
-        told = on.named and real == meta and _by_program()
-        return torch.device(DEVICE, local_rank()) if told else real
+        actual = tensor.device.__get__(self)
+        is_translated = translator.named and actual == meta and _is_called_by_program()
+        return torch.device(DEVICE, local_rank()) if is_translated else actual
 
     def is_cuda(self: Torch) -> bool:
-        real = bool(tensor.is_cuda.__get__(self))
-        return real or (on.named and tensor.is_meta.__get__(self) and _by_program())
+        actual = bool(tensor.is_cuda.__get__(self))
+        return actual or (
+            translator.named and tensor.is_meta.__get__(self) and _is_called_by_program()
+        )
 
     return {
         tensor.__getitem__: getitem,
@@ -159,28 +169,30 @@ def _facts(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
     }
 
 
-def _by_program(frames: int = FRAMES) -> bool:
+def _is_called_by_program(frames: int = QUERY_FRAMES) -> bool:
     """Return whether the code so many calls further out is the program's, not torch's."""
     frame: FrameType | None = sys._getframe(frames)
-    while frame is not None and frame.f_globals.get("__name__") in BETWEEN:
+    while frame is not None and frame.f_globals.get("__name__") in WRAPPER_MODULES:
         frame = frame.f_back
     name = frame.f_globals.get("__name__", "") if frame is not None else ""
     return name.partition(".")[0] not in ("torch", "irgraph")
 
 
-def _numbered(device: Torch) -> Torch:
+def _device_name(device: Torch) -> Torch:
     """Return the name of a card that a program gives by its number."""
     return f"{DEVICE}:{device}" if type(device) is int else device
 
 
-def _indices(index: Torch) -> Torch:
+def _host_indices(index: Torch) -> Torch:
     """Return an index with tensors on the host for lists of numbers, whose values meta loses."""
     import torch
 
     if isinstance(index, tuple):
-        return tuple(map(_indices, index))
-    plain = isinstance(index, list) and bool(index) and all(type(i) in (int, bool) for i in index)
-    return torch.tensor(index) if plain else index
+        return tuple(map(_host_indices, index))
+    is_number_list = (
+        isinstance(index, list) and bool(index) and all(type(i) in (int, bool) for i in index)
+    )
+    return torch.tensor(index) if is_number_list else index
 
 
 def _has_tensor(data: Torch) -> bool:
@@ -200,64 +212,69 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
     import torch
     from torch.utils import _device
 
-    on, streams, asked = OnMeta(), StandInStreams(), dict[str, None]()
-    enter, run = _device.DeviceContext.__init__, torch.autograd.graph._engine_run_backward
+    translator, streams, queries = DeviceTranslator(), EmulatedStreams(), dict[str, None]()
+    original_init, original_backward = (
+        _device.DeviceContext.__init__,
+        torch.autograd.graph._engine_run_backward,
+    )
 
     def init(self: Torch, device: Torch) -> None:
-        enter(self, on.place(_numbered(device)))
+        original_init(self, translator.translate(_device_name(device)))
 
     def run_backward(*args: Torch, **kwargs: Torch) -> Torch:
-        with on.mode:  # hooks and recomputed regions are the program's own
-            return run(*args, **kwargs)
+        with translator.mode:  # hooks and recomputed regions are the program's own
+            return original_backward(*args, **kwargs)
 
-    loading = torch.load
+    original_load = torch.load
 
     def load(file: Torch, map_location: Torch = None, *args: Torch, **kwargs: Torch) -> Torch:
-        return loading(file, on.place(_numbered(map_location)), *args, **kwargs)
+        return original_load(
+            file, translator.translate(_device_name(map_location)), *args, **kwargs
+        )
 
     with contextlib.ExitStack() as stack:
         for owner in (torch.autograd, torch.autograd.graph):
             stack.enter_context(mock.patch.object(owner, "_engine_run_backward", run_backward))
         stack.enter_context(mock.patch.object(_device.DeviceContext, "__init__", init))
         stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", lambda *_: None))
-        stack.enter_context(_default_device())
+        stack.enter_context(_restored_default_device())
         answers = {**answers_of(torch), **streams.answers(), (torch, "load"): load}
         for (owner, name), value in answers.items():
-            known = _recording_query(f"{owner.__name__}.{name}", value, asked)
+            answer = _recording_query(f"{owner.__name__}.{name}", value, queries)
             if isinstance(getattr(owner, name, None), type) and not isinstance(value, type):
-                known = _class_of(name, known)
-            stack.enter_context(mock.patch.object(owner, name, known, create=True))
-        stack.enter_context(on.mode)
+                answer = _class_of(name, answer)
+            stack.enter_context(mock.patch.object(owner, name, answer, create=True))
+        stack.enter_context(translator.mode)
         yield
-    asked.pop("torch.cuda.is_available", None)
-    if on.named or asked:
-        names = f" ({', '.join(sorted(asked))})" if asked else ""
+    queries.pop("torch.cuda.is_available", None)
+    if translator.named or queries:
+        names = f" ({', '.join(sorted(queries))})" if queries else ""
         notes[f"the program uses torch.cuda, which was emulated{names}"] = None
-    if asked.keys() & MADE_UP or streams.timed:
+    if queries.keys() & MADE_UP or streams.timed:
         notes["memory usage and event times are made-up values"] = None
 
 
 @contextlib.contextmanager
-def _default_device() -> Iterator[None]:
+def _restored_default_device() -> Iterator[None]:
     """Let the default device be again what it was."""
     import torch
 
-    kept = torch.utils._device.CURRENT_DEVICE
+    previous = torch.utils._device.CURRENT_DEVICE
     try:
         yield
     finally:
-        if kept != torch.utils._device.CURRENT_DEVICE:
-            torch.set_default_device(kept)
+        if previous != torch.utils._device.CURRENT_DEVICE:
+            torch.set_default_device(previous)
 
 
-def _recording_query(name: str, value: Torch, asked: dict[str, None]) -> Torch:
+def _recording_query(name: str, value: Torch, queries: dict[str, None]) -> Torch:
     """Return a function that notes that it was asked; classes stay as they are."""
     if isinstance(value, type):
         return value
 
     def answer(*args: Torch, **kwargs: Torch) -> Torch:
-        if _by_program(2):
-            asked[name] = None
+        if _is_called_by_program(2):
+            queries[name] = None
         return value(*args, **kwargs)
 
     return answer

@@ -70,7 +70,7 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
         "memory_summary": "",
     }
     zero = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-    nothing = (
+    without_result = (
         "init",
         "_lazy_init",
         "set_device",
@@ -86,23 +86,23 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
         "set_rng_state_all",
         "set_per_process_memory_fraction",
     )
-    values = {**fixed, **dict.fromkeys(zero, 0), **dict.fromkeys(nothing)}
-    found = {(torch.cuda, name): _always(value) for name, value in values.items()}
+    values = {**fixed, **dict.fromkeys(zero, 0), **dict.fromkeys(without_result)}
+    answers = {(torch.cuda, name): _constant(value) for name, value in values.items()}
     state = torch.get_rng_state
-    found |= {
+    answers |= {
         (torch.cuda, "get_rng_state"): lambda *_: state(),
         (torch.cuda, "device"): CurrentDevice,
     }
-    found[torch.cuda, "get_rng_state_all"] = lambda: [state()]
-    found |= {
-        (module, name): _always(None)
+    answers[torch.cuda, "get_rng_state_all"] = lambda: [state()]
+    answers |= {
+        (module, name): _constant(None)
         for module, names in (
             (torch.cuda.nvtx, ("range_push", "range_pop", "mark")),
             (torch.cuda.profiler, ("start", "stop")),
         )
         for name in names
     }
-    told = {
+    accelerator_values = {
         "is_available": True,
         "device_count": cards(),
         "current_device_index": local_rank(),
@@ -110,8 +110,10 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
         "set_device_index": None,
         "device_index": contextlib.nullcontext(),
     }
-    return found | {(torch.accelerator, name): _always(value) for name, value in told.items()}
+    return answers | {
+        (torch.accelerator, name): _constant(value) for name, value in accelerator_values.items()
+    }
 
 
-def _always(value: Torch) -> Callable[..., Torch]:
+def _constant(value: Torch) -> Callable[..., Torch]:
     return lambda *_, **__: value

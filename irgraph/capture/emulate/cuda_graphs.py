@@ -13,7 +13,7 @@ NO_CALLABLES = (
     "or put the whole step in a torch.cuda.graph"
 )
 
-made_before: ContextVar[Torch] = ContextVar("made_before", default=None)
+captured_results: ContextVar[Torch] = ContextVar("made_before", default=None)
 """What a call that is replayed made when its graph was captured: it lies there again."""
 
 
@@ -21,7 +21,7 @@ class GraphError(NotImplementedError):
     """The step uses CUDA graphs in a way that no model shows."""
 
 
-class StandInGraph:
+class EmulatedGraph:
     """Stands for ``torch.cuda.CUDAGraph``."""
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -34,18 +34,18 @@ class StandInGraph:
 
         calls = self._calls
 
-        class Remembering(TorchDispatchMode):  # type: ignore[misc]
+        class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
             """Keeps each call with its operands and results, alive."""
 
             def __torch_dispatch__(
                 self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
             ) -> Torch:
-                made = func(*args, **(kwargs or {}))
+                result = func(*args, **(kwargs or {}))
                 if func.namespace != "profiler":
-                    calls.append((func, *map(_aliased, (args, kwargs or {}, made))))
-                return made
+                    calls.append((func, *map(_alias, (args, kwargs or {}, result))))
+                return result
 
-        self._open.enter_context(Remembering())
+        self._open.enter_context(CallRecorder())
 
     def capture_end(self) -> None:
         """Stop remembering."""
@@ -57,12 +57,12 @@ class StandInGraph:
 
         label = torch.autograd.profiler.record_function(GRAPH)
         with label, torch.no_grad():
-            for func, args, kwargs, made in self._calls:
-                token = made_before.set((func, made))
+            for func, args, kwargs, result in self._calls:
+                token = captured_results.set((func, result))
                 try:
                     func(*args, **kwargs)
                 finally:
-                    made_before.reset(token)
+                    captured_results.reset(token)
 
     def pool(self) -> tuple[int, int]:
         """Return an id of memory, of which there is one."""
@@ -73,7 +73,7 @@ class StandInGraph:
         self._calls.clear()
 
 
-def _aliased(value: Torch) -> Torch:
+def _alias(value: Torch) -> Torch:
     """Return a value whose tensors lie in the same memory, but for parameters.
 
     Autograd copies gradients that somebody else holds.
@@ -87,10 +87,10 @@ def _aliased(value: Torch) -> Torch:
     return tree_map_only(torch.Tensor, alias, value)
 
 
-class graph_of:  # noqa: N801
+class GraphContext:  # noqa: N801
     """Stands for ``torch.cuda.graph``: ``with torch.cuda.graph(g): ...``."""
 
-    def __init__(self, graph: StandInGraph, *_: object, **__: object) -> None:
+    def __init__(self, graph: EmulatedGraph, *_: object, **__: object) -> None:
         self._graph = graph
 
     def __enter__(self) -> None:

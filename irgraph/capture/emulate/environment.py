@@ -34,7 +34,7 @@ class Process(Struct, frozen=True):
             message = f"rank: there is no rank {self.rank} among {layout.ranks}"
             raise fail(message, hint=f"ranks go from 0 to {layout.ranks - 1}", exit_code=2)
         machine, local = divmod(self.rank, layout.local)
-        told = {
+        variables = {
             "RANK": self.rank,
             "WORLD_SIZE": layout.ranks,
             "LOCAL_RANK": local,
@@ -44,7 +44,7 @@ class Process(Struct, frozen=True):
             "MASTER_ADDR": "localhost",
             "MASTER_PORT": 29500,
         }
-        return {name: str(value) for name, value in told.items()}
+        return {name: str(value) for name, value in variables.items()}
 
 
 def process_of(ranks: int | str | None, rank: int) -> Process | None:
@@ -67,14 +67,14 @@ def as_process(process: Process | None) -> Iterator[None]:
 
 def local_rank() -> int:
     """Return which of its machine's ranks, and so on which card, this process is."""
-    return _told("LOCAL_RANK", 0)
+    return _variable("LOCAL_RANK", 0)
 
 
 def cards() -> int:
     """Return how many cards this process's machine has."""
-    return max(_told("LOCAL_WORLD_SIZE", 1), local_rank() + 1)
+    return max(_variable("LOCAL_WORLD_SIZE", 1), local_rank() + 1)
 
 
-def _told(variable: str, default: int) -> int:
+def _variable(variable: str, default: int) -> int:
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() else default

@@ -17,7 +17,9 @@ KERNELS = (
 """Kinds of kernels that run on meta tensors."""
 
 
-def run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: KnownValues) -> Torch:
+def run(
+    func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known_values: KnownValues
+) -> Torch:
     """Run a call; one that needs values the meta device has not gets what is known of them.
 
     Where nothing is, a stand-in: then a sentence is added to ``repaired``.
@@ -28,27 +30,27 @@ def run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: Kno
     first = args[0] if args and isinstance(args[0], torch.Tensor) else None
     if first is not None and first.device.type == "meta":
         target = kwargs.get("device")
-        to_host = target is not None and torch.device(target).type == "cpu"
-        if base == "_local_scalar_dense" or (base == "_to_copy" and to_host):
-            return _fetched(func, args, kwargs, repaired, known)
+        is_copy_to_host = target is not None and torch.device(target).type == "cpu"
+        if base == "_local_scalar_dense" or (base == "_to_copy" and is_copy_to_host):
+            return _copy_to_host(func, args, kwargs, repaired, known_values)
     if base == "_amp_foreach_non_finite_check_and_unscale_":
         args[1].found_value = 0  # else a gradient scaler would skip the optimizer's step
     if _needs_values(func) and on_device(args, "meta"):
         with contextlib.suppress(KeyError):
-            return known.made(func, args, kwargs)
+            return known_values.meta_result(func, args, kwargs)
     if _adds_sparse(func, args):
-        return _skipped(func, args, repaired)
+        return _skip(func, args, repaired)
     try:
-        made = _made(func, args, kwargs)
+        result = _call_operator(func, args, kwargs)
     except NotImplementedError:
         if not on_device(args, "meta") or not _only_writes(func):
             raise
-        return _skipped(func, args, repaired)
-    known.follow(func, args, kwargs, made)
-    return made
+        return _skip(func, args, repaired)
+    known_values.follow(func, args, kwargs, result)
+    return result
 
 
-def _skipped(func: Torch, args: Torch, repaired: list[str]) -> Torch:
+def _skip(func: Torch, args: Torch, repaired: list[str]) -> Torch:
     repaired.append(f"{func._schema.name}: does not run on the meta device, was skipped")
     return args[0] if func._schema.returns else None
 
@@ -57,8 +59,8 @@ def _adds_sparse(func: Torch, args: Torch) -> bool:
     """Return whether a sparse tensor is added to a dense one, which meta refuses midway."""
     import torch
 
-    adds = func is torch.ops.aten.add_.Tensor and args[0].device.type == "meta"
-    return adds and getattr(args[1], "is_sparse", False) and not args[0].is_sparse
+    is_add = func is torch.ops.aten.add_.Tensor and args[0].device.type == "meta"
+    return is_add and getattr(args[1], "is_sparse", False) and not args[0].is_sparse
 
 
 def _needs_values(func: Torch) -> bool:
@@ -68,12 +70,14 @@ def _needs_values(func: Torch) -> bool:
     if _only_writes(func):
         return False
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    runs = any(has_kernel(func.name(), key) for key in KERNELS)
-    sized = torch.Tag.dynamic_output_shape in func.tags or func is torch.ops.aten._coalesce.default
-    return sized or not runs
+    has_meta_kernel = any(has_kernel(func.name(), key) for key in KERNELS)
+    has_dynamic_shape = (
+        torch.Tag.dynamic_output_shape in func.tags or func is torch.ops.aten._coalesce.default
+    )
+    return has_dynamic_shape or not has_meta_kernel
 
 
-def _made(func: Torch, args: Torch, kwargs: Torch) -> Torch:
+def _call_operator(func: Torch, args: Torch, kwargs: Torch) -> Torch:
     """Call an operator, but where its meta kernel does less than others.
 
     It clones sparse tensors without their elements, refuses grouped products in f32, and returns
@@ -83,11 +87,11 @@ def _made(func: Torch, args: Torch, kwargs: Torch) -> Torch:
 
     if func is torch.ops.aten.clone.default and args[0].is_sparse and on_device(args, "meta"):
         return _sparse_clone(args[0])
-    products = func is torch.ops.aten._grouped_mm.default and on_device(args, "meta")
-    if not products or args[0].dtype == torch.bfloat16:
+    is_grouped_product = func is torch.ops.aten._grouped_mm.default and on_device(args, "meta")
+    if not is_grouped_product or args[0].dtype == torch.bfloat16:
         return with_cudnn_layout(func._schema.name, args, func(*args, **kwargs))
-    shorter = [value.to(torch.bfloat16) for value in args[:2]]
-    return func(*shorter, *args[2:], **kwargs).to(args[0].dtype)
+    bf16_operands = [value.to(torch.bfloat16) for value in args[:2]]
+    return func(*bf16_operands, *args[2:], **kwargs).to(args[0].dtype)
 
 
 def _sparse_clone(tensor: Torch) -> Torch:
@@ -99,19 +103,19 @@ def _sparse_clone(tensor: Torch) -> Torch:
     return clone._coalesced_(tensor.is_coalesced())
 
 
-def _fetched(
-    func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: KnownValues
+def _copy_to_host(
+    func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known_values: KnownValues
 ) -> Torch:
     """Return on the host what a meta tensor holds: what is known, or else ones."""
     import torch
 
-    tensor, value = args[0], known.value(args[0])
+    tensor, value = args[0], known_values.value(args[0])
     if value is not None:
         return func(value, *args[1:], **kwargs)
     if func._schema.name == "aten::_local_scalar_dense":
-        one = getattr(tensor, "found_value", 1)
-        repaired.append(f"aten.item: a meta tensor has no value, {one} was returned")
-        return torch.full((), one, dtype=tensor.dtype).item()
+        number = getattr(tensor, "found_value", 1)
+        repaired.append(f"aten.item: a meta tensor has no value, {number} was returned")
+        return torch.full((), number, dtype=tensor.dtype).item()
     repaired.append("aten.to to the host: a meta tensor has no value, ones were returned")
     return torch.ones(tensor.shape, dtype=kwargs.get("dtype") or tensor.dtype)
 

@@ -32,7 +32,7 @@ FORMS: Mapping[str, str] = {
 """By the captured op, what runs on a CUDA device instead (PyTorch 2.13's own choices)."""
 
 
-FINAL = {"aten._cudnn_rnn"}
+DEVICE_OPS = {"aten._cudnn_rnn"}
 """What a CUDA device runs: an op of which this is the body is captured as there."""
 
 
@@ -49,7 +49,7 @@ def accelerator_forms(graph: Graph) -> tuple[str, ...]:
 def _outermost(ops: Sequence[Op]) -> Iterator[Op]:
     """Yield the ops that have another form on a device, without those below one of them."""
     for op in ops:
-        if op.name in FORMS and not any(inner.name in FINAL for inner in op.body):
+        if op.name in FORMS and not any(inner.name in DEVICE_OPS for inner in op.body):
             yield op
         else:
             yield from _outermost(op.body)

@@ -17,7 +17,7 @@ from irgraph.capture.common.torch_object import Torch
 
 NAME = "aten::scaled_dot_product_attention"
 
-MOST_FLASH = 256
+MAX_FLASH_FEATURES = 256
 """Most features of a head that the flash kernel takes."""
 
 
@@ -60,18 +60,20 @@ def attention(
     if form == "flash":
         size = query.shape[-1]
         scale = 1 / math.sqrt(size) if scale is None else scale
-        padded = [_padded(tensor) for tensor in (query, key, value)]
+        padded = [_pad_heads(tensor) for tensor in (query, key, value)]
         result = ops._scaled_dot_product_flash_attention(
             *padded, dropout_p, is_causal, False, scale=scale
         )[0]
         return result if result.shape[-1] == size else result[..., :size]
-    mask = _added(attn_mask, query)
+    mask = _additive_mask(attn_mask, query)
     if form == "efficient":
         tensors = (query, key, value)
-        keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        mask = None if mask is None else _aligned(mask, query, key)
+        saves_logsumexp = torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in tensors
+        )
+        mask = None if mask is None else _align_mask(mask, query, key)
         return ops._scaled_dot_product_efficient_attention(
-            *tensors, mask, keeps, dropout_p, is_causal, scale=scale
+            *tensors, mask, saves_logsumexp, dropout_p, is_causal, scale=scale
         )[0]
     return ops._scaled_dot_product_attention_math(
         query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -94,46 +96,51 @@ def _choose(
     """Return ``flash``, ``efficient`` or ``math``, in this order of preference."""
     import torch
 
-    alike = query.dim() == key.dim() == value.dim() == 4 and 0 not in (*query.shape, *key.shape)
-    if not alike or len({t.shape[0] for t in (query, key, value)}) > 1:
+    has_standard_shapes = query.dim() == key.dim() == value.dim() == 4 and 0 not in (
+        *query.shape,
+        *key.shape,
+    )
+    if not has_standard_shapes or len({t.shape[0] for t in (query, key, value)}) > 1:
         return "math"
     enabled = torch.backends.cuda
     half = query.dtype in (torch.float16, torch.bfloat16)
     widths = {tensor.shape[-1] for tensor in (query, key, value)}
     square = not causal or query.shape[2] == key.shape[2]
-    same = len({t.shape[1] for t in (query, key, value)}) == 1
-    flash = half and mask is None and len(widths) == 1 and max(widths) <= MOST_FLASH and square
-    if flash and (same or grouped) and enabled.flash_sdp_enabled():
+    same_heads = len({t.shape[1] for t in (query, key, value)}) == 1
+    flash = (
+        half and mask is None and len(widths) == 1 and max(widths) <= MAX_FLASH_FEATURES and square
+    )
+    if flash and (same_heads or grouped) and enabled.flash_sdp_enabled():
         return "flash"
-    step = 8 if half else 4
-    fits = (half or query.dtype == torch.float32) and not any(width % step for width in widths)
-    return "efficient" if fits and same and enabled.mem_efficient_sdp_enabled() else "math"
+    alignment = 8 if half else 4
+    fits = (half or query.dtype == torch.float32) and not any(width % alignment for width in widths)
+    return "efficient" if fits and same_heads and enabled.mem_efficient_sdp_enabled() else "math"
 
 
-def _padded(tensor: Torch) -> Torch:
+def _pad_heads(tensor: Torch) -> Torch:
     """Return a tensor whose heads have a multiple of 8 features."""
     import torch
 
-    rest = -tensor.shape[-1] % 8
-    return torch.constant_pad_nd(tensor, (0, rest)) if rest else tensor
+    padding = -tensor.shape[-1] % 8
+    return torch.constant_pad_nd(tensor, (0, padding)) if padding else tensor
 
 
-def _added(mask: Torch, query: Torch) -> Torch:
+def _additive_mask(mask: Torch, query: Torch) -> Torch:
     """Return a mask to add to the scores, made of one that says which of them count."""
     import torch
 
     if mask is None or mask.dtype != torch.bool:
         return mask
-    nothing = torch.scalar_tensor(-math.inf, dtype=query.dtype, device=mask.device)
-    return torch.where(mask, 0.0, nothing)
+    minus_infinity = torch.scalar_tensor(-math.inf, dtype=query.dtype, device=mask.device)
+    return torch.where(mask, 0.0, minus_infinity)
 
 
-def _aligned(mask: Torch, query: Torch, key: Torch) -> Torch:
+def _align_mask(mask: Torch, query: Torch, key: Torch) -> Torch:
     """Return a mask [B, H, S, T] whose rows begin at multiples of 16 elements."""
     import torch
 
     columns = key.shape[2]
-    rest = -mask.shape[-1] % 16
-    if rest:
-        mask = torch.constant_pad_nd(mask, (0, rest))[..., : mask.shape[-1]]
+    padding = -mask.shape[-1] % 16
+    if padding:
+        mask = torch.constant_pad_nd(mask, (0, padding))[..., : mask.shape[-1]]
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], columns)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from irgraph.capture.common.torch_object import Torch
 
-MOST_BYTES = 1 << 21
+MAX_BYTES = 1 << 21
 """Largest memory whose values are followed: indices and masks, seldom activations."""
 
-MOST_FLOATS = 1 << 14
+MAX_FLOATS = 1 << 14
 """Elements of the largest tensor of real numbers that is followed."""
 
 COUNTING = ("nonzero", "unique")
@@ -39,63 +39,65 @@ class KnownValues:
             return tensor
         if tensor.device.type != "meta" or tensor.layout != torch.strided:
             return None  # the parts of a sparse tensor may be known, not all of it
-        found = self._memory.get(tensor.untyped_storage()._cdata)
-        return None if found is None else _laid_out(tensor, found[1])
+        entry = self._memory.get(tensor.untyped_storage()._cdata)
+        return None if entry is None else _view_of_memory(tensor, entry[1])
 
-    def values(self, given: Torch) -> Torch:
+    def values(self, arguments: Torch) -> Torch:
         """Return the arguments of a call with tensors as values, meta devices as the host.
 
         Raises ``KeyError`` where one is unknown.
         """
         import torch
 
-        if isinstance(given, torch.Tensor):
-            value = self.value(given)
+        if isinstance(arguments, torch.Tensor):
+            value = self.value(arguments)
             if value is None:
                 raise KeyError
             return value
-        if isinstance(given, (list, tuple)):
-            return type(given)(map(self.values, given))
-        if isinstance(given, Mapping):
-            return {name: self.values(item) for name, item in given.items()}
-        return torch.device("cpu") if isinstance(given, torch.device) else given
+        if isinstance(arguments, (list, tuple)):
+            return type(arguments)(map(self.values, arguments))
+        if isinstance(arguments, Mapping):
+            return {name: self.values(item) for name, item in arguments.items()}
+        return torch.device("cpu") if isinstance(arguments, torch.device) else arguments
 
-    def follow(self, func: Torch, args: Torch, kwargs: Torch, made: Torch) -> None:
+    def follow(self, func: Torch, args: Torch, kwargs: Torch, result: Torch) -> None:
         """Learn the values of what a call made, or forget those of what it wrote."""
-        written = _written(func, args, kwargs)
-        new = [t for t in tensors_in(made) if t.device.type == "meta" and self.value(t) is None]
-        if not new and not written:
+        written = _written_tensors(func, args, kwargs)
+        unknown = [
+            t for t in tensors_in(result) if t.device.type == "meta" and self.value(t) is None
+        ]
+        if not unknown and not written:
             return
         try:
-            if not _is_certain(func) or not all(map(_is_small, new)):
+            if not _is_certain(func) or not all(map(_is_small, unknown)):
                 raise KeyError
-            found = func(*self.values(args), **self.values(kwargs))
+            host_result = func(*self.values(args), **self.values(kwargs))
         except Exception:
             for tensor in written:
                 self._memory.pop(tensor.untyped_storage()._cdata, None)
             return
-        for tensor, value in zip(tensors_in(made), tensors_in(found), strict=False):
-            if any(tensor is other for other in new):
+        for tensor, value in zip(tensors_in(result), tensors_in(host_result), strict=False):
+            if any(tensor is other for other in unknown):
                 self._learn(tensor, value)
 
-    def made(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
+    def meta_result(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
         """Return what a call makes on meta that has no kernel there, or needs values for its sizes.
 
         Unknown real numbers are taken for zeros unless sizes may depend on them. Raises
         ``KeyError`` where it takes what is unknown.
         """
         try:
-            found = func(*self.values(args), **self.values(kwargs))
+            host_result = func(*self.values(args), **self.values(kwargs))
         except KeyError:
             if any(word in func._schema.name for word in COUNTING) or not _is_certain(func):
                 raise
-            zeros = _Zeros(self)
-            found = func(*zeros.values(args), **zeros.values(kwargs))
-            return zeros.on_meta(found)
-        made = _Zeros(self).on_meta(found)
-        for tensor, value in zip(tensors_in(made), tensors_in(found), strict=True):
+            zeros = _ZeroFilledValues(self)
+            host_result = func(*zeros.values(args), **zeros.values(kwargs))
+            return zeros.to_meta(host_result)
+        result = _ZeroFilledValues(self).to_meta(host_result)
+        for tensor, value in zip(tensors_in(result), tensors_in(host_result), strict=True):
             self._learn(tensor, value)
-        return made
+        return result
 
     def _learn(self, tensor: Torch, value: Torch) -> None:
         import torch
@@ -103,18 +105,18 @@ class KnownValues:
 
         storage = tensor.untyped_storage()
         memory = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
-        _laid_out(tensor, memory).copy_(value)
+        _view_of_memory(tensor, memory).copy_(value)
         self._memory[storage._cdata] = (StorageWeakRef(storage), memory)
         if len(self._memory) > self._most:
-            kept = {key: pair for key, pair in self._memory.items() if not pair[0].expired()}
-            self._memory, self._most = kept, 2 * len(kept) + 1000
+            alive = {key: pair for key, pair in self._memory.items() if not pair[0].expired()}
+            self._memory, self._most = alive, 2 * len(alive) + 1000
 
 
-class _Zeros(KnownValues):
+class _ZeroFilledValues(KnownValues):
     """What is known, with zeros for real numbers that are not."""
 
-    def __init__(self, known: KnownValues) -> None:
-        self._known = known
+    def __init__(self, known_values: KnownValues) -> None:
+        self._known = known_values
 
     def value(self, tensor: Torch) -> Torch:
         import torch
@@ -123,31 +125,31 @@ class _Zeros(KnownValues):
             parts = [self.value(part) for part in (tensor._indices(), tensor._values())]
             if any(part is None for part in parts):
                 return None
-            whole = torch.sparse_coo_tensor(*parts, tensor.shape, check_invariants=False)
-            return whole._coalesced_(tensor.is_coalesced())
+            sparse = torch.sparse_coo_tensor(*parts, tensor.shape, check_invariants=False)
+            return sparse._coalesced_(tensor.is_coalesced())
         value = self._known.value(tensor)
-        real = tensor.dtype.is_floating_point and tensor.layout == torch.strided
-        if value is not None or not real:
+        is_real = tensor.dtype.is_floating_point and tensor.layout == torch.strided
+        if value is not None or not is_real:
             return value
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
-    def on_meta(self, value: Torch) -> Torch:
+    def to_meta(self, value: Torch) -> Torch:
         """Return a result with empty tensors on meta in place of tensors."""
         import torch
 
         if isinstance(value, (list, tuple)):
-            return type(value)(map(self.on_meta, value))
+            return type(value)(map(self.to_meta, value))
         if not isinstance(value, torch.Tensor):
             return value
         if value.layout != torch.sparse_coo:
             return torch.empty_like(value, device="meta")
         rows, values = (
             torch.empty_like(value._indices(), device="meta"),
-            self.on_meta(value._values()),
+            self.to_meta(value._values()),
         )
         self._known._learn(rows, value._indices())
-        whole = torch.sparse_coo_tensor(rows, values, value.shape, check_invariants=False)
-        return whole._coalesced_(value.is_coalesced())
+        sparse = torch.sparse_coo_tensor(rows, values, value.shape, check_invariants=False)
+        return sparse._coalesced_(value.is_coalesced())
 
 
 def tensors_in(value: Torch) -> Iterator[Torch]:
@@ -161,19 +163,21 @@ def tensors_in(value: Torch) -> Iterator[Torch]:
             yield from tensors_in(item)
 
 
-def _laid_out(tensor: Torch, memory: Torch) -> Torch:
+def _view_of_memory(tensor: Torch, memory: Torch) -> Torch:
     import torch
 
-    place = (tensor.storage_offset(), tensor.size(), tensor.stride())
-    return torch.empty(0, dtype=tensor.dtype).set_(memory, *place)
+    layout = (tensor.storage_offset(), tensor.size(), tensor.stride())
+    return torch.empty(0, dtype=tensor.dtype).set_(memory, *layout)
 
 
-def _written(func: Torch, args: Sequence[Torch], kwargs: Mapping[str, Torch]) -> list[Torch]:
+def _written_tensors(
+    func: Torch, args: Sequence[Torch], kwargs: Mapping[str, Torch]
+) -> list[Torch]:
     arguments = func._schema.arguments
     pairs = [*zip(arguments, args, strict=False)]
     pairs += [(argument, kwargs.get(argument.name)) for argument in arguments[len(args) :]]
-    marked = (value for a, value in pairs if a.alias_info is not None and a.alias_info.is_write)
-    return [t for value in marked for t in tensors_in(value) if t.device.type == "meta"]
+    written = (value for a, value in pairs if a.alias_info is not None and a.alias_info.is_write)
+    return [t for value in written for t in tensors_in(value) if t.device.type == "meta"]
 
 
 def _is_certain(func: Torch) -> bool:
@@ -187,6 +191,6 @@ def _is_certain(func: Torch) -> bool:
 def _is_small(tensor: Torch) -> bool:
     import torch
 
-    if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() > MOST_BYTES:
+    if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() > MAX_BYTES:
         return False
-    return not tensor.dtype.is_floating_point or tensor.numel() <= MOST_FLOATS
+    return not tensor.dtype.is_floating_point or tensor.numel() <= MAX_FLOATS

@@ -15,7 +15,7 @@ from importlib import import_module
 from irgraph.capture.common.torch_object import Torch
 
 TENSOR = "torch.distributed.tensor"
-FORMS = "_propagate_tensor_meta_non_cached"
+SHAPE_INFERENCE = "_propagate_tensor_meta_non_cached"
 """What finds the form of a result, by torch's name."""
 
 
@@ -23,18 +23,18 @@ def forget_meshes() -> None:
     """Empty torch's caches of how DTensors are sharded and redistributed, if they are in use."""
     if TENSOR not in sys.modules:
         return
-    _call(f"{TENSOR}.debug", "_clear_sharding_prop_cache")
-    _call(f"{TENSOR}._redistribute", "clear_redistribute_planner_cache")
-    _call(f"{TENSOR}._redistribute", "_gen_transform_infos", "cache_clear")
+    _call_if_present(f"{TENSOR}.debug", "_clear_sharding_prop_cache")
+    _call_if_present(f"{TENSOR}._redistribute", "clear_redistribute_planner_cache")
+    _call_if_present(f"{TENSOR}._redistribute", "_gen_transform_infos", "cache_clear")
 
 
-def _call(module: str, *names: str) -> None:
+def _call_if_present(module: str, *names: str) -> None:
     """Call what a module has under a name, in whichever releases it has it."""
-    found: Torch = import_module(module)
+    function: Torch = import_module(module)
     for name in names:
-        found = getattr(found, name, None)
-    if found is not None:
-        found()
+        function = getattr(function, name, None)
+    if function is not None:
+        function()
 
 
 def unrecorded_shape_inference() -> Iterator[tuple[Torch, str, Torch]]:
@@ -42,19 +42,19 @@ def unrecorded_shape_inference() -> Iterator[tuple[Torch, str, Torch]]:
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
-    kind = import_module(f"{TENSOR}._sharding_prop").ShardingPropagator
-    found = getattr(kind, FORMS, None)
-    if found is None:
+    propagator = import_module(f"{TENSOR}._sharding_prop").ShardingPropagator
+    infer = getattr(propagator, SHAPE_INFERENCE, None)
+    if infer is None:
         return
 
     switch = torch._C._autograd._enable_record_function
 
-    def unseen(self: Torch, *given: Torch) -> Torch:
+    def infer_unrecorded(self: Torch, *arguments: Torch) -> Torch:
         switch(False)
         try:
             with torch._C.DisableTorchFunction(), _disable_current_modes():
-                return found(self, *given)
+                return infer(self, *arguments)
         finally:
             switch(True)
 
-    yield kind, FORMS, unseen
+    yield propagator, SHAPE_INFERENCE, infer_unrecorded

@@ -46,27 +46,27 @@ def emulate_cuda(device: str, process: Process | None = None) -> Iterator[CudaEm
     if process is not None and device != "meta":
         message = f"one rank of many is captured on meta, not on {device}"
         raise fail(message, hint="leave the device out, or the ranks", exit_code=2)
-    stand_in = CudaEmulation()
+    emulation = CudaEmulation()
     with contextlib.ExitStack() as stack:
         stack.enter_context(restored_switches())
         stack.enter_context(as_process(process))
         stack.enter_context(optimizers_on_meta())
         stack.enter_context(_without_workers())
-        stack.enter_context(_uncompiled(stand_in.notes))
-        stack.enter_context(flex_attention_on_meta(stand_in.notes))
+        stack.enter_context(_without_compilation(emulation.notes))
+        stack.enter_context(flex_attention_on_meta(emulation.notes))
         if device == "meta":
             stack.enter_context(autocast_on_meta())
-            stack.enter_context(fused_on_meta(stand_in.notes))
+            stack.enter_context(fused_on_meta(emulation.notes))
             stack.enter_context(cudnn_layers_on_meta())
             if not torch.accelerator.is_available():
-                stack.enter_context(_pinned_memory(stand_in.pinned))
+                stack.enter_context(_pinned_memory(emulation.pinned))
             stack.enter_context(_fused_dropout())
             stack.enter_context(_lengths_on_host())
-            stack.enter_context(_same_parameters())
+            stack.enter_context(_preserved_parameters())
             stack.enter_context(_sparse_constructor())
-            stack.enter_context(cuda_on_meta(stand_in.notes))
-            stack.enter_context(processes_on_meta(stand_in.notes, process))
-        yield stand_in
+            stack.enter_context(cuda_on_meta(emulation.notes))
+            stack.enter_context(processes_on_meta(emulation.notes, process))
+        yield emulation
 
 
 @contextlib.contextmanager
@@ -80,7 +80,9 @@ def optimizers_on_meta() -> Iterator[None]:
     from torch.utils import _foreach_utils
 
     capturable = "_get_capturable_supported_devices"
-    theirs = [module for name, module in sys.modules.items() if name.startswith("torch.optim.")]
+    optimizer_modules = [
+        module for name, module in sys.modules.items() if name.startswith("torch.optim.")
+    ]
 
     with contextlib.ExitStack() as stack:
         for kind in ("foreach", "fused"):
@@ -89,13 +91,13 @@ def optimizers_on_meta() -> Iterator[None]:
             for module in (optimizer, _foreach_utils):
                 answer = mock.Mock(return_value=devices)
                 stack.enter_context(mock.patch.object(module, name, answer))
-        for module in theirs:  # each has imported the function by its name
+        for module in optimizer_modules:  # each has imported the function by its name
             if hasattr(module, capturable):
-                stack.enter_context(mock.patch.object(module, capturable, _capturable))
+                stack.enter_context(mock.patch.object(module, capturable, _capturable_devices))
         yield
 
 
-def _capturable(supports_xla: bool = True) -> list[str]:
+def _capturable_devices(supports_xla: bool = True) -> list[str]:
     """Return the devices whose step counts may lie on them; a plain function, as torch scripts it.
 
     ``torch.distributed.optim`` does when it is imported.
@@ -139,21 +141,31 @@ def _lengths_on_host() -> Iterator[None]:
     def kernel(
         scores: Torch,
         targets: Torch,
-        given: Torch,
-        wanted: Torch,
+        input_lengths: Torch,
+        target_lengths: Torch,
         blank: int = 0,
         reduction: int = 1,
         zero_infinity: bool = False,
     ) -> Torch:
-        if wanted.device == scores.device or reduction != 1:
-            whole = (scores, targets, given, wanted, blank, reduction, zero_infinity)
-            return torch.ops.aten.ctc_loss.Tensor._op_dk(composite, *whole)
-        where = targets.to(scores.device, torch.int64)
-        each = torch.ops.aten._ctc_loss.Tensor(scores, where, given, wanted, blank, zero_infinity)
-        losses = each[0]
+        if target_lengths.device == scores.device or reduction != 1:
+            arguments = (
+                scores,
+                targets,
+                input_lengths,
+                target_lengths,
+                blank,
+                reduction,
+                zero_infinity,
+            )
+            return torch.ops.aten.ctc_loss.Tensor._op_dk(composite, *arguments)
+        device_targets = targets.to(scores.device, torch.int64)
+        results = torch.ops.aten._ctc_loss.Tensor(
+            scores, device_targets, input_lengths, target_lengths, blank, zero_infinity
+        )
+        losses = results[0]
         if zero_infinity:
             losses = torch.where(losses == float("inf"), losses.new_zeros(()), losses)
-        return (losses / wanted.to(scores.device).clamp_min(1)).mean()
+        return (losses / target_lengths.to(scores.device).clamp_min(1)).mean()
 
     library = Library("aten", "IMPL")
     library.impl("ctc_loss.Tensor", kernel, "AutogradMeta")
@@ -170,34 +182,37 @@ UNCOMPILED = (
 
 
 @contextlib.contextmanager
-def _uncompiled(notes: dict[str, None]) -> Iterator[None]:
+def _without_compilation(notes: dict[str, None]) -> Iterator[None]:
     """Let what ``torch.compile`` wrapped run as without it; what is wrapped meanwhile is noted."""
     import torch
 
-    wrap = torch.compile
+    original = torch.compile
 
-    def compiled(model: Torch = None, **options: Torch) -> Torch:
+    def compile_with_note(model: Torch = None, **options: Torch) -> Torch:
         notes[UNCOMPILED] = None
-        return wrap(model, **options)
+        return original(model, **options)
 
-    with torch.compiler.set_stance("force_eager"), mock.patch.object(torch, "compile", compiled):
+    with (
+        torch.compiler.set_stance("force_eager"),
+        mock.patch.object(torch, "compile", compile_with_note),
+    ):
         yield
 
 
 @contextlib.contextmanager
-def _same_parameters() -> Iterator[None]:
+def _preserved_parameters() -> Iterator[None]:
     """Let a module that moves to meta keep its parameters, as one that moves to CUDA does.
 
     Parameters that modules share stay shared, and an optimizer made before the move keeps its own.
     """
     from torch import __future__ as choices
 
-    kept = choices.get_swap_module_params_on_conversion()
+    previous = choices.get_swap_module_params_on_conversion()
     choices.set_swap_module_params_on_conversion(True)
     try:
         yield
     finally:
-        choices.set_swap_module_params_on_conversion(kept)
+        choices.set_swap_module_params_on_conversion(previous)
 
 
 @contextlib.contextmanager
@@ -205,12 +220,12 @@ def _sparse_constructor() -> Iterator[None]:
     """Let ``gradient.new(rows, values, size)``, as SparseAdam writes it, work on meta tensors."""
     import torch
 
-    new = torch.Tensor.new
+    original = torch.Tensor.new
 
     def make(tensor: Torch, *args: Torch, **kwargs: Torch) -> Torch:
         if tensor.is_sparse and tensor.device.type == "meta" and len(args) == 3:
             return torch.sparse_coo_tensor(*args, check_invariants=False)
-        return new(tensor, *args, **kwargs)
+        return original(tensor, *args, **kwargs)
 
     with mock.patch.object(torch.Tensor, "new", make):
         yield
@@ -221,17 +236,17 @@ def _without_workers() -> Iterator[None]:
     """Let loaders make their batches in this process: others would write the same recording."""
     from torch.utils.data import DataLoader
 
-    start = DataLoader._get_iterator
+    original = DataLoader._get_iterator
 
-    def alone(loader: Torch) -> Torch:
-        kept = loader.num_workers, loader.timeout
+    def get_iterator(loader: Torch) -> Torch:
+        previous = loader.num_workers, loader.timeout
         loader.num_workers, loader.timeout = 0, 0
         try:
-            return start(loader)
+            return original(loader)
         finally:
-            loader.num_workers, loader.timeout = kept
+            loader.num_workers, loader.timeout = previous
 
-    with mock.patch.object(DataLoader, "_get_iterator", alone):
+    with mock.patch.object(DataLoader, "_get_iterator", get_iterator):
         yield
 
 

@@ -14,21 +14,28 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.diagnostics import fail
 
 PIPELINING = "torch.distributed.pipelining"
-UNTOLD = (
+MISSING_SHAPES = (
     "stage {} of the pipeline asks its neighbours for the shapes of activations: give its "
     "PipelineStage examples of a micro-batch, input_args=… and output_args=…"
 )
 
 
-def in_turn(operations: Torch) -> Torch:
+def call_in_sequence(operations: Torch) -> Torch:
     """Return the works of a batch of ``isend`` and ``irecv``, called one after the other.
 
     Each goes its own way, to or from its rank, so that their order makes no difference.
     """
     works = []
-    for one in operations:
-        way = "group_dst" if one.op.__name__ == "isend" else "group_src"
-        works.append(one.op(one.tensor, group=one.group, tag=one.tag, **{way: one.group_peer}))
+    for operation in operations:
+        peer_argument = "group_dst" if operation.op.__name__ == "isend" else "group_src"
+        works.append(
+            operation.op(
+                operation.tensor,
+                group=operation.group,
+                tag=operation.tag,
+                **{peer_argument: operation.group_peer},
+            )
+        )
     return works
 
 
@@ -42,7 +49,7 @@ def static_stages() -> Iterator[tuple[Torch, str, Torch]]:
     def begin(_: Torch, stages: Torch, has_backward: bool, *__: Torch) -> None:
         for stage in stages:
             if mode.needs_dynamic(stage._user_meta, has_backward):
-                raise fail(UNTOLD.format(stage.stage_index))
+                raise fail(MISSING_SHAPES.format(stage.stage_index))
             stage._inference_mode = mode.STATIC
 
     if mode is not None and hasattr(schedules._PipelineSchedule, "_warmup_p2p"):

@@ -14,10 +14,10 @@ from importlib import import_module
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.communication import Communication, talking
+from irgraph.capture.emulate.communication import Communication, current_communication
 from irgraph.capture.emulate.environment import Process
 from irgraph.capture.emulate.meshes import forget_meshes, unrecorded_shape_inference
-from irgraph.capture.emulate.pipelines import in_turn, static_stages
+from irgraph.capture.emulate.pipelines import call_in_sequence, static_stages
 from irgraph.diagnostics import fail
 
 STARTED = (
@@ -27,9 +27,9 @@ STARTED = (
 NO_GROUP = "ranks are given, but the program starts no process group"
 START_ONE = "call torch.distributed.init_process_group or init_device_mesh, as under torchrun"
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp"
-PAIRS = "recv_object_list", "scatter_object_list"
+OBJECT_RECEIVERS = "recv_object_list", "scatter_object_list"
 """What programs receive objects by, of which nothing is known here."""
-PIPELINE = "objects that other ranks send are unknown"
+UNKNOWN_OBJECTS = "objects that other ranks send are unknown"
 READ_IT = "let the program read RANK and WORLD_SIZE, as torchrun sets them"
 
 
@@ -47,47 +47,55 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
     import_module("torch._subclasses.fake_tensor").FakeTensorMode.cache_clear()  # names a card
     comm, stack = Communication(notes), contextlib.ExitStack()
 
-    def begun() -> None:
+    def patch_stages() -> None:
         for owner, name, value in static_stages():
             stack.enter_context(mock.patch.object(owner, name, value))
 
-    start = _start(dist.init_process_group, comm, notes, process, begun)
+    start = _group_starter(dist.init_process_group, comm, notes, process, patch_stages)
     patches = (
         (dist, "init_process_group", start),
         (distributed_c10d, "init_process_group", start),
         (device_mesh, "init_process_group", start),
-        (distributed_c10d, "_new_process_group_helper", _silent(distributed_c10d)),
+        (
+            distributed_c10d,
+            "_new_process_group_helper",
+            _helper_without_communication(distributed_c10d),
+        ),
         (dist, "is_nccl_available", lambda: True),
-        (dist.Reducer, "_rebuild_buckets", _later(comm, dist.Reducer._rebuild_buckets)),
+        (dist.Reducer, "_rebuild_buckets", _deferred_rebuild(comm, dist.Reducer._rebuild_buckets)),
         (distributed, "_verify_param_shape_across_processes", lambda *_, **__: None),
         (distributed, "_sync_module_states", lambda *_, **__: None),
-        (distributed, "_to_kwargs", _moved),
-        *((owner, name, _of_pairs) for owner in (dist, distributed_c10d) for name in PAIRS),
-        *((owner, "batch_isend_irecv", in_turn) for owner in (dist, distributed_c10d)),
-        *_sharding(),
+        (distributed, "_to_kwargs", _move_to_meta),
+        *(
+            (owner, name, _refuse_objects)
+            for owner in (dist, distributed_c10d)
+            for name in OBJECT_RECEIVERS
+        ),
+        *((owner, "batch_isend_irecv", call_in_sequence) for owner in (dist, distributed_c10d)),
+        *_sharding_patches(),
         *unrecorded_shape_inference(),
     )
-    token = talking.set(comm)
+    token = current_communication.set(comm)
     forget_meshes()
     with stack:
-        stack.callback(talking.reset, token)
+        stack.callback(current_communication.reset, token)
         stack.callback(forget_meshes)
         for owner, name, value in patches:
             stack.enter_context(mock.patch.object(owner, name, value))
         for library in _collectives(comm):
             stack.callback(library._destroy)
         if not dist.is_initialized():
-            stack.callback(_end)
+            stack.callback(_destroy_group)
         yield
         if process is not None and not comm.started:
             raise fail(NO_GROUP, hint=START_ONE)
 
 
-def _of_pairs(*_: Torch, **__: Torch) -> None:
-    raise fail(PIPELINE, hint="let the program compute it on each rank")
+def _refuse_objects(*_: Torch, **__: Torch) -> None:
+    raise fail(UNKNOWN_OBJECTS, hint="let the program compute it on each rank")
 
 
-def _sharding() -> Iterator[tuple[Torch, str, Torch]]:
+def _sharding_patches() -> Iterator[tuple[Torch, str, Torch]]:
     """Yield what lets ``fully_shard`` take parameters on meta, with the streams of a card."""
     group = import_module(f"{FSDP}_param_group")
     handle = group._get_device_handle
@@ -100,44 +108,44 @@ def _sharding() -> Iterator[tuple[Torch, str, Torch]]:
         yield import_module(f"{FSDP}_{part}"), "_get_device_handle", card
 
 
-def _end() -> None:
+def _destroy_group() -> None:
     import torch.distributed as dist
 
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def settle() -> None:
+def rebuild_buckets() -> None:
     """Let ``DistributedDataParallel`` order its buckets by when gradients were ready.
 
     It does so after its first step, before the next one begins, by what all processes agree on.
     """
-    comm = talking.get()
+    comm = current_communication.get()
     for reducer, rebuild in comm.reducers.values() if comm is not None else ():
         rebuild(reducer)
 
 
-def _later(comm: Communication, rebuild: Torch) -> Torch:
-    """Return what holds the first call back, which has nothing to order yet, for ``settle``.
+def _deferred_rebuild(comm: Communication, rebuild: Torch) -> Torch:
+    """Return what holds the first call back, which has nothing to order yet, for ``rebuild_buckets``.
 
     A second one comes before that where several steps run to warm up: torch orders buckets then.
     """
 
-    def hold(reducer: Torch) -> bool:
+    def defer_first(reducer: Torch) -> bool:
         if id(reducer) in comm.reducers:
             return bool(rebuild(reducer))
         comm.reducers[id(reducer)] = (reducer, rebuild)
         return False
 
-    return hold
+    return defer_first
 
 
-def _start(
+def _group_starter(
     begin: Torch,
     comm: Communication,
     notes: dict[str, None],
     process: Process | None,
-    begun: Callable[[], None],
+    on_start: Callable[[], None],
 ) -> Torch:
     """Return what starts a group that does not communicate, of as many processes as is said."""
     signature = inspect.signature(begin)
@@ -146,53 +154,55 @@ def _start(
         import torch.distributed as dist
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        given = signature.bind(*args, **kwargs).arguments
+        arguments = signature.bind(*args, **kwargs).arguments
         if dist.is_initialized():
             dist.destroy_process_group()
-        count = _told(given, "world_size", "WORLD_SIZE", process, 1)
-        rank = _told(given, "rank", "RANK", process, 0)
-        begin("fake", rank=rank, world_size=count, store=FakeStore())
-        notes[STARTED.format(rank, count)] = None
+        world_size = _process_number(arguments, "world_size", "WORLD_SIZE", process, 1)
+        rank = _process_number(arguments, "rank", "RANK", process, 0)
+        begin("fake", rank=rank, world_size=world_size, store=FakeStore())
+        notes[STARTED.format(rank, world_size)] = None
         comm.started = True
-        begun()
+        on_start()
         comm.groups.clear()
 
     return start
 
 
-def _told(
-    given: Mapping[str, Torch], name: str, variable: str, process: Process | None, default: int
+def _process_number(
+    arguments: Mapping[str, Torch], name: str, variable: str, process: Process | None, default: int
 ) -> int:
     """Return a number that the program gives, or else the environment.
 
     Raises ``IrgraphError`` where the program insists on another one than the caller asks for.
     """
-    said, told = int(given.get(name, -1)), int(os.environ.get(variable) or default)
-    if said < 0:
-        return told
-    if process is not None and said != told:
-        raise fail(f"the program sets {name}={said}, but {told} is asked for", hint=READ_IT)
-    return said
+    specified, expected = int(arguments.get(name, -1)), int(os.environ.get(variable) or default)
+    if specified < 0:
+        return expected
+    if process is not None and specified != expected:
+        raise fail(
+            f"the program sets {name}={specified}, but {expected} is asked for", hint=READ_IT
+        )
+    return specified
 
 
-def _silent(module: Torch) -> Torch:
+def _helper_without_communication(module: Torch) -> Torch:
     """Return what makes process groups, of whatever backend, that do not communicate."""
-    make = module._new_process_group_helper
-    signature = inspect.signature(make)
+    original = module._new_process_group_helper
+    signature = inspect.signature(original)
 
-    def silent(*args: Torch, **kwargs: Torch) -> Torch:
-        given = signature.bind(*args, **kwargs)
-        given.arguments |= {"backend": "fake", "backend_options": None, "device_id": None}
-        return make(*given.args, **given.kwargs)
+    def new_group(*args: Torch, **kwargs: Torch) -> Torch:
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments |= {"backend": "fake", "backend_options": None, "device_id": None}
+        return original(*bound.args, **bound.kwargs)
 
-    return silent
+    return new_group
 
 
-GIVING_FIRST = ("allreduce_", "broadcast_", "allgather_", "_allgather_base_", "reduce_scatter_",
+RETURNING_FIRST = ("allreduce_", "broadcast_", "allgather_", "_allgather_base_", "reduce_scatter_",
                 "_reduce_scatter_base_", "scatter_", "alltoall_")  # fmt: skip
 """Collectives whose first operand is their result, beside the work to wait for."""
 
-GIVING_WORK = ("allreduce_coalesced_", "reduce_", "allgather_coalesced_",
+RETURNING_WORK = ("allreduce_coalesced_", "reduce_", "allgather_coalesced_",
                "allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_", "gather_",
                "alltoall_base_", "send", "recv_", "recv_any_source_", "barrier")  # fmt: skip
 """Collectives that only give the work to wait for."""
@@ -202,27 +212,27 @@ def _collectives(comm: Communication) -> Iterable[Torch]:
     """Return the libraries in which collectives of meta tensors give what can be waited for."""
     from torch.library import Library
 
-    def giving_first(first: Torch, *_: Torch, **__: Torch) -> Torch:
+    def return_first(first: Torch, *_: Torch, **__: Torch) -> Torch:
         return first, comm.work(first).boxed()
 
-    def giving_work(first: Torch, *_: Torch, **__: Torch) -> Torch:
+    def return_work(first: Torch, *_: Torch, **__: Torch) -> Torch:
         return comm.work(first).boxed()
 
     import_module("torch.distributed._functional_collectives")  # whose kernels ours replace
     functional = Library("_c10d_functional", "IMPL")
     functional.impl("wait_tensor", lambda tensor: tensor, "Meta", allow_override=True)
     library = Library("c10d", "IMPL")
-    for name in GIVING_FIRST:
-        library.impl(name, giving_first, "Meta", allow_override=True)
-    for name in GIVING_WORK:
-        library.impl(name, giving_work, "Meta", allow_override=True)
+    for name in RETURNING_FIRST:
+        library.impl(name, return_first, "Meta", allow_override=True)
+    for name in RETURNING_WORK:
+        library.impl(name, return_work, "Meta", allow_override=True)
     return library, functional
 
 
-def _moved(inputs: Torch, kwargs: Torch, *_: Torch) -> Torch:
+def _move_to_meta(inputs: Torch, kwargs: Torch, *_: Torch) -> Torch:
     """Return the arguments of a model on the device, as the copies of one process."""
     import torch
     from torch.utils._pytree import tree_map_only
 
-    moved = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), (inputs, kwargs))
-    return [moved[0]], [moved[1]]
+    arguments = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), (inputs, kwargs))
+    return [arguments[0]], [arguments[1]]

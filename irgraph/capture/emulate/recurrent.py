@@ -35,25 +35,25 @@ def cudnn_layers_on_meta() -> Iterator[None]:
         library._destroy()
 
 
-def _layer(name: str, form: str, *given: Torch) -> Torch:
+def _layer(name: str, form: str, *arguments: Torch) -> Torch:
     """Run ``aten.NAME.FORM`` on meta: by cuDNN, or step by step where cuDNN would not."""
     import torch
 
-    data, *rest = given
+    data, *rest = arguments
     lengths = rest.pop(0) if form == "data" else ()
-    state, weights, has_biases, layers, dropout, train, both, *first = rest
+    state, weights, has_biases, layers, dropout, train, bidirectional, *batch_first = rest
     states = list(state) if name == "lstm" else [state]
     kinds = {tensor.dtype for tensor in (data, *states, *weights)}
     mixed = len(kinds) > 1 and not torch.is_autocast_enabled("cuda")
     if mixed or not torch.backends.cudnn.enabled:
-        return getattr(getattr(torch.ops.aten, name), form).decompose(*given)
+        return getattr(getattr(torch.ops.aten, name), form).decompose(*arguments)
     hidden = (states[1] if name == "lstm" else states[0]).shape[2]
     width = states[0].shape[2]
     projected = width if width != hidden else 0
     first_state = states[0].contiguous()
     cells = states[1].contiguous() if name == "lstm" else None
     stride = 2 + 2 * has_biases + bool(projected)
-    found = torch.ops.aten._cudnn_rnn(
+    outputs = torch.ops.aten._cudnn_rnn(
         data,
         list(weights),
         stride,
@@ -64,11 +64,11 @@ def _layer(name: str, form: str, *given: Torch) -> Torch:
         hidden,
         projected,
         layers,
-        bool(first and first[0]),
+        bool(batch_first and batch_first[0]),
         dropout,
         train,
-        both,
+        bidirectional,
         [int(n) for n in lengths],
         None,
     )
-    return found[:3] if name == "lstm" else found[:2]
+    return outputs[:3] if name == "lstm" else outputs[:2]

@@ -12,7 +12,7 @@ from itertools import count
 
 from irgraph.capture.common.streams import MARK
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.cuda_graphs import StandInGraph, graph_of, refuse
+from irgraph.capture.emulate.cuda_graphs import EmulatedGraph, GraphContext, refuse
 
 
 def mark(*words: object) -> None:
@@ -40,7 +40,7 @@ def _on_side_stream() -> bool:
     return bool(cuda.is_initialized() and cuda.current_stream() != cuda.default_stream())
 
 
-class StandInStreams:
+class EmulatedStreams:
     """The streams of one capture, and which one is current. Number 0 is the default one.
 
     Attributes:
@@ -72,32 +72,32 @@ class StandInStreams:
         """Return by module and name what stands for torch's streams, events and graphs."""
         import torch
 
-        common = {
+        shared_answers = {
             "current_stream": lambda *_: self.current,
             "set_stream": self.set_stream,
             "synchronize": lambda *_: mark("device"),
         }
         cuda = {
-            **common,
+            **shared_answers,
             "default_stream": lambda *_: self.default,
             "stream": self.on_stream,
             "StreamContext": self.on_stream,
             "Stream": self.stream_class,
             "Event": self.event_class,
-            "CUDAGraph": StandInGraph,
-            "graph": graph_of,
+            "CUDAGraph": EmulatedGraph,
+            "graph": GraphContext,
             "make_graphed_callables": refuse,
             "graph_pool_handle": lambda: (0, 0),
         }
-        found = {(torch.cuda, name): value for name, value in cuda.items()}
-        found |= {(torch.accelerator, name): value for name, value in common.items()}
-        return found | {
+        answers = {(torch.cuda, name): value for name, value in cuda.items()}
+        answers |= {(torch.accelerator, name): value for name, value in shared_answers.items()}
+        return answers | {
             (torch, "Stream"): self.stream_class,
             (torch, "Event"): self.event_class,
         }
 
 
-def _event_class(owner: StandInStreams, numbers: Iterator[int]) -> Torch:
+def _event_class(owner: EmulatedStreams, numbers: Iterator[int]) -> Torch:
     class Event:
         """Stands for ``torch.cuda.Event``."""
 
@@ -123,7 +123,7 @@ def _event_class(owner: StandInStreams, numbers: Iterator[int]) -> Torch:
     return Event
 
 
-def _stream_class(owner: StandInStreams, numbers: Iterator[int]) -> Torch:
+def _stream_class(owner: EmulatedStreams, numbers: Iterator[int]) -> Torch:
     class Stream:
         """Stands for ``torch.cuda.Stream``."""
 

@@ -11,7 +11,7 @@ from irgraph.ir.tf32 import CONVOLUTIONS, PRODUCTS
 
 V = TypeVar("V")
 
-PLACES = (
+PRECISION_KEYS = (
     ("generic", "all"), ("cuda", "all"), ("mkldnn", "all"), ("cuda", "matmul"), ("cuda", "conv"),
     ("cuda", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"),
 )  # fmt: skip
@@ -25,12 +25,12 @@ def float32_settings() -> dict[str, Value]:
     (``torch.backends.cuda.matmul.allow_tf32``, ``torch.set_float32_matmul_precision``,
     ``torch.backends.fp32_precision``, ``torch.backends.cudnn.allow_tf32``).
     """
-    products, convolutions = _rounded()
-    found: dict[str, Value] = {PRODUCTS: True} if products else {}
-    return found if convolutions else {**found, CONVOLUTIONS: False}
+    products, convolutions = _tf32_flags()
+    settings: dict[str, Value] = {PRODUCTS: True} if products else {}
+    return settings if convolutions else {**settings, CONVOLUTIONS: False}
 
 
-def _rounded() -> tuple[bool, bool]:
+def _tf32_flags() -> tuple[bool, bool]:
     import torch
 
     getter = getattr(torch._C, "_get_fp32_precision_getter", None)
@@ -48,8 +48,10 @@ def deterministic_note() -> list[str]:
     """Return what is to be said where a program wants deterministic algorithms."""
     import torch
 
-    wanted = torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic
-    return [DETERMINISTIC] if wanted else []
+    is_deterministic = (
+        torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic
+    )
+    return [DETERMINISTIC] if is_deterministic else []
 
 
 @contextlib.contextmanager
@@ -64,7 +66,7 @@ def restored_switches() -> Iterator[None]:
     )
     flags = cudnn.deterministic, cudnn.benchmark
     try:
-        with _kept_float32():
+        with _restored_float32():
             yield
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=warns)
@@ -72,37 +74,41 @@ def restored_switches() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _kept_float32() -> Iterator[None]:
+def _restored_float32() -> Iterator[None]:
     import torch
 
     getter = getattr(torch._C, "_get_fp32_precision_getter", None)
-    before = {place: getter(*place) for place in PLACES} if getter is not None else {}
-    precision, by_cudnn = _legacy()
+    settings = {place: getter(*place) for place in PRECISION_KEYS} if getter is not None else {}
+    precision, by_cudnn = _legacy_settings()
     try:
         yield
     finally:
-        now = _legacy()
-        if precision is not None and now[0] != precision:
+        current = _legacy_settings()
+        if precision is not None and current[0] != precision:
             torch.set_float32_matmul_precision(precision)
-        if by_cudnn is not None and now[1] != by_cudnn:
+        if by_cudnn is not None and current[1] != by_cudnn:
             torch.backends.cudnn.allow_tf32 = by_cudnn
-        if getter is not None and any(getter(*place) != said for place, said in before.items()):
-            for place, said in before.items():
-                torch._C._set_fp32_precision_setter(*place, said)
+        if getter is not None and any(
+            getter(*place) != setting for place, setting in settings.items()
+        ):
+            for place, setting in settings.items():
+                torch._C._set_fp32_precision_setter(*place, setting)
 
 
-def _legacy() -> tuple[str | None, bool | None]:
+def _legacy_settings() -> tuple[str | None, bool | None]:
     """Return what torch's older calls say of products and of cuDNN.
 
     They raise where a program used the newer ones as well: None stands for that.
     """
     import torch
 
-    return _said(torch.get_float32_matmul_precision), _said(lambda: torch.backends.cudnn.allow_tf32)
+    return _value_or_none(torch.get_float32_matmul_precision), _value_or_none(
+        lambda: torch.backends.cudnn.allow_tf32
+    )
 
 
-def _said(ask: Callable[[], V]) -> V | None:
+def _value_or_none(getter: Callable[[], V]) -> V | None:
     try:
-        return ask()
+        return getter()
     except RuntimeError:
         return None

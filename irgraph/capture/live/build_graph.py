@@ -23,10 +23,10 @@ from irgraph.capture.common.result import Capture, require_valid
 from irgraph.capture.common.streams import order_backward
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
-from irgraph.capture.emulate.communication import talking
+from irgraph.capture.emulate.communication import current_communication
 from irgraph.capture.emulate.forms import accelerator_forms
 from irgraph.capture.emulate.known_values import KnownValues
-from irgraph.capture.emulate.processes import settle
+from irgraph.capture.emulate.processes import rebuild_buckets
 from irgraph.capture.emulate.streams import mark_current
 from irgraph.capture.emulate.switches import deterministic_note, float32_settings
 from irgraph.capture.execution_trace.reader import read_execution_trace
@@ -91,7 +91,7 @@ def recorded(words: CaptureSpec, model: Torch, known: KnownValues) -> Iterator[S
     """Record what runs while it lasts."""
     taken = StepRecording()
     with recorder.dispatch_mode(None, {}, known):
-        settle()
+        rebuild_buckets()
     hints = hints_of(model)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "live.json"
@@ -121,8 +121,8 @@ def _observed(file: Path, taken: StepRecording) -> Iterator[None]:
 
 
 def _talking() -> contextlib.AbstractContextManager[None]:
-    comm = talking.get()
-    return comm.recorded() if comm is not None else contextlib.nullcontext()
+    comm = current_communication.get()
+    return comm.record_collectives() if comm is not None else contextlib.nullcontext()
 
 
 def lowered(taken: StepRecording, words: CaptureSpec, model: Torch, step: object) -> Capture:
@@ -210,7 +210,7 @@ def live_ranks() -> Mapping[str, Value]:
 
     if not (dist.is_available() and dist.is_initialized()):
         return {}
-    count, comm = dist.get_world_size(), talking.get()
+    count, comm = dist.get_world_size(), current_communication.get()
     if comm is None:
         return {RANKS: count}
     groups = {name: ranks for name, ranks in comm.groups.items() if name != "world"}

@@ -19,8 +19,14 @@ from irgraph.capture.common.identity import Exact
 from irgraph.capture.common.nodes import DTYPE_BY_SIZE
 from irgraph.capture.common.streams import IssuedCollective
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.communication import FUNCTIONAL, WRAP, talking, unwaited, word_of
-from irgraph.capture.emulate.cuda_graphs import made_before
+from irgraph.capture.emulate.communication import (
+    FUNCTIONAL,
+    WRAP,
+    async_result,
+    current_communication,
+    word_of,
+)
+from irgraph.capture.emulate.cuda_graphs import captured_results
 from irgraph.capture.emulate.fallbacks import on_device, run
 from irgraph.capture.emulate.known_values import KnownValues, tensors_in
 from irgraph.capture.live.literals import literal_values
@@ -134,7 +140,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: KnownValues)
                 return NotImplemented  # its own calls, on what it wraps, come here one by one
             if func.name() == WRAP:
                 _leave(HOLLOW)
-                return unwaited(args[0])
+                return async_result(args[0])
             if _is_composite(func):
                 return _decomposed(self, func, args, kwargs)
             if recording is None or func.namespace == "profiler":
@@ -193,14 +199,14 @@ def _record(
     recording.calls[number] = call
     with record_function(f"{MARK}{number}"):
         result = run(func, args, kwargs, recording.repaired, known)
-    before = made_before.get()
+    before = captured_results.get()
     made = before[1] if before is not None and before[0] is func else result
     many = len(func._schema.returns) != 1
     results = list(made or ()) if many else [made]
     call.outputs = _describe(results, recording, hints)
-    comm = talking.get()
+    comm = current_communication.get()
     if issued is not None and comm is not None and func.namespace == FUNCTIONAL:
-        comm.fills(issued, list(tensors_in(results)))
+        comm.register_results(issued, list(tensors_in(results)))
     if call.name == "aten::lift_fresh":
         recording.literals.append((inputs[0], literal_values(args[0])))
     if call.name in COPIES:
@@ -217,13 +223,13 @@ def _schema(func: Torch) -> str:
 
 def _communicated(func: Torch, given: list[Any]) -> tuple[IssuedCollective | None, tuple[str, ...]]:
     """Describe a call as a collective, if it is one, and tell for which others it waits."""
-    comm = talking.get()
+    comm = current_communication.get()
     if comm is None:
         return None, ()
     issued = comm.issue(func, given)
     if issued is not None and func._schema.arguments[-1].name == "group_name":
         given[-1] = issued.group
-    return issued, comm.waits(func, list(tensors_in(given)))
+    return issued, comm.required_waits(func, list(tensors_in(given)))
 
 
 def _note_copy(recording: Recording, schema: Torch, given: Sequence[Any], result: Torch) -> None:

@@ -44,11 +44,11 @@ def anonymise(
 
 
 def _model(path: str, folder: str, number: int, key: str) -> Path:
-    from irgraph.anonymise.models import anonymous
+    from irgraph.anonymise.models import anonymous_graph
     from irgraph.anonymise.renaming import Anonymiser
     from irgraph.files import write_atomic
     from irgraph.text import print_graph
 
     target = Path(folder) / f"model{number}.ir"
-    write_atomic(str(target), print_graph(anonymous(read_model(path), Anonymiser(key))))
+    write_atomic(str(target), print_graph(anonymous_graph(read_model(path), Anonymiser(key))))
     return target

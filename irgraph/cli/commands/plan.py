@@ -56,7 +56,9 @@ def plan(
     options = PredictOptions(device=device, host=host, fabric=fabric)
     size = parse_bytes(memory, "--memory")
     try:
-        tried = plans_of(graph, ranks, size, options, seed=seed, seconds=seconds, others=not quick)
+        tried = plans_of(
+            graph, ranks, size, options, seed=seed, seconds=seconds, with_baselines=not quick
+        )
     except RefusedError as error:
         raise fail(f"the step is not sharded: {error.reason}") from None
     best = best_of(tried)

@@ -1,7 +1,7 @@
 """A model as a graph of Model Explorer: every op a node, every operand an edge.
 
 The fields are those of ``graph_builder.py`` of github.com/google-ai-edge/model-explorer, as plain
-values, so that a file of them needs nothing installed.
+values, so that writing a file does not require Model Explorer.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ ROLES = {"input": "inputs", "param": "parameters", "state": "state"}
 """Layers of tensors that exist before the step."""
 
 RETURN = "return"
-"""The node that stands for what the step returns."""
+"""Id of the node of the step's returned tensors."""
 
 WRITTEN = "written"
-"""Id of the output through which an op is read that writes memory in place."""
+"""Id of the output of memory that an op writes in place."""
 
 MAX_CHARACTERS = 2000
-"""Characters of an attribute that are shown."""
+"""Maximum number of characters of an attribute."""
 
 
 def explorer_graph(graph: Graph, name: str = "") -> Row:
     """Return a graph of Model Explorer.
 
-    Leaves have an edge from what defines each of their operands, and from what wrote the bytes of
-    one last, where that is another op. Calls with a body are layers with a node of their own in
-    them, which has what the call costs. ``name`` is the graph's id (default: its name).
+    Leaves have an edge from the op that defines each of their operands, and from the op that last
+    wrote its bytes, if that is another op. Calls with a body are layers that contain a node for the
+    call itself, with its cost. ``name`` is the graph's id (default: its name).
     """
     ids, layers = node_ids(graph), namespaces(graph)
     sources = _sources(graph, ids)
@@ -55,11 +55,11 @@ def explorer_graph(graph: Graph, name: str = "") -> Row:
 
 
 class _Sources:
-    """Where operands come from.
+    """Sources of operands.
 
     Attributes:
         defined: node and output that define a tensor, by its name.
-        written: by the identity of a leaf, operands and nodes that wrote their bytes before.
+        written: operands and the nodes that wrote their bytes before, by the identity of a leaf.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def _sources(graph: Graph, ids: dict[int, str]) -> _Sources:
 
 
 def _edges(op: Op, sources: _Sources) -> list[Row]:
-    """Return the edges into a leaf, without those that say the same twice."""
+    """Return the edges into a leaf, without duplicates."""
     edge_by_key: dict[tuple[str, str, str], Row] = {}
     input_ids: dict[str, str] = {}
     for index, tensor in enumerate(op.inputs):
@@ -164,7 +164,7 @@ def _output(output_id: str, tensor: Tensor) -> Row:
 
 
 def type_text(tensor: Tensor) -> str:
-    """Return a tensor's type as the model's text has it, with plain sizes: ``f32[2048, 64]``."""
+    """Return a tensor's type as in the model's text, with numeric sizes: ``f32[2048, 64]``."""
     return f"{tensor.dtype}[{', '.join(str(int(size)) for size in tensor.shape)}]"
 
 
@@ -177,7 +177,7 @@ def _value_text(value: object) -> str:
 
 
 def _attributes(facts: dict[str, Any]) -> list[Row]:
-    """Return what is known as attributes: texts, cut where they are too long to be read."""
+    """Return the known facts as attributes: texts, truncated to ``MAX_CHARACTERS``."""
     texts = ((name, str(value)) for name, value in facts.items() if value not in ("", None))
     return [
         {
@@ -189,7 +189,7 @@ def _attributes(facts: dict[str, Any]) -> list[Row]:
 
 
 def _facts(graph: Graph) -> dict[str, str]:
-    """Return what is shown of the graph where no node is selected."""
+    """Return the facts of the graph that are displayed if no node is selected."""
     dims = ", ".join(f"{name} = {size}" for name, size in graph.dims.items())
     devices = ", ".join(f"@{device.name} {device.sheet}" for device in graph.devices)
     facts = {"model": graph.name, "dims": dims, "devices": devices}

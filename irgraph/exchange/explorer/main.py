@@ -28,7 +28,7 @@ class IrgraphAdapter(Adapter):  # type: ignore[misc]  # a class of a package wit
     )
 
     def convert(self, model_path: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the graph of a model's file; what is wrong with it is shown as an error."""
+        """Return the graph of a model's file; raise an error if the model is invalid."""
         graph = parse(read_text(model_path), model_path)
         findings = verify(graph)
         if findings:

@@ -1,4 +1,4 @@
-"""Models with their overlays, as files that Model Explorer opens."""
+"""Models with their overlays, as files for Model Explorer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from irgraph.ir.graph import Graph
 
 
 class ExplorerModel(Struct, frozen=True):
-    """One model as it is shown.
+    """One displayed model.
 
     Attributes:
-        label: what it is called; of two that are shown together, each has its own.
+        label: its name, unique among models displayed together.
         graph: the model.
-        overlays: what colours its nodes.
+        overlays: values that colour its nodes.
     """
 
     label: str
@@ -37,8 +37,9 @@ class ExplorerModel(Struct, frozen=True):
 def write_json(models: Sequence[ExplorerModel], path: str | Path) -> list[Path]:
     """Write graphs and node data as files for Model Explorer; return the files.
 
-    The graphs go to ``path``; each overlay goes beside it, ``STEM.device-time.json``, with the
-    values of all graphs that have it. Raises ``IrgraphError`` where one cannot be written.
+    The graphs are written to ``path``, and each overlay to the same folder, such as
+    ``STEM.device-time.json``, with the values of all graphs that have it. Raises ``IrgraphError``
+    if a file cannot be written.
     """
     graphs = [graph for model in models for graph in model.collection()["graphs"]]
     label = " and ".join(model.label for model in models)
@@ -65,5 +66,5 @@ def node_data(models: Sequence[ExplorerModel]) -> Iterator[tuple[str, dict[str, 
 
 
 def slug(name: str) -> str:
-    """Return a name as part of a file's: words of letters without the unit."""
+    """Return a name as part of a file name: lower-case words with hyphens, without the unit."""
     return re.sub(r"\W+", "-", name.partition("(")[0].strip().lower(), flags=re.ASCII)

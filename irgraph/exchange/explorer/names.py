@@ -1,4 +1,4 @@
-"""What nodes of a drawn graph are called: ids that survive a rewrite, and layers that fold."""
+"""Names of the nodes of a drawn graph: ids that survive a rewrite, and collapsible layers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
 SLASH = "\N{DIVISION SLASH}"
-"""Stands for a slash in names, which separates layers."""
+"""Replacement for the slash in names, which would separate layers."""
 
 
 def node_ids(graph: Graph) -> dict[int, str]:
     """Return an id for each op, by its identity.
 
-    Ids are made of names, so that an op that a rewrite keeps has the same one before and after:
-    its name, and its first result, or what it writes or takes; equal ones are numbered.
+    Ids consist of names, so that an op that a rewrite leaves unchanged has the same id before and
+    after: the op's name and its first result, or else a tensor that it writes or reads. Equal ids
+    are numbered.
     """
     counts: Counter[str] = Counter()
     id_by_op = {}
@@ -40,10 +41,10 @@ def segment(name: str) -> str:
 
 
 def namespaces(graph: Graph) -> dict[int, str]:
-    """Return for each op the layer that it lies in, by its identity.
+    """Return the layer of each op, by its identity.
 
-    Layers are the phase, labels around it, the path of its module, and the calls that it is part
-    of. A call with a body is a layer of its own, and lies in it.
+    Layers are the phase, enclosing labels, the path of the module, and enclosing calls. A call with
+    a body is a separate layer, which contains the call's own node.
     """
     layer_by_op: dict[int, str] = {}
     numbers: Counter[str] = Counter()
@@ -63,7 +64,7 @@ def namespaces(graph: Graph) -> dict[int, str]:
 
 
 def _modules(path: str, outer: str) -> tuple[str, ...]:
-    """Return a module's path as layers, without what is around it already."""
+    """Return a module's path as layers, without the path of the enclosing module."""
     if not path or path == outer:
         return ()
     inner = path.removeprefix(f"{outer}.") if outer else path

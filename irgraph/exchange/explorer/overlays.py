@@ -1,4 +1,4 @@
-"""What a prediction says of each op, as node data of Model Explorer.
+"""Predictions of each op, as node data of Model Explorer.
 
 The fields are those of ``node_data_builder.py`` of github.com/google-ai-edge/model-explorer.
 """
@@ -26,14 +26,14 @@ OpChange: TypeAlias = tuple[str, Op | None, Op | None]
 
 COLOURS = {"measured": "#2e7d32", "scaled": "#7cb342", "learned": "#1e88e5",
            "heuristic": "#fb8c00", "none": "#e53935"}  # fmt: skip
-"""Of provenances, from what was measured to what is not known."""
+"""Colours of provenances, from measured to unknown."""
 
 CHANGES = {"removed": "#e57373", "added": "#81c784", "moved": "#ffd54f", "retyped": "#ba68c8",
            "rewired": "#4fc3f7", "repriced": "#ffb74d"}  # fmt: skip
-"""Of kinds of change."""
+"""Colours of kinds of change."""
 
 DIGITS = 3
-"""Digits after the point that are shown: nanoseconds."""
+"""Number of displayed digits after the point: nanoseconds."""
 
 WHITE, RED, BLUE, GREEN = "#ffffff", "#e57373", "#64b5f6", "#81c784"
 
@@ -42,10 +42,10 @@ class Overlay(Struct, frozen=True):
     """One value for each op that has it.
 
     Attributes:
-        name: what is shown, with its unit.
+        name: displayed name, with its unit.
         values: by node id.
-        colours: ends of a gradient from the least value to the greatest, or colours by value.
-        single: whether a layer's sum means nothing.
+        colours: ends of a gradient from the smallest to the largest value, or colours by value.
+        single: whether the sum of a layer is meaningless.
     """
 
     name: str
@@ -74,8 +74,8 @@ class Overlay(Struct, frozen=True):
 def overlays(priced: Priced, timeline: Timeline, path: CriticalPath) -> list[Overlay]:
     """Return the overlays of a predicted step: times in microseconds, memory in bytes.
 
-    Device time stands at the op that is priced, host time and slack at the outermost op, which
-    pays; a layer sums what is in it.
+    Device time is shown at the priced op, host time and slack at the outermost op, to which they
+    are charged. A layer sums the values of its nodes.
     """
     ids = node_ids(priced.graph)
     kernels = {
@@ -100,9 +100,10 @@ def overlays(priced: Priced, timeline: Timeline, path: CriticalPath) -> list[Ove
 def changes(
     before: Graph, after: Graph, differences: Iterable[OpChange]
 ) -> tuple[Overlay, Overlay]:
-    """Return what changed from one model to another as an overlay of each.
+    """Return the changes from one model to another as an overlay of each.
 
-    ``differences`` has the kind of each change, and the op before and after, ``None`` where it is not.
+    ``differences`` has the kind of each change, and the op before and after it, ``None`` if there
+    is none.
     """
     sides: list[dict[str, str]] = []
     for graph in (before, after):
@@ -116,12 +117,12 @@ def changes(
 
 
 def _provenance(kernels: tuple[Kernel, ...]) -> str:
-    """Return the least sure of the kernels' provenances."""
+    """Return the least reliable of the kernels' provenances."""
     return max((kernel.by for kernel in kernels), key=PROVENANCES.index)
 
 
 def _on_host(timeline: Timeline) -> Ints:
-    """Return the positions of the host threads' intervals."""
+    """Return the indices of the host threads' intervals."""
     hosts = [index for index, resource in enumerate(timeline.resources) if resource.kind == "host"]
     return np.flatnonzero(np.isin(timeline.columns.tasks.resource, hosts))
 
@@ -139,6 +140,6 @@ def _durations(timeline: Timeline, ids: Mapping[int, str], selected: Ints) -> di
 
 def _memory(priced: Priced, ids: Mapping[int, str]) -> dict[str, float]:
     """Return the bytes that are allocated while each innermost op runs."""
-    leaves, live_bytes = memory_by_op(priced.graph)
-    total = sum(live_bytes.values(), np.zeros(len(leaves), np.int64))
+    leaves, bytes_by_kind = memory_by_op(priced.graph)
+    total = sum(bytes_by_kind.values(), np.zeros(len(leaves), np.int64))
     return {ids[id(leaf)]: int(size) for leaf, size in zip(leaves, total, strict=True)}

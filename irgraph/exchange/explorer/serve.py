@@ -1,8 +1,8 @@
 """Starts Model Explorer on this machine, with models and overlays loaded.
 
-Its server would read any file that a page asks for, take uploads, and ask the package index for
-newer versions; here it answers what the page needs to show what it was started with, to this
-machine, and nothing else.
+Model Explorer's server would read any file that a page requests, accept uploads, and query the
+package index for newer versions. Here it only serves the page and the data with which it was
+started, and only to this machine.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ ALLOWED_PATHS = re.compile(
     r"|api/v1/(?:get_extensions|load_graphs_json|load_node_data|check_new_version)"
     r"|(?!api)[^?]*)"
 )
-"""Paths that are answered: the data that it was started with, and the page's own files."""
+"""Paths that are served: the data with which the server was started, and the page's own files."""
 
 
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
-"""What the page may load, and from where: all of it from here."""
+"""Content security policy of the page: it may only load from this server."""
 
 
 EXTERNAL_RESOURCES = re.compile(r"@font-face\s*\{[^{}]*https:[^{}]*\}|<link[^>]*https:[^>]*>")
-"""Fonts and links of other hosts."""
+"""Fonts and links in a page that refer to other hosts."""
 
 
 def serve(models: Sequence[ExplorerModel], *, port: int = PORT, browser: bool = True) -> None:
-    """Show models until the program is interrupted; two side by side, joined by their nodes' ids.
+    """Show one model, or two next to each other linked by node ids, until interrupted.
 
     Args:
         models: one or two.
-        port: where it listens on 127.0.0.1; from 8080 on, the first that is free.
+        port: on 127.0.0.1; with the default, the first free port from 8080 on.
         browser: whether to open it in a browser.
 
     Raises:
@@ -60,14 +60,14 @@ def serve(models: Sequence[ExplorerModel], *, port: int = PORT, browser: bool = 
 
 
 def _check_free(port: int) -> None:
-    """Refuse a port on which something listens."""
+    """Raise an error if another program listens on a port."""
     with socket.socket() as probe:
         if probe.connect_ex((HOST, port)) == 0:
             raise fail(f"--port: {HOST}:{port} is already in use", exit_code=2)
 
 
 def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)
-    """Return Model Explorer's server, kept to what it was started with."""
+    """Return Model Explorer's server, restricted to the data with which it was started."""
     try:
         import flask
         from model_explorer import extension_manager, server
@@ -84,13 +84,13 @@ def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)
     server.flask = _PatchedModule(flask, Flask=GuardedFlask)
     unknown = dict.fromkeys(("version", "runningVersion", "releaseUrl", "desktopAppUrl"), "")
     server._check_new_version = lambda print_msg=True: unknown
-    # what is shown is converted already
+    # the models are already converted
     extension_manager.ExtensionManager.BUILTIN_ADAPTER_MODULES = []
     return server
 
 
 class _PatchedModule:
-    """A module with some of its names replaced."""
+    """Module with some of its names replaced."""
 
     def __init__(self, module: Any, **names: Any) -> None:  # noqa: ANN401
         self._module = module
@@ -101,7 +101,7 @@ class _PatchedModule:
 
 
 def _refusal(request: Any) -> tuple[str, int] | None:  # noqa: ANN401
-    """Return why a request is not answered: another host's name, another path, or a change."""
+    """Return the error for a request of another host, another path or a change, else ``None``."""
     name = request.host.rpartition(":")[0] or request.host
     if name not in (HOST, "localhost"):
         return "this answers to this machine alone", 403
@@ -111,7 +111,7 @@ def _refusal(request: Any) -> tuple[str, int] | None:  # noqa: ANN401
 
 
 def _restrict_to_local(response: Any) -> Any:  # noqa: ANN401
-    """Let the page ask no other host for anything: it names fonts of one, and has others."""
+    """Prevent the page from loading from other hosts: it refers to their fonts and links."""
     response.headers["Content-Security-Policy"] = POLICY
     if response.mimetype == "text/html" and response.status_code == 200:
         response.direct_passthrough = False
@@ -120,7 +120,7 @@ def _restrict_to_local(response: Any) -> Any:  # noqa: ANN401
 
 
 def build_configuration(models: Sequence[ExplorerModel]) -> Any:  # noqa: ANN401  (a class of Model Explorer)
-    """Return Model Explorer's configuration: graphs, node data, and which panes show them."""
+    """Return Model Explorer's configuration: graphs, node data, and the panes that show them."""
     from model_explorer.config import ModelExplorerConfig
 
     class ExplorerConfig(ModelExplorerConfig):  # type: ignore[misc]  # a package without types
@@ -137,7 +137,7 @@ def build_configuration(models: Sequence[ExplorerModel]) -> Any:  # noqa: ANN401
 
     configuration = ExplorerConfig()
     for index, model in enumerate(models):
-        # without a label of its own, a collection has the name by which it was asked for
+        # without its own label, a collection is named by its URL
         configuration.graphs_list.append(json.dumps({"graphs": model.collection()["graphs"]}))
         name = segment(model.label)
         configuration.model_sources.append({"url": f"graphs://{name}/{index}"})

@@ -1,1 +1,1 @@
-"""What an op computes and moves: floating-point operations and bytes."""
+"""Work of an op: its floating-point operations and its bytes of traffic."""

@@ -1,9 +1,9 @@
 """Floating-point operations of a step, as torch's ``FlopCounterMode`` counts them.
 
-Products, convolutions, attention and recurrent layers count, a multiplication and an addition each;
-all else is left out. Formulas: torch, ``torch/utils/flop_counter.py``; but the gradient of a
-grouped convolution's weight has a group's channels, where torch counts all, and of cuDNN's layers
-every matrix counts with each row of each time step.
+Products, convolutions, attention and recurrent layers are counted, with a multiplication and an
+addition each; other ops are not. The formulas are torch's (``torch/utils/flop_counter.py``), with
+two exceptions: the gradient of a grouped convolution's weight has the channels of one group (torch
+counts all channels), and in cuDNN's layers every matrix is multiplied by each row of each time step.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Arguments = dict[str, Any]
 
 
 def step_flops(graph: Graph) -> tuple[int, int]:
-    """Return the operations of all leaves of a step, and how many products could not be counted."""
+    """Return the operations of all leaves of a step, and the number of uncounted products."""
     counts = [flops(op) for op in graph.walk() if not op.body]
     return sum(count or 0 for count in counts), counts.count(None)
 
 
 def flops(op: Op) -> int | None:
-    """Return the floating-point operations of a leaf; 0 for what is no product.
+    """Return the floating-point operations of a leaf; 0 if it is no product.
 
-    ``None`` where a trace does not record the operands or attributes that they follow from.
+    ``None`` if a trace does not record the operands or attributes on which they depend.
     """
     name = _canonical_name(op.name)
     if name not in _FORMULAS:
@@ -42,12 +42,12 @@ def flops(op: Op) -> int | None:
 
 
 def is_product(name: str) -> bool:
-    """Return whether operations of an op of this name are counted: it multiplies and adds."""
+    """Return whether the operations of ops with this name are counted."""
     return _canonical_name(name) in _FORMULAS
 
 
 def _canonical_name(name: str) -> str:
-    """Return the name of a product without what does not matter: where it lies, and tf32."""
+    """Return the base name of a product, without ``_tf32`` and the ``_`` of in-place ops."""
     return (
         plain_name(name).partition(".")[2].removesuffix("_")
         if name.startswith(_COUNTED_LIBRARIES)
@@ -56,7 +56,7 @@ def _canonical_name(name: str) -> str:
 
 
 def _arguments_by_name(op: Op) -> Arguments:
-    """Return arguments by name; of the first overload that has tensors there, if none fits."""
+    """Return arguments by name; if no overload fits, of the first one whose tensors fit."""
     schema = resolve(op) or next((s for s in schemas_of(op.name) if _tensors_fit(s, op)), None)
     return {a.name: value for a, value in bind(schema, op)} if schema else {}
 
@@ -74,7 +74,7 @@ UNCOUNTED = frozenset((
     "cudnn_convolution_transpose_backward", "_conv_depthwise2d", "conv_depthwise3d",
     "convolution_overrideable", "convolution_backward_overrideable",
 ))  # fmt: skip
-"""Products that have no formula here."""
+"""Products without a formula in this module."""
 
 
 def _product(first: str, second: str) -> Callable[[Arguments, Op], int]:
@@ -102,7 +102,7 @@ def _convolution(arguments: Arguments, op: Op) -> int:
     x = arguments["input"] if "input" in arguments else arguments["self"]
     output, weight = op.outputs[0], arguments["weight"]
     transposed = arguments.get("transposed")
-    if transposed is None:  # not recorded: the channels tell
+    if transposed is None:  # not recorded: derive it from the channels
         transposed = output.shape[1] != weight.shape[0]
     return _conv(x, weight, output, bool(transposed))
 
@@ -132,7 +132,7 @@ def _attention_backward(arguments: Arguments, _: Op) -> int:
 
 
 def _cudnn_backward(_: Arguments, op: Op) -> int:
-    """Count one gradient, of the input or of the weight, as torch called them before 1.11."""
+    """Count one gradient, of the input or of the weight: ops of torch before 1.11."""
     grad, other = op.inputs[:2]
     weight = op.outputs[0] if op.base.endswith("weight") else other
     return 2 * int(grad.shape[0]) * prod(grad.shape[2:]) * prod(weight.shape)
@@ -146,7 +146,7 @@ def _recurrent(arguments: Arguments, _: Op) -> int:
 
 
 def _recurrent_backward(arguments: Arguments, op: Op) -> int:
-    """Count the gradient of what goes in, which cuDNN always computes, and that of the weights."""
+    """Count the gradient of the input, which cuDNN always computes, and that of the weights."""
     return (1 + bool(arguments["output_mask"][3])) * _recurrent(arguments, op)
 
 

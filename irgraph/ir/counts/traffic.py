@@ -1,4 +1,4 @@
-"""Bytes that a call must move at least: what it reads once, and what it writes once."""
+"""Minimum bytes that a call must move: each byte is read once and written once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ WHOLE_TENSOR_OPS = frozenset((
     "bernoulli_", "normal_", "uniform_", "cumsum", "flip", "roll", "_fused_adam_", "_fused_adamw_",
     "_fused_sgd_",
 ))  # fmt: skip
-"""Ops that read and write every element of every tensor, beside those that go element by element
-and products; lookups, gathers and scatters touch as much as their indices say."""
+"""Ops that read and write every element of every tensor, in addition to pointwise ops and products.
+Lookups, gathers and scatters are not among them: their accesses depend on their indices."""
 
 _FILLS = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_"))
 """Ops that write their operand without reading it."""
@@ -38,15 +38,15 @@ def moves_all(name: str) -> bool:
 
 
 def has_pointwise_form(name: str) -> bool:
-    """Return whether torch says of a form of an op that it works element by element."""
+    """Return whether torch declares any overload of an op as pointwise."""
     return any(schema.pointwise for schema in schemas_of(name))
 
 
 def traffic(op: Op) -> int | None:
-    """Return the bytes of a call's operands, each read once, and of what it writes.
+    """Return the bytes of a call's operands, each read once, and of the tensors that it writes.
 
-    Of a tensor with expanded axes its distinct elements count. ``None`` where the tensors do not
-    tell: lookups by index, and calls whose results are not recorded.
+    The distinct elements of a tensor with expanded axes are counted. ``None`` if the tensors do
+    not determine the traffic: lookups by index, and calls without recorded results.
     """
     if not moves_all(op.name) or not (op.outputs or op.written):
         return None

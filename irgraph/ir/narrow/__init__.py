@@ -1,1 +1,1 @@
-"""Narrow formats: rows of tables, what is prepared in them, and the ops that read it."""
+"""Narrow formats: rows of tables, parameters prepared in them, and the ops that read these."""

@@ -1,9 +1,9 @@
-"""Tables whose pruned rows are put back when they are loaded, before any step.
+"""Tables whose pruned rows are restored when they are loaded, before any step.
 
-A pruned table keeps some rows, and a mapping says for each index which of them it means, -1 for
-none. A model whose setting ``expanded`` says ``w_whole = w by map : u8[20, 16], i32[50]`` has a
-table ``%w_whole`` of 50 rows instead: the rows of ``%w`` where the mapping has them, zeros (which
-stand for rows of zeros in every packed format) elsewhere. The step lacks ``%w`` and ``%map``.
+A pruned table has a subset of rows, and a mapping has for each index the position of its row, -1
+for none. A model with the setting ``expanded`` of ``w_whole = w by map : u8[20, 16], i32[50]`` has
+a table ``%w_whole`` of 50 rows instead: the rows of ``%w`` for mapped indices, zeros (which
+represent rows of zeros in every packed format) for others. The step lacks ``%w`` and ``%map``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from irgraph.ir.narrow.list_settings import ListSetting, place_of
 from irgraph.ir.tensor import MAX_TENSOR_BYTES, Tensor
 
 EXPANDED = "expanded"
-"""The setting's name."""
+"""Name of the setting."""
 
 _SETTING = ListSetting(
     EXPANDED,
@@ -34,12 +34,12 @@ _SETTING = ListSetting(
 
 
 class ExpandedTable(Struct, frozen=True):
-    """One table that is expanded.
+    """One expanded table.
 
     Attributes:
-        name: of its tensor.
-        table: the pruned table [kept rows, columns].
-        mapping: i32 [rows], the kept row of each index or -1.
+        name: name of its tensor.
+        table: the pruned table [retained rows, columns].
+        mapping: i32 [rows], the retained row of each index or -1.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ExpandedTable(Struct, frozen=True):
     mapping: Tensor
 
     def __str__(self) -> str:
-        """Return how the setting names it."""
+        """Return its item in the setting."""
         rows, columns = map(int, self.table.shape)
         shapes = f"{self.table.dtype}[{rows}, {columns}], i32[{int(self.mapping.shape[0])}]"
         return f"{self.name} = {self.table.name} by {self.mapping.name} : {shapes}"
@@ -55,7 +55,7 @@ class ExpandedTable(Struct, frozen=True):
 
 @cached_per_graph
 def expanded_of(graph: Graph) -> tuple[ExpandedTable, ...]:
-    """Return what a model says is expanded.
+    """Return the expanded tables of a model's setting.
 
     Raises:
         IrgraphError: the setting cannot be read, or names a table that the model lacks or has in
@@ -88,5 +88,5 @@ def _parse_item(match: re.Match[str], graph: Graph) -> ExpandedTable:
 
 
 def with_expanded(graph: Graph, items: Iterable[ExpandedTable]) -> Graph:
-    """Return a graph that names these tables as expanded, too."""
+    """Return a graph whose setting also lists these tables."""
     return _SETTING.write(graph, (*expanded_of(graph), *items))

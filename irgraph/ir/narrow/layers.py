@@ -1,4 +1,4 @@
-"""What quantised layers hold in short types between rounding and scaling."""
+"""Tensors of short types inside quantised layers, between rounding and scaling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRODUCTS = {layer_format.product for layer_format in LAYER_FORMATS.values()}
 def short_layer_tensors(graph: Graph) -> frozenset[str]:
     """Return the names of floats shorter than f32 that only products with prepared weights use.
 
-    What they lose is part of the layer's format: its rows, filled up or not, its sums, its weight.
+    Their rounding is part of the layer's format: its rows, padded or not, its sums, its weight.
     """
     weights = {prepared.name for prepared in prepared_of(graph) if prepared.part == WEIGHT}
     makers = {t.name: op for op in graph.leaves() for t in op.outputs}
@@ -33,7 +33,7 @@ def short_layer_tensors(graph: Graph) -> frozenset[str]:
 
 
 def _padded_buffer(maker: Op | None) -> set[str]:
-    """Return the buffer of rows that zeros were put behind."""
+    """Return the buffer of the rows that an op pads with zeros, empty for any other op."""
     if maker is None or maker.name != "aten.constant_pad_nd":
         return set()
     return {maker.inputs[0].buffer}

@@ -1,4 +1,4 @@
-"""Settings that list tensors, and what each is made of before any step: ``a = …; b = …``."""
+"""Settings that list tensors and how each is built before any step: ``a = …; b = …``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ListSetting(Struct, frozen=True):
     """One such setting.
 
     Attributes:
-        name: of the setting, and the word for what was done: ``prepared``, ``expanded``.
-        item: what each item must match.
-        example: an item.
+        name: name of the setting, and the verb in messages: ``prepared``, ``expanded``.
+        item: pattern of an item.
+        example: an item, for hints.
     """
 
     name: str
@@ -28,7 +28,7 @@ class ListSetting(Struct, frozen=True):
     example: str
 
     def read(self, graph: Graph) -> Iterator[re.Match[str]]:
-        """Yield the items of a model; raise ``IrgraphError`` at one that cannot be read."""
+        """Yield the matches of a model's items; raise ``IrgraphError`` at an invalid item."""
         text = str(graph.settings.get(self.name, ""))
         for part in text.split(_BETWEEN) if text else ():
             match = self.item.fullmatch(part)

@@ -1,9 +1,9 @@
 """Ops of quantised models: lookups that dequantise inside, and products of narrow types.
 
 Lookups in packed rows are torch's own. A linear layer in ``i8`` or in f8 is three calls: its rows
-are rounded, each by its largest element (dynamic quantisation) or all by one range that was found
-before (static), torch multiplies, and the sums are scaled back. With weights in ``i4`` the rows
-are cast to bf16, in f16 and bf16 to that type, and one call multiplies.
+are rounded, each by its largest element (dynamic quantisation) or all by one calibrated range
+(static), torch multiplies, and the sums are scaled back. With weights in ``i4`` the rows are cast
+to bf16, with weights in f16 and bf16 to that type, and one call multiplies.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ LOOKUPS = {
     for row_format in FORMATS.values()
     if row_format.op
 }
-"""Torch's lookups in packed rows by format; other formats are looked up by ``ROWS_LOOKUP``."""
+"""Torch's lookups in packed rows, by format; lookups of other formats are ``ROWS_LOOKUP``."""
 
 ROWS_LOOKUP = "irgraph.embedding_bag_rows"
 """Sums of rows in a short floating type, in f32, as FBGEMM's inference kernels do."""
 
 MEANS = "irgraph.bag_means"
-"""Sums of bags over their lengths: what lookups in narrow rows, which add up, leave of a mean."""
+"""Division of bags' sums by their lengths: lookups in narrow rows return sums, not means."""
 
 FORMAT_OF = {name: kind for kind, name in LOOKUPS.items()}
 """Row formats by the lookup."""
 
 QUANTIZE, DEQUANTIZE, PRODUCT = "irgraph.quantize_rows", "irgraph.dequantize_rows", "aten._int_mm"
-"""What a linear layer in ``i8`` calls."""
+"""Ops of a linear layer in ``i8`` with dynamic quantisation."""
 
 STATIC, SCALED = "irgraph.quantize_static", "irgraph.dequantize_columns"
-"""What it calls instead where one scale of all its rows was found before."""
+"""Ops that replace the first two in static quantisation, with one calibrated scale of all rows."""
 
 PRODUCT_F8, PRODUCT_I4 = "aten._scaled_mm", "irgraph.linear_i4"
-"""What multiplies in f8, as torch calls it; and rows in bf16 with weights in ``i4``, as
-``aten::_weight_int4pack_mm`` does on devices, whose packing differs from card to card."""
+"""Products in f8, by torch's op; and of rows in bf16 with weights in ``i4``, the operation of
+``aten::_weight_int4pack_mm`` on devices, whose packing differs between cards."""
 
 PRODUCT_SHORT = "aten.mm"
-"""What multiplies rows in f16 or bf16 with a weight that was brought to the type beforehand."""
+"""Product of rows in f16 or bf16 with a weight that was converted to the type beforehand."""
 
 UNSCALED = ("f16", "bf16")
 """Formats of weights without scales."""
 
 GROUP = 32
-"""Weights in ``i4`` along the depth that share a scale and a zero point: of those that torch's
-kernel takes (32, 64, 128, 256) the most accurate."""
+"""Number of weights in ``i4`` along the depth that share a scale and a zero point: the most
+accurate size of those that torch's kernel supports (32, 64, 128, 256)."""
 
 
 class LayerFormat(Struct, frozen=True):
@@ -79,19 +79,19 @@ LAYER_FORMATS = {
     "f16": LayerFormat("f16", "f16", "f16", PRODUCT_SHORT, 1, 1),
     "bf16": LayerFormat("bf16", "bf16", "bf16", PRODUCT_SHORT, 1, 1),
 }
-"""By the format's name. Sizes and the fewest rows are those that torch's kernels take:
-``aten::_int_mm`` whole eights and more than 16 rows, ``aten::_scaled_mm`` whole sixteens. No unit
-multiplies e5m2 by e5m2 there: weights are in e4m3, which has one digit more."""
+"""Layer formats by name. Sizes and numbers of rows meet the requirements of torch's kernels:
+``aten::_int_mm`` needs multiples of 8 and more than 16 rows, ``aten::_scaled_mm`` multiples of 16.
+No unit multiplies e5m2 by e5m2: weights are in e4m3, which has one more digit."""
 
 MAX_VALUES = {"i8": 127.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
-"""What the largest element of a row, and of an output's weights, becomes."""
+"""Quantised value of the largest element of a row, and of an output's weights, by format."""
 
 TOLERANCE = {"rows": 1e-4, "layers": 1e-2, "f8": 3e-2}
-"""Largest difference, over a tensor's largest value, of a quantised model from one that computes
-the same in f32 from values that the formats can hold: of lookups, and where layers round
-activations (a value between two integers, or two numbers of f8, may go to either)."""
+"""Maximum difference, relative to a tensor's largest value, between a quantised model and a model
+that computes the same in f32 from values representable in the formats: for lookups, and for layers
+that round activations (a value between two integers, or two numbers of f8, may round to either)."""
 
 
 def round_up(size: int, step: int) -> int:
-    """Return a size filled up to a whole number of steps."""
+    """Return a size rounded up to a multiple of a step."""
     return -(-int(size) // step) * step

@@ -1,8 +1,8 @@
-"""Parameters that are made of others once, before any step: packed tables and weights.
+"""Parameters that are computed from others once, before any step: packed tables and weights.
 
-A model names them in its setting ``prepared``: ``w_i4 = i4 rows of w : f32[1000, 64]; …`` says
-that ``%w_i4`` holds the rows of ``%w`` in the format ``i4``. The step itself may lack ``%w``. A
-layer's weight may be a part of one: ``q = i8 weight of w : f32[96, 32] rows 0 to 32; …``.
+A model lists them in its setting ``prepared``: by ``w_i4 = i4 rows of w : f32[1000, 64]; …``,
+``%w_i4`` contains the rows of ``%w`` in the format ``i4``. The step itself may lack ``%w``. A
+layer's weight may be a slice of one: ``q = i8 weight of w : f32[96, 32] rows 0 to 32; …``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.tensor import MAX_TENSOR_BYTES, Tensor
 
 PREPARED = "prepared"
-"""The setting's name."""
+"""Name of the setting."""
 
 ROWS, SCALE, WEIGHT, SCALES = "rows", "scale", "weight", "scales"
-"""What a parameter holds: a table's rows, the one scale of all of them; a linear layer's weight in
-``i8``, f8, f16 or bf16, transposed and filled up as its product takes it, and the scale of each of
-its outputs; in ``i4`` a weight by outputs, two to a byte, the scale and zero of each group."""
+"""Contents of a parameter: a table's rows, or the single scale of all its rows; a linear layer's
+weight in ``i8``, f8, f16 or bf16, transposed and padded for its product, or the scale of each of
+its outputs. In ``i4`` a weight is stored by outputs, two elements to a byte, with the scale and
+zero of each group."""
 
 WEIGHTS = tuple(dict.fromkeys(layer_format.weight for layer_format in LAYER_FORMATS.values()))
 PARTS = {
@@ -51,14 +52,14 @@ _SETTING = ListSetting(
 
 
 class Prepared(Struct, frozen=True):
-    """One parameter that is prepared.
+    """One prepared parameter.
 
     Attributes:
-        name: of its tensor.
+        name: name of its tensor.
         format: a row format.
         part: ``rows``, ``scale``, ``weight`` or ``scales``.
-        source: the tensor that it is made of, f32 with two axes.
-        span: the first of the rows that it is made of, and the one after the last; all if empty.
+        source: the tensor from which it is computed, f32 with two axes.
+        span: the first row of the source that it uses, and the one after the last; all if empty.
     """
 
     name: str
@@ -69,12 +70,12 @@ class Prepared(Struct, frozen=True):
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The first row of the source that it is made of, and the one after the last."""
+        """The first row of the source that it uses, and the one after the last."""
         first, last = self.span or (0, int(self.source.shape[0]))
         return first, last
 
     def __str__(self) -> str:
-        """Return how the setting names it."""
+        """Return its item in the setting."""
         rows, columns = map(int, self.source.shape)
         source = f"{self.source.name} : {self.source.dtype}[{rows}, {columns}]"
         span = " rows {} to {}".format(*self.span) if self.span else ""
@@ -83,9 +84,9 @@ class Prepared(Struct, frozen=True):
 
 @cached_per_graph
 def prepared_of(graph: Graph) -> tuple[Prepared, ...]:
-    """Return what a model says is prepared.
+    """Return the prepared parameters of a model's setting.
 
-    Rows of a source are those that its prepared table has now: tables may have been resized.
+    A source has the rows of its prepared table in the graph: tables may have been resized.
 
     Raises:
         IrgraphError: the setting cannot be read, or names a tensor that the model lacks.
@@ -114,7 +115,7 @@ def _with_rows(prepared: Prepared, rows: int) -> Prepared:
 
 
 def _shape_of(prepared: Prepared) -> tuple[int, ...]:
-    """Return the shape that a prepared parameter has."""
+    """Return the shape of a prepared parameter."""
     rows, columns = map(int, prepared.source.shape)
     if prepared.part == ROWS:
         return rows, columns_of(prepared.format, columns)
@@ -153,7 +154,7 @@ def _parse_item(match: re.Match[str], declared: Mapping[str, Tensor], graph: Gra
 
 
 def sources_of(graph: Graph) -> dict[str, Tensor]:
-    """Return by name the tensors that something is prepared, or expanded, from."""
+    """Return the sources of prepared parameters and expanded tables, by name."""
     sources = {prepared.source.name: prepared.source for prepared in prepared_of(graph)}
     for expanded in expanded_of(graph):
         sources |= {expanded.table.name: expanded.table, expanded.mapping.name: expanded.mapping}
@@ -161,5 +162,5 @@ def sources_of(graph: Graph) -> dict[str, Tensor]:
 
 
 def with_prepared(graph: Graph, items: Iterable[Prepared]) -> Graph:
-    """Return a graph that names these parameters as prepared, too."""
+    """Return a graph whose setting also lists these parameters."""
     return _SETTING.write(graph, (*prepared_of(graph), *items))

@@ -1,4 +1,4 @@
-"""Bytes of an embedding table's rows in narrow formats, as FBGEMM and torch lay them out.
+"""Bytes of an embedding table's rows in narrow formats, in the layouts of FBGEMM and torch.
 
 The formulas are FBGEMM's ``unpadded_row_size_in_bytes`` and ``padded_row_size_in_bytes``
 (https://github.com/pytorch/FBGEMM, ``fbgemm_gpu/embedding_common.h``).
@@ -9,18 +9,18 @@ from __future__ import annotations
 from msgspec import Struct
 
 ROW_ALIGNMENT, TABLE_ALIGNMENT = 16, 128
-"""Bytes that FBGEMM's inference kernels align a row to on a device, and a table."""
+"""Alignment of rows and of tables on a device in FBGEMM's inference kernels, in bytes."""
 
 
 class RowFormat(Struct, frozen=True):
-    """How a row's elements are kept.
+    """Storage format of a row's elements.
 
     Attributes:
-        name: such as ``i4``; floating formats are called as the element type.
-        bits: of one element.
-        scales: bytes of a row's own scale and bias, as torch packs them: two f32 behind a row of
-            ``i8``, two f16 behind one of ``i4`` and ``i2``.
-        op: the part of torch's operators' names that says the format, ``""`` where there are none.
+        name: such as ``i4``; floating formats have the name of the element type.
+        bits: bits of one element.
+        scales: bytes of a row's own scale and bias, as torch packs them: two f32 after a row of
+            ``i8``, two f16 after a row of ``i4`` or ``i2``.
+        op: the format in the names of torch's operators, ``""`` if no operator exists.
     """
 
     name: str
@@ -30,12 +30,12 @@ class RowFormat(Struct, frozen=True):
 
     @property
     def elements_per_byte(self) -> int:
-        """Elements that share a byte: a row has a multiple of so many."""
+        """Number of elements in a byte: the width of a row is a multiple of it."""
         return max(8 // self.bits, 1)
 
     @property
     def packed(self) -> bool:
-        """Whether a row is bytes with a scale and a bias, not elements of a type."""
+        """Whether a row is stored as bytes with a scale and a bias, not as typed elements."""
         return self.scales > 0
 
 
@@ -58,11 +58,11 @@ FORMATS = {
 def row_bytes(name: str, width: int, scales: int | None = None) -> int:
     """Return the bytes of a row of ``width`` elements in a format, without padding.
 
-    ``scales`` are the bytes of its scale and bias where they are not those of torch: FBGEMM's
-    kernels with two f16 have 4 behind a row of ``i8`` too.
+    ``scales`` are the bytes of its scale and bias if they differ from torch's: FBGEMM's kernels
+    with two f16 have 4 bytes after a row of ``i8`` as well.
 
     Raises:
-        ValueError: there is no such format, or the elements do not fill whole bytes.
+        ValueError: the format does not exist, or the elements do not fill whole bytes.
     """
     row_format = FORMATS.get(name)
     if row_format is None:
@@ -77,7 +77,7 @@ def row_bytes(name: str, width: int, scales: int | None = None) -> int:
 def padded_row_bytes(
     name: str, width: int, alignment: int = ROW_ALIGNMENT, scales: int | None = None
 ) -> int:
-    """Return the bytes of a row with what aligns the next one; raises as ``row_bytes``."""
+    """Return the bytes of a row padded to the alignment; raises as ``row_bytes``."""
     return _round_up(row_bytes(name, width, scales), alignment)
 
 
@@ -93,7 +93,7 @@ def table_bytes(
 
 
 def columns_of(name: str, width: int) -> int:
-    """Return the columns in which torch keeps a row; raises as ``row_bytes``."""
+    """Return the number of columns of a row in torch's tensor; raises as ``row_bytes``."""
     return row_bytes(name, width) if FORMATS[name].packed else width
 
 

@@ -18,13 +18,13 @@ class Compile(OptionalSelection):
 
     def run(self, frame: Frame) -> Entry:
         """Make calls of compiled code of what matches."""
-        from irgraph.verbs.compiled import compiled  # imports torch
+        from irgraph.verbs.compiled import compile_regions  # imports torch
 
         entry, chosen = self.chosen(frame)
-        done = compiled(frame.state.graph, chosen)
+        done = compile_regions(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
-        refusals.add_each(done.left, "is not compiled")
+        refusals.add_each(done.excluded, "is not compiled")
         if not done.calls:
             said = "nothing changed: fewer than two ops in a row can be compiled"
             return replace(entry, done=said, refused=tuple(refusals.found))

@@ -1,1 +1,1 @@
-"""How the tasks of a step are built: from charges one by one, or many at once."""
+"""Building of a step's tasks: from single charges, or from templates of repeated calls."""

@@ -138,9 +138,9 @@ class Step:
             queue.append(self._start(charge, stream, (launched,), number, gap=self.rules.gap))
         else:
             last = self.build.last(stream)
-            # A graph's kernels start after its launch and after what its stream did before, on
-            # whatever streams they were captured; among themselves they keep the order of their own
-            # streams.
+            # A graph's kernels start after its launch and after the earlier work of its stream,
+            # regardless of the streams on which they were captured; among themselves they preserve
+            # the order of those streams.
             self.graph_waits = (launched, last) if last >= 0 else (launched,)
             self.forked_streams = set()
         if share < 1.0:

@@ -1,6 +1,6 @@
 """``compile``: regions of a step become calls of what Inductor makes of them."""
 
 from irgraph.verbs.compiled.names import CALL, KERNEL
-from irgraph.verbs.compiled.verb import Compiling, compiled
+from irgraph.verbs.compiled.verb import Compiling, compile_regions
 
-__all__ = ["CALL", "KERNEL", "Compiling", "compiled"]
+__all__ = ["CALL", "KERNEL", "Compiling", "compile_regions"]

@@ -21,7 +21,7 @@ from irgraph.execute.callables import Computation, computation
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.compiled.trace import decomposed, traced
+from irgraph.verbs.compiled.trace import decompose, trace
 from irgraph.verbs.refusal import RefusedError
 
 CARD = {
@@ -50,7 +50,7 @@ class Kernel(Struct, frozen=True):
     library: bool
 
 
-def partition(graph: Graph, leaves: Sequence[Op], kept: Sequence[Tensor]) -> list[Kernel]:
+def partition(graph: Graph, leaves: Sequence[Op], used_results: Sequence[Tensor]) -> list[Kernel]:
     """Return the kernels that Inductor would make of ops, in the order of their launches.
 
     Args:
@@ -63,32 +63,32 @@ def partition(graph: Graph, leaves: Sequence[Op], kept: Sequence[Tensor]) -> lis
         RefusedError: an op cannot be traced or lowered; says which.
     """
     calls: list[tuple[Op, int, Computation]] = []
-    apart: set[str] = set()
+    outside_names: set[str] = set()
     for number, op in enumerate(leaves):
-        how = computation(op, graph)
-        if isinstance(how, Computation) and _traceable(op, how):
-            calls.append((op, number, how))
+        implementation = computation(op, graph)
+        if isinstance(implementation, Computation) and _is_traceable(op, implementation):
+            calls.append((op, number, implementation))
         else:
-            apart.update(t.name for t in op.inputs)
-    mine = {t.name: t for op, *_ in calls for t in op.outputs}
-    wanted = {*apart, *(tensor.name for tensor in kept)}
-    results = [t for name, t in mine.items() if name in wanted]
-    with _pretended() as fake:
+            outside_names.update(t.name for t in op.inputs)
+    result_by_name = {t.name: t for op, *_ in calls for t in op.outputs}
+    needed_names = {*outside_names, *(tensor.name for tensor in used_results)}
+    results = [t for name, t in result_by_name.items() if name in needed_names]
+    with _fake_card() as fake:
         try:
-            lowered, inputs = decomposed(*traced(calls, results), fake)
-            return list(_scheduled(lowered, inputs, fake))
+            lowered, inputs = decompose(*trace(calls, results), fake)
+            return list(_schedule(lowered, inputs, fake))
         except Exception as error:
-            words = (str(error).strip() or type(error).__name__).splitlines()[0]
-            reason = f"torch's compiler fails at the run of ops that it is in: {words}"
+            message = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = f"torch's compiler fails at the run of ops that it is in: {message}"
             raise RefusedError(reason) from error
 
 
-def _traceable(op: Op, how: Computation) -> bool:
+def _is_traceable(op: Op, implementation: Computation) -> bool:
     """Return whether an op is torch's own call, and one that Inductor lowers."""
-    return isinstance(how.call, torch._ops.OpOverload) and op.base not in UNLOWERED
+    return isinstance(implementation.call, torch._ops.OpOverload) and op.base not in UNLOWERED
 
 
-def _scheduled(module: Torch, inputs: Sequence[Torch], fake: Torch) -> Iterator[Kernel]:
+def _schedule(module: Torch, inputs: Sequence[Torch], fake: Torch) -> Iterator[Kernel]:
     """Yield Inductor's kernels of a graph."""
     from torch._inductor.graph import GraphLowering
     from torch._inductor.scheduler import (
@@ -103,9 +103,11 @@ def _scheduled(module: Torch, inputs: Sequence[Torch], fake: Torch) -> Iterator[
         with V.set_graph_handler(lowering), V.set_debug_handler(mock.MagicMock()):
             lowering.run(*inputs)
             scheduler = Scheduler(lowering.operations)
-            nodes = [one for one in scheduler.nodes if not isinstance(one, NopKernelSchedulerNode)]
-            for one in nodes:
-                yield _kernel(one, isinstance(one, ExternKernelSchedulerNode))
+            nodes = [
+                node for node in scheduler.nodes if not isinstance(node, NopKernelSchedulerNode)
+            ]
+            for node in nodes:
+                yield _kernel(node, isinstance(node, ExternKernelSchedulerNode))
 
 
 def _kernel(scheduled: Torch, library: bool) -> Kernel:
@@ -124,7 +126,7 @@ def _origins(node: Torch, library: bool) -> Sequence[Torch]:
 
 
 @contextlib.contextmanager
-def _pretended() -> Iterator[Torch]:
+def _fake_card() -> Iterator[Torch]:
     """Let torch believe in a card and in Triton, for as long as nothing is run on them."""
     from torch._dynamo.device_interface import CudaInterface
     from torch._inductor import config, scheduler

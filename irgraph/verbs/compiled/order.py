@@ -25,7 +25,7 @@ class Group(Struct, frozen=True):
 
 
 def groups_of(
-    kernels: Sequence[Kernel], alone: Sequence[bool], views: Mapping[int, int]
+    kernels: Sequence[Kernel], is_outside: Sequence[bool], views: Mapping[int, int]
 ) -> list[Group]:
     """Return groups of ops, each op in one of them.
 
@@ -42,26 +42,26 @@ def groups_of(
     members: list[list[int]] = []
     launches: list[int] = []
     for kernel in kernels:
-        mine = [i for i in kernel.members if not alone[i]]
-        if kernel.library or not mine:
+        own_members = [i for i in kernel.members if not is_outside[i]]
+        if kernel.library or not own_members:
             continue
-        fresh = [i for i in mine if i not in owner]
-        if fresh:
-            owner.update(dict.fromkeys(fresh, len(members)))
-            members.append(fresh)
+        new_members = [i for i in own_members if i not in owner]
+        if new_members:
+            owner.update(dict.fromkeys(new_members, len(members)))
+            members.append(new_members)
             launches.append(1)
         else:
-            held = [owner[i] for i in mine]
-            launches[max(held, key=held.count)] += 1
-    for view, made in sorted(views.items()):
-        if made in owner:
-            owner[view] = owner[made]
+            owners = [owner[i] for i in own_members]
+            launches[max(owners, key=owners.count)] += 1
+    for view, maker in sorted(views.items()):
+        if maker in owner:
+            owner[view] = owner[maker]
             members[owner[view]].append(view)
-    single = [Group((i,)) for i in range(len(alone)) if i not in owner]
+    single = [Group((i,)) for i in range(len(is_outside)) if i not in owner]
     return [*(Group(tuple(sorted(m)), n) for m, n in zip(members, launches, strict=True)), *single]
 
 
-def ordered(groups: Sequence[Group], ties: Sequence[Dependence]) -> list[Group]:
+def order_groups(groups: Sequence[Group], ties: Sequence[Dependence]) -> list[Group]:
     """Return groups in an order that keeps all dependences between their ops.
 
     A group that depends on itself by way of another is split. Early ops come first.
@@ -113,20 +113,20 @@ class _Order:
 
     def _split(self, group: Group) -> Group:
         """Return what of a group can run now, as its first op can; the rest waits."""
-        now: list[int] = []
+        runnable: list[int] = []
         for i in group.members:
-            if not self._before[i].difference(self._done, now):
-                now.append(i)
+            if not self._before[i].difference(self._done, runnable):
+                runnable.append(i)
         del self._needs[group]
-        rest = tuple(i for i in group.members if i not in now)
+        rest = tuple(i for i in group.members if i not in runnable)
         self._add(Group(rest, min(group.launches, 1)))
-        return Group(tuple(now), group.launches)
+        return Group(tuple(runnable), group.launches)
 
     def _finish(self, group: Group) -> None:
         self._done.update(group.members)
         for after in {after for i in group.members for after in self._after[i]} - self._done:
-            other = self._owner[after]
-            if self._needs[other]:
-                self._needs[other].difference_update(group.members)
-                if not self._needs[other]:
-                    heappush(self._ready, (other.members[0], other))
+            dependent = self._owner[after]
+            if self._needs[dependent]:
+                self._needs[dependent].difference_update(group.members)
+                if not self._needs[dependent]:
+                    heappush(self._ready, (dependent.members[0], dependent))

@@ -17,7 +17,7 @@ from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import works
 
-LEAST = 2
+MIN_LAUNCHES = 2
 """Ops that launch something, of which a call is made."""
 ACCUMULATE = "autograd.AccumulateGrad"
 
@@ -26,25 +26,25 @@ ACCUMULATE = "autograd.AccumulateGrad"
 class Accesses:
     """Names that ops make, buffers that they read, and buffers that they write."""
 
-    made: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
 
     def add(self, unit: Op) -> None:
         """Count in what an op, or what it calls, touches."""
         for leaf in unit.leaves():
-            self.made.update(t.name for t in leaf.outputs)
+            self.names.update(t.name for t in leaf.outputs)
             self.read.update(t.buffer for t in leaf.inputs)
             self.written.update(t.buffer for t in written_by(leaf))
 
-    def hinders(self, unit: Op) -> bool:
+    def blocks(self, unit: Op) -> bool:
         """Return whether an op has to stay behind these."""
-        mine = Accesses()
-        mine.add(unit)
+        own = Accesses()
+        own.add(unit)
         return bool(
-            self.made & ({t.name for leaf in unit.leaves() for t in leaf.inputs} | mine.made)
-            or self.written & (mine.read | mine.written)
-            or self.read & mine.written
+            self.names & ({t.name for leaf in unit.leaves() for t in leaf.inputs} | own.names)
+            or self.written & (own.read | own.written)
+            or self.read & own.written
         )
 
 
@@ -61,16 +61,16 @@ class Region:
         """The ops that compute something, in order."""
         return [leaf for unit in self.units for leaf in unit.leaves() if not is_label(leaf)]
 
-    def put_off(self, op: Op) -> None:
+    def defer(self, op: Op) -> None:
         """Let an op run after the region, whatever of the region comes behind it."""
         self.later.append(op)
         self._passed.add(op)
 
-    def takes(self, unit: Op) -> bool:
+    def accepts(self, unit: Op) -> bool:
         """Return whether a unit may follow the region's ops and run before what comes later."""
         if self.units and _lane(unit) != _lane(self.units[0]):
             return False
-        return not self._passed.hinders(unit)
+        return not self._passed.blocks(unit)
 
 
 def _lane(unit: Op) -> tuple[str, str, str]:
@@ -79,11 +79,11 @@ def _lane(unit: Op) -> tuple[str, str, str]:
     return leaf.thread, leaf.stream, leaf.phase
 
 
-class Search:
+class RegionSearch:
     """The search for regions; ``left`` says which ops are in none, and why."""
 
-    def __init__(self, graph: Graph, asked: Collection[int] | None) -> None:
-        self.asked = asked
+    def __init__(self, graph: Graph, requested: Collection[int] | None) -> None:
+        self.asked = requested
         self.declared = declared(graph)
         self.left: dict[int, tuple[Op, RefusedError]] = {}
 
@@ -92,49 +92,49 @@ class Search:
         region = Region()
         for op in ops:
             if op.name == ACCUMULATE or not _computes(op):
-                region.put_off(op)
-            elif not _orders(op) and self._fits(op) and region.takes(op):
+                region.defer(op)
+            elif not _orders(op) and self._fits(op) and region.accepts(op):
                 region.units.append(op)
             else:
-                yield from _whole(region)
+                yield from _launchable(region)
                 region = Region()
                 if not _orders(op) and self._fits(op):
                     region.units.append(op)
                 elif op.is_annotation:
                     yield from self.regions(op.body)
-        yield from _whole(region)
+        yield from _launchable(region)
 
     def _fits(self, op: Op) -> bool:
         leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
-        if not self._wanted(op):
+        if not self._is_requested(op):
             return False
-        why = [(leaf, self._why_not(leaf)) for leaf in leaves]
-        for leaf, reason in why:
+        obstacles = [(leaf, self._obstacle(leaf)) for leaf in leaves]
+        for leaf, reason in obstacles:
             if reason:
                 self.left.setdefault(id(leaf), (leaf, RefusedError(reason, [(leaf, "")])))
-        inside = {_lane(part) for part in op.leaves() if works(part)}
-        return not any(reason for _, reason in why) and len(inside) <= 1
+        lanes = {_lane(part) for part in op.leaves() if works(part)}
+        return not any(reason for _, reason in obstacles) and len(lanes) <= 1
 
-    def _wanted(self, op: Op) -> bool:
+    def _is_requested(self, op: Op) -> bool:
         if any(inner.name in (CALL, ACCUMULATE) for inner in op.walk()):
             return False
         leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
         if self.asked is not None:
-            asked = self.asked
-            return any(id(inner) in asked for inner in op.walk())
+            requested = self.asked
+            return any(id(inner) in requested for inner in op.walk())
         return all(leaf.phase != "optimizer" for leaf in leaves)
 
-    def _why_not(self, leaf: Op) -> str:
+    def _obstacle(self, leaf: Op) -> str:
         """Return why an op cannot be part of compiled code."""
-        for holds, why in WHY_NOT:
-            if holds(leaf):
-                return why
+        for applies, reason in OBSTACLES:
+            if applies(leaf):
+                return reason
         if effects(leaf, self.declared).barrier:
             return "its effects are unknown"
         return ""
 
 
-WHY_NOT: tuple[tuple[Callable[[Op], bool], str], ...] = (
+OBSTACLES: tuple[tuple[Callable[[Op], bool], str], ...] = (
     (lambda leaf: leaf.name in HOST_READS, "the host reads it"),
     (lambda leaf: leaf.name.startswith(("sync.", "memcpy.", "cuda.")), "it is not an op of torch"),
     (is_collective, "it communicates"),
@@ -155,6 +155,6 @@ def _orders(op: Op) -> bool:
     return any(leaf.name in EVENTS for leaf in op.leaves())
 
 
-def _whole(region: Region) -> Iterator[Region]:
-    if sum(map(works, region.leaves)) >= LEAST:
+def _launchable(region: Region) -> Iterator[Region]:
+    if sum(map(works, region.leaves)) >= MIN_LAUNCHES:
         yield region

@@ -16,12 +16,12 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.compiled.inductor import Kernel, partition
 from irgraph.verbs.compiled.names import CALL, KERNEL
-from irgraph.verbs.compiled.order import Group, groups_of, ordered
-from irgraph.verbs.compiled.regions import Region, Search
+from irgraph.verbs.compiled.order import Group, groups_of, order_groups
+from irgraph.verbs.compiled.regions import Region, RegionSearch
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 
-LAUNCHES = 2
+MIN_KERNEL_LAUNCHES = 2
 """Of a single op, from which on it is no longer what it is outside of compiled code."""
 SCATTERING = frozenset({
     "embedding_dense_backward", "index_put", "index_put_", "_index_put_impl_", "index_add",
@@ -41,7 +41,7 @@ class Compiling(Struct, frozen=True):
 
     graph: Graph
     calls: tuple[Op, ...]
-    left: tuple[tuple[Op, RefusedError], ...]
+    excluded: tuple[tuple[Op, RefusedError], ...]
 
     @property
     def fused(self) -> tuple[int, int]:
@@ -50,7 +50,7 @@ class Compiling(Struct, frozen=True):
         return sum(len(op.body) for op in inside), len(inside)
 
 
-def compiled(graph: Graph, ops: Collection[Op] | None = None) -> Compiling:
+def compile_regions(graph: Graph, ops: Collection[Op] | None = None) -> Compiling:
     """Let ops, or all of forward and backward, run as what ``torch.compile`` makes of them.
 
     Each run of ops that follow one another becomes one call. Inside of it Inductor's own scheduler
@@ -63,9 +63,9 @@ def compiled(graph: Graph, ops: Collection[Op] | None = None) -> Compiling:
         graph: the step.
         ops: those that are asked for; ``None`` for all but the optimizer's.
     """
-    search = Search(graph, None if ops is None else {id(op) for op in ops})
-    made: dict[int, list[Op]] = {}
-    gone: set[int] = set()
+    search = RegionSearch(graph, None if ops is None else {id(op) for op in ops})
+    replacements: dict[int, list[Op]] = {}
+    removed_ids: set[int] = set()
     calls = []
     for region in list(search.regions(graph.ops)):
         try:
@@ -73,12 +73,12 @@ def compiled(graph: Graph, ops: Collection[Op] | None = None) -> Compiling:
         except RefusedError as error:
             search.left.update((id(leaf), (leaf, error)) for leaf in region.leaves)
             continue
-        made[id(region.units[0])] = [calls[-1], *_between(region, graph)]
-        gone.update(id(op) for op in (*region.units, *_between(region, graph)))
-    after = replace(graph, ops=tuple(_placed(graph.ops, made, gone)))
+        replacements[id(region.units[0])] = [calls[-1], *_between(region, graph)]
+        removed_ids.update(id(op) for op in (*region.units, *_between(region, graph)))
+    result = replace(graph, ops=tuple(_replaced_ops(graph.ops, replacements, removed_ids)))
     places = graph.places
-    left = sorted(search.left.values(), key=lambda one: places[id(one[0])])
-    return Compiling(after, tuple(calls), tuple(left))
+    excluded = sorted(search.left.values(), key=lambda entry: places[id(entry[0])])
+    return Compiling(result, tuple(calls), tuple(excluded))
 
 
 def _between(region: Region, graph: Graph) -> list[Op]:
@@ -89,30 +89,36 @@ def _between(region: Region, graph: Graph) -> list[Op]:
     return [op for op in region.later if first < places[id(next(op.leaves()))] < last]
 
 
-def _placed(ops: Sequence[Op], made: Mapping[int, list[Op]], gone: Collection[int]) -> Iterator[Op]:
+def _replaced_ops(
+    ops: Sequence[Op], replacements: Mapping[int, list[Op]], removed_ids: Collection[int]
+) -> Iterator[Op]:
     for op in ops:
-        if id(op) in made:
-            yield from made[id(op)]
-        elif id(op) not in gone:
-            body = tuple(_placed(op.body, made, gone)) if op.is_annotation else op.body
+        if id(op) in replacements:
+            yield from replacements[id(op)]
+        elif id(op) not in removed_ids:
+            body = (
+                tuple(_replaced_ops(op.body, replacements, removed_ids))
+                if op.is_annotation
+                else op.body
+            )
             yield op if body == op.body else replace(op, body=body)
 
 
 def _call(graph: Graph, region: Region) -> Op:
     """Return the call that a region becomes."""
     leaves = region.leaves
-    kept = _made(leaves, graph)
-    kernels = partition(graph, leaves, kept)
-    groups = groups_of(kernels, _alone(leaves, kernels), _views(leaves))
+    results = _used_results(leaves, graph)
+    kernels = partition(graph, leaves, results)
+    groups = groups_of(kernels, _outside_flags(leaves, kernels), _views(leaves))
     ties = dependences(leaves, declared(graph))
     body = []
-    for group in ordered(groups, ties):
+    for group in order_groups(groups, ties):
         members = [leaves[i] for i in group.members]
-        plain = len(members) == 1 and group.launches < LAUNCHES
+        plain = len(members) == 1 and group.launches < MIN_KERNEL_LAUNCHES
         body.append(members[0] if plain else _kernel(members, group, graph))
     first = next(leaf for leaf in leaves if leaf.stream or not is_view(leaf))
     return replace(
-        _around(CALL, leaves, kept),
+        _enclosing_op(CALL, leaves, results),
         body=tuple(body),
         thread=first.thread,
         stream=first.stream,
@@ -121,7 +127,7 @@ def _call(graph: Graph, region: Region) -> Op:
     )
 
 
-def _alone(leaves: Sequence[Op], kernels: Sequence[Kernel]) -> list[bool]:
+def _outside_flags(leaves: Sequence[Op], kernels: Sequence[Kernel]) -> list[bool]:
     """Return which ops stay outside of fused kernels: views, scatters, what a library computes."""
     library = {i for kernel in kernels if kernel.library for i in kernel.members}
     return [
@@ -131,21 +137,23 @@ def _alone(leaves: Sequence[Op], kernels: Sequence[Kernel]) -> list[bool]:
 
 def _views(leaves: Sequence[Op]) -> dict[int, int]:
     """Return for each view the op that made its memory, where one of them did."""
-    made: dict[str, int] = {}
-    found: dict[int, int] = {}
+    maker_by_buffer: dict[str, int] = {}
+    maker_by_view: dict[int, int] = {}
     for i, leaf in enumerate(leaves):
         if is_view(leaf):
-            found.update((i, made[t.buffer]) for t in leaf.outputs if t.buffer in made)
+            maker_by_view.update(
+                (i, maker_by_buffer[t.buffer]) for t in leaf.outputs if t.buffer in maker_by_buffer
+            )
         else:
-            made.update((t.buffer, i) for t in leaf.outputs)
-    return found
+            maker_by_buffer.update((t.buffer, i) for t in leaf.outputs)
+    return maker_by_view
 
 
 def _kernel(members: Sequence[Op], group: Group, graph: Graph) -> Op:
     counts = Counter(member.name for member in members)
     first = members[0]
     return replace(
-        _around(KERNEL, members, _made(members, graph)),
+        _enclosing_op(KERNEL, members, _used_results(members, graph)),
         attributes={"launches": group.launches} if group.launches > 1 else {},
         body=tuple(members),
         thread=first.thread,
@@ -156,24 +164,24 @@ def _kernel(members: Sequence[Op], group: Group, graph: Graph) -> Op:
     )
 
 
-def _around(name: str, members: Sequence[Op], results: Sequence[Tensor]) -> Op:
+def _enclosing_op(name: str, members: Sequence[Op], results: Sequence[Tensor]) -> Op:
     """Return a call of members: what it takes and writes that they did not make."""
-    made: set[str] = set()
-    taken: dict[str, Tensor] = {}
+    defined: set[str] = set()
+    inputs: dict[str, Tensor] = {}
     written: set[str] = set()
     for op in members:
-        taken.update((t.name, t) for t in op.inputs if t.name not in made)
-        written.update(t.name for t in written_by(op) if t.name not in made)
-        made.update(t.name for t in op.outputs)
-    return Op(name, tuple(taken.values()), tuple(results), written=frozenset(written))
+        inputs.update((t.name, t) for t in op.inputs if t.name not in defined)
+        written.update(t.name for t in written_by(op) if t.name not in defined)
+        defined.update(t.name for t in op.outputs)
+    return Op(name, tuple(inputs.values()), tuple(results), written=frozenset(written))
 
 
-def _made(members: Sequence[Op], graph: Graph) -> list[Tensor]:
+def _used_results(members: Sequence[Op], graph: Graph) -> list[Tensor]:
     """Return what ops make that others use, or that outlasts the step."""
     inside = Counter(t.name for op in members for t in op.inputs)
-    used, lasting = _uses(graph), live_out(graph)
-    made = {t.name: t for op in members for t in op.outputs}
-    return [t for name, t in made.items() if used[name] > inside[name] or name in lasting]
+    use_counts, lasting = _uses(graph), live_out(graph)
+    results = {t.name: t for op in members for t in op.outputs}
+    return [t for name, t in results.items() if use_counts[name] > inside[name] or name in lasting]
 
 
 @cached_per_graph

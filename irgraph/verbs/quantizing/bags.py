@@ -29,27 +29,27 @@ def is_lookup(op: Op) -> bool:
 
 def arguments(graph: Graph, op: Op) -> Mapping[str, Value]:
     """Return an op's arguments by the names of its schema."""
-    given = arguments_of(op, graph.schemas)
-    if not given:
+    by_name = arguments_of(op, graph.schemas)
+    if not by_name:
         raise op_refusal(op, "has no schema that takes these operands")
-    return given
+    return by_name
 
 
-def check_lookup(graph: Graph, op: Op, to: str) -> Tensor:
+def check_lookup(graph: Graph, op: Op, target: str) -> Tensor:
     """Return the table of a lookup that can read rows of a format; refuse others."""
-    given = arguments(graph, op)
-    weight, indices = given.get("weight"), given.get("indices")
+    by_name = arguments(graph, op)
+    weight, indices = by_name.get("weight"), by_name.get("indices")
     if not isinstance(weight, Tensor) or not isinstance(indices, Tensor) or weight.rank != 2:
         raise op_refusal(op, "looks up no table of rows")
-    if given.get("mode", 0) not in (0, MEAN):
+    if by_name.get("mode", 0) not in (0, MEAN):
         raise op_refusal(op, "takes the maximum of a bag, and lookups in narrow rows add up")
-    if given.get("padding_idx") not in (None, -1) and op.name != SINGLE:
+    if by_name.get("padding_idx") not in (None, -1) and op.name != SINGLE:
         raise op_refusal(op, "leaves out an index (padding_idx), and lookups in narrow rows do not")
     if not indices.contiguous:
         raise op_refusal(op, f"has indices with gaps (%{indices.name})")
     _check_results(graph, op)
     try:
-        columns_of(to, int(weight.shape[1]))
+        columns_of(target, int(weight.shape[1]))
     except ValueError as error:
         raise RefusedError(str(error), [(op, "")]) from None
     return weight
@@ -57,45 +57,49 @@ def check_lookup(graph: Graph, op: Op, to: str) -> Tensor:
 
 def _check_results(graph: Graph, op: Op) -> None:
     """Refuse a lookup whose notes for its own backward pass somebody reads."""
-    own = {id(leaf) for leaf in op.leaves()}
+    own_leaves = {id(leaf) for leaf in op.leaves()}
     for tensor in op.outputs[1:]:
         for _, leaf in graph.touching.get(tensor.buffer, ()):
-            if id(leaf) not in own and any(t.name == tensor.name for t in leaf.inputs):
-                what = f"{leaf.name} reads %{tensor.name}, which the lookup keeps for its gradient"
-                raise RefusedError(f"the step trains this table: {what}", [(leaf, "")])
+            if id(leaf) not in own_leaves and any(t.name == tensor.name for t in leaf.inputs):
+                detail = (
+                    f"{leaf.name} reads %{tensor.name}, which the lookup keeps for its gradient"
+                )
+                raise RefusedError(f"the step trains this table: {detail}", [(leaf, "")])
 
 
-def quantize_lookup(work: QuantizeRewrite, op: Op, table: Declared, to: str) -> None:
+def quantize_lookup(rewrite: QuantizeRewrite, op: Op, table: Declared, target: str) -> None:
     """Put the lookup in narrow rows in the place of one in f32."""
-    given = arguments(work.graph, op)
-    weight, indices, out = table.tensor, given["indices"], op.outputs[0]
+    by_name = arguments(rewrite.graph, op)
+    weight, indices, out = table.tensor, by_name["indices"], op.outputs[0]
     assert isinstance(indices, Tensor)
-    shape = (weight.shape[0], columns_of(to, int(weight.shape[1])))
-    kept = "u8" if FORMATS[to].packed else to
-    named = work.tensor(f"{weight.name}_{to}", kept, shape, weight)
-    rows = work.parameter(named, to, ROWS, table)
+    shape = (weight.shape[0], columns_of(target, int(weight.shape[1])))
+    dtype = "u8" if FORMATS[target].packed else target
+    packed = rewrite.tensor(f"{weight.name}_{target}", dtype, shape, weight)
+    rows = rewrite.parameter(packed, target, ROWS, table)
     operands: list[Value] = [rows]
     if op.name == SINGLE:
-        looked = work.flat(op, indices, 1)
-        made = work.result(out, looked.shape[0])
-        operands += [looked]
+        flat_indices = rewrite.as_matrix(op, indices, 1)
+        output = rewrite.row_result(out, flat_indices.shape[0])
+        operands += [flat_indices]
     else:
-        made, looked = out, indices
-        operands += [looked, given["offsets"]]
-    more = {
-        name: given[name]
+        output, flat_indices = out, indices
+        operands += [flat_indices, by_name["offsets"]]
+    attributes = {
+        name: by_name[name]
         for name in ("per_sample_weights", "include_last_offset")
-        if given.get(name) not in (None, False)
+        if by_name.get(name) not in (None, False)
     }
-    if to in PARTS[SCALE]:
-        one = work.tensor(f"{weight.name}_{to}_scale", "f32", (1,), weight)
-        more["scale"] = work.parameter(one, to, SCALE, table)
-    name = LOOKUPS.get(to, ROWS_LOOKUP)
-    if given.get("mode", 0) != MEAN:
-        work.put(op, name, operands, replace(made, strides=None), **more)
-        work.shaped(op, made, out)
+    if target in PARTS[SCALE]:
+        scale = rewrite.tensor(f"{weight.name}_{target}_scale", "f32", (1,), weight)
+        attributes["scale"] = rewrite.parameter(scale, target, SCALE, table)
+    name = LOOKUPS.get(target, ROWS_LOOKUP)
+    if by_name.get("mode", 0) != MEAN:
+        rewrite.insert(op, name, operands, replace(output, strides=None), **attributes)
+        rewrite.reshape(op, output, out)
         return
-    sums = work.tensor(f"{made.name}_sums", made.dtype, made.shape, made)
-    work.put(op, name, operands, sums, **more)
-    closed = {k: v for k, v in more.items() if k == "include_last_offset"}
-    work.put(op, MEANS, (sums, *operands[1:3]), replace(made, strides=None), **closed)
+    sums = rewrite.tensor(f"{output.name}_sums", output.dtype, output.shape, output)
+    rewrite.insert(op, name, operands, sums, **attributes)
+    mean_attributes = {k: v for k, v in attributes.items() if k == "include_last_offset"}
+    rewrite.insert(
+        op, MEANS, (sums, *operands[1:3]), replace(output, strides=None), **mean_attributes
+    )

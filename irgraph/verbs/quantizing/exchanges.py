@@ -26,30 +26,30 @@ def is_exchange(op: Op) -> bool:
     return op.name in EXCHANGES
 
 
-def check_exchange(graph: Graph, op: Op, to: str) -> Op:
+def check_exchange(graph: Graph, op: Op, target: str) -> Op:
     """Return what waits for an exchange that can be in a type; refuse others."""
-    if to not in TYPES:
-        raise RefusedError(f"ranks exchange {' or '.join(TYPES)}, not {to}", [(op, "")])
+    if target not in TYPES:
+        raise RefusedError(f"ranks exchange {' or '.join(TYPES)}, not {target}", [(op, "")])
     if len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0].dtype != "f32":
         raise op_refusal(op, "exchanges no single tensor in f32")
-    made = op.outputs[0].buffer
-    touching = [leaf for _, leaf in graph.touching.get(made, ())]
-    after = touching[touching.index(op) + 1 :]
-    wait = after[0] if after else None
+    buffer = op.outputs[0].buffer
+    accesses = [leaf for _, leaf in graph.touching.get(buffer, ())]
+    later = accesses[accesses.index(op) + 1 :]
+    wait = later[0] if later else None
     if wait is None or wait.name != WAIT or wait.outputs or wait.stream != op.stream:
         raise op_refusal(op, "is not waited for on its own stream, where its result could be cast")
     return wait
 
 
-def quantize_exchange(work: QuantizeRewrite, op: Op, to: str) -> None:
+def quantize_exchange(rewrite: QuantizeRewrite, op: Op, target: str) -> None:
     """Put casts around an exchange and what waits for it."""
-    wait = check_exchange(work.graph, op, to)
-    (sent,), (made,) = op.inputs, op.outputs
-    short = work.tensor(f"{sent.name}_{to}", to, sent.shape, sent)
-    work.put(op, CAST, (sent,), short, dtype=DType(to))
-    received = work.tensor(f"{made.name}_{to}", to, made.shape, made)
-    work.put(op, op.name, (short, *op.operands[1:]), received, **op.attributes)
-    work.edit.remove(op)
-    work.put(wait, WAIT, (received,))
-    work.put(wait, CAST, (received,), made, dtype=DType("f32"))
-    work.edit.remove(wait)
+    wait = check_exchange(rewrite.graph, op, target)
+    (sent,), (output,) = op.inputs, op.outputs
+    short = rewrite.tensor(f"{sent.name}_{target}", target, sent.shape, sent)
+    rewrite.insert(op, CAST, (sent,), short, dtype=DType(target))
+    received = rewrite.tensor(f"{output.name}_{target}", target, output.shape, output)
+    rewrite.insert(op, op.name, (short, *op.operands[1:]), received, **op.attributes)
+    rewrite.edit.remove(op)
+    rewrite.insert(wait, WAIT, (received,))
+    rewrite.insert(wait, CAST, (received,), output, dtype=DType("f32"))
+    rewrite.edit.remove(wait)

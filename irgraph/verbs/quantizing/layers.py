@@ -30,26 +30,26 @@ from irgraph.verbs.refusal import RefusedError, op_refusal
 LAYERS = ("aten.linear", "aten.addmm", "aten.mm", "aten.matmul")
 """What a linear layer may be called as; ``matmul`` where it multiplies with one matrix."""
 
-Known = Mapping[str, Value]
+Arguments = Mapping[str, Value]
 
 
 class LayerQuantization(Struct, frozen=True):
     """A format, and the largest element that static quantisation reckons with; 0 for dynamic."""
 
-    to: str
+    format: str
     range: float = 0.0
 
     def __str__(self) -> str:
         """Return what is the same for all layers that may share rounded rows."""
-        return f"{LAYER_FORMATS[self.to].rows} {LAYER_FORMATS[self.to].deep} {self.range!r}"
+        return f"{LAYER_FORMATS[self.format].rows} {LAYER_FORMATS[self.format].deep} {self.range!r}"
 
     @property
     def scale(self) -> float:
         """What one step of a statically quantised row stands for."""
-        return self.range / MAX_VALUES[self.to]
+        return self.range / MAX_VALUES[self.format]
 
 
-class Rounded(Struct, frozen=True):
+class RoundedRows(Struct, frozen=True):
     """Rows that were rounded: of which tensor, to what, and the scale of each that has its own."""
 
     data: Tensor
@@ -65,37 +65,37 @@ def is_layer(op: Op) -> bool:
     return op.name in LAYERS
 
 
-def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
+def check_layer(graph: Graph, op: Op, target: str) -> Tensor:
     """Return the weight of a layer that can be one of integers, as it is used; refuse others."""
-    if to not in LAYER_FORMATS:
-        known = ", ".join(LAYER_FORMATS)
-        raise RefusedError(f"a linear layer can be quantised to {known}, not to {to!r}")
-    given = arguments(graph, op)
-    data, weight, bias = _parts(op, given)
+    if target not in LAYER_FORMATS:
+        formats = ", ".join(LAYER_FORMATS)
+        raise RefusedError(f"a linear layer can be quantised to {formats}, not to {target!r}")
+    by_name = arguments(graph, op)
+    data, weight, bias = _parts(op, by_name)
     if data.dtype != "f32" or weight.dtype != "f32" or data.rank < 2 or weight.rank != 2:
         raise op_refusal(op, "is not a product of rows in f32 with a matrix in f32")
-    if any(given.get(name, 1) != 1 for name in ("alpha", "beta")):
+    if any(by_name.get(name, 1) != 1 for name in ("alpha", "beta")):
         raise op_refusal(op, "scales its product (alpha, beta)")
     if bias is not None and bias.rank != 1:
         raise op_refusal(op, f"adds %{bias.name}, which is not a bias of its columns")
     rows = data.numel // max(int(data.shape[-1]), 1)
-    takes = LAYER_FORMATS[to]
-    if rows < takes.min_rows:
-        what = f"{takes.product.replace('.', '::')} takes more than {takes.min_rows - 1} on devices"
-        raise op_refusal(op, f"has {rows} rows, and {what}")
+    layer_format = LAYER_FORMATS[target]
+    if rows < layer_format.min_rows:
+        detail = f"{layer_format.product.replace('.', '::')} takes more than {layer_format.min_rows - 1} on devices"
+        raise op_refusal(op, f"has {rows} rows, and {detail}")
     if _inputs(weight, 1 - (op.name == "aten.linear")) is None:
         raise op_refusal(op, f"multiplies with %{weight.name} row by row, as no linear layer does")
     return weight
 
 
-def span_of(op: Op, whole: Tensor, used: Tensor) -> tuple[int, int] | None:
+def span_of(op: Op, parameter: Tensor, weight: Tensor) -> tuple[int, int] | None:
     """Return the rows of a weight [outputs, inputs] that a layer uses; none if it uses no rows."""
-    columns = int(whole.shape[1])
-    if _inputs(used, 1 - (op.name == "aten.linear")) != columns:
+    columns = int(parameter.shape[1])
+    if _inputs(weight, 1 - (op.name == "aten.linear")) != columns:
         return None
-    first, rest = divmod(used.offset - whole.offset, columns * whole.itemsize)
-    last = first + used.numel // columns
-    return None if rest or first < 0 or last > whole.shape[0] else (first, last)
+    first, rest = divmod(weight.offset - parameter.offset, columns * parameter.itemsize)
+    last = first + weight.numel // columns
+    return None if rest or first < 0 or last > parameter.shape[0] else (first, last)
 
 
 def _inputs(weight: Tensor, outputs: int) -> int | None:
@@ -109,7 +109,7 @@ def _inputs(weight: Tensor, outputs: int) -> int | None:
     return inputs if fits and inputs and count else None
 
 
-def _parts(op: Op, given: Known) -> tuple[Tensor, Tensor, Tensor | None]:
+def _parts(op: Op, by_name: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return what a product multiplies, and its bias."""
     names = {
         "aten.linear": ("input", "weight", "bias"),
@@ -117,7 +117,7 @@ def _parts(op: Op, given: Known) -> tuple[Tensor, Tensor, Tensor | None]:
         "aten.mm": ("self", "mat2", ""),
         "aten.matmul": ("self", "other", ""),
     }[op.name]
-    data, weight, bias = (given.get(name) for name in names)
+    data, weight, bias = (by_name.get(name) for name in names)
     if not isinstance(data, Tensor) or not isinstance(weight, Tensor):
         raise op_refusal(op, "multiplies no two tensors")
     return data, weight, bias if isinstance(bias, Tensor) else None
@@ -132,143 +132,160 @@ def factors(graph: Graph, op: Op) -> tuple[Tensor | None, Tensor | None]:
 
 
 def quantize_layer(
-    work: QuantizeRewrite,
+    rewrite: QuantizeRewrite,
     op: Op,
     weight: Declared,
-    how: LayerQuantization,
-    ready: dict[str, Rounded],
+    quantization: LayerQuantization,
+    rounded_by_key: dict[str, RoundedRows],
 ) -> None:
     """Put rounding, product and scaling in the place of a layer.
 
-    ``ready`` are tensors whose rows were rounded before and were not written since.
+    ``rounded_by_key`` are tensors whose rows were rounded before and were not written since.
     """
-    data, used, bias = _parts(op, arguments(work.graph, op))
-    part = WeightSlice(weight, span_of(op, weight.tensor, used) or ())
-    known = LAYER_FORMATS[how.to]
-    key = f"{data.name} {how}"
-    if key not in ready:
-        ready[key] = _rounded(work, op, data, how)
-    rounded = ready[key]
-    if known.rows in UNSCALED:
-        _in_short(work, op, rounded.rows, part, known, bias)
+    data, operand, bias = _parts(op, arguments(rewrite.graph, op))
+    weight_slice = WeightSlice(weight, span_of(op, weight.tensor, operand) or ())
+    layer_format = LAYER_FORMATS[quantization.format]
+    key = f"{data.name} {quantization}"
+    if key not in rounded_by_key:
+        rounded_by_key[key] = _round_rows(rewrite, op, data, quantization)
+    rounded = rounded_by_key[key]
+    if layer_format.rows in UNSCALED:
+        _put_short_product(rewrite, op, rounded.rows, weight_slice, layer_format, bias)
         return
-    factor, scales = _weight(work, part, data, known.weight), _scales(work, part, known.weight)
+    factor, scales = (
+        _weight(rewrite, weight_slice, data, layer_format.weight),
+        _scales(rewrite, weight_slice, layer_format.weight),
+    )
     out, count = op.outputs[0], rounded.rows.shape[0]
-    sums = work.tensor(f"{out.name}_{known.sums}", known.sums, (count, factor.shape[1]), data)
-    if known.product == PRODUCT:
-        work.put(op, PRODUCT, (rounded.rows, factor), sums)
+    sums = rewrite.tensor(
+        f"{out.name}_{layer_format.sums}", layer_format.sums, (count, factor.shape[1]), data
+    )
+    if layer_format.product == PRODUCT:
+        rewrite.insert(op, PRODUCT, (rounded.rows, factor), sums)
     else:
-        one = work.constant("one", "f32", 1.0, data)
-        pair = (rounded.rows, factor, one, one)
-        work.put(op, known.product, pair, sums, out_dtype=DType(known.sums))
-    rows = work.result(out, count)
-    more: dict[str, Value] = {} if bias is None else {"bias": bias}
+        unit_scale = rewrite.constant("one", "f32", 1.0, data)
+        pair = (rounded.rows, factor, unit_scale, unit_scale)
+        rewrite.insert(op, layer_format.product, pair, sums, out_dtype=DType(layer_format.sums))
+    rows = rewrite.row_result(out, count)
+    attributes: dict[str, Value] = {} if bias is None else {"bias": bias}
     if rounded.scales is None:
-        work.put(op, SCALED, (sums, scales), rows, scale=how.scale, **more)
+        rewrite.insert(op, SCALED, (sums, scales), rows, scale=quantization.scale, **attributes)
     else:
-        work.put(op, DEQUANTIZE, (sums, rounded.scales, scales), rows, **more)
-    work.shaped(op, rows, out)
+        rewrite.insert(op, DEQUANTIZE, (sums, rounded.scales, scales), rows, **attributes)
+    rewrite.reshape(op, rows, out)
 
 
 class WeightSlice(Struct, frozen=True):
     """The rows of a parameter that a layer multiplies with, all of them or some."""
 
-    whole: Declared
-    used: tuple[int, ...]
+    parameter: Declared
+    rows: tuple[int, ...]
 
     @property
     def span(self) -> tuple[int, ...]:
         """The first of the rows and the one after the last; nothing where it is all of them."""
-        return () if self.used == (0, self.whole.tensor.shape[0]) else self.used
+        return () if self.rows == (0, self.parameter.tensor.shape[0]) else self.rows
 
     def name(self, kind: str) -> str:
         """Return what the part is called in a format."""
-        return "_".join(map(str, (self.whole.tensor.name, *self.span, kind)))
+        return "_".join(map(str, (self.parameter.tensor.name, *self.span, kind)))
 
     def shapes(self, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the shapes of what is prepared of it: of the weight, and of its scales."""
-        first, last = self.used
-        return layer_shapes(kind, last - first, int(self.whole.tensor.shape[1]))
+        first, last = self.rows
+        return layer_shapes(kind, last - first, int(self.parameter.tensor.shape[1]))
 
 
-def _weight(work: QuantizeRewrite, part: WeightSlice, like: Tensor, kind: str) -> Tensor:
+def _weight(
+    rewrite: QuantizeRewrite, weight_slice: WeightSlice, template: Tensor, kind: str
+) -> Tensor:
     """Return a layer's prepared weight."""
-    shape, _ = part.shapes(kind)
-    factor = work.tensor(part.name(kind), "u8" if kind == "i4" else kind, shape, like)
+    shape, _ = weight_slice.shapes(kind)
+    factor = rewrite.tensor(
+        weight_slice.name(kind), "u8" if kind == "i4" else kind, shape, template
+    )
     if kind != "i4":
         factor = replace(factor, strides=(1, shape[0]))
-    return work.parameter(factor, kind, WEIGHT, part.whole, part.span)
+    return rewrite.parameter(factor, kind, WEIGHT, weight_slice.parameter, weight_slice.span)
 
 
-def _scales(work: QuantizeRewrite, part: WeightSlice, kind: str) -> Tensor:
+def _scales(rewrite: QuantizeRewrite, weight_slice: WeightSlice, kind: str) -> Tensor:
     """Return the scales of a layer's prepared weight."""
-    _, shape = part.shapes(kind)
-    named, dtype = f"{part.name(kind)}_scales", "bf16" if kind == "i4" else "f32"
-    made = work.tensor(named, dtype, shape, part.whole.tensor)
-    return work.parameter(made, kind, SCALES, part.whole, part.span)
+    _, shape = weight_slice.shapes(kind)
+    name, dtype = f"{weight_slice.name(kind)}_scales", "bf16" if kind == "i4" else "f32"
+    scales = rewrite.tensor(name, dtype, shape, weight_slice.parameter.tensor)
+    return rewrite.parameter(scales, kind, SCALES, weight_slice.parameter, weight_slice.span)
 
 
-def _rounded(work: QuantizeRewrite, op: Op, data: Tensor, how: LayerQuantization) -> Rounded:
+def _round_rows(
+    rewrite: QuantizeRewrite, op: Op, data: Tensor, quantization: LayerQuantization
+) -> RoundedRows:
     """Put the rounding of rows before an op."""
-    known = LAYER_FORMATS[how.to]
-    flat = work.flat(op, _dense(work, op, data), int(data.shape[-1]))
-    count, deep = flat.shape[0], round_up(data.shape[-1], known.deep)
-    if known.rows in UNSCALED:
-        return Rounded(data, _cast(work, op, flat, (known.rows, deep)), None)
-    rows = work.tensor(f"{data.name}_{how.to}", known.rows, (count, deep), data)
-    if how.range:
-        work.put(op, STATIC, (flat,), rows, columns=deep, scale=how.scale)
-        return Rounded(data, rows, None)
-    scales = work.tensor(f"{data.name}_{how.to}_scale", "f32", (count,), data)
-    more: dict[str, Value] = {} if known.rows == "i8" else {"dtype": DType(known.rows)}
-    work.put(op, QUANTIZE, (flat,), rows, scales, columns=deep, **more)
-    return Rounded(data, rows, scales)
+    layer_format = LAYER_FORMATS[quantization.format]
+    flat = rewrite.as_matrix(op, _dense(rewrite, op, data), int(data.shape[-1]))
+    count, deep = flat.shape[0], round_up(data.shape[-1], layer_format.deep)
+    if layer_format.rows in UNSCALED:
+        return RoundedRows(data, _cast(rewrite, op, flat, (layer_format.rows, deep)), None)
+    rows = rewrite.tensor(
+        f"{data.name}_{quantization.format}", layer_format.rows, (count, deep), data
+    )
+    if quantization.range:
+        rewrite.insert(op, STATIC, (flat,), rows, columns=deep, scale=quantization.scale)
+        return RoundedRows(data, rows, None)
+    scales = rewrite.tensor(f"{data.name}_{quantization.format}_scale", "f32", (count,), data)
+    attributes: dict[str, Value] = (
+        {} if layer_format.rows == "i8" else {"dtype": DType(layer_format.rows)}
+    )
+    rewrite.insert(op, QUANTIZE, (flat,), rows, scales, columns=deep, **attributes)
+    return RoundedRows(data, rows, scales)
 
 
-def _dense(work: QuantizeRewrite, op: Op, data: Tensor) -> Tensor:
+def _dense(rewrite: QuantizeRewrite, op: Op, data: Tensor) -> Tensor:
     """Return rows without gaps between them, copied before an op where they have some."""
     if data.contiguous:
         return data
-    made = work.tensor(f"{data.name}_dense", data.dtype, data.shape, data)
-    work.put(op, "aten.clone", (data,), made, memory_format="contiguous_format")
-    return made
+    copy = rewrite.tensor(f"{data.name}_dense", data.dtype, data.shape, data)
+    rewrite.insert(op, "aten.clone", (data,), copy, memory_format="contiguous_format")
+    return copy
 
 
-def _cast(work: QuantizeRewrite, op: Op, flat: Tensor, to: tuple[str, int]) -> Tensor:
+def _cast(rewrite: QuantizeRewrite, op: Op, flat: Tensor, target: tuple[str, int]) -> Tensor:
     """Put the cast of rows before an op, and zeros up to so many columns where they are needed."""
-    (kind, deep), (count, width) = to, flat.shape
-    rows = work.tensor(f"{flat.name}_{kind}", kind, (count, width), flat)
-    work.put(op, "aten._to_copy", (flat,), rows, dtype=DType(kind))
+    (kind, deep), (count, width) = target, flat.shape
+    rows = rewrite.tensor(f"{flat.name}_{kind}", kind, (count, width), flat)
+    rewrite.insert(op, "aten._to_copy", (flat,), rows, dtype=DType(kind))
     if width == deep:
         return rows
-    wide = work.tensor(f"{flat.name}_wide", kind, (count, deep), flat)
-    work.put(op, "aten.constant_pad_nd", (rows, (0, deep - int(width))), wide)
+    wide = rewrite.tensor(f"{flat.name}_wide", kind, (count, deep), flat)
+    rewrite.insert(op, "aten.constant_pad_nd", (rows, (0, deep - int(width))), wide)
     return wide
 
 
-def _in_short(
-    work: QuantizeRewrite,
+def _put_short_product(
+    rewrite: QuantizeRewrite,
     op: Op,
     rows: Tensor,
-    part: WeightSlice,
-    known: LayerFormat,
+    weight_slice: WeightSlice,
+    layer_format: LayerFormat,
     bias: Tensor | None,
 ) -> None:
     """Put the product of rows in f16 or bf16 in the place of a layer, its bias added in f32."""
     out, count = op.outputs[0], rows.shape[0]
-    outputs, kind = int(out.shape[-1]), known.weight
-    scales = (_scales(work, part, kind),) if kind not in UNSCALED else ()
-    factor = _weight(work, part, out, kind)
-    wide = round_up(outputs, known.wide)
-    made = work.tensor(f"{out.name}_{known.sums}", known.sums, (count, wide), out)
-    work.put(op, known.product, (rows, factor, *scales), made)
+    outputs, kind = int(out.shape[-1]), layer_format.weight
+    scales = (_scales(rewrite, weight_slice, kind),) if kind not in UNSCALED else ()
+    factor = _weight(rewrite, weight_slice, out, kind)
+    wide = round_up(outputs, layer_format.wide)
+    product = rewrite.tensor(
+        f"{out.name}_{layer_format.sums}", layer_format.sums, (count, wide), out
+    )
+    rewrite.insert(op, layer_format.product, (rows, factor, *scales), product)
     if wide != outputs:
-        kept = work.view(f"{out.name}_kept", made, (count, outputs), (wide, 1))
-        work.put(op, "aten.slice", (made, 1, 0, outputs), kept)
-        made = kept
-    found = work.result(out, count)
+        columns = rewrite.view(f"{out.name}_kept", product, (count, outputs), (wide, 1))
+        rewrite.insert(op, "aten.slice", (product, 1, 0, outputs), columns)
+        product = columns
+    result = rewrite.row_result(out, count)
     if bias is None:
-        work.put(op, "aten._to_copy", (made,), found, dtype=DType("f32"))
+        rewrite.insert(op, "aten._to_copy", (product,), result, dtype=DType("f32"))
     else:
-        work.put(op, "aten.add", (made, bias), found)
-    work.shaped(op, found, out)
+        rewrite.insert(op, "aten.add", (product, bias), result)
+    rewrite.reshape(op, result, out)

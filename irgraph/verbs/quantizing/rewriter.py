@@ -25,50 +25,50 @@ class QuantizeRewrite:
         self.made: list[Op] = []
         self._taken = names_of(graph)
 
-    def tensor(self, name: str, dtype: str, shape: Sequence[int], like: Tensor) -> Tensor:
+    def tensor(self, name: str, dtype: str, shape: Sequence[int], template: Tensor) -> Tensor:
         """Return a new tensor in a buffer of its own, on the device of another."""
-        free = free_name(name, self._taken)
-        self._taken.add(free)
-        return Tensor(free, dtype, tuple(shape), free, device=like.device)
+        unique_name = free_name(name, self._taken)
+        self._taken.add(unique_name)
+        return Tensor(unique_name, dtype, tuple(shape), unique_name, device=template.device)
 
     def parameter(
-        self, made: Tensor, kind: str, part: str, source: Declared, span: tuple[int, ...] = ()
+        self, tensor: Tensor, kind: str, part: str, source: Declared, span: tuple[int, ...] = ()
     ) -> Tensor:
         """Return a parameter that is prepared of another, or of a span of its rows.
 
         Equal ones are made once.
         """
-        about = Prepared(made.name, kind, part, source.tensor, span)
+        prepared = Prepared(tensor.name, kind, part, source.tensor, span)
         key = f"{kind} {part} {source.tensor.name} {span}"
         if key not in self.prepared:
-            some = "[{}:{}]".format(*span) if span else ""
-            more = f".{part}" if part in (SCALE, SCALES) else ""
-            label = source.label and source.label + some + more
-            self.prepared[key] = (Declared("param", made, label), about)
+            span_text = "[{}:{}]".format(*span) if span else ""
+            suffix = f".{part}" if part in (SCALE, SCALES) else ""
+            label = source.label and source.label + span_text + suffix
+            self.prepared[key] = (Declared("param", tensor, label), prepared)
         return self.prepared[key][0].tensor
 
-    def constant(self, name: str, dtype: str, value: float, like: Tensor) -> Tensor:
+    def constant(self, name: str, dtype: str, value: float, template: Tensor) -> Tensor:
         """Return a parameter of one element that is known; equal ones are made once."""
-        key = f"{dtype} {value!r} {like.device}"
+        key = f"{dtype} {value!r} {template.device}"
         if key not in self.constants:
-            made = self.tensor(name, dtype, (), like)
-            self.constants[key] = Declared("param", made, value=(value,))
+            tensor = self.tensor(name, dtype, (), template)
+            self.constants[key] = Declared("param", tensor, value=(value,))
         return self.constants[key].tensor
 
     def view(self, name: str, base: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
         """Return a new tensor in the memory of another."""
-        free = free_name(name, self._taken)
-        self._taken.add(free)
-        return replace(base, name=free, shape=tuple(shape), strides=tuple(strides))
+        unique_name = free_name(name, self._taken)
+        self._taken.add(unique_name)
+        return replace(base, name=unique_name, shape=tuple(shape), strides=tuple(strides))
 
-    def put(
-        self, unit: Op, name: str, operands: Sequence[Value], *made: Result, **attributes: Value
+    def insert(
+        self, unit: Op, name: str, operands: Sequence[Value], *results: Result, **attributes: Value
     ) -> Op:
         """Place a new op where another stands, called as that was; return it."""
         op = Op(
             name,
             tuple(operands),
-            made,
+            results,
             attributes,
             thread=unit.thread,
             stream=unit.stream,
@@ -80,21 +80,21 @@ class QuantizeRewrite:
         self.made.append(op)
         return op
 
-    def flat(self, unit: Op, tensor: Tensor, columns: int) -> Tensor:
+    def as_matrix(self, unit: Op, tensor: Tensor, columns: int) -> Tensor:
         """Return a tensor as a matrix of so many columns: a view, where it is none already."""
         if tensor.rank == 2 and int(tensor.shape[1]) == columns:
             return tensor
         size: tuple[Value, ...] = (-1, columns)
         call = Op("aten.view", (tensor,), (), {"size": size})
-        (found,) = infer(call, self.graph.schemas, self.graph.dims, self.graph.device)
-        assert isinstance(found, Tensor)
+        (shape_only,) = infer(call, self.graph.schemas, self.graph.dims, self.graph.device)
+        assert isinstance(shape_only, Tensor)
         name = free_name(f"{tensor.name}_rows", self._taken)
         self._taken.add(name)
-        view = replace(found, name=name)
-        self.put(unit, "aten.view", (tensor,), view, size=size)
+        view = replace(shape_only, name=name)
+        self.insert(unit, "aten.view", (tensor,), view, size=size)
         return view
 
-    def result(self, out: Tensor, rows: int) -> Tensor:
+    def row_result(self, out: Tensor, rows: int) -> Tensor:
         """Return what an op that makes rows gives: the result itself, or what it is a view of."""
         if out.rank == 2:
             return out
@@ -102,7 +102,7 @@ class QuantizeRewrite:
         self._taken.add(name)
         return Tensor(name, out.dtype, (rows, out.shape[-1]), out.buffer, device=out.device)
 
-    def shaped(self, unit: Op, rows: Tensor, out: Tensor) -> None:
+    def reshape(self, unit: Op, rows: Tensor, out: Tensor) -> None:
         """Give rows the shape that the result has."""
         if rows is not out:
-            self.put(unit, "aten.view", (rows,), out, size=tuple(out.shape))
+            self.insert(unit, "aten.view", (rows,), out, size=tuple(out.shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.anonymise.models import anonymous
+from irgraph.anonymise.models import anonymous_graph
 from irgraph.capture.common.batch_dimension import DifferentStructureError, with_batch
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Declared, Graph
@@ -99,6 +99,6 @@ def test_a_model_keeps_what_does_not_follow_and_a_resize_repeats_it() -> None:
     assert "every size that is an expression over it follows" in report
     by_axis = run(load_script("resize %x.shape[0] of aten.elu(%x, ...) = 16"), again).report
     assert "1 captured number did not follow" in str(by_axis)
-    assert fixed_dims(again) == fixed_dims(anonymous(again)) == {"B": 8}
-    (hidden,) = fixed_numbers(anonymous(again), "B")
+    assert fixed_dims(again) == fixed_dims(anonymous_graph(again)) == {"B": 8}
+    (hidden,) = fixed_numbers(anonymous_graph(again), "B")
     assert hidden == "an op: 64 is not linear in the batch size"

@@ -18,7 +18,7 @@ from irgraph.cli.main import main
 from irgraph.ir.op import Op
 from irgraph.ir.verify import Finding, verify
 from irgraph.text import IrgraphError, parse, print_graph
-from irgraph.text.builder import DEEPEST
+from irgraph.text.builder import MAX_DEPTH
 from tests.capture.execution_trace import fuzz
 from tests.capture.execution_trace.traces import BACKWARD, Row, literal, node, tensor, trace
 
@@ -182,11 +182,11 @@ def nested(depth: int) -> bytes:
 
 def test_three_thousand_nested_calls() -> None:
     message = refused(nested(3000))
-    assert message == f"node {2 + DEEPEST} ('range'): too many calls lie around it"
+    assert message == f"node {2 + MAX_DEPTH} ('range'): too many calls lie around it"
 
 
 def test_as_many_nested_calls_as_are_read() -> None:
-    assert sum(1 for _ in lowered(nested(DEEPEST - 1)).graph.walk()) == DEEPEST - 1
+    assert sum(1 for _ in lowered(nested(MAX_DEPTH - 1)).graph.walk()) == MAX_DEPTH - 1
 
 
 def test_one_storage_on_two_devices_is_two_buffers() -> None:

@@ -13,7 +13,7 @@ from importlib import import_module
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.flex.trace_score import aside, spelled
+from irgraph.capture.emulate.flex.trace_score import trace_function, without_recording
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.ir.torch_schemas.flex import index_tensors, register_flex
 from irgraph.ir.torch_schemas.score_functions import evaluate
@@ -29,10 +29,10 @@ UNKNOWN = (
     "were masked"
 )
 
-MOST = 1 << 26
+MAX_MASK_ELEMENTS = 1 << 26
 """Elements of a mask that are looked at to tell its density."""
 
-ALL = 1 << 30
+WHOLE_SEQUENCE = 1 << 30
 """A block size that stands for no mask (torch's ``_LARGE_SPARSE_BLOCK_SIZE``)."""
 
 
@@ -41,22 +41,22 @@ def flex_attention_on_meta(notes: dict[str, None]) -> Iterator[None]:
     """Let FlexAttention run as one op while it lasts; ``notes`` gets what is assumed."""
     register_flex()
     module = import_module(MODULE)
-    empty = module._create_empty_block_mask
+    original = module._create_empty_block_mask
 
-    def attend(*given: Torch) -> Torch:
-        return _attend(notes, *given)
+    def attend(*arguments: Torch) -> Torch:
+        return _attend(notes, *arguments)
 
-    def unmasked(query: Torch, key: Torch) -> Torch:
-        with aside():
-            return empty(query, key)
+    def create_empty_mask(query: Torch, key: Torch) -> Torch:
+        with without_recording():
+            return original(query, key)
 
     with contextlib.ExitStack() as stack:
         for name, value in (
             ("flex_attention_hop", attend),
             ("_validate_device", lambda *_: None),
-            ("_create_empty_block_mask", unmasked),
+            ("_create_empty_block_mask", create_empty_mask),
             ("_vmap_for_bhqkv", _broadcast),
-            ("_ordered_to_dense", _dense),
+            ("_ordered_to_dense", _dense_blocks),
             ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
             ("setup_compilation_env", lambda: contextlib.nullcontext("eager")),
         ):
@@ -83,17 +83,17 @@ def _attend(
     if torch.is_autocast_enabled(kind):
         query, key, value = (t.to(torch.get_autocast_dtype(kind)) for t in (query, key, value))
     buffers: list[Torch] = []
-    working = torch.float64 if query.dtype == torch.float64 else torch.float32
-    score = spelled(score_mod, working, buffers, query.device)
+    compute_dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    score = trace_function(score_mod, compute_dtype, buffers, query.device)
     block, mask_mod = block_mask[-3:-1], block_mask[-1]
-    named: dict[str, Torch] = {"score": "" if score == "s" else score}
+    keywords: dict[str, Torch] = {"score": "" if score == "s" else score}
     if mask_mod is not import_module(MODULE).noop_mask:
-        named["mask"] = spelled(mask_mod, None, buffers, query.device)
-        named["density"] = _density(notes, named["mask"], buffers, block_mask, block)
+        keywords["mask"] = trace_function(mask_mod, None, buffers, query.device)
+        keywords["density"] = _density(notes, keywords["mask"], buffers, block_mask, block)
     if options.get("OUTPUT_MAX"):
-        named["max_scores"] = True
+        keywords["max_scores"] = True
     op: Callable[..., tuple[Torch, Torch, Torch]] = torch.ops.irgraph.flex_attention
-    return op(query, key, value, buffers=buffers, scale=scale, **named)
+    return op(query, key, value, buffers=buffers, scale=scale, **keywords)
 
 
 def _broadcast(
@@ -105,32 +105,32 @@ def _broadcast(
 ) -> Callable[..., Torch]:
     """Return a function of all places that broadcasts, in place of torch's that maps over them."""
 
-    def run(*given: Torch) -> Torch:
-        *first, b, h, q, k = given
+    def run(*arguments: Torch) -> Torch:
+        *score_arguments, b, h, q, k = arguments
         buffers: list[Torch] = []
-        score = first[0].dtype if first else None
-        text = spelled(function, score, buffers, b.device)
-        names = dict(zip(("s",), first, strict=False))
+        score_dtype = score_arguments[0].dtype if score_arguments else None
+        text = trace_function(function, score_dtype, buffers, b.device)
+        value_by_name = dict(zip(("s",), score_arguments, strict=False))
         for axis, (name, vector) in enumerate(zip("bhqk", (b, h, q, k), strict=True)):
-            names[name] = vector.view([-1 if other == axis else 1 for other in range(4)])
-        names |= {f"b{i}": buffer for i, buffer in enumerate(buffers)}
-        made = evaluate(text, names, score)
-        return made.expand(len(b), len(h), len(q), len(k))
+            value_by_name[name] = vector.view([-1 if other == axis else 1 for other in range(4)])
+        value_by_name |= {f"b{i}": buffer for i, buffer in enumerate(buffers)}
+        scores = evaluate(text, value_by_name, score_dtype)
+        return scores.expand(len(b), len(h), len(q), len(k))
 
     return run
 
 
-def _dense(counts: Torch, columns: Torch, width: int) -> Torch:
+def _dense_blocks(counts: Torch, columns: Torch, width: int) -> Torch:
     """Return a mask of blocks [..., rows, width] of how many each row has, and which they are.
 
     Torch's own maps over samples and heads, and writes by an index.
     """
     import torch
 
-    places = torch.arange(columns.shape[-1], dtype=torch.int, device=columns.device)
-    kept = torch.where(places < counts.unsqueeze(-1), columns, width)
-    made = columns.new_zeros((*columns.shape[:-1], width + 1), dtype=torch.int32)
-    return made.scatter_(-1, kept.long(), 1)[..., :width].contiguous()
+    positions = torch.arange(columns.shape[-1], dtype=torch.int, device=columns.device)
+    used_columns = torch.where(positions < counts.unsqueeze(-1), columns, width)
+    blocks = columns.new_zeros((*columns.shape[:-1], width + 1), dtype=torch.int32)
+    return blocks.scatter_(-1, used_columns.long(), 1)[..., :width].contiguous()
 
 
 def _density(
@@ -142,38 +142,48 @@ def _density(
 ) -> float:
     """Return the share of blocks of a mask that have anything to compute, 1 where it is unknown."""
     queries, keys, counts = block_mask[:3]
-    known = _known()
-    with aside():
-        held = [known.value(buffer) if known else None for buffer in buffers]
-    if any(value is None and f"b{i}" in mask for i, value in enumerate(held)):
+    known_values = _known_values_of_recording()
+    with without_recording():
+        buffer_values = [known_values.value(buffer) if known_values else None for buffer in buffers]
+    if any(value is None and f"b{i}" in mask for i, value in enumerate(buffer_values)):
         notes[UNKNOWN] = None
         return 1.0
-    with aside():
-        return _share(mask, held, [*counts.shape[:2], queries, keys], block)
+    with without_recording():
+        return _visible_share(mask, buffer_values, [*counts.shape[:2], queries, keys], block)
 
 
-def _share(mask: str, held: Sequence[Torch], shape: Sequence[int], block: Sequence[int]) -> float:
+def _visible_share(
+    mask: str, buffer_values: Sequence[Torch], shape: Sequence[int], block: Sequence[int]
+) -> float:
     """Return that share, of as many rows of blocks as may be looked at, evenly spread."""
     import torch
 
     samples, heads, queries, keys = map(int, shape)
-    high, wide = (min(int(size), most) for size, most in zip(block, (queries, keys), strict=True))
-    rows = -(-queries // high)
-    looked = max(1, min(rows, MOST // max(samples * heads * high * keys, 1)))
-    found = []
-    for number in range(looked):
-        row = number * (rows - 1) // max(looked - 1, 1) if looked > 1 else rows // 2
-        names = index_tensors(shape, "cpu")
-        names["q"] = names["q"][:, :, row * high : (row + 1) * high]
-        names |= {f"b{i}": value for i, value in enumerate(held) if value is not None}
-        counts = evaluate(mask, names, torch.float32)
-        counts = counts.expand(samples, heads, names["q"].shape[2], keys).any(2)
-        padded = torch.nn.functional.pad(counts, (0, -keys % wide))
-        found.append(padded.unflatten(-1, (-1, wide)).any(-1).double().mean())
-    return round(float(sum(found) / len(found)), 6) if found and not math.isnan(found[0]) else 1.0
+    block_rows, block_columns = (
+        min(int(size), limit) for size, limit in zip(block, (queries, keys), strict=True)
+    )
+    rows = -(-queries // block_rows)
+    sampled_rows = max(
+        1, min(rows, MAX_MASK_ELEMENTS // max(samples * heads * block_rows * keys, 1))
+    )
+    shares = []
+    for number in range(sampled_rows):
+        row = number * (rows - 1) // max(sampled_rows - 1, 1) if sampled_rows > 1 else rows // 2
+        value_by_name = index_tensors(shape, "cpu")
+        value_by_name["q"] = value_by_name["q"][:, :, row * block_rows : (row + 1) * block_rows]
+        value_by_name |= {
+            f"b{i}": value for i, value in enumerate(buffer_values) if value is not None
+        }
+        visible = evaluate(mask, value_by_name, torch.float32)
+        visible = visible.expand(samples, heads, value_by_name["q"].shape[2], keys).any(2)
+        padded = torch.nn.functional.pad(visible, (0, -keys % block_columns))
+        shares.append(padded.unflatten(-1, (-1, block_columns)).any(-1).double().mean())
+    return (
+        round(float(sum(shares) / len(shares)), 6) if shares and not math.isnan(shares[0]) else 1.0
+    )
 
 
-def _known() -> KnownValues | None:
+def _known_values_of_recording() -> KnownValues | None:
     """Return what the recording of this step knows of values."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 

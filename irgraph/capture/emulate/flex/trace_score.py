@@ -22,15 +22,15 @@ ASIDE = "irgraph.aside"
 SIZES = (2, 3, 5, 7)
 """Probed sizes of sample, head, query and key."""
 
-WORDS = "FlexAttention's {}: {}"
+MESSAGE = "FlexAttention's {}: {}"
 
 
-class NotSpelledError(NotImplementedError):
+class UntraceableScoreError(NotImplementedError):
     """A function of FlexAttention does what cannot be told for one score."""
 
 
 @contextlib.contextmanager
-def aside() -> Iterator[None]:
+def without_recording() -> Iterator[None]:
     """Let calls go unrecorded while it lasts."""
     from torch.autograd.profiler import record_function
     from torch.utils._python_dispatch import _disable_current_modes
@@ -39,145 +39,147 @@ def aside() -> Iterator[None]:
         yield
 
 
-def spelled(
-    function: Callable[..., Torch], score: Torch, buffers: list[Torch], device: Torch
+def trace_function(
+    function: Callable[..., Torch], score_dtype: Torch, buffers: list[Torch], device: Torch
 ) -> str:
     """Return a function's text; tensors that it looks into are added to ``buffers``.
 
-    ``score`` is the type of the score that it takes first, if it takes one.
+    ``score_dtype`` is the type of the score that it takes first, if it takes one.
 
     Raises:
         NotSpelledError: says what the function does that no text can say.
     """
     import torch
 
-    what = "mask_mod" if score is None else "score_mod"
-    with aside(), torch.no_grad():
-        given = index_tensors(SIZES, device)
-        if score is not None:
-            given = {"s": torch.empty(SIZES, dtype=score, device=device), **given}
-        text = _Text(what, given, buffers, given["b"].device)
+    kind = "mask_mod" if score_dtype is None else "score_mod"
+    with without_recording(), torch.no_grad():
+        arguments = index_tensors(SIZES, device)
+        if score_dtype is not None:
+            arguments = {"s": torch.empty(SIZES, dtype=score_dtype, device=device), **arguments}
+        text = _TracedCalls(kind, arguments, buffers, arguments["b"].device)
         try:
-            with _mode(text):
-                made = function(*given.values())
-        except NotSpelledError:
+            with _tracing_mode(text):
+                result = function(*arguments.values())
+        except UntraceableScoreError:
             raise
         except Exception as error:
-            raise NotSpelledError(WORDS.format(what, _reason(error))) from error
-        last = text.word(made)
-        if getattr(made, "ndim", 0) not in (0, 4):
-            raise NotSpelledError(WORDS.format(what, "it returns more than one value for a score"))
-    return "; ".join((*text.lines, last))
+            raise UntraceableScoreError(MESSAGE.format(kind, _reason(error))) from error
+        result_text = text.text_of(result)
+        if getattr(result, "ndim", 0) not in (0, 4):
+            raise UntraceableScoreError(
+                MESSAGE.format(kind, "it returns more than one value for a score")
+            )
+    return "; ".join((*text.lines, result_text))
 
 
 def _reason(error: Exception) -> str:
-    words = (str(error).strip() or type(error).__name__).splitlines()[0]
-    if "Boolean value" in words:
+    message = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if "Boolean value" in message:
         return "it branches on a value: use torch.where"
-    if "converted to" in words:
+    if "converted to" in message:
         return "it uses an index or a score as a Python number: keep lists in tensors"
-    return words
+    return message
 
 
-def _mode(text: _Text) -> Torch:
+def _tracing_mode(text: _TracedCalls) -> Torch:
     """Return a dispatch mode that has calls written down."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Spelling(TorchDispatchMode):  # type: ignore[misc]
+    class TracingMode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
         ) -> Torch:
             return text.call(func, args, kwargs or {})
 
-    return Spelling()
+    return TracingMode()
 
 
-class _Text:
+class _TracedCalls:
     """What is written down of calls.
 
     ``given`` are tensors by name, ``buffers`` others that are looked into, in order.
     """
 
     def __init__(
-        self, what: str, given: dict[str, Torch], buffers: list[Torch], device: Torch
+        self, kind: str, tensor_by_name: dict[str, Torch], buffers: list[Torch], device: Torch
     ) -> None:
-        self.what, self.buffers, self.device = what, buffers, device
+        self.what, self.buffers, self.device = kind, buffers, device
         self.lines: list[str] = []
-        self.known = {id(tensor): name for name, tensor in given.items()}
+        self.known = {id(tensor): name for name, tensor in tensor_by_name.items()}
         self.known |= {id(tensor): f"b{i}" for i, tensor in enumerate(buffers)}
         self.kept: list[Torch] = []
-        self.elements = set(map(id, given.values()))
+        self.elements = set(map(id, tensor_by_name.values()))
 
     def call(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
         """Make a call, and write it down."""
-        named = {k: v for k, v in kwargs.items() if k not in PLACING}
+        keywords = {k: v for k, v in kwargs.items() if k not in PLACEMENT_ARGUMENTS}
         operator = func.name().partition("::")[2]
         operator = operator if "." in operator else f"{operator}.default"
-        self._refuse(func, operator, args, named)
-        words = [self.word(value) for value in args]
-        words += [f"{key}={self.word(value)}" for key, value in named.items()]
-        made = func(*args, **kwargs)
+        self._refuse(func, operator, args, keywords)
+        words = [self.text_of(value) for value in args]
+        words += [f"{key}={self.text_of(value)}" for key, value in keywords.items()]
+        result = func(*args, **kwargs)
         name = f"t{len(self.lines)}"
         self.lines.append(f"{name} = aten.{operator}({', '.join(words)})")
-        self.known[id(made)] = name
-        self.kept.append(made)
+        self.known[id(result)] = name
+        self.kept.append(result)
         if any(id(tensor) in self.elements for tensor in _tensors(args)):
-            self.elements.add(id(made))
-        return made
+            self.elements.add(id(result))
+        return result
 
-    def _refuse(self, func: Torch, operator: str, args: Torch, named: Torch) -> None:
-        """Raise ``NotSpelledError`` for a call that is not one of each element by itself."""
-        tensors = list(_tensors([*args, *named.values()]))
-        sizes = [v for v in (*args[:2], named.get("size")) if isinstance(v, (list, tuple))]
-        several = operator in SIZED_OPERATORS and any(map(len, sizes))
-        if not is_elementwise(func) or several:
+    def _refuse(self, func: Torch, operator: str, args: Torch, keywords: Torch) -> None:
+        """Raise ``UntraceableScoreError`` for a call that is not one of each element by itself."""
+        tensors = list(_tensors([*args, *keywords.values()]))
+        sizes = [v for v in (*args[:2], keywords.get("size")) if isinstance(v, (list, tuple))]
+        has_sizes = operator in SIZED_OPERATORS and any(map(len, sizes))
+        if not is_elementwise(func) or has_sizes:
             reason = REASONS.get(operator, f"it calls {func.name()}, which does more")
-            raise self._refused(f"{reason} than compute one score")
+            raise self._error(f"{reason} than compute one score")
         if operator == "index.Tensor":
             self._refuse_lookup(args)
         elif operator not in NUMBER_MAKERS:
-            whole = [t for t in tensors if id(t) not in self.elements and t.dim()]
-            if whole and any(id(t) in self.elements for t in tensors):
-                raise self._refused(
-                    f"it takes a tensor of {list(whole[0].shape)} whole for each score"
+            unindexed = [t for t in tensors if id(t) not in self.elements and t.dim()]
+            if unindexed and any(id(t) in self.elements for t in tensors):
+                raise self._error(
+                    f"it takes a tensor of {list(unindexed[0].shape)} whole for each score"
                 )
             if operator in ("select.int", "slice.Tensor") and id(args[0]) in self.elements:
-                raise self._refused("it picks among scores")
+                raise self._error("it picks among scores")
 
     def _refuse_lookup(self, args: Torch) -> None:
         source, indices = args[0], list(args[1])
-        ours = any(t is not None and id(t) in self.elements for t in indices)
-        fully = len(indices) == source.dim() and all(t is not None for t in indices)
-        if id(source) in self.elements or (ours and not fully):
-            raise self._refused("it indexes only some axes of a tensor: index all of them at once")
+        has_elements = any(t is not None and id(t) in self.elements for t in indices)
+        is_complete = len(indices) == source.dim() and all(t is not None for t in indices)
+        if id(source) in self.elements or (has_elements and not is_complete):
+            raise self._error("it indexes only some axes of a tensor: index all of them at once")
 
-    def _refused(self, reason: str) -> NotSpelledError:
-        return NotSpelledError(WORDS.format(self.what, reason))
+    def _error(self, reason: str) -> UntraceableScoreError:
+        return UntraceableScoreError(MESSAGE.format(self.what, reason))
 
-    def word(self, value: Torch) -> str:
+    def text_of(self, value: Torch) -> str:
         """Return how a text says a value."""
         import torch
 
         if isinstance(value, torch.Tensor):
-            return self._named(value)
+            return self._tensor_name(value)
         if isinstance(value, (list, tuple)):
-            return f"[{', '.join(map(self.word, value))}]"
+            return f"[{', '.join(map(self.text_of, value))}]"
         if isinstance(value, torch.dtype):
             return FROM_TORCH.get(str(value).removeprefix("torch."), "f32")
         if isinstance(value, float) and not math.isfinite(value):
             return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
         return repr(value)
 
-    def _named(self, tensor: Torch) -> str:
+    def _tensor_name(self, tensor: Torch) -> str:
         if id(tensor) not in self.known:
             if tensor.device != self.device and not tensor.dim():
-                return self.word(tensor.item())
+                return self.text_of(tensor.item())
             self.known[id(tensor)] = f"b{len(self.buffers)}"
             self.buffers.append(tensor)
         return self.known[id(tensor)]
 
 
-PLACING = ("device", "pin_memory", "layout", "memory_format", "non_blocking")
+PLACEMENT_ARGUMENTS = ("device", "pin_memory", "layout", "memory_format", "non_blocking")
 """Arguments that say where a result lies."""
 
 REASONS = {

@@ -1,4 +1,4 @@
-"""What device work waited for: its stream, its launch, and other streams."""
+"""Waits of device work: for its stream, its launch, and other streams."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrac
 
 
 class StartCause(NamedTuple):
-    """Why a device event started when it did; times in nanoseconds.
+    """Cause of the start time of a device event; times in nanoseconds.
 
     Attributes:
-        before: the event before it on its stream, -1 for none.
-        across: events of other streams that held it up.
-        queued: whether it waited for those, not for its launch.
-        delay: from the start of its launch, or from the end of what held it up, to its start.
+        previous: row of the previous event on its stream, -1 for none.
+        awaited: rows of the events of other streams that delayed it.
+        queued: whether it waited for those events rather than for its launch.
+        delay: time to its start, from the start of its launch or from the end of the event that
+            delayed it.
     """
 
     previous: int
@@ -34,12 +35,13 @@ class StartCause(NamedTuple):
 
 @dataclass(slots=True)
 class Orders:
-    """What held up each device event.
+    """Causes of the start times of device events.
 
     Attributes:
-        starts: by row.
-        latency: by runtime function, the median delay after a launch where the device was idle.
-        gap: the median delay after other work of the stream.
+        starts: cause by row.
+        latency: median nanoseconds from a launch to its work on an idle device, by runtime
+            function.
+        gap: median nanoseconds from the end of earlier work of the stream to the next start.
     """
 
     starts: dict[int, StartCause] = field(default_factory=dict)
@@ -53,13 +55,13 @@ def stream_of(trace: KinetoTrace, row: int) -> tuple[int, int]:
 
 
 def device_orders(tree: Tree) -> Orders:
-    """Return what each device event waited for.
+    """Return the event that each device event waited for.
 
-    Work of one stream follows in order, and after what the stream was made to wait for, as the
-    profiler recorded it. Where such records are missing (they are, by default), a wait is inferred:
-    work launched after a ``StreamWaitEvent`` call waits for the last work of another stream that
-    was launched before that call and had ended, where that ended later than all else it is known
-    to wait for.
+    The work of one stream runs in order, and after the events that the stream was made to wait
+    for, as recorded by the profiler. If such records are missing (as they are by default), a wait
+    is inferred: work launched after a ``StreamWaitEvent`` call waits for the last work of another
+    stream that was launched before that call and had ended, if it ended later than everything else
+    that the work is known to wait for.
     """
     trace = tree.trace
     rows = np.flatnonzero(trace.on_device)
@@ -86,7 +88,7 @@ def device_orders(tree: Tree) -> Orders:
 
 
 class _Launch(NamedTuple):
-    """Device work, when it ran, and when what launched it began (-1: nothing is known to)."""
+    """Device work with its times, and the start of its launch (-1 if it has none)."""
 
     row: int
     start: int
@@ -107,7 +109,7 @@ def _launches(tree: Tree, rows: Integers) -> list[_Launch]:
 
 
 def _latencies(launches: Sequence[_Launch]) -> dict[str, float]:
-    """Return by runtime function the median delay of work launched to an idle device."""
+    """Return the median delay of work launched to an idle device, by runtime function."""
     idle_delays: dict[str, list[int]] = defaultdict(list)
     all_delays: dict[str, list[int]] = defaultdict(list)
     busy_until = -(1 << 62)
@@ -123,12 +125,16 @@ def _latencies(launches: Sequence[_Launch]) -> dict[str, float]:
 
 
 MAX_IDLE_LATENCY = 15_000
-"""Nanoseconds from a launch to its work on an idle device that are not exceeded: published
-launch latencies are 3 to 12 us, and medians of recorded traces 7 to 26."""
+"""Maximum nanoseconds from a launch to its work on an idle device: published launch latencies are
+3 to 12 us, and medians of recorded traces 7 to 26."""
 
 
 def _typical_latency(idle_delays: list[int], all_delays: list[int]) -> float:
-    """Return the latency of a function's launches: what few of them show is not believed."""
+    """Return the launch latency of a function in nanoseconds.
+
+    The median of launches to an idle device, or a low quantile of all launches if fewer than three
+    found it idle.
+    """
     if len(idle_delays) >= 3:
         return float(np.median(idle_delays))
     return min(float(np.quantile(all_delays, 0.05)), MAX_IDLE_LATENCY)
@@ -154,7 +160,7 @@ def _start_cause(
 
 
 def _awaited_by_row(tree: Tree, rows: Integers) -> dict[int, tuple[int, ...]]:
-    """Return by row the work of other streams that it waited for: as recorded, else inferred."""
+    """Return the work of other streams awaited by each row: as recorded, else as inferred."""
     trace = tree.trace
     recorded = recorded_syncs(tree).streams
     is_wait = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
@@ -182,7 +188,7 @@ def _awaited_by_row(tree: Tree, rows: Integers) -> dict[int, tuple[int, ...]]:
 def _inferred_waits(
     tree: Tree, row: int, wait: int, stream: tuple[int, int], by_stream: ByStream
 ) -> tuple[int, ...]:
-    """Return the work of other streams that may have been awaited: it was done by then."""
+    """Return the last work of each other stream that may have been awaited, as it had ended."""
     start, ends = int(tree.trace.columns["start"][row]), tree.trace.columns
     rows = []
     for other, (launches, events) in by_stream.items():

@@ -56,7 +56,7 @@ _FAMILIES = (
     ("random", r"random|philox|dropout|bernoulli"),
     ("compiled", r"triton"),
 )
-"""Families and what their kernels' names hold, in the order in which they are tried; from the
+"""Families and patterns of their kernels' names, in the order in which they are tried; from the
 names in public traces of PyTorch, cuDNN, cuBLAS, NCCL, ROCm, vLLM, SGLang and FlashInfer."""
 
 _PATTERNS = tuple((family, re.compile(words, re.IGNORECASE)) for family, words in _FAMILIES)
@@ -65,7 +65,7 @@ SIGN = {
     family: pattern.partition("|")[0].replace("?", "").replace("_", "")
     for family, pattern in _FAMILIES
 }
-"""For each family a word that puts a kernel with it in its name into the family."""
+"""For each family a word that assigns a kernel with it in its name to the family."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the host did in a step: its outermost calls in order, and the launches and waits in each."""
+"""The host's outermost calls of each step in order, with the launches and waits in each call."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from irgraph.ir.dtypes import FROM_CPP
 
 LOADER = "enumerate(DataLoader)"
 _MIN_BLOCKING_NS = 50_000
-"""Nanoseconds from which on a launch that ends after half of its own work is taken to have waited
-for it, as copies of pageable memory do; others return within this."""
+"""Minimum nanoseconds of a launch that ends after half of its own work for which it is assumed to
+have waited for that work, as copies of pageable memory do; other launches are shorter."""
 
 _MIN_POLLED_GAP, _MAX_POLL_DELAY = 1_000_000, 100_000
-"""Nanoseconds: a gap between calls this long may hide a wait; it ends this soon after it."""
+"""Nanoseconds: the minimum gap between calls that may hide a wait, and the maximum time from the
+end of the awaited work to the end of the gap."""
 
 
 class RuntimeCall(Struct, frozen=True):
     """A runtime call that starts device work or waits for it.
 
     Attributes:
-        row: of the call.
-        function: its name.
+        row: row of the call.
+        function: name of the runtime function.
         start, end: nanoseconds.
-        work: rows of the device events it started; its own, where the host itself does the work.
-        awaits: row of the device event whose end let it return, -1 if it did not wait.
-        syncs: whether it waits for the device whatever it has to do.
-        events: host events recorded inside, itself included.
+        work: rows of the device events it started, or its own row if the host does the work.
+        awaits: row of the device event whose end it waited for, -1 if it did not wait.
+        syncs: whether it waits for the device unconditionally.
+        events: number of host events recorded inside, itself included.
     """
 
     row: int
@@ -58,14 +59,14 @@ class HostItem(Struct, frozen=True):
     """An outermost call of the host, or a mark between calls.
 
     Attributes:
-        row: of the event, -1 for a mark.
-        name: of the operator, runtime function or mark.
+        row: row of the event, -1 for a mark.
+        name: name of the operator, runtime function or mark.
         key: name and operand shapes.
         thread: number of the host thread.
         start, end: nanoseconds.
         calls: launches and waits in order.
-        kind: ``op``, ``call`` (outside operators), ``loader`` (kept whole) or ``mark``.
-        events: host events recorded inside, itself included: each cost the profiler some time.
+        kind: ``op``, ``call`` (outside operators), ``loader`` (not divided into calls) or ``mark``.
+        events: number of host events recorded inside, itself included; each cost profiling time.
     """
 
     row: int
@@ -81,7 +82,7 @@ class HostItem(Struct, frozen=True):
 
 @dataclass(slots=True)
 class HostView:
-    """Outermost calls of a trace, made once for all steps."""
+    """Outermost calls of a trace, shared by all its steps."""
 
     tree: Tree
     items: list[HostItem] = field(default_factory=list)
@@ -105,8 +106,8 @@ class HostView:
     def polled_event(self, begin: int, end: int) -> int:
         """Return the device event that the host waited for between two calls, -1 for none.
 
-        Some libraries wait without a runtime call, by asking again and again. A long gap is such a
-        wait where it ends right after work that the device had been given before.
+        Some libraries wait without a runtime call, by polling. A long gap is such a wait if it ends
+        right after work that was launched before the gap.
         """
         if end - begin < _MIN_POLLED_GAP or self._waits is None:
             return -1
@@ -115,7 +116,7 @@ class HostView:
 
 
 def host_view(tree: Tree) -> HostView:
-    """Return the outermost calls of the program's thread and of autograd's."""
+    """Return the outermost calls of the program's thread and of autograd's threads."""
     trace = tree.trace
     work_by_call = _work_by_call(tree)
     waits = Waits(tree)
@@ -155,7 +156,7 @@ def _items(
 
 @cache
 def operand_shapes(dims: bytes, types: bytes) -> str:
-    """Return operand shapes as host tables spell them: ``f32[2048,512] f32[512,512]``."""
+    """Return operand shapes as spelled in host tables: ``f32[2048,512] f32[512,512]``."""
     arguments = operands(dims, types)
     if arguments is None:
         return dims.decode("utf-8", "replace")
@@ -180,7 +181,7 @@ def _work_by_call(tree: Tree) -> dict[int, list[int]]:
 def _calls(
     tree: Tree, work_by_call: Mapping[int, list[int]], waits: Waits
 ) -> dict[int, list[RuntimeCall]]:
-    """Return launches and waits by the outermost operator around them, else by themselves."""
+    """Return launches and waits by the row of the outermost operator around them, or their own."""
     trace = tree.trace
     calls_by_row: dict[int, list[RuntimeCall]] = defaultdict(list)
     names = trace.columns["name"]
@@ -203,12 +204,12 @@ def _calls(
 
 
 def is_sync(function: str) -> bool:
-    """Return whether a runtime function waits for the device: every vendor says Synchronize."""
+    """Return whether a runtime function waits for the device: all vendors name it Synchronize."""
     return "ynchronize" in function
 
 
 def _awaited_own_work(tree: Tree, work: tuple[int, ...], start: int, end: int) -> int:
-    """Return the work that its own launch waited for, -1 if it returned before most was done."""
+    """Return the last own work that a launch waited for, -1 if it returned earlier."""
     columns = tree.trace.columns
     halves = ((row, int(columns["start"][row] + columns["duration"][row] // 2)) for row in work)
     blocking = [row for row, half in halves if end >= half]
@@ -216,7 +217,7 @@ def _awaited_own_work(tree: Tree, work: tuple[int, ...], start: int, end: int) -
 
 
 class Waits:
-    """Finds what a synchronising call waited for: the work that ended last before it returned."""
+    """Finds the device event that a call waited for: the last to end before the call returned."""
 
     def __init__(self, tree: Tree) -> None:
         trace = tree.trace
@@ -234,7 +235,7 @@ class Waits:
         return self.awaited_by_sync(start, end) if recorded is None else recorded
 
     def awaited_by_sync(self, start: int, end: int) -> int:
-        """Return the device event awaited by a call, -1 where none ran while it waited."""
+        """Return the device event awaited by a call, -1 if none ran while it waited."""
         position = int(np.searchsorted(self.ends, end, side="right")) - 1
         while position >= 0 and self.ends[position] > start:
             if self.launched[position] <= start:
@@ -244,7 +245,7 @@ class Waits:
 
 
 def _events_below(tree: Tree) -> Integers:
-    """Return how many host events lie at or below each one."""
+    """Return the number of host events at or below each event."""
     counts = [1] * len(tree.trace)
     rows = np.flatnonzero(tree.parent >= 0)[::-1]
     for row, parent in zip(rows.tolist(), tree.parent[rows].tolist(), strict=True):

@@ -25,7 +25,7 @@ from irgraph.capture.kineto.reading.selection import (
 from irgraph.diagnostics import SourceSpan, fail
 
 MIN_PARALLEL_BYTES = 200e6
-"""Bytes of text from which on processes save more time than they take to start."""
+"""Minimum bytes of text for which parallel reading outweighs the start of processes."""
 
 
 def read_trees(
@@ -35,17 +35,18 @@ def read_trees(
     strict: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Tree]:
-    """Yield the event trees of traces in the order of their files, whoever reads them.
+    """Yield the event trees of traces in the order of their files.
 
-    Files that are large enough, and fit into the memory together, are read by one process each, as
-    many at once as there are cores. These import the caller's main module again: it must not start
-    its work when imported.
+    Files that are large enough, and fit into memory together, are read by one process each, with
+    as many concurrent processes as there are cores. These import the caller's main module again:
+    it must not start its work when imported.
 
     Args:
         paths: the files; ``-`` is standard input.
-        selection: what to read of each, and what marks steps.
+        selection: part of each trace to read, and the marks of its steps.
         strict: refuse traces that need a repair.
-        progress: called now and then with the events read so far, where no process is started.
+        progress: called periodically with the number of events read so far, if no process is
+            started.
 
     Raises:
         IrgraphError: a trace cannot be used, or needs repairs and ``strict`` is set (exit code 4).
@@ -74,7 +75,7 @@ def _cores() -> int:
 
 
 def _is_parallel_faster(paths: Sequence[str], selection: Selection) -> bool:
-    """Return whether files are large enough for processes, and small enough to be read at once."""
+    """Return whether files are large enough for processes and fit into memory together."""
     files = [Path(path) for path in paths]
     if not all(file.is_file() for file in files) or sum(map(text_size, files)) < MIN_PARALLEL_BYTES:
         return False
@@ -83,7 +84,7 @@ def _is_parallel_faster(paths: Sequence[str], selection: Selection) -> bool:
 
 
 def _restore_interrupt() -> None:
-    """Let an interrupt end a process without a word: the one that started it speaks."""
+    """Restore the default handler of SIGINT: only the parent process reports an interrupt."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -95,7 +96,7 @@ def _read_tree(
 
 
 def _read_compact(path: str, selection: Selection, strict: bool) -> Tree:
-    """Return a tree whose absent columns have one element: sent away they would take memory."""
+    """Read a tree and shrink its absent columns to one element, to reduce the data sent back."""
     tree = _read_tree(path, selection, strict, None)
     columns = tree.trace.columns
     columns.update({key: v[:1] for key, v in columns.items() if v.strides == (0,)})

@@ -1,4 +1,4 @@
-"""Where steps begin and end: by the profiler's marks, or a mark that the user names, or nowhere."""
+"""Finds the steps of a trace by the profiler's marks or a named mark, or treats it as one step."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrac
 from irgraph.diagnostics import SourceSpan, fail, suggestion
 
 _MIN_REPEATS = {EventKind.ANNOTATION: 3, EventKind.OP: 8}
-"""How often something must come back to be proposed as a mark: operators do by chance, too."""
+"""Minimum occurrences of a name to propose it as a mark; operators also recur by chance."""
 
 _MAX_MISSING_SHARE = 0.02
-"""Share of a step's launches without device work from which on its figures are not the step's."""
+"""Maximum share of a step's launches without device work for which its figures are usable."""
 
 
 class TraceStep(Struct, frozen=True):
     """One training or inference step.
 
     Attributes:
-        number: as the profiler counts, or from 0.
+        number: number from the profiler, or position from 0.
         start, end: nanoseconds from the start of the trace.
-        marked: how it was found: ``ProfilerStep``, the name of its mark, or ``trace``.
+        mark: ``ProfilerStep``, the name of the mark that delimits it, or ``trace``.
         complete: whether it was recorded to its end.
     """
 
@@ -43,18 +43,18 @@ class TraceStep(Struct, frozen=True):
 
 
 def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) -> list[TraceStep]:
-    """Return the steps of a trace; without marks it is one step, device work included.
+    """Return the steps of a trace; a trace without marks is one step, device work included.
 
-    Periods are proposed in the health report, never taken: what comes back need not be a step.
+    Periodic names are only proposed in the health report, as a period need not be a step.
 
     Args:
         trace: the trace.
         main: number of the thread that runs the program.
         launch: by device event, the row of its launch.
-        marks: what marks steps.
+        marks: marks of the steps.
 
     Raises:
-        IrgraphError: the mark that the user named is not there (exit code 2).
+        IrgraphError: the mark that the user named is not in the trace (exit code 2).
     """
     rows_by_number = {} if marks.whole_trace or marks.name else trace.steps()
     if rows_by_number:
@@ -72,7 +72,7 @@ def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) ->
 
 
 def _single_step(trace: KinetoTrace) -> list[TraceStep]:
-    """Return all of a trace as one step: what its host did, and all work of its devices."""
+    """Return the whole trace as one step that spans all host events and device work."""
     rows = (trace.columns["kind"] <= EventKind.RUNTIME) | trace.on_device
     if not rows.any():
         return []
@@ -83,11 +83,12 @@ def _single_step(trace: KinetoTrace) -> list[TraceStep]:
 def _steps_between_marks(
     trace: KinetoTrace, main: int, launch: Integers, name: str
 ) -> list[TraceStep]:
-    """Return a step from each start of what is called so to the next.
+    """Return the steps between the starts of events with a name.
 
-    Events of the program's thread count, else those of one other thread. The last one is a step
-    where the mark spans its step, as an annotation around a loop's body does: to the end of the
-    work that was launched within it. A mark at the beginning of a step leaves its end open.
+    Events of the program's thread are used, else events of one other thread. The last event is
+    also a step if the mark spans its step, as an annotation around a loop's body does; it extends
+    to the end of the work that was launched in it. A mark at the start of a step leaves the end of
+    the last one open.
     """
     rows = _mark_rows(trace, main, name)
     start, ends = trace.columns["start"], trace.end
@@ -103,7 +104,7 @@ def _steps_between_marks(
 
 
 def _mark_rows(trace: KinetoTrace, main: int, name: str) -> Integers:
-    """Return the annotations or operators of a name on one thread, in order of time."""
+    """Return the annotations or operators with a name on one thread, in order of time."""
     kinds = np.isin(trace.columns["kind"], (EventKind.ANNOTATION, EventKind.OP))
     number = trace.names.index(name) if name in trace.names else -1
     rows = np.flatnonzero(kinds & (trace.columns["name"] == number))
@@ -125,7 +126,7 @@ def _profiler_steps(trace: KinetoTrace, rows: dict[int, int]) -> list[TraceStep]
 
 
 def _check_step(trace: KinetoTrace, step: TraceStep, missing: int, launches: int) -> TraceStep:
-    """Mark a step incomplete where a file that is cut off lacks its end or its device work."""
+    """Return a step, marked incomplete if a truncated file lacks its end or its device work."""
     if missing > _MAX_MISSING_SHARE * launches:
         detail = f"{missing} of {launches} launches of step {step.number}"
         trace.health.add("K34", missing, detail)
@@ -137,9 +138,9 @@ def _check_step(trace: KinetoTrace, step: TraceStep, missing: int, launches: int
 
 
 def _last_end(trace: KinetoTrace, kind: EventKind) -> float:
-    """Return how far events of a kind reach, without limit where there are none.
+    """Return the last end of events of a kind, infinity if there are none.
 
-    Calls of the runtime follow the operators in a file, so that a cut can take them alone.
+    Runtime calls follow the operators in a file, so truncation can remove only the runtime calls.
     """
     rows = trace.columns["kind"] == kind
     return float(trace.end[rows].max()) if rows.any() else np.inf
@@ -148,7 +149,7 @@ def _last_end(trace: KinetoTrace, kind: EventKind) -> float:
 def _launch_counts(
     trace: KinetoTrace, steps: Sequence[TraceStep], launch: Integers
 ) -> list[tuple[int, int]]:
-    """Return for each step how many launches of kernels lack device work, and how many it has."""
+    """Return the numbers of kernel launches without device work and of all launches, by step."""
     is_launch = np.array(["Launch" in name for name in trace.names], bool)
     calls = is_launch[trace.columns["name"]] & (trace.columns["kind"] == EventKind.RUNTIME)
     calls &= trace.columns["correlation"] > 0
@@ -164,7 +165,7 @@ def _launch_counts(
 
 
 def _propose_marks(trace: KinetoTrace, main: int) -> str:
-    """Say that the whole trace is one step, and what could mark steps."""
+    """Return the note that the whole trace is one step, with names that could mark steps."""
     candidates = _repeating_names(trace, main)
     summary = "the whole trace is taken as one step"
     if not candidates:
@@ -177,11 +178,11 @@ def _propose_marks(trace: KinetoTrace, main: int) -> str:
 
 
 def _repeating_names(trace: KinetoTrace, main: int) -> dict[int, str]:
-    """Return what may mark the start of each iteration, by how often it comes back.
+    """Return names that may mark the start of each iteration, by their number of occurrences.
 
-    Those are the two annotations of the program's thread that come back at the steadiest distances,
-    for one may come back with every other step; where there are fewer, an operator, if it does not
-    come back more than twice as often. Of one count it is the first in time.
+    These are the two annotations of the program's thread that recur at the most regular intervals,
+    as one of them may recur only every other step; if there are fewer, an operator is added if it
+    does not recur more than twice as often. Of names with the same count the first in time is used.
     """
     name_by_count: dict[int, str] = {}
     for kind in (EventKind.ANNOTATION, EventKind.OP):
@@ -199,7 +200,10 @@ def _repeating_names(trace: KinetoTrace, main: int) -> dict[int, str]:
 
 
 def _steadiest_names(names: Integers, starts: Integers, min_count: int) -> dict[int, int]:
-    """Return by its count the first of the names that come back steadily, the steadiest first."""
+    """Return the names that recur at regular intervals by their count, the most regular first.
+
+    Of names with the same count, the most regular and earliest is returned.
+    """
     unique, first, counts = np.unique(names, return_index=True, return_counts=True)
     is_frequent = counts >= min_count
     candidates = sorted(zip(first[is_frequent].tolist(), unique[is_frequent].tolist(), strict=True))
@@ -212,7 +216,10 @@ def _steadiest_names(names: Integers, starts: Integers, min_count: int) -> dict[
 
 
 def _unsteadiness(starts: Sequence[int] | Integers) -> float:
-    """Return the spread of the distances over their median; several an iteration give over 1."""
+    """Return the median absolute deviation of intervals over their median.
+
+    Several occurrences per iteration give over 1.
+    """
     gaps = np.diff(np.asarray(starts))
     middle = float(np.median(gaps))
     return float(np.median(np.abs(gaps - middle)) / middle) if middle else np.inf

@@ -1,7 +1,7 @@
-"""What the profiler's own records of synchronisation say: who waited for which work.
+"""Waits of the host and of streams, from the profiler's synchronisation records.
 
 CUPTI records a wait of the host for a stream, an event or the whole device, and of a stream for an
-event; an event stands for the work of its stream that was launched before it was recorded.
+event; an event represents the work of its stream that was launched before it was recorded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Stream: TypeAlias = tuple[int, int]
 """Device and stream."""
 
 ByStream: TypeAlias = Mapping[Stream, tuple[list[int], list[int]]]
-"""By stream, when its work was launched, and the rows of that work."""
+"""Launch times of a stream's work, and the rows of that work, by stream."""
 
 
 @dataclass(slots=True)
@@ -29,8 +29,8 @@ class Syncs:
     """Recorded waits.
 
     Attributes:
-        host: by the row of a runtime call, the device event that it waited for, -1 for none.
-        streams: by stream, when it was made to wait (the start of the call) and for which event.
+        host: device event awaited by a runtime call, -1 for none, by the row of the call.
+        streams: start of each call that made a stream wait, with the awaited event, by stream.
     """
 
     host: dict[int, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Syncs:
 
 
 def launched_by_stream(tree: Tree, rows: Integers) -> ByStream:
-    """Return launch times and rows by stream, in order of launch; orphans are left out."""
+    """Return launch times and rows by stream, in order of launch; orphans are omitted."""
     launches: dict[Stream, list[tuple[int, int]]] = defaultdict(list)
     columns = tree.trace.columns
     launched = rows[tree.launch[rows] >= 0]
@@ -50,7 +50,7 @@ def launched_by_stream(tree: Tree, rows: Integers) -> ByStream:
 
 
 def recorded_syncs(tree: Tree) -> Syncs:
-    """Return the waits that a trace has records of; none where the profiler kept none."""
+    """Return the waits recorded in a trace, none if the profiler did not record them."""
     trace = tree.trace
     syncs = Syncs()
     records = np.flatnonzero((trace.columns["kind"] == EventKind.SYNC) & (tree.launch >= 0))
@@ -66,7 +66,7 @@ def recorded_syncs(tree: Tree) -> Syncs:
 
 
 def _call_starts(tree: Tree) -> dict[int, int]:
-    """Return when runtime calls began, by correlation."""
+    """Return the start times of runtime calls by correlation."""
     columns = tree.trace.columns
     rows = np.flatnonzero((columns["kind"] == EventKind.RUNTIME) & (columns["correlation"] >= 0))
     pairs = (columns["correlation"][rows].tolist(), columns["start"][rows].tolist())
@@ -74,7 +74,7 @@ def _call_starts(tree: Tree) -> dict[int, int]:
 
 
 def _add_sync(syncs: Syncs, tree: Tree, row: int, work: ByStream, calls: Mapping[int, int]) -> None:
-    """Add one record; what it waited for may have been launched before the recording began."""
+    """Add one record; the work it waited for may have been launched before the recording."""
     columns = tree.trace.columns
     call = int(tree.launch[row])
     start, name = int(columns["start"][call]), tree.trace.text(row)
@@ -107,7 +107,7 @@ def _last_launched(work: ByStream, stream: Stream, before: int | None) -> int:
 
 
 def _last_unfinished(tree: Tree, rows: list[int], start: int) -> int:
-    """Return the one of some work that ended last, -1 if all was done before a call began."""
+    """Return the row of the work that ended last, -1 if all of it ended before a call started."""
     ends = [(int(tree.trace.end[row]), row) for row in rows if row >= 0]
     end, row = max(ends, default=(start, -1))
     return row if end > start else -1

@@ -1,4 +1,4 @@
-"""Who called what: parents, top-level operators, phases, steps, and the launch of each kernel."""
+"""The event tree: parents, top-level operators, phases, steps, and the launch of each kernel."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ EVALUATE = "autograd::engine::evaluate_function: "
 _OPTIMIZER = "Optimizer."
 _MODULE = re.compile(r"(?:nn\.Module: |module::|irgraph\.module#)(.+)")
 _BATCH = 1 << 17
-"""Events that are Python objects at once: columns are a tenth of that size."""
+"""Number of events converted to Python objects in one batch; columns are a tenth of the size."""
 
 MIN_COVERAGE = 0.95
-"""Share of the device time below which steps are not all that a trace shows."""
+"""Minimum share of the device time within the steps; below it the rest is reported."""
 
 _HOST_KINDS = (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME, EventKind.PYTHON)
 
@@ -33,11 +33,11 @@ class Tree:
     """The event tree of a trace; every array has one element for each event, -1 for none.
 
     Attributes:
-        trace: what it was made from.
+        trace: the trace.
         parent: row of the innermost host event around each host event.
         end: nanoseconds; children are cut at the end of their parent.
         op: row of the innermost operator at or around it; for device events, around its launch.
-        top: row of the outermost operator, likewise: the one that pays host overheads.
+        top: row of the outermost operator, likewise: host overheads are charged to it.
         launch: row of the runtime call that started a device event.
         phase: position in ``PHASES``.
         step: position in ``steps``.
@@ -82,9 +82,9 @@ class Tree:
 
 
 def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
-    """Return the event tree of a trace, its steps by ``marks``; its health report grows.
+    """Return the event tree of a trace, its steps by ``marks``; findings are added to its health.
 
-    Raises ``IrgraphError`` where the mark that the user named is not there (exit code 2).
+    Raises ``IrgraphError`` if the mark that the user named is not in the trace (exit code 2).
     """
     count = len(trace)
     parent = np.full(count, -1, "i4")
@@ -125,7 +125,7 @@ def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
 
 
 def _nest(trace: KinetoTrace, rows: Integers, parent: Integers, end: Integers) -> int:
-    """Fill in the parents on one thread; return how many events overlap in part."""
+    """Fill in the parents on one thread; return the number of events that overlap in part."""
     stack: list[tuple[int, int]] = []
     overlaps = 0
     for offset in range(0, len(rows), _BATCH):
@@ -152,10 +152,10 @@ def _batch_parents(
     stack: list[tuple[int, int]],
     kinds: Array,
 ) -> tuple[list[int], list[int], int]:
-    """Return parents, ends cut at that of the parent, and how many events overlap in part.
+    """Return parents, ends cut at the parent's end, and the number of partly overlapping events.
 
-    ``stack`` holds the open events, row and end, and is left as the next batch needs it. Ranges
-    and the Python calls that open or close them overlap as they must.
+    ``stack`` has the open events, row and end, and is updated for the next batch. Ranges overlap
+    with the Python calls that open or close them, which is not counted.
     """
     parents, overlaps = [-1] * len(rows), 0
     for i, start in enumerate(starts):
@@ -171,7 +171,7 @@ def _batch_parents(
                 overlaps += EventKind.PYTHON not in (kinds[last[0]], kinds[rows[i]])
         if stack:
             parents[i], outer = stack[-1]
-            # runtime calls are timed by another clock: they belong to where they start
+            # runtime calls are timed by another clock: their start determines the parent
             overlaps += end > outer + MICROSECOND
             ends[i] = min(end, outer)
         stack.append((rows[i], ends[i]))
@@ -179,7 +179,7 @@ def _batch_parents(
 
 
 def _threads(trace: KinetoTrace) -> tuple[int, frozenset[int]]:
-    """Return the program's thread and those of autograd's engine."""
+    """Return the program's thread and the threads of autograd's engine."""
     kind, thread = trace.columns["kind"], trace.columns["thread"]
     engine = [i for i, name in enumerate(trace.names) if name.startswith(EVALUATE)]
     nodes = np.isin(trace.columns["name"], engine) & (kind == EventKind.OP)
@@ -198,7 +198,7 @@ def _threads(trace: KinetoTrace) -> tuple[int, frozenset[int]]:
 
 
 def innermost_chosen(parent: Integers, chosen: Array) -> Integers:
-    """Return for each event itself or the innermost event around it that is chosen, -1 if none."""
+    """Return the innermost chosen event at or around each event, -1 if none."""
     rows = np.where(chosen, np.arange(len(parent), dtype=parent.dtype), parent)
     pending = np.flatnonzero((rows >= 0) & ~chosen[rows])
     while len(pending):
@@ -217,10 +217,10 @@ def _operators(trace: KinetoTrace, parent: Integers) -> tuple[Integers, Integers
 
 
 def forward_operators(tree: Tree) -> dict[int, int]:
-    """Return by backward operator the forward one: by sequence number, else by flow events.
+    """Return the forward operator by backward operator, from sequence numbers or flow events.
 
-    Several forward operators carry one number, as views take none of their own: the last of them
-    made the autograd node.
+    Several forward operators share a number, as views have none of their own: the last of them
+    created the autograd node.
     """
     trace = tree.trace
     sequence, forward = trace.columns["sequence"], trace.columns["forward"]
@@ -241,7 +241,7 @@ def forward_operators(tree: Tree) -> dict[int, int]:
 
 
 def _fill_scopes(tree: Tree, host: Integers) -> None:
-    """Fill in phases and modules: from the ranges around, for backward from the forward op."""
+    """Fill in phases and modules from the enclosing ranges, for backward from the forward op."""
     trace = tree.trace
     thread, kind, name = (trace.columns[key] for key in ("thread", "kind", "name"))
     optimizer = [i for i, text in enumerate(trace.names) if text.startswith(_OPTIMIZER)]
@@ -257,7 +257,7 @@ def _fill_scopes(tree: Tree, host: Integers) -> None:
 
 
 def _fill_modules(tree: Tree, on_host: Array) -> None:
-    """Fill in modules: those named by ranges and operators, and those of forward operators."""
+    """Fill in the modules named by ranges and operators, and the modules of forward operators."""
     trace = tree.trace
     numbers: dict[str, int] = {"": 0}
     labels = [m.group(1) if (m := _MODULE.match(text)) else "" for text in trace.names]
@@ -285,7 +285,7 @@ def _inherit(tree: Tree, values: Array, chosen: Array) -> Array:
 
 
 def _assign_steps(tree: Tree) -> None:
-    """Put every host event into the step in which it starts, device events to their launch."""
+    """Assign host events to the step in which they start, device events to their launch's step."""
     if not tree.steps:
         return
     begins = np.array([step.start for step in tree.steps], "i8")
@@ -303,10 +303,10 @@ def _assign_steps(tree: Tree) -> None:
 
 
 def _assign_orphans(tree: Tree) -> None:
-    """Put device events without a launch into the step of the launches numbered around theirs.
+    """Assign device events without a launch to the step of the launch with the next lower id.
 
-    Correlation ids grow from launch to launch: what is numbered before all launches of the file
-    was launched before it begins, in a step that is not there.
+    Correlation ids increase from launch to launch: an event with a lower id than all launches of
+    the file was launched before the recording, in a step that is not in the file.
     """
     correlation = tree.trace.columns["correlation"]
     calls = np.flatnonzero((tree.trace.columns["kind"] == EventKind.RUNTIME) & (correlation > 0))
@@ -319,7 +319,7 @@ def _assign_orphans(tree: Tree) -> None:
 
 
 def _report_time_outside(tree: Tree) -> None:
-    """Count what the recording holds outside the steps where it is more than a little of all."""
+    """Report host silence and device time outside the steps if they are significant."""
     if {"K31", "K32"} & set(tree.trace.health.counts):
         return
     last = tree.steps[-1]
@@ -331,7 +331,7 @@ def _report_time_outside(tree: Tree) -> None:
 
 
 def device_time(tree: Tree) -> tuple[float, float]:
-    """Return microseconds of device work within the steps, and in all; sums over its streams."""
+    """Return microseconds of device work within the steps, and in total, summed over streams."""
     rows = np.flatnonzero(tree.trace.on_device)
     start, end = tree.trace.columns["start"][rows], tree.trace.end[rows]
     edges = np.array([(step.start, step.end) for step in tree.steps], "i8").reshape(-1, 2)
@@ -340,10 +340,10 @@ def device_time(tree: Tree) -> tuple[float, float]:
 
 
 def _time_before(start: Integers, end: Integers, times: Integers) -> Integers:
-    """Return how long intervals ran in all before each of some times."""
+    """Return the total length of intervals before each of some times."""
 
     def sum_since(edges: Integers) -> Integers:
-        """Return the sum of ``max(0, at - edge)`` over the edges."""
+        """Return the sum of ``max(0, time - edge)`` over the edges, for each time."""
         ordered = np.sort(edges)
         count = np.searchsorted(ordered, times)
         total: Integers = count * times - np.concatenate([[0], np.cumsum(ordered)])[count]
@@ -353,14 +353,14 @@ def _time_before(start: Integers, end: Integers, times: Integers) -> Integers:
 
 
 def _describe_numbers(numbers: Sequence[int]) -> str:
-    """Name the steps that are there: all of a few, else their count and range."""
+    """Describe the existing steps: all numbers of at most 10, else their count and range."""
     if len(numbers) <= 10:
         return f"found {', '.join(map(str, numbers))}"
     return f"found {len(numbers)} between {numbers[0]} and {numbers[-1]}"
 
 
 def _report_missing_steps(tree: Tree) -> None:
-    """Count marked steps that are gone: numbers left out, or a step's work outside all steps."""
+    """Count missing marked steps: skipped numbers, or a step's work outside all steps."""
     if not tree.steps or tree.steps[0].mark != "ProfilerStep":
         return
     numbers = [step.number for step in tree.steps]
@@ -379,7 +379,7 @@ def _report_missing_steps(tree: Tree) -> None:
 
 
 def _report_empty_steps(tree: Tree) -> None:
-    """Count steps as long as others whose operators, or whose calls of the runtime, are gone."""
+    """Count steps of typical length whose operators or runtime calls are missing."""
     long = np.array([step.time for step in tree.steps]) > _typical_step_time(tree) / 2
     kind = tree.trace.columns["kind"]
     for sort, noun in ((EventKind.OP, "operators"), (EventKind.RUNTIME, "runtime calls")):
@@ -391,5 +391,5 @@ def _report_empty_steps(tree: Tree) -> None:
 
 
 def _typical_step_time(tree: Tree) -> float:
-    """Return microseconds of a usual step."""
+    """Return the median step time in microseconds."""
     return float(np.median([step.time for step in tree.steps]))

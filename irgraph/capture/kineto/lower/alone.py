@@ -1,4 +1,4 @@
-"""A Kineto trace with operand shapes, lowered by itself: what ran, where, when and how long."""
+"""Lowers a Kineto trace with operand shapes to ops with their streams and measured times."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def lower_kineto(
 
     Args:
         path: the trace.
-        name: the graph's name; by default the file's.
+        name: the graph's name; by default the file's name.
         step: number of the step; by default the last complete one that has operators and device
-            work, or else operators alone.
-        sheet: name of the device sheet that the trace's devices stand for.
+            work, or else only operators.
+        sheet: name of the device sheet of the trace's devices.
 
     Raises:
         IrgraphError: the file cannot be used, has no such step, no operators in it or no operand
@@ -102,7 +102,7 @@ def lower_kineto(
 
 
 def _choose_step(tree: Tree, number: int | None, source: str) -> TraceStep:
-    """Return the step asked for, or the last complete one with operators, at best with work."""
+    """Return the requested step, or the last complete one with operators, preferably with work."""
     chosen = [step for step in tree.steps if step.number == number]
     if number is None:
         working = np.unique(tree.step[tree.trace.on_device])
@@ -164,7 +164,7 @@ COPIES = frozenset(("clone", "_to_copy", "contiguous", "empty_like", "zeros_like
 
 @dataclass(slots=True)
 class _Lowering:
-    """A tree of events on its way to calls; ``rows`` are the events of calls by their origin."""
+    """Converts a tree of events to calls; ``rows`` has the number of each call by its event."""
 
     tree: Tree
     source: str
@@ -177,7 +177,7 @@ class _Lowering:
         self.below = self.tree.children()
 
     def calls(self, rows: Sequence[int]) -> list[CapturedCall]:
-        """Return the calls that events stand for, in order of their starts."""
+        """Return the calls that events represent, in order of their starts."""
         return [call for row in rows for call in self._event(row)]
 
     def _event(self, row: int) -> list[CapturedCall]:
@@ -225,10 +225,10 @@ class _Lowering:
         return call
 
     def _results(self, call: CapturedCall) -> list[Item]:
-        """Return what a pointwise op or a copy returns, which follows from its operands alone.
+        """Return the results of a pointwise op or a copy, which follow from its operands.
 
-        Results of others follow from arguments that a Kineto trace does not record. In-place ops
-        return what they wrote.
+        Results of other ops depend on arguments that a Kineto trace does not record. In-place ops
+        have no result here, as they return the operand that they wrote.
         """
         base = call.name.rpartition(".")[2]
         is_supported = base in COPIES or is_pointwise(call.name)
@@ -251,7 +251,7 @@ class _Lowering:
         return call
 
     def _operands(self, row: int) -> list[Item]:
-        """Return the leading tensors of a call, each its own: which is which is not recorded."""
+        """Return the leading tensors of a call as new tensors: their identity is not recorded."""
         tensors: list[Item] = []
         for shape, kind in _arguments(self.tree.trace, row):
             if kind == _LIST and shape and all(isinstance(part, list) for part in shape):
@@ -277,7 +277,7 @@ def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:
 def _step_measurements(
     tree: Tree, rows: dict[int, int], step: TraceStep
 ) -> tuple[StepMeasurements, int]:
-    """Return what was measured of the calls, and device events of the step without one."""
+    """Return the measurements of the calls, and the number of the step's events without a call."""
     trace = tree.trace
     start = trace.columns["start"]
     rows_by_number: dict[int, list[int]] = defaultdict(list)

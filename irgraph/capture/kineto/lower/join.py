@@ -1,4 +1,4 @@
-"""Execution trace and Kineto trace joined: which recorded call is which timed event."""
+"""Joins an execution trace with a Kineto trace: matches recorded calls with timed events."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from irgraph.diagnostics import SourceSpan, fail
 
 CLASSES = ("aten", "autograd", "annotations", "others")
 MIN_JOIN_RATE = 0.8
-"""Share of the execution trace's calls below which two traces are taken for strangers."""
+"""Minimum share of the execution trace's calls that must be joined with the Kineto trace."""
 
 _GRAM_LENGTH = 6
-"""Consecutive names that mark a place in a sequence of calls."""
+"""Number of consecutive names that identify a position in a sequence of calls."""
 
 _MARGIN = 1_000_000
 """Nanoseconds before the first joined call in which its annotations may begin."""
@@ -31,15 +31,15 @@ _MARGIN = 1_000_000
 
 @dataclass(slots=True)
 class Join:
-    """What belongs together.
+    """Match between an execution trace and a Kineto trace.
 
     Attributes:
-        rows: by id of a node of the execution trace, the row of its event.
-        every: by id, the rows of its events in all iterations that were found.
-        rates: by class of calls, how many were joined and how many there are.
-        by: ``ids`` or ``order``.
-        window: nanoseconds between which the joined calls lie.
-        warnings: what makes the pair doubtful.
+        rows: row of the event of each node of the execution trace, by the node's id.
+        iteration_rows: rows of a node's events in all matching iterations, by its id.
+        rates: numbers of joined calls and of all calls, by class of calls.
+        method: ``ids`` or ``order``.
+        window: start and end of the joined calls in nanoseconds.
+        warnings: reasons to doubt that the traces belong together.
     """
 
     rows: dict[int, int] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def join(recording: Trace, tree: Tree, *, min_rate: float = MIN_JOIN_RATE) -> Jo
 
 
 def kind_of(name: str, labels: frozenset[str] = frozenset()) -> str:
-    """Return the class of a call by its recorded name; ``labels`` are those of annotations."""
+    """Return the class of a call by its recorded name; ``labels`` are the names of annotations."""
     if name in labels or name.startswith(("## ", "Optimizer.", "nccl:")):
         return "annotations"
     if name.startswith("aten::"):
@@ -115,7 +115,10 @@ def _rates(
 
 
 def _by_ids(nodes: Sequence[RecordedNode], tree: Tree) -> Join | None:
-    """Join by record function ids, where nearly all of them name the same call on both sides."""
+    """Join by record function ids if nearly all of them have the same name in both traces.
+
+    Returns ``None`` otherwise.
+    """
     trace = tree.trace
     for key in ("record", "external"):
         ids = trace.columns[key]
@@ -158,7 +161,7 @@ def _by_order(nodes: Sequence[RecordedNode], tree: Tree) -> Join:
             _align(list(_operators(thread, labels)), others, tree, below, labels, rows)
         for node, row in rows.items():
             match.iteration_rows.setdefault(node, []).append(row)
-        # a later iteration counts more: the first ones warm up
+        # later iterations are preferred: the first ones warm up
         if len(rows) >= len(match.rows):
             match.rows, match.window = rows, window
     return match
@@ -180,7 +183,7 @@ def _annotations(tree: Tree) -> frozenset[str]:
 
 
 def _operators(nodes: Sequence[RecordedNode], labels: frozenset[str]) -> Iterator[RecordedNode]:
-    """Yield the outermost operators among nodes: annotations are looked through."""
+    """Yield the outermost operators among nodes and inside annotations."""
     for node in nodes:
         if node.name in labels or node.name.startswith(BOOKKEEPING):
             yield from _operators(node.children, labels)
@@ -189,7 +192,7 @@ def _operators(nodes: Sequence[RecordedNode], labels: frozenset[str]) -> Iterato
 
 
 def _operators_below(tree: Tree) -> dict[int, list[int]]:
-    """Return the operators right below each operator, annotations looked through."""
+    """Return the operators directly below each operator, ignoring annotations in between."""
     kind = tree.trace.columns["kind"]
     rows_by_parent: dict[int, list[int]] = {}
     for row in np.flatnonzero((kind == EventKind.OP) & (tree.parent >= 0)).tolist():
@@ -212,7 +215,7 @@ def _outermost_rows(
 
 
 def _windows(calls: Sequence[str], events: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the stretches of a long sequence of names that a short one fits, in order.
+    """Return the ranges of a long sequence of names that match a short one, in order.
 
     Runs of equal names vote for the offset between the sequences.
     """
@@ -240,7 +243,7 @@ def _windows(calls: Sequence[str], events: Sequence[str]) -> list[tuple[int, int
 def _strongest_offsets(
     offsets: Sequence[int], votes: Mapping[int, int], min_distance: int
 ) -> list[int]:
-    """Return the most voted for of offsets that lie closer together than ``min_distance``."""
+    """Return the offsets with most votes among those closer than ``min_distance``."""
     peaks: list[int] = []
     for offset in offsets:
         if peaks and offset - peaks[-1] < min_distance:
@@ -259,7 +262,7 @@ def _align(
     labels: frozenset[str],
     row_by_id: dict[int, int],
 ) -> None:
-    """Pair calls with events of the same name in order, then what lies inside each pair."""
+    """Pair calls with events of the same name in order, then the calls inside each pair."""
     names = [node.name for node in nodes]
     texts = [tree.trace.text(row) for row in rows]
     if names == texts:
@@ -281,7 +284,7 @@ def _align(
 def _align_labels(
     nodes: Sequence[RecordedNode], tree: Tree, match: Join, labels: frozenset[str]
 ) -> None:
-    """Pair annotations by name and order within the joined stretch."""
+    """Pair annotations by name and order within the joined window."""
     trace = tree.trace
     begin, end = match.window
     marks = [node for node in nodes if node.name in labels]
@@ -303,7 +306,7 @@ def _extent(tree: Tree, rows: Mapping[int, int]) -> tuple[int, int]:
 
 
 def _process_warnings(recording: Trace, tree: Tree) -> list[str]:
-    """Return warnings where the metadata show two processes."""
+    """Return a warning if the metadata name different processes."""
     host = {tree.main, *tree.backward} - {-1}
     processes = {tree.trace.threads[thread][0] for thread in host}
     if recording.process and processes and recording.process not in processes:

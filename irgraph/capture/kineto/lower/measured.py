@@ -1,4 +1,4 @@
-"""A lowered execution trace with the times, streams and threads that a Kineto trace measured."""
+"""Adds the times and streams measured by a Kineto trace to a lowered execution trace."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from irgraph.ir.op import Note, Op
 from irgraph.ir.quantity import Quantity
 
 _HALF_WIDTH_90 = 1.645
-"""Standard deviations in half of a 90 % interval."""
+"""Half width of a 90 % interval in standard deviations."""
 
 NO_DEVICE = "the Kineto trace has no device events, so no device time is measured"
 
 IDLE: dict[str, Note] = {"time": Quantity(0.0, "us"), "by": "measured", "kernels": 0}
-"""Notes of an op that was recorded and launched nothing."""
+"""Notes of a recorded op that launched no device work."""
 
 
 class OpMeasurement(Struct, frozen=True):
-    """What was measured of one op.
+    """Measurement of one op.
 
     Attributes:
-        times: microseconds of device work in each iteration that was recorded.
-        kernels: device events in the last of them.
-        stream: the stream that most of it ran on.
+        times: microseconds of device work in each recorded iteration.
+        kernels: number of device events in the last iteration.
+        stream: stream of most of the work.
     """
 
     times: tuple[float, ...]
@@ -48,7 +48,7 @@ class OpMeasurement(Struct, frozen=True):
 
     @classmethod
     def from_calls(cls, trace: KinetoTrace, calls: Sequence[Sequence[int]]) -> OpMeasurement:
-        """Return what the device events of each call of an op say, the last call last."""
+        """Return the measurement of an op from the device events of its calls, in order of time."""
         duration, stream = trace.columns["duration"], trace.columns["stream"]
         times = tuple(float(duration[list(rows)].sum()) / 1000 for rows in calls)
         streams: Counter[int] = Counter()
@@ -67,9 +67,9 @@ class StepMeasurements(Struct, frozen=True):
     """Measurements of a model's ops, by the number in their origin.
 
     Attributes:
-        measured: what was measured of those with device work.
-        seen: all calls that the trace has.
-        lost: calls that launched work of which the trace has no event.
+        by_number: measurements of ops with device work.
+        recorded: numbers of all calls in the trace.
+        unmeasured: numbers of calls whose device work is not in the trace.
     """
 
     by_number: Mapping[int, OpMeasurement]
@@ -77,7 +77,7 @@ class StepMeasurements(Struct, frozen=True):
     unmeasured: Collection[int]
 
     def is_idle(self, op: Op) -> bool:
-        """Return whether an op was recorded, and neither it nor any below it launched anything."""
+        """Return whether an op was recorded, and neither it nor any op in it launched work."""
         if _number(op) not in self.recorded:
             return False
         numbers = map(_number, op.walk())
@@ -91,10 +91,10 @@ def lower_with_times(
     name: str | None = None,
     step: int | None = None,
 ) -> tuple[Capture, Join]:
-    """Lower an execution trace with measured times from the Kineto trace that belongs to it.
+    """Lower an execution trace with measured times from its Kineto trace.
 
     Every op that launched device work gets notes: its time, ``by = measured``, its kernels; and
-    the stream it ran on, where that is not the one with most of the work.
+    its stream, if that is not the stream with most of the work.
 
     Raises:
         IrgraphError: a file cannot be used, or they do not belong together (exit code 4).
@@ -115,7 +115,7 @@ def lower_with_times(
 
 
 def with_times(graph: Graph, tree: Tree, match: Join) -> tuple[Graph, int]:
-    """Return a graph with measured notes, and how many device events found no op."""
+    """Return a graph with measured notes, and the number of device events without an op."""
     nodes = {number for op in graph.walk() if (number := _number(op)) >= 0}
     owner = {
         row: node for node, rows in match.iteration_rows.items() for row in rows if node in nodes
@@ -137,14 +137,17 @@ def with_times(graph: Graph, tree: Tree, match: Join) -> tuple[Graph, int]:
 
 
 def launched_work(tree: Tree, owner: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Yield device events that have a launch, the launch, and the innermost call in ``owner``."""
+    """Yield each device event with a launch, the launch, and the innermost call in ``owner``."""
     for row in np.flatnonzero(tree.trace.on_device & (tree.launch >= 0)).tolist():
         launch = int(tree.launch[row])
         yield row, launch, _call(tree, launch, owner)
 
 
 def unmeasured_calls(tree: Tree, owner: Mapping[int, int]) -> set[int]:
-    """Return the numbers of calls with a launch, as others are named, that started no event."""
+    """Return the numbers of calls with a launch that started no device event.
+
+    Launches are the runtime functions that started a device event elsewhere.
+    """
     trace = tree.trace
     launches = np.unique(tree.launch[trace.on_device & (tree.launch >= 0)])
     names = np.unique(trace.columns["name"][launches])
@@ -159,13 +162,13 @@ def _call(tree: Tree, row: int, owner: Mapping[int, int]) -> int:
 
 
 def with_card(graph: Graph, tree: Tree) -> Graph:
-    """Return a graph that says which card its measured times come from, if the trace does."""
+    """Return a graph with the card of its measured times in the settings, if the trace has it."""
     card = tree.trace.device_name
     return replace(graph, settings={**graph.settings, CARD: card}) if card else graph
 
 
 def add_measurements(graph: Graph, measurements: StepMeasurements) -> Graph:
-    """Return a graph with what was measured, and the streams that it ran on."""
+    """Return a graph with the measurements in notes, and the streams that the ops ran on."""
     by_number = measurements.by_number
     if not by_number:
         return graph

@@ -1,4 +1,4 @@
-"""Read a Kineto trace, whatever its age and state of repair."""
+"""Reads Kineto traces of any age and repairs damaged ones."""
 
 from __future__ import annotations
 

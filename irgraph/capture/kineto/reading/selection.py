@@ -1,4 +1,4 @@
-"""Which part of a trace is read: all of it, the steps asked for, or those that fit the memory."""
+"""Selects the part of a trace to read: all of it, the requested steps, or the last that fit."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ with contextlib.suppress(ImportError):
     import resource
 
 BYTES_PER_EVENT = 450
-"""Memory for a complete event, from reading to replay; 310 to 410 were measured."""
+"""Bytes of memory per complete event, from reading to replay; 310 to 410 were measured."""
 
 _STEP = "ProfilerStep#"
 _MIN_EVENT_BYTES = 150
-"""Bytes of text that an event has at least, on average."""
+"""Minimum average bytes of text per event."""
 
 _COMPLETE = re.compile(rb'"ph"\s*:\s*"X"')
 _SAMPLES = 8
-"""Stretches of text from which the size of an event is estimated."""
+"""Number of samples of the text from which the size of an event is estimated."""
 
 _SAMPLE_BYTES = 1 << 20
-"""Bytes of each."""
+"""Bytes of one sample."""
 
 
 class Marks(Struct, frozen=True):
-    """What marks steps.
+    """Marks that divide a trace into steps.
 
     Attributes:
-        name: an annotation or operator with which every step begins; ``""``: the profiler's steps.
-        whole: take the whole trace as one step.
+        name: annotation or operator at which every step starts, ``""`` for the profiler's steps.
+        whole_trace: treat the whole trace as one step.
     """
 
     name: str = ""
@@ -52,18 +52,18 @@ class Marks(Struct, frozen=True):
 
 
 PROFILER = Marks()
-"""The profiler's own marks, or the whole trace where it has none."""
+"""The profiler's own marks, or the whole trace if it has none."""
 
 
 class Selection(Struct, frozen=True):
-    """What to read of a trace.
+    """Part of a trace to read.
 
     Attributes:
         steps: first and last number of the profiler steps to read; ``None`` for all.
-        skip: categories to leave out, in small letters.
-        memory: bytes that may be used; ``None`` for no limit. Of a larger trace the last steps
-            that fit are read.
-        marks: what marks steps.
+        skip: categories to omit, in lower case.
+        memory: maximum bytes to use; ``None`` for no limit. Only the last steps that fit are read
+            from a larger trace.
+        marks: marks of the steps.
     """
 
     steps: tuple[int, int] | None = None
@@ -76,7 +76,7 @@ EVERYTHING = Selection()
 
 
 class Window(Struct, frozen=True):
-    """The stretch of time that is read, in thousandths of the unit of the file's times."""
+    """The interval of time to read, in thousandths of the unit of the file's times."""
 
     start: int
     end: int
@@ -84,11 +84,11 @@ class Window(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Survey:
-    """What a first reading finds.
+    """Events and steps counted in a first pass over a trace.
 
     Attributes:
-        events: complete events.
-        steps: by number, start and end of the profiler steps, in thousandths of the file's unit.
+        events: number of complete events.
+        steps: start and end of the profiler steps by number, in thousandths of the file's unit.
     """
 
     events: int
@@ -96,10 +96,10 @@ class Survey:
 
 
 def choose_window(path: str | Path | Source, selection: Selection, health: Health) -> Window | None:
-    """Return the stretch of a trace to read, ``None`` for all of it; what is left out is said.
+    """Return the window of a trace to read, ``None`` for all of it; ``health`` notes omitted steps.
 
     Raises:
-        IrgraphError: the steps asked for are not there (exit code 2), or the trace is too large
+        IrgraphError: the requested steps do not exist (exit code 2), or the trace is too large
             for the memory and has no steps to choose from (exit code 4).
     """
     too_large = _too_large(path, selection)
@@ -141,7 +141,7 @@ def _requested_steps(
 def _fitting_steps(
     path: str | Path | Source, survey: Survey, chosen: list[int], memory: int
 ) -> list[int]:
-    """Return the last steps that the memory suffices for."""
+    """Return the last steps that fit into the memory."""
     bytes_per_step = survey.events * BYTES_PER_EVENT / max(1, len(survey.steps))
     count = int(memory / bytes_per_step)
     if chosen and count >= 1:
@@ -173,7 +173,7 @@ def _too_large(path: str | Path | Source, selection: Selection) -> bool:
 
 
 def estimated_events(path: str | Path | Source) -> int:
-    """Return about how many complete events a trace holds, from samples of its text."""
+    """Estimate the number of complete events in a trace from samples of its text."""
     counted = text = 0
     for sample in _samples(Path(path)):
         counted += len(_COMPLETE.findall(sample))
@@ -182,7 +182,7 @@ def estimated_events(path: str | Path | Source) -> int:
 
 
 def _samples(path: Path) -> Iterator[bytes]:
-    """Yield stretches of a trace's text: all over a plain file, from the start of an archive."""
+    """Yield samples of a trace's text: across a plain file, from the start of an archive."""
     size = path.stat().st_size
     with path.open("rb") as file:
         packed = file.read(2) in (b"\x1f\x8b", b"PK")
@@ -194,7 +194,7 @@ def _samples(path: Path) -> Iterator[bytes]:
 
 
 def text_size(path: Path) -> float:
-    """Return about how many bytes of text a file holds, unpacked."""
+    """Estimate the bytes of a file's decompressed text."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(_SAMPLE_BYTES)
@@ -215,8 +215,8 @@ def text_size(path: Path) -> float:
 
 
 def _survey(path: str | Path | Source, skip: frozenset[str]) -> Survey:
-    """Read a trace for its steps alone."""
-    # its findings are those of the second reading
+    """Count the events and find the steps of a trace in a first pass."""
+    # findings are reported by the second pass
     reader = EventReader(Health(str(path)))
     survey = Survey(0, {})
     for events in reader.read(blocks(path, reader.health)):
@@ -244,9 +244,10 @@ def _thousandths(value: int | Raw) -> int:
 
 
 def memory_limit() -> int | None:
-    """Return the bytes of memory that this process may use, ``None`` where that is unknown.
+    """Return the bytes of memory that this process may use, ``None`` if unknown.
 
-    The least of its own limits (``ulimit -v``), its control group's, and what is free.
+    The minimum of its own limits (``ulimit -v``), the limit of its control group, and the free
+    memory.
     """
     limits = []
     if "resource" in globals():

@@ -19,7 +19,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class EventKind(IntEnum):
-    """What an event is, whatever its era and vendor call it."""
+    """Kinds of events, independent of profiler version and vendor."""
 
     OP = 0
     ANNOTATION = 1
@@ -35,7 +35,7 @@ class EventKind(IntEnum):
 
 
 DEVICE_WORK = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
-"""Kinds of events that are work of a device."""
+"""Kinds of device work."""
 
 COLUMNS = {
     "kind": "u1", "name": "i4", "thread": "i4", "start": "i8", "duration": "i8",
@@ -43,17 +43,17 @@ COLUMNS = {
     "stream": "i4", "device": "i2", "nbytes": "i8", "shape": "i4", "module": "i4",
     "collective": "i4", "wait_record": "i8", "wait_stream": "i4",
 }  # fmt: skip
-"""The properties of an event and their types; -1 stands for absent.
+"""Properties of an event and their types; -1 marks an absent value.
 
 Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shape``, ``module`` and
 ``collective`` are positions in the lists of the trace."""
 
 ABSENT = {"shape": 0, "module": 0, "collective": 0}
-"""What stands for absent in columns of positions; the first text of those lists is empty."""
+"""Absent value in columns of positions other than -1; the first entry of their lists is empty."""
 
 
 def operands(dims: bytes, types: bytes) -> tuple[list[Any], list[str]] | None:
-    """Return the shapes and types of a call's arguments, ``None`` where they make no sense."""
+    """Return the shapes and types of a call's arguments, ``None`` if they are malformed."""
     try:
         shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -64,14 +64,14 @@ def operands(dims: bytes, types: bytes) -> tuple[list[Any], list[str]] | None:
 
 
 class Collective(NamedTuple):
-    """What NCCL's metadata says of a collective.
+    """Metadata of a collective from NCCL.
 
     Attributes:
-        group: its process group, name and ranks; ``""`` where it is not named.
-        name: of the collective.
+        group: process group, its name and ranks; ``""`` if it has no name.
+        name: name of the collective.
         sent, received: elements of operand and result, -1 if absent.
-        dtype: element type, as ``c10::toString`` calls it.
-        size: ranks in the group, -1 if absent.
+        dtype: element type, as spelled by ``c10::toString``.
+        size: number of ranks in the group, -1 if absent.
     """
 
     group: str = ""
@@ -83,15 +83,15 @@ class Collective(NamedTuple):
 
 
 class MemoryChange(NamedTuple):
-    """A change of memory: when, on which thread and device, and by how much.
+    """A change of memory: its time, thread, device and size.
 
     Attributes:
         thread: number of the host thread.
         start: nanoseconds, as ``start`` of events.
         device_type: 0 for the host, 1 for CUDA, as ``c10::DeviceType``.
-        device: its index, -1 of the host.
-        nbytes: bytes allocated, negative where they are freed.
-        allocated, reserved: bytes in all after it, -1 where the trace does not say.
+        device: index of the device, -1 for the host.
+        nbytes: bytes allocated, negative if they are freed.
+        allocated, reserved: total bytes after the change, -1 if not recorded.
     """
 
     thread: int
@@ -119,12 +119,12 @@ class KinetoTrace:
         names: texts of ``name``.
         threads: (process, thread) of ``thread``; for device events (device, stream).
         shapes: (dims, types) of ``shape`` as JSON text.
-        modules, collectives: what those columns stand for.
-        base: nanoseconds since 1970 (or since whatever the trace counts from) of time 0.
-        header: what the file says beside the events: devices, rank, versions.
-        thread_names: names that the trace gives to threads.
-        health: what was found while reading.
-        forward_links: by row of a backward operator, the forward one that an arrow leads from.
+        modules, collectives: entries of the columns ``module`` and ``collective``.
+        base: nanoseconds since 1970 (or since the origin of the trace's times) of time 0.
+        header: metadata of the file: devices, rank, versions.
+        thread_names: names of threads in the trace.
+        health: findings while the trace was read.
+        forward_links: by row of a backward operator, the forward operator that an arrow starts at.
         memory: a row for each field of ``MemoryChange``, its columns in order of time.
     """
 
@@ -153,19 +153,19 @@ class KinetoTrace:
 
     @property
     def on_device(self) -> npt.NDArray[np.bool_]:
-        """Which events are work of a device."""
+        """Mask of the events that are device work."""
         return np.isin(self.columns["kind"], DEVICE_WORK)
 
     @property
     def rank(self) -> int:
-        """The rank that the trace names, 0 if it names none."""
+        """Rank recorded in the trace, 0 if there is none."""
         info = self.header.get("distributedInfo")
         rank = info.get("rank") if isinstance(info, dict) else None
         return rank if isinstance(rank, int) else 0
 
     @property
     def device_name(self) -> str:
-        """Name of the first device, ``""`` where the trace lists none."""
+        """Name of the first device, ``""`` if the trace lists none."""
         devices = self.header.get("deviceProperties")
         if isinstance(devices, list) and devices and isinstance(devices[0], dict):
             return str(devices[0].get("name", ""))
@@ -192,5 +192,5 @@ class KinetoTrace:
         return self.names[int(self.columns["name"][row])]
 
     def rows(self, *kinds: EventKind) -> Iterator[int]:
-        """Yield the rows of some kinds in order of time."""
+        """Yield the rows of the given kinds in order of time."""
         yield from np.flatnonzero(np.isin(self.columns["kind"], kinds)).tolist()

@@ -126,7 +126,7 @@ def test_a_size_is_estimated_without_unpacking_it_all(
     path.write_bytes(gzip.compress(bytes(64 << 20)))
     tracemalloc.start()
     try:
-        monkeypatch.setattr("irgraph.capture.kineto.reading.selection.FREE", 1 << 20)
+        monkeypatch.setattr("irgraph.capture.kineto.reading.selection.FREE_BYTES", 1 << 20)
         assert 32 << 20 < text_size(path) < 128 << 20
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:

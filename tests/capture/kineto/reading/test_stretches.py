@@ -45,7 +45,7 @@ FILLERS = [b" ", b"\n", b",\n", b"}", b"},", b"} ]", b"[", b"{", b"a", b'"', b"\
 def test_each_byte_is_searched_a_few_times(filler: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_OVERLAP", BLOCK)
     monkeypatch.setattr(pieces, "_MAX_PENDING", 4 << 20)
-    counted = {name: Counted(getattr(pieces, name)) for name in ("_BETWEEN", "_START", "_END")}
+    counted = {name: Counted(getattr(pieces, name)) for name in ("_BORDER", "_START", "_END")}
     for name, pattern in counted.items():
         monkeypatch.setattr(pieces, name, pattern)
     junk = filler * ((6 << 20) // len(filler))
