@@ -22,7 +22,7 @@ from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, TABLE_ROW, Plan, Scheme
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.memory import peak_memory
-from irgraph.verbs.sharding import tables as found_tables
+from irgraph.verbs.sharding import tables as sharding_tables
 from irgraph.verbs.sharding.shard import shard
 
 SIZES = tuple(2.0**power for power in range(8, 35))
@@ -64,12 +64,12 @@ def problem_of(
 class _Costs:
     def __init__(self, graph: Graph, ranks: int, options: PredictOptions) -> None:
         self.graph, self.ranks, self.options = graph, ranks, options
-        self.tables = found_tables.tables_of(graph)
+        self.tables = sharding_tables.tables_of(graph)
         self.copies = {t.name: sum(self._bytes(t)) for t in self.tables}
         self.base = float(self._base())
-        self.priced: dict[tuple[str, int], Mapping[str, float]] = {}
+        self.times: dict[tuple[str, int], Mapping[str, float]] = {}
 
-    def _bytes(self, table: found_tables.Table) -> Iterator[int]:
+    def _bytes(self, table: sharding_tables.Table) -> Iterator[int]:
         """Yield the bytes of every buffer that holds a table's rows: its gradient, its state."""
         names = self.graph.by_name
         yield from {names[n].buffer: names[n].nbytes for n in table.held}.values()
@@ -94,7 +94,7 @@ class _Costs:
             },
         )
 
-    def _is_possible(self, table: found_tables.Table, scheme: Scheme, holders: int) -> bool:
+    def _is_possible(self, table: sharding_tables.Table, scheme: Scheme, holders: int) -> bool:
         rows, columns = map(int, table.weight.shape)
         if scheme in (ROW, TABLE_ROW):
             is_splittable = not table.given.get("mode", 0) and not table.given.get(
@@ -103,13 +103,13 @@ class _Costs:
             return is_splittable and -(-rows // holders) * (holders - 1) < rows
         return scheme != COLUMN or columns % (MIN_SHARD_COLUMNS * holders) == 0
 
-    def table(self, table: found_tables.Table) -> TableCosts:
+    def table(self, table: sharding_tables.Table) -> TableCosts:
         """Return a table as the search knows it."""
         rows, columns = map(int, table.weight.shape)
         pooling = int(table.indices.numel) / max(int(table.offsets.numel), 1)
         return TableCosts(table.name, rows, columns, pooling, tuple(self.choices(table)))
 
-    def choices(self, table: found_tables.Table) -> Iterator[Choice]:
+    def choices(self, table: sharding_tables.Table) -> Iterator[Choice]:
         """Yield the ways to spread a table, whole on one rank first."""
         rows, columns = map(int, table.weight.shape)
         bags, ids = int(table.out.shape[0]), table.indices.nbytes + table.offsets.nbytes
@@ -135,18 +135,18 @@ class _Costs:
                 DATA, self.ranks, time, memory, copied=copied * (table.backward is not None)
             )
 
-    def _time(self, table: found_tables.Table, scheme: Scheme, holders: int) -> float:
+    def _time(self, table: sharding_tables.Table, scheme: Scheme, holders: int) -> float:
         key = scheme, holders
-        if key not in self.priced:
-            self.priced[key] = self._kernel_times(self._uniform_plan(scheme, holders))
-        return self.priced[key][table.name]
+        if key not in self.times:
+            self.times[key] = self._kernel_times(self._uniform_plan(scheme, holders))
+        return self.times[key][table.name]
 
     def _kernel_times(self, plan: Plan) -> Mapping[str, float]:
         """Return microseconds of each table's kernels on rank 0 of a plan."""
         model = shard(self.graph, plan, 0).graph
         priced = predict(model, self.options).priced
         producers = {tensor.name: leaf for leaf in model.leaves() for tensor in leaf.outputs}
-        lookups = {name: op for name, _, op in found_tables.lookups(model)}
+        lookups = {name: op for name, _, op in sharding_tables.lookups(model)}
         times = {}
         for table in self.tables:
             table_ops = _ops_on_tables(model, table.held, lookups[table.name], producers)
