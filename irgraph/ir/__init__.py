@@ -1,1 +1,1 @@
-"""The typed IR: tensors, operations, graphs, and what can be derived from them."""
+"""The typed IR: tensors, operations, graphs, and properties derived from them."""

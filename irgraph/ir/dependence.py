@@ -123,7 +123,7 @@ class _Scan:
 
     def _order(self, position: int, effect: Effects) -> None:
         if effect.barrier:
-            # The last barrier already keeps earlier ops before it.
+            # Ops before the last barrier already precede it.
             earlier = range(max(self.barrier, 0), position)
             self.edges.extend(Dependence(i, position, "barrier") for i in earlier)
             self.barrier = position

@@ -242,7 +242,7 @@ FIXED_SLOT = "irgraph.ir.resize"
 
 
 def _is_fixed(op: Op) -> bool:
-    """Return whether an op and all ops below it have no notes and depend on no dimension."""
+    """Return whether an op and all ops below it are without notes and independent of dimensions."""
     return memoize(op, FIXED_SLOT, _compute_is_fixed)
 
 

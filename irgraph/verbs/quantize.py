@@ -179,7 +179,7 @@ def _rewrite(
     removed = {declaration.tensor.name: declaration for declaration in parameter_by_unit.values()}
     result = _with_parameters(rewrite, removed)
     before, after = (sum(d.tensor.nbytes for d in g.tensors) for g in (graph, result))
-    return QuantizeResult(result, tuple(rewrite.made), tuple(units), saved_bytes=before - after)
+    return QuantizeResult(result, tuple(rewrite.new_ops), tuple(units), saved_bytes=before - after)
 
 
 def _forget(op: Op, rounded_rows: dict[str, RoundedRows], declared_names: frozenset[str]) -> None:

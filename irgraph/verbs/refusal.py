@@ -13,7 +13,7 @@ class RefusedError(Exception):
 
     Attributes:
         reason: one sentence.
-        at: ops that matter, each with what to say about it.
+        notes: ops that matter, each with what to say about it.
         of_order: whether it rests on dependences, which an assumption may pass over.
     """
 
@@ -22,7 +22,7 @@ class RefusedError(Exception):
     ) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.at = tuple(notes)
+        self.notes = tuple(notes)
         self.of_order = of_order
 
 
@@ -35,13 +35,13 @@ class CrossedError(RefusedError):
     """A move would turn dependences round.
 
     Attributes:
-        each: every op whose move does so, with why.
+        refusals: every op whose move does so, with why.
     """
 
     def __init__(self, refusals: Sequence[tuple[Op, RefusedError]]) -> None:
         first = refusals[0][1]
-        super().__init__(first.reason, first.at, of_order=first.of_order)
-        self.each = tuple(refusals)
+        super().__init__(first.reason, first.notes, of_order=first.of_order)
+        self.refusals = tuple(refusals)
 
 
 def describe(chain: Sequence[Dependence], ops: Sequence[Op]) -> list[tuple[Op, str]]:

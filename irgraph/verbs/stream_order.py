@@ -142,32 +142,34 @@ class _Completed:
     """
 
     last: dict[str, int] = field(default_factory=dict)
-    known: dict[str | None, dict[str, int]] = field(default_factory=dict)
+    progress: dict[str | None, dict[str, int]] = field(default_factory=dict)
     events: dict[str, dict[str, int]] = field(default_factory=dict)
     stream_of: dict[int, str] = field(default_factory=dict)
 
     def add(self, position: int, leaf: Op) -> None:
-        own_progress = self.known.setdefault(leaf.stream, {})
+        own_progress = self.progress.setdefault(leaf.stream, {})
         _merge_progress(
-            own_progress, self.known.get(None, {})
+            own_progress, self.progress.get(None, {})
         )  # what the host waited for is over for all
         if leaf.name == "sync.record":
             event_progress = {**own_progress, leaf.stream: self.last.get(leaf.stream, -1)}
             self.events.update((t.name, event_progress) for t in leaf.outputs)
         elif leaf.name in ("sync.wait", "sync.event"):
-            target = own_progress if leaf.name == "sync.wait" else self.known.setdefault(None, {})
+            target = (
+                own_progress if leaf.name == "sync.wait" else self.progress.setdefault(None, {})
+            )
             for event in leaf.inputs:
                 _merge_progress(target, self.events.get(event.name, {}))
         self.last[leaf.stream] = position
         self.stream_of[position] = leaf.stream
-        host = self.known.setdefault(None, {})
+        host = self.progress.setdefault(None, {})
         if leaf.name == "sync.device":
             _merge_progress(host, self.last)
         elif leaf.name == "sync.stream" or _is_awaited(leaf):
             _merge_progress(host, {**own_progress, leaf.stream: position})
 
     def follows(self, leaf: Op, before: int) -> bool:
-        return self.known[leaf.stream].get(self.stream_of[before], -1) >= before
+        return self.progress[leaf.stream].get(self.stream_of[before], -1) >= before
 
 
 def _names(op: Op) -> list[Hashable]:

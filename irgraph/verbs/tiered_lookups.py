@@ -157,8 +157,8 @@ class Writer:
 
     def __init__(self, graph: Graph, placement: TablePlacement) -> None:
         self.graph = graph
-        self.where = placement
-        self.taken = names_of(graph)
+        self.placement = placement
+        self.used_names = names_of(graph)
 
     def build(self, chosen: Sequence[Lookup]) -> tuple[list[Declared], tuple[Op, ...]]:
         """Return the caches and directories, and the ops in order."""
@@ -172,18 +172,18 @@ class Writer:
         after: list[Op] = []
         if pools:
             before.append(pools.probe(indices, offsets, pooling))
-            reading |= {**pools.reading(self.where.lists), "slots": pools.index_marks}
+            reading |= {**pools.reading(self.placement.lists), "slots": pools.index_marks}
             pooling |= {"found": pools.bag_slots, "bags": pools.bags}
         if rows:
             slots = tuple(self._new_tensor("slots", "i64", i.shape) for i in indices)
             attributes: dict[str, Value] = {"wanted": pools.index_marks} if pools else {}
             before.append(Op(PROBE, (rows.directories, indices), (slots,), attributes))
             capacities = tuple(int(t.shape[0]) for t in rows.rows)
-            reading |= {"slots": slots, "cached": capacities, "policy": self.where.policy}
+            reading |= {"slots": slots, "cached": capacities, "policy": self.placement.policy}
             pooling |= {"held": rows.rows, "slots": slots}
             after.append(self._fill(rows.directories, rows.rows, (indices, slots, staged)))
         elif pools:
-            reading |= {"policy": self.where.policy}
+            reading |= {"policy": self.placement.policy}
         outputs = tuple(lookup.leaf.outputs[0] for lookup in chosen)
         if pools:
             closed = {k: v for k, v in pooling.items() if k == "include_last_offset"}
@@ -191,13 +191,13 @@ class Writer:
             after.append(replace(fill, attributes={**fill.attributes, **closed}))
         read = Op(READ, (weights, indices), (staged,), reading)
         pool = Op(POOL, (staged, offsets), (outputs,), pooling)
-        fills = after if self.where.policy != "static" else []
+        fills = after if self.placement.policy != "static" else []
         declared = [d for caches in (rows, pools) if caches for d in caches.declared]
         return declared, (*before, read, pool, *fills)
 
     def _row_caches(self, chosen: Sequence[Lookup]) -> RowCaches | None:
         """Return the caches of rows, if there are any."""
-        if not any(self.where.cached.get(lookup.name) for lookup in chosen):
+        if not any(self.placement.cached.get(lookup.name) for lookup in chosen):
             return None
         declared = [d for lookup in chosen for d in self._cache(lookup)]
         tensors = tuple(d.tensor for d in declared)
@@ -205,11 +205,11 @@ class Writer:
 
     def _bag_caches(self, chosen: Sequence[Lookup]) -> BagCaches | None:
         """Return the caches of pooled bags, if there are any."""
-        if not any(self.where.pooled.get(lookup.name) for lookup in chosen):
+        if not any(self.placement.pooled.get(lookup.name) for lookup in chosen):
             return None
         declared, longest = [], []
         for lookup in chosen:
-            count = max(int(self.where.pooled.get(lookup.name, 0)), 1)
+            count = max(int(self.placement.pooled.get(lookup.name, 0)), 1)
             output = lookup.leaf.outputs[0]
             longest.append(longest_of(lookup.tensor("indices"), output))
             keys = self._new_tensor("keys", "i64", (count, 2 + longest[-1]))
@@ -237,7 +237,7 @@ class Writer:
     ) -> Op:
         """Return the op that keeps rows that were read, or bags that were pooled."""
         written = frozenset(t.name for t in (*directories, *stored))
-        policy = self.where.policy
+        policy = self.placement.policy
         attributes: dict[str, Value] = {} if policy == "lru" else {"policy": policy}
         return Op(
             FILL if len(read) == 3 else BAG_FILL,
@@ -249,7 +249,7 @@ class Writer:
 
     def _reading(self) -> dict[str, Value]:
         """Return the arguments of reads that are not the schema's defaults."""
-        placement = self.where
+        placement = self.placement
         attributes: dict[str, Value] = {"tier": placement.tier}
         attributes |= {"pieces": placement.pieces} if placement.pieces > 1 else {}
         attributes |= {"sub_block": True} if placement.sub_block else {}
@@ -262,7 +262,7 @@ class Writer:
 
     def _cache(self, lookup: Lookup) -> list[Declared]:
         """Return a table's directory and its cache."""
-        count = max(int(self.where.cached.get(lookup.name, 0)), 1)
+        count = max(int(self.placement.cached.get(lookup.name, 0)), 1)
         directory = self._new_tensor("directory", "i64", (2, count))
         rows = self._new_tensor("held", lookup.weight.dtype, (count, int(lookup.weight.shape[1])))
         return [
@@ -271,6 +271,6 @@ class Writer:
         ]
 
     def _new_tensor(self, name: str, dtype: str, shape: Sequence[int]) -> Tensor:
-        unique_name = free_name(name, self.taken)
-        self.taken.add(unique_name)
+        unique_name = free_name(name, self.used_names)
+        self.used_names.add(unique_name)
         return Tensor(unique_name, dtype, tuple(shape), unique_name, device=self.graph.device)

@@ -366,7 +366,7 @@ def test_a_batch_that_an_op_does_not_take_is_refused(name: str) -> None:
     graph = model(f"input %x : f32[B, 8] in $x\n{line}\n")
     with pytest.raises(RefusedError) as caught:
         resize(graph, "B", size)
-    assert caught.value.at[0][0].name == graph.ops[0].name
+    assert caught.value.notes[0][0].name == graph.ops[0].name
 
 
 def test_shapes_and_names_are_verified() -> None:

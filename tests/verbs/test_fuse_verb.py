@@ -312,7 +312,7 @@ def test_members_on_several_streams_are_told_by_their_streams() -> None:
     )
     with pytest.raises(RefusedError, match="they run on different streams") as caught:
         fuse(graph, [list(graph.ops)], Op("irgraph.whole"))
-    told = [said for _, said in caught.value.at]
+    told = [said for _, said in caught.value.notes]
     assert told == ["aten.neg runs on the default stream", "aten.neg runs on s"]
 
 
@@ -327,7 +327,7 @@ def test_a_unit_that_cannot_be_separated_is_shown_with_both_ties(swapped: bool) 
     )
     with pytest.raises(RefusedError, match="cannot be separated from those that need it") as caught:
         fuse(graph, [[graph.ops[0]], [graph.ops[2]]], Op("irgraph.whole"))
-    told = " ".join(said for _, said in caught.value.at)
+    told = " ".join(said for _, said in caught.value.notes)
     assert "%a" in told and "%j" in told
 
 

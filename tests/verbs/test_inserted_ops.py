@@ -115,7 +115,7 @@ def test_the_op_that_makes_it_later_is_named() -> None:
     insertion = Insertion((copy(graph.by_name["b"]),), made_by(graph, "b"), after=False)
     with pytest.raises(RefusedError) as caught:
         check_insertion(graph, insertion)
-    assert caught.value.at == ((made_by(graph, "b"), "aten.relu defines it"),)
+    assert caught.value.notes == ((made_by(graph, "b"), "aten.relu defines it"),)
 
 
 def test_a_new_op_may_write_what_others_read_only_to_exchange_it() -> None:

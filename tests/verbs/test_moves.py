@@ -113,7 +113,7 @@ def test_a_refused_move_would_cross_a_dependence(seed: int) -> None:
         reorder(graph, [member], "before", anchor)
     except RefusedError as error:
         assert crossed
-        assert error.at
+        assert error.notes
     else:
         assert not crossed
 
@@ -183,7 +183,7 @@ def test_a_refused_move_shows_the_shortest_chain() -> None:
     graph = model(BRANCHES)
     with pytest.raises(RefusedError, match="this move would cross a dependence") as caught:
         reorder(graph, named(graph, "add"), "before", named(graph, "neg")[0])
-    assert [told for _, told in caught.value.at] == [
+    assert [told for _, told in caught.value.notes] == [
         "aten.abs reads %a ($a) of aten.neg: read after write",
         "aten.add reads %b ($b) of aten.abs: read after write",
     ]
@@ -193,7 +193,7 @@ def test_an_in_place_write_is_a_dependence_both_ways() -> None:
     graph = model(BRANCHES)
     with pytest.raises(RefusedError) as caught:
         reorder(graph, named(graph, "relu_"), "before", named(graph, "add")[0])
-    assert caught.value.at[-1][1] == "aten.relu_ writes %c ($c) of aten.add: write after read"
+    assert caught.value.notes[-1][1] == "aten.relu_ writes %c ($c) of aten.add: write after read"
 
 
 def test_what_moves_beside_itself_is_refused() -> None:
@@ -233,7 +233,7 @@ def test_groups_that_depend_on_each_other_are_refused_with_the_chain(
     pair = "groups 1 and 2" if names[0] == "neg" else "groups 2 and 1"
     with pytest.raises(RefusedError, match=f"{pair} depend on each other") as caught:
         parallelize(graph, [named(graph, name) for name in names], 2)
-    assert len(caught.value.at) == 2
+    assert len(caught.value.notes) == 2
 
 
 def test_nothing_moves_across_an_event_of_its_stream() -> None:
@@ -242,7 +242,7 @@ def test_nothing_moves_across_an_event_of_its_stream() -> None:
     (wait,) = (op for op in done.ops if op.name == "sync.wait")
     with pytest.raises(RefusedError) as caught:
         reorder(done, named(done, "add"), "before", wait)
-    assert "order of events on a stream" in caught.value.at[-1][1]
+    assert "order of events on a stream" in caught.value.notes[-1][1]
 
 
 def test_an_ops_stream_is_that_of_its_last_work() -> None:

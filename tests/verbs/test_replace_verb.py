@@ -25,7 +25,7 @@ def test_users_of_what_is_lost_are_shown() -> None:
     graph = mlp()
     with pytest.raises(RefusedError, match="a result that it removes is still in use") as caught:
         replace(graph, [graph.ops[1]], [])
-    assert [told for _, told in caught.value.at] == ["aten.addmm uses %y1"]
+    assert [told for _, told in caught.value.notes] == ["aten.addmm uses %y1"]
 
 
 def test_a_result_of_another_type_is_refused() -> None:

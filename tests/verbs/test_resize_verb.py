@@ -14,7 +14,7 @@ def refused(graph: Graph, of: str | Axis | list[Axis], size: int) -> tuple[str, 
     """Return why something is not resized, and the ops that are shown."""
     with pytest.raises(RefusedError) as caught:
         resize(graph, of, size)
-    return caught.value.reason, [op.name for op, _ in caught.value.at]
+    return caught.value.reason, [op.name for op, _ in caught.value.notes]
 
 
 def shapes(graph: Graph) -> dict[str, tuple[int, ...]]:

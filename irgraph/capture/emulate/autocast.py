@@ -63,7 +63,7 @@ def autocast_on_meta() -> Iterator[None]:
         original_init(self, "cuda" if device_type == "meta" else device_type, *args, **kwargs)
 
     def clear_casts() -> None:
-        casts.known.clear()
+        casts.cast_by_address.clear()
         clear_cache()
 
     with contextlib.ExitStack() as stack:
@@ -107,7 +107,7 @@ class _Casts:
     def __init__(self) -> None:
         import torch
 
-        self.known: dict[int, tuple[Torch, Torch]] = {}
+        self.cast_by_address: dict[int, tuple[Torch, Torch]] = {}
         self.busy = False
         self.key = torch._C.DispatchKey.AutocastCUDA
 
@@ -128,9 +128,9 @@ class _Casts:
         )
         if not is_cacheable:
             return value.to(dtype)
-        if id(value) not in self.known:
-            self.known[id(value)] = (value, value.to(dtype))
-        return self.known[id(value)][1]
+        if id(value) not in self.cast_by_address:
+            self.cast_by_address[id(value)] = (value, value.to(dtype))
+        return self.cast_by_address[id(value)][1]
 
     @contextlib.contextmanager
     def operator_call(self) -> Iterator[bool]:

@@ -40,7 +40,7 @@ class DeviceTranslator:
     def __init__(self) -> None:
         from torch.overrides import TorchFunctionMode
 
-        self.named = False
+        self.names_cuda = False
         owner = self
 
         class Mode(TorchFunctionMode):  # type: ignore[misc]
@@ -52,11 +52,11 @@ class DeviceTranslator:
                 return owner.call(func, args, kwargs or {})
 
         self.mode = Mode()
-        self.special = _replacements(self)
+        self.replacements = _replacements(self)
 
     def call(self, func: Torch, args: Torch, kwargs: Mapping[str, Torch]) -> Torch:
         """Call a torch function with ``meta`` for ``cuda``."""
-        replacement = self.special.get(func)
+        replacement = self.replacements.get(func)
         if replacement is not None:
             return replacement(*args, **kwargs)
         args = tuple(map(self.translate, args))
@@ -80,7 +80,7 @@ class DeviceTranslator:
 
         if device.index not in (None, local_rank()):
             raise SecondDeviceError(f"a capture has one device, and the step names {device}")
-        self.named = True
+        self.names_cuda = True
         return torch.device("meta")
 
 
@@ -153,13 +153,13 @@ def _device_queries(translator: DeviceTranslator) -> dict[Torch, Callable[..., T
 
     def device(self: Torch) -> Torch:
         actual = tensor.device.__get__(self)
-        is_translated = translator.named and actual == meta and _is_called_by_program()
+        is_translated = translator.names_cuda and actual == meta and _is_called_by_program()
         return torch.device(DEVICE, local_rank()) if is_translated else actual
 
     def is_cuda(self: Torch) -> bool:
         actual = bool(tensor.is_cuda.__get__(self))
         return actual or (
-            translator.named and tensor.is_meta.__get__(self) and _is_called_by_program()
+            translator.names_cuda and tensor.is_meta.__get__(self) and _is_called_by_program()
         )
 
     return {
@@ -247,7 +247,7 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
         stack.enter_context(translator.mode)
         yield
     queries.pop("torch.cuda.is_available", None)
-    if translator.named or queries:
+    if translator.names_cuda or queries:
         names = f" ({', '.join(sorted(queries))})" if queries else ""
         notes[f"the program uses torch.cuda, which was emulated{names}"] = None
     if queries.keys() & MADE_UP or streams.timed:

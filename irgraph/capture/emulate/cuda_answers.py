@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.environment import cards, local_rank
+from irgraph.capture.emulate.environment import card_count, local_rank
 
 DEVICE = "cuda"
 
@@ -55,7 +55,7 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
     fixed = {
         "is_available": True,
         "is_initialized": True,
-        "device_count": cards(),
+        "device_count": card_count(),
         "current_device": local_rank(),
         "is_bf16_supported": True,
         "get_device_name": CARD,
@@ -104,7 +104,7 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
     }
     accelerator_values = {
         "is_available": True,
-        "device_count": cards(),
+        "device_count": card_count(),
         "current_device_index": local_rank(),
         "current_accelerator": torch.device(DEVICE),
         "set_device_index": None,

@@ -70,7 +70,7 @@ def local_rank() -> int:
     return _variable("LOCAL_RANK", 0)
 
 
-def cards() -> int:
+def card_count() -> int:
     """Return how many cards this process's machine has."""
     return max(_variable("LOCAL_WORLD_SIZE", 1), local_rank() + 1)
 

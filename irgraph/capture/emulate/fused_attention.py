@@ -60,9 +60,9 @@ def attention(
     if form == "flash":
         size = query.shape[-1]
         scale = 1 / math.sqrt(size) if scale is None else scale
-        padded = [_pad_heads(tensor) for tensor in (query, key, value)]
+        heads = [_pad_heads(tensor) for tensor in (query, key, value)]
         result = ops._scaled_dot_product_flash_attention(
-            *padded, dropout_p, is_causal, False, scale=scale
+            *heads, dropout_p, is_causal, False, scale=scale
         )[0]
         return result if result.shape[-1] == size else result[..., :size]
     mask = _additive_mask(attn_mask, query)

@@ -29,7 +29,7 @@ class KnownValues:
 
     def __init__(self) -> None:
         self._memory: dict[int, tuple[Torch, Torch]] = {}
-        self._most = 1000
+        self._max_entries = 1000
 
     def value(self, tensor: Torch) -> Torch:
         """Return what a tensor holds, on the host, or ``None`` where that is unknown."""
@@ -107,16 +107,16 @@ class KnownValues:
         memory = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
         _view_of_memory(tensor, memory).copy_(value)
         self._memory[storage._cdata] = (StorageWeakRef(storage), memory)
-        if len(self._memory) > self._most:
+        if len(self._memory) > self._max_entries:
             alive = {key: pair for key, pair in self._memory.items() if not pair[0].expired()}
-            self._memory, self._most = alive, 2 * len(alive) + 1000
+            self._memory, self._max_entries = alive, 2 * len(alive) + 1000
 
 
 class _ZeroFilledValues(KnownValues):
     """What is known, with zeros for real numbers that are not."""
 
     def __init__(self, known_values: KnownValues) -> None:
-        self._known = known_values
+        self._known_values = known_values
 
     def value(self, tensor: Torch) -> Torch:
         import torch
@@ -127,7 +127,7 @@ class _ZeroFilledValues(KnownValues):
                 return None
             sparse = torch.sparse_coo_tensor(*parts, tensor.shape, check_invariants=False)
             return sparse._coalesced_(tensor.is_coalesced())
-        value = self._known.value(tensor)
+        value = self._known_values.value(tensor)
         is_real = tensor.dtype.is_floating_point and tensor.layout == torch.strided
         if value is not None or not is_real:
             return value
@@ -147,7 +147,7 @@ class _ZeroFilledValues(KnownValues):
             torch.empty_like(value._indices(), device="meta"),
             self.to_meta(value._values()),
         )
-        self._known._learn(rows, value._indices())
+        self._known_values._learn(rows, value._indices())
         sparse = torch.sparse_coo_tensor(rows, values, value.shape, check_invariants=False)
         return sparse._coalesced_(value.is_coalesced())
 

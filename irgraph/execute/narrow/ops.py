@@ -37,7 +37,7 @@ def prepare(one: Prepared, source: Torch) -> Torch:
     if one.part != WEIGHT:
         return scales
     known, (outputs, inputs) = LAYER_FORMATS[one.format], source.shape
-    return _filled(steps, (0, -inputs % known.deep, 0, -outputs % known.wide)).t()
+    return _filled(steps, (0, -inputs % known.depth_step, 0, -outputs % known.output_step)).t()
 
 
 def rounded(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
@@ -72,7 +72,7 @@ def grouped(source: Torch) -> tuple[Torch, Torch]:
     """
     known, (outputs, inputs) = LAYER_FORMATS["i4"], source.shape
     whole = torch.nn.functional.pad(
-        source.float(), (0, -inputs % known.deep, 0, -outputs % known.wide)
+        source.float(), (0, -inputs % known.depth_step, 0, -outputs % known.output_step)
     )
     groups = whole.unflatten(1, (-1, GROUP))
     low, high = groups.amin(2), groups.amax(2)

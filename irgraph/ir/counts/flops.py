@@ -2,8 +2,9 @@
 
 Products, convolutions, attention and recurrent layers are counted, with a multiplication and an
 addition each; other ops are not. The formulas are torch's (``torch/utils/flop_counter.py``), with
-two exceptions: the gradient of a grouped convolution's weight has the channels of one group (torch
-counts all channels), and in cuDNN's layers every matrix is multiplied by each row of each time step.
+two exceptions. The gradient of a grouped convolution's weight has the channels of one group, where
+torch counts all channels. In cuDNN's layers every matrix is multiplied by each row of each time
+step.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def flops(op: Op) -> int | None:
         return None if name in UNCOUNTED else 0
     try:
         return _FORMULAS[name](_arguments_by_name(op), op)
-    except (LookupError, TypeError, AttributeError, ValueError):  # what a trace does not record
+    except (LookupError, TypeError, AttributeError, ValueError):  # not recorded by a trace
         return None
 
 

@@ -50,24 +50,24 @@ accurate size of those that torch's kernel supports (32, 64, 128, 256)."""
 
 
 class LayerFormat(Struct, frozen=True):
-    """How a linear layer multiplies.
+    """Formats and sizes of a linear layer's product.
 
     Attributes:
         rows: type of the activations that it multiplies.
         weight: format of its prepared weight.
-        sums: type of what the product gives.
+        sums: type of the product's results.
         product: the op that multiplies.
-        deep: what the depth is filled up to a multiple of.
-        wide: what the outputs are.
-        least: the fewest rows.
+        depth_step: the depth is padded to a multiple of this.
+        output_step: the number of outputs is padded to a multiple of this.
+        min_rows: minimum number of rows.
     """
 
     rows: str
     weight: str
     sums: str
     product: str
-    deep: int
-    wide: int
+    depth_step: int
+    output_step: int
     min_rows: int = 1
 
 

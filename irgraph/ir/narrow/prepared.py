@@ -128,7 +128,10 @@ def _shape_of(prepared: Prepared) -> tuple[int, ...]:
 def layer_shapes(kind: str, outputs: int, inputs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of a layer's prepared weight and of its scales."""
     layer_format = LAYER_FORMATS[kind]
-    depth, width = round_up(inputs, layer_format.deep), round_up(outputs, layer_format.wide)
+    depth, width = (
+        round_up(inputs, layer_format.depth_step),
+        round_up(outputs, layer_format.output_step),
+    )
     if kind == "i4":
         return (width, depth // 2), (depth // GROUP, width, 2)
     return (depth, width), (int(outputs),)

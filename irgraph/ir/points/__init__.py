@@ -1,1 +1,1 @@
-"""Sizes at many points: numbers with many values, and what calls cost at each."""
+"""Sizes at many points: numbers with a value at each point, and prices of calls at each point."""

@@ -1,7 +1,7 @@
-"""Choices side by side: a formula is computed for several of them at once, at every point.
+"""Choices in parallel: a formula is evaluated for several choices together, at every point.
 
-What differs between choices has a column for each: such numbers are ``Many`` with an axis of
-choices before that of points.
+Numbers that differ between choices are ``PointValues`` with an axis of choices before the axis of
+points.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 def stack_choices(choices: Sequence[int]) -> int:
-    """Return whole numbers, one for each choice, as one; a single one as it is."""
+    """Return the whole numbers of all choices as one number; a single number unchanged."""
     if len(choices) == 1:
         return choices[0]
     return cast("int", PointValues(np.array(choices, np.int64)[:, None]))
 
 
 def stack_conditions(conditions: Sequence[object]) -> object:
-    """Return conditions, one for each choice, as one; a single one as it is."""
+    """Return the conditions of all choices as one condition; a single condition unchanged."""
     if len(conditions) == 1:
         return conditions[0]
     if all(condition is True for condition in conditions):
@@ -34,7 +34,7 @@ def stack_conditions(conditions: Sequence[object]) -> object:
 
 
 def min_over_choices(value: T) -> T:
-    """Return the least over all choices, at every point."""
+    """Return the minimum over all choices, at every point."""
     many: Number = value
     if type(many) is not PointValues or many.values.ndim == 1:
         return value

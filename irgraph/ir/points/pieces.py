@@ -1,4 +1,4 @@
-"""Prices of calls at many sizes at once: what cost models hand to the prediction of variants."""
+"""Prices of calls at many sizes together, which cost models pass to the prediction of variants."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 class KernelRegime(Struct, frozen=True):
-    """The work of one call at those points at which it has the same kernels.
+    """The work of one call at the points at which it has the same kernels.
 
     Attributes:
-        points: places of these points, ``int64[points]``.
-        kernels: by place among the call and all below it, outer before inner: the work of each op
-            that a cost model knows; its times are those of the first point.
-        unknown: places of leaves that no cost model knows.
+        points: indices of these points, ``int64[points]``.
+        kernels: the work of each op that a cost model covers, by the op's position among the call
+            and all ops below it, outer before inner; its times are the times at the first point.
+        unknown: positions of leaves that no cost model covers.
         times: microseconds of all kernels in order, ``float64[kernels, points]``.
-        spreads: half a 90 % interval of each, ``float64[kernels, points]``.
+        spreads: half the width of each 90 % interval, ``float64[kernels, points]``.
     """
 
     points: Ints
@@ -38,7 +38,7 @@ class KernelRegime(Struct, frozen=True):
 
     @property
     def structure(self) -> object:
-        """What a schedule depends on beside times."""
+        """The properties on which a schedule depends, except times."""
         kinds = tuple(
             (position, tuple((k.launch, k.blocking, k.family, k.group) for k in ks))
             for position, ks in self.kernels.items()
@@ -50,7 +50,7 @@ class Sizes(dict[str, Ints]):
     """Sizes of dimensions at many points, ``int64[points]`` each.
 
     Attributes:
-        known: what follows from them and from a graph alone, to be asked for again: for each of
+        known: cache of results that depend on these sizes and on a graph only, for reuse with
             several devices.
     """
 
@@ -60,7 +60,7 @@ class Sizes(dict[str, Ints]):
 
 
 def dims_of(op: Op) -> frozenset[str]:
-    """Return the dimensions that the sizes of a call, and of all below it, depend on."""
+    """Return the dimensions on which the sizes of a call and of all ops below it depend."""
     names: set[str] = set()
     for inner in op.walk():
         for value in (*inner.operands, *inner.results, *inner.attributes.values()):
@@ -80,5 +80,5 @@ def _collect_dims(value: Value, names: set[str]) -> None:
 
 
 def evaluate_size(size: int, dims: Mapping[str, int]) -> int:
-    """Return the value of an expression whose dimensions are numbers at many points."""
+    """Return the value of a size whose dimensions are numbers at many points."""
     return evaluate(size.terms, dims) if isinstance(size, Dim) else size

@@ -1,10 +1,10 @@
-"""Numbers with a value at each of many points, so that a formula is computed for all at once.
+"""Numbers with a value at each of many points, so that a formula is evaluated for all together.
 
-A ``Many`` stands where a formula has an ``int`` or a ``float``, and gives at every point what
-Python gives for that point's numbers, to the last digit. Where the points disagree about a
-condition, ``SplitError`` says where it holds, and the formula is run again for each part; what
-cannot be computed so raises ``OneByOneError``, and each point is computed alone. Nothing is ever
-approximated.
+``PointValues`` replace an ``int`` or a ``float`` of a formula, and give at every point the same
+result as Python's numbers, to the last digit. If a condition differs between points,
+``SplitError`` has the points where it holds, and the formula is evaluated again for each part. An
+operation that cannot be vectorised raises ``ScalarOnlyError``, and each point is computed
+separately. Nothing is approximated.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 EXACT = 2**53
-"""Whole numbers up to here are exact as float64."""
+"""Largest magnitude up to which every whole number is exact as float64."""
 WIDEST = 2**62
 """Bound of whole numbers that are computed in 64 bits."""
 
 Array = NDArray[Any]
 
 Number: TypeAlias = Any
-"""An ``int``, a ``float`` or a ``Many``."""
+"""An ``int``, a ``float`` or ``PointValues``."""
 
 
 T = TypeVar("T")
 
 
 class ScalarOnlyError(Exception):
-    """A formula does something that cannot be done for many points at once."""
+    """A formula uses an operation that cannot be evaluated for many points together."""
 
 
 class SplitError(Exception):
     """A condition holds at some points only.
 
     Attributes:
-        holds: where it does, ``bool[points]``.
+        holds: whether it holds at each point, ``bool[points]``.
     """
 
     def __init__(self, holds: NDArray[np.bool_]) -> None:
@@ -47,7 +47,7 @@ class SplitError(Exception):
 
 
 class PointMask:
-    """A condition at each of many points; as one truth it must be the same at all."""
+    """A condition at each of many points; as a ``bool`` it must be equal at all points."""
 
     __slots__ = ("holds",)
 
@@ -70,13 +70,13 @@ class PointValues:
 
     Attributes:
         values: ``int64[points]`` or ``float64[points]``.
-        bound: of whole numbers, at least the largest magnitude; -1 of fractions.
+        bound: bound of the magnitude of whole numbers; -1 for fractions.
     """
 
     __slots__ = ("bound", "values")
 
     def __init__(self, values: Array, bound: int | None = None) -> None:
-        """Wrap an array; ``bound`` is worked out where it is not given."""
+        """Wrap an array; by default, ``bound`` is computed."""
         self.values = values
         if values.dtype.kind == "f":
             self.bound = -1
@@ -86,7 +86,7 @@ class PointValues:
             raise ScalarOnlyError("numbers beyond 62 bits")
 
     @property
-    def __class__(self) -> type:  # formulas ask ``isinstance(size, int)``
+    def __class__(self) -> type:  # formulas call ``isinstance(size, int)``
         return float if self.bound < 0 else int
 
     @__class__.setter
@@ -95,7 +95,7 @@ class PointValues:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this stands for integers."""
+        """Whether the values are integers."""
         return self.bound >= 0
 
     def __add__(self, other: Number) -> PointValues:
@@ -216,7 +216,7 @@ def _is_number(value: object) -> bool:
 
 
 def _operand(value: Number) -> tuple[Any, int]:
-    """Return what numpy computes with, and the bound of a whole number."""
+    """Return the operand for numpy, and its bound: -1 for fractions."""
     kind = type(value)
     if kind is PointValues:
         return value.values, value.bound
@@ -236,7 +236,7 @@ def _divide(dividend: Number, divisor: Number) -> PointValues:
     (a, p), (b, q) = _operand(dividend), _operand(divisor)
     if not (b.all() if isinstance(b, np.ndarray) else b):
         raise ScalarOnlyError("division by zero")
-    # Python rounds a quotient of integers once: so does this while both are exact as floats.
+    # Python rounds a quotient of integers once; so does numpy if both are exact as floats.
     if p > EXACT or q > EXACT:
         raise ScalarOnlyError("quotients of numbers beyond 53 bits")
     return PointValues(a / b)
@@ -280,12 +280,12 @@ def to_float(value: float | str) -> float:
 
 
 def minimum(first: T, *others: T) -> T:
-    """Return ``min`` of the values, at every point, without parting the points."""
+    """Return ``min`` of the values, at every point, without splitting the points."""
     return cast("T", _extreme(np.minimum, min, (first, *others)))
 
 
 def maximum(first: T, *others: T) -> T:
-    """Return ``max`` of the values, at every point, without parting the points."""
+    """Return ``max`` of the values, at every point, without splitting the points."""
     return cast("T", _extreme(np.maximum, max, (first, *others)))
 
 
@@ -303,7 +303,7 @@ def _extreme(function: Number, builtin: Number, values: tuple[Number, ...]) -> N
 
 
 def if_else(condition: object, value: T, other: T) -> T:
-    """Return ``one if condition else other``, at every point."""
+    """Return ``value if condition else other``, at every point."""
     if type(condition) is not PointMask:
         return value if condition else other
     (a, p), (b, q) = _operand(value), _operand(other)
@@ -317,7 +317,7 @@ def if_else(condition: object, value: T, other: T) -> T:
 
 
 def map_points(function: Callable[..., Any], *values: Number) -> Number:
-    """Return a function of Python's numbers at every point: for what numpy rounds otherwise."""
+    """Return a function of Python's numbers at every point, if numpy rounds differently."""
     many = [value for value in values if type(value) is PointValues]
     if not many:
         return function(*values)
@@ -336,7 +336,7 @@ def map_points(function: Callable[..., Any], *values: Number) -> Number:
 
 
 def doublings(number: Any) -> Any:  # noqa: ANN401  (whole numbers, at one point or many)
-    """Return how often 1 is doubled without passing a number: 0 for 0 and 1, 3 for 8 to 15."""
+    """Return the rounded-down base-2 logarithm: 0 for 0 and 1, 3 for 8 to 15."""
     if not isinstance(number, PointValues):
         return max(int(number), 1).bit_length() - 1
     values = np.maximum(number.values, 1)
@@ -353,7 +353,7 @@ def power_of_two(number: Any) -> Any:  # noqa: ANN401  (as above)
 
 
 def point_count(*values: object) -> int:
-    """Return at how many points numbers have values, 0 for plain numbers."""
+    """Return the number of points of the first ``PointValues``, 0 if all are plain numbers."""
     return next((len(value.values) for value in values if type(value) is PointValues), 0)
 
 

@@ -1,1 +1,1 @@
-"""torch's own schema strings, and what writes them from an installed torch."""
+"""torch's own schema strings, the script that generates them, and meta kernels for torch."""

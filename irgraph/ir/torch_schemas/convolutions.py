@@ -1,4 +1,4 @@
-"""How cuDNN lays out what convolutions return, which torch's meta kernels return contiguous."""
+"""cuDNN's layout of the results of convolutions, which torch's meta kernels return contiguous."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ OPERANDS = {
         slice(0, 2),
     ),
 }  # fmt: skip
-"""Convolutions by torch's names, with the places of input and weight among their arguments."""
+"""Convolutions by torch's names, with the positions of input and weight in their arguments."""
 
 
 def with_cudnn_layout(name: str, operands: Sequence[Torch], results: Torch) -> Torch:
-    """Return a call's meta results as a CUDA device lays them out.
+    """Return a call's meta results in the layout of a CUDA device.
 
-    Results are in ``channels_last`` where the input or the weight is, unless they are of type f64
-    (ATen's ``cudnn_conv_suggest_memory_format``). Of calls that are no convolutions, as they are.
+    Results are in ``channels_last`` if the input or the weight is, unless they are of type f64
+    (ATen's ``cudnn_conv_suggest_memory_format``). Results of other calls are unchanged.
     """
     import torch
     from torch._prims_common import suggest_memory_format

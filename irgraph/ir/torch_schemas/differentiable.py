@@ -1,6 +1,6 @@
-"""Fused ops of ours that torch can differentiate: registered with torch, each with its backward.
+"""irgraph's fused ops that torch can differentiate: registered with torch, with their backward.
 
-A rewrite that makes one of them finds its backward as that of any op of torch's: by autograd.
+A rewrite that inserts one of them derives its backward by autograd, as for torch's ops.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 DIFFERENTIABLE = ("bias_gelu",)
-"""Ops with a backward, which is called as they are with ``_backward`` behind."""
+"""Ops with a backward, whose name is the op's with the suffix ``_backward``."""
 
 
 def bias_gelu(
@@ -43,7 +43,7 @@ def bias_gelu_backward(
 
 @cache
 def register() -> None:
-    """Make torch know the ops as ``torch.ops.irgraph``."""
+    """Register the ops with torch, as ``torch.ops.irgraph``."""
     import torch
 
     library = torch.library.Library("irgraph", "FRAGMENT")
@@ -57,11 +57,11 @@ def register() -> None:
 
 
 _LIBRARIES: list[Any] = []
-"""What keeps the registrations alive."""
+"""References that prevent the registrations from being freed."""
 
 
 def _autograd_kernel(name: str) -> Any:  # noqa: ANN401  (what autograd calls)
-    """Return an op of two tensors as autograd calls it: its node bears the op's name."""
+    """Return the autograd kernel of an op of two tensors; its node has the op's name."""
     import torch
 
     forwards = getattr(torch.ops.irgraph, name)

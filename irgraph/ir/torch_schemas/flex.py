@@ -1,8 +1,8 @@
-"""FlexAttention as one op and its gradient, with what its two functions do spelled out.
+"""FlexAttention as one op and its gradient, with its two functions as text.
 
-What is computed is what ``torch._higher_order_ops.flex_attention.math_attention`` does without a
-compiler: softmax(score(q k^T scale) where the mask holds) v. The log-sum-exp is in base 2, as the
-compiled kernel's.
+The result is that of ``torch._higher_order_ops.flex_attention.math_attention`` without a compiler:
+softmax(score(q k^T scale) if the mask holds) v. The log-sum-exp is in base 2, as in the compiled
+kernel.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def flex_attention(
     density: float = 1.0,
     max_scores: bool = False,
 ) -> tuple[Torch, Torch, Torch]:
-    """Return attention, the log-sum-exp of scores, and their maxima (nothing where not asked for).
+    """Return attention, the log-sum-exp of scores, and their maxima (empty if not requested).
 
     ``query`` is [batch, heads, length, width]; ``key`` and ``value`` may have fewer heads, and one
-    sample for all. ``density`` is the share of blocks that the mask leaves, by which it is priced.
+    sample for all. ``density`` is the share of blocks that the mask retains, used in pricing.
     """
     import torch
 
@@ -69,7 +69,7 @@ def flex_attention_backward(
     density: float = 1.0,
     learned: Sequence[int] = (),
 ) -> tuple[Torch, Torch, Torch, list[Torch]]:
-    """Return gradients of query, key, value, and of the buffers of the numbers in ``learned``."""
+    """Return gradients of query, key, value, and of the buffers with indices ``learned``."""
     import torch
 
     with torch.enable_grad():
@@ -93,9 +93,9 @@ def flex_attention_backward(
 
 
 def index_tensors(shape: Sequence[int], device: Torch) -> dict[str, Torch]:
-    """Return sample, head, query and key of each score [batch, heads, length, keys], to broadcast.
+    """Return broadcastable indices of sample, head, query and key of each score.
 
-    They have the names that spelled functions give them.
+    Scores are [batch, heads, length, keys]; the indices have their names in score functions.
     """
     import torch
 
@@ -111,13 +111,13 @@ def _buffers_by_name(buffers: Sequence[Torch]) -> dict[str, Torch]:
 
 
 def _expand_heads(tensor: Torch, query: Torch) -> Torch:
-    """Return keys or values once for each head and sample of the query."""
+    """Return keys or values expanded to all heads and samples of the query."""
     heads = tensor.repeat_interleave(query.shape[1] // tensor.shape[1], 1)
     return heads.expand(query.shape[0], *heads.shape[1:])
 
 
 def with_layout_of(result: Torch, template: Torch) -> Torch:
-    """Return a result whose axes lie in the order of another's, the last one innermost."""
+    """Return a result with the order of axes of a template, and the last axis innermost."""
     order = sorted(range(result.dim() - 1), key=lambda axis: -template.stride(axis))
     strides, step = [0] * result.dim(), 1
     for axis in reversed((*order, result.dim() - 1)):
@@ -127,7 +127,7 @@ def with_layout_of(result: Torch, template: Torch) -> Torch:
 
 @cache
 def register_flex() -> None:
-    """Make torch know the ops as ``torch.ops.irgraph``, on meta, on the CPU and for autograd."""
+    """Register the ops with torch as ``torch.ops.irgraph``: on meta, the CPU and for autograd."""
     import torch
 
     from irgraph.ir.schema import OWN_SCHEMAS
@@ -145,7 +145,7 @@ def register_flex() -> None:
 
 
 _LIBRARIES: list[Any] = []
-"""What keeps the registrations alive."""
+"""References that prevent the registrations from being freed."""
 
 
 def _shapes(
@@ -199,7 +199,7 @@ def _gradients(
 
 
 def _autograd_kernel() -> Any:  # noqa: ANN401  (what autograd calls)
-    """Return the op as autograd calls it."""
+    """Return the op's autograd kernel."""
     import torch
 
     ops = torch.ops.irgraph

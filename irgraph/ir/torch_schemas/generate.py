@@ -1,8 +1,8 @@
 """Write ``schemas.txt`` from the installed torch: ``python -m irgraph.ir.torch_schemas.generate``.
 
-One line per overload: flags, a blank, and torch's own schema string. Flags: ``c`` where the op
-is made of other ops (CompositeImplicitAutograd), ``r`` where it draws random numbers, ``p`` where
-it works element by element, ``-`` else.
+One line per overload: flags, a blank, and torch's own schema string. Flags: ``c`` if the op is
+composed of other ops (CompositeImplicitAutograd), ``r`` if it draws random numbers, ``p`` if it is
+pointwise, ``-`` for none.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 LIBRARIES = ("aten", "prims", "c10d", "c10d_functional", "_c10d_functional")
 
 BAGS = "quantized::embedding_bag_"
-"""Lookups in packed tables: of torch's quantised operators those alone, and with plain tensors."""
+"""Prefix of lookups in packed tables: the only quantised operators, with plain tensors only."""
 
 
 def main() -> int:
-    """Write the file beside this module and say how many schemas it holds."""
+    """Write the file into this module's folder and print the number of its schemas."""
     import torch
 
     torch._refs  # noqa: B018  (registers prims)
@@ -60,7 +60,7 @@ def _line(schema: object) -> str:
 
 
 def _order(line: str) -> tuple[str, str]:
-    """Return what lines are sorted by: readers take the first overload that fits."""
+    """Return the sort key of a line: readers use the first overload that fits."""
     flags, _, text = line.partition(" ")
     return flags.replace("p", "") or "-", text
 

@@ -1,7 +1,7 @@
-"""Types of what cuDNN's recurrent layers return, and of their gradient.
+"""Types of the results of cuDNN's recurrent layers, and of their gradient.
 
-Torch's own kernel for the meta device keeps nothing for the gradient, and it has none for the
-gradient itself.
+Torch's own meta kernel saves nothing for the gradient, and torch has no meta kernel of the
+gradient.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from functools import cache
 from typing import Any
 
 MODES = ("rnn_relu", "rnn_tanh", "lstm", "gru")
-"""Torch's layers by cuDNN's numbers of them (``cudnnRNNMode_t``)."""
+"""Torch's layers, in the order of cuDNN's numbers (``cudnnRNNMode_t``)."""
 
 GATES = (1, 1, 4, 3)
-"""Matrices of a cell, by those numbers."""
+"""Number of matrices of a cell, in the same order."""
 
 
 @cache
 def register_recurrent() -> None:
-    """Give torch these types for meta tensors."""
+    """Register meta kernels with these types in torch."""
     import torch
 
     library = torch.library.Library("aten", "IMPL")
     _LIBRARIES.append(library)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch has a kernel of its own for the first
+        warnings.simplefilter("ignore")  # torch has its own kernel for the first op
         _replace(library, "_cudnn_rnn", _forward)
         _replace(library, "_cudnn_rnn_backward", _backward)
 
 
 def _replace(library: Any, name: str, kernel: Callable[..., Any]) -> None:  # noqa: ANN401
-    """Register a kernel for the meta device, also where torch.compile made torch register its own.
+    """Register a kernel for the meta device, even if torch.compile has registered torch's own.
 
-    Torch 2.11 refuses that unless it is told; older releases refuse it always, and keep the names
-    of what is registered.
+    Torch 2.11 refuses to override a kernel without ``allow_override``; older releases always
+    refuse, and store the names of registered kernels.
     """
     import torch
 
@@ -47,17 +47,17 @@ def _replace(library: Any, name: str, kernel: Callable[..., Any]) -> None:  # no
 
 
 _LIBRARIES: list[Any] = []
-"""What keeps the registrations alive."""
+"""References that prevent the registrations from being freed."""
 
 Torch = Any
 """A tensor of torch."""
 
 
 def reserve_bytes(data: Torch, mode: int, hidden: int, layers: int, bidirectional: bool) -> int:
-    """Return bytes that a layer keeps for its gradient: gates and states, as torch's cells do.
+    """Return the bytes that a layer saves for its gradient: gates and states, as torch's cells do.
 
-    ``data`` is [steps, batch, features], in either order, or packed. cuDNN says how many it really
-    takes only where there is a device (``cudnnGetRNNTempSpaceSizes``).
+    ``data`` is [steps, batch, features], in either order, or packed. cuDNN reports the actual size
+    only on a device (``cudnnGetRNNTempSpaceSizes``).
     """
     steps = data.numel() // max(data.shape[-1], 1)
     return int(
@@ -88,7 +88,7 @@ def _forward(
     batch_sizes: Sequence[int],
     dropout_state: Torch,
 ) -> tuple[Torch, ...]:
-    """Return results, last states, what is kept for the gradient, and copied weights: none."""
+    """Return results, last states, the reserve for the gradient, and copied weights (empty)."""
     import torch
 
     width = (proj_size or hidden_size) * (2 if bidirectional else 1)

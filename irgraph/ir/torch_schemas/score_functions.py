@@ -1,12 +1,13 @@
-"""Functions of one score of an attention, spelled out as text.
+"""Functions of one score of an attention, as text.
 
-FlexAttention takes two functions of Python: one changes a score, the other says which scores count.
-Both see a score ``s`` by its sample ``b``, head ``h``, query ``q`` and key ``k``, and may look into
-tensors ``b0``, ``b1`` and so on. Their calls are kept as statements of Python's form:
+FlexAttention has two Python functions as arguments: one changes a score, the other selects scores.
+The arguments of both are a score ``s``, its sample ``b``, head ``h``, query ``q`` and key ``k``,
+and they may look up elements of tensors ``b0``, ``b1`` and so on. Their calls are stored as
+statements in Python's syntax:
 
     t0 = aten.sub.Tensor(q, k); t1 = aten.abs.default(t0); t2 = aten.le.Scalar(t1, 128); t2
 
-A text names nothing but operators of torch that compute each element by itself, or look one up.
+A text may contain only torch's pointwise operators and lookups of single elements.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from irgraph.ir.dtypes import TORCH
 Torch: TypeAlias = Any
 
 LOOKUPS = ("index.Tensor", "select.int", "slice.Tensor")
-"""Operators by which tensors are looked into."""
+"""Operators that look up elements of tensors."""
 
 NUMBER_MAKERS = ("scalar_tensor.default", "full.default", "zeros.default", "ones.default")
-"""Operators that make a single number."""
+"""Operators that return a single number."""
 
 OTHER_OPERATORS = (
     "_to_copy.default", "alias.default", "detach.default", "full_like.default",
     "new_full.default", "new_ones.default", "new_zeros.default", "ones_like.default",
     "zeros_like.default",
 )  # fmt: skip
-"""Further operators that give each element of a result from its own place alone."""
+"""Further operators that compute each element of a result from its own index only."""
 
 SIZED_OPERATORS = (*NUMBER_MAKERS[1:], "new_full.default", "new_ones.default", "new_zeros.default")
-"""Those of them that take a size, which is none."""
+"""Operators with an argument for the size, which must be empty."""
 
 NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 
 
 class ScoreFunctionError(ValueError):
-    """A text is no such function; the message says why."""
+    """A text is not a valid score function; the message has the reason."""
 
 
 class Ref(Struct, frozen=True):
@@ -52,7 +53,7 @@ class Ref(Struct, frozen=True):
 
 
 class ScoreCall(Struct, frozen=True):
-    """One call: the name of what it makes, the operator, its arguments."""
+    """One call: the name of its result, the operator, its arguments."""
 
     result_name: str
     operator: str
@@ -61,14 +62,17 @@ class ScoreCall(Struct, frozen=True):
 
 
 class ScoreFunction(Struct, frozen=True):
-    """The calls of a function in order, and the value that it returns."""
+    """The calls of a function in order, and its return value."""
 
     steps: tuple[ScoreCall, ...]
     returned: Any
 
 
 def operator_of(name: str) -> Torch:
-    """Return torch's operator of a name such as ``add.Tensor``; raise ``SpellingError``."""
+    """Return torch's operator of a name such as ``add.Tensor``.
+
+    Raises ``ScoreFunctionError`` if it is not an operator on single elements.
+    """
     import torch
 
     base, _, overload = name.partition(".")
@@ -79,7 +83,7 @@ def operator_of(name: str) -> Torch:
 
 
 def is_elementwise(operator: Torch) -> bool:
-    """Return whether a text may name an operator of torch's: it writes nothing, draws nothing."""
+    """Return whether a text may contain an operator of torch: it neither writes nor draws."""
     import torch
 
     if operator.namespace != "aten" or operator._schema.is_mutable:
@@ -97,7 +101,7 @@ def is_elementwise(operator: Torch) -> bool:
 
 @cache
 def read(text: str) -> ScoreFunction:
-    """Read a text; raise ``SpellingError`` where it is no such function."""
+    """Parse a text; raise ``ScoreFunctionError`` if it is not a valid score function."""
     try:
         return _parse(text)
     except ScoreFunctionError:
@@ -148,10 +152,10 @@ def _value(node: Any) -> Any:  # noqa: ANN401  (literals, names, lists of them)
 
 
 def lookups(text: str) -> Iterator[tuple[str, int, str]]:
-    """Yield each tensor that a function looks into, an axis, and whose values it takes as index.
+    """Yield the tensor, the axis and the source of the index of each lookup of a function.
 
-    Those are a place's (``b``, ``h``, ``q``, ``k``) or another tensor's; nothing (``""``) where the
-    index was computed.
+    The source is an index of the score (``b``, ``h``, ``q``, ``k``) or another tensor; ``""`` if
+    the index is computed.
     """
     source_by_name: dict[str, str] = {name: name for name in "bhqk"}
     for step in read(text).steps if text else ():
@@ -169,7 +173,7 @@ def lookups(text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def evaluate(text: str, names: Mapping[str, Torch], score_dtype: Torch) -> Torch:
-    """Return what a function makes of tensors that are broadcast to each other.
+    """Return the result of a function on tensors that are broadcast to each other.
 
     ``score_dtype`` is the type of scores: casts to f32 are casts to it.
     """

@@ -262,7 +262,7 @@ def refusal(
     """Return why something was not done, with the ops that matter."""
     notes = [
         Diagnostic(message or f"this is {call_of(op)}", op_place(op, graph), severity="note")
-        for op, message in error.at
+        for op, message in error.notes
     ]
     hint = 'if that does not matter here, say why: assuming "..."' if error.of_order else ""
     return Diagnostic(f"{what}: {error.reason}", place, tuple(notes), hint, severity)

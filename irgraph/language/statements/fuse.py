@@ -204,7 +204,7 @@ class _FuseRun:
         left_out = f"its group ({keys}) is left out: {reason}" if keys else reason
         why = tie()
         more = f"; {why.reason}" if why else ""
-        error = RefusedError(left_out + more, why.at if why else ())
+        error = RefusedError(left_out + more, why.notes if why else ())
         self.refuse(error, *group, place=having.place if having is not None else None)
         return False
 

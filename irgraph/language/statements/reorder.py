@@ -101,7 +101,7 @@ def _others(
     groups: Sequence[Sequence[Op]], error: CrossedError, refusals: Refusals
 ) -> list[Sequence[Op]]:
     """Refuse the matches whose ops may not move; return the others."""
-    why = {id(op): refused for moved, refused in error.each for op in moved.walk()}
+    why = {id(op): refused for moved, refused in error.refusals for op in moved.walk()}
     kept: list[Sequence[Op]] = []
     for group in groups:
         found = next((op for op in group for inner in op.walk() if id(inner) in why), None)

@@ -66,7 +66,7 @@ def _fitting(ways: Iterator[Item], find: Callable[[Item], Backward], what: str) 
     assert first is not None
     if next(ways, None) is None:
         raise first
-    raise MissingCallError(f"{first.reason} (of more {what}, {MOST_TRIES} were tried)", first.at)
+    raise MissingCallError(f"{first.reason} (of more {what}, {MOST_TRIES} were tried)", first.notes)
 
 
 def _whole(graph: Graph, members: Sequence[Op], found: Backward) -> Backward:

@@ -80,12 +80,12 @@ def _lane(unit: Op) -> tuple[str, str, str]:
 
 
 class RegionSearch:
-    """The search for regions; ``left`` says which ops are in none, and why."""
+    """The search for regions; ``excluded`` says which ops are in none, and why."""
 
     def __init__(self, graph: Graph, requested: Collection[int] | None) -> None:
-        self.asked = requested
+        self.requested = requested
         self.declared = declared(graph)
-        self.left: dict[int, tuple[Op, RefusedError]] = {}
+        self.excluded: dict[int, tuple[Op, RefusedError]] = {}
 
     def regions(self, ops: Sequence[Op]) -> Iterator[Region]:
         """Yield regions of neighbours; a label that fits in no whole is opened."""
@@ -111,7 +111,7 @@ class RegionSearch:
         obstacles = [(leaf, self._obstacle(leaf)) for leaf in leaves]
         for leaf, reason in obstacles:
             if reason:
-                self.left.setdefault(id(leaf), (leaf, RefusedError(reason, [(leaf, "")])))
+                self.excluded.setdefault(id(leaf), (leaf, RefusedError(reason, [(leaf, "")])))
         lanes = {_lane(part) for part in op.leaves() if works(part)}
         return not any(reason for _, reason in obstacles) and len(lanes) <= 1
 
@@ -119,8 +119,8 @@ class RegionSearch:
         if any(inner.name in (CALL, ACCUMULATE) for inner in op.walk()):
             return False
         leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
-        if self.asked is not None:
-            requested = self.asked
+        if self.requested is not None:
+            requested = self.requested
             return any(id(inner) in requested for inner in op.walk())
         return all(leaf.phase != "optimizer" for leaf in leaves)
 

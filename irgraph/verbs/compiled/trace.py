@@ -83,7 +83,7 @@ class _Tagger(torch.fx.Interpreter):  # type: ignore[misc]
 
     def __init__(self, module: Torch, tags: Mapping[str, int], new_tags: dict[str, int]) -> None:
         super().__init__(module)
-        self.tags, self.found = tags, new_tags
+        self.tags, self.new_tags = tags, new_tags
 
     def run_node(self, n: Torch) -> Torch:
         """Run a node."""
@@ -96,7 +96,7 @@ class _Tagger(torch.fx.Interpreter):  # type: ignore[misc]
         result = super().run_node(n)
         if n.name in self.tags:
             for node in list(nodes)[before:]:
-                self.found[node.name] = self.tags[n.name]
+                self.new_tags[node.name] = self.tags[n.name]
         return result
 
 

@@ -71,13 +71,13 @@ def compile_regions(graph: Graph, ops: Collection[Op] | None = None) -> Compilin
         try:
             calls.append(_call(graph, region))
         except RefusedError as error:
-            search.left.update((id(leaf), (leaf, error)) for leaf in region.leaves)
+            search.excluded.update((id(leaf), (leaf, error)) for leaf in region.leaves)
             continue
         replacements[id(region.units[0])] = [calls[-1], *_between(region, graph)]
         removed_ids.update(id(op) for op in (*region.units, *_between(region, graph)))
     result = replace(graph, ops=tuple(_replaced_ops(graph.ops, replacements, removed_ids)))
     places = graph.places
-    excluded = sorted(search.left.values(), key=lambda entry: places[id(entry[0])])
+    excluded = sorted(search.excluded.values(), key=lambda entry: places[id(entry[0])])
     return Compiling(result, tuple(calls), tuple(excluded))
 
 

@@ -41,7 +41,8 @@ class LayerQuantization(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return what is the same for all layers that may share rounded rows."""
-        return f"{LAYER_FORMATS[self.format].rows} {LAYER_FORMATS[self.format].deep} {self.range!r}"
+        layer_format = LAYER_FORMATS[self.format]
+        return f"{layer_format.rows} {layer_format.depth_step} {self.range!r}"
 
     @property
     def scale(self) -> float:
@@ -81,7 +82,8 @@ def check_layer(graph: Graph, op: Op, target: str) -> Tensor:
     rows = data.numel // max(int(data.shape[-1]), 1)
     layer_format = LAYER_FORMATS[target]
     if rows < layer_format.min_rows:
-        detail = f"{layer_format.product.replace('.', '::')} takes more than {layer_format.min_rows - 1} on devices"
+        product, limit = layer_format.product.replace(".", "::"), layer_format.min_rows - 1
+        detail = f"{product} takes more than {limit} on devices"
         raise op_refusal(op, f"has {rows} rows, and {detail}")
     if _inputs(weight, 1 - (op.name == "aten.linear")) is None:
         raise op_refusal(op, f"multiplies with %{weight.name} row by row, as no linear layer does")
@@ -223,7 +225,7 @@ def _round_rows(
     """Put the rounding of rows before an op."""
     layer_format = LAYER_FORMATS[quantization.format]
     flat = rewrite.as_matrix(op, _dense(rewrite, op, data), int(data.shape[-1]))
-    count, deep = flat.shape[0], round_up(data.shape[-1], layer_format.deep)
+    count, deep = flat.shape[0], round_up(data.shape[-1], layer_format.depth_step)
     if layer_format.rows in UNSCALED:
         return RoundedRows(data, _cast(rewrite, op, flat, (layer_format.rows, deep)), None)
     rows = rewrite.tensor(
@@ -274,7 +276,7 @@ def _put_short_product(
     outputs, kind = int(out.shape[-1]), layer_format.weight
     scales = (_scales(rewrite, weight_slice, kind),) if kind not in UNSCALED else ()
     factor = _weight(rewrite, weight_slice, out, kind)
-    wide = round_up(outputs, layer_format.wide)
+    wide = round_up(outputs, layer_format.output_step)
     product = rewrite.tensor(
         f"{out.name}_{layer_format.sums}", layer_format.sums, (count, wide), out
     )

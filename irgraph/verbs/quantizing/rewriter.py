@@ -22,13 +22,13 @@ class QuantizeRewrite:
         self.edit = Edit(graph)
         self.prepared: dict[str, tuple[Declared, Prepared]] = {}
         self.constants: dict[str, Declared] = {}
-        self.made: list[Op] = []
-        self._taken = names_of(graph)
+        self.new_ops: list[Op] = []
+        self._used_names = names_of(graph)
 
     def tensor(self, name: str, dtype: str, shape: Sequence[int], template: Tensor) -> Tensor:
         """Return a new tensor in a buffer of its own, on the device of another."""
-        unique_name = free_name(name, self._taken)
-        self._taken.add(unique_name)
+        unique_name = free_name(name, self._used_names)
+        self._used_names.add(unique_name)
         return Tensor(unique_name, dtype, tuple(shape), unique_name, device=template.device)
 
     def parameter(
@@ -57,8 +57,8 @@ class QuantizeRewrite:
 
     def view(self, name: str, base: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
         """Return a new tensor in the memory of another."""
-        unique_name = free_name(name, self._taken)
-        self._taken.add(unique_name)
+        unique_name = free_name(name, self._used_names)
+        self._used_names.add(unique_name)
         return replace(base, name=unique_name, shape=tuple(shape), strides=tuple(strides))
 
     def insert(
@@ -77,7 +77,7 @@ class QuantizeRewrite:
             origin=f"quantize: {unit.name}",
         )
         self.edit.insert(op, before=unit)
-        self.made.append(op)
+        self.new_ops.append(op)
         return op
 
     def as_matrix(self, unit: Op, tensor: Tensor, columns: int) -> Tensor:
@@ -88,8 +88,8 @@ class QuantizeRewrite:
         call = Op("aten.view", (tensor,), (), {"size": size})
         (shape_only,) = infer(call, self.graph.schemas, self.graph.dims, self.graph.device)
         assert isinstance(shape_only, Tensor)
-        name = free_name(f"{tensor.name}_rows", self._taken)
-        self._taken.add(name)
+        name = free_name(f"{tensor.name}_rows", self._used_names)
+        self._used_names.add(name)
         view = replace(shape_only, name=name)
         self.insert(unit, "aten.view", (tensor,), view, size=size)
         return view
@@ -98,8 +98,8 @@ class QuantizeRewrite:
         """Return what an op that makes rows gives: the result itself, or what it is a view of."""
         if out.rank == 2:
             return out
-        name = free_name(f"{out.name}_rows", self._taken)
-        self._taken.add(name)
+        name = free_name(f"{out.name}_rows", self._used_names)
+        self._used_names.add(name)
         return Tensor(name, out.dtype, (rows, out.shape[-1]), out.buffer, device=out.device)
 
     def reshape(self, unit: Op, rows: Tensor, out: Tensor) -> None:
