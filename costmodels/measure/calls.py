@@ -12,7 +12,7 @@ from costmodels.benchmarks.bench import Call
 from costmodels.measure.run import current, describe, resume, torch_for
 from costmodels.measure.timer import RUNS, measure_by_turns, measure_call
 from costmodels.pricing.calls import CALLS, call_key
-from irgraph.execute.machine import Machine, alone
+from irgraph.execute.machine import Machine, without_autograd
 from irgraph.execute.random_values import Drawer
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
@@ -50,7 +50,11 @@ def measure_calls(
     done = resume(Path(path), head)
     new = 0
     for graph in graphs:
-        with alone(), current(torch, device), Path(path).open("a", encoding="utf-8") as file:
+        with (
+            without_autograd(),
+            current(torch, device),
+            Path(path).open("a", encoding="utf-8") as file,
+        ):
             calls = _calls(graph, device, seed, done)
             timings = measure_by_turns(torch, device, list(calls.values()), runs)
             for key, timing in zip(calls, timings, strict=True):

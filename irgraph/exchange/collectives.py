@@ -51,10 +51,10 @@ def collective_of(op: Op | None) -> Collective | None:
 
 
 class Groups(Struct):
-    """Process groups by number: ASTRA-sim reads their names as whole numbers, 0 for all ranks.
+    """Process groups by number: ASTRA-sim reads their names as integers, 0 for all ranks.
 
     Attributes:
-        known: ranks by the name that the model has for a group.
+        ranks_by_name: ranks by the model's name of a group.
         numbers: numbers from 1 by ranks, shared by the files of several ranks.
         other_numbers: numbers of groups that collectives name and the model does not define;
             readers of the file will report them as unknown.

@@ -20,10 +20,10 @@ from irgraph.ir.tensor import Tensor
 Lookup = Callable[[Tensor], Torch]
 """From a tensor of the graph to torch's."""
 
-SHOWN = 10
+MAX_LISTED = 10
 """Kinds of ops that an error lists."""
 
-NOTHING_KNOWN = "the ops that it called are unknown"
+UNKNOWN_CALLS = "the ops that it called are unknown"
 
 
 class Computation(Struct, frozen=True):
@@ -31,12 +31,12 @@ class Computation(Struct, frozen=True):
 
     schema: Schema | None
     call: Callable[..., Torch]
-    named: bool = False
+    by_name: bool = False
 
     def __call__(self, op: Op, lookup: Lookup) -> Torch:
         """Compute an op."""
-        leading, named = self.arguments(op, lookup)
-        return self.call(*leading, **named)
+        leading, keywords = self.arguments(op, lookup)
+        return self.call(*leading, **keywords)
 
     def arguments(self, op: Op, lookup: Lookup) -> tuple[list[Torch], dict[str, Torch]]:
         """Return what the function is called with: arguments by place, and by name."""
@@ -49,7 +49,7 @@ class Computation(Struct, frozen=True):
             else literal(argument, value)
             for argument, value in pairs
         }
-        if self.named:
+        if self.by_name:
             return [], values
         leading = []
         for argument in self.schema.arguments:
@@ -67,7 +67,7 @@ def _tensors(value: Value, lookup: Lookup) -> Torch:
     return value
 
 
-def reduces(graph: Graph) -> bool:
+def has_collectives(graph: Graph) -> bool:
     """Return whether a graph has collectives."""
     return any(op.name in COLLECTIVES for op in graph.leaves())
 
@@ -79,9 +79,9 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
     schema = resolve(op, graph.schemas)
     if schema is None:
         return "no known schema takes these operands"
-    ours = OWN.get(op.name) or SUBSTITUTES.get(op.name)
-    if ours is not None:
-        return Computation(schema, ours, named=True)
+    implementation = OWN.get(op.name) or SUBSTITUTES.get(op.name)
+    if implementation is not None:
+        return Computation(schema, implementation, by_name=True)
     library, _, base = op.name.partition(".")
     packet = getattr(getattr(torch.ops, library), base, None)
     if packet is None or schema.overload not in ("", *packet.overloads()):
@@ -97,46 +97,46 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
 
 
 def computations(
-    graph: Graph, ranks: int = 1, apart: Collection[str] = ()
+    graph: Graph, ranks: int = 1, excluded: Collection[str] = ()
 ) -> dict[int, Computation]:
     """Return how to compute each leaf, by the id of the op; ``ranks`` processes reduce.
 
-    Ops named in ``apart`` are left out.
+    Ops named in ``excluded`` are left out.
 
     Raises:
         IrgraphError: names every kind of op that cannot be executed, with its number and place.
     """
-    found: dict[int, Computation] = {}
+    computation_by_id: dict[int, Computation] = {}
     refused: dict[tuple[str, str], list[Op]] = {}
     for op in graph.leaves():
-        how: Computation | str = NOTHING_KNOWN if op.is_autograd and op.outputs else ""
-        if not how and not is_label(op) and op.name not in apart:
-            how = computation(op, graph, ranks)
-        if isinstance(how, Computation):
-            found[id(op)] = how
-        elif how:
-            refused.setdefault((op.name, how), []).append(op)
+        outcome: Computation | str = UNKNOWN_CALLS if op.is_autograd and op.outputs else ""
+        if not outcome and not is_label(op) and op.name not in excluded:
+            outcome = computation(op, graph, ranks)
+        if isinstance(outcome, Computation):
+            computation_by_id[id(op)] = outcome
+        elif outcome:
+            refused.setdefault((op.name, outcome), []).append(op)
     if refused:
         raise _refusal(graph, refused)
-    return found
+    return computation_by_id
 
 
 def _refusal(graph: Graph, refused: dict[tuple[str, str], list[Op]]) -> IrgraphError:
     notes = [
-        Diagnostic(f"{name} ({len(ops)}): {why}", place_of(ops[0], graph), severity="note")
-        for (name, why), ops in refused.items()
+        Diagnostic(f"{name} ({len(ops)}): {reason}", span_of(ops[0], graph), severity="note")
+        for (name, reason), ops in refused.items()
     ]
     count = sum(map(len, refused.values()))
-    more = len(notes) - SHOWN
+    more = len(notes) - MAX_LISTED
     hint = f"{more} more kinds of ops are not executable" if more > 0 else ""
     verb = "op is" if count == 1 else "ops are"
-    where = SourceSpan(graph.source) if graph.source else None
+    span = SourceSpan(graph.source) if graph.source else None
     return IrgraphError(
-        (Diagnostic(f"{count} {verb} not executable", where, tuple(notes[:SHOWN]), hint),)
+        (Diagnostic(f"{count} {verb} not executable", span, tuple(notes[:MAX_LISTED]), hint),)
     )
 
 
-def place_of(op: Op, graph: Graph) -> SourceSpan:
+def span_of(op: Op, graph: Graph) -> SourceSpan:
     """Return the place of an op: its line, or its origin."""
     source = graph.source or graph.name
     return SourceSpan(source, "", op.line) if op.line else SourceSpan(op.origin or source)

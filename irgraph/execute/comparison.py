@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.diagnostics import Diagnostic, SourceSpan, fail
-from irgraph.execute.host_reads import ReadPair, paired
+from irgraph.execute.host_reads import ReadPair, pair_reads
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.reference import tolerance_of
 from irgraph.execute.pair import Measure, Pair, floating, largest, plain
@@ -35,7 +35,7 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 class Trial(Struct, frozen=True, dict=True):
     """Two graphs at the sizes at which they run, and what the first left of drawn values.
 
-    ``said`` is the first with the types that it has when nothing is widened, ``start`` what both
+    ``original`` is the first with the types that it has when nothing is widened, ``start`` what both
     start from where the first ran with other values.
     """
 
@@ -45,7 +45,7 @@ class Trial(Struct, frozen=True, dict=True):
     seed: int
     ranks: int
     manner: str
-    said: Graph
+    original: Graph
     start: Mapping[str, Torch] = {}
 
     @cached_property
@@ -56,42 +56,44 @@ class Trial(Struct, frozen=True, dict=True):
     @cached_property
     def exact(self) -> bool:
         """Whether the second graph computes nothing that the first does not."""
-        return _only_moved(self.before, self.after)
+        return _is_rearranged(self.before, self.after)
 
     @cached_property
     def second(self) -> Result:
         """What the second graph left."""
-        return run(self.after, self.known, self.seed, self.ranks, manner=self.manner)
+        return run(self.after, self.start_values, self.seed, self.ranks, manner=self.manner)
 
     @cached_property
-    def known(self) -> dict[str, Torch]:
+    def start_values(self) -> dict[str, Torch]:
         """What the second graph starts from as the first did."""
-        known = self.after.by_name.keys() | sources_of(self.after).keys()
+        names = self.after.by_name.keys() | sources_of(self.after).keys()
         return {
             name: value
             for name, value in (self.start or self.first.initial).items()
-            if name in known
+            if name in names
         }
 
-    def scattered(
+    def rounding_scatter(
         self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
     ) -> list[float]:
         """Return how far roundings scatter tensors of both graphs."""
-        found = [0.0] * len(names)
-        for place, (graph, given) in enumerate(
-            ((self.before, self.first.initial), (self.after, self.known))
+        scatters = [0.0] * len(names)
+        for side, (graph, values) in enumerate(
+            ((self.before, self.first.initial), (self.after, self.start_values))
         ):
-            wanted = [pair[place] for pair in names]
-            by_name = scatter(graph, given, self.seed, self.ranks, wanted, norm)
-            found = [math.hypot(s, by_name.get(n, 0)) for s, n in zip(found, wanted, strict=True)]
-        return found
+            selected = [pair[side] for pair in names]
+            by_name = scatter(graph, values, self.seed, self.ranks, selected, norm)
+            scatters = [
+                math.hypot(s, by_name.get(n, 0)) for s, n in zip(scatters, selected, strict=True)
+            ]
+        return scatters
 
 
 def compare(trial: Trial) -> Comparison:
     """Run the second graph; ``irgraph.execute.compare`` says what is compared and raised."""
     before, after, first = trial.before, trial.after, trial.first
     second = trial.second
-    kinds, others, exact = trial.kinds, live_out(after), trial.exact
+    kinds, other_kinds, exact = trial.kinds, live_out(after), trial.exact
     precision = _precision(before, after)
     gradients = (plain(first[name]) for name, kind in kinds.items() if kind == "gradient")
     measure = Measure(
@@ -99,69 +101,85 @@ def compare(trial: Trial) -> Comparison:
         max(map(largest, gradients), default=0.0),
         not exact and precision[0] in SHORT,
     )
-    leave = [one for one in _both(before, after, kinds) if (one[0], one[1]) not in _read(first)]
-    reads = paired(first, second)
-    given = {d.tensor.name for d in before.tensors}  # what outlives the step can be read later
-    made = {other for _, _, other in leave} | {name for name, _ in second.read}
-    lost = [(kind, name) for kind, name, other in leave if other not in second.values]
-    same = {read.name for read in reads}
+    tensors = [
+        entry
+        for entry in _matched_tensors(before, after, kinds)
+        if (entry[0], entry[1]) not in _host_reads(first)
+    ]
+    reads = pair_reads(first, second)
+    declared = {d.tensor.name for d in before.tensors}  # what outlives the step can be read later
+    produced = {other for _, _, other in tensors} | {name for name, _ in second.read}
+    missing = [(kind, name) for kind, name, other in tensors if other not in second.values]
+    paired_names = {read.name for read in reads}
     names = dict.fromkeys(name for name, _ in first.read)
-    lost += [("host", name) for name in names if name not in same and name not in given]
+    missing += [
+        ("host", name) for name in names if name not in paired_names and name not in declared
+    ]
     return Comparison(
-        [*_compared(trial, leave, measure), *_compared_reads(trial, reads, measure)],
-        lost,
-        [(kind, name) for name, kind in others.items() if name not in {*made, *first.values}],
+        [*_compare_tensors(trial, tensors, measure), *_compare_reads(trial, reads, measure)],
+        missing,
+        [
+            (kind, name)
+            for name, kind in other_kinds.items()
+            if name not in {*produced, *first.values}
+        ],
         exact,
         precision,
     )
 
 
-def _read(result: Result) -> set[tuple[str, str]]:
+def _host_reads(result: Result) -> set[tuple[str, str]]:
     """Return what the host reads, which is compared as it was then and not as it is left."""
     return {("host", name) for name, _ in result.read}
 
 
-def _compared(
-    trial: Trial, leave: Sequence[tuple[str, str, str]], measure: Measure
+def _compare_tensors(
+    trial: Trial, tensors: Sequence[tuple[str, str, str]], measure: Measure
 ) -> Iterator[Compared]:
     """Compare what leaves the step in both, but for what neither writes."""
     before, after = trial.before, trial.after
-    written = _written(before) | _written(after)
-    wanted = [
+    written = _written_names(before) | _written_names(after)
+    selected = [
         (kind, name, other)
-        for kind, name, other in leave
+        for kind, name, other in tensors
         if other in trial.second.values and not (kind in DECLARED and name not in written)
     ]
-    names = [(name, other) for _, name, other in wanted]
-    scattered = trial.scattered(names, measure.norm) if measure.coarse else [0.0] * len(names)
-    shared = sharing(before, after)
+    names = [(name, other) for _, name, other in selected]
+    scattered = (
+        trial.rounding_scatter(names, measure.norm) if measure.coarse else [0.0] * len(names)
+    )
+    sharing_changes = sharing_differences(before, after)
     labels = {declared.tensor.name: declared.label for declared in before.tensors}
-    for (kind, name, other), scatters in zip(wanted, scattered, strict=True):
+    for (kind, name, other), scatters in zip(selected, scattered, strict=True):
         label = labels.get(name, "")
-        pair = Pair(trial.said.by_name[name], other, kind, label, trial.first, trial.second)
-        one = pair.compared(measure, SURE * scatters)
-        yield replace(one, problem=one.problem or shared.get((name, other), ""))
+        pair = Pair(trial.original.by_name[name], other, kind, label, trial.first, trial.second)
+        comparison = pair.compared(measure, SURE * scatters)
+        yield replace(
+            comparison, problem=comparison.problem or sharing_changes.get((name, other), "")
+        )
 
 
-def _compared_reads(
-    trial: Trial, reads: Sequence[ReadPair], measure: Measure
-) -> Iterator[Compared]:
+def _compare_reads(trial: Trial, reads: Sequence[ReadPair], measure: Measure) -> Iterator[Compared]:
     """Compare what the host reads, as it was when it was read."""
     pairs = [(read.name, read.other) for read in reads]
-    scattered = trial.scattered(pairs, measure.norm) if measure.coarse else [0.0] * len(pairs)
+    scattered = (
+        trial.rounding_scatter(pairs, measure.norm) if measure.coarse else [0.0] * len(pairs)
+    )
     for read, scatters in zip(reads, scattered, strict=True):
-        said = trial.said.by_name[read.name]
-        pair = Pair(said, read.other, "host", "", read.first, read.second)
+        tensor = trial.original.by_name[read.name]
+        pair = Pair(tensor, read.other, "host", "", read.first, read.second)
         yield pair.compared(measure, SURE * scatters)
 
 
-def undefined(graph: Graph, result: Result) -> bool:
+def has_nan(graph: Graph, result: Result) -> bool:
     """Tell whether a step leaves any nan."""
-    left = (plain(result[name]) for name in live_out(graph) if name in result.values)
-    return any(bool(floating(value).sum().isnan()) for value in left)
+    live_values = (plain(result[name]) for name in live_out(graph) if name in result.values)
+    return any(bool(floating(value).sum().isnan()) for value in live_values)
 
 
-def _both(before: Graph, after: Graph, kinds: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def _matched_tensors(
+    before: Graph, after: Graph, kinds: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
     """Return what leaves the first step: its kind, its name, and its name in the second step.
 
     What the steps return goes by its place, all else by its name.
@@ -173,10 +191,10 @@ def _both(before: Graph, after: Graph, kinds: Mapping[str, str]) -> list[tuple[s
         raise fail(f"the steps return different numbers of tensors: {counts}")
     pairs = zip(before.returned, after.returned, strict=True)
     names = dict.fromkeys((first.name, second.name) for first, second in pairs)
-    named = [(kind, name, name) for name, kind in kinds.items() if kind != "returned"]
-    known = {name for _, name, _ in named}
-    return named + [
-        ("returned", *pair) for pair in names if pair[0] != pair[1] or pair[0] not in known
+    by_name = [(kind, name, name) for name, kind in kinds.items() if kind != "returned"]
+    common_names = {name for _, name, _ in by_name}
+    return by_name + [
+        ("returned", *pair) for pair in names if pair[0] != pair[1] or pair[0] not in common_names
     ]
 
 
@@ -203,7 +221,7 @@ def _type(tensor: Tensor) -> str:
     return f"{tensor.dtype}{list(map(int, tensor.shape))}"
 
 
-def _only_moved(before: Graph, after: Graph) -> bool:
+def _is_rearranged(before: Graph, after: Graph) -> bool:
     """Return whether every op of the second graph is one of the first: nothing new is computed."""
     return _signatures(after) <= _signatures(before)
 
@@ -228,25 +246,25 @@ def _shape(value: Value) -> str:
 
 def _precision(before: Graph, after: Graph) -> tuple[str, float]:
     """Return the coarsest type that either graph computes with, and the share that f32 allows."""
-    used = {t.dtype for graph in (before, after) for t in _computed(graph)}
+    used = {t.dtype for graph in (before, after) for t in _computed_tensors(graph)}
     used |= {"tf32"} & (short_types(before) | short_types(after))
     coarsest = max(used & DIGITS.keys(), key=list(DIGITS).index, default="f64")
     return coarsest, max(TOLERANCE.get(coarsest, TOLERANCE["f32"]), tolerance_of(after))
 
 
-def _computed(graph: Graph) -> Iterator[Tensor]:
+def _computed_tensors(graph: Graph) -> Iterator[Tensor]:
     """Yield the tensors that a step computes with, but for what formats hold of them."""
-    packed = {one.name for one in prepared_of(graph)} | short_layer_tensors(graph)
+    packed = {prepared.name for prepared in prepared_of(graph)} | short_layer_tensors(graph)
     yield from (tensor for name, tensor in graph.by_name.items() if name not in packed)
 
 
-def _written(graph: Graph) -> set[str]:
+def _written_names(graph: Graph) -> set[str]:
     """Return the declared tensors whose bytes ops may write, by their buffers."""
     buffers = {tensor.buffer for op in graph.leaves() for tensor in written_by(op)}
     return {d.tensor.name for d in graph.tensors if d.tensor.buffer in buffers}
 
 
-def sharing(before: Graph, after: Graph) -> dict[tuple[str, str], str]:
+def sharing_differences(before: Graph, after: Graph) -> dict[tuple[str, str], str]:
     """Return what returned tensors share bytes with in one of the steps only, by both names.
 
     The sentences name tensors of the first step. Two returned tensors are held against each
@@ -254,27 +272,27 @@ def sharing(before: Graph, after: Graph) -> dict[tuple[str, str], str]:
     """
     if before.returned is None or after.returned is None:
         return {}
-    found: dict[tuple[str, str], str] = {}
+    changes: dict[tuple[str, str], str] = {}
     for (name, a, b), (other, c, d) in _pairs(before, after):
-        now, then = overlap(a, c), overlap(b, d)
-        if now != then:
-            what = "no longer shares" if now else "would share"
-            found.setdefault((name, b.name), f"{what} its memory with %{other}")
-    return found
+        shared_before, shared_after = overlap(a, c), overlap(b, d)
+        if shared_before != shared_after:
+            phrase = "no longer shares" if shared_before else "would share"
+            changes.setdefault((name, b.name), f"{phrase} its memory with %{other}")
+    return changes
 
 
-Named = tuple[str, Tensor, Tensor]
+NamedTensors = tuple[str, Tensor, Tensor]
 
 
-def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Named, Named]]:
-    given = zip(before.returned or (), after.returned or (), strict=True)
-    returned = [(a.name, a, b) for a, b in given]
-    known = {declared.tensor.name: declared.tensor for declared in after.tensors}
+def _pairs(before: Graph, after: Graph) -> Iterator[tuple[NamedTensors, NamedTensors]]:
+    return_pairs = zip(before.returned or (), after.returned or (), strict=True)
+    returned = [(a.name, a, b) for a, b in return_pairs]
+    after_by_name = {declared.tensor.name: declared.tensor for declared in after.tensors}
     lasting = [
-        (d.tensor.name, d.tensor, known[d.tensor.name])
+        (d.tensor.name, d.tensor, after_by_name[d.tensor.name])
         for d in before.tensors
-        if d.tensor.name in known
+        if d.tensor.name in after_by_name
     ]
-    for i, one in enumerate(returned):
+    for i, first in enumerate(returned):
         for other in (*returned[i + 1 :], *lasting):
-            yield one, other
+            yield first, other

@@ -21,8 +21,8 @@ Sides = Callable[[Op, Mapping[str, Torch]], Torch]
 
 
 def _above_zero(op: Op, values: Mapping[str, Torch]) -> Torch:
-    made = (*op.outputs, *op.inputs)[0]
-    return _positive(values[made.name])
+    tensor = (*op.outputs, *op.inputs)[0]
+    return _positive(values[tensor.name])
 
 
 def _positive(value: Torch) -> Torch:
@@ -34,11 +34,11 @@ def _result(op: Op, values: Mapping[str, Torch]) -> Torch:
     return values[(*op.outputs, *op.inputs)[0].name] != 0
 
 
-def _operand(place: int) -> Sides:
+def _operand(index: int) -> Sides:
     def side(op: Op, values: Mapping[str, Torch]) -> Torch:
-        held = op.operands[place]
-        assert isinstance(held, Tensor)
-        return _positive(values[held.name])
+        tensor = op.operands[index]
+        assert isinstance(tensor, Tensor)
+        return _positive(values[tensor.name])
 
     return side
 
@@ -54,7 +54,7 @@ SIDES: Mapping[str, Sides] = {
 }
 """Ops whose elements go one of two ways, by the last part of the name."""
 
-BOTH = 2
+SIDES_PER_OP = 2
 
 
 class Observer:
@@ -62,7 +62,7 @@ class Observer:
 
     def __init__(self, graph: Graph) -> None:
         leaves = list(graph.leaves())
-        self._counted = reaching(graph)
+        self._counted = live_leaves(graph)
         self._exercised: set[int] = set()
         self._sides: dict[int, set[bool]] = {
             i: set() for i in self._counted if leaves[i].base in SIDES
@@ -70,22 +70,26 @@ class Observer:
         self._total = sum(not is_label(op) for op in leaves)
         self._elements = (0, 0)
 
-    def watching(self, graph: Graph) -> Watch:
+    def watcher(self, graph: Graph) -> Watch:
         """Return what watches one run."""
         places = graph.places
 
         def watch(op: Op, values: Mapping[str, Torch]) -> None:
-            place = places[id(op)]
-            if place in self._sides and len(self._sides[place]) < BOTH:
-                self._sides[place].update(SIDES[op.base](op, values).unique().tolist())
-            if place in self._counted and place not in self._exercised:
-                made = (*op.outputs, *written_by(op))
-                if not made or "zero" in op.base or any(_nonzero(values[t.name]) for t in made):
-                    self._exercised.add(place)
+            index = places[id(op)]
+            if index in self._sides and len(self._sides[index]) < SIDES_PER_OP:
+                self._sides[index].update(SIDES[op.base](op, values).unique().tolist())
+            if index in self._counted and index not in self._exercised:
+                results = (*op.outputs, *written_by(op))
+                if (
+                    not results
+                    or "zero" in op.base
+                    or any(_nonzero(values[t.name]) for t in results)
+                ):
+                    self._exercised.add(index)
 
         return watch
 
-    def saw(self, graph: Graph, result: Result) -> None:
+    def count_elements(self, graph: Graph, result: Result) -> None:
         """Count the elements that a run changed of what leaves the step."""
         changed = total = 0
         for name, kind in live_out(graph).items():
@@ -93,45 +97,45 @@ class Observer:
                 continue
             value = plain(result[name])
             start = result.initial.get(name) if kind in DECLARED else None
-            moved = int((value if start is None else value != plain(start)).count_nonzero())
-            if start is None or moved:
-                changed, total = changed + moved, total + value.numel()
+            differing = int((value if start is None else value != plain(start)).count_nonzero())
+            if start is None or differing:
+                changed, total = changed + differing, total + value.numel()
         if total and changed / total >= self._elements[0] / max(self._elements[1], 1):
             self._elements = (changed, total)
 
     def coverage(self) -> Coverage:
         """Return what all runs together exercised."""
-        taken = sum(map(len, self._sides.values()))
+        side_count = sum(map(len, self._sides.values()))
         return Coverage(
             (len(self._exercised), self._total),
-            (taken, BOTH * len(self._sides)),
+            (side_count, SIDES_PER_OP * len(self._sides)),
             self._elements,
         )
 
 
 def _nonzero(value: Torch) -> bool:
     """Return whether a value has an element other than zero."""
-    held = value if value.layout == torch.strided else value._values()
-    return bool(held.any())
+    stored = value if value.layout == torch.strided else value._values()
+    return bool(stored.any())
 
 
-def reaching(graph: Graph) -> set[int]:
+def live_leaves(graph: Graph) -> set[int]:
     """Return the places of the leaves on which something depends that leaves the step."""
     names = set(live_out(graph))
     buffers = {graph.by_name[name].buffer for name in names if name in graph.by_name}
-    found: set[int] = set()
-    for place, op in reversed(list(enumerate(graph.leaves()))):
+    indices: set[int] = set()
+    for index, op in reversed(list(enumerate(graph.leaves()))):
         if is_label(op):
             continue
-        touched = effects(op)
-        writes = any(t.buffer in buffers for t in touched.writes)
+        access = effects(op)
+        writes = any(t.buffer in buffers for t in access.writes)
         if (
             writes
-            or touched.barrier
+            or access.barrier
             or op.name in HOST_READS
             or any(t.name in names for t in op.outputs)
         ):
-            found.add(place)
+            indices.add(index)
             names.update(t.name for t in op.inputs)
             buffers.update(t.buffer for t in op.inputs)
-    return found
+    return indices

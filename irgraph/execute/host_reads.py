@@ -30,17 +30,17 @@ class ReadPair(Struct, frozen=True):
     second: Result
 
 
-def paired(first: Result, second: Result) -> list[ReadPair]:
+def pair_reads(first: Result, second: Result) -> list[ReadPair]:
     """Return the tensors of which each read of the first step is one of the second.
 
     A tensor that both steps read as often is the same under its name; all other reads are the same
     in their order, since a rewrite may let the host read one tensor in the place of another.
     """
-    times, others = (Counter(name for name, _ in result.read) for result in (first, second))
-    named = {name for name in times if times[name] == others[name]}
-    found: dict[str, list[tuple[str, Torch, Torch]]] = {}
-    for (name, a), (other, b) in _in_order(first.read, second.read, named):
-        found.setdefault(name, []).append((other, a, b))
+    counts, other_counts = (Counter(name for name, _ in result.read) for result in (first, second))
+    equal_counts = {name for name in counts if counts[name] == other_counts[name]}
+    pairs_by_name: dict[str, list[tuple[str, Torch, Torch]]] = {}
+    for (name, a), (other, b) in _match_reads(first.read, second.read, equal_counts):
+        pairs_by_name.setdefault(name, []).append((other, a, b))
     return [
         ReadPair(
             name,
@@ -48,28 +48,32 @@ def paired(first: Result, second: Result) -> list[ReadPair]:
             Result({name: torch.stack([a for _, a, _ in pairs])}, {}),
             Result({pairs[0][0]: torch.stack([b for _, _, b in pairs])}, {}),
         )
-        for name, pairs in found.items()
-        if len(pairs) == times[name]
+        for name, pairs in pairs_by_name.items()
+        if len(pairs) == counts[name]
     ]
 
 
-def _in_order(
-    first: Reads, second: Reads, named: set[str]
+def _match_reads(
+    first: Reads, second: Reads, equal_counts: set[str]
 ) -> Iterator[tuple[tuple[str, Torch], tuple[str, Torch]]]:
     """Yield reads of both steps that are one."""
-    left = list(second)
+    remaining = list(second)
     for name, value in first:
-        at = next(
+        index = next(
             (
-                place
-                for place, (other, each) in enumerate(left)
-                if (other == name if name in named else other not in named and _alike(each, value))
+                position
+                for position, (other, other_value) in enumerate(remaining)
+                if (
+                    other == name
+                    if name in equal_counts
+                    else other not in equal_counts and _same_type(other_value, value)
+                )
             ),
             None,
         )
-        if at is not None:
-            yield (name, value), left.pop(at)
+        if index is not None:
+            yield (name, value), remaining.pop(index)
 
 
-def _alike(a: Torch, b: Torch) -> bool:
+def _same_type(a: Torch, b: Torch) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
-from irgraph.execute.callables import computations, place_of
+from irgraph.execute.callables import computations, span_of
 from irgraph.execute.narrow.ops import prepare
 from irgraph.execute.narrow.rows import expand
 from irgraph.execute.random_values import TAME, Drawer
@@ -51,13 +51,13 @@ def run(
     Collectives act as if ``ranks`` processes held the same values; ``manner`` says how values are
     drawn.
     """
-    known = graph.by_name.keys() | sources_of(graph).keys()
+    names = graph.by_name.keys() | sources_of(graph).keys()
     for name in inputs:
-        if name not in known:
-            near = difflib.get_close_matches(name, list(known), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+        if name not in names:
+            matches = difflib.get_close_matches(name, list(names), 1)
+            hint = f"; did you mean {matches[0]!r}?" if matches else ""
             raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
-    with alone(precision(graph)):
+    with without_autograd(precision(graph)):
         machine = Machine(graph, inputs, Drawer(graph, seed, manner), ranks, watch)
         machine.run()
     return Result(machine.values, machine.initial, machine.read)
@@ -65,8 +65,8 @@ def run(
 
 def precision(graph: Graph) -> torch.dtype:
     """Return the type that new floating tensors of a graph have: f64 where nothing is f32."""
-    held = {tensor.dtype for tensor in graph.by_name.values()}
-    return torch.float64 if "f64" in held and "f32" not in held else torch.float32
+    dtypes = {tensor.dtype for tensor in graph.by_name.values()}
+    return torch.float64 if "f64" in dtypes and "f32" not in dtypes else torch.float32
 
 
 @contextmanager
@@ -81,15 +81,15 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def alone(default: torch.dtype = torch.float32) -> Iterator[None]:
+def without_autograd(default: torch.dtype = torch.float32) -> Iterator[None]:
     """Compute without autograd, and leave torch's settings as they were."""
-    usual = torch.get_default_dtype()
+    previous = torch.get_default_dtype()
     torch.set_default_dtype(default)
     try:
         with one_thread(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             yield
     finally:
-        torch.set_default_dtype(usual)
+        torch.set_default_dtype(previous)
 
 
 class Machine:
@@ -102,9 +102,9 @@ class Machine:
         drawer: Drawer,
         ranks: int = 1,
         watch: Watch | None = None,
-        apart: Collection[str] = (),
+        excluded: Collection[str] = (),
     ) -> None:
-        """Allocate what exists before the step; ops named in ``apart`` are computed elsewhere."""
+        """Allocate what exists before the step; ops named in ``excluded`` are computed elsewhere."""
         self.graph = graph
         self.watch = watch
         self.inputs = inputs
@@ -114,7 +114,7 @@ class Machine:
         self._draws: dict[str, int] = {}
         self._unkept: set[str] = set()
         self._drawer = drawer
-        self.how = computations(graph, ranks, apart)
+        self.how = computations(graph, ranks, excluded)
         self._declare()
 
     def _declare(self) -> None:
@@ -139,8 +139,8 @@ class Machine:
         for name, storage in storages.items():
             self._drawer.obey(name, storage)
         for declared in self.graph.tensors:
-            self._hold_constant(declared)
-            self._give(declared.tensor)
+            self._set_constant(declared)
+            self._copy_input(declared.tensor)
         self._prepare()
         fill_caches(
             self.graph, self.values, self.inputs, self._drawer.generator("caches").initial_seed()
@@ -150,35 +150,41 @@ class Machine:
 
     def _prepare(self) -> None:
         """Fill what is prepared from a tensor that the step may lack."""
-        kept = {w.mapping.name: int(w.table.shape[0]) for w in expanded_of(self.graph)}
+        rows_by_mapping = {w.mapping.name: int(w.table.shape[0]) for w in expanded_of(self.graph)}
         for tensor in sources_of(self.graph).values():
             value = self.values.get(tensor.name)
             if value is None:
                 value = torch.empty(tuple(map(int, tensor.shape)), dtype=DTYPES[tensor.dtype])
                 self._drawer.fill(tensor, value, "param")
-                if tensor.name in kept:
+                if tensor.name in rows_by_mapping:
                     source = self._drawer.generator(tensor.name)
-                    value.copy_(torch.randint(-1, kept[tensor.name], value.shape, generator=source))
-                self._give(tensor, value)
+                    value.copy_(
+                        torch.randint(
+                            -1, rows_by_mapping[tensor.name], value.shape, generator=source
+                        )
+                    )
+                self._copy_input(tensor, value)
                 self.initial[tensor.name] = value
-            for one in prepared_of(self.graph):
-                if one.source.name == tensor.name and one.name not in self.inputs:
-                    self.values[one.name].copy_(prepare(one, value))
-        for whole in expanded_of(self.graph):
-            if whole.name not in self.inputs:
-                table, mapping = (self._source(t.name) for t in (whole.table, whole.mapping))
+            for prepared in prepared_of(self.graph):
+                if prepared.source.name == tensor.name and prepared.name not in self.inputs:
+                    self.values[prepared.name].copy_(prepare(prepared, value))
+        for expanded in expanded_of(self.graph):
+            if expanded.name not in self.inputs:
+                table, mapping = (self._source(t.name) for t in (expanded.table, expanded.mapping))
                 if len(mapping) and int(mapping.max()) >= len(table):
-                    message = f"%{whole.mapping.name} has row {int(mapping.max())} of {len(table)}"
+                    message = (
+                        f"%{expanded.mapping.name} has row {int(mapping.max())} of {len(table)}"
+                    )
                     raise fail(
                         message, SourceSpan(self.graph.source or self.graph.name), exit_code=2
                     )
-                self.values[whole.name].copy_(expand(table, mapping))
+                self.values[expanded.name].copy_(expand(table, mapping))
 
     def _source(self, name: str) -> Torch:
         """Return what something is prepared from: it may lie in no buffer of the step."""
         return self.values[name] if name in self.values else self.initial[name]
 
-    def _hold_constant(self, declared: Declared) -> None:
+    def _set_constant(self, declared: Declared) -> None:
         """Put a constant's value in its memory."""
         if declared.value is None:
             return
@@ -190,7 +196,7 @@ class Machine:
         kind = torch.float64 if real else view.dtype
         view.copy_(torch.tensor(declared.value, dtype=kind).view(view.shape))
 
-    def _give(self, tensor: Tensor, view: Torch = None) -> None:
+    def _copy_input(self, tensor: Tensor, view: Torch = None) -> None:
         """Copy a value that the caller gave into a tensor's memory."""
         if tensor.name not in self.inputs:
             return
@@ -219,31 +225,31 @@ class Machine:
             self._seed(op)
         self._check_statistics(op)
         try:
-            made = self.how[id(op)](op, self._value)
+            call_result = self.how[id(op)](op, self._value)
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
-            raise self._failed(op, f"{op.name} cannot be executed: {first}") from error
-        self.finish(op, made)
+            raise self._error(op, f"{op.name} cannot be executed: {first}") from error
+        self.finish(op, call_result)
 
-    def finish(self, op: Op, made: Torch) -> None:
+    def finish(self, op: Op, call_result: Torch) -> None:
         """Give what a leaf has made its names."""
         if op.name in HOST_READS:
             for tensor in op.inputs:
                 self.read.append((tensor.name, self.values[tensor.name].clone()))
-        outputs = self._outputs(op, made)
+        outputs = self._outputs(op, call_result)
         if len(outputs) < len(op.results):
-            raise self._failed(
+            raise self._error(
                 op, f"{op.name} gave {len(outputs)} results, the model says {len(op.results)}"
             )
-        for place, (result, value) in enumerate(zip(op.results, outputs, strict=False)):
-            internal = place > 0 and _is_internal(op)
+        for index, (result, value) in enumerate(zip(op.results, outputs, strict=False)):
+            internal = index > 0 and _is_internal(op)
             if isinstance(result, Tensor):
                 self._bind(op, result, value, internal)
             elif result is not None:
                 if not isinstance(value, (list, tuple)) or len(value) != len(result):
-                    raise self._failed(op, f"{op.name} gave another number of tensors in a list")
-                for one, item in zip(result, value, strict=True):
-                    self._bind(op, one, item, internal)
+                    raise self._error(op, f"{op.name} gave another number of tensors in a list")
+                for part, element in zip(result, value, strict=True):
+                    self._bind(op, part, element, internal)
         if self.watch is not None:
             self.watch(op, self.values)
 
@@ -256,24 +262,24 @@ class Machine:
         for tensor in op.inputs:
             if tensor.name in self._unkept and op.attributes.get("train") is not False:
                 message = f"{op.name} reads %{tensor.name}, statistics of a norm that made none"
-                raise self._failed(op, message)
+                raise self._error(op, message)
 
     def _seed(self, op: Op) -> None:
         """Seed a random op by what it makes, so that it draws the same wherever it is moved to."""
-        made = [*(t.name for t in op.outputs), *sorted(op.written)]
-        key = made[0] if made else op.name
+        names = [*(t.name for t in op.outputs), *sorted(op.written)]
+        key = names[0] if names else op.name
         count = self._draws[key] = self._draws.get(key, 0) + 1
         torch.manual_seed(self._drawer.generator("random", key, count).initial_seed())
 
     def _value(self, tensor: Tensor) -> Torch:
         return self.values[tensor.name]
 
-    def _outputs(self, op: Op, made: Torch) -> list[Torch]:
+    def _outputs(self, op: Op, call_result: Torch) -> list[Torch]:
         """Return what a call gave anew: no operands, no numbers."""
-        results = list(made) if isinstance(made, tuple) else [made]
-        if isinstance(made, list):
-            results = [made]
-        if len(results) == 1 and made is None:
+        results = list(call_result) if isinstance(call_result, tuple) else [call_result]
+        if isinstance(call_result, list):
+            results = [call_result]
+        if len(results) == 1 and call_result is None:
             return []
         operands = {id(self.values[t.name]) for t in op.inputs}
         if len(results) > len(op.results):
@@ -284,29 +290,29 @@ class Machine:
     def _bind(self, op: Op, tensor: Tensor, value: Torch, internal: bool) -> None:
         """Give a value its name, after it was held against what the model says of it."""
         if not isinstance(value, torch.Tensor):
-            raise self._failed(op, f"{op.name} gave no tensor for %{tensor.name}")
+            raise self._error(op, f"{op.name} gave no tensor for %{tensor.name}")
         if not internal:
-            self._hold(op, tensor, value)
+            self._check_type(op, tensor, value)
         elif op.base.endswith("batch_norm") and not value.numel():
             self._unkept.add(tensor.name)
         if value.layout == torch.strided and value.numel():
-            value = self._placed(op, tensor, value)
+            value = self._place_result(op, tensor, value)
             if op.base in UNFILLED:
                 self._fill(tensor, value)
         self.values[tensor.name] = value
 
-    def _hold(self, op: Op, tensor: Tensor, value: Torch) -> None:
+    def _check_type(self, op: Op, tensor: Tensor, value: Torch) -> None:
         shape = tuple(map(int, tensor.shape))
         if tuple(value.shape) == shape and value.dtype == DTYPES[tensor.dtype]:
             return
         dtype = str(value.dtype).removeprefix("torch.")
-        given = f"{FROM_TORCH.get(dtype, value.dtype)}{list(value.shape)}"
-        said = f"{tensor.dtype}{list(shape)}"
-        message = f"{op.name} gave {given} for %{tensor.name}, which the model says is {said}"
+        actual = f"{FROM_TORCH.get(dtype, value.dtype)}{list(value.shape)}"
+        expected = f"{tensor.dtype}{list(shape)}"
+        message = f"{op.name} gave {actual} for %{tensor.name}, which the model says is {expected}"
         hint = "where a size depends on values, a step cannot be executed on other values"
-        raise fail(message, place_of(op, self.graph), hint=hint)
+        raise fail(message, span_of(op, self.graph), hint=hint)
 
-    def _placed(self, op: Op, tensor: Tensor, value: Torch) -> Torch:
+    def _place_result(self, op: Op, tensor: Tensor, value: Torch) -> Torch:
         """Return a result in the memory that the model names: an operand's, or its own."""
         sources = [self.values[t.name] for t in op.inputs]
         shares = storage_of(value) in {storage_of(source) for source in sources}
@@ -314,7 +320,7 @@ class Machine:
         if shares:
             return value if holders else value.clone()
         if not holders:
-            return _laid_out(tensor, value)
+            return _with_model_strides(tensor, value)
         base = self.values[holders[0].name]
         if base.layout != torch.strided:
             return value
@@ -324,7 +330,7 @@ class Machine:
             message = (
                 f"%{tensor.name} is not what lies in ${tensor.buffer}, where the model puts it"
             )
-            raise self._failed(op, message)
+            raise self._error(op, message)
         return view
 
     def _fill(self, tensor: Tensor, value: Torch) -> None:
@@ -332,14 +338,14 @@ class Machine:
         self._drawer.fill(tensor, value, "input")
         self._drawer.obey(tensor.buffer, value.untyped_storage(), start_of(value) - tensor.offset)
         self.values[tensor.name] = value
-        self._give(tensor)
+        self._copy_input(tensor)
         self.initial[tensor.name] = value.clone()
 
-    def _failed(self, op: Op, message: str) -> IrgraphError:
-        dims, held = self.graph.dims, fixed_dims(self.graph).items()
-        sizes = " ".join(f"--dim {name}={size}" for name, size in held if dims[name] != size)
+    def _error(self, op: Op, message: str) -> IrgraphError:
+        dims, fixed = self.graph.dims, fixed_dims(self.graph).items()
+        sizes = " ".join(f"--dim {name}={size}" for name, size in fixed if dims[name] != size)
         hint = f"some sizes of this model hold at the captured size alone: {sizes}" if sizes else ""
-        return fail(message, place_of(op, self.graph), hint=hint)
+        return fail(message, span_of(op, self.graph), hint=hint)
 
 
 def _is_internal(op: Op) -> bool:
@@ -351,12 +357,12 @@ def _is_internal(op: Op) -> bool:
     return op.name in LOOKUPS or (op.base.endswith("batch_norm") and trains is False)
 
 
-def _laid_out(tensor: Tensor, value: Torch) -> Torch:
+def _with_model_strides(tensor: Tensor, value: Torch) -> Torch:
     """Return a fresh result with the strides that the model gives it."""
     if tuple(value.shape) != tuple(map(int, tensor.shape)):
         return value
-    said = strides_of(tensor)
-    axes = zip(value.shape, value.stride(), said, strict=True)
-    if all(size <= 1 or real == step for size, real, step in axes) or 0 in said:
+    strides = strides_of(tensor)
+    axes = zip(value.shape, value.stride(), strides, strict=True)
+    if all(size <= 1 or real == step for size, real, step in axes) or 0 in strides:
         return value
-    return torch.empty_strided(tuple(value.shape), said, dtype=value.dtype).copy_(value)
+    return torch.empty_strided(tuple(value.shape), strides, dtype=value.dtype).copy_(value)

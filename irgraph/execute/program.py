@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace
 
 from irgraph.execute.callables import Computation
-from irgraph.execute.machine import Machine, alone
+from irgraph.execute.machine import Machine, without_autograd
 from irgraph.execute.random_values import Drawer
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
@@ -43,7 +43,7 @@ class Program:
         Raises:
             IrgraphError: an op cannot be executed or failed, or a size is not what the graph says.
         """
-        with alone():
+        with without_autograd():
             machine = Machine(graph, {}, Drawer(graph, seed))
             machine.run()
         names = (known.tensor.name for known in graph.tensors)

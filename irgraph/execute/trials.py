@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError, fail
-from irgraph.execute.callables import place_of, reduces
-from irgraph.execute.comparison import Trial, check_starts, compare, undefined
+from irgraph.execute.callables import has_collectives, span_of
+from irgraph.execute.comparison import Trial, check_starts, compare, has_nan
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import one_thread, run
 from irgraph.execute.narrow.reference import format_effect, is_quantized, run_reference
@@ -94,7 +94,7 @@ class Trials(Struct, frozen=True):
             before, after = (widened(g, width) if width else g for g in small)
             if width != widths[-1] and max(memory(before), memory(after)) > self.limit:
                 continue
-            ranks = 2 if reduces(before) and reduces(after) else 1
+            ranks = 2 if has_collectives(before) and has_collectives(after) else 1
             try:
                 first, manner = self._first(before, number, ranks, observer)
             except IrgraphError:
@@ -119,11 +119,11 @@ class Trials(Struct, frozen=True):
         wide = self.widen and not self.quantized
         manner = MANNERS[number % len(MANNERS)] if wide else SIGNED
         seed = self._seed(number)
-        first = run(before, {}, seed, ranks, observer.watching(before), manner)
-        if manner != UNDEFINED and undefined(before, first):
+        first = run(before, {}, seed, ranks, observer.watcher(before), manner)
+        if manner != UNDEFINED and has_nan(before, first):
             manner = TAME
-            first = run(before, {}, seed, ranks, observer.watching(before), manner)
-        observer.saw(before, first)
+            first = run(before, {}, seed, ranks, observer.watcher(before), manner)
+        observer.count_elements(before, first)
         return first, manner
 
     def _seed(self, number: int) -> int:
@@ -144,7 +144,7 @@ def _check_types(graph: Graph) -> None:
     """Refuse a graph that torch would refuse at its own sizes, whatever it does at small ones."""
     for finding in mistyped(graph):
         assert finding.op is not None
-        raise fail(f"{finding.op.name}: {finding.message}", place_of(finding.op, graph))
+        raise fail(f"{finding.op.name}: {finding.message}", span_of(finding.op, graph))
 
 
 def _sizes_first(notes: Sequence[str]) -> Iterator[str]:

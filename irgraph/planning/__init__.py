@@ -1,1 +1,1 @@
-"""The search for a plan: where embedding tables lie, so that the slowest rank is fast."""
+"""Search for a plan: a placement of embedding tables that makes the slowest rank fast."""

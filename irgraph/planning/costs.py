@@ -1,8 +1,8 @@
-"""A problem's costs, read off the model: every scheme is written for one rank, and priced.
+"""Costs of a placement problem: the model of one rank is priced for every scheme.
 
-What a table costs under a scheme are the kernels of the ops that touch its rows, and of those that
-prepare what it is looked up with, in the model that ``shard`` makes of a plan in which all tables
-are spread so. Collectives are priced as single ops over sizes.
+The cost of a table under a scheme is the time of the kernels of ops that access its rows, and of
+ops that prepare the operands of its lookup, in the model that ``shard`` writes for a plan with
+this scheme for all tables. Collectives are priced as single ops over sizes.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from irgraph.verbs.sharding import tables as sharding_tables
 from irgraph.verbs.sharding.shard import shard
 
 SIZES = tuple(2.0**power for power in range(8, 35))
-"""Bytes at which collectives are priced; in between their time is interpolated."""
+"""Sizes in bytes at which collectives are priced; times between them are interpolated."""
 
 MIN_SHARD_COLUMNS = 4
-"""Columns that a part has at least, and by which columns divide, as NeuroShard splits them."""
+"""Minimum number of columns of a shard, of which it has a multiple, as in NeuroShard."""
 
 
 def problem_of(
     graph: Graph, ranks: int, memory: float, options: PredictOptions
 ) -> PlacementProblem:
-    """Return the tables of a step to be spread over ranks, with their costs on a device.
+    """Return the placement problem of a step's tables, with their costs on a device.
 
     Args:
-        graph: the whole step.
-        ranks: how many share it.
-        memory: bytes that each has; what is no table's is taken off.
-        options: as of ``predict``.
+        graph: the unsharded step.
+        ranks: number of ranks.
+        memory: bytes of each rank's device; memory that no table uses is subtracted.
+        options: options of ``predict``.
 
     Raises:
         IrgraphError: a collective has no time on this device.
-        RefusedError: the step cannot be shared.
+        RefusedError: the step cannot be sharded.
     """
     costs = _Costs(graph, ranks, options)
     table_costs = [costs.table(table) for table in costs.tables]
@@ -70,19 +70,19 @@ class _Costs:
         self.times: dict[tuple[str, int], Mapping[str, float]] = {}
 
     def _bytes(self, table: sharding_tables.Table) -> Iterator[int]:
-        """Yield the bytes of every buffer that holds a table's rows: its gradient, its state."""
+        """Yield the bytes of every buffer with a table's rows, its gradient or its state."""
         names = self.graph.by_name
         yield from {names[n].buffer: names[n].nbytes for n in table.held}.values()
 
     def _base(self) -> int:
-        """Return the bytes that a rank without any table needs at the most."""
+        """Return the peak memory in bytes of a rank without tables."""
         if self.ranks == 1:
             return 0
         empty = shard(self.graph, self._uniform_plan(TABLE, 1), self.ranks - 1).graph
         return peak_memory(empty).peak
 
     def _uniform_plan(self, scheme: Scheme, holders: int) -> Plan:
-        """Return the plan that spreads all tables alike from rank 0 on, whole where that fails."""
+        """Return a plan with one scheme for all tables from rank 0 on; others stay unsplit."""
         ranks = () if scheme in (ROW, DATA) else tuple(range(holders))
         return Plan(
             self.ranks,
@@ -104,13 +104,13 @@ class _Costs:
         return scheme != COLUMN or columns % (MIN_SHARD_COLUMNS * holders) == 0
 
     def table(self, table: sharding_tables.Table) -> TableCosts:
-        """Return a table as the search knows it."""
+        """Return a table with its costs under every scheme."""
         rows, columns = map(int, table.weight.shape)
         pooling = int(table.indices.numel) / max(int(table.offsets.numel), 1)
         return TableCosts(table.name, rows, columns, pooling, tuple(self.choices(table)))
 
     def choices(self, table: sharding_tables.Table) -> Iterator[Choice]:
-        """Yield the ways to spread a table, whole on one rank first."""
+        """Yield the possible shardings of a table, beginning with the unsplit table on one rank."""
         rows, columns = map(int, table.weight.shape)
         bags, ids = int(table.out.shape[0]), table.indices.nbytes + table.offsets.nbytes
         sent, memory = float(bags * columns * table.out.itemsize), float(self.copies[table.name])
@@ -142,7 +142,7 @@ class _Costs:
         return self.times[key][table.name]
 
     def _kernel_times(self, plan: Plan) -> Mapping[str, float]:
-        """Return microseconds of each table's kernels on rank 0 of a plan."""
+        """Return the time of each table's kernels on rank 0 of a plan in microseconds, by name."""
         model = shard(self.graph, plan, 0).graph
         priced = predict(model, self.options).priced
         producers = {tensor.name: leaf for leaf in model.leaves() for tensor in leaf.outputs}
@@ -179,7 +179,7 @@ def _predict_ranks(graph: Graph, options: PredictOptions, ranks: int) -> Predict
 
 
 def _collective(name: str, size: int, ranks: int) -> Op:
-    """Return a collective whose message has so many bytes."""
+    """Return a collective with a message of ``size`` bytes."""
     operand = Tensor("given", "u8", (size,), "given")
     if name.endswith("all_reduce_"):
         attributes: dict[str, Value] = {"reduce_op": "avg", "group_name": "0"}
@@ -197,7 +197,7 @@ def _collective(name: str, size: int, ranks: int) -> Op:
 def _ops_on_tables(
     model: Graph, tables: Collection[str], lookup: Op, producers: Mapping[str, Op]
 ) -> list[Op]:
-    """Return the ops that touch a table's rows, and those that prepare its lookup."""
+    """Return the ops that access a table's rows, and the ops that prepare its lookup."""
     results = {
         id(op): op
         for op in model.walk()

@@ -1,4 +1,4 @@
-"""Plans of a model: searched by the fast costs, and simulated with all ranks."""
+"""Plans of a model, found by fast costs and simulated with all ranks."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from irgraph.schedule.sampling import interval
 from irgraph.verbs.sharding.shard import shard
 
 SEARCH_PLAN, GREEDY_PLAN = "search", "longest first"
-"""The plan of the search, and whole tables placed by their times, the longest first."""
+"""Names of the plan of the search, and of the greedy plan of unsplit tables, longest time first."""
 
 
 class PlanResult(Struct, frozen=True, dict=True):
-    """A plan, and what became of it. Times in microseconds.
+    """A plan and its simulation. Times in microseconds.
 
     Attributes:
-        name: who made it.
-        plan: where the tables lie.
-        models: of all ranks.
-        ranks: simulated together.
-        cost: by the fast model of the search: of tables and their collectives alone.
+        name: names of the methods that returned the plan.
+        plan: the plan.
+        models: models of all ranks.
+        ranks: joint simulation of all ranks.
+        cost: estimate of the search's fast model: only tables and their collectives.
         imbalance: time of tables' kernels on the slowest rank over the mean.
-        memory: bytes that each rank needs at the most.
-        predictions: of each rank alone.
+        memory: peak memory of each rank in bytes.
+        predictions: separate prediction of each rank.
     """
 
     name: str
@@ -76,20 +76,20 @@ def plans_of(
     seconds: float = SECONDS,
     with_baselines: bool = True,
 ) -> list[PlanResult]:
-    """Return the plan of the search and those of greedy sharders, the fastest by simulation first.
+    """Return the plans of the search and of greedy sharders, the fastest by simulation first.
 
     Args:
-        graph: the whole step.
-        ranks: how many share it.
+        graph: the unsharded step.
+        ranks: number of ranks.
         memory: bytes of each rank's device.
-        options: device, host and fabric, as of ``predict``.
-        seed: of the random plan and of the search.
-        seconds: how long the search goes on.
-        others: whether other plans are simulated beside that of the search.
+        options: device, host and fabric, as for ``predict``.
+        seed: seed of the random plan and of the search.
+        seconds: time limit of the search.
+        with_baselines: whether to simulate the plans of greedy sharders as well.
 
     Raises:
-        IrgraphError: no plan fits into the memory, or a collective has no time on the device.
-        RefusedError: the step cannot be shared.
+        IrgraphError: no plan fits into memory, or a collective has no time on the device.
+        RefusedError: the step cannot be sharded.
     """
     problem = problem_of(graph, ranks, memory, options)
     layouts: dict[str, TableLayout | None] = {SEARCH_PLAN: search(problem, seed, seconds=seconds)}
@@ -111,7 +111,7 @@ def plans_of(
 def _distinct_layouts(
     layouts: Mapping[str, TableLayout | None],
 ) -> Iterator[tuple[str, TableLayout]]:
-    """Yield every plan that there is once, with the names of all that made it."""
+    """Yield every distinct layout once, with the names of all methods that returned it."""
     names: dict[str, list[str]] = {}
     for name, layout in layouts.items():
         if layout is not None:

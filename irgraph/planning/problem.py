@@ -1,4 +1,4 @@
-"""What a plan costs, by a fast model: loads of ranks, and collectives over them."""
+"""Fast cost model of plans: loads of ranks, and collectives over them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from irgraph.plans.plan import DATA, ROW, Plan, Scheme, TableSharding
 
 
 class Choice(Struct, frozen=True):
-    """One way to spread a table.
+    """One possible sharding of a table.
 
     Attributes:
-        scheme: as of plans.
-        holders: how many ranks hold a part.
-        time: microseconds of kernels on each of them.
-        memory: bytes on each of them.
-        sent: bytes of bags that each of them sends by the all-to-all, all samples together.
-        ids: bytes of ids that each of them receives.
-        reduced: bytes of bags that are added up over all ranks.
+        scheme: scheme of the plan.
+        holders: number of ranks with a shard.
+        time: time of kernels on each of these ranks in microseconds.
+        memory: bytes on each of these ranks.
+        sent: bytes of bags that each of these ranks sends by the all-to-all, of all samples.
+        ids: bytes of ids that each of these ranks receives.
+        reduced: bytes of bags that are summed over all ranks.
         copied: bytes of gradients that are averaged over all ranks.
     """
 
@@ -35,7 +35,7 @@ class Choice(Struct, frozen=True):
 
 
 class TableCosts(Struct, frozen=True):
-    """A table, what greedy sharders know of it, and the ways to spread it, the whole one first."""
+    """A table: the inputs of greedy sharders, and its possible shardings, the unsplit one first."""
 
     name: str
     rows: int
@@ -45,16 +45,17 @@ class TableCosts(Struct, frozen=True):
 
 
 Time = Callable[[float], float]
-"""Microseconds of a collective over the bytes of its message."""
+"""Time of a collective in microseconds as a function of its message's bytes."""
 
 
 class PlacementProblem(Struct, frozen=True):
-    """Tables to be spread over ranks.
+    """Tables to place on ranks.
 
     Attributes:
-        capacity: bytes that each rank has for tables.
-        exchange: of an all-to-all; ``reduce``: of a reduce-scatter; ``copy``: of an all-reduce.
-        passes: 2 where bags go forward and their gradients back, 1 in inference.
+        capacity: bytes for tables on each rank.
+        exchange: time of an all-to-all; ``reduce``: of a reduce-scatter; ``copy``: of an
+            all-reduce.
+        passes: 2 for a forward pass of bags and a backward pass of gradients, 1 in inference.
     """
 
     ranks: int
@@ -71,8 +72,9 @@ class TableLayout:
     """A complete plan of a problem, with the loads of its ranks.
 
     Attributes:
-        chosen: the place of each table's choice among its choices.
-        ranks: which ranks hold each table's parts.
+        choice_indices: index of each table's sharding among its choices.
+        ranks: ranks of each table's shards.
+        totals: costs that do not depend on the placement, see ``_total``.
     """
 
     problem: PlacementProblem
@@ -92,11 +94,11 @@ class TableLayout:
         self.totals = self._total()
 
     def choice(self, table: int) -> Choice:
-        """Return how a table is spread."""
+        """Return the sharding of a table."""
         return self.problem.tables[table].choices[self.choice_indices[table]]
 
     def add(self, table: int, rank: int, sign: float) -> None:
-        """Let a rank hold a part more, or less."""
+        """Add the load of a shard to a rank, or subtract it if ``sign`` is -1."""
         choice = self.choice(table)
         self.time[rank] += sign * choice.time
         self.sent[rank] += sign * choice.sent
@@ -104,7 +106,7 @@ class TableLayout:
         self.memory[rank] += sign * choice.memory
 
     def _total(self) -> tuple[float, float, float, float]:
-        """Return the time of what does not depend on who holds what, and three sums of bytes."""
+        """Return the time independent of the placement, the mean bytes sent and of ids, and 0."""
         choices = list(map(self.choice, range(len(self.choice_indices))))
         reduced, copied = sum(c.reduced for c in choices), sum(c.copied for c in choices)
         fixed = self.problem.copy(copied) if copied else 0.0
@@ -113,7 +115,7 @@ class TableLayout:
         return fixed, sum(self.sent) / count, sum(self.ids) / count, 0.0
 
     def cost(self) -> float:
-        """Return microseconds: the slowest rank's kernels, and all collectives."""
+        """Return the time of the slowest rank's kernels and of all collectives in microseconds."""
         fixed, sent, ids, _ = self.totals
         problem = self.problem
         total = max(self.time, default=0.0) + fixed
@@ -125,18 +127,18 @@ class TableLayout:
 
     @property
     def feasible(self) -> bool:
-        """Whether every rank has memory for what it holds."""
+        """Whether every rank has enough memory for its shards."""
         return max(self.memory, default=0.0) <= self.problem.capacity
 
     def move(self, table: int, source: int, target: int) -> None:
-        """Move a part from one rank to another."""
+        """Move a shard from one rank to another."""
         self.add(table, source, -1.0)
         self.add(table, target, 1.0)
         ranks = self.ranks[table]
         self.ranks[table] = tuple(target if rank == source else rank for rank in ranks)
 
     def movable(self, table: int) -> bool:
-        """Return whether ranks without a part of a table are left."""
+        """Return whether there are ranks without a shard of a table."""
         return self.choice(table).holders < self.problem.ranks
 
     def plan(self) -> Plan:
@@ -158,7 +160,8 @@ KEYS: Mapping[str, Key] = {
     "size": lambda table: table.rows * table.columns,
     "size-lookups": lambda table: table.columns * table.pooling * _log10(table.rows),
 }
-"""What greedy sharders balance (AutoShard, arXiv:2208.06399; NeuroShard, arXiv:2305.01868)."""
+"""Loads that greedy sharders balance (AutoShard, arXiv:2208.06399; NeuroShard, arXiv:2305.01868).
+"""
 
 
 def _log10(rows: int) -> float:
@@ -170,9 +173,9 @@ def _log10(rows: int) -> float:
 def pack(
     problem: PlacementProblem, choice_indices: Sequence[int], key: Key | None = None
 ) -> TableLayout | None:
-    """Return tables placed one after the other, the largest first, on the least loaded ranks.
+    """Pack the shards of tables on the least loaded ranks, the largest first.
 
-    Loads are the kernels' times, or sums of a key. ``None`` where memory does not suffice so.
+    Loads are the kernels' times, or sums of a key. ``None`` if a table does not fit into memory.
     """
     loads, memory = [0.0] * problem.ranks, [0.0] * problem.ranks
     choices = [

@@ -1,8 +1,8 @@
-"""The search: baselines, longest processing time first, and steps that make a plan better.
+"""Local search for sharding plans, from greedy baselines (longest processing time first).
 
-Two kinds of steps take turns until neither helps: parts move between ranks or change places, and
-tables are spread another way, after which all parts are placed anew. Then some tables are spread
-another way at random, and the search goes on from there, for a number of rounds or seconds.
+Two moves alternate until neither improves the plan: shards move or swap between ranks, and a table
+gets another sharding, after which all shards are packed again. Then a few random tables are
+resharded, and the search restarts from there, for a number of rounds or seconds.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from itertools import product
 from irgraph.planning.problem import KEYS, PlacementProblem, TableLayout, pack
 
 ROUNDS, SECONDS = 30, 30.0
-"""Times that the search starts anew, and how long it goes on."""
+"""Number of random restarts, and the time limit in seconds."""
 
 TABLES_PER_STEP = 12
-"""Tables that are tried to be spread another way in one step: the largest on the slowest rank."""
+"""Maximum number of tables to reshard in one move, the slowest first: once among those on the
+slowest rank, once among all."""
 
 IMPROVEMENT_FACTOR = 1.0 - 1e-9
-"""A step must make a plan better by more than rounding."""
+"""Required ratio of costs: a move must improve the plan by more than rounding errors."""
 
 
 def baselines(problem: PlacementProblem, seed: int = 0) -> dict[str, TableLayout]:
-    """Return what greedy sharders make of whole tables, and a random plan; those that fit."""
+    """Return greedy plans of unsplit tables and a random plan, by name, if they fit into memory."""
     unsplit = [0] * len(problem.tables)
     layouts = {name: pack(problem, unsplit, key) for name, key in KEYS.items()}
     layouts["random"] = _random_layout(problem, random.Random(seed))
@@ -33,7 +34,7 @@ def baselines(problem: PlacementProblem, seed: int = 0) -> dict[str, TableLayout
 
 
 def _random_layout(problem: PlacementProblem, rng: random.Random) -> TableLayout | None:
-    """Return whole tables on random ranks with memory for them."""
+    """Place unsplit tables on random ranks with enough memory; ``None`` if a table does not fit."""
     memory = [0.0] * problem.ranks
     ranks: list[tuple[int, ...]] = []
     for table in problem.tables:
@@ -51,7 +52,7 @@ def _random_layout(problem: PlacementProblem, rng: random.Random) -> TableLayout
 def search(
     problem: PlacementProblem, seed: int = 0, rounds: int = ROUNDS, seconds: float = SECONDS
 ) -> TableLayout | None:
-    """Return the best plan found, ``None`` where none fits into the memory."""
+    """Return the best plan found, ``None`` if no plan fits into memory."""
     rng, end = random.Random(seed), time.monotonic() + seconds
     starts = [pack(problem, [0] * len(problem.tables)), *baselines(problem, seed).values()]
     starts += [_least_memory_plan(problem)]
@@ -69,7 +70,7 @@ def search(
 
 
 def _least_memory_plan(problem: PlacementProblem) -> TableLayout | None:
-    """Return the plan that takes least memory of any one rank."""
+    """Return a plan that shards every table so that its largest shard is as small as possible."""
     choice_indices = [
         min(range(len(table.choices)), key=lambda choice, t=table: t.choices[choice].memory)  # type: ignore[misc]
         for table in problem.tables
@@ -78,7 +79,7 @@ def _least_memory_plan(problem: PlacementProblem) -> TableLayout | None:
 
 
 def _perturb(layout: TableLayout, rng: random.Random) -> TableLayout | None:
-    """Return a plan in which a few tables are spread another way, or lie elsewhere."""
+    """Perturb a plan: reshard up to three random tables, and move shards of up to two."""
     problem, choice_indices = layout.problem, list(layout.choice_indices)
     for table in rng.sample(
         range(len(choice_indices)), min(len(choice_indices), rng.randint(1, 3))
@@ -95,7 +96,7 @@ def _perturb(layout: TableLayout, rng: random.Random) -> TableLayout | None:
 
 
 def _local_search(layout: TableLayout, end: float) -> TableLayout:
-    """Return a plan that neither kind of step makes better."""
+    """Improve a plan by both moves until neither helps or time is up."""
     while True:
         _move_shards(layout)
         better = _best_resharding(layout)
@@ -105,7 +106,7 @@ def _local_search(layout: TableLayout, end: float) -> TableLayout:
 
 
 def _best_resharding(layout: TableLayout) -> TableLayout | None:
-    """Return the best plan with one table spread another way, if that is better."""
+    """Return the best plan that reshards one table, ``None`` if none is better."""
     problem, best, max_cost = layout.problem, None, layout.cost() * IMPROVEMENT_FACTOR
     slowest_rank = max(range(problem.ranks), key=layout.time.__getitem__)
     slowest_tables = sorted(range(len(layout.choice_indices)), key=lambda t: -layout.choice(t).time)
@@ -118,7 +119,7 @@ def _best_resharding(layout: TableLayout) -> TableLayout | None:
 
 
 def _reshardings(layout: TableLayout, table: int) -> Iterator[TableLayout]:
-    """Yield the plans with one table spread in each other way."""
+    """Yield plans with every other sharding of one table."""
     for choice in range(len(layout.problem.tables[table].choices)):
         if choice != layout.choice_indices[table]:
             choice_indices = [
@@ -132,13 +133,13 @@ def _reshardings(layout: TableLayout, table: int) -> Iterator[TableLayout]:
 
 
 def _move_shards(layout: TableLayout) -> None:
-    """Move parts between ranks, and let them change places, while that helps."""
+    """Move and swap shards between ranks while that improves the plan."""
     while _apply_improvement(layout):
         pass
 
 
 def _apply_improvement(layout: TableLayout) -> bool:
-    """Make the first step that helps."""
+    """Apply the first move or swap that improves the plan; return whether there is one."""
     max_cost = layout.cost() * IMPROVEMENT_FACTOR
     for moves in _shard_moves(layout):
         for move in moves:
@@ -154,7 +155,7 @@ ShardMove = tuple[int, int, int]
 
 
 def _shard_moves(layout: TableLayout) -> Iterator[list[ShardMove]]:
-    """Yield moves off the slowest rank and the one that sends most, then exchanges with others."""
+    """Yield moves, then swaps, of shards on the slowest rank and on the rank that sends most."""
     count = layout.problem.ranks
     loads = (layout.time, layout.sent)
     for busy in dict.fromkeys(max(range(count), key=load.__getitem__) for load in loads):
@@ -176,5 +177,5 @@ def _shard_moves(layout: TableLayout) -> Iterator[list[ShardMove]]:
 
 
 def _movable_tables(layout: TableLayout, rank: int) -> list[int]:
-    """Return the tables of a rank that may move."""
+    """Return the movable tables of a rank."""
     return [t for t, ranks in enumerate(layout.ranks) if rank in ranks and layout.movable(t)]

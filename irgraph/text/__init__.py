@@ -1,6 +1,6 @@
-"""Reading and writing ``model.ir``, and the diagnostics that every front end shares.
+"""Reader and printer of ``model.ir``, and the diagnostics that all front ends share.
 
-``parse`` and the printers are looked up when first used: they need the grammar's library, and
+``parse`` and the printers are imported when first used: they need the grammar's library, and
 diagnostics, which everything needs, do not.
 """
 
@@ -34,7 +34,7 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (any of the names above)
-    """Import the module of a name that is used for the first time."""
+    """Import the module of a name on first use."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LATE[name]), name)

@@ -1,4 +1,4 @@
-"""Makes graphs from the pieces that the readers of ``model.ir`` find."""
+"""Builder of graphs from the texts that the readers of ``model.ir`` extract."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 
 
 class BuildError(ValueError):
-    """What was read means nothing.
+    """Raised for a text without a valid meaning.
 
-    ``word`` is the part of the text to point at; ``again`` tells that an earlier place says it
-    too; ``hint`` what to do.
+    ``word`` is the part of the text to point at; ``is_duplicate`` is set if the word is defined
+    earlier in the text; ``hint`` is the remedy.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class BuildError(ValueError):
 
 
 MAX_INTEGER = 2**63 - 1
-"""No size, offset or literal is larger: torch counts in 64 bits."""
+"""Largest size, offset or literal: torch uses 64-bit integers."""
 
 MAX_DEPTH = 100
-"""Levels of nesting that a model may have."""
+"""Maximum number of levels of nested ops."""
 
 _TERM = re.compile(r"\s*([+-]?)\s*(\w+(?:\s*\*\s*\w+)*)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|inf|nan)")
@@ -60,7 +60,7 @@ class Builder:
     returned: tuple[Tensor, ...] | None = None
 
     def size(self, text: str) -> int:
-        """Return the value of ``2048``, ``-1`` or ``26*B+1``, remembering expressions."""
+        """Return the value of ``2048``, ``-1`` or ``26*B+1``, and cache it."""
         value = self.sizes.get(text)
         if value is None:
             value = self.sizes[text] = self._parse_size(text)
@@ -89,7 +89,7 @@ class Builder:
         return value
 
     def dim(self, name: str, size: str) -> None:
-        """Take one dimension of the header."""
+        """Add one dimension of the header."""
         if name in self.dims:
             raise BuildError(f"the dimension {name} is there twice", name)
         value = self.size(size)
@@ -98,13 +98,13 @@ class Builder:
         self.dims[name] = value
 
     def device(self, name: str, sheet: str) -> None:
-        """Take a device that the step uses."""
+        """Add a device that the step uses."""
         if any(device.name == name for device in self.devices):
             raise BuildError(f"the device @{name} is declared twice", f"@{name}", is_duplicate=True)
         self.devices.append(Device(name, sheet))
 
     def stream(self, name: str, device: str) -> None:
-        """Take a stream beside the default ones."""
+        """Add a stream other than the default ones."""
         if any(stream.name == name for stream in self.streams):
             raise BuildError(f"the stream {name} is declared twice", name, is_duplicate=True)
         self.streams.append(Stream(name, device))
@@ -126,7 +126,7 @@ class Builder:
         return self.size(text)
 
     def use(self, name: str) -> Tensor:
-        """Return the tensor of a name that must be defined by now."""
+        """Return the tensor of a name; raise ``BuildError`` if it is not yet defined."""
         tensor = self.tensors.get(name)
         if tensor is None:
             hint = suggestion(name, self.tensors)
@@ -177,7 +177,7 @@ class Builder:
         return tuple(self.size(part.strip()) for part in text.split(",")) if text.strip() else ()
 
     def setting(self, name: str, value: Value) -> None:
-        """Take one setting of the header; a newer format is refused by name."""
+        """Add one setting of the header; raise ``BuildError`` for a newer format."""
         if name in self.settings:
             raise BuildError(f"{name} is given twice", name)
         if name != "format":
@@ -191,15 +191,15 @@ class Builder:
     def declare(
         self, role: str, tensor: Tensor, label: str, value: tuple[Value, ...] | None = None
     ) -> None:
-        """Take a tensor that exists before the step, and its elements where they are known."""
+        """Add a tensor that exists before the step, with its elements if they are given."""
         self.declared.append(Declared(role, tensor, label, value))
 
     def set_results(self, names: Iterable[str]) -> None:
-        """Take the names of what the step returns."""
+        """Set the results of the step, by their names."""
         self.returned = tuple(map(self.use, names))
 
     def graph(self, ops: tuple[Op, ...]) -> Graph:
-        """Return the graph of all that was taken."""
+        """Return the graph of everything added and of these ops."""
         return Graph(
             self.name,
             self.dims,

@@ -1,7 +1,7 @@
-"""The fast way in: reads text just as ``print_graph`` writes it, line by line.
+"""Fast reader of canonical text, the layout of ``print_graph``, line by line.
 
-Anything else raises ``NotCanonicalError``, and the grammar takes over: it reads every layout and
-gives all the errors. A property test holds the two equal.
+Any other text raises ``NotCanonicalError``; then the grammar reads it, which accepts every layout
+and reports all errors. A property test compares the two readers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CALL = re.compile(
     rf"\(([^\"()]*(?:{_TEXT}[^\"()]*)*)\)(?: : {_TYPE})?",
     re.ASCII,
 )
-"""A call up to the type of its one result; other results' types are read one by one."""
+"""A call up to the type of a single result; the types of several results are read separately."""
 _SUFFIX = re.compile(
     rf"(?: on (\w+)(?:/(\w+))?)?(?: in module ({_TEXT}))?(?: phase (\w+))?"
     rf"(?: \[((?:[^\"\]]|{_TEXT})*)\])?(?: from ({_TEXT}))?( \{{)?$",
@@ -63,7 +63,7 @@ Context = tuple[str, str, str, str]
 def read_canonical(text: str, source: str = "") -> Graph:
     """Return the graph of a canonical text, or raise ``NotCanonicalError``.
 
-    Whether the text was canonical is decided by printing what was read.
+    The text is canonical if printing the graph returns the same text.
     """
     reader = _Reader(Builder(source), text.split("\n"))
     try:
@@ -117,7 +117,7 @@ class _Reader:
             self.index += 1
 
     def value(self, text: str) -> tuple[Value, ...] | None:
-        """Return the elements given after a declared tensor, if any."""
+        """Return the elements of a declared tensor, ``None`` if the text has none."""
         if not text:
             return None
         if not (text.startswith(" = [") and text.endswith("]")):
@@ -148,7 +148,7 @@ class _Reader:
             yield self.op(line, outer)
 
     def returned(self) -> None:
-        """Read what the step returns: the last line, if it is there."""
+        """Read the results of the step from the last line, if there is a ``return``."""
         line = self.lines[self.index] if self.index < len(self.lines) else ""
         if line.startswith("return"):
             names = line.removeprefix("return ").split(", ") if line != "return" else []
@@ -207,7 +207,7 @@ class _Reader:
     def suffix(
         self, line: str, position: int, outer: Context
     ) -> tuple[Context, Mapping[str, Note], str, bool]:
-        """Return thread, stream, module and phase, notes, the origin, and whether a body opens."""
+        """Return thread, stream, module and phase, notes, the origin, and whether a body follows."""
         match = _SUFFIX.match(line, position)
         if match is None:
             raise NotCanonicalError(line)
@@ -261,7 +261,7 @@ class _Reader:
     def arguments(
         self, text: str, written: set[str]
     ) -> tuple[tuple[Value, ...], Mapping[str, Value]]:
-        """Return operands and attributes; most are names of tensors and words that repeat."""
+        """Return operands and attributes: names of tensors, and texts that are cached."""
         operands: list[Value] = []
         attributes: dict[str, Value] = {}
         tensors, words = self.builder.tensors, self.words
@@ -283,7 +283,10 @@ class _Reader:
         return tuple(operands), attributes or EMPTY
 
     def simple_argument(self, text: str, written: set[str]) -> tuple[str, Value] | None:
-        """Return the name, if any, and the value of one argument; remember those of no tensors."""
+        """Return the name and the value of an argument; cache it if it refers to no tensors.
+
+        ``None`` if it is not simple; the name is ``""`` for an operand.
+        """
         if text[:1] == "%" and text[-1] == "!":
             written.add(text[1:-1])
             return "", self.builder.use(text[1:-1])
@@ -302,7 +305,7 @@ class _Reader:
     def any_arguments(
         self, text: str, written: set[str]
     ) -> tuple[tuple[Value, ...], Mapping[str, Value]]:
-        """Return operands and attributes of any kind: lists, texts, what is written."""
+        """Return operands and attributes of any kind, including nested lists and strings."""
         operands: list[Value] = []
         attributes: dict[str, Value] = {}
         for key, name, mark, items, bare_word in _matches(_ARGUMENT, text):

@@ -1,7 +1,7 @@
 """Pygments lexers for ``model.ir`` and for scripts, named ``irgraph-model`` and ``irgraph``.
 
-Their words and literals are those of the grammars; ``docs/editors/build.py`` writes the same rules
-for editors.
+Their words and literals come from the grammars; ``docs/editors/build.py`` writes the same rules for
+editors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pygments.token import (
 from grammars.vocabulary import Vocabulary
 
 Rule = tuple[str, tuple[Any, ...]]
-"""A regular expression, and the kind of what it matches or of each of its groups."""
+"""A regular expression, and the token type of its match or of each of its groups."""
 
 
 def one_of(words: set[str], before: str = r"\b", after: str = r"\b") -> str:
@@ -56,7 +56,7 @@ COMMON: list[Rule] = [
     (r"\.\.\.", (Keyword.Pseudo,)),
     (SCRIPT.terminals["BLANK"], (Keyword.Pseudo,)),
 ]
-"""What both languages are made of."""
+"""Rules that both languages share."""
 
 TAIL: list[Rule] = [
     (r"[A-Za-z_]\w*(?=\s*=(?!=))", (Name.Attribute,)),
@@ -92,7 +92,7 @@ def _tokens(rules: list[Rule]) -> dict[str, list[object]]:
 
 
 class ModelLexer(RegexLexer):  # type: ignore[misc]
-    """Highlights ``model.ir``."""
+    """Lexer of ``model.ir``."""
 
     name = "irgraph model"
     url = ""
@@ -103,7 +103,7 @@ class ModelLexer(RegexLexer):  # type: ignore[misc]
 
 
 class ScriptLexer(RegexLexer):  # type: ignore[misc]
-    """Highlights scripts and passes."""
+    """Lexer of scripts and passes."""
 
     name = "irgraph script"
     url = ""

@@ -1,4 +1,4 @@
-"""The general way in: the grammar reads any layout and gives all the errors."""
+"""General reader of ``model.ir``, by the grammar: it accepts any layout and reports all errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_any(text: str, source: str = "model.ir") -> Graph:
 
 
 class _Reader:
-    """Walks a tree of the grammar and feeds the builder."""
+    """Visitor of a syntax tree that calls the builder."""
 
     def __init__(self, text: str, source: str) -> None:
         self.text = text
@@ -54,7 +54,7 @@ class _Reader:
         return self.builder.graph(tuple(ops))
 
     def guard(self, node: Tree[Token], action: object, *arguments: object) -> object:
-        """Run a step on a node; what the builder refuses becomes an error at its place."""
+        """Apply an action to a node; convert a ``BuildError`` into an error at its position."""
         try:
             return action(node, *arguments)  # type: ignore[operator]
         except BuildError as error:

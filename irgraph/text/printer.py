@@ -1,4 +1,4 @@
-"""Writes a graph as ``model.ir``: one canonical text for each graph, byte for byte."""
+"""Printer of ``model.ir``: each graph has one canonical text, byte for byte."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def quote(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a float literal that no reader takes for an integer."""
+    """Return a float literal that cannot be read as an integer."""
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
     return repr(float(value))
@@ -106,11 +106,11 @@ def _notes(notes: Mapping[str, Note]) -> str:
 
 Context = tuple[str, str, str, str]
 TOP_CONTEXT: Context = ("main", "", "", "forward")
-"""Thread, stream, module and phase of an op that says nothing about them."""
+"""Thread, stream, module and phase of an op that does not specify them."""
 
 
 class _Writer:
-    """Collects the lines of ops; remembers the text of types, which repeat."""
+    """Writer of the lines of ops, with a cache of repeated types."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -144,7 +144,7 @@ class _Writer:
         return ", ".join(parts)
 
     def operand(self, value: Value, written: frozenset[str]) -> str:
-        """Return one operand; ``!`` marks what the op writes."""
+        """Return one operand; ``!`` marks a tensor that the op writes."""
         if isinstance(value, Tensor):
             return f"%{value.name}!" if value.name in written else f"%{value.name}"
         if isinstance(value, tuple):
@@ -160,7 +160,7 @@ class _Writer:
         return f"[{', '.join(f'%{tensor.name}' for tensor in result)}]"
 
     def result_type(self, result: Result) -> str:
-        """Return one result's type and place."""
+        """Return one result's type and location."""
         if isinstance(result, Tensor):
             return self.type_of(result)
         if result is None:
@@ -168,7 +168,7 @@ class _Writer:
         return f"[{', '.join(map(self.type_of, result))}]"
 
     def type_of(self, tensor: Tensor) -> str:
-        """Return type, device where it is not the first one, and place in the buffer."""
+        """Return a tensor's type, its device if it is not the first one, and its location."""
         cached = self.shapes.get((id(tensor.shape), id(tensor.strides)))
         shape = self.shape(tensor) if cached is None else cached[0]
         device = "" if tensor.device == self.device else f" @{tensor.device}"
@@ -176,7 +176,7 @@ class _Writer:
         return f"{tensor.dtype}[{shape}]{device} in ${tensor.buffer}{offset}"
 
     def shape(self, tensor: Tensor) -> str:
-        """Return sizes and strides; they are known again by the objects, which the tensor keeps."""
+        """Return sizes and strides as text, cached by the identities of the tensor's tuples."""
         text = ", ".join(map(str, tensor.shape))
         if tensor.strides is not None:
             text += "; " + ", ".join(map(str, tensor.strides))
@@ -184,12 +184,12 @@ class _Writer:
         return text
 
     def name(self, name: str) -> str:
-        """Return how an op's name is spelt."""
+        """Return the text of an op's name, quoted if necessary."""
         spelt = self.names[name] = name if is_call_name(name) else quote(name)
         return spelt
 
     def location(self, context: Context, outer: Context) -> str:
-        """Return thread and stream, module and phase, as far as they differ from the outer's."""
+        """Return thread and stream, module and phase, if they differ from the outer op's."""
         text = ""
         if context[:2] != outer[:2]:
             thread, stream = context[:2]

@@ -1,4 +1,4 @@
-"""The way in for any text: line by line where it is canonical, else through the grammar."""
+"""Reader of any ``model.ir`` text: line by line if it is canonical, else by the grammar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns what a grammar refuses into an error with a place, what was expected, and a near word."""
+"""Errors for texts that a grammar rejects, with a position, expected terminals and a near word."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ NAMES = {
     "TIMES": "'*' or '/'", "PHASE": "a phase", "NTH": "first or last",
     "EXTREME": "earliest or latest",
 }  # fmt: skip
-"""How messages call the terminals of the grammars; keywords are called by their spelling."""
+"""Names of the grammars' terminals in messages; keywords appear as they are spelled."""
 
 MAX_EXPECTED = 6
+"""Maximum number of expected terminals in a message."""
 _WORD_END = re.compile(r"[A-Za-z_]+$")
 
 
 def is_truncated(error: UnexpectedInput) -> bool:
-    """Tell whether a text ends where its grammar wants more."""
+    """Return whether a text ends before its grammar is complete."""
     return isinstance(error, UnexpectedToken) and error.token.type == "$END"
 
 
@@ -43,7 +44,7 @@ def syntax_error(
 ) -> IrgraphError:
     """Return the error of a text that does not fit its grammar (exit code 4).
 
-    A hint says better than a list of words what may stand there.
+    A hint replaces the list of expected terminals.
     """
     if is_truncated(error):
         rows = text.split("\n")

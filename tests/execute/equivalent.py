@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from irgraph.execute.coverage import reaching
+from irgraph.execute.coverage import live_leaves
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, tensors_in
@@ -28,9 +28,9 @@ def _dead(before: Graph, mutant: Mutant) -> Iterator[str]:
     places = {id(op): place for place, op in enumerate(before.leaves())}
     made = {id(op): place for place, op in enumerate(mutant.graph.leaves())}
     new = mutant.new
-    if places[id(mutant.old)] in reaching(before):
+    if places[id(mutant.old)] in live_leaves(before):
         return
-    if new is None or made[id(new)] not in reaching(mutant.graph):
+    if new is None or made[id(new)] not in live_leaves(mutant.graph):
         yield "nothing that leaves the step depends on it"
 
 

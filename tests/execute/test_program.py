@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from irgraph.execute.machine import Machine, alone
+from irgraph.execute.machine import Machine, without_autograd
 from irgraph.execute.program import Program, calls_of
 from irgraph.execute.random_values import Drawer
 from irgraph.ir.graph import Graph
@@ -37,7 +37,7 @@ def test_it_goes_on_from_the_step_before() -> None:
     run = Program(text, seed=3)
     for _ in range(2):
         run()
-    with alone():
+    with without_autograd():
         machine = Machine(text, {}, Drawer(text, 3))
         for _ in range(3):
             machine.run()

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from irgraph.diagnostics import IrgraphError, fail
-from irgraph.execute.comparison import Trial, compare, undefined
+from irgraph.execute.comparison import Trial, compare, has_nan
 from irgraph.execute.coverage import Observer
-from irgraph.execute.machine import Machine, alone, precision
+from irgraph.execute.machine import Machine, precision, without_autograd
 from irgraph.execute.narrow.reference import is_quantized, run_reference
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranges import Starts, integer_rules
@@ -53,7 +53,7 @@ class RankComparison(Trial, frozen=True, dict=True):
             results[0].read,
         )
 
-    def scattered(
+    def rounding_scatter(
         self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
     ) -> list[float]:
         """Refuse: what roundings to short types scatter is known of one graph alone."""
@@ -226,10 +226,10 @@ class _Draw:
         """Run the whole step; return it with what its ranks start from."""
         manner = MANNERS[self.number % len(MANNERS)] if self.widen else MANNERS[0]
         first = self._run(observer, manner)
-        if undefined(self.before, first):
+        if has_nan(self.before, first):
             manner = TAME
             first = self._run(observer, manner)
-        observer.saw(self.before, first)
+        observer.count_elements(self.before, first)
         plain, after = first, self.models[0]
         given = tuple(self._started(plain, rank) for rank in range(len(self.models)))
         if self.narrow is not None:
@@ -249,9 +249,9 @@ class _Draw:
         )
 
     def _run(self, observer: Observer, manner: str) -> Result:
-        with alone(precision(self.before)):
+        with without_autograd(precision(self.before)):
             drawer = Drawer(self.before, self.seed, manner)
-            machine = Machine(self.before, {}, drawer, watch=observer.watching(self.before))
+            machine = Machine(self.before, {}, drawer, watch=observer.watcher(self.before))
             if self.dim:
                 self._start_bags(machine, drawer)
             machine.run()

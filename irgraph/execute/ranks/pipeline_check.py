@@ -15,7 +15,7 @@ import torch
 from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError, fail
-from irgraph.execute.comparison import Trial, compare, undefined
+from irgraph.execute.comparison import Trial, compare, has_nan
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import run
 from irgraph.execute.random_values import TAME
@@ -172,11 +172,11 @@ def _trial(
     models = tuple(widened(graph, "f64") if widen else graph for graph in ranks)
     check_memory([wide, *models], limit)
     zeros = {d.tensor.name: _filled(d.tensor, 0.0) for d in wide.tensors if _unnamed_state(d)}
-    first = run(wide, zeros, seed, watch=observer.watching(wide), manner=manner)
-    if undefined(wide, first):
+    first = run(wide, zeros, seed, watch=observer.watcher(wide), manner=manner)
+    if has_nan(wide, first):
         manner = TAME
-        first = run(wide, zeros, seed, watch=observer.watching(wide), manner=manner)
-    observer.saw(wide, first)
+        first = run(wide, zeros, seed, watch=observer.watcher(wide), manner=manner)
+    observer.count_elements(wide, first)
     first = Result(first.values, first.initial, ())
     given = tuple(_started(wide, first, graph, n) for n, graph in enumerate(models))
     return Pipelined(

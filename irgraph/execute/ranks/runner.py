@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from irgraph.diagnostics import fail
-from irgraph.execute.machine import Machine, alone, precision
+from irgraph.execute.machine import Machine, precision, without_autograd
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranks.collectives import MEETINGS
 from irgraph.execute.records import Result
@@ -38,7 +38,7 @@ def run_together(
         IrgraphError: an op cannot be executed, the ranks come to different collectives, wait for
             each other, or send what is not received.
     """
-    with alone(precision(models[0])):
+    with without_autograd(precision(models[0])):
         ranks = [
             _Rank(number, graph, values, Drawer(graph, seed, manner))
             for number, (graph, values) in enumerate(zip(models, given, strict=True))
@@ -67,7 +67,7 @@ class _Rank:
         self, number: int, graph: Graph, values: Mapping[str, Any], drawer: Drawer
     ) -> None:
         self.number, self.graph, self.groups = number, graph, groups_of(graph)
-        self.machine = Machine(graph, values, drawer, apart=(*MEETINGS, *PEERS))
+        self.machine = Machine(graph, values, drawer, excluded=(*MEETINGS, *PEERS))
         self.op: Op | None = None
         self.done = False
         self._ops = iter(op for op in graph.leaves() if not is_label(op))
