@@ -89,6 +89,6 @@ def _call(op: Op, machine: Machine, device: str) -> Call:
         value = machine.values[tensor.name].to(device)
         return value.clone() if tensor.name in op.written else value
 
-    how = machine.how[id(op)]
+    how = machine.computations[id(op)]
     leading, named = how.arguments(op, held)
     return partial(how.call, *leading, **named)

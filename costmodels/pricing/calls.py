@@ -85,7 +85,11 @@ def with_time(op: Op, modelled: tuple[Kernel, ...], times: CallTimes) -> tuple[K
     longest = max(modelled, key=lambda k: k.time, default=Kernel(op.name, "measured", 0.0))
     time, spread = known
     return as_call(
-        (replace(longest, time=time, spread=spread, by="measured", outside=False, formula=SOURCE),)
+        (
+            replace(
+                longest, time=time, spread=spread, by="measured", outside=False, formula=SOURCE
+            ),
+        )
     )
 
 

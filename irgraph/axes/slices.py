@@ -1,4 +1,4 @@
-"""Slices of an axis: adjacent slices move together, each starting where the one before ends."""
+"""Slices of an axis: adjacent slices move together, each starting at the end of the previous."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from irgraph.capture.chakra.schema import (
     attribute,
     messages,
 )
-from irgraph.capture.chakra.stream import encoded
+from irgraph.capture.chakra.stream import encode
 from irgraph.exchange.collectives import Groups, collective_of
 from irgraph.exchange.torch_values import Values, torch_name
 from irgraph.files import write_atomic
@@ -61,7 +61,7 @@ def chakra_trace(timeline: Timeline, priced: Priced, groups: Groups | None = Non
     ``groups`` are the process groups of its collectives (default: the groups of the model).
     """
     step = _StepNodes(timeline, priced, groups or Groups(groups_of(priced.graph)))
-    return encoded(_metadata(timeline, priced.graph), step.nodes())
+    return encode(_metadata(timeline, priced.graph), step.nodes())
 
 
 def write_rank_traces(

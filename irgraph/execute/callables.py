@@ -8,7 +8,7 @@ import torch
 from msgspec import Struct
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan
-from irgraph.execute.own_ops import OWN
+from irgraph.execute.own_ops import IMPLEMENTATIONS
 from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
 from irgraph.execute.torch_values import Torch, literal
 from irgraph.ir.graph import Graph
@@ -79,7 +79,7 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
     schema = resolve(op, graph.schemas)
     if schema is None:
         return "no known schema takes these operands"
-    implementation = OWN.get(op.name) or SUBSTITUTES.get(op.name)
+    implementation = IMPLEMENTATIONS.get(op.name) or SUBSTITUTES.get(op.name)
     if implementation is not None:
         return Computation(schema, implementation, by_name=True)
     library, _, base = op.name.partition(".")

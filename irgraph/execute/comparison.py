@@ -14,9 +14,9 @@ from irgraph.diagnostics import Diagnostic, SourceSpan, fail
 from irgraph.execute.host_reads import ReadPair, pair_reads
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.reference import tolerance_of
-from irgraph.execute.pair import Measure, Pair, floating, largest, plain
+from irgraph.execute.pair import Measure, TensorPair, max_magnitude, to_dense, to_floating
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
-from irgraph.execute.scatter import SURE, scatter
+from irgraph.execute.scatter import MAX_SCATTER_FACTOR, scatter
 from irgraph.execute.torch_values import Torch
 from irgraph.execute.widen import SHORT, short_types
 from irgraph.ir.dtypes import DIGITS
@@ -95,10 +95,10 @@ def compare(trial: Trial) -> Comparison:
     second = trial.second
     kinds, other_kinds, exact = trial.kinds, live_out(after), trial.exact
     precision = _precision(before, after)
-    gradients = (plain(first[name]) for name, kind in kinds.items() if kind == "gradient")
+    gradients = (to_dense(first[name]) for name, kind in kinds.items() if kind == "gradient")
     measure = Measure(
         0.0 if exact else precision[1],
-        max(map(largest, gradients), default=0.0),
+        max(map(max_magnitude, gradients), default=0.0),
         not exact and precision[0] in SHORT,
     )
     tensors = [
@@ -152,8 +152,10 @@ def _compare_tensors(
     labels = {declared.tensor.name: declared.label for declared in before.tensors}
     for (kind, name, other), scatters in zip(selected, scattered, strict=True):
         label = labels.get(name, "")
-        pair = Pair(trial.original.by_name[name], other, kind, label, trial.first, trial.second)
-        comparison = pair.compared(measure, SURE * scatters)
+        pair = TensorPair(
+            trial.original.by_name[name], other, kind, label, trial.first, trial.second
+        )
+        comparison = pair.compare(measure, MAX_SCATTER_FACTOR * scatters)
         yield replace(
             comparison, problem=comparison.problem or sharing_changes.get((name, other), "")
         )
@@ -167,14 +169,14 @@ def _compare_reads(trial: Trial, reads: Sequence[ReadPair], measure: Measure) ->
     )
     for read, scatters in zip(reads, scattered, strict=True):
         tensor = trial.original.by_name[read.name]
-        pair = Pair(tensor, read.other, "host", "", read.first, read.second)
-        yield pair.compared(measure, SURE * scatters)
+        pair = TensorPair(tensor, read.other, "host", "", read.first, read.second)
+        yield pair.compare(measure, MAX_SCATTER_FACTOR * scatters)
 
 
 def has_nan(graph: Graph, result: Result) -> bool:
     """Tell whether a step leaves any nan."""
-    live_values = (plain(result[name]) for name in live_out(graph) if name in result.values)
-    return any(bool(floating(value).sum().isnan()) for value in live_values)
+    live_values = (to_dense(result[name]) for name in live_out(graph) if name in result.values)
+    return any(bool(to_floating(value).sum().isnan()) for value in live_values)
 
 
 def _matched_tensors(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from irgraph.execute.machine import Watch
-from irgraph.execute.pair import plain
+from irgraph.execute.pair import to_dense
 from irgraph.execute.records import DECLARED, Coverage, Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.effects import effects, written_by
@@ -95,9 +95,9 @@ class Observer:
         for name, kind in live_out(graph).items():
             if name not in result.values:
                 continue
-            value = plain(result[name])
+            value = to_dense(result[name])
             start = result.initial.get(name) if kind in DECLARED else None
-            differing = int((value if start is None else value != plain(start)).count_nonzero())
+            differing = int((value if start is None else value != to_dense(start)).count_nonzero())
             if start is None or differing:
                 changed, total = changed + differing, total + value.numel()
         if total and changed / total >= self._elements[0] / max(self._elements[1], 1):

@@ -111,10 +111,10 @@ class Machine:
         self.values: dict[str, Torch] = {}
         self.initial: dict[str, Torch] = {}
         self.read: list[tuple[str, Torch]] = []
-        self._draws: dict[str, int] = {}
-        self._unkept: set[str] = set()
+        self._draw_counts: dict[str, int] = {}
+        self._absent_statistics: set[str] = set()
         self._drawer = drawer
-        self.how = computations(graph, ranks, excluded)
+        self.computations = computations(graph, ranks, excluded)
         self._declare()
 
     def _declare(self) -> None:
@@ -137,7 +137,7 @@ class Machine:
             self.values[tensor.name] = view_of(storages[tensor.buffer], tensor)
             self._drawer.fill(tensor, self.values[tensor.name], declared.role)
         for name, storage in storages.items():
-            self._drawer.obey(name, storage)
+            self._drawer.apply_rules(name, storage)
         for declared in self.graph.tensors:
             self._set_constant(declared)
             self._copy_input(declared.tensor)
@@ -225,7 +225,7 @@ class Machine:
             self._seed(op)
         self._check_statistics(op)
         try:
-            call_result = self.how[id(op)](op, self._value)
+            call_result = self.computations[id(op)](op, self._value)
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._error(op, f"{op.name} cannot be executed: {first}") from error
@@ -260,7 +260,7 @@ class Machine:
         says so, reads nothing.
         """
         for tensor in op.inputs:
-            if tensor.name in self._unkept and op.attributes.get("train") is not False:
+            if tensor.name in self._absent_statistics and op.attributes.get("train") is not False:
                 message = f"{op.name} reads %{tensor.name}, statistics of a norm that made none"
                 raise self._error(op, message)
 
@@ -268,7 +268,7 @@ class Machine:
         """Seed a random op by what it makes, so that it draws the same wherever it is moved to."""
         names = [*(t.name for t in op.outputs), *sorted(op.written)]
         key = names[0] if names else op.name
-        count = self._draws[key] = self._draws.get(key, 0) + 1
+        count = self._draw_counts[key] = self._draw_counts.get(key, 0) + 1
         torch.manual_seed(self._drawer.generator("random", key, count).initial_seed())
 
     def _value(self, tensor: Tensor) -> Torch:
@@ -294,7 +294,7 @@ class Machine:
         if not internal:
             self._check_type(op, tensor, value)
         elif op.base.endswith("batch_norm") and not value.numel():
-            self._unkept.add(tensor.name)
+            self._absent_statistics.add(tensor.name)
         if value.layout == torch.strided and value.numel():
             value = self._place_result(op, tensor, value)
             if op.base in UNFILLED:
@@ -336,7 +336,9 @@ class Machine:
     def _fill(self, tensor: Tensor, value: Torch) -> None:
         """Put values in memory that no op has filled: the program did, before or in the step."""
         self._drawer.fill(tensor, value, "input")
-        self._drawer.obey(tensor.buffer, value.untyped_storage(), start_of(value) - tensor.offset)
+        self._drawer.apply_rules(
+            tensor.buffer, value.untyped_storage(), start_of(value) - tensor.offset
+        )
         self.values[tensor.name] = value
         self._copy_input(tensor)
         self.initial[tensor.name] = value.clone()

@@ -27,10 +27,10 @@ def batched_embedding(
     include_last_offset: bool = False,
 ) -> list[Torch]:
     """Look up bags in several tables: a sum, mean or maximum [bags, D] for each table."""
-    given = per_sample_weights or (None,) * len(weights)
+    sample_weights = per_sample_weights or (None,) * len(weights)
     return [
         torch.ops.aten._embedding_bag(w, i, o, False, mode, False, p, include_last_offset)[0]
-        for w, i, o, p in zip(weights, indices, offsets, given, strict=True)
+        for w, i, o, p in zip(weights, indices, offsets, sample_weights, strict=True)
     ]
 
 
@@ -49,8 +49,8 @@ def batched_embedding_backward(
     for count, index, row in zip(num_weights, indices, rows, strict=True):
         size = (count, row.shape[1])
         if sparse:
-            where = index.long().unsqueeze(0)
-            gradients.append(torch.sparse_coo_tensor(where, row, size, check_invariants=True))
+            coordinates = index.long().unsqueeze(0)
+            gradients.append(torch.sparse_coo_tensor(coordinates, row, size, check_invariants=True))
         else:
             gradients.append(row.new_zeros(size).index_add_(0, index, row))
     return gradients
@@ -75,20 +75,20 @@ def batched_embedding_sgd(
 
 
 def _row_gradients(
-    grads: Tensors, indices: Tensors, offsets: Tensors, mode: int, given: Tensors
+    grads: Tensors, indices: Tensors, offsets: Tensors, mode: int, sample_weights: Tensors
 ) -> list[Torch]:
     """Return for each table the gradient [indices, D] of the row that each index names."""
     if mode > MEAN:
         raise NotImplementedError("the gradient of a maximum needs the rows that were largest")
-    found = []
+    gradients = []
     for k, (grad, index, offset) in enumerate(zip(grads, indices, offsets, strict=True)):
         starts = offset[: grad.shape[0]]
         ends = torch.cat([starts[1:], starts.new_tensor([index.numel()])])
         sizes = ends - starts
         scale = 1 / sizes.clamp(min=1) if mode == MEAN else torch.ones_like(sizes)
         rows = (grad * scale.to(grad.dtype).unsqueeze(1)).repeat_interleave(sizes.long(), 0)
-        found.append(rows * given[k].unsqueeze(1) if given else rows)
-    return found
+        gradients.append(rows * sample_weights[k].unsqueeze(1) if sample_weights else rows)
+    return gradients
 
 
 def addmm_relu(
@@ -166,15 +166,15 @@ def add_layer_norm(
     return total, *torch.ops.aten.native_layer_norm(total, normalized_shape, weight, bias, eps)
 
 
-MANTISSA = 13
+DROPPED_BITS = 13
 """Bits by which the mantissa of f32 is longer than that of tf32."""
 
 
 def round_to_tf32(value: torch.Tensor) -> torch.Tensor:
     """Round f32 to 10 bits of mantissa: to nearest, ties to even."""
     bits = value.view(torch.int32)
-    half = (1 << MANTISSA - 1) - 1 + (bits >> MANTISSA & 1)
-    nearest = (bits + half & -1 << MANTISSA).view(torch.float32)
+    half = (1 << DROPPED_BITS - 1) - 1 + (bits >> DROPPED_BITS & 1)
+    nearest = (bits + half & -1 << DROPPED_BITS).view(torch.float32)
     return torch.where(value.isnan(), value, nearest)
 
 
@@ -182,14 +182,16 @@ def product_in_tf32(name: str) -> Callable[..., Torch]:
     """Return a product of torch's whose factors are rounded to tf32; it adds up in f32."""
     product, first = getattr(torch.ops.aten, name).default, FIRST_FACTORS[name]
 
-    def multiply(**given: torch.Tensor) -> Torch:
-        factors = list(given)[first : first + 2]
-        return product(**given | {factor: round_to_tf32(given[factor]) for factor in factors})
+    def multiply(**arguments: torch.Tensor) -> Torch:
+        factors = list(arguments)[first : first + 2]
+        return product(
+            **arguments | {factor: round_to_tf32(arguments[factor]) for factor in factors}
+        )
 
     return multiply
 
 
-_OURS = (
+_FUNCTIONS = (
     batched_embedding,
     batched_embedding_backward,
     batched_embedding_sgd,
@@ -205,8 +207,8 @@ _OURS = (
     flex_attention_backward,
 )
 
-OWN: Mapping[str, Callable[..., Torch]] = {
-    **{f"irgraph.{function.__name__}": function for function in _OURS},
+IMPLEMENTATIONS: Mapping[str, Callable[..., Torch]] = {
+    **{f"irgraph.{function.__name__}": function for function in _FUNCTIONS},
     **{f"irgraph.{name}_tf32": product_in_tf32(name) for name in FIRST_FACTORS},
     **TIERS,
     **BAGS,

@@ -11,10 +11,10 @@ from irgraph.execute.records import DECLARED, Compared, Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.tensor import Tensor
 
-ROUNDING = 4
+ROUNDING_UNITS = 4
 """Units in the last place of the largest value that are allowed in addition."""
 
-TELLING = 10
+MIN_CHANGE_FACTOR = 10
 """A change must be so many times those units for the comparison to say much."""
 
 
@@ -38,95 +38,102 @@ class Measure(Struct, frozen=True):
         """Return the size of a tensor: its largest element, or its root mean square."""
         root = math.sqrt(value.numel()) if self.coarse else 1.0
         order = 2.0 if self.coarse else math.inf
-        return float(torch.linalg.vector_norm(floating(value), order)) / root
+        return float(torch.linalg.vector_norm(to_floating(value), order)) / root
 
 
-class Pair:
+class TensorPair:
     """One tensor after both executions; ``other`` is its name in the second graph."""
 
     def __init__(
         self, tensor: Tensor, other: str, kind: str, label: str, a: Result, b: Result
     ) -> None:
         self.tensor, self.kind, self.label = tensor, kind, label
-        self.values = [plain(a[tensor.name]), plain(b[other])]
+        self.values = [to_dense(a[tensor.name]), to_dense(b[other])]
         start = a.initial.get(tensor.name) if kind in DECLARED else None
-        self.start = None if start is None else floating(plain(start))
+        self.start = None if start is None else to_floating(to_dense(start))
 
-    def compared(self, measure: Measure, besides: float = 0.0) -> Compared:
-        """Return the figures; integers must always be equal, others may differ by ``besides``."""
+    def compare(self, measure: Measure, scatter: float = 0.0) -> Compared:
+        """Return the figures; integers must always be equal, others may differ by ``scatter``."""
         shape = list(map(int, self.tensor.shape))
-        about = (self.tensor.name, self.kind, self.label, f"{self.tensor.dtype}{shape}")
+        description = (self.tensor.name, self.kind, self.label, f"{self.tensor.dtype}{shape}")
         first, second = self.values
         if first.shape != second.shape or first.dtype != second.dtype:
             sizes = f"{list(first.shape)} and {list(second.shape)}"
-            return Compared(*about, problem=f"its type differs: {sizes}")
+            return Compared(*description, problem=f"its type differs: {sizes}")
         if not first.numel():
-            return Compared(*about, changed=False)
+            return Compared(*description, changed=False)
         start = self.start
         equal = torch.equal(first, second)  # never where there is nan
-        if not equal and not (math.isfinite(largest(first)) and math.isfinite(largest(second))):
-            if not _alike_unusual(first, second):
+        if not equal and not (
+            math.isfinite(max_magnitude(first)) and math.isfinite(max_magnitude(second))
+        ):
+            if not _same_nonfinite(first, second):
                 return Compared(
-                    *about, problem="it holds nan or infinity, and not at the same places"
+                    *description, problem="it holds nan or infinity, and not at the same places"
                 )
-            usual = first.isfinite()
-            first, second = first.where(usual, 0), second.where(usual, 0)
-            start = start if start is None else start.where(usual, 0)
+            finite = first.isfinite()
+            first, second = first.where(finite, 0), second.where(finite, 0)
+            start = start if start is None else start.where(finite, 0)
             equal = torch.equal(first, second)
-        change = measure.norm(first if start is None else floating(first) - start)
+        change = measure.norm(first if start is None else to_floating(first) - start)
         if equal and not math.isfinite(change):
-            return Compared(*about)
-        differs = 0.0 if equal else measure.norm(_wide(first) - _wide(second))
-        relative = differs / change if change else math.inf if differs else 0.0
+            return Compared(*description)
+        difference = 0.0 if equal else measure.norm(_to_widest(first) - _to_widest(second))
+        relative = difference / change if change else math.inf if difference else 0.0
         rounding = self._rounding(measure, first)
-        allowed = measure.tolerance * change + rounding + besides if measure.tolerance else 0.0
-        if not _continuous(first):
+        allowed = measure.tolerance * change + rounding + scatter if measure.tolerance else 0.0
+        if not _is_continuous(first):
             allowed = 0.0
-        return Compared(*about, differs, relative, allowed, change > TELLING * rounding)
+        return Compared(
+            *description, difference, relative, allowed, change > MIN_CHANGE_FACTOR * rounding
+        )
 
     def _rounding(self, measure: Measure, value: Torch) -> float:
         """Return what rounding alone may change."""
-        if not _continuous(value):
+        if not _is_continuous(value):
             return 0.0
-        scale = largest(value)
+        scale = max_magnitude(value)
         if self.kind == "gradient":
             scale = max(scale, measure.gradient)
-        return ROUNDING * float(torch.finfo(value.dtype).eps) * scale
+        return ROUNDING_UNITS * float(torch.finfo(value.dtype).eps) * scale
 
 
-def _alike_unusual(first: Torch, second: Torch) -> bool:
+def _same_nonfinite(first: Torch, second: Torch) -> bool:
     """Return whether two tensors have nan and infinities at the same places."""
-    return all(torch.equal(test(first), test(second)) for test in (torch.isnan, _up, _down))
+    return all(
+        torch.equal(test(first), test(second))
+        for test in (torch.isnan, _is_plus_infinity, _is_minus_infinity)
+    )
 
 
-def _up(value: Torch) -> Torch:
+def _is_plus_infinity(value: Torch) -> Torch:
     return value == math.inf
 
 
-def _down(value: Torch) -> Torch:
+def _is_minus_infinity(value: Torch) -> Torch:
     return value == -math.inf
 
 
-def plain(value: Torch) -> Torch:
+def to_dense(value: Torch) -> Torch:
     """Return a dense tensor."""
     return value.to_dense() if value.layout != torch.strided else value
 
 
-def floating(value: Torch) -> Torch:
+def to_floating(value: Torch) -> Torch:
     """Return a tensor in a type that norms are known for."""
-    return value if _continuous(value) and value.element_size() > 1 else value.to(torch.float64)
+    return value if _is_continuous(value) and value.element_size() > 1 else value.to(torch.float64)
 
 
-def largest(value: Torch) -> float:
+def max_magnitude(value: Torch) -> float:
     """Return the largest absolute value, 0 of an empty tensor; nan where there is any."""
     if not value.numel():
         return 0.0
-    return float(torch.linalg.vector_norm(floating(value), math.inf))
+    return float(torch.linalg.vector_norm(to_floating(value), math.inf))
 
 
-def _continuous(value: Torch) -> bool:
+def _is_continuous(value: Torch) -> bool:
     return bool(value.is_floating_point() or value.is_complex())
 
 
-def _wide(value: Torch) -> Torch:
+def _to_widest(value: Torch) -> Torch:
     return value.to(torch.complex128 if value.is_complex() else torch.float64)

@@ -22,13 +22,13 @@ from irgraph.ir.op import Op, Result
 from irgraph.ir.tensor import Tensor
 
 
-class Name(str):
+class VariableName(str):
     """What the function calls a tensor."""
 
     __slots__ = ()
 
 
-class Program:
+class GraphProgram:
     """A step that runs on what the step before left, without autograd.
 
     Memory is given back after its last use, as in a program that does not keep it.
@@ -46,11 +46,11 @@ class Program:
         with without_autograd():
             machine = Machine(graph, {}, Drawer(graph, seed))
             machine.run()
-        names = (known.tensor.name for known in graph.tensors)
+        names = (declared.tensor.name for declared in graph.tensors)
         self.values = {name: machine.values[name] for name in names}
         writer = _Writer(machine)
-        exec(compile(writer.text(), f"<{graph.name}>", "exec"), writer.known)
-        self._step: Callable[[], None] = writer.known["step"]
+        exec(compile(writer.text(), f"<{graph.name}>", "exec"), writer.namespace)
+        self._step: Callable[[], None] = writer.namespace["step"]
 
     def __call__(self) -> None:
         """Run the step."""
@@ -59,21 +59,23 @@ class Program:
 
 
 def calls_of(graph: Graph) -> Graph:
-    """Return the model of what a ``Program`` runs: the same calls, none inside another."""
+    """Return the model of what a ``GraphProgram`` runs: the same calls, none inside another."""
     return replace(graph, ops=tuple(op for op in graph.leaves() if not is_label(op)))
 
 
 FORMAT = "memory_format"
 
 
-def _laid_out(op: Op, how: Computation, named: Container[str]) -> dict[str, Any]:
+def _memory_format(op: Op, computation: Computation, keywords: Container[str]) -> dict[str, Any]:
     """Return the memory format of what is made in rows, which models do not name but lay out.
 
     Calls that take one keep the order of axes unless they are told another.
     """
-    taken = how.schema is not None and any(a.name == FORMAT for a in how.schema.arguments)
-    in_rows = [made for made in op.outputs if made.contiguous]
-    if FORMAT in named or not (taken and in_rows):
+    accepts_format = computation.schema is not None and any(
+        a.name == FORMAT for a in computation.schema.arguments
+    )
+    contiguous = [output for output in op.outputs if output.contiguous]
+    if FORMAT in keywords or not (accepts_format and contiguous):
         return {}
     return {FORMAT: torch.contiguous_format}
 
@@ -83,60 +85,62 @@ class _Writer:
 
     def __init__(self, machine: Machine) -> None:
         self.graph = machine.graph
-        self.how = machine.how
-        self.names: dict[str, Name] = {}
-        declared = (known.tensor for known in machine.graph.tensors)
-        self.known: dict[str, Any] = {self.name(t): machine.values[t.name] for t in declared}
+        self.computations = machine.computations
+        self.names: dict[str, VariableName] = {}
+        declared = (declaration.tensor for declaration in machine.graph.tensors)
+        self.namespace: dict[str, Any] = {self.name(t): machine.values[t.name] for t in declared}
 
     def text(self) -> str:
         """Return the source of the function ``step``."""
         ops = [op for op in self.graph.leaves() if not is_label(op)]
-        kept = {*self.known, *map(self._called, live_out(self.graph))}
-        last: dict[str, int] = {}
+        live_names = {*self.namespace, *map(self._variable, live_out(self.graph))}
+        last_use: dict[str, int] = {}
         for number, op in enumerate(ops):
-            last |= dict.fromkeys((self.name(t) for t in (*op.inputs, *op.outputs)), number)
+            last_use |= dict.fromkeys((self.name(t) for t in (*op.inputs, *op.outputs)), number)
         lines = ["def step():", "    pass"]
         for number, op in enumerate(ops):
-            lines.append(f"    {self._line(op, self.how[id(op)])}")
-            over = (self.name(t) for t in dict.fromkeys((*op.inputs, *op.outputs)))
+            lines.append(f"    {self._statement(op, self.computations[id(op)])}")
+            names = (self.name(t) for t in dict.fromkeys((*op.inputs, *op.outputs)))
             lines += [
-                f"    del {name}" for name in over if last[name] == number and name not in kept
+                f"    del {name}"
+                for name in names
+                if last_use[name] == number and name not in live_names
             ]
         return "\n".join(lines) + "\n"
 
-    def name(self, tensor: Tensor) -> Name:
+    def name(self, tensor: Tensor) -> VariableName:
         """Return what a tensor is called."""
-        return self._called(tensor.name)
+        return self._variable(tensor.name)
 
-    def _called(self, name: str) -> Name:
-        return self.names.setdefault(name, Name(f"t{len(self.names)}"))
+    def _variable(self, name: str) -> VariableName:
+        return self.names.setdefault(name, VariableName(f"t{len(self.names)}"))
 
-    def _line(self, op: Op, how: Computation) -> str:
-        leading, named = how.arguments(op, self.name)
-        named = {**named, **_laid_out(op, how, named)}
-        given = [*map(self._value, leading)]
-        given += [f"{name}={self._value(value)}" for name, value in named.items()]
-        call = f"{self._constant(how.call)}({', '.join(given)})"
-        targets = list(self._targets(op.results, how))
+    def _statement(self, op: Op, computation: Computation) -> str:
+        leading, keywords = computation.arguments(op, self.name)
+        keywords = {**keywords, **_memory_format(op, computation, keywords)}
+        arguments = [*map(self._value, leading)]
+        arguments += [f"{name}={self._value(value)}" for name, value in keywords.items()]
+        call = f"{self._constant(computation.call)}({', '.join(arguments)})"
+        targets = list(self._targets(op.results, computation))
         return f"{', '.join(targets)} = {call}" if targets else call
 
     def _value(self, value: Torch) -> str:
         if isinstance(value, list):
             return f"[{', '.join(map(self._value, value))}]"
-        return str(value) if isinstance(value, Name) else self._constant(value)
+        return str(value) if isinstance(value, VariableName) else self._constant(value)
 
     def _constant(self, value: Torch) -> str:
-        name = f"k{len(self.known)}"
-        self.known[name] = value
+        name = f"k{len(self.namespace)}"
+        self.namespace[name] = value
         return name
 
-    def _targets(self, results: Iterable[Result], how: Computation) -> Iterator[str]:
+    def _targets(self, results: Iterable[Result], computation: Computation) -> Iterator[str]:
         """Yield a name for each thing that the call returns; operands that it wrote have theirs."""
-        left = list(results)
-        if how.schema is None or not any(left):
+        remaining = list(results)
+        if computation.schema is None or not any(remaining):
             return
-        for made in how.schema.returns:
-            result = None if made.written or not left else left.pop(0)
+        for schema_return in computation.schema.returns:
+            result = None if schema_return.written or not remaining else remaining.pop(0)
             if isinstance(result, tuple):
                 yield f"[{', '.join(map(self.name, result))}]"
             else:

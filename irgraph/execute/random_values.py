@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from irgraph.execute.ranges import (
-    Exact,
-    Lengths,
-    Range,
+    BagLengths,
+    BagStarts,
+    ExactValues,
+    IndexRange,
     Rule,
-    Starts,
     integer_rules,
 )
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
@@ -26,25 +26,33 @@ TAME, SIGNED, WIDE, UNDEFINED = "tame", "signed", "wide", "undefined"
 """How values are drawn: floats that are not parameters between 0 and 1; of both signs; of many
 magnitudes, with zeros; of both signs, with nan in what the step is given."""
 
-SMALLEST = -12
+MIN_EXPONENT = -12
 """The smallest magnitude of single elements that are drawn wide, as a power of ten."""
 
-LARGEST = 10.0
+MAX_MAGNITUDE = 10.0
 """Magnitude of the largest and of the smallest element of what is drawn wide and no parameter."""
 
-SPECIAL = 8
+SPECIAL_INTERVAL = 8
 """Of so many elements one is zero, or nan, where such are drawn."""
 
-SPAN = 100
+MAX_UNCONSTRAINED = 100
 """Integers, and single numbers, that no op asks anything of lie within plus and minus this."""
 
-ROOTS = ("sqrt", "rsqrt", "log", "log2", "log10", "bernoulli", "binary_cross_entropy")
+POSITIVE_OPERAND_OPS = (
+    "sqrt",
+    "rsqrt",
+    "log",
+    "log2",
+    "log10",
+    "bernoulli",
+    "binary_cross_entropy",
+)
 """Ops that take all their operands so, by their names without marks of lists and places."""
 
-NAMED = ("exp_avg_sqs", "max_exp_avg_sqs", "state_steps", "running_var")
+POSITIVE_ARGUMENTS = ("exp_avg_sqs", "max_exp_avg_sqs", "state_steps", "running_var")
 """Arguments of any op that are taken so."""
 
-KEEPING = ("maximum", "add", "mul", "div", "clone", "_to_copy", "to")
+SIGN_PRESERVING_OPS = ("maximum", "add", "mul", "div", "clone", "_to_copy", "to")
 """Ops whose result is not negative where their operands are not."""
 
 
@@ -60,8 +68,8 @@ class Drawer:
         self._manner = manner
         self._rules: Mapping[str, Sequence[Rule]] = integer_rules(graph)
         self._positive = _positive_buffers(graph)
-        given = {d.role for d in graph.tensors if DTYPES[d.tensor.dtype].is_floating_point}
-        self._undefined = "input" if "input" in given else "param"
+        roles = {d.role for d in graph.tensors if DTYPES[d.tensor.dtype].is_floating_point}
+        self._undefined = "input" if "input" in roles else "param"
 
     def generator(self, *key: object) -> torch.Generator:
         """Return a source of random numbers of its own for a key."""
@@ -71,28 +79,28 @@ class Drawer:
         """Fill a tensor's memory by its role."""
         view.copy_(self._values(tensor, role))
 
-    def obey(self, buffer: str, storage: Torch, shift: int = 0) -> None:
+    def apply_rules(self, buffer: str, storage: Torch, shift: int = 0) -> None:
         """Draw anew those integers of a buffer that ops take as row numbers or starts of bags."""
         rules = sorted(self._rules.get(buffer, ()), key=_strictness)
         for number, rule in enumerate(rules):
             source = self.generator(rule.tensor.name, rule.tensor.offset, number)
-            view = _once(view_of(storage, rule.tensor, shift))
-            view.copy_(self._obeying(rule, view.shape, source))
+            view = _without_repetitions(view_of(storage, rule.tensor, shift))
+            view.copy_(self._values_for_rule(rule, view.shape, source))
 
-    def _obeying(self, rule: Rule, shape: Sequence[int], source: torch.Generator) -> Torch:
-        if isinstance(rule, Starts):
-            return _starts(rule, source)
-        if isinstance(rule, Lengths):
-            return _lengths(rule, source)
-        if isinstance(rule, Exact):
+    def _values_for_rule(self, rule: Rule, shape: Sequence[int], source: torch.Generator) -> Torch:
+        if isinstance(rule, BagStarts):
+            return _draw_starts(rule, source)
+        if isinstance(rule, BagLengths):
+            return _draw_lengths(rule, source)
+        if isinstance(rule, ExactValues):
             return torch.tensor(rule.values).view(tuple(shape))
         if rule.distinct:
             count = math.prod(shape)
             rows = torch.randperm(rule.below, generator=source)
             return rows.repeat(-(-count // max(rule.below, 1)))[:count].view(tuple(shape))
         values = torch.randint(max(rule.below, 1), shape, generator=source)
-        if rule.besides is not None and self._manner == WIDE:
-            values[_some(shape, source)] = rule.besides
+        if rule.extra is not None and self._manner == WIDE:
+            values[_special_mask(shape, source)] = rule.extra
         return values
 
     def _values(self, tensor: Tensor, role: str) -> Torch:
@@ -104,25 +112,27 @@ class Drawer:
         positive = role != "param" and (self._manner == TAME or tensor.buffer in self._positive)
         values = torch.rand(shape, generator=source, dtype=torch.float64)
         if not positive:
-            values.mul_(2).sub_(1).mul_(1 if shape else SPAN)
+            values.mul_(2).sub_(1).mul_(1 if shape else MAX_UNCONSTRAINED)
         if role == "param":
             fan = max(tensor.numel // max(shape[0], 1), 1) if shape else 1
             values.mul_(min(fan**-0.5, 0.5))
         if self._manner == WIDE and shape:
-            ends = () if role == "param" else (0.0 if positive else -LARGEST, LARGEST)
-            return self._spread(values, source, ends)
+            ends = () if role == "param" else (0.0 if positive else -MAX_MAGNITUDE, MAX_MAGNITUDE)
+            return self._with_wide_magnitudes(values, source, ends)
         if self._manner == UNDEFINED and role == self._undefined:
-            values[_some(shape, source)] = math.nan
+            values[_special_mask(shape, source)] = math.nan
         return values
 
-    def _spread(self, values: Torch, source: torch.Generator, ends: Sequence[float]) -> Torch:
+    def _with_wide_magnitudes(
+        self, values: Torch, source: torch.Generator, ends: Sequence[float]
+    ) -> Torch:
         """Give a tensor a magnitude, a quarter of its elements one of their own, and zeros."""
-        whole, each = (
+        scale, samples = (
             torch.rand(n, generator=source, dtype=torch.float64) for n in ((), values.shape)
         )
-        own = torch.where(each < 0.25, SMALLEST * 4 * each, -3 * whole)
-        values.mul_(10**own)
-        values[_some(tuple(values.shape), source)] = 0
+        exponents = torch.where(samples < 0.25, MIN_EXPONENT * 4 * samples, -3 * scale)
+        values.mul_(10**exponents)
+        values[_special_mask(tuple(values.shape), source)] = 0
         flat = values.view(-1)
         if ends and len(flat) > 1:
             flat[flat.argmin()], flat[flat.argmax()] = ends
@@ -131,36 +141,36 @@ class Drawer:
     def _integers(self, dtype: torch.dtype, shape: Sequence[int], source: torch.Generator) -> Torch:
         if dtype == torch.bool or self._manner == TAME:
             return torch.randint(2, tuple(shape), generator=source)
-        low = max(-SPAN, torch.iinfo(dtype).min)
-        return torch.randint(low, SPAN + 1, tuple(shape), generator=source)
+        low = max(-MAX_UNCONSTRAINED, torch.iinfo(dtype).min)
+        return torch.randint(low, MAX_UNCONSTRAINED + 1, tuple(shape), generator=source)
 
 
-def _once(view: Torch) -> Torch:
+def _without_repetitions(view: Torch) -> Torch:
     """Return a view without the repetitions of an expanded one, which cannot be written."""
     for axis, stride in enumerate(view.stride()):
         view = view if stride else view.narrow(axis, 0, min(1, view.shape[axis]))
     return view
 
 
-def _some(shape: Sequence[int], source: torch.Generator) -> Torch:
+def _special_mask(shape: Sequence[int], source: torch.Generator) -> Torch:
     """Return which elements are special: one of a few, at least one of several."""
-    drawn = torch.rand(tuple(shape), generator=source)
-    return (drawn * SPECIAL < 1) | ((drawn == drawn.amin()) & (drawn.numel() > 1))
+    samples = torch.rand(tuple(shape), generator=source)
+    return (samples * SPECIAL_INTERVAL < 1) | ((samples == samples.amin()) & (samples.numel() > 1))
 
 
 def _strictness(rule: Rule) -> tuple[bool, int]:
     """Order rules so that what a later one draws is also right by the earlier ones."""
-    return not isinstance(rule, Range), -rule.below if isinstance(rule, Range) else 0
+    return not isinstance(rule, IndexRange), -rule.below if isinstance(rule, IndexRange) else 0
 
 
-def _lengths(rule: Lengths, source: torch.Generator) -> Torch:
+def _draw_lengths(rule: BagLengths, source: torch.Generator) -> Torch:
     """Draw how long bags are: some are empty, and together they have all indices."""
     ends = torch.randint(rule.total + 1, (rule.tensor.numel,), generator=source).sort().values
     ends[-1:] = rule.total
     return ends.diff(prepend=ends.new_zeros(1))
 
 
-def _starts(rule: Starts, source: torch.Generator) -> Torch:
+def _draw_starts(rule: BagStarts, source: torch.Generator) -> Torch:
     """Draw where bags start; lengths differ, and some bags are empty."""
     count = rule.tensor.numel
     starts, _ = torch.randint(rule.total + 1, (count,), generator=source).sort()
@@ -172,18 +182,20 @@ def _starts(rule: Starts, source: torch.Generator) -> Torch:
 
 def _positive_buffers(graph: Graph) -> set[str]:
     """Return the buffers of which a root or a logarithm is taken, straight or a few ops later."""
-    found: set[str] = set()
+    buffers: set[str] = set()
     for op in reversed(list(graph.leaves())):
-        found.update(tensor.buffer for tensor in _positive(op, graph, found))
-    return found
+        buffers.update(tensor.buffer for tensor in _positive_operands(op, graph, buffers))
+    return buffers
 
 
-def _positive(op: Op, graph: Graph, found: set[str]) -> Iterator[Tensor]:
+def _positive_operands(op: Op, graph: Graph, buffers: set[str]) -> Iterator[Tensor]:
     base = op.base.removeprefix("_foreach_").rstrip("_")
-    if base in ROOTS or (base in KEEPING and found.intersection(t.buffer for t in op.outputs)):
+    if base in POSITIVE_OPERAND_OPS or (
+        base in SIGN_PRESERVING_OPS and buffers.intersection(t.buffer for t in op.outputs)
+    ):
         yield from op.inputs
         return
     schema = resolve(op, graph.schemas) if not op.is_scope else None
     for argument, value in bind(schema, op) if schema else ():
-        if argument.name in NAMED:
+        if argument.name in POSITIVE_ARGUMENTS:
             yield from tensors_in((value,))

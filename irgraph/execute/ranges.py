@@ -19,22 +19,22 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.score_functions import lookups
 
 COPIES = ("to", "_to_copy", "clone", "contiguous", "copy_", "lift_fresh_copy")
-PICKING = (
+SELECTIONS = (
     "cat", "constant_pad_nd", "flip", "gather", "index", "index_select", "masked_fill",
     "masked_select", "repeat", "repeat_interleave", "roll", "stack", "take", "where",
 )  # fmt: skip
 """Ops whose results hold elements of these operands: all but those that say where from."""
 
-WHERE = ("index", "indices", "mask", "condition", "repeats", "value")
+INDEX_ARGUMENTS = ("index", "indices", "mask", "condition", "repeats", "value")
 """Arguments of those ops whose elements the results do not hold."""
 
 
-PERMUTED = 1 << 24
+MAX_PERMUTED_ROWS = 1 << 24
 """Rows of the largest table of which distinct ones are drawn."""
 
 
-class Range(Struct, frozen=True):
-    """Elements of ``tensor`` are at least 0 and below ``below``, or ``besides``, if that is any.
+class IndexRange(Struct, frozen=True):
+    """Elements of ``tensor`` are at least 0 and below ``below``, or ``extra``, if that is any.
 
     ``distinct`` if as many differ as can: the step gathers the rows of a sparse gradient, and its
     model has that many.
@@ -42,11 +42,11 @@ class Range(Struct, frozen=True):
 
     tensor: Tensor
     below: int
-    besides: int | None = None
+    extra: int | None = None
     distinct: bool = False
 
 
-class Starts(Struct, frozen=True):
+class BagStarts(Struct, frozen=True):
     """Elements of ``tensor`` are where bags of ``total`` indices start, the first one 0.
 
     ``closed`` if the last one is the end.
@@ -57,154 +57,162 @@ class Starts(Struct, frozen=True):
     closed: bool = False
 
 
-class Lengths(Struct, frozen=True):
+class BagLengths(Struct, frozen=True):
     """Elements of ``tensor`` are how long bags are, of ``total`` indices together."""
 
     tensor: Tensor
     total: int
 
 
-class Exact(Struct, frozen=True):
+class ExactValues(Struct, frozen=True):
     """Elements of ``tensor`` are these, since sizes of the model follow from them."""
 
     tensor: Tensor
     values: tuple[int, ...]
 
 
-Rule: TypeAlias = Range | Starts | Lengths | Exact
+Rule: TypeAlias = IndexRange | BagStarts | BagLengths | ExactValues
 
 
 def integer_rules(graph: Graph) -> dict[str, list[Rule]]:
     """Return, by buffer, what the ops of a graph ask of integers, copies and sums seen through."""
-    copies: dict[str, Copies] = {}
+    copies: dict[str, ElementCopy] = {}
     sums: dict[str, tuple[Tensor, Tensor]] = {}
-    found: dict[str, list[Rule]] = {}
+    rules_by_buffer: dict[str, list[Rule]] = {}
     distinct = any(op.name == "aten._coalesce" for op in graph.leaves())
     for op in graph.leaves():
-        copied = _copied(op, graph)
-        if copied is not None:
-            copies[copied.made.buffer] = copied
+        copy = _element_copy(op, graph)
+        if copy is not None:
+            copies[copy.result.buffer] = copy
         if op.name == "aten.cumsum":
             sums[op.outputs[0].buffer] = (op.outputs[0], op.inputs[0])
         for rule in _rules(op, graph):
-            if isinstance(rule, Range) and distinct:
-                rule = replace(rule, distinct=rule.below <= PERMUTED)
-            summed = _summed(rule, copies, sums) if isinstance(rule, Starts) else None
-            for source in _sources(summed or rule, copies):
-                found.setdefault(source.buffer, []).append(replace(summed or rule, tensor=source))
-    return found
+            if isinstance(rule, IndexRange) and distinct:
+                rule = replace(rule, distinct=rule.below <= MAX_PERMUTED_ROWS)
+            lengths_rule = (
+                _lengths_rule(rule, copies, sums) if isinstance(rule, BagStarts) else None
+            )
+            for source in _sources(lengths_rule or rule, copies):
+                rules_by_buffer.setdefault(source.buffer, []).append(
+                    replace(lengths_rule or rule, tensor=source)
+                )
+    return rules_by_buffer
 
 
-def _summed(
-    rule: Starts, copies: Mapping[str, Copies], sums: Mapping[str, tuple[Tensor, Tensor]]
-) -> Lengths | None:
+def _lengths_rule(
+    rule: BagStarts, copies: Mapping[str, ElementCopy], sums: Mapping[str, tuple[Tensor, Tensor]]
+) -> BagLengths | None:
     """Return what starts ask of the lengths whose sums they are, behind a zero.
 
     So ``KeyedJaggedTensor`` makes them: a row for each key.
     """
-    joined = copies.get(rule.tensor.buffer)
-    while joined is not None and joined.whole:
-        joined = copies.get(joined.held[0].buffer)
-    last = joined.held[-1] if joined is not None and len(joined.held) > 1 else None
-    while last is not None and last.buffer in copies and copies[last.buffer].whole:
-        last = copies[last.buffer].held[0]
-    if joined is None or last is None or last.buffer not in sums:
+    copy = copies.get(rule.tensor.buffer)
+    while copy is not None and copy.is_full:
+        copy = copies.get(copy.sources[0].buffer)
+    last = copy.sources[-1] if copy is not None and len(copy.sources) > 1 else None
+    while last is not None and last.buffer in copies and copies[last.buffer].is_full:
+        last = copies[last.buffer].sources[0]
+    if copy is None or last is None or last.buffer not in sums:
         return None
     _, lengths = sums[last.buffer]
     row, rest = divmod(
-        (rule.tensor.offset - joined.made.offset) // rule.tensor.itemsize, joined.made.shape[-1]
+        (rule.tensor.offset - copy.result.offset) // rule.tensor.itemsize, copy.result.shape[-1]
     )
     count = lengths.shape[-1]
     if rest or not lengths.contiguous or rule.tensor.numel != count + 1:
         return None
     offset = lengths.offset + row * count * lengths.itemsize
-    return Lengths(replace(lengths, shape=(count,), strides=None, offset=offset), rule.total)
+    return BagLengths(replace(lengths, shape=(count,), strides=None, offset=offset), rule.total)
 
 
-class Copies(Struct, frozen=True):
-    """A tensor that holds elements of others, in place where it is a ``whole`` copy of one."""
+class ElementCopy(Struct, frozen=True):
+    """A tensor that holds elements of others, in place where it is a ``is_full`` copy of one."""
 
-    made: Tensor
-    held: tuple[Tensor, ...]
-    whole: bool
+    result: Tensor
+    sources: tuple[Tensor, ...]
+    is_full: bool
 
 
-def _copied(op: Op, graph: Graph) -> Copies | None:
+def _element_copy(op: Op, graph: Graph) -> ElementCopy | None:
     """Return what an op copies or picks elements from, if that is all that it does."""
-    if not op.name.startswith("aten.") or op.base not in (*COPIES, *PICKING):
+    if not op.name.startswith("aten.") or op.base not in (*COPIES, *SELECTIONS):
         return None
-    made = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
-    read = [t for t in op.inputs if t.name not in op.written]
-    if op.base in PICKING:
+    results = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
+    sources = [t for t in op.inputs if t.name not in op.written]
+    if op.base in SELECTIONS:
         schema = resolve(op, graph.schemas)
         pairs = bind(schema, op) if schema else ()
-        read = list(tensors_in(value for argument, value in pairs if argument.name not in WHERE))
-    integers = [t for t in read if t.dtype.startswith(("i", "u"))]
-    if len(made) != 1 or not integers or any(made[0].buffer == t.buffer for t in read):
+        sources = list(
+            tensors_in(value for argument, value in pairs if argument.name not in INDEX_ARGUMENTS)
+        )
+    integers = [t for t in sources if t.dtype.startswith(("i", "u"))]
+    if len(results) != 1 or not integers or any(results[0].buffer == t.buffer for t in sources):
         return None
-    whole = op.base in COPIES and made[0].contiguous and integers[0].contiguous
-    return Copies(made[0], tuple(integers), whole and made[0].shape == integers[0].shape)
+    is_full = op.base in COPIES and results[0].contiguous and integers[0].contiguous
+    return ElementCopy(
+        results[0], tuple(integers), is_full and results[0].shape == integers[0].shape
+    )
 
 
-def _sources(rule: Rule, copies: Mapping[str, Copies]) -> Iterator[Tensor]:
+def _sources(rule: Rule, copies: Mapping[str, ElementCopy]) -> Iterator[Tensor]:
     """Yield the tensors whose values another has; all of one where it is not clear where."""
     waiting, seen = [rule.tensor], set[Tensor]()
     while waiting:
         tensor = waiting.pop()
-        copied = copies.get(tensor.buffer)
+        copy = copies.get(tensor.buffer)
         if tensor in seen:
             continue
         seen.add(tensor)
-        if copied is None or (not isinstance(rule, Range) and len(copied.held) > 1):
+        if copy is None or (not isinstance(rule, IndexRange) and len(copy.sources) > 1):
             yield tensor
         else:
-            waiting += [_within(source, tensor, copied) for source in copied.held]
+            waiting += [_source_elements(source, tensor, copy) for source in copy.sources]
 
 
-def _within(source: Tensor, tensor: Tensor, copied: Copies) -> Tensor:
+def _source_elements(source: Tensor, tensor: Tensor, copy: ElementCopy) -> Tensor:
     """Return the elements of a source that a part of its copy holds."""
-    if not copied.whole:
+    if not copy.is_full:
         return source
-    elements = (tensor.offset - copied.made.offset) // copied.made.itemsize
+    elements = (tensor.offset - copy.result.offset) // copy.result.itemsize
     offset = source.offset + elements * source.itemsize
-    moved = replace(tensor, buffer=source.buffer, offset=offset, dtype=source.dtype)
-    return replace(moved, name=source.name)
+    view = replace(tensor, buffer=source.buffer, offset=offset, dtype=source.dtype)
+    return replace(view, name=source.name)
 
 
 def _rules(op: Op, graph: Graph) -> Iterator[Rule]:
-    given = {} if op.is_scope else arguments_of(op, graph.schemas)
-    if not given:
+    arguments = {} if op.is_scope else arguments_of(op, graph.schemas)
+    if not arguments:
         return
-    indices, below = given.get("indices"), _rows(given)
+    indices, below = arguments.get("indices"), _rows(arguments)
     if below is not None:
         yield from _bags(
-            indices, given.get("offsets"), below, bool(given.get("include_last_offset"))
+            indices, arguments.get("offsets"), below, bool(arguments.get("include_last_offset"))
         )
-    elif isinstance(indices, tuple) and isinstance(given.get("self"), Tensor):
-        for index, size in zip(indices, given["self"].shape, strict=False):  # type: ignore[union-attr]
+    elif isinstance(indices, tuple) and isinstance(arguments.get("self"), Tensor):
+        for index, size in zip(indices, arguments["self"].shape, strict=False):  # type: ignore[union-attr]
             if isinstance(index, Tensor):
-                yield Range(index, size)
-    mapping, weight = given.get("compressed_indices_mapping"), given.get("weight")
+                yield IndexRange(index, size)
+    mapping, weight = arguments.get("compressed_indices_mapping"), arguments.get("weight")
     if isinstance(mapping, Tensor) and isinstance(weight, Tensor):
-        yield Range(mapping, weight.shape[0], besides=-1)
+        yield IndexRange(mapping, weight.shape[0], extra=-1)
     if op.name == "irgraph.tier_pool":
-        yield from _pooled(given)
+        yield from _staged_starts(arguments)
     if op.name.startswith("irgraph.flex_attention"):
-        yield from _spelled(given)
-    yield from _along(given)
-    yield from _classes(given)
-    yield from _alignments(given)
-    yield from _packed(op, given, graph)
+        yield from _score_lookups(arguments)
+    yield from _axis_indices(arguments)
+    yield from _class_numbers(arguments)
+    yield from _alignments(arguments)
+    yield from _packed_lengths(op, arguments, graph)
 
 
-def _rows(given: Mapping[str, Value]) -> Value:
+def _rows(arguments: Mapping[str, Value]) -> Value:
     """Return the rows of the table, or of each table, that a lookup reads or updates."""
-    if "num_weights" in given:
-        return given["num_weights"]
-    mapping = given.get("compressed_indices_mapping")
-    if isinstance(mapping, Tensor) and given.get("pruned_weights"):
+    if "num_weights" in arguments:
+        return arguments["num_weights"]
+    mapping = arguments.get("compressed_indices_mapping")
+    if isinstance(mapping, Tensor) and arguments.get("pruned_weights"):
         return mapping.shape[0]
-    tables = given.get("weight", given.get("weights"))
+    tables = arguments.get("weight", arguments.get("weights"))
     if isinstance(tables, Tensor):
         return tables.shape[0] if tables.rank else None
     if isinstance(tables, tuple):
@@ -212,94 +220,96 @@ def _rows(given: Mapping[str, Value]) -> Value:
     return None
 
 
-def _bags(indices: Value, offsets: Value, rows: Value, closed: bool) -> Iterator[Range | Starts]:
+def _bags(
+    indices: Value, offsets: Value, rows: Value, closed: bool
+) -> Iterator[IndexRange | BagStarts]:
     if isinstance(indices, tuple) and isinstance(rows, tuple):
         lists = offsets if isinstance(offsets, tuple) else (None,) * len(indices)
         for index, start, below in zip(indices, lists, rows, strict=False):
             yield from _bags(index, start, below, closed)
     elif isinstance(indices, Tensor) and isinstance(rows, int):
-        yield Range(indices, rows)
+        yield IndexRange(indices, rows)
         if isinstance(offsets, Tensor):
-            yield Starts(offsets, indices.numel, closed)
+            yield BagStarts(offsets, indices.numel, closed)
 
 
-def _pooled(given: Mapping[str, Value]) -> Iterator[Starts]:
+def _staged_starts(arguments: Mapping[str, Value]) -> Iterator[BagStarts]:
     """Starts of bags of rows that were read before."""
-    staged, offsets = (given.get(name, ()) for name in ("staged", "offsets"))
+    staged, offsets = (arguments.get(name, ()) for name in ("staged", "offsets"))
     if isinstance(staged, tuple) and isinstance(offsets, tuple):
         for rows, starts in zip(staged, offsets, strict=False):
             if isinstance(rows, Tensor) and isinstance(starts, Tensor):
-                yield Starts(starts, rows.shape[0], bool(given.get("include_last_offset")))
+                yield BagStarts(starts, rows.shape[0], bool(arguments.get("include_last_offset")))
 
 
-def _spelled(given: Mapping[str, Value]) -> Iterator[Range]:
+def _score_lookups(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
     """Numbers by which what is done with each score looks into tensors."""
-    held = given.get("buffers")
-    named = {f"b{i}": t for i, t in enumerate(held)} if isinstance(held, tuple) else {}
-    for text in (given.get("score"), given.get("mask")):
+    buffers = arguments.get("buffers")
+    by_name = {f"b{i}": t for i, t in enumerate(buffers)} if isinstance(buffers, tuple) else {}
+    for text in (arguments.get("score"), arguments.get("mask")):
         for source, axis, index in lookups(text) if isinstance(text, str) else ():
-            table, numbers = named.get(source), named.get(index)
+            table, numbers = by_name.get(source), by_name.get(index)
             if isinstance(table, Tensor) and isinstance(numbers, Tensor) and axis < table.rank:
-                yield Range(numbers, table.shape[axis])
+                yield IndexRange(numbers, table.shape[axis])
 
 
-def _along(given: Mapping[str, Value]) -> Iterator[Range]:
+def _axis_indices(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
     """Indices along one axis, as ``gather`` and ``index_select`` take them."""
-    source, dim, index = given.get("self"), given.get("dim"), given.get("index")
+    source, dim, index = arguments.get("self"), arguments.get("dim"), arguments.get("index")
     if not isinstance(source, Tensor) or not source.rank:
         return
     if isinstance(dim, int) and isinstance(index, Tensor):
-        yield Range(index, source.shape[dim])
+        yield IndexRange(index, source.shape[dim])
 
 
-def _classes(given: Mapping[str, Value]) -> Iterator[Range]:
+def _class_numbers(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
     """Class numbers, as ``nll_loss`` and ``cross_entropy_loss`` take them."""
-    scores, target = given.get("self"), given.get("target")
+    scores, target = arguments.get("self"), arguments.get("target")
     if not isinstance(scores, Tensor) or not scores.rank:
         return
     if isinstance(target, Tensor) and target.dtype.startswith(("i", "u")):
-        ignored = given.get("ignore_index")
-        besides = ignored if isinstance(ignored, int) else None
-        yield Range(target, scores.shape[min(1, scores.rank - 1)], besides)
-    classes = given.get("num_classes")
+        ignored = arguments.get("ignore_index")
+        extra = ignored if isinstance(ignored, int) else None
+        yield IndexRange(target, scores.shape[min(1, scores.rank - 1)], extra)
+    classes = arguments.get("num_classes")
     if isinstance(classes, int):
-        yield Range(scores, classes)
+        yield IndexRange(scores, classes)
 
 
-def _alignments(given: Mapping[str, Value]) -> Iterator[Range]:
+def _alignments(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
     """Labels and lengths, as ``ctc_loss`` takes them: torch reads what they say without a look."""
-    scores, targets = given.get("log_probs"), given.get("targets")
+    scores, targets = arguments.get("log_probs"), arguments.get("targets")
     if not isinstance(scores, Tensor) or not isinstance(targets, Tensor) or scores.rank < 2:
         return
-    yield Range(targets, scores.shape[-1])
+    yield IndexRange(targets, scores.shape[-1])
     longest = targets.shape[-1] if targets.rank > 1 else 1  # those of one row, or of all together
-    for name, most in (("input_lengths", scores.shape[0]), ("target_lengths", longest)):
-        lengths = given.get(name)
+    for name, max_length in (("input_lengths", scores.shape[0]), ("target_lengths", longest)):
+        lengths = arguments.get(name)
         if isinstance(lengths, Tensor):
-            yield Range(lengths, most + 1)
+            yield IndexRange(lengths, max_length + 1)
 
 
-def _packed(op: Op, given: Mapping[str, Value], graph: Graph) -> Iterator[Exact]:
+def _packed_lengths(op: Op, arguments: Mapping[str, Value], graph: Graph) -> Iterator[ExactValues]:
     """Yield the lengths of sequences that are packed: the model takes their steps one by one."""
-    lengths = given.get("lengths")
+    lengths = arguments.get("lengths")
     if op.name != "aten._pack_padded_sequence" or not isinstance(lengths, Tensor):
         return
     data = op.outputs[0]
-    steps = _layers_steps(graph) or _sliced_steps(data, graph)
+    steps = _recurrent_batch_sizes(graph) or _sliced_batch_sizes(data, graph)
     if sum(steps) == data.shape[0]:
         values = (sum(n > i for n in steps) for i in range(lengths.numel))
-        yield Exact(lengths, tuple(values))
+        yield ExactValues(lengths, tuple(values))
 
 
-def _layers_steps(graph: Graph) -> tuple[int, ...]:
+def _recurrent_batch_sizes(graph: Graph) -> tuple[int, ...]:
     """Return how many sequences take part in each step of a recurrent layer of cuDNN."""
     layers = (o for o in graph.leaves() if o.name == "aten._cudnn_rnn")
-    found = (o.attributes.get("batch_sizes") for o in layers)
-    given = next((sizes for sizes in found if isinstance(sizes, tuple)), ())
-    return tuple(size for size in given if isinstance(size, int))
+    candidates = (o.attributes.get("batch_sizes") for o in layers)
+    batch_sizes = next((sizes for sizes in candidates if isinstance(sizes, tuple)), ())
+    return tuple(size for size in batch_sizes if isinstance(size, int))
 
 
-def _sliced_steps(data: Tensor, graph: Graph) -> tuple[int, ...]:
+def _sliced_batch_sizes(data: Tensor, graph: Graph) -> tuple[int, ...]:
     """Return the rows of each step, where steps are slices of the packed rows."""
     slices = (t for o in graph.leaves() if o.base == "slice" for t in o.outputs)
     return tuple({t.offset: t.shape[0] for t in slices if t.buffer == data.buffer}.values())
@@ -307,13 +317,13 @@ def _sliced_steps(data: Tensor, graph: Graph) -> tuple[int, ...]:
 
 def table_rows(graph: Graph) -> set[int]:
     """Return the numbers of rows of the tables that lookups read, where they are constants."""
-    found: set[int] = set()
+    row_counts: set[int] = set()
     for op in graph.leaves():
-        given = {} if op.is_scope else arguments_of(op, graph.schemas)
-        rows = _rows(given) if "indices" in given else None
-        listed = rows if isinstance(rows, tuple) else (rows,)
+        arguments = {} if op.is_scope else arguments_of(op, graph.schemas)
+        rows = _rows(arguments) if "indices" in arguments else None
+        counts = rows if isinstance(rows, tuple) else (rows,)
         if op.name == "irgraph.tier_pool":
-            held = given.get("held", ())
-            listed = tuple(t.shape[0] for t in held if isinstance(t, Tensor)) if held else ()  # type: ignore[union-attr]
-        found.update(n for n in listed if isinstance(n, int) and not isinstance(n, Dim))
-    return found
+            caches = arguments.get("held", ())
+            counts = tuple(t.shape[0] for t in caches if isinstance(t, Tensor)) if caches else ()  # type: ignore[union-attr]
+        row_counts.update(n for n in counts if isinstance(n, int) and not isinstance(n, Dim))
+    return row_counts

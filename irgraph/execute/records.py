@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-SHOWN = 6
+MAX_LISTED = 6
 """Names that a line of text lists before it counts the rest."""
 
 
@@ -95,13 +95,13 @@ class Coverage(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return one line, such as ``exercised 31 of 33 ops, 12 of 12 branches, ...``."""
-        ops, branches = (f"{some} of {of}" for some, of in (self.ops, self.branches))
-        some, of = self.elements
-        taken = f"{branches} branches, " * (self.branches[1] > 0)
-        return f"exercised {ops} ops, {taken}{some / of if of else 1:.0%} of elements"
+        ops, branches = (f"{count} of {total}" for count, total in (self.ops, self.branches))
+        exercised, all_elements = self.elements
+        branch_text = f"{branches} branches, " * (self.branches[1] > 0)
+        return f"exercised {ops} ops, {branch_text}{exercised / all_elements if all_elements else 1:.0%} of elements"
 
 
-NEEDED = {"host": "the host reads it", "returned": "the step returns it"}
+REQUIRED_KINDS = {"host": "the host reads it", "returned": "the step returns it"}
 """Kinds of tensors that a rewrite may not leave out, and why."""
 
 
@@ -132,13 +132,13 @@ class Comparison(Struct, frozen=True):
     @property
     def different(self) -> list[Compared]:
         """The tensors that differ, the worst first."""
-        found = [one for one in self.compared if not one.same]
-        return sorted(found, key=lambda one: (not one.problem, -one.relative))
+        differing = [tensor for tensor in self.compared if not tensor.same]
+        return sorted(differing, key=lambda tensor: (not tensor.problem, -tensor.relative))
 
     @property
     def lost(self) -> list[str]:
         """Values that the host reads or the step returns, and that the second graph lacks."""
-        return [name for kind, name in self.only_before if kind in NEEDED]
+        return [name for kind, name in self.only_before if kind in REQUIRED_KINDS]
 
     @property
     def same(self) -> bool:
@@ -160,16 +160,16 @@ class Comparison(Struct, frozen=True):
         else:
             rule = "" if self.exact else f" by more than {self._bound()}"
             yield f"different: {len(self.different)} of {total}{rule}"
-        yield from (f"  {one}" for one in self.different)
+        yield from (f"  {tensor}" for tensor in self.different)
         for kind, name in self.only_before:
-            if kind in NEEDED:
-                yield f"  {kind} %{name}: no longer made, but {NEEDED[kind]}"
+            if kind in REQUIRED_KINDS:
+                yield f"  {kind} %{name}: no longer made, but {REQUIRED_KINDS[kind]}"
         if self.random and not self.same:
-            drawn = ", ".join(self.random)
-            yield f"what follows from {drawn} has to differ: one model draws fewer random numbers"
+            random_ops = ", ".join(self.random)
+            yield f"what follows from {random_ops} has to differ: one model draws fewer random numbers"
         yield from _only("before", self.only_before)
         yield from _only("after", self.only_after)
-        unchanged = [one.name for one in self.compared if not one.changed]
+        unchanged = [tensor.name for tensor in self.compared if not tensor.changed]
         if unchanged:
             yield f"changed too little by these values to reveal a mistake: {_names(unchanged)}"
         yield ", ".join(self.notes)
@@ -178,7 +178,7 @@ class Comparison(Struct, frozen=True):
     def _agreement(self) -> str:
         if self.exact:
             return "bitwise equal"
-        shares = (one.absolute / one.allowed for one in self.compared if one.allowed)
+        shares = (tensor.absolute / tensor.allowed for tensor in self.compared if tensor.allowed)
         used = f"the largest difference is {max(shares, default=0.0):.1%} of that"
         return f"within {self._bound()}; {used}"
 
@@ -192,16 +192,16 @@ class Comparison(Struct, frozen=True):
 
 
 def _counts(compared: Sequence[Compared]) -> list[tuple[str, int]]:
-    kinds = [one.kind for one in compared]
+    kinds = [tensor.kind for tensor in compared]
     return [(kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
 
 
-def _only(where: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:
-    for kind, group in groupby(sorted(found, key=lambda pair: pair[0]), lambda pair: pair[0]):
+def _only(side: str, tensors: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for kind, group in groupby(sorted(tensors, key=lambda pair: pair[0]), lambda pair: pair[0]):
         names = [name for _, name in group]
-        yield f"only {where}: {len(names)} {kind}: {_names(names)}"
+        yield f"only {side}: {len(names)} {kind}: {_names(names)}"
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(f"%{name}" for name in names[:SHOWN]) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(f"%{name}" for name in names[:MAX_LISTED]) + more

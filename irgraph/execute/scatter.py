@@ -26,7 +26,7 @@ from irgraph.ir.narrow.layers import short_layer_tensors
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
-UNIT = {name: 2.0 ** -DIGITS[name] for name in SHORT}
+UNIT_ROUNDOFF = {name: 2.0 ** -DIGITS[name] for name in SHORT}
 """Unit roundoff: half the distance from 1 to the next number."""
 
 SUBNORMAL = {"f16": 2**-25, "f8e4m3": 2**-10, "f8e5m2": 2**-17}
@@ -35,7 +35,7 @@ SUBNORMAL = {"f16": 2**-25, "f8e4m3": 2**-10, "f8e5m2": 2**-17}
 DRAWS = 8
 """Runs with roundings drawn at random."""
 
-SURE = 10.0
+MAX_SCATTER_FACTOR = 10.0
 """Times the scatter of 8 draws that one more draw may lie off: Student's t with 8 degrees of
 freedom goes beyond that once in 100,000."""
 
@@ -51,18 +51,18 @@ def scatter(
     """Return by name how far roundings in short types scatter tensors, by their norm."""
     if not short_types(graph):
         return {}
-    spelled = spelled_out(graph)
-    own = short_layer_tensors(graph)
-    known = {t.name: t.dtype for t in spelled.by_name.values() if t.dtype in UNIT}
-    types = {name: kind for name, kind in known.items() if name not in own}
-    wide = widened(spelled)
-    plain = run(wide, inputs, seed, ranks)
-    wanted = [name for name in names if name in plain.values]
-    squares = dict.fromkeys(wanted, 0.0)
+    expanded = spelled_out(graph)
+    layer_tensors = short_layer_tensors(graph)
+    dtype_by_name = {t.name: t.dtype for t in expanded.by_name.values() if t.dtype in UNIT_ROUNDOFF}
+    types = {name: kind for name, kind in dtype_by_name.items() if name not in layer_tensors}
+    wide = widened(expanded)
+    reference = run(wide, inputs, seed, ranks)
+    selected = [name for name in names if name in reference.values]
+    squares = dict.fromkeys(selected, 0.0)
     for draw in range(DRAWS):
         rounded = run(wide, inputs, seed, ranks, _Rounding(types, seed * DRAWS + draw))
-        for name in wanted:
-            squares[name] += norm(_dense(rounded[name]) - _dense(plain[name])) ** 2
+        for name in selected:
+            squares[name] += norm(_dense(rounded[name]) - _dense(reference[name])) ** 2
     return {name: math.sqrt(square / DRAWS) for name, square in squares.items()}
 
 
@@ -80,13 +80,13 @@ class _Rounding:
             self._round(tensor, values[tensor.name])
 
     def _round(self, tensor: Tensor, value: Torch) -> None:
-        held = value if value.layout == torch.strided else value._values()
+        stored = value if value.layout == torch.strided else value._values()
         kind = self.types.get(tensor.name)
-        if kind is None or not held.is_floating_point():
+        if kind is None or not stored.is_floating_point():
             return
-        shape = held.shape
+        shape = stored.shape
         share, step = (2 * torch.rand(shape, generator=self.source) - 1 for _ in range(2))
-        held.mul_(1 + UNIT[kind] * share).add_(SUBNORMAL.get(kind, 0.0) * step)
+        stored.mul_(1 + UNIT_ROUNDOFF[kind] * share).add_(SUBNORMAL.get(kind, 0.0) * step)
 
 
 def _dense(value: Torch) -> Torch:

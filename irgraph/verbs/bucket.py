@@ -1,4 +1,4 @@
-"""``bucket``: sums over ranks that follow one another become one, of at most so many bytes."""
+"""``bucket``: consecutive sums over ranks become one sum, of at most a given number of bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COALESCED = {
     "c10d.allreduce_": "c10d.allreduce_coalesced_",
     "_c10d_functional.all_reduce_": "_c10d_functional.all_reduce_coalesced_",
 }
-"""Sums over ranks, and the ops that make several of them at once."""
+"""Sums over ranks, and the ops that compute several of them together."""
 
 
 class Bucket(Struct, frozen=True):
@@ -30,8 +30,8 @@ class Bucket(Struct, frozen=True):
 
     Attributes:
         members: in launch order.
-        later: what must come after the one: events of its stream, waits for them, and what uses
-            the sums.
+        later: ops that must run after the merged sum: events of its stream, waits for them, and
+            ops that use the sums.
     """
 
     members: tuple[Op, ...]
@@ -39,10 +39,10 @@ class Bucket(Struct, frozen=True):
 
 
 def buckets(graph: Graph, ops: Iterable[Op], limit: int) -> list[Bucket]:
-    """Return how sums over ranks fall into buckets of at most ``limit`` bytes, in launch order.
+    """Return buckets of sums over ranks of at most ``limit`` bytes each, in launch order.
 
     One bucket holds sums of one element type over one process group and on one stream; a bucket
-    ends where an op in between could not come before all of it or after all of it. Check each op
+    ends if an op in between could run neither before all of it nor after all of it. Check each op
     with ``check_bucket`` first.
     """
     places = graph.places
@@ -62,7 +62,7 @@ def buckets(graph: Graph, ops: Iterable[Op], limit: int) -> list[Bucket]:
 
 
 def check_bucket(op: Op) -> None:
-    """Raise ``RefusedError`` where an op is no sum over ranks that can be made with others."""
+    """Raise ``RefusedError`` unless an op is a sum over ranks that can be merged with others."""
     if op.name not in COALESCED:
         names = " and ".join(COALESCED)
         raise op_refusal(op, f"is not an in-place sum over ranks, such as {names}")
@@ -73,7 +73,7 @@ def check_bucket(op: Op) -> None:
 def bucket(
     graph: Graph, groups: Sequence[Bucket], *, caller: str = "bucket"
 ) -> tuple[Graph, list[Op]]:
-    """Make one op of each bucket, where its last member stands; return those as well."""
+    """Merge each bucket into one op, at its last member; return these ops as well."""
     edit = Edit(graph)
     new_ops = []
     for group in groups:
@@ -101,7 +101,7 @@ def _leaves(graph: Graph) -> Sequence[Op]:
 
 
 def _of_call(op: Op, last: Op, new: Op) -> Op:
-    """Return an event of a collective's call as one of the call that takes its place."""
+    """Return an event of a collective's call as an event of the call that replaces it."""
     is_own_event = _is_event(op) and op.origin and op.origin == last.origin
     return replace(op, origin=new.origin) if is_own_event else op
 
@@ -110,10 +110,10 @@ class _UnneededEvents(Struct, frozen=True):
     """Events that a bucket does not need: one before it, and one after it, serve all its sums.
 
     Attributes:
-        ops: that go: records of them, and waits for them.
+        ops: records and waits to remove.
         heads: the event that is recorded and waited for before the last sum.
-        end: what records the event after the last sum, if it is recorded.
-        names: events, and those for which one waits instead.
+        end: the record of the event after the last sum, if it is recorded.
+        names: removed events, each with the event to wait for instead.
     """
 
     ops: tuple[Op, ...] = ()
@@ -136,7 +136,7 @@ def _unneeded_events(graph: Graph, group: Bucket) -> _UnneededEvents:
     unneeded = [*_heads(graph, group, [head for head in heads if head is not None])]
     last = heads[-1]
     record = _records(graph).get(last.inputs[0].name) if last is not None else None
-    # A record that others wait for as well stays where it is: moving it down would make them wait
+    # A record that others wait for as well is not moved: moving it down would make them wait
     # longer.
     is_only_wait = record is not None and len(_waits(graph).get(record.outputs[0].name, ())) == 1
     head_ops = tuple(op for op in (last, record if is_only_wait else None) if op is not None)
@@ -156,9 +156,9 @@ def _unneeded_events(graph: Graph, group: Bucket) -> _UnneededEvents:
 
 
 def _heads(graph: Graph, group: Bucket, waits: Sequence[Op]) -> Iterable[Op]:
-    """Yield the events before a bucket, recorded and waited for, that the last of them stands for.
+    """Yield the records and waits before a bucket that its last record and wait replace.
 
-    None are spare where the stream has other work in between.
+    None can be removed if the stream has other work in between.
     """
     places, leaves, record_by_event = graph.places, _leaves(graph), _records(graph)
     stream, members = group.members[0].stream, set(map(id, group.members))
@@ -177,7 +177,7 @@ def _heads(graph: Graph, group: Bucket, waits: Sequence[Op]) -> Iterable[Op]:
 
 @cached_per_graph
 def _waits(graph: Graph) -> Mapping[str, Sequence[Op]]:
-    """Return what uses events, by their names."""
+    """Return the ops that use events, by the events' names."""
     users_by_event: dict[str, list[Op]] = {}
     for leaf in _leaves(graph):
         for tensor in leaf.inputs if leaf.name.startswith("sync.") else ():
@@ -187,7 +187,7 @@ def _waits(graph: Graph) -> Mapping[str, Sequence[Op]]:
 
 @cached_per_graph
 def _records(graph: Graph) -> Mapping[str, Op]:
-    """Return what records events, by their names."""
+    """Return the ops that record events, by the events' names."""
     return {leaf.outputs[0].name: leaf for leaf in _leaves(graph) if leaf.name == RECORD}
 
 
@@ -220,7 +220,7 @@ def _kind(op: Op) -> tuple[object, ...]:
 
 
 BLOCKING = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_READS)
-"""Ops by which the host waits: what they wait for does not change."""
+"""Ops that make the host wait: the work that they wait for must not change."""
 
 
 @dataclass
@@ -228,11 +228,11 @@ class _OpenBucket:
     """A bucket that is being filled.
 
     Attributes:
-        graph: where the sums stand.
+        graph: the graph of the sums.
         first: the first of them.
-        elsewhere: by ``id``, what comes later already, after this bucket or another.
-        members: those that are in it.
-        later: what must come after all of them.
+        deferred_ids: by ``id``, the ops that are deferred already, after this bucket or another.
+        members: the sums in it.
+        later: ops that must run after all of them.
     """
 
     graph: Graph
@@ -284,7 +284,7 @@ class _OpenBucket:
         return len(paths[id(op)]) == 1 or all(map(_is_event, self.later))
 
     def _may_precede(self, leaf: Op) -> bool:
-        """Return whether an op may run before the sums, as it does not see them."""
+        """Return whether an op may run before the sums, as it does not access them."""
         if leaf.name == RECORD:
             return leaf.stream != self.first.stream
         if leaf.name in BLOCKING or any(t.name in self.names for t in leaf.inputs):
@@ -296,7 +296,7 @@ class _OpenBucket:
         return not (_overlaps(tensors, self.summed) or _overlaps(access.writes, self.read))
 
     def _defer(self, leaf: Op) -> None:
-        """Let an op come after the sums, with what depends on it."""
+        """Defer an op, and so the ops that depend on it, until after the sums."""
         self.later.append(leaf)
         self.names.update(t.name for t in leaf.outputs)
         access = effects(leaf, self.declared)

@@ -1,4 +1,4 @@
-"""``capture``: ops that follow one another become a CUDA graph, which the host launches at once."""
+"""``capture``: consecutive ops become a CUDA graph, which the host launches as one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from irgraph.verbs.streams import RECORD, WAIT, works
 
 LAUNCH = "cuda.graph_launch"
 MIN_LAUNCHES = 2
-"""Ops that launch something, of which a graph is made."""
+"""Minimum number of ops that launch work in a graph."""
 
 SIZED = (
     "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "unique",
@@ -29,7 +29,7 @@ SIZED = (
 """Ops whose results' sizes the host reads from the device."""
 
 MASKED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
-"""Ops that look up where a mask is true, if they are given one."""
+"""Ops that look up the true elements of a mask, if their index is one."""
 
 HOST = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_READS)
 COUNTED = ("irgraph.fused_adam",)
@@ -37,13 +37,13 @@ COUNTED = ("irgraph.fused_adam",)
 
 
 class Capturing(Struct, frozen=True):
-    """What became graphs.
+    """Result of a capture into CUDA graphs.
 
     Attributes:
         graph: the new graph.
         launches: the launches in it.
-        copied: tensors that are copied to memory of a graph's own before it.
-        left: the ops that are in none of the graphs although they were asked for, with why.
+        copies: number of tensors that are copied to a graph's own memory before it.
+        excluded: requested ops that are in none of the graphs, each with the reason.
     """
 
     graph: Graph
@@ -53,11 +53,11 @@ class Capturing(Struct, frozen=True):
 
 
 def capture(graph: Graph, ops: Collection[Op] | None = None) -> Capturing:
-    """Let ops, or all of the step, be launched in as few CUDA graphs as may be.
+    """Capture ops, or the whole step, in as few CUDA graphs as possible.
 
-    A graph's ops follow one another, and what it reads lies where it lay before: what ops outside
-    of graphs make is copied to memory of the graph's own first. Left out is what the host takes
-    part in, and what would write memory that ops outside allocated.
+    The ops of a graph are consecutive, and it reads fixed addresses: results of ops outside of
+    graphs are copied to the graph's own memory first. Excluded are ops in which the host takes
+    part, and ops that would write memory that ops outside allocated.
     """
     search = _CaptureSearch(graph, None if ops is None else {id(op) for op in ops})
     search.run()
@@ -66,7 +66,7 @@ def capture(graph: Graph, ops: Collection[Op] | None = None) -> Capturing:
 
 @dataclass
 class _CaptureSearch:
-    """The search for graphs, and then their making."""
+    """The search for graphs, and then their construction."""
 
     graph: Graph
     requested: Collection[int] | None
@@ -79,8 +79,8 @@ class _CaptureSearch:
     def run(self) -> None:
         """Find runs of ops; where one cannot be launched after all, look again without it."""
         self._exclude_after_reads()
-        # Taking an op out parts a region in two, and what was inside of one graph is then outside
-        # of the other: look again until nothing changes. Each round takes at least one op out, so
+        # Removing an op splits a region in two, and ops inside of one graph are then outside
+        # of the other: search again until nothing changes. Each round removes at least one op, so
         # it ends.
         for _ in range(len(self.graph.ops) + 1):
             self.regions = list(self._runs(self.graph.ops))
@@ -126,7 +126,7 @@ class _CaptureSearch:
         return not any(id(leaf) in self.excluded for leaf in op.leaves())
 
     def _obstacle(self, leaf: Op) -> str:
-        """Return why an op cannot be part of any graph."""
+        """Return why an op cannot be part of any graph, ``""`` if it can."""
         tensors = (*leaf.inputs, *leaf.outputs)
         if leaf.name in (RECORD, WAIT) or (leaf.is_scope and not tensors):
             return ""
@@ -138,7 +138,7 @@ class _CaptureSearch:
             return "its effects are unknown"
         if sized(leaf) and any(t.device != "cpu" for t in leaf.inputs):
             return "the host reads the sizes of its results from the device"
-        # Numbers that the program wrote down are the same in every replay; other host memory is not
+        # Literals of the program are the same in every replay; other host memory is not
         # part of a CUDA graph, whose copies would read it when it is replayed.
         if any(t.device == "cpu" and t.buffer not in self._numbers for t in tensors):
             copies = any(t.device != "cpu" for t in leaf.outputs)
@@ -150,7 +150,7 @@ class _CaptureSearch:
         return _literals(self.graph)
 
     def _exclude_after_reads(self) -> None:
-        """Leave out what comes, in its phase, after the host read something: numbers follow it."""
+        """Exclude ops that follow, in their phase, a read by the host: numbers may depend on it."""
         read_by_phase: dict[str, Op] = {}
         for leaf in self.graph.leaves():
             # A number that the host read may have become a Python value of any later call, which a
@@ -166,7 +166,7 @@ class _CaptureSearch:
                 read_by_phase[leaf.phase] = leaf
 
     def _foreign_ops(self) -> dict[int, tuple[Op, RefusedError]]:
-        """Return ops of regions that need events, or write memory, from outside of theirs."""
+        """Return ops of regions that need events, or write memory, from outside of their graph."""
         excluded: dict[int, tuple[Op, RefusedError]] = {}
         own_buffers = self._own_buffers()
         graph_buffers = self.graph.lasting.keys() | own_buffers
@@ -191,7 +191,7 @@ class _CaptureSearch:
         return excluded
 
     def _is_uncopyable(self, tensor: Tensor, defined_names: Collection[str]) -> bool:
-        """Return whether a copy would not do for a tensor that ops outside made."""
+        """Return whether a copy cannot replace a tensor of ops outside of graphs."""
         base = _bases(self.graph)[tensor.buffer]
         accesses = self.graph.touching.get(tensor.buffer, ())
         is_written = any(
@@ -200,14 +200,14 @@ class _CaptureSearch:
         return is_written or (tensor.name not in defined_names and tensor.name != base.name)
 
     def _own_buffers(self) -> Collection[str]:
-        """Return the buffers that graphs allocate, those that are there already included."""
+        """Return the buffers that graphs allocate, including those of existing graphs."""
         launch_bodies = [op.body for op in self.graph.walk() if op.name == LAUNCH]
         return {
             t.buffer for region in (*self.regions, *launch_bodies) for t in _new_tensors(region)
         }
 
     def commit(self) -> Capturing:
-        """Make the launches, and before them copies of what ops outside made."""
+        """Return the graph with the launches, preceded by copies of results from outside."""
         own_buffers, places = self._own_buffers(), self.graph.places
         used_names = names_of(self.graph)
         names: dict[str, Tensor] = {}
@@ -223,7 +223,7 @@ class _CaptureSearch:
                 base = _bases(self.graph)[tensor.buffer]
                 name = free_name(f"{base.name}_held", used_names)
                 used_names.add(name)
-                # A graph reads fixed addresses. What ops outside make anew each step is copied to a
+                # A graph reads fixed addresses. Results that ops outside allocate in each step are copied to a
                 # tensor that lasts, as ``torch.cuda.make_graphed_callables`` copies its arguments.
                 copy = replace(base, name=name, buffer=name, offset=0)
                 states.append(Declared("state", copy))
@@ -248,8 +248,8 @@ class _CaptureSearch:
     def _reader(self, regions: Sequence[Sequence[Op]], base: Tensor) -> Sequence[Op]:
         """Return the region before which a buffer is copied in: the first whose work reads it.
 
-        The first region may only make views of it, which read nothing: what orders the copy (an
-        event of another stream) may come behind them.
+        The first region may only make views of it, which read nothing: the ops that order the copy
+        (an event of another stream) may follow them.
         """
         first = self.graph.places[id(next(regions[0][0].leaves()))]
         accesses = self.graph.touching[base.buffer]
@@ -265,7 +265,7 @@ class _CaptureSearch:
 
 @cached_per_graph
 def _literals(graph: Graph) -> Collection[str]:
-    """Return the buffers of numbers that the program wrote down."""
+    """Return the buffers of numbers that are literals of the program."""
     return {d.tensor.buffer for d in graph.tensors if d.value is not None}
 
 
@@ -276,7 +276,7 @@ def _outer_by_leaf(graph: Graph) -> dict[int, Op]:
 
 @cached_per_graph
 def _event_users(graph: Graph) -> dict[str, set[int]]:
-    """Return by event the ids of what records it, and of what waits for it."""
+    """Return by event the ids of the ops that record it or wait for it."""
     users_by_event: dict[str, set[int]] = {}
     for leaf in graph.leaves():
         if leaf.name.startswith("sync.") and (leaf.inputs or leaf.outputs):
@@ -295,13 +295,13 @@ def sized(leaf: Op) -> bool:
 
 
 def _new_tensors(region: Sequence[Op]) -> Iterator[Tensor]:
-    """Yield what a region's ops write, in memory that no other op made before."""
+    """Yield results of a region's ops in buffers that they allocate."""
     for leaf in (leaf for op in region for leaf in op.leaves()):
         yield from (t for t in leaf.outputs if t.buffer not in {s.buffer for s in leaf.inputs})
 
 
 def _outside_inputs(leaf: Op, own_buffers: Collection[str], graph: Graph) -> list[Tensor]:
-    """Return what an op reads that ops outside of all graphs made."""
+    """Return the operands of an op that ops outside of all graphs made."""
     return [
         t
         for t in leaf.inputs
@@ -311,7 +311,7 @@ def _outside_inputs(leaf: Op, own_buffers: Collection[str], graph: Graph) -> lis
 
 @cached_per_graph
 def _bases(graph: Graph) -> Mapping[str, Tensor]:
-    """Return by buffer the tensor that was there first."""
+    """Return by buffer the first tensor in it."""
     base_by_buffer: dict[str, Tensor] = {}
     for leaf in graph.leaves():
         for tensor in leaf.outputs:
@@ -320,7 +320,7 @@ def _bases(graph: Graph) -> Mapping[str, Tensor]:
 
 
 def _copies_by_name(graph: Graph, base: Tensor, copy: Tensor, position: int) -> dict[str, Tensor]:
-    """Return what a copy, and views of it that are made after a place, are instead, by name."""
+    """Return, by original name, a copy and those views of it that are made after a position."""
     views = {
         t.name: replace(t, buffer=copy.buffer, offset=t.offset - base.offset)
         for i, leaf in graph.touching.get(base.buffer, ())
@@ -370,7 +370,7 @@ def _replaced_ops(
     region_ids: Collection[int],
     names: Mapping[str, Tensor],
 ) -> Iterator[Op]:
-    """Yield ops with regions as launches; ops behind a copy use that."""
+    """Yield ops with regions replaced by launches; ops after a copy use the copy."""
     copy_by_name: dict[str, Tensor] = {}
     for op in ops:
         for new in replacements.get(id(op), ()):

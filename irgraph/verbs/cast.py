@@ -1,4 +1,4 @@
-"""``cast``: ops compute in another type; operands are cast before them, results after them."""
+"""``cast``: ops compute in another type; casts of operands and of results surround them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ FLOATS = ("f64", "f32", "f16", "bf16")
 """Types of tensors that ops may be cast between."""
 
 TYPES = ("f64", "f32", "tf32", "f16", "bf16")
-"""What ops may be cast to; ``tf32`` is how matrix units multiply f32, see ``irgraph.ir.tf32``."""
+"""Types that ops may be cast to; ``tf32`` is a mode of matrix units, see ``irgraph.ir.tf32``."""
 
 CAST = "aten._to_copy"
 
 
 class Casting(Struct, frozen=True):
-    """What a cast did: the graph, the ops in their new type, and how many casts stand around them.
+    """Result of a cast: the graph, the ops in their new type, and the number of casts around them.
 
-    ``unneeded_casts`` counts casts that were not needed: back and forth, or one that was there already.
-    ``unread`` are views, as they were, that stay in their type: nobody reads them in the new one.
+    ``unneeded_casts`` counts casts that were not needed: back and forth, or already in the graph.
+    ``unread`` are the original views that keep their type, because no op reads them in the new one.
     """
 
     graph: Graph
@@ -46,12 +46,12 @@ class Casting(Struct, frozen=True):
 
 
 def cast(graph: Graph, ops: Sequence[Op], dtype: str) -> Casting:
-    """Let ops compute in the type ``dtype``, one of ``TYPES``.
+    """Cast ops to the type ``dtype``, one of ``TYPES``.
 
-    What a composite op called is cast together with it. Casts that meet cancel: a result in the
-    new type is handed on as it is, and one cast of an operand serves until its bytes are written.
-    To ``tf32``, and from there to ``f32``, products change alone: there are no casts.
-    Check each op with ``check_cast`` first.
+    Ops that a composite op called are cast together with it. Adjacent casts cancel: a result in the
+    new type is used directly, and one cast of an operand serves until its bytes are written. To
+    ``tf32``, and from there to ``f32``, only products change: there are no casts. Check each op
+    with ``check_cast`` first.
     """
     if dtype == "tf32":
         return Casting(*to_tf32(graph, ops), 0, 0)
@@ -70,7 +70,7 @@ def cast(graph: Graph, ops: Sequence[Op], dtype: str) -> Casting:
 
 
 def check_cast(graph: Graph, op: Op, dtype: str) -> None:
-    """Refuse an op that writes in place, or that does not give all its results in the new type."""
+    """Refuse an op that writes in place, or that would not have all its results in the new type."""
     if dtype == "tf32":
         check_tf32(graph, op)
         return
@@ -106,8 +106,8 @@ def _check_leaf(graph: Graph, leaf: Op, dtype: str) -> None:
 
 
 def _result_types(graph: Graph, leaf: Op, dtype: str) -> list[str] | None:
-    """Return the types of an op's results if its operands were of a type; nothing if refused."""
-    # torch is asked once for each kind of call: a model of 50,000 ops has some tens of them.
+    """Return the types of an op's results with operands of a type, ``None`` if torch refuses."""
+    # torch is queried once for each kind of call: a model of 50,000 ops has some tens of them.
     sizes = [str(size) for t in leaf.inputs for size in t.shape]
     types_by_call, key = _type_cache(graph), f"{dtype} {type_signature(leaf)} {sizes}"
     if key not in types_by_call:
@@ -123,7 +123,7 @@ def _result_types(graph: Graph, leaf: Op, dtype: str) -> list[str] | None:
 
 @cached_per_graph
 def _type_cache(graph: Graph) -> dict[str, list[str]]:
-    """Return what is known of a graph's ops in other types: filled as it is asked."""
+    """Return the cache of result types of a graph's ops in other types, filled on demand."""
     return {}
 
 
@@ -159,10 +159,10 @@ def check_operand(graph: Graph, op: Op, operand: Tensor, dtype: str) -> None:
 
 
 def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], dtype: str) -> Casting:
-    """Let ops take one operand each in the type ``dtype``, their other operands and results as is.
+    """Cast one operand of each op to the type ``dtype``, its other operands and results unchanged.
 
-    Casts that meet cancel, and one cast of an operand serves until its bytes are written. Check
-    each with ``check_operand`` first.
+    Adjacent casts cancel, and one cast of an operand serves until its bytes are written. Check each
+    with ``check_operand`` first.
     """
     rewrite, operand_by_op = (
         _CastRewrite(graph, dtype, {}),
@@ -178,7 +178,7 @@ def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], dtype: str) 
 
 @dataclass
 class _Converted:
-    """Tensors that exist in the new type too, by their names."""
+    """Tensors that also exist in the new type, by their names."""
 
     pairs: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     names_by_buffer: dict[str, set[str]] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class _Converted:
             self.names_by_buffer.setdefault(tensor.buffer, set()).add(name)
 
     def forget(self, written: Tensor) -> None:
-        """Forget what has bytes that are written."""
+        """Forget tensors with bytes that are written."""
         for name in list(self.names_by_buffer.get(written.buffer, ())):
             if any(overlap(tensor, written) for tensor in self.pairs.get(name, ())):
                 del self.pairs[name]
@@ -204,8 +204,9 @@ class _Converted:
 class _CastRewrite:
     """One cast of several units, in launch order.
 
-    ``ready`` are tensors that exist in the new type too, by their names; ``rewrites`` what each unit
-    became; ``cast_ids`` the casts that were added; ``candidates`` ops that go where nobody reads them.
+    ``ready`` are tensors that also exist in the new type, by their names; ``rewrites`` pairs of a
+    unit and the op that replaces it; ``cast_ids`` the casts that were added; ``candidates`` ops to
+    remove if no op reads their results.
     """
 
     graph: Graph
@@ -226,7 +227,7 @@ class _CastRewrite:
         self.uses = _uses(self.graph)
 
     def visit_leaf(self, leaf: Op) -> None:
-        """Forget casts of what an op writes."""
+        """Forget casts of tensors that an op writes."""
         if id(leaf) in self.inside:
             return
         if effects(leaf, self.declared).barrier:
@@ -236,15 +237,15 @@ class _CastRewrite:
         self._note_existing_cast(leaf)
 
     def _note_existing_cast(self, leaf: Op) -> None:
-        """Remember a cast that stands there already: what it casts exists in both types."""
+        """Record an existing cast: its operand exists in both types."""
         if leaf.name != CAST or not leaf.inputs or not leaf.outputs:
             return
         source, result = leaf.inputs[0], leaf.outputs[0]
         has_same_layout = result.device == source.device and result.strides == source.strides
         if not has_same_layout or not {source.dtype, result.dtype} <= set(FLOATS):
             return
-        # Only a cast that widened can be undone without loss: the narrow source is what the wide
-        # tensor would be cast back to. One that narrowed has rounded already.
+        # Only a cast that widened can be undone without loss: its narrow source replaces the cast of its
+        # wide result. One that narrowed has rounded already.
         if source.dtype == self.target and result.itemsize > source.itemsize:
             self.ready[result.name] = (result, source)
             self.candidates.append(leaf)
@@ -252,7 +253,7 @@ class _CastRewrite:
             self.ready[source.name] = self.ready.pairs.get(source.name, (source, result))
 
     def cast_unit(self, unit: Op) -> None:
-        """Cast what a unit takes, the unit, and what it gives."""
+        """Cast the operands of a unit, the unit, and its results."""
         names = {t.name: self._converted_operand(t, unit) for t in self._outside_inputs(unit)}
         for leaf in unit.leaves():
             base = leaf.inputs[0] if is_view(leaf) else None
@@ -269,7 +270,7 @@ class _CastRewrite:
             self._restore_results(leaf, unit, names, outside)
 
     def cast_operand(self, op: Op, tensor: Tensor) -> None:
-        """Let an op take one operand in the new type."""
+        """Cast one operand of an op to the new type."""
         converted = self._converted_operand(tensor, op)
         new = map_tensors(op, lambda t: converted if t.name == tensor.name else t)
         self.rewrites.append((op, new))
@@ -282,7 +283,7 @@ class _CastRewrite:
         return [t for t in inputs.values() if t.name not in own_names and t.dtype in FLOATS]
 
     def _names_outside(self, unit: Op) -> set[str]:
-        """Return the names of a unit that other ops use too, and those of its results."""
+        """Return the names of a unit's results, and of inner results that other ops use too."""
         inside = Counter(t.name for leaf in unit.leaves() for t in leaf.inputs)
         own_names = dict.fromkeys(t.name for leaf in unit.leaves() for t in leaf.outputs)
         result_names = {t.name for t in unit.outputs}
@@ -302,7 +303,7 @@ class _CastRewrite:
         return converted
 
     def _copy_strides(self, tensor: Tensor, converted: Tensor, unit: Op) -> tuple[int, ...] | None:
-        """Return how torch lays out the copy of a tensor with gaps: in its order of axes."""
+        """Return the strides of torch's copy of a tensor with gaps: in its order of axes."""
         cast = _cast(tensor, converted, self.target, unit)
         (result,) = infer(cast, self.graph.schemas, self.graph.dims, self.graph.device)
         assert isinstance(result, Tensor)
@@ -323,13 +324,13 @@ class _CastRewrite:
         if base is None:
             return self._narrow(tensor, offset=0)
         new = names.get(base.name, base)
-        # Offsets count bytes: a view lies as many elements into the narrow tensor as into the wide
+        # Offsets count bytes: a view is as many elements into the narrow tensor as into the wide
         # one.
         step = (tensor.offset - base.offset) * new.itemsize // base.itemsize
         return replace(self._narrow(tensor, offset=new.offset + step), buffer=new.buffer)
 
     def _narrow(self, tensor: Tensor, offset: int) -> Tensor:
-        """Return the tensor in the new type, in a buffer of its own."""
+        """Return the tensor in the new type, in its own buffer."""
         name = free_name(f"{tensor.name}_{self.target}", self.names)
         buffer = free_name(f"{tensor.buffer}_{self.target}", self.buffers)
         self.names.add(name)
@@ -339,9 +340,10 @@ class _CastRewrite:
     def _restore_results(
         self, leaf: Op, unit: Op, names: Mapping[str, Tensor], outside: Collection[str]
     ) -> None:
-        """Give those who use a unit's results what they know.
+        """Restore a unit's results in their old type for their other users.
 
-        A view of what exists in the old type too is taken again; any other result is cast back.
+        A view of a tensor that also exists in the old type is made again; any other result is cast
+        back.
         """
         # A composite's inner results are the unit's own, unless the backward saved them by name.
         wide = [t for t in leaf.outputs if names.get(t.name, t) != t and t.name in outside]
@@ -359,7 +361,7 @@ class _CastRewrite:
             self.edit.insert(self._new_cast(converted, tensor, tensor.dtype, unit), after=unit)
 
     def finish(self) -> Casting:
-        """Return the graph, without casts and views that nobody reads any more."""
+        """Return the graph, without casts and views that no op reads any more."""
         graph = self.edit.commit()
         removable = self._unread_ops(graph)
         edit = Edit(graph)
@@ -389,8 +391,8 @@ class _CastRewrite:
             op = waiting.pop()
             names = [t.name for t in op.outputs]
             is_unread = not any(use_counts[name] for name in names)
-            # A result that nobody read before the cast either (an unused output of the program) was
-            # not made needless by it, and stays.
+            # A result that no op read before the cast either (an unused output of the program) was
+            # not made needless by it, and is kept.
             if (
                 id(op) in removed
                 or not is_unread
@@ -406,7 +408,7 @@ class _CastRewrite:
 
 
 def _uses(graph: Graph) -> Counter[str]:
-    """Return how often leaves take each tensor, and the step returns it."""
+    """Return the number of uses of each tensor by leaves and by the step's results."""
     counts = Counter(t.name for leaf in graph.leaves() for t in leaf.inputs)
     counts.update(t.name for t in graph.returned or ())
     return counts

@@ -1,8 +1,8 @@
-"""``deprune``: pruned tables get their rows back when they are loaded, and lookups lose a mapping.
+"""``deprune``: pruned tables are expanded when they are loaded, and lookups need no mapping.
 
-A lookup in a pruned table reads the mapping for each index, and then the row. Expanded, the table
-has a row for every index (zeros for those that were pruned), so that lookups read it at once, can
-be placed on a tier, and the mapping needs no memory of the device; the table takes more.
+A lookup in a pruned table reads the mapping for each index, and then the row. An expanded table has
+a row for every index (zeros for pruned rows), so that lookups read it directly, can be placed on a
+tier, and the mapping needs no memory of the device; the table needs more.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PRUNED, MAPPING = "pruned_weights", "compressed_indices_mapping"
 
 
 class DepruneResult(Struct, frozen=True):
-    """What was done: the graph, the new lookups, and the bytes that parameters take more.
+    """Result of ``deprune``: the graph, the new lookups, and the bytes that parameters grow by.
 
-    ``freed_bytes`` are the bytes of mappings that nobody needs any more.
+    ``freed_bytes`` are the bytes of mappings that are no longer needed.
     """
 
     graph: Graph
@@ -56,7 +56,7 @@ def check_deprune(graph: Graph, op: Op) -> tuple[Declared, Declared]:
 
 
 def refused_sharing(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedError]]:
-    """Return the lookups whose table or mapping an op that is not among them uses, and which."""
+    """Return the lookups whose table or mapping another op uses, each with its refusal."""
     chosen = {id(op) for op in ops}
     errors: list[tuple[Op, RefusedError]] = []
     for op in ops:
@@ -69,10 +69,9 @@ def refused_sharing(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedEr
 
 
 def deprune(graph: Graph, ops: Sequence[Op]) -> DepruneResult:
-    """Let lookups read expanded tables. Check each op with ``check_deprune`` first.
+    """Make lookups read expanded tables. Check each op with ``check_deprune`` first.
 
-    Raises:
-        RefusedError: an op that is not among them uses one of their tables or mappings.
+    Raises:     RefusedError: an op that is not among them uses one of their tables or mappings.
     """
     for _, error in refused_sharing(graph, ops):
         raise error
@@ -102,7 +101,7 @@ def _with_tables(
     tables: Mapping[tuple[str, str], tuple[Declared, ExpandedTable]],
     new_ops: tuple[Op, ...],
 ) -> DepruneResult:
-    """Put expanded tables where those stood that they are made of, and leave out mappings."""
+    """Replace pruned tables by the expanded ones, and remove mappings."""
     tables_by_source = {
         table: [d for (name, _), (d, _) in tables.items() if name == table] for table, _ in tables
     }
@@ -119,7 +118,7 @@ def _with_tables(
 
 
 def _lookup(graph: Graph, op: Op, table: Tensor) -> Op:
-    """Return the lookup in an expanded table that stands for one in a pruned table."""
+    """Return the lookup in an expanded table that replaces one in a pruned table."""
     arguments = arguments_of(op, graph.schemas)
     replaced_names = ("weight", "indices", "offsets", PRUNED, MAPPING)
     attributes = {
@@ -134,7 +133,7 @@ def _lookup(graph: Graph, op: Op, table: Tensor) -> Op:
 
 
 def _parameter(graph: Graph, op: Op, tensor: Tensor) -> Declared:
-    """Return a tensor's declaration, which must be a parameter of its own that nothing writes."""
+    """Return a tensor's declaration, which must be a separate parameter that no op writes."""
     params = (d for d in graph.tensors if d.tensor.name == tensor.name and d.role == "param")
     declaration = next(params, None)
     if declaration is None or not tensor.contiguous:

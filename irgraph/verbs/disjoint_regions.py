@@ -1,4 +1,4 @@
-"""Parts of a graph, to be asked whether others lie apart from them."""
+"""Disjoint parts of a graph, with a test whether other parts overlap them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from bisect import bisect_right, insort
 from irgraph.verbs.sequence import Extent
 
 Mark = tuple[float, ...]
-"""A place in a graph, as ``Extent.start`` and ``Extent.end`` are."""
+"""A position in a graph, as ``Extent.start`` and ``Extent.end``."""
 
 
 class DisjointRegions:
-    """Parts of a graph; those that meet count as one."""
+    """Parts of a graph; overlapping parts are merged."""
 
     def __init__(self, *extents: Extent) -> None:
         self._parts: list[tuple[Mark, Mark]] = []
@@ -35,7 +35,7 @@ class DisjointRegions:
         return any(self._overlap_index(*part) >= 0 for part in other._parts)
 
     def _overlap_index(self, start: Mark, end: Mark) -> int:
-        """Return the position of the last part that meets one; -1 where none does."""
+        """Return the index of the last part that overlaps one, -1 if there is none."""
         i = bisect_right(self._parts, end, key=_start) - 1
         return i if i >= 0 and self._parts[i][1] >= start else -1
 

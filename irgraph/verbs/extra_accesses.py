@@ -1,4 +1,4 @@
-"""Whether new ops touch bytes that the ops which they replace left alone, and who would see it."""
+"""Accesses of new ops to bytes that the replaced ops did not access, and their observers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LIVE_OUT_TEXT = {
     "output": "may be returned",
     "gradient": "is a parameter's gradient",
 }
-"""What keeps a tensor that the step itself makes, as ``leaving`` calls it, and as messages do."""
+"""Kinds of live-out tensors that a step itself makes, with their text in messages."""
 
 
 @dataclass
 class ExtraAccesses:
-    """What new ops read and write beside what the ops that they replace did, if any."""
+    """Reads and writes of new ops in addition to those of the ops that they replace."""
 
     graph: Graph
     new: Sequence[Op]
@@ -51,10 +51,10 @@ class ExtraAccesses:
                 extra += [(op, t) for t in outside if not _covers(covered, t)]
 
     def check(self, first: int, last: int) -> None:
-        """Refuse what others could tell, of new ops that stand among the leaves at these places.
+        """Refuse accesses that others could observe, of new ops between two positions of leaves.
 
-        Nobody may touch what is written anew, from the first place on or after the step; what is
-        read anew must not be written in between. Streams are checked where a script ends.
+        No op may access newly written bytes, from the first position on or after the step; newly
+        read bytes must not be written in between. Streams are checked at the end of a script.
         """
         for _, tensor in self.writes:
             self._check_live_out(tensor)
@@ -73,7 +73,7 @@ class ExtraAccesses:
                     raise RefusedError(reason, [(leaf, f"{leaf.name} writes it")])
 
     def _remaining_leaves(self, tensor: Tensor) -> Iterator[tuple[int, Op]]:
-        """Yield the leaves of the graph that stay and touch bytes of a tensor."""
+        """Yield the remaining leaves of the graph that access bytes of a tensor."""
         for position, leaf in self.graph.touching.get(tensor.buffer, ()):
             tensors = (*leaf.inputs, *leaf.outputs)
             if id(leaf) not in self.removed_ids and any(overlap(t, tensor) for t in tensors):
@@ -91,7 +91,7 @@ class ExtraAccesses:
 
 
 def check_extra_accesses(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
-    """Refuse new ops that read or write more than ``members`` where somebody could tell."""
+    """Refuse new ops that read or write more than ``members`` if other ops could observe it."""
     extra = ExtraAccesses(graph, new, members)
     if extra.reads or extra.writes:
         positions = [graph.places[id(leaf)] for member in members for leaf in member.leaves()]
@@ -106,7 +106,7 @@ def _by_buffer(tensors: Iterable[Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
 
 
 def _covers(tensors_by_buffer: Mapping[str, Mapping[str, Tensor]], tensor: Tensor) -> bool:
-    """Return whether a tensor is one of these, or lies within one that has no gaps."""
+    """Return whether a tensor is one of these, or is within one that has no gaps."""
     candidates = tensors_by_buffer.get(tensor.buffer, {})
     start, end = tensor.extent
     extents = (other.extent for other in candidates.values() if other.contiguous)

@@ -27,13 +27,13 @@ MAX_ORIGINS = 3
 
 
 class Fusion(Struct, frozen=True):
-    """What a fusion made.
+    """Result of a fusion.
 
     Attributes:
-        graph: the graph after it; results that the new op does not make may still be in use.
+        graph: the new graph; results that the new op does not make may still be in use.
         ops: the new ops; ``fuse`` makes one.
-        moved: ops that had to move after them.
-        legal: why it was legal, as a sentence.
+        moved_ops: ops that had to move after them.
+        legal: the reason why it was legal, as a sentence.
         assumed: the op whose dependences were assumed away, if any.
     """
 
@@ -58,13 +58,13 @@ def fuse(
     assuming: str = "",
     known_segment: Segment | None = None,
 ) -> Fusion:
-    """Put ``new`` in the place of all ops in ``groups``.
+    """Replace all ops in ``groups`` by ``new``.
 
     The groups must be independent: no path of dependences leaves one and comes to another or
-    returns to it. The new op stands in the innermost scope around all members, where its last
-    operand is defined; consumers before it move after it. ``caller`` is who asks, for the
-    origin; ``assuming`` says why the dependences of one outsider do not count; ``known_segment`` is the
-    stretch of these groups, where it is already at hand.
+    returns to it. The new op is placed in the innermost scope around all members, at the definition
+    of its last operand; consumers before it move after it. ``caller`` names the verb or pass for
+    the origin; ``assuming`` states why the dependences of one outsider do not count;
+    ``known_segment`` is the segment of these groups, if it is already available.
 
     Raises ``RefusedError`` with the path that leaves and returns.
     """
@@ -82,9 +82,9 @@ def put_in_place(
     assuming: str = "",
     known_segment: Segment | None = None,
 ) -> Fusion:
-    """Put several ops, one after the other, in the place of all ops in ``groups``.
+    """Replace all ops in ``groups`` by several ops in sequence.
 
-    As ``fuse``, whose conditions hold; nothing else may come between the new ops.
+    The conditions of ``fuse`` apply; no other op may come between the new ops.
     """
     edit = Edit(graph)
     fusion = collect(
@@ -102,10 +102,10 @@ def collect(
     assuming: str = "",
     known_segment: Segment | None = None,
 ) -> Fusion:
-    """Let an edit do what ``put_in_place`` does; the graph of what is returned is the one before.
+    """Record in an edit the changes of ``put_in_place``; the result's graph is the original one.
 
-    Legality is judged by the edit's graph as it stands: nothing that the edit collected before may
-    lie between the members.
+    Legality is judged by the edit's graph in its current state: no change that the edit has
+    recorded may be between the members.
     """
     graph = edit.graph
     s = known_segment or segment(graph, groups)
@@ -134,7 +134,7 @@ def collect(
 def _insertion_point(
     graph: Graph, groups: Sequence[Sequence[Op]], s: Segment, assuming: str
 ) -> tuple[Op | None, InsertionPoint]:
-    """Return the outsider that an assumption passes over, if any, and where the new op goes."""
+    """Return the outsider that an assumption passes over, if any, and the point of the new op."""
     chain = entangling_chain(s)
     outsiders = [s.atoms[i] for tie in chain for i in (tie.before, tie.after) if s.owner[i] < 0]
     if not chain or not assuming or not outsiders:
@@ -180,7 +180,7 @@ def _check_streams(members: Sequence[Op]) -> None:
 
 
 def _like_members(new: Op, members: Sequence[Op]) -> Op:
-    """Let a new op run where the first of its members ran."""
+    """Return a new op on the thread and stream, and in the phase, of its first member."""
     first = members[0]
     module_prefix = commonprefix([member.module.split(".") for member in members])  # noqa: RUF071 (lists)
     return replace(
@@ -193,7 +193,7 @@ def _like_members(new: Op, members: Sequence[Op]) -> Op:
 
 
 def _origin(caller: str, members: Sequence[Op]) -> str:
-    """Return who fused what, and where the first of it came from."""
+    """Return the origin of a fusion: the caller, the fused ops, and their first origins."""
     counts = ", ".join(
         f"{count} x {name}" for name, count in Counter(op.name for op in members).items()
     )
@@ -204,7 +204,7 @@ def _origin(caller: str, members: Sequence[Op]) -> str:
 
 
 def _without(op: Op, removed: Collection[int]) -> list[Op]:
-    """Return an op without the removed ones below it; nothing where it loses all."""
+    """Return an op without the removed ones below it; an empty list if it loses all."""
     if id(op) in removed:
         return []
     if not op.body:

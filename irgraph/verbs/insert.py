@@ -1,4 +1,4 @@
-"""``insert``: new ops beside others; who comes later may use what they make."""
+"""``insert``: new ops next to others; later ops may use their results."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import check_type
 
 COMMUNICATION = ("c10d", "c10d_functional", "_c10d_functional")
-"""Libraries whose ops talk to other processes."""
+"""Libraries whose ops communicate with other processes."""
 
 
 def communicates(op: Op) -> bool:
-    """Return whether an op talks to other processes."""
+    """Return whether an op communicates with other processes."""
     return op.name.partition(".")[0] in COMMUNICATION
 
 
 class Insertion(Struct, frozen=True):
-    """New ops that stand beside one of the graph's.
+    """New ops next to an op of the graph.
 
     Attributes:
         ops: the new ops, in launch order.
-        at: the op beside which they stand; where another op called it, beside that one.
+        anchor: the op next to which they are inserted, or else the op that called it.
         after: whether after it.
-        swaps: pairs of tensors: who comes later and used the first uses the second.
+        swaps: pairs of tensors: later users of the first use the second.
     """
 
     ops: tuple[Op, ...]
@@ -43,7 +43,7 @@ class Insertion(Struct, frozen=True):
 
 
 def insert(graph: Graph, insertions: Sequence[Insertion]) -> tuple[Graph, tuple[Op, ...]]:
-    """Put new ops in, and return them as they stand there.
+    """Insert new ops, and return them as they are in the new graph.
 
     Check each insertion with ``check_insertion`` first.
     """
@@ -73,7 +73,7 @@ def _with_context_of(new: Op, anchor: Op) -> Op:
 
 
 def outermost_call(graph: Graph, op: Op) -> Op:
-    """Return the outermost op that called an op, labels and autograd nodes apart, or the op."""
+    """Return the outermost op that called an op, except labels and autograd nodes, or the op."""
     body = graph.ops
     for position in graph.paths.get(id(op), ()):
         outer = body[position]
@@ -85,7 +85,7 @@ def outermost_call(graph: Graph, op: Op) -> Op:
 
 @dataclass
 class _Swapping:
-    """Walks a graph in launch order and changes what follows each insertion."""
+    """Walks a graph in launch order and changes the ops after each insertion."""
 
     swaps: Mapping[int, tuple[tuple[Tensor, Tensor], ...]]
     defined: set[str]
@@ -108,7 +108,7 @@ class _Swapping:
         return replace(changed, body=inner_ops) if body else changed
 
     def tensor(self, tensor: Tensor) -> Tensor:
-        """Return what stands for a tensor from here on."""
+        """Return the tensor that replaces a tensor from this position on."""
         if tensor.name in self.names:
             return self.names[tensor.name]
         if tensor.buffer in self.buffers and tensor.name not in self.defined:
@@ -120,12 +120,12 @@ class _Swapping:
 
 
 def check_insertion(graph: Graph, insertion: Insertion) -> None:
-    """Refuse what uses a tensor that is not there yet, or a swap that would not hold.
+    """Refuse uses of a tensor that is not defined yet, and swaps that would not be valid.
 
-    What new ops write in place must be seen by none, collectives apart: their writes are what they
-    are inserted for. A substitute must have the same type; the first of a pair must not be read or
-    written through another view that is older than the insertion, nor written where it outlives
-    the step.
+    New ops other than collectives must not write bytes that other ops read: collectives are
+    inserted for their writes. A substitute must have the same type; the first of a pair must not be
+    read or written through another view that is older than the insertion, nor be written if it
+    outlives the step.
     """
     cut = _cut(graph, insertion)
     defined = {d.tensor.name for d in graph.tensors}
@@ -145,7 +145,7 @@ def check_insertion(graph: Graph, insertion: Insertion) -> None:
 
 
 def _cut(graph: Graph, insertion: Insertion) -> int:
-    """Return how many leaves stand before an insertion."""
+    """Return the number of leaves before an insertion."""
     leaves = list(outermost_call(graph, insertion.anchor).leaves())
     return graph.places[id(leaves[0])] + (len(leaves) if insertion.after else 0)
 

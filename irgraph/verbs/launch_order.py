@@ -1,4 +1,4 @@
-"""The order of a graph's ops as one list: what may move, and where it goes."""
+"""The order of a graph's ops as one list: which may move, and to which positions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from irgraph.verbs.refusal import CrossedError, RefusedError, describe
 
 
 class Line(Struct, frozen=True):
-    """A graph's ops in sequence, those that move kept whole.
+    """A graph's ops in sequence, with moving ops not split.
 
     Attributes:
         graph: the graph.
-        ops: in launch order; labels, and what else holds some of those that move, are opened.
-        found: direct dependences among them, by position.
-        members: positions of those that move.
+        ops: in launch order; labels and other ops that contain moving ops are opened.
+        ties: direct dependences among them, by position.
+        members: positions of the moving ops.
     """
 
     graph: Graph
@@ -32,16 +32,16 @@ class Line(Struct, frozen=True):
     members: tuple[int, ...]
 
     def position(self, op: Op) -> int:
-        """Return where an op stands, or what called it."""
+        """Return the position of an op, or of the op that called it."""
         return next(i for i, o in enumerate(self.ops) if any(inner is op for inner in o.walk()))
 
     @property
     def labelled(self) -> list[Dependence]:
-        """The dependences, those that say most first: bytes before names."""
+        """The dependences, the most informative first: bytes before names."""
         return sorted(self.ties, key=lambda tie: tie.kind == "def")
 
     def without(self, outsider: Op) -> Sequence[Dependence]:
-        """Return the dependences as if an op touched nothing."""
+        """Return the dependences as if an op accessed no tensor."""
         positions = [i for i, op in enumerate(self.ops) if op is not outsider]
         remaining = dependences([self.ops[i] for i in positions], declared(self.graph))
         return [changed(d, before=positions[d.before], after=positions[d.after]) for d in remaining]
@@ -64,7 +64,7 @@ class Line(Struct, frozen=True):
         raise self._refusal(remaining if assuming else crossed, anchor, of_order=not remaining)
 
     def _refusal(self, crossed: Sequence[Dependence], anchor: int, of_order: bool) -> CrossedError:
-        """Return why an order is refused: the first chain in full, of others the last step."""
+        """Return the refusal of an order: the first chain in full, of others the last step."""
         refusals: dict[int, RefusedError] = {}
         members = set(self.members)
         for tie in crossed:
@@ -91,7 +91,8 @@ class Line(Struct, frozen=True):
     def rearrange(self, order: Sequence[int], after: bool) -> Graph:
         """Return the graph with its ops in another order; only members may have moved.
 
-        What moved stands in the scope of the op before it (``after``), or of the one after it.
+        Moved ops are placed in the scope of the op before them (``after``), or of the one after
+        them.
         """
         edit = Edit(self.graph)
         moved_positions = set(self.moved_members(order))
@@ -110,20 +111,20 @@ class Line(Struct, frozen=True):
 
 
 def crossing(order: Sequence[int], ties: Sequence[Dependence]) -> list[Dependence]:
-    """Return the dependences that an order turns round."""
+    """Return the dependences that an order reverses."""
     rank = {i: index for index, i in enumerate(order)}
     return [d for d in ties if rank[d.before] > rank[d.after]]
 
 
 @cached_per_graph
 def declared(graph: Graph) -> frozenset[str]:
-    """Return the names of the ops whose schemas the model brings."""
+    """Return the names of the ops whose schemas the model declares."""
     return frozenset(parse_schema(text).name for text in graph.schemas)
 
 
 @cached_per_graph
 def barriers(graph: Graph) -> Sequence[tuple[int, Op]]:
-    """Return the leaves that could do anything, with their places in launch order."""
+    """Return the leaves with unknown effects, with their positions in launch order."""
     declared_names = declared(graph)
     return [
         (i, leaf) for i, leaf in enumerate(graph.leaves()) if effects(leaf, declared_names).barrier
@@ -133,7 +134,7 @@ def barriers(graph: Graph) -> Sequence[tuple[int, Op]]:
 def line(graph: Graph, members: Collection[Op], nodes: bool = False) -> Line:
     """Return the ops of a graph in a line; a member that a composite op called moves with it.
 
-    Autograd nodes stay whole unless they hold a member, or ``nodes`` says to open them all.
+    Autograd nodes are not opened unless they contain a member, or ``nodes`` is set.
     """
     member_ids = {id(op) for op in members}
     ops = [op for outer in graph.ops for op in _atoms(outer, member_ids, nodes)]
@@ -157,7 +158,7 @@ def _holds(op: Op, members: Collection[int]) -> bool:
 
 
 def adjacent_order(s: Line, anchor: int, after: bool) -> list[int]:
-    """Return the order in which members stand before, or after, one op."""
+    """Return the order with all members before, or after, one op."""
     moving = [i for i in s.members if i != anchor and (i < anchor if after else i > anchor)]
     rest = [i for i in range(len(s.ops)) if i not in set(moving)]
     cut = rest.index(anchor) + after
@@ -165,9 +166,9 @@ def adjacent_order(s: Line, anchor: int, after: bool) -> list[int]:
 
 
 def extreme_order(s: Line, earliest: bool) -> list[int]:
-    """Return the order in which each member stands as early, or as late, as it may.
+    """Return the order with each member as early, or as late, as it may be.
 
-    Members that could stand in one place keep their order.
+    Members with the same position keep their order.
     """
     ties: dict[int, list[int]] = {}
     for d in s.ties:
@@ -175,7 +176,7 @@ def extreme_order(s: Line, earliest: bool) -> list[int]:
         ties.setdefault(member, []).append(other)
     neighbour_by_member: dict[
         int, int
-    ] = {}  # the op that stays, behind or before which a member stands
+    ] = {}  # the fixed op after or before which a member is placed
     for i in s.members if earliest else reversed(s.members):
         neighbours = [neighbour_by_member.get(j, j) for j in ties.get(i, ())]
         neighbour_by_member[i] = (

@@ -1,4 +1,4 @@
-"""Whether a new op reads and writes everything that the ops it replaces did."""
+"""Accesses of replaced ops that a new op lacks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def check_cover(
     written: Collection[Tensor],
     declared: frozenset[str] = frozenset(),
 ) -> None:
-    """Refuse where members touch bytes from outside that the new op is not given.
+    """Refuse a new op without access to bytes from outside that members access.
 
-    ``read`` are the operands of the new op and whatever may be left out; ``written`` those that it
-    writes in place.
+    ``read`` are the operands of the new op and all tensors that may be omitted; ``written`` are the
+    operands that it writes in place.
     """
     inside = _own_buffers(members)
     readable, writable = _ByBuffer(read), _ByBuffer(written)
@@ -41,7 +41,7 @@ def check_cover(
 
 
 def _own_buffers(members: Sequence[Op]) -> set[str]:
-    """Return the buffers that only the members' own results lie in."""
+    """Return the buffers that contain only the members' own results."""
     result_buffers: set[str] = set()
     names: set[str] = set()
     input_buffers: set[str] = set()
@@ -55,7 +55,7 @@ def _own_buffers(members: Sequence[Op]) -> set[str]:
 
 @dataclass
 class _ByBuffer:
-    """Tensors by the buffers that they lie in."""
+    """Tensors by their buffers."""
 
     tensors: Collection[Tensor]
 

@@ -1,4 +1,4 @@
-"""``parallelize``: independent groups of ops run on streams of their own."""
+"""``parallelize``: independent groups of ops run on separate streams."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BASE = "branch"
 
 
 def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> Graph:
-    """Spread groups over streams, in turn; the first stream is the one they are on.
+    """Distribute groups over streams, in turn; the first stream is their current one.
 
-    The launch order stays; events order what depends on each other across streams.
-    Raises ``RefusedError`` with a pair of groups that depend on each other, and the chain.
+    The launch order is unchanged; events order dependent ops across streams. Raises
+    ``RefusedError`` with a pair of groups that depend on each other, and the chain.
     """
     s = line(graph, [op for group in groups for op in group])
     owner, shared_groups = _owners(s, groups)
@@ -62,9 +62,9 @@ def _owners(
 
 
 def dependent_groups(graph: Graph, groups: Sequence[Sequence[Op]]) -> dict[int, RefusedError]:
-    """Return the groups that cannot run beside those before them, by place, each with why."""
+    """Return the groups that depend on earlier ones, by index, each with its refusal."""
     excluded: dict[int, RefusedError] = {}
-    while True:  # a node that only held what stays as it is does not come apart
+    while True:  # a node that contains only excluded groups is not opened
         remaining = [() if i in excluded else group for i, group in enumerate(groups)]
         s = line(graph, [op for group in remaining for op in group])
         owner, shared_groups = _owners(s, remaining)
@@ -77,7 +77,7 @@ def dependent_groups(graph: Graph, groups: Sequence[Sequence[Op]]) -> dict[int, 
 def _dependence_refusals(
     s: Line, owner: dict[int, int], excluded: Collection[int]
 ) -> dict[int, RefusedError]:
-    """Find groups that depend on another one that stays, through others or not."""
+    """Return the groups that depend on another remaining one, directly or not, with refusals."""
     reached = [0] * len(s.ops)
     refusals: dict[int, RefusedError] = {}
     staying = ~sum(1 << group for group in excluded)
@@ -98,7 +98,7 @@ def _dependence_refusals(
 def _refusal(
     s: Line, owner: dict[int, int], first: int, last: Dependence, full: bool
 ) -> RefusedError:
-    """Return why two groups cannot run side by side: the ``full`` chain, or its last step."""
+    """Return the refusal of two groups: with the ``full`` chain, or its last step."""
     starts = [i for i, group in owner.items() if group == first and i < last.after] * full
     chains = [shortest_chain(s.labelled, i, last.after) for i in starts]
     chain = min(filter(None, chains), key=len, default=[last])

@@ -1,4 +1,4 @@
-"""Which groups of ops are independent of each other, so that they may become one op."""
+"""Partition of groups of ops into independent ones, which may become one op."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from irgraph.verbs.sequence import Segment, entangling_chain, segment
 
 
 class Partition(Struct, frozen=True):
-    """How groups fall into sets of independent ones.
+    """A partition of groups into sets of independent ones.
 
     Attributes:
-        graph: the graph that they are in.
+        graph: the graph of the groups.
         groups: all groups.
-        stretch: the ops that were looked at.
+        span: the segment that contains them.
         sets: positions of groups, each set independent, in launch order.
-        knotted: groups that others stand inside of: a path leaves them and returns.
+        knotted: groups that enclose others: a path leaves them and returns.
     """
 
     graph: Graph
@@ -30,13 +30,13 @@ class Partition(Struct, frozen=True):
     knotted: tuple[int, ...] = ()
 
     def tie(self, groups: Iterable[int]) -> list[tuple[Op, str]]:
-        """Return a chain that ties some groups, as messages show it; nothing where none does."""
+        """Return a chain that ties some groups, for messages; empty if there is none."""
         tied_ops = segment(self.graph, [self.groups[i] for i in sorted(groups)])
         return describe(entangling_chain(tied_ops), tied_ops.atoms)
 
 
 def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Partition:
-    """Split groups into as few independent sets as launch order gives, earlier ones first."""
+    """Partition groups into as few independent sets as launch order allows, earlier ones first."""
     cache = graph.__dict__.setdefault(CACHE_KEY, {})
     key = tuple([tuple([id(op) for op in group]) for group in groups])
     cached: PartitionSets | None = cache.get(key)
@@ -50,13 +50,13 @@ def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Partition:
 PartitionSets = tuple[Segment, tuple[tuple[int, ...], ...], tuple[int, ...]]
 
 CACHE_KEY = "irgraph.verbs.partition"
-"""Where a graph keeps how groups of its ops fell: many variants of a step part the same ones."""
+"""Attribute of a graph that caches partitions: many variants of a step partition equal groups."""
 
 MAX_CACHED = 16
 
 
 def _partition(s: Segment, count: int) -> PartitionSets:
-    """Return the stretch, its sets of independent groups, and the knotted ones."""
+    """Return the segment, its sets of independent groups, and the knotted ones."""
     tied, knotted = _ties(s, count)
     sets: list[list[int]] = []
     masks: list[int] = []

@@ -1,4 +1,4 @@
-"""Changes to parts of a graph that lie apart, collected one by one and made together."""
+"""Fusions of disjoint parts of a graph, collected one at a time and made together."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from irgraph.verbs.sequence import Segment, extent
 class PendingFusions:
     """A graph, and fusions of it that are not made yet.
 
-    A fusion is legal by what lies between its members. Those that come one after the other can
-    be judged by the graph as it was; one that reaches back has those before it made first.
+    A fusion is legal or not depending on the ops between its members. Fusions in launch order can
+    be judged by the original graph; before one that reaches back, the pending fusions are made.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -23,9 +23,9 @@ class PendingFusions:
         self._end: tuple[float, ...] = ()
 
     def graph_around(self, groups: Sequence[Sequence[Op]]) -> Graph:
-        """Return a graph in which nothing is left to be made between the members of some groups.
+        """Return a graph without pending fusions between the members of some groups.
 
-        Raises ``ValueError`` where a member is not there any more.
+        Raises ``ValueError`` if a member was removed.
         """
         members = [op for group in groups for op in group]
         if extent(self._edit.graph, members).start <= self._end:
@@ -42,9 +42,9 @@ class PendingFusions:
         assuming: str = "",
         known_segment: Segment | None = None,
     ) -> Fusion:
-        """Collect what ``irgraph.verbs.fuse.put_in_place`` does; the graph is the one before.
+        """Collect the fusion of ``irgraph.verbs.fuse.put_in_place``; its graph is the original one.
 
-        Raises ``RefusedError`` as that does, ``ValueError`` as ``graph_around`` does.
+        Raises ``RefusedError`` as that function does, ``ValueError`` as ``graph_around`` does.
         """
         graph = self.graph_around(groups)
         fusion = collect(
@@ -54,7 +54,7 @@ class PendingFusions:
         return fusion
 
     def commit(self) -> Graph:
-        """Make all that was collected, and return the graph."""
+        """Make all pending fusions, and return the graph."""
         graph = self._edit.commit()
         if graph is not self._edit.graph:
             self._edit, self._end = Edit(graph), ()

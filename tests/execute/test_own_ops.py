@@ -14,7 +14,7 @@ from irgraph.execute.fused.attention import (
     flash_attention_backward,
 )
 from irgraph.execute.own_ops import (
-    OWN,
+    IMPLEMENTATIONS,
     add_layer_norm,
     addmm_relu,
     batched_embedding,
@@ -67,7 +67,7 @@ def test_products_in_tf32_round_both_factors_and_nothing_else() -> None:
         "baddbmm": ({"self": c[None], "batch1": x[None], "batch2": w[None]}, (c + a @ b)[None]),
     }
     for name, (values, wanted) in given.items():
-        found = OWN[f"irgraph.{name}_tf32"](**values)
+        found = IMPLEMENTATIONS[f"irgraph.{name}_tf32"](**values)
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     assert ((a @ b - x @ w).abs().max() / (x @ w).abs().max()) > 1e-4
 
@@ -84,9 +84,9 @@ def tables() -> tuple[list, list, list, list]:
 
 def test_every_op_of_ours_has_a_reference_that_takes_its_arguments() -> None:
     ours = [schema for schema in map(parse_schema, OWN_SCHEMAS) if schema.name.startswith("irg")]
-    assert {schema.name for schema in ours} == set(OWN)
+    assert {schema.name for schema in ours} == set(IMPLEMENTATIONS)
     for schema in (schema for schema in ours if schema.name not in PLAIN):
-        code = OWN[schema.name].__code__
+        code = IMPLEMENTATIONS[schema.name].__code__
         names = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         takes_more = code.co_flags & inspect.CO_VARKEYWORDS  # what prices alone need
         assert takes_more or {argument.name for argument in schema.arguments} <= names

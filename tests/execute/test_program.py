@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from irgraph.execute.machine import Machine, without_autograd
-from irgraph.execute.program import Program, calls_of
+from irgraph.execute.program import GraphProgram, calls_of
 from irgraph.execute.random_values import Drawer
 from irgraph.ir.graph import Graph
 from tests.language.models import model
@@ -34,7 +34,7 @@ def graph() -> Graph:
 
 def test_it_goes_on_from_the_step_before() -> None:
     text = graph()
-    run = Program(text, seed=3)
+    run = GraphProgram(text, seed=3)
     for _ in range(2):
         run()
     with without_autograd():
@@ -61,5 +61,5 @@ return %v
 
 
 def test_a_copy_lies_in_rows_where_the_model_says_so() -> None:
-    run = Program(model(ROWS), seed=3)
+    run = GraphProgram(model(ROWS), seed=3)
     run()  # kept in the order of %x, it could not be viewed as one axis

@@ -66,7 +66,7 @@ def test_few_sizes_are_kept_and_none_by_what_an_op_became() -> None:
 
 
 def test_ops_of_large_steps_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("irgraph.verbs.resize"), "MOST_KEPT", 10)
+    monkeypatch.setattr(import_module("irgraph.verbs.resize"), "MAX_CACHED_OPS", 10)
     graph = step()
     assert resize(graph, "B", 777).graph == with_dims(graph, {"B": 777})
     assert not any(op.__dict__.get(RESIZED_SLOT) for op in graph.walk())

@@ -18,8 +18,8 @@ from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.text import IrgraphError, parse
 from irgraph.verbs import RefusedError
-from irgraph.verbs.autograd.bind import MOST_TRIES, backward_of
-from irgraph.verbs.autograd.replacements import Gathering
+from irgraph.verbs.autograd.bind import MAX_TRIES, backward_of
+from irgraph.verbs.autograd.replacements import ReplacementBatch
 from tests.verbs.test_both_passes import graph_of, step_of
 
 HEAD = 'model "m" { format = 2 }\n\ndevice @gpu0 "v100"\n'
@@ -116,7 +116,7 @@ def test_a_gradient_that_nobody_asked_for_is_refused_as_such() -> None:
     sigmoid = graph.ops[1]
     plus = Op("aten.add", (sigmoid.inputs[0], graph.by_name["p"]), sigmoid.results)
     with pytest.raises(RefusedError, match="%p would get a gradient that it did not have"):
-        Gathering(graph).replace([sigmoid], [plus], by="test")
+        ReplacementBatch(graph).replace([sigmoid], [plus], caller="test")
 
 
 def test_calls_that_torch_records_otherwise_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def products(count: int) -> Graph:
 def test_so_many_inputs_that_not_all_ways_can_be_tried_are_told() -> None:
     start = time.process_time()
     graph = products(40)
-    with pytest.raises(RefusedError, match=f"{MOST_TRIES} were tried"):
+    with pytest.raises(RefusedError, match=f"{MAX_TRIES} were tried"):
         backward_of(graph, graph.ops[:39])
     assert time.process_time() - start < 30
     few = products(2)

@@ -13,7 +13,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.text import print_graph
-from irgraph.verbs.autograd.replacements import Gathering
+from irgraph.verbs.autograd.replacements import ReplacementBatch
 from irgraph.verbs.disjoint_regions import DisjointRegions
 from irgraph.verbs.sequence import Extent
 from tests.verbs.test_both_passes import graph_of, step_of
@@ -97,11 +97,11 @@ def done_with(graph: Graph, script: str) -> tuple[str, list[str]]:
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be gathered: each replacement is made before the next one is judged."""
 
-    def settled(self: Gathering, _: Any) -> Graph:
+    def settled(self: ReplacementBatch, _: Any) -> Graph:
         self.commit()
         return self.graph
 
-    monkeypatch.setattr(Gathering, "settled", settled)
+    monkeypatch.setattr(ReplacementBatch, "settled", settled)
 
 
 @pytest.mark.long
@@ -120,13 +120,13 @@ def test_layers_that_lie_apart_are_made_in_one_rebuild(monkeypatch: pytest.Monke
     model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(6)))
     graph = graph_of(step_of(torch.relu, model=model))
     begun: list[Graph] = []
-    begin = Gathering._begin
+    begin = ReplacementBatch._start
 
-    def noted(self: Gathering, graph: Graph) -> None:
+    def noted(self: ReplacementBatch, graph: Graph) -> None:
         begun.append(graph)
         begin(self, graph)
 
-    monkeypatch.setattr(Gathering, "_begin", noted)
+    monkeypatch.setattr(ReplacementBatch, "_begin", noted)
     done = run(load_script(SCRIPTS[0]), graph)
     assert done.report.entries[0].groups == 6
     assert len(begun) == 2

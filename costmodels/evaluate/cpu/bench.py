@@ -82,9 +82,9 @@ class Bench:
 
     def _by_turns(self, steps: Sequence[Callable[[], object]]) -> list[list[float]]:
         """Return the microseconds of each step, run by turns after a warm-up, in either order."""
-        from irgraph.capture.recording.record import timing
+        from irgraph.capture.recording.record import step_timer
 
-        time_step = timing("cpu")
+        time_step = step_timer("cpu")
         found: list[list[float]] = [[] for _ in steps]
         for number in range(WARM_UP + self.runs // 2):
             for which in range(len(steps))[:: (-1) ** number]:

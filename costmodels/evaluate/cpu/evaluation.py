@@ -156,7 +156,7 @@ def _steps(bench: Bench, programs: Sequence[Program]) -> list[Row]:
 def _gains(bench: Bench, rewrites: Iterable[Rewrite]) -> list[Row]:
     """Run the models before and after each rewrite by turns, and predict both."""
     from irgraph import rewrite
-    from irgraph.execute.program import Program as Run
+    from irgraph.execute.program import GraphProgram as Run
     from irgraph.execute.program import calls_of
 
     before = {each.program: _captured(each.program) for each in rewrites}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from irgraph.capture.chakra.schema import MODEL, NODE_TYPES, Message, attributes
-from irgraph.capture.chakra.stream import decoded
+from irgraph.capture.chakra.stream import decode
 from irgraph.capture.chakra.torch_nodes import TENSOR, execution_trace
 from irgraph.capture.common.result import Capture, require_valid
 from irgraph.capture.common.source import Source
 from irgraph.diagnostics import SourceSpan, fail
 
-SHOWN = 3
+MAX_LISTED_KINDS = 3
 """Kinds of nodes that a refusal counts."""
 
 
@@ -30,24 +30,26 @@ def lower_chakra(source: Source, *, name: str | None = None, step: int | None = 
     Raises:
         IrgraphError: the file is damaged, or carries no operators with tensors (exit code 4).
     """
-    metadata, nodes = decoded(source.read(), source.name)
+    metadata, nodes = decode(source.read(), source.name)
     facts = attributes(metadata)
     if MODEL in facts:
-        return _own(str(facts[MODEL]), source, name, step)
+        return _original_model(str(facts[MODEL]), source, name, step)
     if not any(TENSOR in node.inputs.types or TENSOR in node.outputs.types for node in nodes):
-        raise _without_tensors(nodes, source)
+        raise _no_tensors_error(nodes, source)
     from irgraph.capture.execution_trace import decode_execution_trace, lower_execution_trace
 
     trace = decode_execution_trace(execution_trace(facts, nodes, source.name), source.name)
-    found = lower_execution_trace(trace, name=name or _stem(source), step=step)
-    timed = [n for n in nodes if attributes(n).get("is_cpu_op") is False and n.duration_micros]
-    if not timed:
-        return found
-    note = f"the durations of {len(timed)} nodes of the device are left out: no card is named"
-    return replace(found, notes=(*found.notes, note))
+    capture = lower_execution_trace(trace, name=name or _stem(source), step=step)
+    timed_nodes = [
+        n for n in nodes if attributes(n).get("is_cpu_op") is False and n.duration_micros
+    ]
+    if not timed_nodes:
+        return capture
+    note = f"the durations of {len(timed_nodes)} nodes of the device are left out: no card is named"
+    return replace(capture, notes=(*capture.notes, note))
 
 
-def _own(text: str, source: Source, name: str | None, step: int | None) -> Capture:
+def _original_model(text: str, source: Source, name: str | None, step: int | None) -> Capture:
     """Return the model that a trace was written from."""
     from irgraph.text import parse
 
@@ -61,13 +63,13 @@ def _stem(source: Source) -> str:
     return source.path.name.removesuffix(".gz").removesuffix(".et") if source.path.name else "trace"
 
 
-def _without_tensors(nodes: list[Message], source: Source) -> Exception:
+def _no_tensors_error(nodes: list[Message], source: Source) -> Exception:
     kinds: dict[str, int] = {}
     for node in nodes:
         kind = NODE_TYPES[node.type] if node.type < len(NODE_TYPES) else f"type {node.type}"
         kinds[kind] = kinds.get(kind, 0) + 1
-    most = sorted(kinds.items(), key=lambda item: -item[1])[:SHOWN]
-    listed = ", ".join(f"{count} x {kind}" for kind, count in most) or "none"
+    top_kinds = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_LISTED_KINDS]
+    listed = ", ".join(f"{count} x {kind}" for kind, count in top_kinds) or "none"
     return fail(
         f"the Chakra trace carries no tensors, so no model can be made of it (nodes: {listed})",
         SourceSpan(source.name),

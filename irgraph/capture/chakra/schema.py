@@ -75,18 +75,20 @@ def messages() -> dict[str, Message]:
         for name in (*SCALARS, "enum", "message")
     }
     _add_enum(file, "NodeType", NODE_TYPES)
-    for name, fields in _written().items():
-        made = file.message_type.add(name=name)
+    for name, fields in _message_fields().items():
+        message = file.message_type.add(name=name)
         for text in fields.split(", "):
-            _add_field(made, text, kinds)
+            _add_field(message, text, kinds)
     _join_values(file)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = (pool.FindMessageTypeByName(f"{PACKAGE}.{m.name}") for m in file.message_type)
-    return {each.name: message_factory.GetMessageClass(each) for each in found}
+    descriptors = (pool.FindMessageTypeByName(f"{PACKAGE}.{m.name}") for m in file.message_type)
+    return {
+        descriptor.name: message_factory.GetMessageClass(descriptor) for descriptor in descriptors
+    }
 
 
-def _written() -> dict[str, str]:
+def _message_fields() -> dict[str, str]:
     """Return the fields of every message, of attributes and their lists, too."""
     lists = {f"{name.capitalize()}List": f"1 {name}* values" for name in SCALARS}
     attribute = ", ".join(["1 string name", "2 string doc_string", *_values()])
@@ -100,9 +102,9 @@ def _values() -> Iterator[str]:
 
 
 def _add_enum(file: Message, name: str, values: tuple[str, ...]) -> None:
-    made = file.enum_type.add(name=name)
+    enum = file.enum_type.add(name=name)
     for number, value in enumerate(values):
-        made.value.add(name=value, number=number)
+        enum.value.add(name=value, number=number)
 
 
 def _add_field(message: Message, text: str, kinds: dict[str, int]) -> None:
@@ -128,19 +130,19 @@ def _join_values(file: Message) -> None:
 
 def attribute(name: str, kind: str, value: object) -> Message:
     """Return an attribute whose value is of one of ``SCALARS``, or of their lists (``int64*``)."""
-    made = messages()["AttributeProto"](name=name)
+    message = messages()["AttributeProto"](name=name)
     if kind.endswith("*"):
-        getattr(made, f"{kind[:-1]}_list").values.extend(value)
+        getattr(message, f"{kind[:-1]}_list").values.extend(value)
     else:
-        setattr(made, f"{kind}_val", value)
-    return made
+        setattr(message, f"{kind}_val", value)
+    return message
 
 
-def attributes(of: Message) -> dict[str, Any]:
+def attributes(message: Message) -> dict[str, Any]:
     """Return the attributes of a node, or of a file, by name; lists as lists."""
-    found: dict[str, Any] = {}
-    for each in of.attr:
-        which = each.WhichOneof("value") or ""
-        value: Any = getattr(each, which) if which else None
-        found[each.name] = list(value.values) if which.endswith("_list") else value
-    return found
+    values: dict[str, Any] = {}
+    for entry in message.attr:
+        field = entry.WhichOneof("value") or ""
+        value: Any = getattr(entry, field) if field else None
+        values[entry.name] = list(value.values) if field.endswith("_list") else value
+    return values

@@ -17,24 +17,24 @@ VERSION, ATTRIBUTE, NAME = 0x0A, 0x12, 0x0A
 NODE = (0x08, 0x12, 0x1A)
 """First bytes of a node: its id, or its name or type where the id is 0."""
 
-LONGEST = 5
+MAX_LENGTH_BYTES = 5
 """Bytes of the longest length."""
 
-LONGEST_VERSION = 32
+MAX_VERSION_BYTES = 32
 """Bytes of a schema's version, such as ``0.0.4``."""
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, start: int) -> tuple[int, int]:
     """Return the number that starts at a byte, and where it ends; -1 where it is none."""
     value = 0
-    for shift, byte in enumerate(data[at : at + LONGEST]):
+    for shift, byte in enumerate(data[start : start + MAX_LENGTH_BYTES]):
         value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return value, at + shift + 1
+            return value, start + shift + 1
     return -1, len(data)
 
 
-def encoded(metadata: Message, nodes: Iterable[Message]) -> bytes:
+def encode(metadata: Message, nodes: Iterable[Message]) -> bytes:
     """Return the content of a file."""
     return b"".join(_delimited(message) for message in (metadata, *nodes))
 
@@ -48,7 +48,7 @@ def _delimited(message: Message) -> bytes:
     return bytes([*head, size]) + data
 
 
-def decoded(data: bytes, source: str) -> tuple[Message, list[Message]]:
+def decode(data: bytes, source: str) -> tuple[Message, list[Message]]:
     """Return a file's metadata and its nodes; ``source`` names it in messages.
 
     Raises ``IrgraphError`` where it is cut off or damaged, with the message it happens in.
@@ -56,39 +56,39 @@ def decoded(data: bytes, source: str) -> tuple[Message, list[Message]]:
     from google.protobuf.message import DecodeError
 
     kinds = messages()
-    found: list[Message] = []
-    at = 0
-    while at < len(data):
-        size, start = varint(data, at)
-        at = start + size
-        kind = "Node" if found else "GlobalMetadata"
-        where = f"message {len(found)} ({kind}) at byte {start}"
-        if size < 0 or at > len(data):
-            raise fail(f"the Chakra trace is cut off in {where}", SourceSpan(source))
+    parsed: list[Message] = []
+    position = 0
+    while position < len(data):
+        size, start = varint(data, position)
+        position = start + size
+        kind = "Node" if parsed else "GlobalMetadata"
+        location = f"message {len(parsed)} ({kind}) at byte {start}"
+        if size < 0 or position > len(data):
+            raise fail(f"the Chakra trace is cut off in {location}", SourceSpan(source))
         message = kinds[kind]()
         try:
-            message.ParseFromString(data[start:at])
+            message.ParseFromString(data[start:position])
         except DecodeError as error:
             raise fail(
-                f"the Chakra trace is damaged in {where}: {error}", SourceSpan(source)
+                f"the Chakra trace is damaged in {location}: {error}", SourceSpan(source)
             ) from None
-        found.append(message)
-    if not found:
+        parsed.append(message)
+    if not parsed:
         raise fail("the Chakra trace is empty", SourceSpan(source))
-    return found[0], found[1:]
+    return parsed[0], parsed[1:]
 
 
-def recognised(start: bytes) -> bool:
+def is_chakra(start: bytes) -> bool:
     """Return whether a file that starts so is a Chakra trace: metadata, then a node."""
-    size, at = varint(start, 0)
-    end = at + size
+    size, position = varint(start, 0)
+    end = position + size
     fields = 0
-    while at < min(end, len(start)):
-        tag, (length, inner) = start[at], varint(start, at + 1)
-        at = inner + length
-        if tag not in (VERSION, ATTRIBUTE) or length < 0 or at > end:
+    while position < min(end, len(start)):
+        tag, (length, inner) = start[position], varint(start, position + 1)
+        position = inner + length
+        if tag not in (VERSION, ATTRIBUTE) or length < 0 or position > end:
             return False
-        if tag == VERSION and length > LONGEST_VERSION:
+        if tag == VERSION and length > MAX_VERSION_BYTES:
             return False
         if tag == ATTRIBUTE and start[inner : inner + 1] not in (b"", bytes([NAME])):
             return False

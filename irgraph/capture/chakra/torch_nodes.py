@@ -20,10 +20,10 @@ from irgraph.diagnostics import SourceSpan, fail
 TENSOR = "Tensor("
 """How the type of an operand that is a tensor begins."""
 
-KEPT = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
+COPIED_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 """Attributes of an execution trace's nodes that the converter keeps."""
 
-LONGEST = 1 << 20
+MAX_LIST_CHARACTERS = 1 << 20
 """Characters of a list as Python prints it, beyond which none was printed by a converter."""
 
 
@@ -33,9 +33,9 @@ def execution_trace(facts: Mapping[str, Any], nodes: Iterable[Message], source: 
     ``facts`` are the file's attributes, ``source`` is its name in messages. Raises
     ``IrgraphError`` that names the node whose lists cannot be read, or whose caller is lost.
     """
-    host = [(node, known) for node in nodes if (known := attributes(node)).get("is_cpu_op", True)]
+    host = [(node, values) for node in nodes if (values := attributes(node)).get("is_cpu_op", True)]
     _check_callers([node for node, _ in host], source)
-    rows = [_row(node, known, source) for node, known in host]
+    rows = [_row(node, node_values, source) for node, node_values in host]
     file = {"schema": str(facts.get("schema", "")), "pid": facts.get("pid", 0), "nodes": rows}
     return msgspec.json.encode(file)
 
@@ -46,11 +46,11 @@ def _check_callers(nodes: Sequence[Message], source: str) -> None:
     Torch writes a node when its call ends, the converter names a caller only if it came before,
     and it writes nodes by their number: of what called what nothing is left then.
     """
-    lost = [n for n in nodes if not n.ctrl_deps and not n.name.startswith(BOOKKEEPING)]
-    if not lost:
+    orphans = [n for n in nodes if not n.ctrl_deps and not n.name.startswith(BOOKKEEPING)]
+    if not orphans:
         return
-    count = f"{len(lost)} of {len(nodes)} host nodes"
-    first = f"node {lost[0].id} ({lost[0].name[:60]!r}) is the first"
+    count = f"{len(orphans)} of {len(nodes)} host nodes"
+    first = f"node {orphans[0].id} ({orphans[0].name[:60]!r}) is the first"
     raise fail(
         f"{count} have no caller in the Chakra trace, so their nesting is unknown: {first}",
         SourceSpan(source),
@@ -59,30 +59,30 @@ def _check_callers(nodes: Sequence[Message], source: str) -> None:
     )
 
 
-def _row(node: Message, known: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _row(node: Message, values: Mapping[str, Any], source: str) -> dict[str, Any]:
     place = f"node {node.id} ({node.name[:60]!r})"
-    kept = [{"name": name, "value": known[name]} for name in KEPT if name in known]
+    attrs = [{"name": name, "value": values[name]} for name in COPIED_ATTRIBUTES if name in values]
     return {
         "id": node.id,
         "name": node.name,
         "ctrl_deps": node.ctrl_deps[0] if node.ctrl_deps else 0,
         "inputs": _side(node.inputs, f"{place}: inputs", source),
         "outputs": _side(node.outputs, f"{place}: outputs", source),
-        "attrs": kept,
+        "attrs": attrs,
     }
 
 
 def _side(side: Message, place: str, source: str) -> dict[str, msgspec.Raw]:
     texts = {"values": side.values, "shapes": side.shapes, "types": side.types}
-    return {name: _list(text, f"{place}, {name}", source) for name, text in texts.items()}
+    return {name: _json_list(text, f"{place}, {name}", source) for name, text in texts.items()}
 
 
-def _list(text: str, place: str, source: str) -> msgspec.Raw:
+def _json_list(text: str, place: str, source: str) -> msgspec.Raw:
     """Return a list as Python prints it as JSON: literals alone are read, nothing is run."""
     try:
-        found = ast.literal_eval(text or "[]") if len(text) <= LONGEST else None
-        if isinstance(found, list):
-            return msgspec.Raw(msgspec.json.encode(found))
+        parsed = ast.literal_eval(text or "[]") if len(text) <= MAX_LIST_CHARACTERS else None
+        if isinstance(parsed, list):
+            return msgspec.Raw(msgspec.json.encode(parsed))
     except (ValueError, TypeError, SyntaxError, ArithmeticError, MemoryError, RecursionError):
         pass  # told below
     message = f"{place}: this is no list of plain values as Python prints it: {text[:60]!r}"

@@ -1,4 +1,4 @@
-"""What a captured step would do on an accelerator and the capture does in another form."""
+"""Changes calls that a capture records in another form than an accelerator runs them in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CPU_NOTES = (
     "device are missing",
     "captured on the CPU: backward ran on the calling thread; it is shown on thread backward",
 )
-"""What a program that ran on the CPU cannot show."""
+"""Notes on the differences between a program that ran on the CPU and one on an accelerator."""
 
 
 def as_accelerator(calls: list[CapturedCall], identities: Identities) -> list[str]:
@@ -31,7 +31,10 @@ def as_accelerator(calls: list[CapturedCall], identities: Identities) -> list[st
 
 
 def _restore_in_place_index(calls: Sequence[CapturedCall]) -> bool:
-    """Undo what a dispatch mode changes: torch then gives up writing into the fresh zeros."""
+    """Undo an effect of the dispatch mode: torch then does not write into the fresh zeros.
+
+    Return whether any call was changed.
+    """
     operand_by_result: dict[int, Handle] = {}
     for scope in _walk(calls):
         if scope.name == "autograd.IndexBackward0":
@@ -43,7 +46,7 @@ def _restore_in_place_index(calls: Sequence[CapturedCall]) -> bool:
 
 
 def _write_in_place(call: CapturedCall, calls: Sequence[CapturedCall]) -> dict[int, Handle]:
-    """Let an ``index_put`` write its operand; return its result's id and that operand."""
+    """Change an ``index_put`` to write in place; return its operand by its former result's id."""
     if call.name != "aten.index_put" or len(call.results) != 1:
         return {}
     zeros, result = call.operands[0], call.results[0]
@@ -55,7 +58,10 @@ def _write_in_place(call: CapturedCall, calls: Sequence[CapturedCall]) -> dict[i
 
 
 def _steal_sparse_gradients(calls: Sequence[CapturedCall]) -> bool:
-    """Undo another change by the mode: it holds on to gradients, so torch would clone them."""
+    """Undo another effect of the mode: it references gradients, so torch clones them.
+
+    Return whether any call was changed.
+    """
     changed = False
     for scope in _walk(calls):
         if scope.name == "autograd.AccumulateGrad":
@@ -66,7 +72,10 @@ def _steal_sparse_gradients(calls: Sequence[CapturedCall]) -> bool:
 
 
 def _share_sparse_parts(call: CapturedCall, result_by_name: Mapping[str, Handle]) -> bool:
-    """Let a clone of a sparse tensor be a new one over the same indices and values."""
+    """Replace the clone of a sparse tensor by a new tensor over the same indices and values.
+
+    Return whether ``call`` is such a clone.
+    """
     if call.name != "aten.clone" or not {"aten._indices", "aten._values"} <= result_by_name.keys():
         return False
     call.name = "aten._sparse_coo_tensor_unsafe"
@@ -76,7 +85,10 @@ def _share_sparse_parts(call: CapturedCall, result_by_name: Mapping[str, Handle]
 
 
 def _copy_host_indices(calls: list[CapturedCall], identities: Identities) -> bool:
-    """Put before each indexing of a device tensor the copies that its host indices need."""
+    """Insert copies of host indices before each indexing of a device tensor.
+
+    Return whether any copy was inserted.
+    """
     added = False
     for siblings in [calls, *(call.body for call in _walk(calls))]:
         for call in list(siblings):
@@ -100,7 +112,7 @@ def _copy_indices(call: CapturedCall, siblings: list[CapturedCall], identities: 
 
 
 def _copy(index: Handle, call: CapturedCall, identities: Identities) -> tuple[CapturedCall, Handle]:
-    """Return the call that copies an index tensor beside ``call``'s tensor, and the copy."""
+    """Return the call that copies an index to the device of ``call``'s tensor, and the copy."""
     device = call.operands[0].device
     identities.buffers += 1
     copy = Handle(index.dtype, index.shape, None, identities.buffers, 0, device)

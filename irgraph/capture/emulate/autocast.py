@@ -1,8 +1,8 @@
 """``torch.autocast`` on meta tensors, as it works for a CUDA device.
 
 Torch's own autocast kernels cast CUDA tensors only. Here the operators that they cover cast meta
-tensors, by torch's lists for CUDA (``ATen/autocast_mode.h`` of PyTorch 2.13), and nest calls as
-those kernels do: ``linear`` around its casts and the ``linear`` of the casted tensors.
+tensors, by torch's lists for CUDA (``ATen/autocast_mode.h`` of PyTorch 2.13), and nest calls like
+torch's kernels: ``linear`` around its casts and the ``linear`` of the cast tensors.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ SINGLE_RESULT = """
 prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm
 linalg_matrix_norm linalg_matrix_norm.str_ord sum sum.dim_IntList
 """
-"""Operators that take their operand as it is and return f32, unless told another type."""
+"""Operators that do not cast their operand and return f32, unless another type is specified."""
 
 WIDEST = """
 addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
 """
-"""Operators whose operands all get the widest type among them."""
+"""Operators whose operands are all cast to the widest type among them."""
 
 
 @contextlib.contextmanager
 def autocast_on_meta() -> Iterator[None]:
-    """Let ``torch.autocast`` for ``cuda`` and ``meta`` work on meta tensors while it lasts."""
+    """Enable ``torch.autocast`` for ``cuda`` and ``meta`` on meta tensors within the context."""
     import torch
     from torch.amp import autocast_mode
     from torch.cuda.amp import common
@@ -87,7 +87,7 @@ def autocast_on_meta() -> Iterator[None]:
 
 
 def _with_cuda_for_meta(function: Callable[..., Torch]) -> Callable[..., Torch]:
-    """Return a function of a device type that answers for ``meta`` as for ``cuda``."""
+    """Return a function of a device type that returns for ``meta`` the result for ``cuda``."""
 
     def answer(*args: Torch) -> Torch:
         return function(*("cuda" if arg == "meta" else arg for arg in args))
@@ -96,12 +96,13 @@ def _with_cuda_for_meta(function: Callable[..., Torch]) -> Callable[..., Torch]:
 
 
 class _Casts:
-    """What one capture's autocast regions cast.
+    """The casts of one capture's autocast regions.
 
     Attributes:
-        known: by the address of a parameter its cast, which a region makes once.
-        busy: whether an operator's own calls run now, which are left alone.
-        key: torch's name of the kernels that cast.
+        cast_by_address: a parameter and its cast, which a region makes once, by the parameter's
+            address.
+        busy: whether an operator's own calls are running, whose arguments are not cast.
+        key: torch's dispatch key of the kernels that cast.
     """
 
     def __init__(self) -> None:
@@ -112,7 +113,7 @@ class _Casts:
         self.key = torch._C.DispatchKey.AutocastCUDA
 
     def cast(self, value: Torch, dtype: Torch) -> Torch:
-        """Return an argument with its floating-point meta tensors as ``dtype``."""
+        """Return an argument with its floating-point meta tensors cast to ``dtype``."""
         import torch
 
         if isinstance(value, (list, tuple)):
@@ -134,7 +135,7 @@ class _Casts:
 
     @contextlib.contextmanager
     def operator_call(self) -> Iterator[bool]:
-        """Enter an operator; return whether its arguments are to be cast."""
+        """Enter an operator; yield whether its arguments are to be cast."""
         import torch
 
         outer, self.busy = self.busy, True
@@ -154,7 +155,7 @@ def _is_eligible(value: Torch) -> bool:
 
 
 def _register(casts: _Casts) -> Torch:
-    """Return the library that holds a kernel that casts for every operator of the lists."""
+    """Return a library with a casting kernel for every operator of the lists."""
     from torch.library import Library
 
     library = Library("aten", "IMPL")
@@ -165,7 +166,7 @@ def _register(casts: _Casts) -> Torch:
         (WIDEST, _widest_dtype),
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch tells that its own kernels are replaced
+        warnings.simplefilter("ignore")  # torch warns that its own kernels are replaced
         for names, dtype_for in lists:
             for name, operator in _operators(names):
                 kernel = _kernel(operator, dtype_for, casts, names is SINGLE_RESULT)
@@ -174,7 +175,7 @@ def _register(casts: _Casts) -> Torch:
 
 
 def _operators(names: str) -> Iterator[tuple[str, Torch]]:
-    """Yield the names of a list that this torch knows, with their operators."""
+    """Yield the names of a list whose operators this torch has, with the operators."""
     import torch
 
     for name in names.split():
@@ -188,7 +189,7 @@ def _operators(names: str) -> Iterator[tuple[str, Torch]]:
 def _kernel(
     operator: Torch, dtype_for: Callable[[Torch], Torch], casts: _Casts, single_result: bool
 ) -> Callable[..., Torch]:
-    """Return what runs in an operator's place while autocast is on."""
+    """Return the kernel that runs instead of an operator while autocast is on."""
 
     def kernel(*args: Torch, **kwargs: Torch) -> Torch:
         with casts.operator_call() as is_outermost:
@@ -204,7 +205,7 @@ def _kernel(
 
 
 def _call_in_single(operator: Torch, args: Torch, kwargs: Torch) -> Torch:
-    """Call an operator that takes the type of its result: f32, unless one is given."""
+    """Call an operator that has its result's type as an argument: f32, unless one is given."""
     import torch
 
     if any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values())):
@@ -215,7 +216,7 @@ def _call_in_single(operator: Torch, args: Torch, kwargs: Torch) -> Torch:
 
 
 def _softmax_kernels() -> dict[Torch, Torch]:
-    """Return what CUDA runs in place of a softmax of f16 with a result of f32."""
+    """Return the ops that CUDA runs instead of a softmax of f16 with a result of f32."""
     import torch
 
     ops = torch.ops.aten
@@ -235,7 +236,7 @@ def _single_dtype(args: Torch) -> Torch:
 
 
 def _widest_dtype(args: Torch) -> Torch:
-    """Return the wider of the autocast type and those of the operands."""
+    """Return the widest of the autocast type and the operands' types."""
     import torch
 
     values = [item for arg in args for item in (arg if isinstance(arg, (list, tuple)) else [arg])]

@@ -1,8 +1,8 @@
-"""Collectives of a captured process: which group, on which stream, and who waits for them.
+"""Collectives of a captured process: their group, their stream, and the waits for them.
 
-NCCL runs an asynchronous collective on a stream of its group, which first waits for the stream that
-asked; a synchronous one runs on the stream that asks. Here each call is described that way, and the
-work it returns leaves a mark where the program waits for it.
+NCCL runs an asynchronous collective on a stream of its group, which first waits for the issuing
+stream; a synchronous one runs on the issuing stream. Here each call is described accordingly, and
+the work that it returns records a mark where the program waits for it.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from irgraph.ir.ranks import PEERS
 
 FUNCTIONAL, WAIT = "_c10d_functional", "_c10d_functional::wait_tensor"
 WRAP = "_c10d_functional::_wrap_tensor_autograd"
-"""Makes of a collective's result a tensor that is waited for where it is first used."""
+"""Operator that wraps a collective's result in a tensor that is awaited at its first use."""
 
 BARRIER = "c10d::barrier"
 UNAWAITED = "{} collectives are not waited for within the step: its end waits for them"
 
 API = "torch.distributed.distributed_c10d"
 
-current_communication: ContextVar[Communication | None] = ContextVar("talking", default=None)
-"""The communication of the capture that is under way."""
+current_communication: ContextVar[Communication | None] = ContextVar(
+    "current_communication", default=None
+)
+"""The communication of the current capture."""
 
 
 @dataclass(slots=True)
 class Communication:
-    """The process groups of a capture, and the collectives that nobody has waited for yet.
+    """The process groups of a capture, and its collectives that were not awaited yet.
 
     Attributes:
         notes: sentences about the capture.
         started: whether the program started a process group.
-        groups: the ranks of each group that a collective was for, by the group's name.
-        asked: the collective that is being called.
+        groups: the ranks of each group with a collective, by the group's name.
+        current: the collective that is being called.
         recording: whether calls are being recorded.
-        pending: by the address of its memory, the collective that will fill a tensor.
-        reduced: the same for those that ``DistributedDataParallel`` waits for at backward's end.
-        open: the numbers of those that nobody has waited for.
-        works: what calls returned, kept: torch does not keep the parts that Python sees.
-        reducers: those of ``DistributedDataParallel``.
+        pending: number of the collective that will fill a tensor, by the address of its memory.
+        pending_at_end: the same for collectives that ``DistributedDataParallel`` waits for at the
+            end of backward.
+        unawaited: the numbers of collectives that were not awaited yet.
+        works: works that calls returned; this keeps their Python parts alive, which torch does not.
+        reducers: reducers of ``DistributedDataParallel`` and their rebuild functions, by id.
     """
 
     notes: dict[str, None]
@@ -66,7 +69,7 @@ class Communication:
 
     @contextmanager
     def record_collectives(self) -> Iterator[None]:
-        """Describe the collectives that are called while it lasts."""
+        """Describe the collectives that are called within the context."""
         for collection in (self.pending, self.pending_at_end, self.unawaited, self.works):
             collection.clear()
         self.recording = True
@@ -78,7 +81,7 @@ class Communication:
             self.notes[UNAWAITED.format(len(self.unawaited))] = None
 
     def issue(self, func: Torch, arguments: Sequence[Torch]) -> IssuedCollective | None:
-        """Describe a call if it is a collective; ``arguments`` are its arguments in schema order."""
+        """Return the description of a call if it is a collective; arguments in schema order."""
         value_by_name = dict(zip((a.name for a in func._schema.arguments), arguments, strict=True))
         self.current = None
         if func._schema.name == WAIT or not {"process_group", "group_name"} & value_by_name.keys():
@@ -99,13 +102,13 @@ class Communication:
         return self.current
 
     def required_waits(self, func: Torch, tensors: Sequence[Torch]) -> tuple[str, ...]:
-        """Return the collectives that a call on ``tensors`` must wait for, which nobody did yet."""
+        """Return the numbers of unawaited collectives that a call on ``tensors`` must wait for."""
         if func._schema.name == WAIT:
             return self._pop_numbers(self.pending, tensors)
         return self._pop_numbers(self.pending_at_end, tensors) if self._finishing else ()
 
     def register_results(self, issued: IssuedCollective, tensors: Sequence[Torch]) -> None:
-        """Note that tensors hold a functional collective's result once it is waited for."""
+        """Register tensors as results of a functional collective once it is awaited."""
         self.pending.update((_address(tensor), issued.number) for tensor in tensors)
 
     def group_name(self, group: Torch) -> str:
@@ -123,16 +126,16 @@ class Communication:
         return name
 
     def work(self, tensors: Sequence[Torch]) -> Torch:
-        """Return what a collective's call gives its caller, to wait for it."""
+        """Return the work that a collective's call returns to its caller, to wait for it."""
         work = _work_class()(self, self.current if self.recording else None, tensors)
         self.works.append(work)
         return work
 
     def wait_at_backward_end(self, issued: IssuedCollective, tensors: Sequence[Torch]) -> None:
-        """Let backward's end wait for a collective, as ``DistributedDataParallel`` does.
+        """Wait for a collective at the end of backward, as ``DistributedDataParallel`` does.
 
-        It does so bucket by bucket, before what uses the bucket, in a callback of its own, which
-        torch runs between these two.
+        ``DistributedDataParallel`` waits for each bucket before the bucket is used, in its own
+        callback, which torch runs between the two callbacks here.
         """
         from torch.autograd import Variable
 
@@ -153,7 +156,7 @@ class Communication:
         self._finishing = False
 
     def wait(self, number: str) -> None:
-        """Let the stream that is current wait for a collective."""
+        """Mark that the current stream waits for a collective."""
         self.unawaited.pop(number, None)
         mark("wait", number)
 
@@ -167,14 +170,14 @@ class Communication:
 
 
 def async_result(tensor: Torch) -> Torch:
-    """Return a collective's result as devices give it; meta would give a tensor of its own."""
+    """Return a collective's result as on a device; on meta, torch would return a new tensor."""
     from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
     return AsyncCollectiveTensor(tensor)
 
 
 def word_of(value: Torch) -> str | None:
-    """Return the IR's word for a group or a reduction that a collective's call is given."""
+    """Return the IR's word for a group or a reduction in a collective's arguments, or ``None``."""
     comm = current_communication.get()
     kind = value._type().name() if hasattr(value, "_type") else ""
     if kind == "ProcessGroup" and comm is not None and comm.current is not None:
@@ -183,7 +186,7 @@ def word_of(value: Torch) -> str | None:
 
 
 def _reduction() -> str:
-    """Return the reduction that the call of torch's API names; torch's own calls take sums."""
+    """Return the reduction of the enclosing call of torch's API; torch's own calls compute sums."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == API and "op" in frame.f_locals:
@@ -193,7 +196,7 @@ def _reduction() -> str:
 
 
 def _direction(name: str, value_by_name: Mapping[str, Torch]) -> str:
-    """Return where a call sends to, or receives from, as the name of its stream says it."""
+    """Return the suffix of a stream's name for the rank that a call sends to or receives from."""
     direction, rank = PEERS.get(name.replace("::", "."), ("", ""))
     return f"_{direction}_{value_by_name[rank]}" if direction else ""
 
@@ -212,12 +215,12 @@ def _address(tensor: Torch) -> int:
 
 
 def _work_class() -> Torch:
-    """Return the class of what collectives give their callers, a part of torch's hierarchy."""
+    """Return the class of the works that collectives return, a subclass of torch's."""
     import torch
     from torch._C._distributed_c10d import Work
 
     class MarkingWork(Work):
-        """Leaves a mark where it is waited for."""
+        """A work that records a mark where it is awaited."""
 
         def __init__(
             self, comm: Communication, issued: IssuedCollective | None, tensors: Torch

@@ -1,7 +1,7 @@
-"""``cuda`` where there is none: programs that name it get meta tensors, which say they lie there.
+"""Emulation of ``cuda``: programs that name it get meta tensors that report ``cuda`` as device.
 
-``DEVICE`` in a call's arguments becomes ``meta``; the functions of ``torch.cuda`` and of
-``torch.accelerator`` are answered in ``cuda_answers``, ``streams`` and ``cuda_graphs``.
+``DEVICE`` in a call's arguments becomes ``meta``; ``cuda_answers``, ``streams`` and
+``cuda_graphs`` replace the functions of ``torch.cuda`` and of ``torch.accelerator``.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from irgraph.capture.emulate.environment import local_rank
 from irgraph.capture.emulate.streams import EmulatedStreams
 
 QUERY_FRAMES = 4
-"""Calls from the code that asks a tensor something to ``_is_called_by_program``."""
+"""Number of calls from the code that queries a tensor to ``_is_called_by_program``."""
 
 
 WRAPPER_MODULES = ("torch.utils._device", "torch.overrides")
-"""Modules whose calls stand between, where a default device is set."""
+"""Modules whose calls are in between if a default device is set."""
 
 
 class SecondDeviceError(NotImplementedError):
-    """The step names a second card: a capture has one device."""
+    """Raised if the step names a second card: a capture has one device."""
 
 
 class DeviceTranslator:
-    """Translates devices on the way in and out of torch's functions.
+    """Translates devices in the arguments and results of torch's functions.
 
     Attributes:
-        named: whether the program has named ``cuda``; then meta tensors say they lie there.
-        mode: torch's function mode that does so.
+        names_cuda: whether the program has named ``cuda``; then meta tensors report it as device.
+        mode: torch's function mode for the translation.
+        replacements: replacements of torch's functions that need more than a translation.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class DeviceTranslator:
         owner = self
 
         class Mode(TorchFunctionMode):  # type: ignore[misc]
-            """Hands each call of a torch function to its owner."""
+            """Forwards each call of a torch function to its owner."""
 
             def __torch_function__(
                 self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
@@ -66,7 +67,7 @@ class DeviceTranslator:
         return result.pin_memory() if pinned and result.device.type == "cpu" else result
 
     def translate(self, value: Torch) -> Torch:
-        """Return ``meta`` for a value that names ``cuda``, any other as it is."""
+        """Return ``meta`` for a value that names ``cuda``, any other value unchanged."""
         import torch
 
         if isinstance(value, torch.device):
@@ -85,7 +86,7 @@ class DeviceTranslator:
 
 
 def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Torch]]:
-    """Return what stands for torch's functions that need more than another device's name."""
+    """Return replacements of torch's functions that need more than another device's name."""
     import torch
 
     tensor = torch.Tensor
@@ -122,7 +123,7 @@ def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Tor
         return literal_factory(torch.tensor)(data, **options)
 
     def parse_to(*args: Torch, **kwargs: Torch) -> Torch:
-        """Read the arguments of ``Module.to``; ``meta`` would do where the program says ``0``."""
+        """Parse the arguments of ``Module.to``, with ``meta`` also for a card's number."""
         options = {k: translator.translate(_device_name(v)) for k, v in kwargs.items()}
         return torch._C._nn._parse_to(
             *(translator.translate(_device_name(arg)) for arg in args), **options
@@ -142,7 +143,7 @@ def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Tor
 
 
 def _device_queries(translator: DeviceTranslator) -> dict[Torch, Callable[..., Torch]]:
-    """Return what tensors tell the program of where they are, and take as an index."""
+    """Return replacements of tensors' device queries and of their indexing."""
     import torch
 
     tensor, meta = torch.Tensor, torch.device("meta")
@@ -170,7 +171,7 @@ def _device_queries(translator: DeviceTranslator) -> dict[Torch, Callable[..., T
 
 
 def _is_called_by_program(frames: int = QUERY_FRAMES) -> bool:
-    """Return whether the code so many calls further out is the program's, not torch's."""
+    """Return whether the code ``frames`` calls further out is the program's, not torch's."""
     frame: FrameType | None = sys._getframe(frames)
     while frame is not None and frame.f_globals.get("__name__") in WRAPPER_MODULES:
         frame = frame.f_back
@@ -179,12 +180,12 @@ def _is_called_by_program(frames: int = QUERY_FRAMES) -> bool:
 
 
 def _device_name(device: Torch) -> Torch:
-    """Return the name of a card that a program gives by its number."""
+    """Return the name of a card for its number, any other value unchanged."""
     return f"{DEVICE}:{device}" if type(device) is int else device
 
 
 def _host_indices(index: Torch) -> Torch:
-    """Return an index with tensors on the host for lists of numbers, whose values meta loses."""
+    """Return an index with host tensors for lists of numbers, whose values meta would lose."""
     import torch
 
     if isinstance(index, tuple):
@@ -205,9 +206,9 @@ def _has_tensor(data: Torch) -> bool:
 
 @contextlib.contextmanager
 def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
-    """Let programs that name ``cuda`` run on meta tensors while it lasts.
+    """Run programs that name ``cuda`` on meta tensors within the context.
 
-    ``notes`` gets one sentence that names what was answered by a stand-in.
+    A sentence that names the emulated functions is added to ``notes``.
     """
     import torch
     from torch.utils import _device
@@ -256,7 +257,7 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restored_default_device() -> Iterator[None]:
-    """Let the default device be again what it was."""
+    """Restore the default device at the end of the context."""
     import torch
 
     previous = torch.utils._device.CURRENT_DEVICE
@@ -268,7 +269,7 @@ def _restored_default_device() -> Iterator[None]:
 
 
 def _recording_query(name: str, value: Torch, queries: dict[str, None]) -> Torch:
-    """Return a function that notes that it was asked; classes stay as they are."""
+    """Return a function that adds its name to ``queries`` if called; classes stay unchanged."""
     if isinstance(value, type):
         return value
 
@@ -281,5 +282,5 @@ def _recording_query(name: str, value: Torch, queries: dict[str, None]) -> Torch
 
 
 def _class_of(name: str, make: Torch) -> type:
-    """Return a class that makes what a function does: programs name classes in annotations."""
+    """Return a class whose constructor calls a function: programs name classes in annotations."""
     return type(name, (), {"__new__": lambda _, *args, **kwargs: make(*args, **kwargs)})

@@ -1,4 +1,4 @@
-"""What programs are told about the card and its memory where there is none."""
+"""Results of queries of the card and its memory on a machine without one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from irgraph.capture.emulate.environment import card_count, local_rank
 DEVICE = "cuda"
 
 CARD = "NVIDIA A100-SXM4-80GB"
-"""The card whose properties a program is told: the prediction is for any."""
+"""The card whose properties are reported to a program; the prediction can be for any card."""
 
 MEMORY = 80 * 2**30
-
+"""Reported memory of the card, in bytes."""
 
 MADE_UP = {
     f"torch.cuda.{name}"
@@ -28,18 +28,18 @@ MADE_UP = {
         "memory_summary",
     )
 }
-"""Answers that a program might act on and that are not true."""
+"""Functions whose results are fictitious, although a program might depend on them."""
 
 
 class CurrentDevice(contextlib.nullcontext):  # type: ignore[type-arg]
-    """``torch.cuda.device(0)``: there is no other one."""
+    """Replacement of ``torch.cuda.device``: a capture has one device."""
 
     def __init__(self, device: Torch = None) -> None:
         super().__init__(device)
 
 
 def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
-    """Return by module and name what stands for functions that ask about cards and memory."""
+    """Return replacements of functions that query cards and memory, by module and name."""
     from types import SimpleNamespace
 
     card = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""CUDA graphs of a program: what runs while one is captured runs again at each replay."""
+"""CUDA graphs of a program: the calls made during a graph's capture run again at each replay."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ NO_CALLABLES = (
     "or put the whole step in a torch.cuda.graph"
 )
 
-captured_results: ContextVar[Torch] = ContextVar("made_before", default=None)
-"""What a call that is replayed made when its graph was captured: it lies there again."""
+captured_results: ContextVar[Torch] = ContextVar("captured_results", default=None)
+"""A replayed call's operator and its results at the graph's capture, whose memory it reuses."""
 
 
 class GraphError(NotImplementedError):
-    """The step uses CUDA graphs in a way that no model shows."""
+    """Raised if the step uses CUDA graphs in a way that no model can represent."""
 
 
 class EmulatedGraph:
-    """Stands for ``torch.cuda.CUDAGraph``."""
+    """Replacement of ``torch.cuda.CUDAGraph``."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self._calls: list[tuple[Torch, Torch, Torch, Torch]] = []
         self._open = contextlib.ExitStack()
 
     def capture_begin(self, *_: object, **__: object) -> None:
-        """Remember the calls that follow."""
+        """Start to record calls."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
         calls = self._calls
 
         class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
-            """Keeps each call with its operands and results, alive."""
+            """Stores each call with its operands and results, which stay alive."""
 
             def __torch_dispatch__(
                 self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
@@ -48,11 +48,11 @@ class EmulatedGraph:
         self._open.enter_context(CallRecorder())
 
     def capture_end(self) -> None:
-        """Stop remembering."""
+        """Stop recording."""
         self._open.close()
 
     def replay(self) -> None:
-        """Make the calls again, in the memory of the first time."""
+        """Run the recorded calls again, in the memory of their capture."""
         import torch
 
         label = torch.autograd.profiler.record_function(GRAPH)
@@ -65,7 +65,7 @@ class EmulatedGraph:
                     captured_results.reset(token)
 
     def pool(self) -> tuple[int, int]:
-        """Return an id of memory, of which there is one."""
+        """Return the id of the only memory pool."""
         return (0, 0)
 
     def reset(self) -> None:
@@ -74,9 +74,10 @@ class EmulatedGraph:
 
 
 def _alias(value: Torch) -> Torch:
-    """Return a value whose tensors lie in the same memory, but for parameters.
+    """Return a value with aliases of its tensors, except for parameters.
 
-    Autograd copies gradients that somebody else holds.
+    Aliases leave the original tensors unreferenced: autograd copies gradients that are referenced
+    elsewhere.
     """
     import torch
     from torch.utils._pytree import tree_map_only
@@ -87,18 +88,18 @@ def _alias(value: Torch) -> Torch:
     return tree_map_only(torch.Tensor, alias, value)
 
 
-class GraphContext:  # noqa: N801
-    """Stands for ``torch.cuda.graph``: ``with torch.cuda.graph(g): ...``."""
+class GraphContext:
+    """Replacement of ``torch.cuda.graph``: ``with torch.cuda.graph(g): ...``."""
 
     def __init__(self, graph: EmulatedGraph, *_: object, **__: object) -> None:
         self._graph = graph
 
     def __enter__(self) -> None:
-        """Begin to capture."""
+        """Start the capture."""
         self._graph.capture_begin()
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
+        """End the capture."""
         self._graph.capture_end()
 
 

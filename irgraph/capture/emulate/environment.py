@@ -1,4 +1,4 @@
-"""Which of many processes a captured program is: what ``torchrun`` would tell it."""
+"""Environment of a captured program that is one process of many, as ``torchrun`` sets it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from irgraph.ir.ranks import read_layout
 
 
 class Process(Struct, frozen=True):
-    """Which process of a program is captured.
+    """The captured process of a program that runs in several processes.
 
     Attributes:
-        ranks: how many there are, as ``8``, or machines times ranks on each: ``2x8``.
-        rank: which of them it is, from 0.
+        ranks: number of ranks, as ``8``, or machines times ranks on each: ``2x8``.
+        rank: the captured rank, from 0.
     """
 
     ranks: int | str
     rank: int = 0
 
     def environment(self) -> Mapping[str, str]:
-        """Return what ``torchrun`` tells such a process.
+        """Return the environment variables that ``torchrun`` sets for the process.
 
-        Raises ``IrgraphError`` (exit code 2) where there is no such rank.
+        Raises ``IrgraphError`` (exit code 2) if the rank does not exist.
         """
         layout = read_layout(self.ranks)
         if not 0 <= self.rank < layout.ranks:
@@ -48,7 +48,7 @@ class Process(Struct, frozen=True):
 
 
 def process_of(ranks: int | str | None, rank: int) -> Process | None:
-    """Return the process that options ask for, ``None`` where they leave it to the program.
+    """Return the process that options specify, ``None`` if they specify none.
 
     Raises ``IrgraphError`` (exit code 2) for a rank without a number of ranks.
     """
@@ -60,18 +60,18 @@ def process_of(ranks: int | str | None, rank: int) -> Process | None:
 
 @contextlib.contextmanager
 def as_process(process: Process | None) -> Iterator[None]:
-    """Let the environment be that of one process of many while it lasts, if one is asked for."""
+    """Set the environment variables of a process within the context, if one is specified."""
     with mock.patch.dict(os.environ, process.environment() if process else {}):
         yield
 
 
 def local_rank() -> int:
-    """Return which of its machine's ranks, and so on which card, this process is."""
+    """Return this process's rank on its machine, which is also the number of its card."""
     return _variable("LOCAL_RANK", 0)
 
 
 def card_count() -> int:
-    """Return how many cards this process's machine has."""
+    """Return the number of cards of this process's machine."""
     return max(_variable("LOCAL_WORLD_SIZE", 1), local_rank() + 1)
 
 

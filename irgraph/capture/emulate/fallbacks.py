@@ -1,4 +1,4 @@
-"""Results made up for calls that the meta device cannot run."""
+"""Substitute results of calls that the meta device cannot run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ KERNELS = (
 def run(
     func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known_values: KnownValues
 ) -> Torch:
-    """Run a call; one that needs values the meta device has not gets what is known of them.
+    """Return the results of a call; one that needs values of meta tensors gets the known values.
 
-    Where nothing is, a stand-in: then a sentence is added to ``repaired``.
+    If they are unknown, the call is skipped or returns ones, and a sentence is added to
+    ``repaired``.
     """
     import torch
 
@@ -56,7 +57,7 @@ def _skip(func: Torch, args: Torch, repaired: list[str]) -> Torch:
 
 
 def _adds_sparse(func: Torch, args: Torch) -> bool:
-    """Return whether a sparse tensor is added to a dense one, which meta refuses midway."""
+    """Return whether a call adds a sparse tensor to a dense one, which fails on meta midway."""
     import torch
 
     is_add = func is torch.ops.aten.add_.Tensor and args[0].device.type == "meta"
@@ -64,7 +65,7 @@ def _adds_sparse(func: Torch, args: Torch) -> bool:
 
 
 def _needs_values(func: Torch) -> bool:
-    """Return whether a call has no kernel for meta tensors, or none without values."""
+    """Return whether a call has no kernel for meta tensors, or needs values for its sizes."""
     import torch
 
     if _only_writes(func):
@@ -78,10 +79,10 @@ def _needs_values(func: Torch) -> bool:
 
 
 def _call_operator(func: Torch, args: Torch, kwargs: Torch) -> Torch:
-    """Call an operator, but where its meta kernel does less than others.
+    """Call an operator, with corrections of its meta kernel.
 
-    It clones sparse tensors without their elements, refuses grouped products in f32, and returns
-    all convolutions contiguous.
+    Meta kernels clone sparse tensors without their elements, refuse grouped products in f32, and
+    return contiguous results for all convolutions.
     """
     import torch
 
@@ -95,7 +96,7 @@ def _call_operator(func: Torch, args: Torch, kwargs: Torch) -> Torch:
 
 
 def _sparse_clone(tensor: Torch) -> Torch:
-    """Return a sparse tensor with as many elements at the same places."""
+    """Return a new sparse tensor with the same indices and the same number of elements."""
     import torch
 
     parts = (tensor._indices(), torch.empty_like(tensor._values()))
@@ -106,7 +107,7 @@ def _sparse_clone(tensor: Torch) -> Torch:
 def _copy_to_host(
     func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known_values: KnownValues
 ) -> Torch:
-    """Return on the host what a meta tensor holds: what is known, or else ones."""
+    """Return a host copy of a meta tensor: its values if they are known, else ones."""
     import torch
 
     tensor, value = args[0], known_values.value(args[0])
@@ -121,7 +122,7 @@ def _copy_to_host(
 
 
 def on_device(values: Sequence[Any], kind: str) -> bool:
-    """Return whether a tensor among values, lists opened, lies on a kind of device."""
+    """Return whether a tensor among values, or in nested lists, is on a kind of device."""
     return any(
         on_device(value, kind)
         if isinstance(value, (list, tuple))
@@ -131,7 +132,7 @@ def on_device(values: Sequence[Any], kind: str) -> bool:
 
 
 def _only_writes(func: Torch) -> bool:
-    """Return whether a call gives back nothing, or its first operand that it wrote."""
+    """Return whether a call returns nothing, or only its first operand, which it writes."""
     returns = func._schema.returns
     if len(returns) > 1:
         return False

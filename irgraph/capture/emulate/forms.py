@@ -29,15 +29,15 @@ FORMS: Mapping[str, str] = {
     "aten.bernoulli_": "aten.native_dropout, where it belongs to a dropout",
     "aten._fused_moving_avg_obs_fq_helper": "another kernel",
 }
-"""By the captured op, what runs on a CUDA device instead (PyTorch 2.13's own choices)."""
+"""The op that a CUDA device runs instead, by the captured op (PyTorch 2.13's own choices)."""
 
 
 DEVICE_OPS = {"aten._cudnn_rnn"}
-"""What a CUDA device runs: an op of which this is the body is captured as there."""
+"""Ops of a CUDA device: a captured op with one of these in its body has the device's form."""
 
 
 def accelerator_forms(graph: Graph) -> tuple[str, ...]:
-    """Return one line for each kind of op whose accelerator form is another, with its count."""
+    """Return one line, with its count, for each kind of op that has another form on a device."""
     seen = Counter(op.name for op in _outermost(graph.ops))
     lines = [f"{name} ({count}): {FORMS[name]}" for name, count in sorted(seen.items())]
     adds = sum(_is_copying_add(scope, op) for scope in graph.walk() for op in scope.body)
@@ -47,7 +47,7 @@ def accelerator_forms(graph: Graph) -> tuple[str, ...]:
 
 
 def _outermost(ops: Sequence[Op]) -> Iterator[Op]:
-    """Yield the ops that have another form on a device, without those below one of them."""
+    """Yield the outermost ops that have another form on a device."""
     for op in ops:
         if op.name in FORMS and not any(inner.name in DEVICE_OPS for inner in op.body):
             yield op
@@ -56,5 +56,5 @@ def _outermost(ops: Sequence[Op]) -> Iterator[Op]:
 
 
 def _is_copying_add(scope: Op, op: Op) -> bool:
-    """Return whether torch would add in place here if no dispatch mode watched."""
+    """Return whether torch would add in place here if no dispatch mode were active."""
     return op.name == "aten.add" and (scope.is_autograd or scope.name == "aten.linear")

@@ -1,8 +1,8 @@
 """Scaled dot-product attention on meta tensors in the form that a CUDA device runs it in.
 
-Torch takes a meta tensor's attention apart into products and a softmax over the whole matrix of
-scores, because it chooses a fused kernel by the device. Here the choice is that of a CUDA device
-(``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``), and the fused operator is called around
+Torch decomposes a meta tensor's attention into products and a softmax over the whole matrix of
+scores, because it chooses a fused kernel by the device. Here a CUDA device's choice is made
+(``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``), and the fused operator is called with
 its own meta kernel and derivative.
 """
 
@@ -18,12 +18,12 @@ from irgraph.capture.common.torch_object import Torch
 NAME = "aten::scaled_dot_product_attention"
 
 MAX_FLASH_FEATURES = 256
-"""Most features of a head that the flash kernel takes."""
+"""Maximum number of features of a head that the flash kernel accepts."""
 
 
 @contextlib.contextmanager
 def fused_on_meta(notes: dict[str, None]) -> Iterator[None]:
-    """Let attention over meta tensors run fused while it lasts; ``notes`` gets a sentence."""
+    """Run attention over meta tensors fused within the context, with a sentence in ``notes``."""
     from torch.library import Library
 
     def kernel(*args: Torch, **kwargs: Torch) -> Torch:
@@ -51,7 +51,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Torch:
-    """Compute attention over query [B, H, S, D] and key [B, H, T, D] by the fused op that fits."""
+    """Return attention over query [B, H, S, D] and key [B, H, T, D] by the fused op that fits."""
     import torch
 
     ops = torch.ops.aten
@@ -126,7 +126,7 @@ def _pad_heads(tensor: Torch) -> Torch:
 
 
 def _additive_mask(mask: Torch, query: Torch) -> Torch:
-    """Return a mask to add to the scores, made of one that says which of them count."""
+    """Return a mask to be added to the scores, converted if it is boolean."""
     import torch
 
     if mask is None or mask.dtype != torch.bool:
@@ -136,7 +136,7 @@ def _additive_mask(mask: Torch, query: Torch) -> Torch:
 
 
 def _align_mask(mask: Torch, query: Torch, key: Torch) -> Torch:
-    """Return a mask [B, H, S, T] whose rows begin at multiples of 16 elements."""
+    """Return a mask [B, H, S, T] whose rows start at multiples of 16 elements."""
     import torch
 
     columns = key.shape[2]

@@ -1,8 +1,8 @@
-"""Values of meta tensors that follow from what the host holds: masks, indices, lengths.
+"""Values of meta tensors that follow from host data: masks, indices, lengths.
 
-Programs ask for some values: whether a mask hides anything, whether a class is in range, how long a
-sequence is. Where all that goes into a tensor came from the host or is a constant, its calls also
-run there, in memory laid out alike. Of parameters and random numbers nothing is known.
+Programs read some values: whether a mask hides any element, whether a class is in range, or the
+length of a sequence. If all inputs of a tensor are constants or came from the host, its calls also
+run on the host, in memory of the same layout. Values of parameters and random numbers are unknown.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from irgraph.capture.common.torch_object import Torch
 
 MAX_BYTES = 1 << 21
-"""Largest memory whose values are followed: indices and masks, seldom activations."""
+"""Maximum bytes of a memory whose values are tracked: indices and masks, seldom activations."""
 
 MAX_FLOATS = 1 << 14
-"""Elements of the largest tensor of real numbers that is followed."""
+"""Maximum number of elements of a floating-point tensor whose values are tracked."""
 
 COUNTING = ("nonzero", "unique")
-"""Words in the names of ops whose sizes depend on the values of real numbers."""
+"""Parts of the names of ops whose sizes depend on the values of real numbers."""
 
 
 class KnownValues:
-    """The memory of meta tensors whose values are known, on the host.
+    """Host copies of the memory of meta tensors with known values.
 
-    All views of one memory share what is known of it. Memory that is freed is forgotten.
+    All views of one memory share its known values. Freed memory is forgotten.
     """
 
     def __init__(self) -> None:
@@ -32,20 +32,20 @@ class KnownValues:
         self._max_entries = 1000
 
     def value(self, tensor: Torch) -> Torch:
-        """Return what a tensor holds, on the host, or ``None`` where that is unknown."""
+        """Return a tensor's values, on the host, ``None`` if they are unknown."""
         import torch
 
         if tensor.device.type == "cpu":
             return tensor
         if tensor.device.type != "meta" or tensor.layout != torch.strided:
-            return None  # the parts of a sparse tensor may be known, not all of it
+            return None  # the parts of a sparse tensor may be known, but not the tensor
         entry = self._memory.get(tensor.untyped_storage()._cdata)
         return None if entry is None else _view_of_memory(tensor, entry[1])
 
     def values(self, arguments: Torch) -> Torch:
-        """Return the arguments of a call with tensors as values, meta devices as the host.
+        """Return the arguments of a call with host values for tensors, and devices as the host.
 
-        Raises ``KeyError`` where one is unknown.
+        Raises ``KeyError`` if a tensor's values are unknown.
         """
         import torch
 
@@ -61,7 +61,7 @@ class KnownValues:
         return torch.device("cpu") if isinstance(arguments, torch.device) else arguments
 
     def follow(self, func: Torch, args: Torch, kwargs: Torch, result: Torch) -> None:
-        """Learn the values of what a call made, or forget those of what it wrote."""
+        """Compute the values of a call's results, or forget the values of tensors it wrote."""
         written = _written_tensors(func, args, kwargs)
         unknown = [
             t for t in tensors_in(result) if t.device.type == "meta" and self.value(t) is None
@@ -81,10 +81,10 @@ class KnownValues:
                 self._learn(tensor, value)
 
     def meta_result(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
-        """Return what a call makes on meta that has no kernel there, or needs values for its sizes.
+        """Return the meta results of a call without a meta kernel, or whose sizes need values.
 
-        Unknown real numbers are taken for zeros unless sizes may depend on them. Raises
-        ``KeyError`` where it takes what is unknown.
+        Unknown real numbers are assumed to be zeros unless sizes may depend on them. Raises
+        ``KeyError`` if an operand's values are unknown.
         """
         try:
             host_result = func(*self.values(args), **self.values(kwargs))
@@ -113,7 +113,7 @@ class KnownValues:
 
 
 class _ZeroFilledValues(KnownValues):
-    """What is known, with zeros for real numbers that are not."""
+    """Known values, with zeros for unknown real numbers."""
 
     def __init__(self, known_values: KnownValues) -> None:
         self._known_values = known_values
@@ -134,7 +134,7 @@ class _ZeroFilledValues(KnownValues):
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     def to_meta(self, value: Torch) -> Torch:
-        """Return a result with empty tensors on meta in place of tensors."""
+        """Return a result with empty meta tensors instead of its tensors."""
         import torch
 
         if isinstance(value, (list, tuple)):
@@ -153,7 +153,7 @@ class _ZeroFilledValues(KnownValues):
 
 
 def tensors_in(value: Torch) -> Iterator[Torch]:
-    """Yield the tensors of a result, lists opened."""
+    """Yield the tensors of a result, including those in nested lists."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -181,7 +181,7 @@ def _written_tensors(
 
 
 def _is_certain(func: Torch) -> bool:
-    """Return whether equal operands give equal results: no random numbers, no memory as it is."""
+    """Return whether equal operands give equal results: no random or uninitialised values."""
     import torch
 
     random = torch.Tag.nondeterministic_seeded in func.tags

@@ -1,9 +1,9 @@
-"""What DTensor works out for itself, beside the step: how results are sharded, and of which form.
+"""Isolation of DTensor's internal computations: the sharding and the shapes of results.
 
-Meshes of equal ranks count as equal, though their process groups are those of one rank: what one
-captured rank left in torch's caches would name its groups in the next. The form of a result is
-found by a call on tensors of the whole form that hold nothing, the first time that an op is met,
-which may be in any step: such calls are none of the program's.
+Torch treats meshes of equal ranks as equal, although their process groups belong to one rank:
+entries of torch's caches from one captured rank would name its groups in the capture of the next.
+DTensor infers the shape of a result by a call on empty tensors of the full shape, at the first use
+of an op, which may be in any step: such calls are not part of the program.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from irgraph.capture.common.torch_object import Torch
 
 TENSOR = "torch.distributed.tensor"
 SHAPE_INFERENCE = "_propagate_tensor_meta_non_cached"
-"""What finds the form of a result, by torch's name."""
+"""Torch's name of the method that infers the shape of a result."""
 
 
 def forget_meshes() -> None:
-    """Empty torch's caches of how DTensors are sharded and redistributed, if they are in use."""
+    """Clear torch's caches of the sharding and redistribution of DTensors, if they are in use."""
     if TENSOR not in sys.modules:
         return
     _call_if_present(f"{TENSOR}.debug", "_clear_sharding_prop_cache")
@@ -29,7 +29,7 @@ def forget_meshes() -> None:
 
 
 def _call_if_present(module: str, *names: str) -> None:
-    """Call what a module has under a name, in whichever releases it has it."""
+    """Call a module's function, or a nested attribute, if this release of torch has it."""
     function: Torch = import_module(module)
     for name in names:
         function = getattr(function, name, None)
@@ -38,7 +38,7 @@ def _call_if_present(module: str, *names: str) -> None:
 
 
 def unrecorded_shape_inference() -> Iterator[tuple[Torch, str, Torch]]:
-    """Yield what lets DTensor find the forms of results unseen by what records a step."""
+    """Yield the patch that hides DTensor's shape inference from the recording of a step."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 

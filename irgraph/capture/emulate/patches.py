@@ -1,4 +1,4 @@
-"""Patches of torch so that capture on the meta device takes the paths of an accelerator."""
+"""Patches of torch with which a capture on the meta device runs an accelerator's code paths."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from irgraph.diagnostics import fail
 
 @dataclass(slots=True)
 class CudaEmulation:
-    """What was done so that the meta device stands for an accelerator.
+    """Record of an emulation of an accelerator by the meta device.
 
     Attributes:
-        notes: sentences about it, in order.
-        pinned: by address, the memory that the program asked to be pinned.
+        notes: sentences about the emulation, in order.
+        pinned: memory that the program pinned, by address.
     """
 
     notes: dict[str, None] = field(default_factory=dict)
@@ -35,11 +35,11 @@ class CudaEmulation:
 
 @contextlib.contextmanager
 def emulate_cuda(device: str, process: Process | None = None) -> Iterator[CudaEmulation]:
-    """Let ``meta`` stand for a CUDA device while it lasts; other devices are left as they are.
+    """Emulate a CUDA device by ``meta`` within the context; other devices are left unchanged.
 
     Optimizers choose their ``foreach`` and ``fused`` forms, attention and dropout their fused
-    kernels, autocast casts, host memory can be pinned, parameters stay tied, and what names
-    ``cuda`` means them. With ``process`` the program is that one of many.
+    kernels, autocast casts, host memory can be pinned, parameters stay tied, and ``cuda`` means
+    ``meta``. With ``process``, the program is that process of many.
     """
     import torch
 
@@ -71,10 +71,10 @@ def emulate_cuda(device: str, process: Process | None = None) -> Iterator[CudaEm
 
 @contextlib.contextmanager
 def optimizers_on_meta() -> Iterator[None]:
-    """Let optimizers choose, while it lasts, for meta tensors as they do for an accelerator's.
+    """Enable an accelerator's optimizer kernels for meta tensors within the context.
 
-    Unless told otherwise they update all parameters by one call on a device that is known to
-    have such kernels, and those that a CUDA graph may hold take their step counts there.
+    By default, optimizers update all parameters with one call on a device that is listed to have
+    such kernels, and capturable optimizers have their step counts there.
     """
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
@@ -98,16 +98,17 @@ def optimizers_on_meta() -> Iterator[None]:
 
 
 def _capturable_devices(supports_xla: bool = True) -> list[str]:
-    """Return the devices whose step counts may lie on them; a plain function, as torch scripts it.
+    """Return the devices that may store step counts.
 
-    ``torch.distributed.optim`` does when it is imported.
+    ``torch.distributed.optim`` scripts this function when it is imported, so it must be a plain
+    function.
     """
     return ["cuda", "xpu", "hpu", "privateuseone", "xla", "meta"]
 
 
 @contextlib.contextmanager
 def _fused_dropout() -> Iterator[None]:
-    """Let dropout of meta tensors run the one kernel that CUDA devices have for it."""
+    """Run dropout of meta tensors as the single kernel of CUDA devices."""
     import torch
     from torch.library import Library
 
@@ -128,10 +129,10 @@ def _fused_dropout() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lengths_on_host() -> Iterator[None]:
-    """Let the lengths of ``ctc_loss`` lie on the host, as a CUDA device's may.
+    """Accept lengths of ``ctc_loss`` on the host, as for a CUDA device.
 
-    There torch reads them on the host and copies those of the targets, by which it divides (torch,
-    LossCTC.cpp); beside a dispatch mode it divides by the tensor that it was given.
+    On CUDA, torch reads the lengths on the host and divides by a copy of the target lengths (torch,
+    LossCTC.cpp); with a dispatch mode, it divides by the given host tensor.
     """
     import torch
     from torch.library import Library
@@ -183,7 +184,7 @@ UNCOMPILED = (
 
 @contextlib.contextmanager
 def _without_compilation(notes: dict[str, None]) -> Iterator[None]:
-    """Let what ``torch.compile`` wrapped run as without it; what is wrapped meanwhile is noted."""
+    """Run compiled functions uncompiled; a call of ``torch.compile`` adds a note."""
     import torch
 
     original = torch.compile
@@ -201,9 +202,10 @@ def _without_compilation(notes: dict[str, None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _preserved_parameters() -> Iterator[None]:
-    """Let a module that moves to meta keep its parameters, as one that moves to CUDA does.
+    """Preserve the parameter objects of a module that moves to meta, as in a move to CUDA.
 
-    Parameters that modules share stay shared, and an optimizer made before the move keeps its own.
+    Parameters that modules share stay shared, and an optimizer created before the move still
+    refers to the module's parameters.
     """
     from torch import __future__ as choices
 
@@ -217,7 +219,7 @@ def _preserved_parameters() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sparse_constructor() -> Iterator[None]:
-    """Let ``gradient.new(rows, values, size)``, as SparseAdam writes it, work on meta tensors."""
+    """Support SparseAdam's ``gradient.new(rows, values, size)`` on meta tensors."""
     import torch
 
     original = torch.Tensor.new
@@ -233,7 +235,7 @@ def _sparse_constructor() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_workers() -> Iterator[None]:
-    """Let loaders make their batches in this process: others would write the same recording."""
+    """Run loaders in this process: worker processes would write the same recording."""
     from torch.utils.data import DataLoader
 
     original = DataLoader._get_iterator
@@ -252,7 +254,7 @@ def _without_workers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _pinned_memory(pinned: dict[int, Torch]) -> Iterator[None]:
-    """Keep account of memory to be pinned where there is no accelerator to pin it for."""
+    """Track pinned memory on a machine without an accelerator to pin it for."""
     import torch
 
     def pin(tensor: Torch, device: Torch = None) -> Torch:

@@ -1,8 +1,8 @@
-"""Stages of pipelines: what one rank sends another, and shapes that no other rank can be asked for.
+"""Stages of pipelines: messages between ranks, and shapes without neighbouring ranks.
 
-``torch.distributed.pipelining`` asks neighbouring stages for the shapes of activations before the
-first step, unless each stage is told them (``input_args`` and ``output_args`` of
-``PipelineStage``). One process alone has no neighbours, so they have to be told.
+``torch.distributed.pipelining`` queries neighbouring stages for the shapes of activations before
+the first step, unless each stage has examples of them (``input_args`` and ``output_args`` of
+``PipelineStage``). A single process has no neighbours, so the examples are required.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MISSING_SHAPES = (
 
 
 def call_in_sequence(operations: Torch) -> Torch:
-    """Return the works of a batch of ``isend`` and ``irecv``, called one after the other.
+    """Return the works of a batch of ``isend`` and ``irecv``, called in sequence.
 
-    Each goes its own way, to or from its rank, so that their order makes no difference.
+    Each has a separate stream, to or from its rank, so their order makes no difference.
     """
     works = []
     for operation in operations:
@@ -40,8 +40,8 @@ def call_in_sequence(operations: Torch) -> Torch:
 
 
 def static_stages() -> Iterator[tuple[Torch, str, Torch]]:
-    """Yield what lets a schedule begin without its neighbours, where a program has schedules."""
-    if f"{PIPELINING}.schedules" not in sys.modules:  # which take long to import
+    """Yield the patch with which a schedule starts without neighbours, if the program has one."""
+    if f"{PIPELINING}.schedules" not in sys.modules:  # they take long to import
         return
     schedules: Torch = sys.modules[f"{PIPELINING}.schedules"]
     mode: Torch = getattr(sys.modules[f"{PIPELINING}.stage"], "InferenceMode", None)

@@ -1,7 +1,7 @@
-"""One process that stands for one of many: a process group of torch's that does not communicate.
+"""Emulation of one process of many by a process group of torch that does not communicate.
 
 Collectives of meta tensors run in it, and ``DistributedDataParallel`` reduces its gradients bucket
-by bucket. Which process it is, and of how many, says the program, the environment or the caller.
+by bucket. The program, the environment or the caller specifies the rank and the number of ranks.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ NO_GROUP = "ranks are given, but the program starts no process group"
 START_ONE = "call torch.distributed.init_process_group or init_device_mesh, as under torchrun"
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp"
 OBJECT_RECEIVERS = "recv_object_list", "scatter_object_list"
-"""What programs receive objects by, of which nothing is known here."""
+"""Functions by which programs receive objects, whose values are unknown here."""
+
 UNKNOWN_OBJECTS = "objects that other ranks send are unknown"
 READ_IT = "let the program read RANK and WORLD_SIZE, as torchrun sets them"
 
 
 @contextlib.contextmanager
 def processes_on_meta(notes: dict[str, None], process: Process | None = None) -> Iterator[None]:
-    """Let programs start process groups, and communicate in them, while it lasts."""
+    """Emulate process groups and their communication within the context."""
     import torch.distributed as dist
 
     if not dist.is_available():
@@ -96,7 +97,7 @@ def _refuse_objects(*_: Torch, **__: Torch) -> None:
 
 
 def _sharding_patches() -> Iterator[tuple[Torch, str, Torch]]:
-    """Yield what lets ``fully_shard`` take parameters on meta, with the streams of a card."""
+    """Yield patches for ``fully_shard`` to accept meta parameters and use a card's streams."""
     group = import_module(f"{FSDP}_param_group")
     handle = group._get_device_handle
 
@@ -116,9 +117,10 @@ def _destroy_group() -> None:
 
 
 def rebuild_buckets() -> None:
-    """Let ``DistributedDataParallel`` order its buckets by when gradients were ready.
+    """Rebuild the buckets of ``DistributedDataParallel`` in the order of ready gradients.
 
-    It does so after its first step, before the next one begins, by what all processes agree on.
+    ``DistributedDataParallel`` does so after its first step, before the next one starts, in an
+    order on which all processes agree.
     """
     comm = current_communication.get()
     for reducer, rebuild in comm.reducers.values() if comm is not None else ():
@@ -126,9 +128,9 @@ def rebuild_buckets() -> None:
 
 
 def _deferred_rebuild(comm: Communication, rebuild: Torch) -> Torch:
-    """Return what holds the first call back, which has nothing to order yet, for ``rebuild_buckets``.
+    """Return a function that defers its first call, without gradients yet, to ``rebuild_buckets``.
 
-    A second one comes before that where several steps run to warm up: torch orders buckets then.
+    With several warm-up steps, a second call comes before that, and torch rebuilds the buckets.
     """
 
     def defer_first(reducer: Torch) -> bool:
@@ -147,7 +149,7 @@ def _group_starter(
     process: Process | None,
     on_start: Callable[[], None],
 ) -> Torch:
-    """Return what starts a group that does not communicate, of as many processes as is said."""
+    """Return a function that starts a group without communication, of the specified size."""
     signature = inspect.signature(begin)
 
     def start(*args: Torch, **kwargs: Torch) -> None:
@@ -171,9 +173,9 @@ def _group_starter(
 def _process_number(
     arguments: Mapping[str, Torch], name: str, variable: str, process: Process | None, default: int
 ) -> int:
-    """Return a number that the program gives, or else the environment.
+    """Return a number that the program specifies, or else the environment.
 
-    Raises ``IrgraphError`` where the program insists on another one than the caller asks for.
+    Raises ``IrgraphError`` if the program's number differs from the caller's.
     """
     specified, expected = int(arguments.get(name, -1)), int(os.environ.get(variable) or default)
     if specified < 0:
@@ -186,7 +188,7 @@ def _process_number(
 
 
 def _helper_without_communication(module: Torch) -> Torch:
-    """Return what makes process groups, of whatever backend, that do not communicate."""
+    """Return a function that creates process groups without communication, for any backend."""
     original = module._new_process_group_helper
     signature = inspect.signature(original)
 
@@ -200,16 +202,16 @@ def _helper_without_communication(module: Torch) -> Torch:
 
 RETURNING_FIRST = ("allreduce_", "broadcast_", "allgather_", "_allgather_base_", "reduce_scatter_",
                 "_reduce_scatter_base_", "scatter_", "alltoall_")  # fmt: skip
-"""Collectives whose first operand is their result, beside the work to wait for."""
+"""Collectives that return their first operand and the work to wait for."""
 
 RETURNING_WORK = ("allreduce_coalesced_", "reduce_", "allgather_coalesced_",
                "allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_", "gather_",
                "alltoall_base_", "send", "recv_", "recv_any_source_", "barrier")  # fmt: skip
-"""Collectives that only give the work to wait for."""
+"""Collectives that only return the work to wait for."""
 
 
 def _collectives(comm: Communication) -> Iterable[Torch]:
-    """Return the libraries in which collectives of meta tensors give what can be waited for."""
+    """Return the libraries with collectives of meta tensors that return works to wait for."""
     from torch.library import Library
 
     def return_first(first: Torch, *_: Torch, **__: Torch) -> Torch:
@@ -218,7 +220,7 @@ def _collectives(comm: Communication) -> Iterable[Torch]:
     def return_work(first: Torch, *_: Torch, **__: Torch) -> Torch:
         return comm.work(first).boxed()
 
-    import_module("torch.distributed._functional_collectives")  # whose kernels ours replace
+    import_module("torch.distributed._functional_collectives")  # its kernels are replaced
     functional = Library("_c10d_functional", "IMPL")
     functional.impl("wait_tensor", lambda tensor: tensor, "Meta", allow_override=True)
     library = Library("c10d", "IMPL")
@@ -230,7 +232,7 @@ def _collectives(comm: Communication) -> Iterable[Torch]:
 
 
 def _move_to_meta(inputs: Torch, kwargs: Torch, *_: Torch) -> Torch:
-    """Return the arguments of a model on the device, as the copies of one process."""
+    """Return the arguments of a model on meta, as lists for a single process."""
     import torch
     from torch.utils._pytree import tree_map_only
 

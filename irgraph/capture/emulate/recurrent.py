@@ -1,8 +1,8 @@
 """Recurrent layers on meta tensors as a CUDA device runs them: one call of cuDNN.
 
-Torch takes a meta tensor's layer apart into a cell for each step, because it chooses by the device.
-Here it calls ``_cudnn_rnn`` as ``aten/src/ATen/native/cudnn/RNN.cpp`` does, around its derivative.
-Weights count as one buffer, which ``flatten_parameters`` makes of them on a CUDA device.
+Torch decomposes a meta tensor's layer into a cell for each step, because it chooses by the device.
+Here the layer calls ``_cudnn_rnn`` as in ``aten/src/ATen/native/cudnn/RNN.cpp``, with its
+derivative. Weights count as one buffer, as after ``flatten_parameters`` on a CUDA device.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from irgraph.ir.torch_schemas.recurrent import MODES, register_recurrent
 
 @contextlib.contextmanager
 def cudnn_layers_on_meta() -> Iterator[None]:
-    """Let recurrent layers over meta tensors be calls of cuDNN while it lasts."""
+    """Run recurrent layers over meta tensors as calls of cuDNN within the context."""
     from torch.library import Library
 
     register_recurrent()
     library = Library("aten", "IMPL")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch has kernels of its own for these
+        warnings.simplefilter("ignore")  # these replace torch's own kernels
         for name in MODES:
             for form in ("input", "data"):
                 kernel = functools.partial(_layer, name, form)
@@ -36,7 +36,7 @@ def cudnn_layers_on_meta() -> Iterator[None]:
 
 
 def _layer(name: str, form: str, *arguments: Torch) -> Torch:
-    """Run ``aten.NAME.FORM`` on meta: by cuDNN, or step by step where cuDNN would not."""
+    """Run ``aten.NAME.FORM`` on meta: by cuDNN, or step by step if cuDNN does not support it."""
     import torch
 
     data, *rest = arguments

@@ -1,7 +1,7 @@
-"""Streams and events of a program that names ``cuda``, as marks among what it calls.
+"""Streams and events of a program that names ``cuda``, as marks among its calls.
 
-Each use of one leaves a range without content, ``irgraph.cuda#record 2 1``, in the recording;
-``irgraph.capture.common.streams`` makes streams and events of the IR of them.
+Each use of one adds an empty range, such as ``irgraph.cuda#record 2 1``, to the recording;
+``irgraph.capture.common.streams`` converts these marks to streams and events of the IR.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from irgraph.capture.emulate.cuda_graphs import EmulatedGraph, GraphContext, ref
 
 
 def mark(*words: object) -> None:
-    """Leave a mark in the recording."""
+    """Add a mark to the recording."""
     from torch.autograd.profiler import record_function
 
     with record_function(MARK + " ".join(map(str, words))):
@@ -24,7 +24,7 @@ def mark(*words: object) -> None:
 
 
 def mark_current() -> None:
-    """Mark the stream on which a recording begins, unless it is the default one."""
+    """Mark the stream on which a recording starts, unless it is the default one."""
     import torch
 
     number = torch.cuda.current_stream().number
@@ -41,10 +41,10 @@ def _on_side_stream() -> bool:
 
 
 class EmulatedStreams:
-    """The streams of one capture, and which one is current. Number 0 is the default one.
+    """The streams of one capture, with the current one. Number 0 is the default one.
 
     Attributes:
-        timed: whether the program asked how long something took.
+        timed: whether the program measured a time between events.
     """
 
     def __init__(self) -> None:
@@ -57,19 +57,19 @@ class EmulatedStreams:
             self.current = self.stream_class()
 
     def set_stream(self, stream: Torch) -> None:
-        """Let what follows run on a stream."""
+        """Run the following calls on a stream."""
         if stream is not None:
             self.current = stream
             mark("on", stream.number)
 
     @contextlib.contextmanager
     def on_stream(self, stream: Torch) -> Iterator[None]:
-        """Let what is called in it run on a stream."""
+        """Run the calls within the context on a stream."""
         with stream or contextlib.nullcontext():
             yield
 
     def answers(self) -> dict[tuple[Torch, str], Torch]:
-        """Return by module and name what stands for torch's streams, events and graphs."""
+        """Return replacements of torch's streams, events and graphs, by module and name."""
         import torch
 
         shared_answers = {
@@ -99,7 +99,7 @@ class EmulatedStreams:
 
 def _event_class(owner: EmulatedStreams, numbers: Iterator[int]) -> Torch:
     class Event:
-        """Stands for ``torch.cuda.Event``."""
+        """Replacement of ``torch.cuda.Event``."""
 
         def __init__(self, *_: object, **__: object) -> None:
             self.number = next(numbers)
@@ -125,7 +125,7 @@ def _event_class(owner: EmulatedStreams, numbers: Iterator[int]) -> Torch:
 
 def _stream_class(owner: EmulatedStreams, numbers: Iterator[int]) -> Torch:
     class Stream:
-        """Stands for ``torch.cuda.Stream``."""
+        """Replacement of ``torch.cuda.Stream``."""
 
         device_index, device_type = 0, 1
 

@@ -1,4 +1,4 @@
-"""What a program sets in torch that other kernels follow from, and how torch was set before."""
+"""Settings of torch that change the choice of kernels: reads them, and restores them at the end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PRECISION_KEYS = (
     ("generic", "all"), ("cuda", "all"), ("mkldnn", "all"), ("cuda", "matmul"), ("cuda", "conv"),
     ("cuda", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"),
 )  # fmt: skip
-"""Where torch since 2.9 holds ``fp32_precision``: later ones can inherit from earlier ones."""
+"""Keys of ``fp32_precision`` in torch since 2.9; later ones can inherit from earlier ones."""
 
 
 def float32_settings() -> dict[str, Value]:
-    """Return how products and convolutions of float32 compute, where torch's defaults differ.
+    """Return the precision settings of float32 products and convolutions that are not defaults.
 
-    Torch multiplies in float32, and lets cuDNN round to tf32, unless a program says otherwise
+    By default, torch multiplies in float32, and cuDNN rounds to tf32; a program can change this
     (``torch.backends.cuda.matmul.allow_tf32``, ``torch.set_float32_matmul_precision``,
     ``torch.backends.fp32_precision``, ``torch.backends.cudnn.allow_tf32``).
     """
@@ -45,7 +45,7 @@ DETERMINISTIC = (
 
 
 def deterministic_note() -> list[str]:
-    """Return what is to be said where a program wants deterministic algorithms."""
+    """Return a note if the program requires deterministic algorithms."""
     import torch
 
     is_deterministic = (
@@ -56,7 +56,7 @@ def deterministic_note() -> list[str]:
 
 @contextlib.contextmanager
 def restored_switches() -> Iterator[None]:
-    """Set torch back, in the end, to how it rounded and chose algorithms before."""
+    """Restore torch's rounding and choice of algorithms at the end of the context."""
     import torch
 
     cudnn = torch.backends.cudnn
@@ -96,9 +96,9 @@ def _restored_float32() -> Iterator[None]:
 
 
 def _legacy_settings() -> tuple[str | None, bool | None]:
-    """Return what torch's older calls say of products and of cuDNN.
+    """Return the precision of products and cuDNN's tf32 flag by torch's older functions.
 
-    They raise where a program used the newer ones as well: None stands for that.
+    A setting is ``None`` if its function raises, because the program also used the newer ones.
     """
     import torch
 

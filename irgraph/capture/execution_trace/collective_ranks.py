@@ -21,8 +21,8 @@ def recorded_ranks(forest: Iterable[RecordedNode]) -> Mapping[str, int]:
         for node in tree.walk()
         if node.name == "record_param_comms" and _has_group(node)
     }
-    known = [size for size in sizes if isinstance(size, int) and size > 0]
-    return {"ranks": known[0]} if len(known) == len(sizes) == 1 else {}
+    valid_sizes = [size for size in sizes if isinstance(size, int) and size > 0]
+    return {"ranks": valid_sizes[0]} if len(valid_sizes) == len(sizes) == 1 else {}
 
 
 def _has_group(node: RecordedNode) -> bool:

@@ -65,7 +65,7 @@ def lower_execution_trace(
     if not forest or first_too_deep(trace.nodes) is not None:
         reason = "nests its calls too deeply" if forest else "holds no operation"
         raise fail(f"the execution trace {reason}", SourceSpan(trace.source))
-    chosen = _choose(trace, forest, step, notes)
+    step_nodes = _choose_step(trace, forest, step, notes)
     file = Path(trace.source).name
     identities = Identities()
     resolver = Resolver(identities)
@@ -74,8 +74,8 @@ def lower_execution_trace(
         identities.devices["cpu"] = "gpu0"
         notes += CPU_NOTES
     lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, main))
-    assembler = Assembler(lowering.calls(chosen))
-    notes += [*resolver.notes(), *_doubts(assembler), *orphan_notes(trace.nodes)]
+    assembler = Assembler(lowering.calls(step_nodes))
+    notes += [*resolver.notes(), *_doubt_notes(assembler), *orphan_notes(trace.nodes)]
     devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
     graph = Graph(
         name or file.removesuffix(".gz").removesuffix(".json"),
@@ -83,7 +83,7 @@ def lower_execution_trace(
             "source": file,
             "trace_version": trace.schema,
             **({"captured_on": "cpu"} if on_host else {}),
-            **recorded_ranks(chosen),
+            **recorded_ranks(step_nodes),
             **double_backward_setting(lowering.differentiates_gradients),
         },
         schemas=tuple(lowering.schemas),
@@ -108,28 +108,28 @@ def _names_a_device(nodes: Sequence[RecordedNode]) -> bool:
     return any(t.device and not t.device.startswith("cpu") for t in tensors)
 
 
-def _choose(
+def _choose_step(
     trace: Trace, forest: Sequence[RecordedNode], step: int | None, notes: list[str]
 ) -> Sequence[RecordedNode]:
     """Return the nodes of one step and say which; a trace without steps is one step."""
-    found = step_ranges(forest)
-    if not found:
+    steps = step_ranges(forest)
+    if not steps:
         if step is not None:
             raise fail(f"no step {step}: the trace marks no steps", SourceSpan(trace.source))
         return forest
-    if step is not None and step not in found:
-        known = ", ".join(map(str, found))
-        raise fail(f"no step {step}: the trace has steps {known}", SourceSpan(trace.source))
-    number = last_complete_step(found) if step is None else step
-    if len(found) > 1:
+    if step is not None and step not in steps:
+        numbers = ", ".join(map(str, steps))
+        raise fail(f"no step {step}: the trace has steps {numbers}", SourceSpan(trace.source))
+    number = last_complete_step(steps) if step is None else step
+    if len(steps) > 1:
         reason = "the last complete one" if step is None else "as asked"
-        notes.append(f"took step {number} of {', '.join(map(str, found))}: {reason}")
-    if not found[number].children:
+        notes.append(f"took step {number} of {', '.join(map(str, steps))}: {reason}")
+    if not steps[number].children:
         raise fail(f"step {number} holds no operation", SourceSpan(trace.source))
-    return found[number].children
+    return steps[number].children
 
 
-def _doubts(assembler: Assembler) -> list[str]:
+def _doubt_notes(assembler: Assembler) -> list[str]:
     scalars = [h for h in assembler.handles if h.device == "cpu" and not h.shape]
     doubts = []
     if scalars:

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from irgraph.capture.common.nodes import UNRECORDED_DEVICE, Recorded, RecordedNode, TraceTensor
 from irgraph.capture.common.resolve import tensors_in
 
-_NAMED = re.compile(r"(?:cuda|hip|xpu|mtia)(?::\d+)?|cpu")
-_MOVES = tuple(
+_DEVICE_NAME = re.compile(r"(?:cuda|hip|xpu|mtia)(?::\d+)?|cpu")
+_COPY_CALLS = tuple(
     f"aten::{name}"
     for name in (
         "to",
@@ -40,51 +40,57 @@ def infer_devices(nodes: Sequence[RecordedNode]) -> int:
 
     What nothing tells the device of lies on the CPU.
     """
-    unsaid = [t for node in nodes for t in _tensors(node) if t.device == UNRECORDED_DEVICE]
-    if not unsaid:
+    without_device = [t for node in nodes for t in _tensors(node) if t.device == UNRECORDED_DEVICE]
+    if not without_device:
         return 0
-    known: dict[int, str] = {}
+    device_by_storage: dict[int, str] = {}
     for node in nodes:
-        named = [v for v in node.inputs if isinstance(v, str) and _NAMED.fullmatch(v)]
-        if named and not node.children and "pin_memory" not in node.name:
-            _learn(known, tensors_in(node.outputs), _whole(named[0]))
-    still = [node for node in nodes if not any(n.name.startswith(_MOVES) for n in node.walk())]
-    before = -1
-    while before < len(known):
-        before = len(known)
-        for node in still:
-            _follow(node, known)
+        devices = [v for v in node.inputs if isinstance(v, str) and _DEVICE_NAME.fullmatch(v)]
+        if devices and not node.children and "pin_memory" not in node.name:
+            _record_devices(device_by_storage, tensors_in(node.outputs), _with_index(devices[0]))
+    without_copies = [
+        node for node in nodes if not any(n.name.startswith(_COPY_CALLS) for n in node.walk())
+    ]
+    previous_count = -1
+    while previous_count < len(device_by_storage):
+        previous_count = len(device_by_storage)
+        for node in without_copies:
+            _propagate_device(node, device_by_storage)
     for node in nodes:
-        node.inputs = [_with_device(value, known) for value in node.inputs]
-        node.outputs = [_with_device(value, known) for value in node.outputs]
-    return len(unsaid)
+        node.inputs = [_with_device(value, device_by_storage) for value in node.inputs]
+        node.outputs = [_with_device(value, device_by_storage) for value in node.outputs]
+    return len(without_device)
 
 
 def _tensors(node: RecordedNode) -> list[TraceTensor]:
     return list(tensors_in([*node.inputs, *node.outputs]))
 
 
-def _whole(device: str) -> str:
+def _with_index(device: str) -> str:
     return device if device == "cpu" or ":" in device else f"{device}:0"
 
 
-def _learn(known: dict[int, str], tensors: Iterable[TraceTensor], device: str) -> None:
+def _record_devices(
+    device_by_storage: dict[int, str], tensors: Iterable[TraceTensor], device: str
+) -> None:
     for tensor in tensors:
-        known.setdefault(tensor.storage, device)
+        device_by_storage.setdefault(tensor.storage, device)
 
 
-def _follow(node: RecordedNode, known: dict[int, str]) -> None:
+def _propagate_device(node: RecordedNode, device_by_storage: dict[int, str]) -> None:
     """Learn the devices of a call's tensors from one of them; a scalar says nothing of others."""
     tensors = [t for t in _tensors(node) if t.shape]
-    devices = {known[t.storage] for t in tensors if t.storage in known} - {"cpu"}
+    devices = {device_by_storage[t.storage] for t in tensors if t.storage in device_by_storage} - {
+        "cpu"
+    }
     if len(devices) == 1:
         (device,) = devices
-        _learn(known, [*tensors, *tensors_in(node.outputs)], device)
+        _record_devices(device_by_storage, [*tensors, *tensors_in(node.outputs)], device)
 
 
-def _with_device(value: Recorded, known: dict[int, str]) -> Recorded:
+def _with_device(value: Recorded, device_by_storage: dict[int, str]) -> Recorded:
     if isinstance(value, list):
-        return [_with_device(item, known) for item in value]
+        return [_with_device(item, device_by_storage) for item in value]
     if isinstance(value, TraceTensor) and value.device == UNRECORDED_DEVICE:
-        return replace(value, device=known.get(value.storage, "cpu"))
+        return replace(value, device=device_by_storage.get(value.storage, "cpu"))
     return value

@@ -119,28 +119,30 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     data = unpack(data, source)
     refuse_other_formats(data[:4096], "an execution trace", source)
     data, repaired = as_utf8(restore_bytes(data))
-    file, names = _decoded(data, source)
+    file, names = _decode_tolerantly(data, source)
     if bytes(file.traceEvents):
-        raise _is_kineto(source)
+        raise _kineto_error(source)
     if file.nodes is None:
         raise fail("not an execution trace: the file has no list of nodes", SourceSpan(source))
     if not file.nodes:
         raise fail("the execution trace is empty: it has no nodes", SourceSpan(source))
     repairs: Counter[str] = Counter()
-    raw = _distinct(file.nodes, source, repairs)
-    nodes = sorted((_node(node, source, repairs) for node in raw), key=lambda node: node.id)
+    raw = _without_duplicates(file.nodes, source, repairs)
+    nodes = sorted(
+        (_recorded_node(node, source, repairs) for node in raw), key=lambda node: node.id
+    )
     close_interrupted(nodes)
     attach_to_callers(nodes, repairs)
-    deep = first_too_deep(nodes)
-    if deep is not None:
-        raise _error(deep, "too many calls lie around it", source)
+    too_deep = first_too_deep(nodes)
+    if too_deep is not None:
+        raise _error(too_deep, "too many calls lie around it", source)
     inferred = infer_devices(nodes)
     if inferred:
         repairs["tensors are recorded without their device: it was inferred from the calls"] += (
             inferred
         )
-    counted = [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
-    warnings = [*_warnings(file), *repaired, *names, *counted]
+    repair_notes = [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
+    warnings = [*_warnings(file), *repaired, *names, *repair_notes]
     return Trace(source, file.schema, nodes, warnings, file.pid)
 
 
@@ -150,22 +152,22 @@ def missing_records_note(trace: Trace) -> tuple[str, ...]:
     A process numbers on from one trace to the next, so the first number tells nothing.
     """
     numbers = {node.record for node in trace.nodes if node.record}
-    every = max(numbers) + 1 - min(numbers) if numbers else 0
-    count = every - len(numbers)
+    expected = max(numbers) + 1 - min(numbers) if numbers else 0
+    count = expected - len(numbers)
     if not count:
         return ()
-    return (f"{trace.source}: {count} of {every} numbered records are not in the file",)
+    return (f"{trace.source}: {count} of {expected} numbered records are not in the file",)
 
 
-def _decoded(data: bytes, source: str) -> tuple[_File, list[str]]:
+def _decode_tolerantly(data: bytes, source: str) -> tuple[_File, list[str]]:
     """Decode JSON, or else JSON with its names escaped, and return a note of those."""
     try:
         return _decode(data, source), []
     except IrgraphError:
-        mended, names = escape_names(data)
+        repaired, names = escape_names(data)
         if not names:
             raise
-    return _decode(mended, source), names
+    return _decode(repaired, source), names
 
 
 def _decode(data: bytes, source: str) -> _File:
@@ -173,15 +175,15 @@ def _decode(data: bytes, source: str) -> _File:
         return msgspec.json.decode(data, type=_File)
     except msgspec.ValidationError as error:
         if data[:1] == b"[" and b'"ph"' in data[:10_000]:
-            raise _is_kineto(source) from None
-        raise fail(f"not an execution trace: {_plain(error)}", SourceSpan(source)) from None
+            raise _kineto_error(source) from None
+        raise fail(f"not an execution trace: {_plain_message(error)}", SourceSpan(source)) from None
     except msgspec.DecodeError as error:
         raise _broken_json(data, source, error) from None
     except RecursionError:
         raise fail("broken JSON: it is nested too deeply", SourceSpan(source)) from None
 
 
-def _is_kineto(source: str) -> IrgraphError:
+def _kineto_error(source: str) -> IrgraphError:
     return fail(
         "this is a Kineto trace, not an execution trace",
         SourceSpan(source),
@@ -190,13 +192,13 @@ def _is_kineto(source: str) -> IrgraphError:
     )
 
 
-def _plain(error: Exception) -> str:
+def _plain_message(error: Exception) -> str:
     return str(error).replace("`", "").replace("Object ", "an object ").replace("Expected", "want")
 
 
 def _broken_json(data: bytes, source: str, error: Exception) -> IrgraphError:
-    found = re.search(r"byte (\d+)", str(error))
-    offset = int(found.group(1)) if found else len(data)
+    match = re.search(r"byte (\d+)", str(error))
+    offset = int(match.group(1)) if match else len(data)
     place = place_at(data[:offset].decode("utf-8", "replace"), source, offset)
     message = str(error).partition(" (byte")[0].removeprefix("JSON is malformed: ")
     if "truncated" in message:
@@ -208,8 +210,8 @@ def _broken_json(data: bytes, source: str, error: Exception) -> IrgraphError:
 def _warnings(file: _File) -> list[str]:
     warnings = []
     if file.schema.partition("-")[0] not in KNOWN_SCHEMAS:
-        shown = repr(file.schema) if file.schema else "(none)"
-        warnings.append(f"unknown execution trace version {shown}: read by the fields it has")
+        version = repr(file.schema) if file.schema else "(none)"
+        warnings.append(f"unknown execution trace version {version}: read by the fields it has")
     kinds = {kind for node in file.nodes or () for kind in _kinds(node)}
     warnings += [
         f"element type {kind!r} is unknown: taken for an integer of its size"
@@ -223,29 +225,29 @@ def _kinds(node: _Node) -> Iterator[str]:
         yield from side.types if isinstance(side, _Side) else flat
 
 
-def _distinct(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_Node]:
+def _without_duplicates(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_Node]:
     """Return nodes without those that are there twice."""
-    found: dict[int, _Node] = {}
+    node_by_id: dict[int, _Node] = {}
     for node in nodes:
-        if found.setdefault(node.id, node) != node:
-            raise _error(node, f"{short_repr(found[node.id].name)} has the same id", source)
-    if len(found) < len(nodes):
-        repairs["duplicate nodes: used once"] = len(nodes) - len(found)
-    return list(found.values())
+        if node_by_id.setdefault(node.id, node) != node:
+            raise _error(node, f"{short_repr(node_by_id[node.id].name)} has the same id", source)
+    if len(node_by_id) < len(nodes):
+        repairs["duplicate nodes: used once"] = len(nodes) - len(node_by_id)
+    return list(node_by_id.values())
 
 
 def _error(node: _Node | RecordedNode, reason: str, source: str) -> IrgraphError:
     return fail(f"node {node.id} ({short_repr(node.name)}): {reason}", SourceSpan(source))
 
 
-def _node(raw: _Node, source: str, repairs: Counter[str]) -> RecordedNode:
+def _recorded_node(raw: _Node, source: str, repairs: Counter[str]) -> RecordedNode:
     try:
-        return _checked(raw, repairs)
+        return _convert_node(raw, repairs)
     except DamagedError as error:
         raise _error(raw, str(error), source) from None
 
 
-def _checked(raw: _Node, repairs: Counter[str]) -> RecordedNode:
+def _convert_node(raw: _Node, repairs: Counter[str]) -> RecordedNode:
     attributes = {attribute.name: attribute.value for attribute in raw.attrs}
     parent = raw.parent if raw.parent is not None else raw.ctrl_deps
     schema = attributes.get("op_schema", raw.op_schema)

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import IO, Any
 
-from irgraph.capture.export.validation import UntrustedError, vetted
+from irgraph.capture.export.validation import UntrustedError, validate
 from irgraph.files import read_member
 
 MODEL = "models/model.json"
@@ -34,16 +34,16 @@ def read_program(file: IO[bytes]) -> Any:  # noqa: ANN401
         def member(name: str) -> Any:  # noqa: ANN401
             return json.loads(read_member(archive, f"{root}/{name}"))
 
-        program = vetted(member(MODEL))
+        program = validate(member(MODEL))
         files = {
             name: payload.get("path_name", name)
             for config in (WEIGHTS, CONSTANTS)
             for name, payload in member(config)["config"].items()
         }
-    return _deserialised(program, files)
+    return _deserialize(program, files)
 
 
-def _deserialised(program: dict[str, Any], files: Mapping[str, str]) -> Any:  # noqa: ANN401
+def _deserialize(program: dict[str, Any], files: Mapping[str, str]) -> Any:  # noqa: ANN401
     try:
         from torch._export.serde import schema
         from torch._export.serde.serialize import ExportedProgramDeserializer, _dict_to_dataclass
@@ -52,8 +52,8 @@ def _deserialised(program: dict[str, Any], files: Mapping[str, str]) -> Any:  # 
     graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
     state, constants = _tensors(graph, signature["input_specs"], files)
     inputs = _inputs(graph, signature["input_specs"], program)
-    found = _dict_to_dataclass(schema.ExportedProgram, program)
-    return ExportedProgramDeserializer().deserialize(found, state, constants, inputs)
+    exported = _dict_to_dataclass(schema.ExportedProgram, program)
+    return ExportedProgramDeserializer().deserialize(exported, state, constants, inputs)
 
 
 def _tensors(
@@ -62,22 +62,24 @@ def _tensors(
     """Return the parameters and stored buffers, and the constants; those of one file are one."""
     import torch
 
-    made: dict[tuple[str, ...], Any] = {}
+    tensor_by_key: dict[tuple[str, ...], Any] = {}
     state: dict[str, Any] = {}
     constants: dict[str, Any] = {}
     for spec in specs:
-        (kind, held), *_ = spec.items()
+        (kind, entry), *_ = spec.items()
         if kind in ("user_input", "constant_input", "token"):
             continue
-        name = held.get("parameter_name") or held.get("buffer_name") or held["tensor_constant_name"]
-        meta = graph["tensor_values"][held["arg"]["name"]]
+        name = (
+            entry.get("parameter_name") or entry.get("buffer_name") or entry["tensor_constant_name"]
+        )
+        meta = graph["tensor_values"][entry["arg"]["name"]]
         key = (files.get(name, name), json.dumps(meta, sort_keys=True), kind)
-        if key not in made:
+        if key not in tensor_by_key:
             tensor = _tensor(meta)
             parameter = torch.nn.Parameter(tensor, requires_grad=meta["requires_grad"])
-            made[key] = parameter if kind == "parameter" else tensor
-        stored = kind == "parameter" or (kind == "buffer" and held.get("persistent", True))
-        (state if stored else constants)[name] = made[key]
+            tensor_by_key[key] = parameter if kind == "parameter" else tensor
+        is_stored = kind == "parameter" or (kind == "buffer" and entry.get("persistent", True))
+        (state if is_stored else constants)[name] = tensor_by_key[key]
     return state, constants
 
 
@@ -96,11 +98,11 @@ def _inputs(
             continue
         ((kind, value),) = spec["user_input"]["arg"].items()
         is_tensor = kind == "as_tensor"
-        known = graph["tensor_values"]
-        leaves.append(_tensor(known[value["name"]]) if is_tensor else _constant({kind: value}))
+        metas = graph["tensor_values"]
+        leaves.append(_tensor(metas[value["name"]]) if is_tensor else _constant({kind: value}))
     signature = program["graph_module"]["module_call_graph"][0]["signature"]
-    found: tuple[Any, Any] = tree.tree_unflatten(leaves, tree.treespec_loads(signature["in_spec"]))
-    return found
+    inputs: tuple[Any, Any] = tree.tree_unflatten(leaves, tree.treespec_loads(signature["in_spec"]))
+    return inputs
 
 
 def _constant(argument: dict[str, Any]) -> Any:  # noqa: ANN401

@@ -49,19 +49,21 @@ def lower_export(
         source, program = Path(program).name, _load(torch, program, trust)
     sizes = _sizes(program, dict(dims or {}), source)
     title = name or source.removesuffix(".pt2") or "exported"
-    module = _on_meta(program)
+    module = _meta_module(program)
 
-    def at(found: Mapping[str, int]) -> Capture:
-        return _run(torch, program, module, found, title)
+    def capture_at(dim_sizes: Mapping[str, int]) -> Capture:
+        return _run(torch, program, module, dim_sizes, title)
 
-    captured = at(sizes)
-    graph, notes = captured.graph, [f"{dim} is {size}" for dim, size in sizes.items()]
+    capture = capture_at(sizes)
+    graph, notes = capture.graph, [f"{dim} is {size}" for dim, size in sizes.items()]
     if sizes:
         first, size = next(iter(sizes.items()))
-        graph, more = with_named_dim(graph, first, size, lambda n: at({**sizes, first: n}).graph)
-        notes += more
+        graph, dim_notes = with_named_dim(
+            graph, first, size, lambda n: capture_at({**sizes, first: n}).graph
+        )
+        notes += dim_notes
     graph = replace(graph, settings={**graph.settings, "source": source or "torch.export"})
-    return replace(captured, graph=graph, notes=(*captured.notes, *notes))
+    return replace(capture, graph=graph, notes=(*capture.notes, *notes))
 
 
 def _torch() -> Any:  # noqa: ANN401
@@ -95,12 +97,12 @@ def _load(torch: Any, path: str | Path | Source, trust: bool) -> Any:  # noqa: A
 @contextmanager
 def _without_log() -> Iterator[None]:
     """Keep what torch logs of a file that it cannot read from the user, who gets one error."""
-    before = logging.root.manager.disable
+    previous_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(previous_level)
 
 
 def _sizes(program: Any, dims: dict[str, int], source: str) -> dict[str, int]:  # noqa: ANN401
@@ -110,14 +112,16 @@ def _sizes(program: Any, dims: dict[str, int], source: str) -> dict[str, int]:  
         raise fail(
             "the program keeps no example inputs", SourceSpan(source or "torch.export"), hint=hint
         )
-    nodes = [node for placed in _dynamic(program) for _, node in placed]
-    known = {name: size for node in nodes for _, name, size in _symbols(node)}
+    nodes = [node for axes in _dynamic_axes(program) for _, node in axes]
+    size_by_name = {name: size for node in nodes for _, name, size in _symbols(node)}
     for name in dims:
-        if name not in known:
-            hint = f"its dynamic dimensions: {', '.join(known) or 'none'}"
-            message = f"--dim: the program has no dimension {name!r}{suggestion(name, known)}"
+        if name not in size_by_name:
+            hint = f"its dynamic dimensions: {', '.join(size_by_name) or 'none'}"
+            message = (
+                f"--dim: the program has no dimension {name!r}{suggestion(name, size_by_name)}"
+            )
             raise fail(message, SourceSpan(source or "torch.export"), hint=hint, exit_code=2)
-    return {name: dims.get(name, size) for name, size in known.items()}
+    return {name: dims.get(name, size) for name, size in size_by_name.items()}
 
 
 def _run(
@@ -133,36 +137,36 @@ def _run(
     from irgraph.capture.live import capture
 
     leaves, spec = tree.tree_flatten(program.example_inputs)
-    made = []
-    for leaf, placed in zip(leaves, _dynamic(program), strict=False):
+    inputs = []
+    for leaf, axes in zip(leaves, _dynamic_axes(program), strict=False):
         if not isinstance(leaf, torch.Tensor):
-            made.append(leaf)
+            inputs.append(leaf)
             continue
         shape = list(leaf.shape)
-        for axis, node in placed:
-            given = {symbol: sizes[name] for symbol, name, _ in _symbols(node)}
-            shape[axis] = int(node.expr.subs(given))
-        made.append(torch.empty(shape, dtype=leaf.dtype, device="meta"))
-    positional, named = tree.tree_unflatten(made, spec)
+        for axis, node in axes:
+            values = {symbol: sizes[name] for symbol, name, _ in _symbols(node)}
+            shape[axis] = int(node.expr.subs(values))
+        inputs.append(torch.empty(shape, dtype=leaf.dtype, device="meta"))
+    positional, keywords = tree.tree_unflatten(inputs, spec)
 
     def step() -> object:
         with torch.no_grad():
-            return module(*positional, **named)
+            return module(*positional, **keywords)
 
     return capture(step, name=title, model=module)
 
 
-def _dynamic(program: Any) -> list[list[tuple[int, Any]]]:  # noqa: ANN401
+def _dynamic_axes(program: Any) -> list[list[tuple[int, Any]]]:  # noqa: ANN401
     """Return for each input its dynamic axes, with their sizes as expressions over symbols."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    found = []
+    axes = []
     for spec in program.graph_signature.input_specs:
         if spec.kind.name != "USER_INPUT":
             continue
         value = nodes[spec.arg.name].meta.get("val") if hasattr(spec.arg, "name") else None
         sizes = enumerate(getattr(value, "shape", ()))
-        found.append([(i, n.node) for i, n in sizes if not isinstance(n, int)])
-    return found
+        axes.append([(i, n.node) for i, n in sizes if not isinstance(n, int)])
+    return axes
 
 
 def _symbols(node: Any) -> Iterator[tuple[Any, str, int]]:  # noqa: ANN401
@@ -171,22 +175,22 @@ def _symbols(node: Any) -> Iterator[tuple[Any, str, int]]:  # noqa: ANN401
     values = getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
     for symbol in sorted(node.expr.free_symbols, key=str):
         hint = node.hint if symbol == node.expr else values[symbol]
-        yield symbol, _name(env, symbol), int(hint)
+        yield symbol, _dim_name(env, symbol), int(hint)
 
 
-def _name(env: Any, symbol: Any) -> str:  # noqa: ANN401
+def _dim_name(env: Any, symbol: Any) -> str:  # noqa: ANN401
     """Return the name of a dimension: that of its ``Dim``, which files of torch do not keep."""
-    known = getattr(env, "source_name_to_debug_name", {})
+    debug_names = getattr(env, "source_name_to_debug_name", {})
     sources = getattr(env, "var_to_sources", {}).get(symbol, ())
     names = (source.name() if callable(source.name) else source.name for source in sources)
-    found = (str(known.get(name, "")) for name in names)
-    return next((name for name in found if name.isidentifier() and name[0] != "_"), str(symbol))
+    dim_names = (str(debug_names.get(name, "")) for name in names)
+    return next((name for name in dim_names if name.isidentifier() and name[0] != "_"), str(symbol))
 
 
-def _on_meta(program: Any) -> Any:  # noqa: ANN401
+def _meta_module(program: Any) -> Any:  # noqa: ANN401
     """Return the program as a module whose tensors have no content."""
     from torch.export.passes import move_to_device_pass
 
-    moved = move_to_device_pass(program, "meta")
-    checks = "check_guards" in signature(moved.module).parameters
-    return moved.module(check_guards=False) if checks else moved.module()
+    meta_program = move_to_device_pass(program, "meta")
+    checks = "check_guards" in signature(meta_program.module).parameters
+    return meta_program.module(check_guards=False) if checks else meta_program.module()

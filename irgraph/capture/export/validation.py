@@ -18,11 +18,11 @@ NAMESPACES = frozenset((
 ))  # fmt: skip
 """Libraries whose operators compute on tensors and do nothing else."""
 
-OUTSIDE = frozenset(("aten.from_file", "aten._print"))
+EXCLUDED_OPERATORS = frozenset(("aten.from_file", "aten._print"))
 """Their operators that reach files or the terminal all the same."""
 
 _OPERATOR = re.compile(r"torch\.ops\.((\w+)\.\w+)(?:\.\w+)?")
-_SIZES = re.compile(
+_SIZE_OPERATORS = re.compile(
     r"_operator\.(?:eq|ne|le|ge|lt|gt|neg|pos|mul|add|sub|floordiv|mod|pow|truediv|and_|or_|"
     r"lshift|rshift|getitem)|math\.(?:trunc|ceil|floor|sqrt)|"
     r"torch\.(?:_sym_sqrt|sym_(?:not|int|float|ite|max|min|sqrt|sum|fresh_size))"
@@ -38,11 +38,11 @@ _FUNCTIONS = frozenset((
     "PowByNatural", "FloatPow",
 ))  # fmt: skip
 _POWERS = frozenset(("Pow", "PowByNatural", "FloatPow"))
-_PLAIN = (
+_PLAIN_NODES = (
     ast.Expression, ast.Load, ast.UnaryOp, ast.USub, ast.keyword, ast.BinOp, ast.Add, ast.Sub,
     ast.Mult,
 )  # fmt: skip
-_MOST = 4
+_MAX_POWERS = 4
 """Powers in one expression, and the highest of each exponent."""
 
 _CONTAINERS = frozenset(
@@ -55,16 +55,16 @@ class UntrustedError(ValueError):
     """The program says something that is not known to be harmless."""
 
 
-def vetted(program: Any) -> Any:  # noqa: ANN401
+def validate(program: Any) -> Any:  # noqa: ANN401
     """Return the JSON of an exported program without what its forward pass does not need.
 
     Raises ``UntrustedError`` that names an operator, size or type outside the lists.
     """
     if isinstance(program, list):
-        return [vetted(item) for item in program]
+        return [validate(item) for item in program]
     if not isinstance(program, dict):
         return program
-    found = {}
+    result = {}
     for key, value in program.items():
         if key in ("target", "as_operator") and isinstance(value, str):
             _check_operator(value)
@@ -76,15 +76,15 @@ def vetted(program: Any) -> Any:  # noqa: ANN401
             value = {k: v for k, v in value.items() if k == "nn_module_stack"}
         elif key == "as_custom_obj" or (key == "custom_obj_values" and value):
             raise UntrustedError("it holds an object of a custom class")
-        found[key] = [] if key == "guards_code" else vetted(value)
-    return found
+        result[key] = [] if key == "guards_code" else validate(value)
+    return result
 
 
 def _check_operator(name: str) -> None:
-    known = _OPERATOR.fullmatch(name)
-    if known and known[2] in NAMESPACES and known[1] not in OUTSIDE:
+    match = _OPERATOR.fullmatch(name)
+    if match and match[2] in NAMESPACES and match[1] not in EXCLUDED_OPERATORS:
         return
-    if _SIZES.fullmatch(name) is None:
+    if _SIZE_OPERATORS.fullmatch(name) is None:
         raise UntrustedError(f"it calls {name[:80]}")
 
 
@@ -112,20 +112,20 @@ def _check_size(text: str) -> None:
         nodes = list(ast.walk(ast.parse(text, mode="eval"))) if len(text) < 10_000 else [None]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         nodes = [None]
-    powers = [n for n in nodes if isinstance(n, ast.Call) and _called(n) in _POWERS]
-    if len(powers) > _MOST or not all(map(_is_harmless, nodes)):
+    powers = [n for n in nodes if isinstance(n, ast.Call) and _function_name(n) in _POWERS]
+    if len(powers) > _MAX_POWERS or not all(map(_is_harmless, nodes)):
         raise UntrustedError(f"a size is {text[:80]}")
 
 
-def _called(node: ast.Call) -> str:
+def _function_name(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def _is_harmless(node: ast.AST | None) -> bool:
     if isinstance(node, ast.Call):
-        name = _called(node)
+        name = _function_name(node)
         exponent = _value(node.args[1]) if len(node.args) > 1 else None
-        small = isinstance(exponent, int | float) and -_MOST <= exponent <= _MOST
+        small = isinstance(exponent, int | float) and -_MAX_POWERS <= exponent <= _MAX_POWERS
         return name in _FUNCTIONS and (small or name not in _POWERS)
     if isinstance(node, ast.Constant):
         value = node.value
@@ -134,7 +134,7 @@ def _is_harmless(node: ast.AST | None) -> bool:
         return isinstance(value, int | float) and abs(value) < 1 << 63
     if isinstance(node, ast.Name):
         return node.id in _FUNCTIONS or re.fullmatch(r"[suz]\w*\d+|true|false", node.id) is not None
-    return isinstance(node, _PLAIN)
+    return isinstance(node, _PLAIN_NODES)
 
 
 def _value(node: ast.AST) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irgraph.capture.chakra.stream import recognised
+from irgraph.capture.chakra.stream import is_chakra
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.source import Source
 from irgraph.capture.lower import FrontEnd
@@ -10,7 +10,7 @@ from irgraph.capture.lower import FrontEnd
 
 def recognises(source: Source) -> bool:
     """Recognise a file by its first two messages."""
-    return recognised(source.start)
+    return is_chakra(source.start)
 
 
 def lower(source: Source, *, name: str | None = None, step: int | None = None) -> Capture:

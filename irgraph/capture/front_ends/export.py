@@ -9,10 +9,10 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.common.source import ZIP, Source
 from irgraph.capture.lower import FrontEnd
 
-MARKS = ("/archive_format", "serialized_exported_program.json")
+ARCHIVE_MARKS = ("/archive_format", "serialized_exported_program.json")
 """Ends of names that an archive of ``torch.export.save`` holds; the latter before torch 2.8."""
 
-FIRST = b"/data/"
+DATA_FOLDER = b"/data/"
 """What the name of its first member holds, if the archive is cut short."""
 
 
@@ -22,9 +22,9 @@ def recognises(source: Source) -> bool:
         return False
     try:
         with zipfile.ZipFile(source.open()) as archive:
-            return any(name.endswith(MARKS) for name in archive.namelist())
+            return any(name.endswith(ARCHIVE_MARKS) for name in archive.namelist())
     except (zipfile.BadZipFile, ValueError, RuntimeError):
-        return any(mark in source.start[:512] for mark in (FIRST, MARKS[1].encode()))
+        return any(mark in source.start[:512] for mark in (DATA_FOLDER, ARCHIVE_MARKS[1].encode()))
 
 
 def lower(

@@ -22,28 +22,28 @@ GRAPH, OPSETS = 7, 8
 
 def recognises(source: Source) -> bool:
     """Tell a ``ModelProto`` by its fields: a graph, and none that it does not have."""
-    data, at, seen = source.start, 0, set()
+    data, position, seen = source.start, 0, set()
     try:
-        while at < len(data):
-            tag, at = _varint(data, at)
+        while position < len(data):
+            tag, position = _varint(data, position)
             if FIELDS.get(tag >> 3) != tag & 7:
                 return False
             seen.add(tag >> 3)
-            value, at = _varint(data, at)
-            at += value if tag & 7 == BYTES else 0
+            value, position = _varint(data, position)
+            position += value if tag & 7 == BYTES else 0
     except IndexError:  # the first bytes end within a number
-        at = len(data) + 1
-    cut = at > len(data)
+        position = len(data) + 1
+    cut = position > len(data)
     return (GRAPH in seen or OPSETS in seen) and (not cut or len(data) >= HEAD_BYTES)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Return a number of seven bits per byte, -1 for none, and the place after it."""
     value = 0
     for length in range(10):
-        value |= (data[at + length] & 0x7F) << 7 * length
-        if data[at + length] < 0x80:
-            return value, at + length + 1
+        value |= (data[position + length] & 0x7F) << 7 * length
+        if data[position + length] < 0x80:
+            return value, position + length + 1
     return -1, len(data)
 
 

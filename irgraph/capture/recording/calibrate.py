@@ -27,17 +27,17 @@ def calibrate_profiler(device: str = "cpu") -> tuple[float, float | None]:
     import torch
     from torch.profiler import ProfilerActivity
 
-    one = torch.zeros(1, device=device)
-    wait: Callable[[], object] = torch.cuda.synchronize if one.is_cuda else (lambda: None)
-    plain = _median(one, wait, ())
-    host = max(0.0, _median(one, wait, (ProfilerActivity.CPU,)) - plain)
-    if not one.is_cuda:
+    tensor = torch.zeros(1, device=device)
+    wait: Callable[[], object] = torch.cuda.synchronize if tensor.is_cuda else (lambda: None)
+    unprofiled = _median_call_time(tensor, wait, ())
+    host = max(0.0, _median_call_time(tensor, wait, (ProfilerActivity.CPU,)) - unprofiled)
+    if not tensor.is_cuda:
         return host, None
-    both = _median(one, wait, (ProfilerActivity.CPU, ProfilerActivity.CUDA))
-    return host, max(0.0, both - plain - 2 * host)
+    profiled = _median_call_time(tensor, wait, (ProfilerActivity.CPU, ProfilerActivity.CUDA))
+    return host, max(0.0, profiled - unprofiled - 2 * host)
 
 
-def _median(one: Any, wait: Callable[[], object], kinds: Sequence[Any]) -> float:  # noqa: ANN401
+def _median_call_time(tensor: Any, wait: Callable[[], object], kinds: Sequence[Any]) -> float:  # noqa: ANN401
     """Return the median of microseconds a call over repeated loops."""
     from torch.profiler import profile
 
@@ -47,7 +47,7 @@ def _median(one: Any, wait: Callable[[], object], kinds: Sequence[Any]) -> float
             wait()
             begin = time.perf_counter()
             for _ in range(CALLS):
-                one.add_(1)
+                tensor.add_(1)
             times.append((time.perf_counter() - begin) / CALLS * 1e6)
             wait()
     return statistics.median(times)

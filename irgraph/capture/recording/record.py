@@ -69,12 +69,12 @@ def record(
             written.
     """
     need_torch(device)
-    found = load_target(target)
+    loaded_target = load_target(target)
 
     def make() -> Callable[[], object]:
-        return _guarded(found, found.step(batch, device))
+        return _with_user_errors(loaded_target, loaded_target.step(batch, device))
 
-    title = f"{Path(found.path).name}:{found.name}"
+    title = f"{Path(loaded_target.path).name}:{loaded_target.name}"
     return record_step(make, title, folder, batch=batch, device=device, steps=steps, runs=runs)
 
 
@@ -89,18 +89,20 @@ def record_step(
     runs: int = 20,
 ) -> Recording:
     """Record the step that ``make`` gives, as ``record`` does; ``title`` is what was run."""
-    place = Path(folder)
+    output_folder = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        output_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise fail(f"cannot make the folder: {error.strerror}", SourceSpan(str(place))) from None
+        raise fail(
+            f"cannot make the folder: {error.strerror}", SourceSpan(str(output_folder))
+        ) from None
     for name in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
-        check_writable(place / name)
-    step, time_step = make(), timing(device)
+        check_writable(output_folder / name)
+    step, time_step = make(), step_timer(device)
     for _ in range(3):
         step()
     times = tuple(time_step(step) for _ in range(runs))
-    with _whole(place) as unfinished:
+    with _atomic_folder(output_folder) as unfinished:
         _observe(step, unfinished / EXECUTION_TRACE)
         profiled = _profile(step, time_step, unfinished / KINETO_TRACE, steps, device)
         result = Recording(
@@ -118,7 +120,7 @@ def record_step(
 
 
 @contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
+def _atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder to write to, whose files replace those of ``folder`` once all are whole.
 
     Torch writes its traces itself and does not say where that failed: each has to end as it should.
@@ -127,22 +129,24 @@ def _whole(folder: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".irgraph-", dir=folder) as name:
             unfinished = Path(name)
             yield unfinished
-            _move(unfinished, folder)
+            _move_files(unfinished, folder)
     except OSError as error:
         name = Path(error.filename).name if error.filename else ""
         raise fail(error.strerror or str(error), SourceSpan(str(folder / name))) from None
 
 
-def _move(unfinished: Path, folder: Path) -> None:
+def _move_files(unfinished: Path, folder: Path) -> None:
     files = (EXECUTION_TRACE, KINETO_TRACE, FIGURES)
-    cut = next((file for file in files if not _ends(unfinished / file)), "")
-    if cut:
-        raise fail("could not be written whole: is the disk full?", SourceSpan(str(folder / cut)))
+    incomplete = next((file for file in files if not _is_complete(unfinished / file)), "")
+    if incomplete:
+        raise fail(
+            "could not be written whole: is the disk full?", SourceSpan(str(folder / incomplete))
+        )
     for file in files:
         (unfinished / file).replace(folder / file)
 
 
-def _ends(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     """Return whether a JSON file, gzipped or not, ends as an object does."""
     end = b""
     try:
@@ -165,7 +169,7 @@ def need_torch(device: str) -> None:
         raise fail("there is no CUDA device here", hint="record with --device cpu", exit_code=2)
 
 
-def _guarded(target: Target, step: Callable[[], object]) -> Callable[[], object]:
+def _with_user_errors(target: Target, step: Callable[[], object]) -> Callable[[], object]:
     def run() -> object:
         try:
             return step()
@@ -175,22 +179,22 @@ def _guarded(target: Target, step: Callable[[], object]) -> Callable[[], object]
     return run
 
 
-def timing(device: str) -> Callable[[Callable[[], object]], float]:
+def step_timer(device: str) -> Callable[[Callable[[], object]], float]:
     """Return what runs a step and gives its microseconds, its device work included."""
     import torch
 
     on_card = device.startswith("cuda")
     wait: Callable[[], object] = torch.cuda.synchronize if on_card else lambda: None
-    now = time.perf_counter_ns if on_card else host_clock(torch)
+    clock = time.perf_counter_ns if on_card else host_clock(torch)
 
-    def timed(step: Callable[[], object]) -> float:
+    def time_step(step: Callable[[], object]) -> float:
         wait()
-        begin = now()
+        start = clock()
         step()
         wait()
-        return (now() - begin) / 1e3
+        return (clock() - start) / 1e3
 
-    return timed
+    return time_step
 
 
 def _observe(step: Callable[[], object], path: Path) -> None:

@@ -68,9 +68,9 @@ def record_model(
         raise fail("models run on the CPU alone", hint="leave --device out", exit_code=2)
     need_torch(device)
     graph = read_model(target)
-    from irgraph.execute.program import Program
+    from irgraph.execute.program import GraphProgram
 
     size = int(graph.dims.get("B", batch))
     return record_step(
-        lambda: Program(graph), graph.name, folder, batch=size, steps=steps, runs=runs
+        lambda: GraphProgram(graph), graph.name, folder, batch=size, steps=steps, runs=runs
     )

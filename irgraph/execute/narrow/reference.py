@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.ops import rounded, steps_of, ungrouped
 from irgraph.execute.narrow.rows import SCALED, dequantised, quantised, scale_of
-from irgraph.execute.pair import plain
+from irgraph.execute.pair import to_dense
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph
@@ -153,6 +153,6 @@ def format_effect(graph: Graph, result: Result, other: Result) -> str:
 
 
 def _share(value: Torch, other: Torch) -> float:
-    one, two = (plain(v).double() for v in (value, other))
+    one, two = (to_dense(v).double() for v in (value, other))
     size = float(torch.linalg.vector_norm(one))
     return float(torch.linalg.vector_norm(one - two)) / size if size else 0.0

@@ -18,7 +18,7 @@ from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import Machine, precision, without_autograd
 from irgraph.execute.narrow.reference import is_quantized, run_reference
 from irgraph.execute.random_values import TAME, Drawer
-from irgraph.execute.ranges import Starts, integer_rules
+from irgraph.execute.ranges import BagStarts, integer_rules
 from irgraph.execute.ranks.pipeline_check import compare_pipeline
 from irgraph.execute.ranks.runner import run_together
 from irgraph.execute.records import Comparison, Result
@@ -263,7 +263,7 @@ class _Draw:
         declared = {d.tensor.name: d.tensor for d in self.before.tensors}
         for buffer, rules in integer_rules(self.before).items():
             held = [name for name, tensor in declared.items() if tensor.buffer == buffer]
-            starts = [rule for rule in rules if isinstance(rule, Starts)]
+            starts = [rule for rule in rules if isinstance(rule, BagStarts)]
             if not held or not starts:
                 continue
             storage = machine.values[held[0]].untyped_storage()
@@ -274,7 +274,7 @@ class _Draw:
                 self.shifts[name] = view_of(moved, declared[name])
                 machine.initial[name] = machine.values[name].clone()
 
-    def _start(self, rule: Starts, storage: Torch, moved: Torch, drawer: Drawer) -> None:
+    def _start(self, rule: BagStarts, storage: Torch, moved: Torch, drawer: Drawer) -> None:
         ranks = self.shares
         if rule.tensor.rank != 1 or rule.total % ranks or rule.closed:
             raise fail(f"%{rule.tensor.name}: where a rank's bags start among all is not known")

@@ -22,7 +22,7 @@ from irgraph.language.statement import Statement
 from irgraph.language.templates.losses import Losses
 from irgraph.language.templates.make import make_ops
 from irgraph.verbs.autograd.bind import has_backward
-from irgraph.verbs.autograd.replacements import Gathering
+from irgraph.verbs.autograd.replacements import ReplacementBatch
 from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.pending import PendingFusions
@@ -107,7 +107,7 @@ class _ReplaceRun:
         statement, frame = self.statement, self.frame
         self.taken = names_of(frame.state.graph)
         if self.both:
-            self.gathering = Gathering(frame.state.graph)
+            self.gathering = ReplacementBatch(frame.state.graph)
         else:
             self.pending = PendingFusions(frame.state.graph)
         self.refusals = Refusals(frame, statement.place, statement.selection.many)
@@ -154,7 +154,7 @@ class _ReplaceRun:
         if not self.both:
             return match
         members = [root] if match is None else [root, *self.selected.members(match)]
-        paths = self.gathering.settled(members).paths
+        paths = self.gathering.flush_near(members).paths
         if id(root) not in paths:
             return None
         if match is None or any(id(op) not in paths for op in members):
@@ -169,8 +169,8 @@ class _ReplaceRun:
         if not self.both:
             check_extra_accesses(self.pending.graph_around([members]), members, ops)
             return self.pending.fuse([members], ops, caller=by, assuming=assuming)
-        both = self.gathering.replace(members, ops, by=by, assuming=assuming)
-        self.again.update({} if both is None else both.again)
+        both = self.gathering.replace(members, ops, caller=by, assuming=assuming)
+        self.again.update({} if both is None else both.companions)
         return None if both is None else both.fusion
 
     def commit(self) -> Graph:

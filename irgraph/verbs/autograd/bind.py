@@ -18,13 +18,13 @@ from irgraph.ir.graph import DOUBLE, Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.candidates import likely_cotangents, likely_needs
-from irgraph.verbs.autograd.match_backward import Backward, Finding, MissingCallError
+from irgraph.verbs.autograd.match_backward import Backward, BackwardMatcher, MissingCallError
 from irgraph.verbs.autograd.region import Region, is_float, region_of
 from irgraph.verbs.refusal import RefusedError
 
 Item = TypeVar("Item")
 
-MOST_TRIES = 12
+MAX_TRIES = 12
 """How many sets of inputs that may need a gradient are tried, and layouts for each."""
 
 
@@ -36,8 +36,8 @@ def has_backward(graph: Graph) -> bool:
 @cached_per_graph
 def _is_double(graph: Graph) -> bool:
     """Return whether a step differentiates gradients."""
-    named = any("BackwardBackward" in op.name for op in graph.walk())
-    return bool(graph.settings.get(DOUBLE)) or named
+    is_named = any("BackwardBackward" in op.name for op in graph.walk())
+    return bool(graph.settings.get(DOUBLE)) or is_named
 
 
 def backward_of(graph: Graph, members: Sequence[Op]) -> Backward:
@@ -48,39 +48,45 @@ def backward_of(graph: Graph, members: Sequence[Op]) -> Backward:
     if not region.outputs:
         raise RefusedError("no later op of the forward pass uses what it makes", [(members[0], "")])
 
-    def bound(needs: tuple[int, ...]) -> Backward:
-        return _bound(graph, members, region, needs)
+    def match_needs(needs: tuple[int, ...]) -> Backward:
+        return _match_layouts(graph, members, region, needs)
 
-    found = _fitting(likely_needs(graph, region), bound, "sets of inputs with a gradient")
-    return _whole(graph, members, found)
+    backward = _first_match(
+        likely_needs(graph, region), match_needs, "sets of inputs with a gradient"
+    )
+    return _with_other_gradients(graph, members, backward)
 
 
-def _fitting(ways: Iterator[Item], find: Callable[[Item], Backward], what: str) -> Backward:
+def _first_match(
+    candidates: Iterator[Item], find: Callable[[Item], Backward], kind: str
+) -> Backward:
     """Return what is found in the first way that does, or raise why the likeliest does not."""
     first: MissingCallError | None = None
-    for way in islice(ways, MOST_TRIES):
+    for candidate in islice(candidates, MAX_TRIES):
         try:
-            return find(way)
+            return find(candidate)
         except MissingCallError as error:
             first = first or error
     assert first is not None
-    if next(ways, None) is None:
+    if next(candidates, None) is None:
         raise first
-    raise MissingCallError(f"{first.reason} (of more {what}, {MOST_TRIES} were tried)", first.notes)
+    raise MissingCallError(f"{first.reason} (of more {kind}, {MAX_TRIES} were tried)", first.notes)
 
 
-def _whole(graph: Graph, members: Sequence[Op], found: Backward) -> Backward:
+def _with_other_gradients(graph: Graph, members: Sequence[Op], backward: Backward) -> Backward:
     """Return a backward with the gradients of other inputs, too, if the step computes them."""
-    for i, tensor in enumerate(found.region.inputs):
-        if i not in found.needs and is_float(tensor):
-            needs = tuple(sorted((*found.needs, i)))
+    for i, tensor in enumerate(backward.region.inputs):
+        if i not in backward.needs and is_float(tensor):
+            needs = tuple(sorted((*backward.needs, i)))
             with suppress(MissingCallError):
-                found = Finding.of(graph, found.region, needs, members)
-    return found
+                backward = BackwardMatcher.find(graph, backward.region, needs, members)
+    return backward
 
 
-def _bound(graph: Graph, members: Sequence[Op], region: Region, needs: tuple[int, ...]) -> Backward:
+def _match_layouts(
+    graph: Graph, members: Sequence[Op], region: Region, needs: tuple[int, ...]
+) -> Backward:
     def with_types(cotangents: tuple[Tensor, ...]) -> Backward:
-        return Finding.of(graph, replace(region, cotangents=cotangents), needs, members)
+        return BackwardMatcher.find(graph, replace(region, cotangents=cotangents), needs, members)
 
-    return _fitting(likely_cotangents(graph, region), with_types, "layouts of its gradients")
+    return _first_match(likely_cotangents(graph, region), with_types, "layouts of its gradients")

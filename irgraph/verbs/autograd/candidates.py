@@ -17,24 +17,26 @@ def likely_needs(graph: Graph, region: Region) -> Iterator[tuple[int, ...]]:
     likely = tuple(i for i, role in zip(floats, roles, strict=True) if role == "param")
     yield from [likely] if likely else []
     sets = (c for n in range(len(floats), 0, -1) for c in combinations(floats, n))
-    yield from (one for one in sets if one != likely)
+    yield from (needs for needs in sets if needs != likely)
 
 
 def likely_cotangents(graph: Graph, region: Region) -> Iterator[tuple[Tensor, ...]]:
     """Yield types that the gradients of the outputs may have: laid out alike, or as others are."""
     layouts: list[list[Tensor]] = []
     for output in region.outputs:
-        known = _layouts(graph).get((output.dtype, output.shape), ())
-        layouts.append([output, *(t for t in known if t.strides != output.strides)])
+        observed = _layouts(graph).get((output.dtype, output.shape), ())
+        layouts.append([output, *(t for t in observed if t.strides != output.strides)])
     yield from product(*layouts)
 
 
 @cached_per_graph
 def _layouts(graph: Graph) -> Mapping[tuple[str, tuple[int, ...]], Sequence[Tensor]]:
     """Return by type and shape one tensor of the backward pass for each layout."""
-    found: dict[tuple[str, tuple[int, ...]], dict[object, Tensor]] = {}
+    tensors_by_type: dict[tuple[str, tuple[int, ...]], dict[object, Tensor]] = {}
     for leaf in (leaf for leaf in graph.leaves() if leaf.phase == "backward"):
         for tensor in leaf.outputs:
-            known = found.setdefault((tensor.dtype, tensor.shape), {})
+            known = tensors_by_type.setdefault((tensor.dtype, tensor.shape), {})
             known.setdefault(tensor.strides, tensor)
-    return {key: tuple(known.values()) for key, known in found.items()}
+    return {
+        key: tuple(tensor_by_strides.values()) for key, tensor_by_strides in tensors_by_type.items()
+    }

@@ -26,7 +26,7 @@ from irgraph.verbs.refusal import RefusedError
 Torch: TypeAlias = Any
 """An object of torch's."""
 
-REMEMBERED = 256
+MAX_CACHED_REGIONS = 256
 """Regions whose derivation is kept: layers of one model are often alike."""
 
 DIM = "B"
@@ -69,30 +69,30 @@ def derive(region: Region, needs: Collection[int], *, plain: bool = False) -> De
     Sizes that follow from the graph's dimension do so in the result, unless ``plain`` numbers will
     do. Raises ``RefusedError`` where torch cannot run the ops, or not differentiate them.
     """
-    alone = region.renamed()
-    dims = set() if plain else _dims_of(alone)
+    anonymous = region.canonical_graph()
+    dims = set() if plain else _dims_of(anonymous)
     if len(dims) > 1:
-        raise _unfit(dims)
+        raise _dims_refusal(dims)
     cotangents = region.cotangents or region.outputs
-    types = tuple(_alone(tensor) for tensor in cotangents)
-    key = print_graph(alone)
+    types = tuple(_type_only(tensor) for tensor in cotangents)
+    text = print_graph(anonymous)
     device = "cpu" if region.graph.settings.get("captured_on") == "cpu" else "meta"
-    asked = _DeriveKey(key, alone, types, tuple(sorted(needs)), device, min(dims, default=""))
-    return _derived(asked)
+    key = _DeriveKey(text, anonymous, types, tuple(sorted(needs)), device, min(dims, default=""))
+    return _derive_cached(key)
 
 
-def _unfit(dims: Collection[str]) -> RefusedError:
+def _dims_refusal(dims: Collection[str]) -> RefusedError:
     return RefusedError(f"its sizes do not follow one dimension alone: {', '.join(sorted(dims))}")
 
 
-def _alone(tensor: Tensor) -> Tensor:
+def _type_only(tensor: Tensor) -> Tensor:
     return replace(tensor, name="", buffer="", offset=0)
 
 
 class _DeriveKey(Struct, frozen=True):
-    """A question to torch; ``key`` and what follows the graph tell two apart."""
+    """A question to torch; ``text`` and what follows the graph tell two apart."""
 
-    key: str
+    text: str
     graph: Graph
     cotangents: tuple[Tensor, ...]
     needs: tuple[int, ...]
@@ -100,80 +100,80 @@ class _DeriveKey(Struct, frozen=True):
     dim: str
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _DeriveKey) and self._told() == other._told()
+        return isinstance(other, _DeriveKey) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._told())
+        return hash(self._identity())
 
-    def _told(self) -> tuple[object, ...]:
+    def _identity(self) -> tuple[object, ...]:
         sizes = tuple(map(repr, self.cotangents))
-        return self.key, sizes, self.needs, self.device, self.dim
+        return self.text, sizes, self.needs, self.device, self.dim
 
-    def at(self, size: int) -> _DeriveKey:
+    def at_size(self, size: int) -> _DeriveKey:
         """Return the question at another size of the dimension."""
         graph = with_dims(self.graph, {self.dim: size})
-        held = replace(self.graph, tensors=(), ops=(), returned=self.cotangents)
-        resized = with_dims(held, {self.dim: size}).returned or ()
+        holder = replace(self.graph, tensors=(), ops=(), returned=self.cotangents)
+        resized = with_dims(holder, {self.dim: size}).returned or ()
         return replace(self, graph=graph, cotangents=resized)
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _derived(asked: _DeriveKey) -> Derived:
+@lru_cache(maxsize=MAX_CACHED_REGIONS)
+def _derive_cached(key: _DeriveKey) -> Derived:
     from irgraph.capture.live import capture
 
     steps: list[_Step] = []
 
-    def at(size: int) -> Any:  # noqa: ANN401  (a capture)
-        steps.append(_Step(asked.at(size) if asked.dim else asked))
-        return capture(steps[-1], name="region", device=asked.device)
+    def capture_at(size: int) -> Any:  # noqa: ANN401  (a capture)
+        steps.append(_Step(key.at_size(size) if key.dim else key))
+        return capture(steps[-1], name="region", device=key.device)
 
-    size = asked.graph.dims[asked.dim] if asked.dim else 0
+    size = key.graph.dims[key.dim] if key.dim else 0
     try:
-        captured = at(size)
+        captured = capture_at(size)
     except IrgraphError as error:
-        told = error.diagnostics[0]
-        last = told.notes[-1].message if told.notes else told.message
-        raise RefusedError(f"torch cannot run or differentiate it: {last}") from None
+        diagnostic = error.diagnostics[0]
+        cause = diagnostic.notes[-1].message if diagnostic.notes else diagnostic.message
+        raise RefusedError(f"torch cannot run or differentiate it: {cause}") from None
     step, graph = steps[0], captured.graph
-    if asked.dim:
-        graph = with_symbolic_batch(captured, size, at, other_sizes(size)).graph
+    if key.dim:
+        graph = with_symbolic_batch(captured, size, capture_at, other_sizes(size)).graph
         if DIM not in graph.dims:
-            raise _unfit([asked.dim])
-        graph = _renamed_dim(graph, asked.dim)
-    return step.derived(graph, dict(captured.links))
+            raise _dims_refusal([key.dim])
+        graph = _rename_dim(graph, key.dim)
+    return step.to_derived(graph, dict(captured.links))
 
 
 class _Step:
     """Runs forward ops on leaves of their own, and their backward."""
 
-    def __init__(self, asked: _DeriveKey) -> None:
+    def __init__(self, key: _DeriveKey) -> None:
         import torch
 
-        self.asked = asked
+        self.asked = key
         self.model = torch.nn.Module()
         self.same: dict[int, int] = {}
         self.given: list[bool] = []
         self._leaves = [
-            self._leaf(f"x{i}", declared.tensor, i in asked.needs)
-            for i, declared in enumerate(asked.graph.tensors)
+            self._leaf(f"x{i}", declared.tensor, i in key.needs)
+            for i, declared in enumerate(key.graph.tensors)
         ]
-        self._cotangents = [self._leaf(f"g{i}", t, False) for i, t in enumerate(asked.cotangents)]
+        self._cotangents = [self._leaf(f"g{i}", t, False) for i, t in enumerate(key.cotangents)]
 
-    def _leaf(self, name: str, tensor: Tensor, needed: bool) -> Torch:
+    def _leaf(self, name: str, tensor: Tensor, needs_gradient: bool) -> Torch:
         import torch
 
         from irgraph.execute.torch_values import DTYPES, strides_of
 
         shape = tuple(map(int, tensor.shape))
-        made = torch.empty_strided(
+        leaf = torch.empty_strided(
             shape, strides_of(tensor), dtype=DTYPES[tensor.dtype], device=self.asked.device
         )
         if self.asked.device != "meta":
-            made.zero_()
-        if needed:
-            self.model.register_parameter(name, torch.nn.Parameter(made))
+            leaf.zero_()
+        if needs_gradient:
+            self.model.register_parameter(name, torch.nn.Parameter(leaf))
         else:
-            self.model.register_buffer(name, made)
+            self.model.register_buffer(name, leaf)
         return getattr(self.model, name)
 
     def __call__(self) -> list[Torch]:
@@ -182,57 +182,64 @@ class _Step:
         graph = self.asked.graph
         values = {d.tensor.name: t for d, t in zip(graph.tensors, self._leaves, strict=True)}
         for op in graph.ops:
-            made = _run(op, graph, values, self.asked.device)
+            output = _call(op, graph, values, self.asked.device)
             single = len(op.results) == 1 and isinstance(op.results[0], tuple)
-            results = made if isinstance(made, (tuple, list)) and not single else (made,)
-            values.update(_named(op.results, results))
+            results = output if isinstance(output, (tuple, list)) and not single else (output,)
+            values.update(_values_by_name(op.results, results))
         outputs = [values[tensor.name] for tensor in graph.returned or ()]
-        wanted = [self._leaves[i] for i in self.asked.needs]
-        found = torch.autograd.grad(outputs, wanted, self._cotangents, allow_unused=True)
-        self.given = [one is not None for one in found]
+        sources = [self._leaves[i] for i in self.asked.needs]
+        gradients = torch.autograd.grad(outputs, sources, self._cotangents, allow_unused=True)
+        self.given = [gradient is not None for gradient in gradients]
         self.same = {
-            i: j for i, one in enumerate(found) for j, g in enumerate(self._cotangents) if one is g
+            i: j
+            for i, gradient in enumerate(gradients)
+            for j, g in enumerate(self._cotangents)
+            if gradient is g
         }
-        kept = [one for i, one in enumerate(found) if one is not None and i not in self.same]
-        return [*outputs, *kept]
+        new_gradients = [
+            gradient
+            for i, gradient in enumerate(gradients)
+            if gradient is not None and i not in self.same
+        ]
+        return [*outputs, *new_gradients]
 
-    def derived(self, graph: Graph, links: Mapping[str, str]) -> Derived:
+    def to_derived(self, graph: Graph, links: Mapping[str, str]) -> Derived:
         """Return what a capture of this step is."""
-        asked = self.asked
+        key = self.asked
         labels = {declared.label: declared.tensor for declared in graph.tensors}
 
-        def named(name: str, tensor: Tensor) -> Tensor:
+        def labelled_tensor(name: str, tensor: Tensor) -> Tensor:
             return labels.get(name) or replace(tensor, name=name, buffer=f"untouched {name}")
 
-        cotangents = tuple(named(f"g{i}", t) for i, t in enumerate(asked.cotangents))
-        count = len(asked.graph.returned or ())
+        cotangents = tuple(labelled_tensor(f"g{i}", t) for i, t in enumerate(key.cotangents))
+        count = len(key.graph.returned or ())
         returned = graph.returned or ()
         rest = iter(returned[count:])
         gradients: dict[int, Tensor | None] = {}
-        for i, place in enumerate(asked.needs):
+        for i, position in enumerate(key.needs):
             if i in self.same:
-                gradients[place] = cotangents[self.same[i]]
+                gradients[position] = cotangents[self.same[i]]
             elif self.given[i]:
-                gradients[place] = next(rest, None)
-        places = range(len(asked.graph.tensors))
-        inputs = tuple(named(f"x{i}", d.tensor) for i, d in enumerate(asked.graph.tensors))
-        found = tuple(map(gradients.get, places))
-        return Derived(graph, inputs, returned[:count], cotangents, found, links)
+                gradients[position] = next(rest, None)
+        positions = range(len(key.graph.tensors))
+        inputs = tuple(labelled_tensor(f"x{i}", d.tensor) for i, d in enumerate(key.graph.tensors))
+        ordered = tuple(map(gradients.get, positions))
+        return Derived(graph, inputs, returned[:count], cotangents, ordered, links)
 
 
-def _named(results: Any, made: Any) -> dict[str, Torch]:  # noqa: ANN401  (nested lists)
-    found: dict[str, Torch] = {}
-    if len(results) > len(made):
-        raise RuntimeError(f"torch makes {len(made)} of its {len(results)} results")
-    for result, value in zip(results, made, strict=False):
+def _values_by_name(results: Any, values: Any) -> dict[str, Torch]:  # noqa: ANN401  (nested lists)
+    value_by_name: dict[str, Torch] = {}
+    if len(results) > len(values):
+        raise RuntimeError(f"torch makes {len(values)} of its {len(results)} results")
+    for result, value in zip(results, values, strict=False):
         if isinstance(result, Tensor):
-            found[result.name] = value
+            value_by_name[result.name] = value
         elif isinstance(result, tuple):
-            found.update(_named(result, value))
-    return found
+            value_by_name.update(_values_by_name(result, value))
+    return value_by_name
 
 
-def _run(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Torch:
+def _call(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Torch:
     """Call torch's operator with gradients."""
     import torch
 
@@ -246,17 +253,17 @@ def _run(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Torc
         raise RuntimeError(f"torch has no {op.name}")
     if any(isinstance(value, DeviceRef) for value in op.attributes.values()):
         raise RuntimeError(f"{op.name} names a device")
-    called = getattr(packet, schema.overload or "default")
-    return Computation(schema, called)(op, lambda tensor: values[tensor.name])
+    operator = getattr(packet, schema.overload or "default")
+    return Computation(schema, operator)(op, lambda tensor: values[tensor.name])
 
 
 def _dims_of(graph: Graph) -> set[str]:
     """Return the dimensions that the sizes in a graph follow from."""
-    found: set[str] = set()
+    dims: set[str] = set()
 
     def look(value: object) -> None:
         if isinstance(value, Dim):
-            found.update(name for names, _ in value.terms for name in names)
+            dims.update(name for names, _ in value.terms for name in names)
         elif isinstance(value, tuple):
             for item in value:
                 look(item)
@@ -265,10 +272,10 @@ def _dims_of(graph: Graph) -> set[str]:
 
     for op in graph.walk():
         look((*op.operands, *op.results, *op.attributes.values()))
-    return found
+    return dims
 
 
-def _renamed_dim(graph: Graph, name: str) -> Graph:
+def _rename_dim(graph: Graph, name: str) -> Graph:
     """Return a capture whose dimension has another name."""
     if name == DIM:
         return graph
@@ -279,14 +286,14 @@ def _renamed_dim(graph: Graph, name: str) -> Graph:
             return Dim(int(value), terms)
         return tuple(map(size, value)) if isinstance(value, tuple) else value
 
-    def tensor(one: Tensor) -> Tensor:
-        shape, strides = size(one.shape), size(one.strides)
-        return replace(one, shape=shape, strides=strides, offset=size(one.offset))
+    def tensor(original: Tensor) -> Tensor:
+        shape, strides = size(original.shape), size(original.strides)
+        return replace(original, shape=shape, strides=strides, offset=size(original.offset))
 
-    def op(one: Op) -> Op:
-        changed = map_tensors(replace(one, body=()), tensor)
-        attributes = {key: size(value) for key, value in changed.attributes.items()}
-        return replace(changed, attributes=attributes, body=tuple(map(op, one.body)))
+    def op(original: Op) -> Op:
+        resized = map_tensors(replace(original, body=()), tensor)
+        attributes = {key: size(value) for key, value in resized.attributes.items()}
+        return replace(resized, attributes=attributes, body=tuple(map(op, original.body)))
 
     return replace(
         graph,

@@ -13,7 +13,7 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import check_type
 
 
-def check_swap(graph: Graph, gone: Collection[int], swap: tuple[Tensor, Tensor]) -> None:
+def check_swap(graph: Graph, removed: Collection[int], swap: tuple[Tensor, Tensor]) -> None:
     """Refuse to let a gradient share bytes with others where somebody could tell."""
     old, new = swap
     check_type(old, new, [])
@@ -21,68 +21,74 @@ def check_swap(graph: Graph, gone: Collection[int], swap: tuple[Tensor, Tensor])
         raise RefusedError(f"%{old.name} is returned, and would share its bytes with others")
     for buffer in (old.buffer, new.buffer):
         for _, leaf in graph.touching.get(buffer, ()):
-            if id(leaf) not in gone and any(t.buffer == buffer for t in written_by(leaf)):
+            if id(leaf) not in removed and any(t.buffer == buffer for t in written_by(leaf)):
                 reason = f"%{old.name} would share its bytes with others, and is written in place"
                 raise RefusedError(reason, [(leaf, f"{leaf.name} writes it")])
 
 
 def check_unwritten(
-    graph: Graph, gone: Collection[int], span: range, saved: Collection[str], readers: Sequence[Op]
+    graph: Graph,
+    removed: Collection[int],
+    span: range,
+    saved: Collection[str],
+    readers: Sequence[Op],
 ) -> None:
     """Refuse where others write, within a span, what some ops read of some buffers."""
     read = {t.name: t for op in readers for leaf in op.leaves() for t in leaf.inputs}
     for tensor in (t for t in read.values() if t.buffer in saved):
-        known = _known_from(graph, gone, tensor)
-        for place, leaf, _ in _writes(graph, gone, tensor.buffer, [tensor]):
-            if place in span and place > known:
-                raise _written(graph, tensor, leaf)
+        first_position = _first_position(graph, removed, tensor)
+        for position, leaf, _ in _writes(graph, removed, tensor.buffer, [tensor]):
+            if position in span and position > first_position:
+                raise _write_refusal(graph, tensor, leaf)
 
 
-def _known_from(graph: Graph, gone: Collection[int], tensor: Tensor) -> int:
+def _first_position(graph: Graph, removed: Collection[int], tensor: Tensor) -> int:
     """Return the place at which a tensor is made, or some ops first touch it; else -1."""
-    for place, leaf in graph.touching.get(tensor.buffer, ()):
+    for position, leaf in graph.touching.get(tensor.buffer, ()):
         if any(t.name == tensor.name for t in leaf.outputs):
-            return place
-        if id(leaf) in gone and any(overlap(t, tensor) for t in (*leaf.inputs, *leaf.outputs)):
-            return place
+            return position
+        if id(leaf) in removed and any(overlap(t, tensor) for t in (*leaf.inputs, *leaf.outputs)):
+            return position
     return -1
 
 
-def check_handed(graph: Graph, leaves: Sequence[Op]) -> None:
+def check_passed_tensors(graph: Graph, leaves: Sequence[Op]) -> None:
     """Refuse where others write what some leaves hand to one another, or read more than once."""
-    mine = {id(leaf) for leaf in leaves}
-    touched: dict[str, list[tuple[int, Tensor, bool]]] = {}
+    leaf_ids = {id(leaf) for leaf in leaves}
+    accesses_by_buffer: dict[str, list[tuple[int, Tensor, bool]]] = {}
     for leaf in leaves:
         for tensors, reads in ((leaf.inputs, True), (leaf.outputs, False)):
             for tensor in tensors:
-                near = touched.setdefault(tensor.buffer, [])
-                near.append((graph.places[id(leaf)], tensor, reads))
-    for buffer, near in touched.items():
-        for place, leaf, hit in _writes(graph, mine, buffer, [tensor for _, tensor, _ in near]):
-            around = [one for one in near if overlap(one[1], hit)]
-            late = next((t for i, t, reads in around if i > place and reads), None)
-            if late is not None and any(i < place for i, _, _ in around):
-                raise _written(graph, late, leaf)
+                accesses = accesses_by_buffer.setdefault(tensor.buffer, [])
+                accesses.append((graph.places[id(leaf)], tensor, reads))
+    for buffer, accesses in accesses_by_buffer.items():
+        for position, leaf, written in _writes(
+            graph, leaf_ids, buffer, [tensor for _, tensor, _ in accesses]
+        ):
+            overlapping = [access for access in accesses if overlap(access[1], written)]
+            later_read = next((t for i, t, reads in overlapping if i > position and reads), None)
+            if later_read is not None and any(i < position for i, _, _ in overlapping):
+                raise _write_refusal(graph, later_read, leaf)
 
 
 def _writes(
-    graph: Graph, gone: Collection[int], buffer: str, tensors: Sequence[Tensor]
+    graph: Graph, removed: Collection[int], buffer: str, tensors: Sequence[Tensor]
 ) -> Iterator[tuple[int, Op, Tensor]]:
     """Yield the leaves that stay and write bytes of some tensors, with places and what they write.
 
     What allocates memory anew writes it as well: in a trace several tensors lie in one buffer.
     """
-    brings = declared(graph)
-    for place, leaf in graph.touching.get(buffer, ()):
-        if id(leaf) in gone or leaf is graph.end:
+    schema_names = declared(graph)
+    for position, leaf in graph.touching.get(buffer, ()):
+        if id(leaf) in removed or leaf is graph.end:
             continue
-        effect = effects(leaf, brings)
+        effect = effects(leaf, schema_names)
         for tensor in (*effect.writes, *(effect.reads if effect.barrier else ())):
             if tensor.buffer == buffer and any(overlap(tensor, t) for t in tensors):
-                yield place, leaf, tensor
+                yield position, leaf, tensor
 
 
-def _written(graph: Graph, tensor: Tensor, leaf: Op) -> RefusedError:
+def _write_refusal(graph: Graph, tensor: Tensor, leaf: Op) -> RefusedError:
     unsure = effects(leaf, declared(graph)).barrier
     is_, writes = ("may be", "may write") if unsure else ("is", "writes")
     reason = f"%{tensor.name} {is_} written before the backward pass reads it"

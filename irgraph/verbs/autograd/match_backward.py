@@ -13,7 +13,7 @@ from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.derive import Derived, derive
-from irgraph.verbs.autograd.legal import check_handed
+from irgraph.verbs.autograd.legal import check_passed_tensors
 from irgraph.verbs.autograd.region import Region, equal, same_type
 from irgraph.verbs.refusal import RefusedError
 
@@ -44,7 +44,7 @@ class Backward(Struct, frozen=True):
     gradients: Mapping[int, Tensor]
 
 
-def bytes_of(tensor: Tensor) -> tuple[object, ...]:
+def byte_layout(tensor: Tensor) -> tuple[object, ...]:
     """Return what tells a tensor's bytes, and how they are read, from those of others."""
     return (tensor.buffer, tensor.offset, tensor.dtype, tensor.shape, tensor.strides)
 
@@ -56,7 +56,7 @@ def outermost(graph: Graph) -> Mapping[int, Op]:
 
 
 @dataclass
-class Finding:
+class BackwardMatcher:
     """Pairs the derived ops with those of a graph.
 
     Attributes:
@@ -71,109 +71,111 @@ class Finding:
     pairs: dict[int, Op] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def find(
         cls, graph: Graph, region: Region, needs: tuple[int, ...], members: Sequence[Op]
     ) -> Backward:
         """Return the backward of a region, or raise ``RefusedError``."""
-        finding = cls(graph, derive(region, needs, plain=True), members)
-        return finding.run(region, needs)
+        matcher = cls(graph, derive(region, needs, plain=True), members)
+        return matcher.run(region, needs)
 
     def run(self, region: Region, needs: tuple[int, ...]) -> Backward:
         """Find all ops, or raise ``RefusedError``."""
-        self._forward(region)
+        self._match_forward(region)
         self.own, self.theirs = outermost(self.graph), outermost(self.derived.graph)
         self.near: dict[tuple[object, ...], list[Op]] = {}
         self.taken: set[int] = set()
         # Not in order: each round pairs whichever derived leaf has one candidate only, which fixes
         # tensors that tell the candidates of others apart. A guess is never taken back, so none is
         # made.
-        left = [leaf for op in self.derived.backward for leaf in op.leaves() if leaf.outputs]
-        while left:
-            step = self._next(left)
-            self._pair(*step)
-            left.remove(step[0])
+        unmatched = [leaf for op in self.derived.backward for leaf in op.leaves() if leaf.outputs]
+        while unmatched:
+            pair = self._next_pair(unmatched)
+            self._pair(*pair)
+            unmatched.remove(pair[0])
         return self._backward(region, needs)
 
     def _backward(self, region: Region, needs: tuple[int, ...]) -> Backward:
         """Return what was found, if all that goes in and comes out of it is known."""
-        cotangents = [*map(self._known, self.derived.cotangents)]
-        known = tuple(t for t in cotangents if t is not None)
-        found = enumerate(map(self._known, self.derived.gradients))
-        gradients = {i: tensor for i, tensor in found if tensor is not None}
-        if len(known) < len(cotangents) or len(gradients) < len(needs):
+        cotangents = [*map(self._graph_tensor, self.derived.cotangents)]
+        known_cotangents = tuple(t for t in cotangents if t is not None)
+        numbered = enumerate(map(self._graph_tensor, self.derived.gradients))
+        gradients = {i: tensor for i, tensor in numbered if tensor is not None}
+        if len(known_cotangents) < len(cotangents) or len(gradients) < len(needs):
             raise RefusedError("its gradient cannot be told from others", [(self.members[0], "")])
-        region = replace(region, cotangents=known)
+        region = replace(region, cotangents=known_cotangents)
         ops = self._ops()
         leaves = (leaf for op in ops for leaf in op.leaves())
-        mine = tuple(leaf for leaf in leaves if id(leaf) in self.taken or is_handing(leaf))
+        own_leaves = tuple(
+            leaf for leaf in leaves if id(leaf) in self.taken or is_pass_through(leaf)
+        )
         inner = [leaf for op in self.members for leaf in op.leaves()]
-        check_handed(self.graph, [*inner, *mine])
-        return Backward(region, needs, ops, mine, known, gradients)
+        check_passed_tensors(self.graph, [*inner, *own_leaves])
+        return Backward(region, needs, ops, own_leaves, known_cotangents, gradients)
 
-    def _forward(self, region: Region) -> None:
+    def _match_forward(self, region: Region) -> None:
         """Pair the inputs, and what the forward ops make."""
-        for theirs, mine in zip(self.derived.inputs, region.inputs, strict=True):
-            self.names[theirs.name] = mine
-        theirs_ = [leaf for op in self.derived.forward for leaf in op.leaves()]
-        mine_ = [leaf for op in self.members for leaf in op.leaves()]
-        names = [leaf.name for leaf in theirs_], [leaf.name for leaf in mine_]
+        for derived, tensor in zip(self.derived.inputs, region.inputs, strict=True):
+            self.names[derived.name] = tensor
+        derived_leaves = [leaf for op in self.derived.forward for leaf in op.leaves()]
+        member_leaves = [leaf for op in self.members for leaf in op.leaves()]
+        names = [leaf.name for leaf in derived_leaves], [leaf.name for leaf in member_leaves]
         if names[0] != names[1]:
-            odd = next((i for i, n in enumerate(names[1]) if [n] != names[0][i : i + 1]), 0)
+            differing = next((i for i, n in enumerate(names[1]) if [n] != names[0][i : i + 1]), 0)
             reason = f"this version of torch runs {', '.join(names[0])} for it"
-            raise RefusedError(reason, [(mine_[odd], "")])
-        for a, b in zip(theirs_, mine_, strict=True):
+            raise RefusedError(reason, [(member_leaves[differing], "")])
+        for a, b in zip(derived_leaves, member_leaves, strict=True):
             if not self._fits(a, b):
-                text = _shown(a, self.names)
+                text = _render_call(a, self.names)
                 raise RefusedError(f"this version of torch runs {text} for it", [(b, "")])
             self._match(a, b)
 
-    def _next(self, left: Sequence[Op]) -> tuple[Op, Op]:
+    def _next_pair(self, unmatched: Sequence[Op]) -> tuple[Op, Op]:
         """Return a derived leaf for which just one op of the graph will do, with that."""
-        doubtful: tuple[Op, list[Op]] | None = None
-        for leaf in left:
-            found = self._candidates(leaf)
-            if found is None:
+        ambiguous: tuple[Op, list[Op]] | None = None
+        for leaf in unmatched:
+            candidates = self._candidates(leaf)
+            if candidates is None:
                 continue
-            if not found:
-                lacking = f"its backward is not there: no {_shown(leaf, self.names)}"
-                raise MissingCallError(lacking)
-            if len(found) == 1:
-                return leaf, found[0]
-            doubtful = doubtful or (leaf, found)
-        if doubtful is None:
+            if not candidates:
+                reason = f"its backward is not there: no {_render_call(leaf, self.names)}"
+                raise MissingCallError(reason)
+            if len(candidates) == 1:
+                return leaf, candidates[0]
+            ambiguous = ambiguous or (leaf, candidates)
+        if ambiguous is None:
             raise RefusedError("its backward reads nothing of it, and cannot be told apart")
-        leaf, found = doubtful
-        told = [(op, f"{op.name} may be it") for op in found[:2]]
-        raise RefusedError(f"there are {len(found)} of its backward's {leaf.name}", told)
+        leaf, candidates = ambiguous
+        notes = [(op, f"{op.name} may be it") for op in candidates[:2]]
+        raise RefusedError(f"there are {len(candidates)} of its backward's {leaf.name}", notes)
 
     def _candidates(self, leaf: Op) -> list[Op] | None:
         """Return the ops that may be a derived leaf; ``None`` where nothing of it is known yet."""
-        made = [self.names[t.name] for t in leaf.outputs if t.name in self.names]
-        known = made or [self.names[t.name] for t in leaf.inputs if t.name in self.names]
-        if not known:
+        results = [self.names[t.name] for t in leaf.outputs if t.name in self.names]
+        known_tensors = results or [self.names[t.name] for t in leaf.inputs if t.name in self.names]
+        if not known_tensors:
             return None
-        lists = [self._using(tensor) for tensor in known]
+        lists = [self._ops_using(tensor) for tensor in known_tensors]
         # Its op must use all known tensors: looking where the fewest ops do is enough.
         shortest = min(lists, key=len)
-        found = [op for op in shortest if id(op) not in self.taken and self._fits(leaf, op)]
+        candidates = [op for op in shortest if id(op) not in self.taken and self._fits(leaf, op)]
         # Equal calls on equal tensors happen where a value is used twice (x + x). The autograd
         # node's name, then the module, tell them apart without changing what is computed.
-        for alike in (self._same_node, self._same_module) if len(found) > 1 else ():
-            inside = [op for op in found if alike(leaf, op)]
-            if len(inside) == 1:
-                return inside
-        return found
+        for is_same in (self._same_node, self._same_module) if len(candidates) > 1 else ():
+            narrowed = [op for op in candidates if is_same(leaf, op)]
+            if len(narrowed) == 1:
+                return narrowed
+        return candidates
 
-    def _using(self, tensor: Tensor) -> list[Op]:
+    def _ops_using(self, tensor: Tensor) -> list[Op]:
         """Return the leaves of the backward pass that take or make a tensor, by its bytes."""
-        key = bytes_of(tensor)
+        key = byte_layout(tensor)
         if key not in self.near:
             touching = (leaf for _, leaf in self.graph.touching.get(tensor.buffer, ()))
             self.near[key] = [
                 leaf
                 for leaf in touching
                 if leaf.phase == "backward"
-                and any(bytes_of(t) == key for t in (*leaf.inputs, *leaf.outputs))
+                and any(byte_layout(t) == key for t in (*leaf.inputs, *leaf.outputs))
             ]
         return self.near[key]
 
@@ -187,18 +189,20 @@ class Finding:
         return (
             leaf.name == op.name
             and dict(leaf.attributes).keys() == dict(op.attributes).keys()
-            and all(self._may_be(v, op.attributes[k]) for k, v in leaf.attributes.items())
-            and self._may_be(leaf.operands, op.operands)
-            and self._may_be(leaf.results, op.results)
+            and all(self._is_compatible(v, op.attributes[k]) for k, v in leaf.attributes.items())
+            and self._is_compatible(leaf.operands, op.operands)
+            and self._is_compatible(leaf.results, op.results)
         )
 
-    def _may_be(self, theirs: object, mine: object) -> bool:
-        if isinstance(theirs, Tensor) and isinstance(mine, Tensor):
-            known = self.names.get(theirs.name)
-            return same_type(theirs, mine) and (known is None or bytes_of(known) == bytes_of(mine))
-        if isinstance(theirs, tuple) and isinstance(mine, tuple):
-            return len(theirs) == len(mine) and all(map(self._may_be, theirs, mine))
-        return equal(theirs, mine)  # type: ignore[arg-type]
+    def _is_compatible(self, derived: object, value: object) -> bool:
+        if isinstance(derived, Tensor) and isinstance(value, Tensor):
+            mapped = self.names.get(derived.name)
+            return same_type(derived, value) and (
+                mapped is None or byte_layout(mapped) == byte_layout(value)
+            )
+        if isinstance(derived, tuple) and isinstance(value, tuple):
+            return len(derived) == len(value) and all(map(self._is_compatible, derived, value))
+        return equal(derived, value)  # type: ignore[arg-type]
 
     def _pair(self, leaf: Op, op: Op) -> None:
         self.pairs[id(leaf)] = op
@@ -212,67 +216,76 @@ class Finding:
         for name, value in leaf.attributes.items():
             self._unify(value, op.attributes[name])
 
-    def _unify(self, theirs: object, mine: object) -> None:
-        if isinstance(theirs, Tensor) and isinstance(mine, Tensor):
-            known = self.names.setdefault(theirs.name, mine)
-            if bytes_of(known) != bytes_of(mine):
-                told = f"its backward takes %{known.name} where %{mine.name} is taken here"
-                raise MissingCallError(told, [(self.members[0], "")])
-            self.names[theirs.name] = mine
-        elif isinstance(theirs, tuple) and isinstance(mine, tuple):
-            for a, b in zip(theirs, mine, strict=True):
+    def _unify(self, derived: object, value: object) -> None:
+        if isinstance(derived, Tensor) and isinstance(value, Tensor):
+            mapped = self.names.setdefault(derived.name, value)
+            if byte_layout(mapped) != byte_layout(value):
+                reason = f"its backward takes %{mapped.name} where %{value.name} is taken here"
+                raise MissingCallError(reason, [(self.members[0], "")])
+            self.names[derived.name] = value
+        elif isinstance(derived, tuple) and isinstance(value, tuple):
+            for a, b in zip(derived, value, strict=True):
                 self._unify(a, b)
 
     def _ops(self) -> tuple[Op, ...]:
         """Return the outermost ops that hold what was found, and nodes that only hand it on."""
-        kept = {t.name for t in map(self._known, self.derived.gradients) if t is not None}
-        made = {t.name: t for op in self.pairs.values() for t in op.outputs if t.name not in kept}
+        gradient_names = {
+            t.name for t in map(self._graph_tensor, self.derived.gradients) if t is not None
+        }
+        intermediate = {
+            t.name: t
+            for op in self.pairs.values()
+            for t in op.outputs
+            if t.name not in gradient_names
+        }
         # Nodes without a call (an AddBackward0 that passes its gradient on) have nothing to pair,
         # yet belong to what goes. They are known by their name and by the bytes that they pass.
-        handing = [(op.name, self._bytes(op)) for op in self.derived.backward if not op.body]
-        buffers = {t.buffer for t in made.values()}
+        pass_through_keys = [
+            (op.name, self._input_bytes(op)) for op in self.derived.backward if not op.body
+        ]
+        buffers = {t.buffer for t in intermediate.values()}
         buffers.update(
             t.buffer
             for op in self.derived.backward
             if not op.body
-            for t in map(self._known_or_own, op.inputs)
+            for t in map(self._graph_tensor_or_self, op.inputs)
         )
-        found = {id(op): op for op in (self.own[leaf] for leaf in self.taken)}
-        near = {i: leaf for b in buffers for i, leaf in self.graph.touching.get(b, ())}
-        for _, op in sorted(near.items(), key=_place):
-            if is_handing(op) and self.own[id(op)] is op:
-                key = (op.name, tuple(map(bytes_of, op.inputs)))
-                if key in handing or all(t.name in made for t in op.inputs):
-                    handing = _without(handing, key)
-                    found[id(op)] = op
-        return tuple(sorted(found.values(), key=lambda op: self.graph.paths[id(op)]))
+        op_by_id = {id(op): op for op in (self.own[leaf] for leaf in self.taken)}
+        leaf_by_position = {i: leaf for b in buffers for i, leaf in self.graph.touching.get(b, ())}
+        for _, op in sorted(leaf_by_position.items(), key=_position):
+            if is_pass_through(op) and self.own[id(op)] is op:
+                key = (op.name, tuple(map(byte_layout, op.inputs)))
+                if key in pass_through_keys or all(t.name in intermediate for t in op.inputs):
+                    pass_through_keys = _without(pass_through_keys, key)
+                    op_by_id[id(op)] = op
+        return tuple(sorted(op_by_id.values(), key=lambda op: self.graph.paths[id(op)]))
 
-    def _known(self, tensor: Tensor | None) -> Tensor | None:
+    def _graph_tensor(self, tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else self.names.get(tensor.name)
 
-    def _bytes(self, op: Op) -> tuple[tuple[object, ...], ...]:
-        return tuple(bytes_of(self._known_or_own(t)) for t in op.inputs)
+    def _input_bytes(self, op: Op) -> tuple[tuple[object, ...], ...]:
+        return tuple(byte_layout(self._graph_tensor_or_self(t)) for t in op.inputs)
 
-    def _known_or_own(self, tensor: Tensor) -> Tensor:
+    def _graph_tensor_or_self(self, tensor: Tensor) -> Tensor:
         return self.names.get(tensor.name, tensor)
 
 
-def _place(standing: tuple[int, Op]) -> int:
-    return standing[0]
+def _position(entry: tuple[int, Op]) -> int:
+    return entry[0]
 
 
 def _without(items: list[Item], item: Item) -> list[Item]:
     """Return a list without the first of some equal items, if there is one."""
-    at = items.index(item) if item in items else len(items)
-    return [*items[:at], *items[at + 1 :]]
+    index = items.index(item) if item in items else len(items)
+    return [*items[:index], *items[index + 1 :]]
 
 
-def is_handing(op: Op) -> bool:
+def is_pass_through(op: Op) -> bool:
     """Return whether an autograd node hands on a gradient without a call."""
     return op.is_autograd and not op.body and not op.outputs and bool(op.inputs)
 
 
-def _shown(leaf: Op, names: Mapping[str, Tensor]) -> str:
+def _render_call(leaf: Op, names: Mapping[str, Tensor]) -> str:
     """Return a derived call as the graph would have it."""
 
     def text(value: Value) -> str:

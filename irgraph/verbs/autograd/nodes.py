@@ -13,7 +13,7 @@ from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.match_backward import outermost
-from irgraph.verbs.autograd.region import made_by
+from irgraph.verbs.autograd.region import results_of
 from irgraph.verbs.fuse import collect, put_in_place
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError, describe
@@ -23,10 +23,12 @@ Swap = tuple[Tensor, Tensor]
 """A tensor, and what is used in its place."""
 
 
-def exchanged(edit: Edit, leaves: Sequence[Op], new: Sequence[Op], by: str) -> tuple[Op, ...]:
+def exchange_nodes(
+    edit: Edit, leaves: Sequence[Op], new: Sequence[Op], caller: str
+) -> tuple[Op, ...]:
     """Let an edit put other backward ops in the place of some leaves; return them as they stand.
 
-    Beside what is ``around`` the leaves nothing changes. There may be no new ops.
+    Beside what is ``surrounding_extent`` the leaves nothing changes. There may be no new ops.
     """
     if not new:
         for op in leaves:
@@ -36,89 +38,91 @@ def exchanged(edit: Edit, leaves: Sequence[Op], new: Sequence[Op], by: str) -> t
     # calls that must stay. It is parted in two, the part is exchanged within the neighbours alone
     # (a whole graph each time would be quadratic in the matches), and the rest joins the node
     # before it.
-    mine = {id(leaf) for leaf in leaves}
-    held = _holding(edit.graph, leaves)
-    rest = {id(leaf) for op in held for leaf in _others(op, mine)}
-    if not rest:
-        return collect(edit, [held], new, caller=by).ops
-    window = around(edit.graph, leaves)
+    leaf_ids = {id(leaf) for leaf in leaves}
+    nodes = _enclosing_ops(edit.graph, leaves)
+    other_ids = {id(leaf) for op in nodes for leaf in _other_leaves(op, leaf_ids)}
+    if not other_ids:
+        return collect(edit, [nodes], new, caller=caller).ops
+    window = surrounding_extent(edit.graph, leaves)
     units = window.units[window.first : window.last + 1]
-    apart = _split_nodes(_subgraph(edit.graph, units), held, mine)
-    done = put_in_place(apart, [_holding(apart, leaves)], new, caller=by)
-    for op in _merge_nodes(done.graph, rest).ops:
+    separated = _split_nodes(_subgraph(edit.graph, units), nodes, leaf_ids)
+    replacement = put_in_place(separated, [_enclosing_ops(separated, leaves)], new, caller=caller)
+    for op in _merge_nodes(replacement.graph, other_ids).ops:
         edit.insert(op, before=units[0])
     for op in units:
         edit.remove(op)
-    return done.ops
+    return replacement.ops
 
 
-def around(graph: Graph, leaves: Sequence[Op]) -> Extent:
+def surrounding_extent(graph: Graph, leaves: Sequence[Op]) -> Extent:
     """Return where the nodes of some leaves lie, with what stands before the first of them."""
-    found = extent(graph, _holding(graph, leaves))
-    return replace(found, first=max(found.first - 1, 0))
+    nodes = extent(graph, _enclosing_ops(graph, leaves))
+    return replace(nodes, first=max(nodes.first - 1, 0))
 
 
 def _subgraph(graph: Graph, units: Sequence[Op]) -> Graph:
     """Return neighbours of a graph as a graph of their own."""
     inner = [op for unit in units for op in unit.walk()]
-    made = {tensor.name for op in inner for tensor in op.outputs}
-    taken = {t.name: t for op in inner for t in op.inputs if t.name not in made}
-    given = tuple(Declared("input", tensor) for tensor in taken.values())
-    return replace(graph, ops=tuple(units), tensors=(*graph.tensors, *given), returned=None)
+    results = {tensor.name for op in inner for tensor in op.outputs}
+    operands = {t.name: t for op in inner for t in op.inputs if t.name not in results}
+    declarations = tuple(Declared("input", tensor) for tensor in operands.values())
+    return replace(graph, ops=tuple(units), tensors=(*graph.tensors, *declarations), returned=None)
 
 
-def _holding(graph: Graph, leaves: Sequence[Op]) -> list[Op]:
+def _enclosing_ops(graph: Graph, leaves: Sequence[Op]) -> list[Op]:
     """Return the outermost ops that hold some leaves."""
-    held = {id(op): op for op in (outermost(graph)[id(leaf)] for leaf in leaves)}
-    return sorted(held.values(), key=lambda op: graph.paths[id(op)])
+    op_by_id = {id(op): op for op in (outermost(graph)[id(leaf)] for leaf in leaves)}
+    return sorted(op_by_id.values(), key=lambda op: graph.paths[id(op)])
 
 
-def _others(op: Op, mine: Collection[int]) -> list[Op]:
+def _other_leaves(op: Op, leaf_ids: Collection[int]) -> list[Op]:
     """Return the leaves beside some in one op."""
-    return [leaf for leaf in op.leaves() if id(leaf) not in mine]
+    return [leaf for leaf in op.leaves() if id(leaf) not in leaf_ids]
 
 
-def _split_nodes(graph: Graph, held: Sequence[Op], mine: Collection[int]) -> Graph:
+def _split_nodes(graph: Graph, nodes: Sequence[Op], leaf_ids: Collection[int]) -> Graph:
     """Return a graph in which nodes that hold more than some leaves are two nodes each."""
     edit = Edit(graph)
-    for op in held:
-        if not _others(op, mine):
+    for op in nodes:
+        if not _other_leaves(op, leaf_ids):
             continue
-        inside = [child for child in op.body if any(id(leaf) in mine for leaf in child.leaves())]
-        rest = [child for child in op.body if child not in inside]
-        mixed = [child for child in inside if _others(child, mine)]
+        inside = [
+            child for child in op.body if any(id(leaf) in leaf_ids for leaf in child.leaves())
+        ]
+        outside = [child for child in op.body if child not in inside]
+        mixed = [child for child in inside if _other_leaves(child, leaf_ids)]
         if mixed or not op.is_autograd:
             raise RefusedError(f"{(mixed or [op])[0].name} does more than its backward", [(op, "")])
-        _check_apart(graph, op, inside)
-        for part in (inside, rest):
+        _check_separable(graph, op, inside)
+        for part in (inside, outside):
             edit.insert(replace(op, body=tuple(part)), before=op)
         edit.remove(op)
     return edit.commit()
 
 
-def _check_apart(graph: Graph, op: Op, inside: Collection[Op]) -> None:
+def _check_separable(graph: Graph, op: Op, inside: Collection[Op]) -> None:
     """Refuse to let some calls of a node run before those others that they depend on."""
-    for tie in dependences(op.body, declared(graph)):
-        before, after = op.body[tie.before], op.body[tie.after]
+    for dependence in dependences(op.body, declared(graph)):
+        before, after = op.body[dependence.before], op.body[dependence.after]
         if after in inside and before not in inside:
-            told = describe([tie], op.body)
-            raise RefusedError(f"{op.name} does more than its backward", [(op, ""), *told])
+            notes = describe([dependence], op.body)
+            raise RefusedError(f"{op.name} does more than its backward", [(op, ""), *notes])
 
 
-def _merge_nodes(graph: Graph, rest: Collection[int]) -> Graph:
+def _merge_nodes(graph: Graph, other_ids: Collection[int]) -> Graph:
     """Return a graph in which what was left of a node belongs to the node that it follows."""
     edit = Edit(graph)
     for before, op in pairwise(graph.top_level()):
         used = {t.name for child in op.body for t in child.inputs}
-        left = bool(op.body) and all(id(leaf) in rest for leaf in op.leaves())
-        if left and before.is_autograd and used & made_by([before]).keys():
+        is_remainder = bool(op.body) and all(id(leaf) in other_ids for leaf in op.leaves())
+        if is_remainder and before.is_autograd and used & results_of([before]).keys():
             edit.insert(replace(before, body=(*before.body, *op.body)), before=before)
             edit.remove(before)
             edit.remove(op)
     return edit.commit()
 
 
-def with_others(graph: Graph, swaps: Sequence[Swap]) -> Graph:
+def with_swaps(graph: Graph, swaps: Sequence[Swap]) -> Graph:
     """Return a graph in which the users of some tensors, and of views of them, use others.
 
     Ops that use none of them stay the very same.
@@ -131,13 +135,13 @@ def with_others(graph: Graph, swaps: Sequence[Swap]) -> Graph:
         names[old.name] = new
     if not names:
         return graph
-    ops = tuple(_using(op, names) for op in graph.ops)
+    ops = tuple(_with_tensors(op, names) for op in graph.ops)
     returned = map_value(graph.returned, lambda t: names.get(t.name, t))
     return replace(graph, ops=ops, returned=returned)
 
 
-def _using(op: Op, names: Mapping[str, Tensor]) -> Op:
-    body = tuple(_using(child, names) for child in op.body)
+def _with_tensors(op: Op, names: Mapping[str, Tensor]) -> Op:
+    body = tuple(_with_tensors(child, names) for child in op.body)
     same = all(a is b for a, b in zip(body, op.body, strict=True))
     if not any(t.name in names for t in (*op.inputs, *op.outputs)):
         return op if same else replace(op, body=body)

@@ -37,28 +37,30 @@ class Region(Struct, frozen=True):
         """What they make for others."""
         return self.graph.returned or ()
 
-    def renamed(self) -> Graph:
+    def canonical_graph(self) -> Graph:
         """Return the ops under names that count up: equal for regions that differ in names alone.
 
         Inputs that lie in one buffer are told apart, as autograd does for leaves.
         """
-        known: dict[str, Tensor] = {}
+        tensor_by_name: dict[str, Tensor] = {}
         buffers: dict[str, str] = {}
 
-        def plain(tensor: Tensor) -> Tensor:
-            if tensor.name not in known:
+        def canonical_tensor(tensor: Tensor) -> Tensor:
+            if tensor.name not in tensor_by_name:
                 buffer = buffers.setdefault(tensor.buffer, f"b{len(buffers)}")
-                known[tensor.name] = replace(tensor, name=f"t{len(known)}", buffer=buffer)
-            return known[tensor.name]
+                tensor_by_name[tensor.name] = replace(
+                    tensor, name=f"t{len(tensor_by_name)}", buffer=buffer
+                )
+            return tensor_by_name[tensor.name]
 
         tensors: list[Declared] = []
         for declared in self.graph.tensors:
             # Two inputs in one buffer (the chunks of a QKV product) have a gradient each.
-            alone = replace(declared.tensor, buffer=f"in{len(tensors)}", offset=0)
-            tensors.append(replace(declared, tensor=plain(alone), label=""))
-            buffers.setdefault(declared.tensor.buffer, known[declared.tensor.name].buffer)
-        ops = tuple(_bare(map_tensors(op, plain)) for op in self.graph.ops)
-        returned = map_value(self.graph.returned, plain)
+            separate = replace(declared.tensor, buffer=f"in{len(tensors)}", offset=0)
+            tensors.append(replace(declared, tensor=canonical_tensor(separate), label=""))
+            buffers.setdefault(declared.tensor.buffer, tensor_by_name[declared.tensor.name].buffer)
+        ops = tuple(_without_context(map_tensors(op, canonical_tensor)) for op in self.graph.ops)
+        returned = map_value(self.graph.returned, canonical_tensor)
         return replace(
             self.graph,
             name="region",
@@ -70,9 +72,9 @@ class Region(Struct, frozen=True):
         )
 
 
-def _bare(op: Op) -> Op:
+def _without_context(op: Op) -> Op:
     """Return an op that says nothing of where it came from or ran."""
-    body = tuple(map(_bare, op.body))
+    body = tuple(map(_without_context, op.body))
     return replace(
         op,
         body=body,
@@ -93,15 +95,15 @@ def is_float(tensor: Tensor) -> bool:
 
 def inputs_of(ops: Sequence[Op]) -> tuple[Tensor, ...]:
     """Return what ops take and do not make, each once, in the order of its first use."""
-    found: dict[str, Tensor] = {}
-    made: set[str] = set()
+    inputs: dict[str, Tensor] = {}
+    defined: set[str] = set()
     for leaf in (leaf for op in ops for leaf in op.leaves()):
-        found.update((t.name, t) for t in leaf.inputs if t.name not in made | found.keys())
-        made.update(t.name for t in leaf.outputs)
-    return tuple(found.values())
+        inputs.update((t.name, t) for t in leaf.inputs if t.name not in defined | inputs.keys())
+        defined.update(t.name for t in leaf.outputs)
+    return tuple(inputs.values())
 
 
-def made_by(ops: Collection[Op]) -> dict[str, Tensor]:
+def results_of(ops: Collection[Op]) -> dict[str, Tensor]:
     """Return by name what ops make."""
     return {t.name: t for op in ops for leaf in op.leaves() for t in leaf.outputs}
 
@@ -111,22 +113,22 @@ def region_of(graph: Graph, members: Sequence[Op]) -> Region:
 
     What only the backward pass reads was saved for it, and is no output.
     """
-    made = made_by(members)
+    results = results_of(members)
     inside = {id(leaf) for op in members for leaf in op.leaves()}
-    used = {name for name in made if live_out(graph).get(name, "output") != "output"}
-    for buffer in {tensor.buffer for tensor in made.values()}:
+    used = {name for name in results if live_out(graph).get(name, "output") != "output"}
+    for buffer in {tensor.buffer for tensor in results.values()}:
         for _, leaf in graph.touching.get(buffer, ()):
             if id(leaf) not in inside and leaf.phase != "backward":
                 used.update(t.name for t in leaf.inputs)
-    outputs = [tensor for name, tensor in made.items() if name in used and is_float(tensor)]
+    outputs = [tensor for name, tensor in results.items() if name in used and is_float(tensor)]
     return as_region(graph, members, outputs)
 
 
 def as_region(graph: Graph, ops: Sequence[Op], outputs: Sequence[Tensor]) -> Region:
     """Return ops as a region of a graph in which they need not stand."""
     declared = tuple(Declared("input", tensor) for tensor in inputs_of(ops))
-    alone = replace(graph, tensors=declared, ops=tuple(ops), returned=tuple(outputs))
-    return Region(alone)
+    subgraph = replace(graph, tensors=declared, ops=tuple(ops), returned=tuple(outputs))
+    return Region(subgraph)
 
 
 def equal(a: Value, b: Value) -> bool:

@@ -13,8 +13,8 @@ from irgraph.ir.effects import effects
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.autograd.companions import between, companion_calls
-from irgraph.verbs.autograd.nodes import Swap, around, exchanged, with_others
+from irgraph.verbs.autograd.companions import companion_calls, intermediate_calls
+from irgraph.verbs.autograd.nodes import Swap, exchange_nodes, surrounding_extent, with_swaps
 from irgraph.verbs.autograd.splice import Splice, splice
 from irgraph.verbs.autograd.tensor_mapping import LayoutError
 from irgraph.verbs.disjoint_regions import DisjointRegions
@@ -23,7 +23,7 @@ from irgraph.verbs.launch_order import barriers, declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sequence import Extent, extent
 
-MOST_NEIGHBOURS = 16
+MAX_NEIGHBOURS = 16
 """How often ops beside the members may be drawn in."""
 
 LEGAL = "its backward was matched with autograd's call by call, and regenerated"
@@ -40,10 +40,10 @@ class Replacements(Struct, frozen=True):
     """
 
     fusion: Fusion
-    again: Mapping[int, Op]
+    companions: Mapping[int, Op]
 
 
-class Gathering:
+class ReplacementBatch:
     """A graph, and replacements of forward ops and their backward that are not made in it yet.
 
     Each is judged by the graph as it was. That gives what making them one by one gives, as long as
@@ -52,27 +52,27 @@ class Gathering:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._begin(graph)
+        self._start(graph)
 
-    def _begin(self, graph: Graph) -> None:
+    def _start(self, graph: Graph) -> None:
         self._whole = graph
         self._asked: set[str] = set()
-        self.graph = _noting(graph, self._asked)
+        self.graph = _recording_queries(graph, self._asked)
         self._edit = Edit(self.graph)
         self._places, self._looked = DisjointRegions(), DisjointRegions()
         self._touched: set[str] = set()
         self._swaps: list[Swap] = []
-        self._given = frozenset(one.tensor.name for one in graph.tensors)
+        self._given = frozenset(declaration.tensor.name for declaration in graph.tensors)
         self._taken = set(self.graph.by_name)
         self._held = {tensor.buffer for tensor in self.graph.by_name.values()}
 
     def commit(self) -> Graph:
         """Make all that was gathered, and return the graph."""
         if not self._edit.empty:
-            self._begin(with_others(self._edit.commit(), self._swaps))
+            self._start(with_swaps(self._edit.commit(), self._swaps))
         return self._whole
 
-    def settled(self, ops: Sequence[Op]) -> Graph:
+    def flush_near(self, ops: Sequence[Op]) -> Graph:
         """Return a graph in which nothing is left to be made where some ops stand.
 
         They may be ops of a graph that is yet to be made, or of none any more.
@@ -83,7 +83,7 @@ class Gathering:
         return self.graph
 
     def replace(
-        self, members: Sequence[Op], new: Sequence[Op], *, by: str, assuming: str = ""
+        self, members: Sequence[Op], new: Sequence[Op], *, caller: str, assuming: str = ""
     ) -> Replacements | None:
         """Put ``new`` in the place of forward ops, and its backward in the place of theirs.
 
@@ -99,16 +99,16 @@ class Gathering:
         self._asked.clear()
         self._looked = DisjointRegions()
         try:
-            made = self._made(self._splice(members, new), by, assuming)
+            replacements = self._collect(self._splice(members, new), caller, assuming)
         except RefusedError:
             if self._is_clear():
                 raise
             # It may be refused only because what was gathered is not made yet: make that, and ask
             # again.
-            made = None
-        if made is None:
+            replacements = None
+        if replacements is None:
             self.commit()
-        return made
+        return replacements
 
     def _is_clear(self) -> bool:
         """Return whether nothing that is yet to be made bears on what was asked."""
@@ -122,97 +122,107 @@ class Gathering:
         # Autograd lays a gradient out like its tensor. Where the new ops lay a result out
         # otherwise, the call beside it is drawn in and made anew, which may change a layout further
         # out in turn.
-        for count in range(MOST_NEIGHBOURS):
+        for count in range(MAX_NEIGHBOURS):
             old = sorted([*members, *before, *after], key=lambda op: graph.paths[id(op)])
             self._looked.add(extent(graph, old))
             try:
                 return splice(graph, old, [*before, *new, *after], self._taken, self._held)
             except LayoutError as error:
-                if count == MOST_NEIGHBOURS - 1:
+                if count == MAX_NEIGHBOURS - 1:
                     raise
                 (before if error.gradient else after).extend(companion_calls(graph, old, error))
-            behind = {t.name for op in (*members, *after) for t in op.outputs}
-            for op in between(graph, [*members, *before, *after]):
-                late = any(t.name in behind for t in op.inputs)
-                (after if late else before).append(op)
-                behind |= {t.name for t in op.outputs} if late else set()
+            later_results = {t.name for op in (*members, *after) for t in op.outputs}
+            for op in intermediate_calls(graph, [*members, *before, *after]):
+                is_later = any(t.name in later_results for t in op.inputs)
+                (after if is_later else before).append(op)
+                later_results |= {t.name for t in op.outputs} if is_later else set()
             for side in (before, after):
                 side.sort(key=lambda op: graph.paths[id(op)])
         raise AssertionError("the last round returns or raises")
 
-    def _made(self, made: Splice, by: str, assuming: str) -> Replacements | None:
+    def _collect(self, spliced: Splice, caller: str, assuming: str) -> Replacements | None:
         """Collect a replacement; return ``None`` where what was gathered must be made first."""
         graph, edit = self.graph, Edit(self.graph)
-        first = collect(edit, [made.members], made.forward, caller=by, assuming=assuming)
-        front, back = extent(graph, made.members), around(graph, made.leaves)
+        first = collect(edit, [spliced.members], spliced.forward, caller=caller, assuming=assuming)
+        front, back = extent(graph, spliced.members), surrounding_extent(graph, spliced.leaves)
         # One edit cannot change the same place twice: where the forward and its backward lie
         # together, the forward is made first, and alone.
-        apart = not DisjointRegions(front).meets(back)
-        alone = not apart or self._is_opaque(made)
+        is_separate = not DisjointRegions(front).meets(back)
+        is_alone = not is_separate or self._is_opaque(spliced)
         self._looked.add(back)
-        if not self._is_clear() or (alone and not self._edit.empty):
+        if not self._is_clear() or (is_alone and not self._edit.empty):
             return None
-        edit = edit if apart else Edit(edit.commit())
-        nodes = exchanged(edit, made.leaves, made.nodes, by)
-        if alone:
-            self._begin(with_others(edit.commit(), made.swaps))
+        edit = edit if is_separate else Edit(edit.commit())
+        nodes = exchange_nodes(edit, spliced.leaves, spliced.nodes, caller)
+        if is_alone:
+            self._start(with_swaps(edit.commit(), spliced.swaps))
         else:
             self._edit.add(edit)
-            self._note(made, front, back)
-        again = {id(op): first.ops[i] for i, op in made.again}
+            self._record(spliced, front, back)
+        companions = {id(op): first.ops[i] for i, op in spliced.companions}
         legal = f"{first.legal}; {LEGAL}"
-        return Replacements(Fusion(graph, (*first.ops, *nodes), (), legal, first.assumed), again)
+        return Replacements(
+            Fusion(graph, (*first.ops, *nodes), (), legal, first.assumed), companions
+        )
 
-    def _is_opaque(self, made: Splice) -> bool:
+    def _is_opaque(self, spliced: Splice) -> bool:
         """Return whether an op that goes or comes could do anything."""
-        known, opaque = declared(self.graph), {id(leaf) for _, leaf in barriers(self.graph)}
-        old = (leaf for op in (*made.members, *made.leaves) for leaf in op.leaves())
-        new = (leaf for op in (*made.forward, *made.nodes) for leaf in op.leaves())
-        return any(id(o) in opaque for o in old) or any(effects(o, known).barrier for o in new)
+        schema_names, opaque = declared(self.graph), {id(leaf) for _, leaf in barriers(self.graph)}
+        old = (leaf for op in (*spliced.members, *spliced.leaves) for leaf in op.leaves())
+        new = (leaf for op in (*spliced.forward, *spliced.nodes) for leaf in op.leaves())
+        return any(id(o) in opaque for o in old) or any(
+            effects(o, schema_names).barrier for o in new
+        )
 
-    def _note(self, made: Splice, *places: Extent) -> None:
+    def _record(self, spliced: Splice, *extents: Extent) -> None:
         """Note what a replacement touches, and which names it takes and sets free."""
         graph = self.graph
-        old, new = _all((*made.members, *made.leaves)), _all((*made.forward, *made.nodes))
+        old, new = (
+            _all_ops((*spliced.members, *spliced.leaves)),
+            _all_ops((*spliced.forward, *spliced.nodes)),
+        )
         # A swapped tensor takes the name and buffer of another one, so that all of its users count
         # as touched, although no op of theirs is replaced.
-        swapped = {tensor.buffer for tensor, _ in made.swaps}
-        moved = (leaf for buffer in swapped for _, leaf in graph.touching[buffer])
-        for place in (*places, *(extent(graph, [o]) for o in moved if o is not graph.end)):
-            self._places.add(place)
-        self._swaps += made.swaps
-        pairs = [tensor for pair in made.swaps for tensor in pair]
-        both = [*pairs, *(t for op in (*old, *new) for t in (*op.inputs, *op.outputs))]
-        self._touched.update(tensor.buffer for tensor in both)
-        gone = {id(op) for op in old}
-        lost = {t for op in old for t in op.outputs if not self._is_made(t, gone)}
-        self._taken -= {tensor.name for tensor in lost}
-        left = {
+        swapped = {tensor.buffer for tensor, _ in spliced.swaps}
+        moved_leaves = (leaf for buffer in swapped for _, leaf in graph.touching[buffer])
+        for occupied in (
+            *extents,
+            *(extent(graph, [o]) for o in moved_leaves if o is not graph.end),
+        ):
+            self._places.add(occupied)
+        self._swaps += spliced.swaps
+        pairs = [tensor for pair in spliced.swaps for tensor in pair]
+        tensors = [*pairs, *(t for op in (*old, *new) for t in (*op.inputs, *op.outputs))]
+        self._touched.update(tensor.buffer for tensor in tensors)
+        removed = {id(op) for op in old}
+        removed_tensors = {t for op in old for t in op.outputs if not self._is_defined(t, removed)}
+        self._taken -= {tensor.name for tensor in removed_tensors}
+        remaining = {
             t.buffer
-            for t in both
+            for t in tensors
             if any(o.name in self._taken for o in graph.by_buffer.get(t.buffer, ()))
         }
-        self._held -= {tensor.buffer for tensor in lost} - left | swapped
+        self._held -= {tensor.buffer for tensor in removed_tensors} - remaining | swapped
         self._taken.update(tensor.name for op in new for tensor in op.outputs)
         self._held.update(tensor.buffer for op in new for tensor in op.outputs)
 
-    def _is_made(self, tensor: Tensor, gone: Collection[int]) -> bool:
+    def _is_defined(self, tensor: Tensor, removed: Collection[int]) -> bool:
         """Return whether a tensor is there without some ops."""
         graph = self.graph
-        near = (leaf for _, leaf in graph.touching[tensor.buffer] if id(leaf) not in gone)
-        made = any(t.name == tensor.name for leaf in near for t in leaf.outputs)
-        return made or tensor.name in self._given
+        leaves = (leaf for _, leaf in graph.touching[tensor.buffer] if id(leaf) not in removed)
+        is_result = any(t.name == tensor.name for leaf in leaves for t in leaf.outputs)
+        return is_result or tensor.name in self._given
 
 
-def _all(ops: Sequence[Op]) -> list[Op]:
+def _all_ops(ops: Sequence[Op]) -> list[Op]:
     return [inner for op in ops for inner in op.walk()]
 
 
 class _QueriedBuffers(Mapping[str, V]):
     """What is known of buffers, which notes those that it is asked about."""
 
-    def __init__(self, known: Mapping[str, V], asked: set[str]) -> None:
-        self.known, self.asked = known, asked
+    def __init__(self, value_by_buffer: Mapping[str, V], queried: set[str]) -> None:
+        self.known, self.asked = value_by_buffer, queried
 
     def __getitem__(self, buffer: str) -> V:
         self.asked.add(buffer)
@@ -225,11 +235,11 @@ class _QueriedBuffers(Mapping[str, V]):
         return len(self.known)
 
 
-def _noting(graph: Graph, asked: set[str]) -> Graph:
+def _recording_queries(graph: Graph, queried: set[str]) -> Graph:
     """Return the same graph, which notes the buffers whose users are asked for."""
     # What the graph remembers of itself is shared, so that asking it twice costs nothing; only
     # ``touching`` is wrapped, since every question about a buffer goes through it.
-    noting = changed(graph)
-    noting.__dict__.update(graph.__dict__)
-    noting.__dict__["touching"] = _QueriedBuffers(graph.touching, asked)
-    return noting
+    recording = changed(graph)
+    recording.__dict__.update(graph.__dict__)
+    recording.__dict__["touching"] = _QueriedBuffers(graph.touching, queried)
+    return recording

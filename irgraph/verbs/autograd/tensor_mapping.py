@@ -26,17 +26,17 @@ class LayoutError(RefusedError):
 class NameAllocator:
     """Names that are taken, and some more that are added without touching those."""
 
-    taken: Container[str]
+    used: Container[str]
     added: set[str] = field(default_factory=set)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.added or name in self.taken
+        return name in self.added or name in self.used
 
     def free(self, name: str) -> str:
         """Return a name that is not taken, which then is."""
-        found = free_name(name, self)
-        self.added.add(found)
-        return found
+        free = free_name(name, self)
+        self.added.add(free)
+        return free
 
 
 @dataclass
@@ -51,56 +51,60 @@ class TensorMapping:
         buffers: for each derived buffer, the graph's, and by how many bytes it begins later there.
     """
 
-    taken: NameAllocator
-    held: NameAllocator
-    called: dict[str, str] = field(default_factory=dict)
+    tensor_names: NameAllocator
+    buffer_names: NameAllocator
+    preferred_names: dict[str, str] = field(default_factory=dict)
     names: dict[str, Tensor] = field(default_factory=dict)
     buffers: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def given(self, theirs: Iterable[Tensor], mine: Iterable[Tensor]) -> None:
+    def bind_inputs(self, derived: Iterable[Tensor], tensors: Iterable[Tensor]) -> None:
         """Let derived tensors stand for tensors that the graph has anyway."""
-        for a, b in zip(theirs, mine, strict=True):
+        for a, b in zip(derived, tensors, strict=True):
             self.names[a.name] = b
             self.buffers[a.buffer] = (b.buffer, b.offset - a.offset)
 
-    def made(self, theirs: Tensor, mine: Tensor) -> None:
+    def bind_result(self, derived: Tensor, result: Tensor) -> None:
         """Let a derived result be a tensor that the graph has now, of the same type."""
-        if theirs.strides != mine.strides:
-            before, after = _plain(mine.strides), _plain(theirs.strides)
-            raise LayoutError(f"%{mine.name} would have strides {after}, not {before}", mine)
-        here = (mine.buffer, mine.offset - theirs.offset)
-        if self.buffers.setdefault(theirs.buffer, here) != here:
-            raise RefusedError(f"%{mine.name} would share its bytes with others, as it did not")
-        self.names[theirs.name] = mine
+        if derived.strides != result.strides:
+            before, after = _strides_text(result.strides), _strides_text(derived.strides)
+            raise LayoutError(f"%{result.name} would have strides {after}, not {before}", result)
+        location = (result.buffer, result.offset - derived.offset)
+        if self.buffers.setdefault(derived.buffer, location) != location:
+            raise RefusedError(f"%{result.name} would share its bytes with others, as it did not")
+        self.names[derived.name] = result
 
-    def is_own(self, theirs: Tensor) -> bool:
+    def is_own(self, derived: Tensor) -> bool:
         """Return whether a derived tensor lies in a buffer that has no place yet."""
-        return theirs.buffer not in self.buffers
+        return derived.buffer not in self.buffers
 
-    def tensor(self, theirs: Tensor) -> Tensor:
+    def tensor(self, derived: Tensor) -> Tensor:
         """Return the graph's tensor for a derived one, a new one where there is none."""
-        if theirs.name not in self.names:
-            name = self.taken.free(self.called.get(theirs.name, theirs.name))
-            if theirs.buffer not in self.buffers:
-                self.buffers[theirs.buffer] = (self.held.free(name), 0)
-            buffer, shift = self.buffers[theirs.buffer]
-            offset = theirs.offset + shift if shift else theirs.offset
-            self.names[theirs.name] = replace(theirs, name=name, buffer=buffer, offset=offset)
-        return self.names[theirs.name]
+        if derived.name not in self.names:
+            name = self.tensor_names.free(self.preferred_names.get(derived.name, derived.name))
+            if derived.buffer not in self.buffers:
+                self.buffers[derived.buffer] = (self.buffer_names.free(name), 0)
+            buffer, shift = self.buffers[derived.buffer]
+            offset = derived.offset + shift if shift else derived.offset
+            self.names[derived.name] = replace(derived, name=name, buffer=buffer, offset=offset)
+        return self.names[derived.name]
 
-    def ops(self, derived: Sequence[Op], like: Op, module: Callable[[Op], str]) -> tuple[Op, ...]:
+    def ops(
+        self, derived: Sequence[Op], template: Op, module: Callable[[Op], str]
+    ) -> tuple[Op, ...]:
         """Return derived ops as ops of the graph that run where one of its ops does."""
-        return tuple(_run_like(map_tensors(op, self.tensor), like, module(op)) for op in derived)
+        return tuple(
+            _run_like(map_tensors(op, self.tensor), template, module(op)) for op in derived
+        )
 
 
-def _run_like(op: Op, like: Op, module: str) -> Op:
-    body = tuple(_run_like(child, like, module) for child in op.body)
+def _run_like(op: Op, template: Op, module: str) -> Op:
+    body = tuple(_run_like(child, template, module) for child in op.body)
     return replace(
         op,
         body=body,
-        thread=like.thread,
-        stream=like.stream,
-        phase=like.phase,
+        thread=template.thread,
+        stream=template.stream,
+        phase=template.phase,
         module=module,
         origin="",
     )
@@ -109,15 +113,15 @@ def _run_like(op: Op, like: Op, module: str) -> Op:
 def shared_module(ops: Collection[Op]) -> str:
     """Return the innermost module that called all of some ops."""
     paths = [op.module.split(".") for op in ops]
-    shared: list[str] = []
+    common: list[str] = []
     for steps in zip(*paths, strict=False):
         if len(set(steps)) > 1:
             break
-        shared.append(steps[0])
-    return ".".join(shared)
+        common.append(steps[0])
+    return ".".join(common)
 
 
-def _plain(value: object) -> str:
+def _strides_text(value: object) -> str:
     if value is None:
         return "those of a contiguous tensor"
     return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)

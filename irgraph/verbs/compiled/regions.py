@@ -39,12 +39,13 @@ class Accesses:
 
     def blocks(self, unit: Op) -> bool:
         """Return whether an op has to stay behind these."""
-        own = Accesses()
-        own.add(unit)
+        unit_accesses = Accesses()
+        unit_accesses.add(unit)
         return bool(
-            self.names & ({t.name for leaf in unit.leaves() for t in leaf.inputs} | own.names)
-            or self.written & (own.read | own.written)
-            or self.read & own.written
+            self.names
+            & ({t.name for leaf in unit.leaves() for t in leaf.inputs} | unit_accesses.names)
+            or self.written & (unit_accesses.read | unit_accesses.written)
+            or self.read & unit_accesses.written
         )
 
 

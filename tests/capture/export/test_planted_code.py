@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from irgraph.capture.export import lower_export
-from irgraph.capture.export.validation import UntrustedError, vetted
+from irgraph.capture.export.validation import UntrustedError, validate
 from irgraph.capture.lower import lower_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.text import print_graph
@@ -146,6 +146,6 @@ def test_sizes_of_today_are_known() -> None:
     text = "Add(Mul(Integer(2), Symbol('s0', positive=True, integer=True)), Integer(-1))"
     power = "PowByNatural(Symbol('s0', integer=True), Integer(2))"
     for size in (text, power, "s77", "FloorDiv(s0, 2)", "2*s0"):
-        assert vetted({"expr_str": size}) == {"expr_str": size}
+        assert validate({"expr_str": size}) == {"expr_str": size}
     with pytest.raises(UntrustedError):
-        vetted([{"a": {"expr_str": "exit()"}}])
+        validate([{"a": {"expr_str": "exit()"}}])

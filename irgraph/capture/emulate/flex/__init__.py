@@ -1,1 +1,1 @@
-"""FlexAttention on meta: its functions spelled out, and the op that stands for its kernel."""
+"""FlexAttention on meta: traces of its score functions, and the op that replaces its kernel."""

@@ -1,7 +1,7 @@
-"""FlexAttention over meta tensors as the one kernel that ``torch.compile`` makes of it.
+"""FlexAttention over meta tensors as the one kernel that ``torch.compile`` generates.
 
-Torch's function checks its arguments; what it calls then is replaced by ``irgraph.flex_attention``,
-which keeps what ``score_mod`` and ``mask_mod`` do as text.
+Torch's function checks its arguments; the operator that it calls next is replaced by
+``irgraph.flex_attention``, which has the computations of ``score_mod`` and ``mask_mod`` as text.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ UNKNOWN = (
 )
 
 MAX_MASK_ELEMENTS = 1 << 26
-"""Elements of a mask that are looked at to tell its density."""
+"""Maximum number of elements of a mask that are evaluated to determine its density."""
 
 WHOLE_SEQUENCE = 1 << 30
-"""A block size that stands for no mask (torch's ``_LARGE_SPARSE_BLOCK_SIZE``)."""
+"""Block size that denotes no mask (torch's ``_LARGE_SPARSE_BLOCK_SIZE``)."""
 
 
 @contextlib.contextmanager
 def flex_attention_on_meta(notes: dict[str, None]) -> Iterator[None]:
-    """Let FlexAttention run as one op while it lasts; ``notes`` gets what is assumed."""
+    """Run FlexAttention as one op within the context; assumptions are added to ``notes``."""
     register_flex()
     module = import_module(MODULE)
     original = module._create_empty_block_mask
@@ -75,7 +75,7 @@ def _attend(
     options: dict[str, Torch],
     *_: Torch,
 ) -> tuple[Torch, Torch, Torch]:
-    """Call the op that stands for the kernel; ``block_mask`` as ``BlockMask.as_tuple`` gives it."""
+    """Call the op that replaces the kernel; ``block_mask`` is from ``BlockMask.as_tuple``."""
     import torch
 
     notes[FUSED] = None
@@ -103,7 +103,7 @@ def _broadcast(
     out_dims: Torch = 0,
     group_dim: bool = False,
 ) -> Callable[..., Torch]:
-    """Return a function of all places that broadcasts, in place of torch's that maps over them."""
+    """Return a function of all positions that broadcasts, whereas torch's maps over them."""
 
     def run(*arguments: Torch) -> Torch:
         *score_arguments, b, h, q, k = arguments
@@ -121,9 +121,9 @@ def _broadcast(
 
 
 def _dense_blocks(counts: Torch, columns: Torch, width: int) -> Torch:
-    """Return a mask of blocks [..., rows, width] of how many each row has, and which they are.
+    """Return a mask [..., rows, width] from each row's number of blocks and their columns.
 
-    Torch's own maps over samples and heads, and writes by an index.
+    Torch's own function maps over samples and heads, and writes by an index.
     """
     import torch
 
@@ -140,7 +140,7 @@ def _density(
     block_mask: Sequence[Torch],
     block: Sequence[int],
 ) -> float:
-    """Return the share of blocks of a mask that have anything to compute, 1 where it is unknown."""
+    """Return the share of blocks of a mask with any visible element, 1 if it is unknown."""
     queries, keys, counts = block_mask[:3]
     known_values = _known_values_of_recording()
     with without_recording():
@@ -155,7 +155,10 @@ def _density(
 def _visible_share(
     mask: str, buffer_values: Sequence[Torch], shape: Sequence[int], block: Sequence[int]
 ) -> float:
-    """Return that share, of as many rows of blocks as may be looked at, evenly spread."""
+    """Return the share of blocks with any visible element, from evenly spaced rows of blocks.
+
+    The number of rows is limited by ``MAX_MASK_ELEMENTS``.
+    """
     import torch
 
     samples, heads, queries, keys = map(int, shape)
@@ -184,7 +187,7 @@ def _visible_share(
 
 
 def _known_values_of_recording() -> KnownValues | None:
-    """Return what the recording of this step knows of values."""
+    """Return the known values of the recording of this step, ``None`` without a recording."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
     modes = _get_current_dispatch_mode_stack()

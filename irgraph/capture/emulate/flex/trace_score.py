@@ -1,8 +1,8 @@
 """Traces a Python function of one score to ``irgraph.ir.torch_schemas.score_functions``.
 
-The function is called with scores of small sizes on meta, one axis for each of sample, head, query
-and key; a dispatch mode writes down what it calls. What is not done to each element by itself is
-refused: torch's ``vmap`` would do it for each score, broadcasting would not.
+The function is called with scores of small sizes on meta, with one axis for each of sample, head,
+query and key; a dispatch mode records its calls. Calls that are not element-wise are refused:
+torch's ``vmap`` would apply them to each score, broadcasting would not.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from irgraph.ir.torch_schemas.flex import index_tensors
 from irgraph.ir.torch_schemas.score_functions import NUMBER_MAKERS, SIZED_OPERATORS, is_elementwise
 
 ASIDE = "irgraph.aside"
-"""Name of a range of calls that are none of the step's."""
+"""Name of a range of calls that are not part of the step."""
 
 SIZES = (2, 3, 5, 7)
-"""Probed sizes of sample, head, query and key."""
+"""Sizes of the traced scores: samples, heads, queries and keys."""
 
 MESSAGE = "FlexAttention's {}: {}"
 
 
 class UntraceableScoreError(NotImplementedError):
-    """A function of FlexAttention does what cannot be told for one score."""
+    """Raised for a function of FlexAttention that cannot be written as a function of one score."""
 
 
 @contextlib.contextmanager
 def without_recording() -> Iterator[None]:
-    """Let calls go unrecorded while it lasts."""
+    """Exclude the calls within the context from the recording."""
     from torch.autograd.profiler import record_function
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -82,7 +82,7 @@ def _reason(error: Exception) -> str:
 
 
 def _tracing_mode(text: _TracedCalls) -> Torch:
-    """Return a dispatch mode that has calls written down."""
+    """Return a dispatch mode that records calls in ``text``."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class TracingMode(TorchDispatchMode):  # type: ignore[misc]
@@ -95,9 +95,10 @@ def _tracing_mode(text: _TracedCalls) -> Torch:
 
 
 class _TracedCalls:
-    """What is written down of calls.
+    """The text of the calls so far.
 
-    ``given`` are tensors by name, ``buffers`` others that are looked into, in order.
+    ``tensor_by_name`` has the function's arguments, ``buffers`` the other tensors that it reads, in
+    order.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class _TracedCalls:
         self.element_ids = set(map(id, tensor_by_name.values()))
 
     def call(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
-        """Make a call, and write it down."""
+        """Run a call, add a line for it, and return its result."""
         keywords = {k: v for k, v in kwargs.items() if k not in PLACEMENT_ARGUMENTS}
         operator = func.name().partition("::")[2]
         operator = operator if "." in operator else f"{operator}.default"
@@ -128,7 +129,7 @@ class _TracedCalls:
         return result
 
     def _refuse(self, func: Torch, operator: str, args: Torch, keywords: Torch) -> None:
-        """Raise ``UntraceableScoreError`` for a call that is not one of each element by itself."""
+        """Raise ``UntraceableScoreError`` for a call that is not element-wise."""
         tensors = list(_tensors([*args, *keywords.values()]))
         sizes = [v for v in (*args[:2], keywords.get("size")) if isinstance(v, (list, tuple))]
         has_sizes = operator in SIZED_OPERATORS and any(map(len, sizes))
@@ -157,7 +158,7 @@ class _TracedCalls:
         return UntraceableScoreError(MESSAGE.format(self.kind, reason))
 
     def text_of(self, value: Torch) -> str:
-        """Return how a text says a value."""
+        """Return the text of a value."""
         import torch
 
         if isinstance(value, torch.Tensor):
@@ -180,7 +181,7 @@ class _TracedCalls:
 
 
 PLACEMENT_ARGUMENTS = ("device", "pin_memory", "layout", "memory_format", "non_blocking")
-"""Arguments that say where a result lies."""
+"""Arguments that specify the device or the layout of a result."""
 
 REASONS = {
     "_local_scalar_dense.default": "it branches on a value, or reads it on the host, which is more",
