@@ -160,8 +160,7 @@ KEYS: Mapping[str, Key] = {
     "size": lambda table: table.rows * table.columns,
     "size-lookups": lambda table: table.columns * table.pooling * _log10(table.rows),
 }
-"""Loads that greedy sharders balance (AutoShard, arXiv:2208.06399; NeuroShard, arXiv:2305.01868).
-"""
+"""Loads for greedy sharders (AutoShard, arXiv:2208.06399; NeuroShard, arXiv:2305.01868)."""
 
 
 def _log10(rows: int) -> float:

@@ -136,7 +136,7 @@ class Builder:
     def tensor(self, name: str, dtype: str, shape: str, device: str, location: str) -> Tensor:
         """Define a tensor from the texts of its type; the same name again is the same tensor.
 
-        ``shape`` is what stands between the brackets; ``location`` is ``b7`` or ``b7+64``.
+        ``shape`` is the text between the brackets; ``location`` is ``b7`` or ``b7+64``.
         """
         buffer, _, offset = location.partition("+")
         cached = self.shapes.get(shape)

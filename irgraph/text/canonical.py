@@ -207,7 +207,7 @@ class _Reader:
     def suffix(
         self, line: str, position: int, outer: Context
     ) -> tuple[Context, Mapping[str, Note], str, bool]:
-        """Return thread, stream, module and phase, notes, the origin, and whether a body follows."""
+        """Return thread, stream, module and phase, notes, origin, and whether a body follows."""
         match = _SUFFIX.match(line, position)
         if match is None:
             raise NotCanonicalError(line)

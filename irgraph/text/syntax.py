@@ -23,7 +23,7 @@ NAMES = {
     "TIMES": "'*' or '/'", "PHASE": "a phase", "NTH": "first or last",
     "EXTREME": "earliest or latest",
 }  # fmt: skip
-"""Names of the grammars' terminals in messages; keywords appear as they are spelled."""
+"""Names of the grammars' terminals in messages; keywords appear verbatim."""
 
 MAX_EXPECTED = 6
 """Maximum number of expected terminals in a message."""
