@@ -25,14 +25,14 @@ from irgraph.report.plots import Plot
 from irgraph.schedule.timeline import Timeline
 
 US = 1000
-PARTS = ("op", "kernel", "family", "module", "phase", "annotation")
+GROUPINGS = ("op", "kernel", "family", "module", "phase", "annotation")
 """What device work is parted by."""
 
-LONGEST = 12
+MAX_FAMILIES = 12
 """Families that a notebook shows."""
 
 NO_ANNOTATION = "(no annotation)"
-_MARKS = ("ProfilerStep#", "nn.Module: ", "module::", "irgraph.module#")
+_RESERVED_PREFIXES = ("ProfilerStep#", "nn.Module: ", "module::", "irgraph.module#")
 """What names of annotations begin with that stand for steps and modules."""
 
 
@@ -41,7 +41,7 @@ class Analysis(Struct, frozen=True):
 
     Attributes:
         steps: figures of every step of every rank; those cut off are left out of all else.
-        breakdowns: by each of ``PARTS``, microseconds of device work a step and events a step,
+        breakdowns: by each of ``GROUPINGS``, microseconds of device work a step and events a step,
             longest first; means over the usual steps of all ranks. An annotation is the innermost
             range of the user's around the launch.
         host: by operator, its own time on the host a step, that with all operators below it, and
@@ -78,7 +78,7 @@ class Analysis(Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         """Return the steps and the longest families of kernels as a notebook shows them."""
-        families = list(self.breakdowns["family"].items())[:LONGEST]
+        families = list(self.breakdowns["family"].items())[:MAX_FAMILIES]
         work = [(name, time_text(us), f"{count:g}") for name, (us, count) in families]
         steps = table_html("steps", [step.cells() for step in self.steps], HEADINGS)
         head = ("family", "time a step", "events a step")
@@ -89,11 +89,11 @@ class Analysis(Struct, frozen=True):
         return {
             "steps": [step.row() for step in self.steps],
             "breakdown": {
-                by: {
+                grouping: {
                     key: {"us": round(us, 3), "events": round(count, 2)}
                     for key, (us, count) in rows.items()
                 }
-                for by, rows in self.breakdowns.items()
+                for grouping, rows in self.breakdowns.items()
             },
             "idle_us": {cause: round(us, 3) for cause, us in self.idle.items()},
             "collectives": self.collectives,
@@ -102,8 +102,12 @@ class Analysis(Struct, frozen=True):
             "orphans": self.orphans,
             "device_time_within_steps": self.covered,
             "host": {
-                name: {"self_us": round(own, 3), "us": round(whole, 3), "calls": round(calls, 2)}
-                for name, (own, whole, calls) in self.host.items()
+                name: {
+                    "self_us": round(self_us, 3),
+                    "us": round(total_us, 3),
+                    "calls": round(calls, 2),
+                }
+                for name, (self_us, total_us, calls) in self.host.items()
             },
         }
 
@@ -112,26 +116,33 @@ class Analysis(Struct, frozen=True):
 
         Keys of a record are the same in all rows; times are microseconds a step (``_us``).
         """
-        parts = {by: _shares(by, rows) for by, rows in self.breakdowns.items()}
+        breakdowns = {
+            grouping: _shares(grouping, rows) for grouping, rows in self.breakdowns.items()
+        }
         idle = [{"cause": cause, "us": round(us, 3)} for cause, us in self.idle.items()]
-        found = self.as_json()
-        host = [{"op": name, **row} for name, row in found["host"].items()]
+        as_json = self.as_json()
+        host = [{"op": name, **row} for name, row in as_json["host"].items()]
         return {
-            "steps": found["steps"],
-            **parts,
+            "steps": as_json["steps"],
+            **breakdowns,
             "idle": idle,
             "host": host,
             "collectives": self.collectives,
-            "collectives_by_kind": found["collectives_by_kind"],
-            "stragglers": found["stragglers"],
+            "collectives_by_kind": as_json["collectives_by_kind"],
+            "stragglers": as_json["stragglers"],
             "attribution": [{"device_events": k, "count": n} for k, n in self.orphans.items()],
         }
 
 
-def _shares(by: str, rows: Mapping[str, tuple[float, float]]) -> list[dict[str, Any]]:
+def _shares(grouping: str, rows: Mapping[str, tuple[float, float]]) -> list[dict[str, Any]]:
     total = sum(us for us, _ in rows.values()) or 1.0
     return [
-        {by: key, "us": round(us, 3), "share": round(us / total, 6), "events": round(count, 2)}
+        {
+            grouping: key,
+            "us": round(us, 3),
+            "share": round(us / total, 6),
+            "events": round(count, 2),
+        }
         for key, (us, count) in rows.items()
     ]
 
@@ -139,23 +150,25 @@ def _shares(by: str, rows: Mapping[str, tuple[float, float]]) -> list[dict[str, 
 def analyze(trees: Sequence[Tree]) -> Analysis:
     """Return the analysis of traces, one per rank."""
     replayers = [build_replayer(tree) for tree in trees]
-    figures = [_figures(one, step) for one in replayers for step in one.tree.steps]
-    inside, total = (sum(times) for times in zip(*map(device_time, trees), strict=True))
-    usual = sum(len(one.typical_steps) for one in replayers) or 1
-    met = collectives(replayers)
-    idle, last = idle_causes(replayers)
+    figures = [_figures(replayer, step) for replayer in replayers for step in replayer.tree.steps]
+    time_within_steps, device_total = (
+        sum(times) for times in zip(*map(device_time, trees), strict=True)
+    )
+    step_count = sum(len(replayer.typical_steps) for replayer in replayers) or 1
+    matched = collectives(replayers)
+    idle, last_timelines = idle_causes(replayers)
     return Analysis(
         figures,
-        {by: _breakdown(replayers, by, usual) for by in PARTS},
+        {grouping: _breakdown(replayers, grouping, step_count) for grouping in GROUPINGS},
         idle,
-        [one.row() for one in met],
+        [collective.row() for collective in matched],
         _orphans(trees),
         tuple(line for tree in trees for line in tree.trace.health.repairs()),
-        inside / total if total else None,
-        _host(replayers, usual),
-        by_kind(met, max(len(one.typical_steps) for one in replayers)),
-        stragglers(met),
-        last,
+        time_within_steps / device_total if device_total else None,
+        _host(replayers, step_count),
+        by_kind(matched, max(len(replayer.typical_steps) for replayer in replayers)),
+        stragglers(matched),
+        last_timelines,
     )
 
 
@@ -165,40 +178,40 @@ def families(tree: Tree, rows: Iterable[int]) -> list[str]:
     return [family_of(tree.trace.text(row), int(kinds[row])) for row in rows]
 
 
-def _figures(one: Replayer, step: TraceStep) -> StepFigures:
-    tree = one.tree
-    rows = one.work.rows[one.work.within(step)]
+def _figures(replayer: Replayer, step: TraceStep) -> StepFigures:
+    tree = replayer.tree
+    rows = replayer.work.rows[replayer.work.within(step)]
     starts = np.clip(tree.trace.columns["start"][rows], step.start, step.end)
     ends = np.clip(tree.trace.end[rows], step.start, step.end)
-    talks = np.array([f == COMMUNICATION for f in families(tree, rows.tolist())], bool)
+    communicates = np.array([f == COMMUNICATION for f in families(tree, rows.tolist())], bool)
     copies = tree.trace.columns["kind"][rows] != EventKind.KERNEL
-    computes = ~talks & ~copies
-    computing = union(starts[computes], ends[computes])
-    talking = union(starts[talks], ends[talks])
+    computes = ~communicates & ~copies
+    computation = union(starts[computes], ends[computes])
+    communicating = union(starts[communicates], ends[communicates])
     return StepFigures(
         tree.trace.rank,
         step.number,
         step.time,
         length(union(starts, ends)) / US,
-        length(computing) / US,
-        length(talking) / US,
-        length(intersection(computing, talking)) / US,
-        one.left_out.get(step.number, "") if step.complete else "cut off",
-        len(one.work.rows) > 0,
+        length(computation) / US,
+        length(communicating) / US,
+        length(intersection(computation, communicating)) / US,
+        replayer.left_out.get(step.number, "") if step.complete else "cut off",
+        len(replayer.work.rows) > 0,
         length(union(starts[copies], ends[copies])) / US,
     )
 
 
 def _breakdown(
-    replayers: Sequence[Replayer], by: str, steps: int
+    replayers: Sequence[Replayer], grouping: str, steps: int
 ) -> dict[str, tuple[float, float]]:
     times: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
-    for one in replayers:
-        tree = one.tree
-        chosen = one.typical_step_indices
-        rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, chosen)).tolist()
-        for row, key in zip(rows, _keys(tree, rows, by), strict=True):
+    for replayer in replayers:
+        tree = replayer.tree
+        step_indices = replayer.typical_step_indices
+        rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, step_indices)).tolist()
+        for row, key in zip(rows, _keys(tree, rows, grouping), strict=True):
             times[key] += float(tree.trace.columns["duration"][row]) / US
             counts[key] += 1
     order = sorted(times, key=lambda key: -times[key])
@@ -207,33 +220,36 @@ def _breakdown(
 
 def _host(replayers: Sequence[Replayer], steps: int) -> dict[str, tuple[float, float, float]]:
     """Return by operator its own host time, that with operators below it, and calls, a step."""
-    found: dict[str, Array] = defaultdict(lambda: np.zeros(3))
-    for one in replayers:
-        tree, columns = one.tree, one.tree.trace.columns
-        chosen = one.typical_step_indices
-        operators = (columns["kind"] == EventKind.OP) & np.isin(tree.step, chosen)
+    sums: dict[str, Array] = defaultdict(lambda: np.zeros(3))
+    for replayer in replayers:
+        tree, columns = replayer.tree, replayer.tree.trace.columns
+        step_indices = replayer.typical_step_indices
+        operators = (columns["kind"] == EventKind.OP) & np.isin(tree.step, step_indices)
         rows = np.flatnonzero(operators)
-        whole = (tree.end - columns["start"]) / US
-        above = np.where(tree.parent[rows] >= 0, tree.op[tree.parent[rows]], -1)
-        own = whole.copy()
-        np.subtract.at(own, above[above >= 0], whole[rows[above >= 0]])
+        total_us = (tree.end - columns["start"]) / US
+        enclosing = np.where(tree.parent[rows] >= 0, tree.op[tree.parent[rows]], -1)
+        self_us = total_us.copy()
+        np.subtract.at(self_us, enclosing[enclosing >= 0], total_us[rows[enclosing >= 0]])
         for row in rows.tolist():
-            found[tree.trace.text(row)] += (own[row], whole[row], 1)
-    order = sorted(found, key=lambda name: -found[name][0])
-    return {name: tuple((found[name] / steps).tolist()) for name in order}
+            sums[tree.trace.text(row)] += (self_us[row], total_us[row], 1)
+    order = sorted(sums, key=lambda name: -sums[name][0])
+    return {name: tuple((sums[name] / steps).tolist()) for name in order}
 
 
-def _keys(tree: Tree, rows: Sequence[int], by: str) -> list[str]:
-    if by == "kernel":
+def _keys(tree: Tree, rows: Sequence[int], grouping: str) -> list[str]:
+    if grouping == "kernel":
         return [tree.trace.text(row) for row in rows]
-    if by == "family":
+    if grouping == "family":
         return families(tree, rows)
-    if by == "annotation":
+    if grouping == "annotation":
         around = _annotations(tree)[tree.launch[rows]]
-        return [tree.trace.text(at) if at >= 0 else NO_ANNOTATION for at in around.tolist()]
-    if by == "phase":
+        return [
+            tree.trace.text(annotation) if annotation >= 0 else NO_ANNOTATION
+            for annotation in around.tolist()
+        ]
+    if grouping == "phase":
         return [PHASES[int(tree.phase[row])] for row in rows]
-    if by == "module":
+    if grouping == "module":
         return [tree.modules[int(tree.module[row])] or "(no module)" for row in rows]
     tops = (int(tree.top[row]) for row in rows)
     return [tree.trace.text(top) if top >= 0 else "(no operator)" for top in tops]
@@ -242,18 +258,18 @@ def _keys(tree: Tree, rows: Sequence[int], by: str) -> list[str]:
 def _annotations(tree: Tree) -> Integers:
     """Return the innermost range of the user's around each event, -1 if none; last for ``[-1]``."""
     columns = tree.trace.columns
-    marks = np.array([name.startswith(_MARKS) for name in tree.trace.names], bool)
-    chosen = (columns["kind"] == EventKind.ANNOTATION) & ~marks[columns["name"]]
-    found: Integers = np.append(innermost_chosen(tree.parent, chosen), -1)
-    return found
+    is_reserved = np.array([name.startswith(_RESERVED_PREFIXES) for name in tree.trace.names], bool)
+    is_user_range = (columns["kind"] == EventKind.ANNOTATION) & ~is_reserved[columns["name"]]
+    innermost: Integers = np.append(innermost_chosen(tree.parent, is_user_range), -1)
+    return innermost
 
 
 def _orphans(trees: Sequence[Tree]) -> dict[str, int]:
-    found: dict[str, int] = {"attributed": 0, "launched outside operators": 0, "without launch": 0}
+    counts: dict[str, int] = {"attributed": 0, "launched outside operators": 0, "without launch": 0}
     for tree in trees:
         device = tree.trace.on_device
         launched = device & (tree.launch >= 0)
-        found["attributed"] += int((launched & (tree.op >= 0)).sum())
-        found["launched outside operators"] += int((launched & (tree.op < 0)).sum())
-        found["without launch"] += int((device & (tree.launch < 0)).sum())
-    return found
+        counts["attributed"] += int((launched & (tree.op >= 0)).sum())
+        counts["launched outside operators"] += int((launched & (tree.op < 0)).sum())
+        counts["without launch"] += int((device & (tree.launch < 0)).sum())
+    return counts

@@ -39,10 +39,10 @@ _SIZES = {
 }  # fmt: skip
 """Bytes of an element by what ``c10::toString`` calls its type."""
 
-_OF_ALL = {"all_gather": True, "reduce_scatter": False}
+_RESULT_HAS_ALL = {"all_gather": True, "reduce_scatter": False}
 """Collectives whose size is that of all ranks' parts together, and whether results hold it."""
 
-Key: TypeAlias = tuple[int, str, str, int]
+CollectiveKey: TypeAlias = tuple[int, str, str, int]
 """Which collective: step, process group, kind, and the how many-th of these."""
 
 
@@ -57,7 +57,7 @@ class MatchedCollective(Struct, frozen=True):
         complete: whether every rank given that takes part has it, and there are two at least.
     """
 
-    key: Key
+    key: CollectiveKey
     times: Mapping[int, float]
     nbytes: int | None
     ranks: int
@@ -124,65 +124,67 @@ def collectives(replayers: Sequence[Replayer]) -> list[MatchedCollective]:
     of each other one as waiting. (Clocks of ranks differ too much to compare starts.) Where a trace
     does not name groups, all ranks of the job are one.
     """
-    ranks = [one.tree.trace.rank for one in replayers]
+    ranks = [replayer.tree.trace.rank for replayer in replayers]
     if len(set(ranks)) < len(ranks):
         ranks = list(range(len(ranks)))
-    found: dict[Key, dict[int, tuple[float, int | None, int]]] = defaultdict(dict)
-    for rank, one in zip(ranks, replayers, strict=True):
-        for key, facts in _of_rank(one).items():
-            found[key][rank] = facts
-    return [_met(key, facts, ranks) for key, facts in sorted(found.items())]
+    facts_by_key: dict[CollectiveKey, dict[int, tuple[float, int | None, int]]] = defaultdict(dict)
+    for rank, replayer in zip(ranks, replayers, strict=True):
+        for key, facts in _facts_of_rank(replayer).items():
+            facts_by_key[key][rank] = facts
+    return [_matched_collective(key, facts, ranks) for key, facts in sorted(facts_by_key.items())]
 
 
-def by_kind(met: Sequence[MatchedCollective], steps: int) -> list[dict[str, Any]]:
+def by_kind(matched: Sequence[MatchedCollective], steps: int) -> list[dict[str, Any]]:
     """Return one row for each group, kind and size, means of its collectives, longest first."""
     groups: dict[tuple[str, str, int | None], list[MatchedCollective]] = defaultdict(list)
-    for one in met:
-        groups[one.key[1], one.key[2], one.nbytes].append(one)
-    found = []
-    for (group, kind, nbytes), some in groups.items():
-        rows = [one.row() for one in some]
+    for collective in matched:
+        groups[collective.key[1], collective.key[2], collective.nbytes].append(collective)
+    result = []
+    for (group, kind, nbytes), members in groups.items():
+        rows = [member.row() for member in members]
         means = {
             name: _mean([row[name] for row in rows])
             for name in ("time_us", "transfer_us", "waiting_mean_us", "algorithm_gb_s", "bus_gb_s")
         }
-        calls = round(len(some) / max(1, steps), 2)
+        calls = round(len(members) / max(1, steps), 2)
         head = {"group": group or "all ranks given", "collective": kind, "bytes": nbytes}
-        found.append({**head, "ranks": some[0].ranks or None, "calls": calls, **means})
-    return sorted(found, key=lambda row: -row["time_us"] * row["calls"])
+        result.append({**head, "ranks": members[0].ranks or None, "calls": calls, **means})
+    return sorted(result, key=lambda row: -row["time_us"] * row["calls"])
 
 
-def stragglers(met: Sequence[MatchedCollective]) -> list[dict[str, Any]]:
+def stragglers(matched: Sequence[MatchedCollective]) -> list[dict[str, Any]]:
     """Return by rank how long it waits a step, and how long others wait for it."""
-    complete = [one for one in met if one.complete]
-    steps = len({one.key[0] for one in complete}) or 1
+    complete = [collective for collective in matched if collective.complete]
+    steps = len({collective.key[0] for collective in complete}) or 1
     waits: dict[int, float] = defaultdict(float)
-    last: dict[int, int] = defaultdict(int)
-    caused: dict[int, float] = defaultdict(float)
-    for one in complete:
-        late = min(one.times, key=one.times.__getitem__)
-        last[late] += 1
-        caused[late] += sum(one.waiting(rank) for rank in one.times) / (len(one.times) - 1)
-        for rank in one.times:
-            waits[rank] += one.waiting(rank)
+    last_count: dict[int, int] = defaultdict(int)
+    caused_waiting: dict[int, float] = defaultdict(float)
+    for collective in complete:
+        last_rank = min(collective.times, key=collective.times.__getitem__)
+        last_count[last_rank] += 1
+        caused_waiting[last_rank] += sum(collective.waiting(rank) for rank in collective.times) / (
+            len(collective.times) - 1
+        )
+        for rank in collective.times:
+            waits[rank] += collective.waiting(rank)
     return [
         {
             "rank": rank,
             "waiting_us": round(waits[rank] / steps, 3),
-            "last": round(last[rank] / steps, 2),
-            "others_waiting_us": round(caused[rank] / steps, 3),
+            "last": round(last_count[rank] / steps, 2),
+            "others_waiting_us": round(caused_waiting[rank] / steps, 3),
         }
         for rank in sorted(waits)
     ]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(f"{np.mean(known):.6g}") if known else None
+    recorded = [value for value in values if value is not None]
+    return float(f"{np.mean(recorded):.6g}") if recorded else None
 
 
-def _met(
-    key: Key, facts: Mapping[int, tuple[float, int | None, int]], ranks: Sequence[int]
+def _matched_collective(
+    key: CollectiveKey, facts: Mapping[int, tuple[float, int | None, int]], ranks: Sequence[int]
 ) -> MatchedCollective:
     times = {rank: time for rank, (time, _, _) in facts.items()}
     sizes = [nbytes for _, nbytes, _ in facts.values() if nbytes is not None]
@@ -197,40 +199,44 @@ def _members(group: str, ranks: Sequence[int]) -> set[int]:
 
     Torch shortens long lists: ``[0, 8, ..., 56, 64]``.
     """
-    listed = re.search(r"\[([\d., ]+)\]", group)
-    if listed is None:
+    listing = re.search(r"\[([\d., ]+)\]", group)
+    if listing is None:
         return set(ranks)
-    return set(ranks) & {int(rank) for rank in re.findall(r"\d{1,18}", listed[1])}
+    return set(ranks) & {int(rank) for rank in re.findall(r"\d{1,18}", listing[1])}
 
 
-def _of_rank(one: Replayer) -> dict[Key, tuple[float, int | None, int]]:
+def _facts_of_rank(replayer: Replayer) -> dict[CollectiveKey, tuple[float, int | None, int]]:
     """Return time, size and ranks of the collectives of one rank."""
-    tree = one.tree
-    usual = {i: tree.steps[i].number for i in one.typical_step_indices}
+    tree = replayer.tree
+    step_numbers = {i: tree.steps[i].number for i in replayer.typical_step_indices}
     counts: dict[tuple[int, str, str], int] = defaultdict(int)
-    found = {}
+    result = {}
     kinds, numbers = tree.trace.columns["kind"], tree.trace.columns["collective"]
-    job = _job(one)
+    job_size = _job_size(replayer)
     for row in np.flatnonzero(tree.trace.on_device & (tree.launch >= 0)).tolist():
-        step = usual.get(int(tree.step[row]))
+        step = step_numbers.get(int(tree.step[row]))
         name = tree.trace.text(row)
         if step is None or family_of(name, int(kinds[row])) != COMMUNICATION:
             continue
-        told = tree.trace.collectives[int(numbers[row])]
-        label, recorded = _range(one, row)
-        kind = _kind(told.name) or _kind(label) or _kind(name) or "collective"
-        size = told.size if told.size > 0 else job
-        nbytes = _nbytes(told, kind) if told.name else _times(recorded, kind, size)
-        number = counts[step, told.group, kind]
-        counts[step, told.group, kind] += 1
+        metadata = tree.trace.collectives[int(numbers[row])]
+        label, range_nbytes = _enclosing_range(replayer, row)
+        kind = _kind(metadata.name) or _kind(label) or _kind(name) or "collective"
+        size = metadata.size if metadata.size > 0 else job_size
+        nbytes = (
+            _nbytes_by_metadata(metadata, kind)
+            if metadata.name
+            else _collective_nbytes(range_nbytes, kind, size)
+        )
+        number = counts[step, metadata.group, kind]
+        counts[step, metadata.group, kind] += 1
         time = float(tree.trace.columns["duration"][row]) / US
-        found[step, told.group, kind, number] = time, nbytes, size
-    return found
+        result[step, metadata.group, kind, number] = time, nbytes, size
+    return result
 
 
-def _job(one: Replayer) -> int:
+def _job_size(replayer: Replayer) -> int:
     """Return how many ranks the job has, 0 where the trace does not say."""
-    info = one.tree.trace.header.get("distributedInfo")
+    info = replayer.tree.trace.header.get("distributedInfo")
     size = info.get("world_size") if isinstance(info, dict) else None
     return size if isinstance(size, int) and size > 0 else 0
 
@@ -240,28 +246,30 @@ def _kind(text: str) -> str:
     return NAMES.get(match[0].replace("_", "").lower(), "") if match else ""
 
 
-def _nbytes(told: Collective, kind: str) -> int | None:
+def _nbytes_by_metadata(metadata: Collective, kind: str) -> int | None:
     """Return the size of a collective by what NCCL's metadata says of it."""
-    largest = max(told.sent, told.received) if kind in _OF_ALL else told.sent
-    if largest < 0 or told.dtype not in _SIZES:
+    largest = max(metadata.sent, metadata.received) if kind in _RESULT_HAS_ALL else metadata.sent
+    if largest < 0 or metadata.dtype not in _SIZES:
         return None
-    return largest * _SIZES[told.dtype]
+    return largest * _SIZES[metadata.dtype]
 
 
-def _times(own: int | None, kind: str, ranks: int) -> int | None:
+def _collective_nbytes(nbytes: int | None, kind: str, ranks: int) -> int | None:
     """Return the size of a collective by the bytes that a rank gives to it."""
-    if own is None or not _OF_ALL.get(kind, False):
-        return own
-    return own * ranks if ranks else None
+    if nbytes is None or not _RESULT_HAS_ALL.get(kind, False):
+        return nbytes
+    return nbytes * ranks if ranks else None
 
 
-def _range(one: Replayer, row: int) -> tuple[str, int | None]:
+def _enclosing_range(replayer: Replayer, row: int) -> tuple[str, int | None]:
     """Return name and bytes of the range that torch puts around a collective, where it does."""
-    tree = one.tree
-    for up in ancestors(tree, int(tree.launch[row])):
-        name = tree.trace.text(up)
+    tree = replayer.tree
+    for ancestor in ancestors(tree, int(tree.launch[row])):
+        name = tree.trace.text(ancestor)
         if name.startswith(("nccl:", "rccl:")):
-            return name, _operand_bytes(*tree.trace.shapes[int(tree.trace.columns["shape"][up])])
+            return name, _operand_bytes(
+                *tree.trace.shapes[int(tree.trace.columns["shape"][ancestor])]
+            )
     return "", None
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from irgraph.analyze.analysis import PARTS, Analysis
+from irgraph.analyze.analysis import GROUPINGS, Analysis
 from irgraph.analyze.figures import StepFigures
 from irgraph.diagnostics import fail, suggestion
 
-BY = (*PARTS, "host")
+COMPARE_GROUPINGS = (*GROUPINGS, "host")
 """What device work, or the host's time, can be parted by."""
 
 _FIGURES = {
@@ -25,7 +25,7 @@ _FIGURES = {
 }
 
 
-class Change(Struct, frozen=True):
+class TimeChange(Struct, frozen=True):
     """One row: microseconds and calls a step, before and after.
 
     Attributes:
@@ -46,7 +46,7 @@ class Change(Struct, frozen=True):
         return self.after - self.before
 
     @property
-    def what(self) -> str:
+    def status(self) -> str:
         """``new``, ``gone``, or what became of it."""
         if not self.calls_before or not self.calls_after:
             return "gone" if self.calls_before else "new" if self.calls_after else ""
@@ -61,11 +61,13 @@ class Change(Struct, frozen=True):
             "delta_us": round(self.delta, 3),
             "calls_before": round(self.calls_before, 2),
             "calls_after": round(self.calls_after, 2),
-            "what": self.what,
+            "what": self.status,
         }
 
 
-def compare(before: Analysis, after: Analysis, by: str = "op") -> tuple[list[Change], list[Change]]:
+def compare(
+    before: Analysis, after: Analysis, grouping: str = "op"
+) -> tuple[list[TimeChange], list[TimeChange]]:
     """Return what changed of the mean usual step, and of its parts, the largest change first.
 
     Parts are matched by name. The deltas of the parts add up to that of their sum: all device
@@ -75,22 +77,28 @@ def compare(before: Analysis, after: Analysis, by: str = "op") -> tuple[list[Cha
     Args:
         before: the analysis of some traces.
         after: that of others, of the same program.
-        by: one of ``BY``.
+        by: one of ``COMPARE_GROUPINGS``.
 
     Raises:
-        IrgraphError: ``by`` is unknown, or parts device work where a trace has none (exit code 2).
+        IrgraphError: ``grouping`` is unknown, or parts device work where a trace has none (exit code 2).
     """
-    if by not in BY:
-        hint = f"known: {', '.join(BY)}"
-        raise fail(f"no breakdown by {by!r}{suggestion(by, BY)}", hint=hint, exit_code=2)
-    if by != "host" and None in (before.covered, after.covered):
+    if grouping not in COMPARE_GROUPINGS:
+        hint = f"known: {', '.join(COMPARE_GROUPINGS)}"
+        raise fail(
+            f"no breakdown by {grouping!r}{suggestion(grouping, COMPARE_GROUPINGS)}",
+            hint=hint,
+            exit_code=2,
+        )
+    if grouping != "host" and None in (before.covered, after.covered):
         hint = "--by host parts the time of the host"
-        raise fail(f"a trace has no device work to part by {by}", hint=hint, exit_code=2)
-    old, new = _parts(before, by), _parts(after, by)
-    nothing = (0.0, 0.0)
-    parts = [Change(name, *_pair(old, new, name, nothing)) for name in {**old, **new}]
-    first, second = _whole(before.steps), _whole(after.steps)
-    figures = [Change(name, time, second[name]) for name, time in first.items() if name in second]
+        raise fail(f"a trace has no device work to part by {grouping}", hint=hint, exit_code=2)
+    old, new = _parts(before, grouping), _parts(after, grouping)
+    absent = (0.0, 0.0)
+    parts = [TimeChange(name, *_pair(old, new, name, absent)) for name in {**old, **new}]
+    first, second = _step_means(before.steps), _step_means(after.steps)
+    figures = [
+        TimeChange(name, time, second[name]) for name, time in first.items() if name in second
+    ]
     return figures, sorted(parts, key=lambda part: -abs(part.delta))
 
 
@@ -98,24 +106,27 @@ def _pair(
     old: dict[str, tuple[float, float]],
     new: dict[str, tuple[float, float]],
     name: str,
-    nothing: tuple[float, float],
+    absent: tuple[float, float],
 ) -> tuple[float, float, float, float]:
-    (a, calls), (b, later) = old.get(name, nothing), new.get(name, nothing)
-    return a, b, calls, later
+    (time_before, calls_before), (time_after, calls_after) = (
+        old.get(name, absent),
+        new.get(name, absent),
+    )
+    return time_before, time_after, calls_before, calls_after
 
 
-def _parts(found: Analysis, by: str) -> dict[str, tuple[float, float]]:
-    if by == "host":
-        return {name: (own, calls) for name, (own, _, calls) in found.host.items()}
-    return dict(found.breakdowns[by])
+def _parts(analysis: Analysis, grouping: str) -> dict[str, tuple[float, float]]:
+    if grouping == "host":
+        return {name: (self_us, calls) for name, (self_us, _, calls) in analysis.host.items()}
+    return dict(analysis.breakdowns[grouping])
 
 
-def _whole(steps: Iterable[StepFigures]) -> dict[str, float]:
+def _step_means(steps: Iterable[StepFigures]) -> dict[str, float]:
     """Return the means of the usual steps; of a device only where the trace has one."""
-    usual = [step for step in steps if not step.left_out]
-    known = _FIGURES if any(step.on_device for step in usual) else {"step": "time"}
+    typical = [step for step in steps if not step.left_out]
+    fields = _FIGURES if any(step.on_device for step in typical) else {"step": "time"}
     return {
-        name: float(np.mean([getattr(step, field) for step in usual]))
-        for name, field in known.items()
-        if usual
+        name: float(np.mean([getattr(step, field) for step in typical]))
+        for name, field in fields.items()
+        if typical
     }

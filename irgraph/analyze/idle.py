@@ -26,34 +26,38 @@ def idle_causes(
     host's time is split by replaying each step with measured times. Where two threads are busy
     at once, the one whose name sorts first counts.
     """
-    found: dict[str, float] = defaultdict(float)
+    time_by_cause: dict[str, float] = defaultdict(float)
     steps = 0
-    last: list[Timeline | None] = []
-    for one in replayers:
-        last.append(None)
-        busy = union(one.work.start, one.work.end)
-        for step in one.typical_steps:
+    last_timelines: list[Timeline | None] = []
+    for replayer in replayers:
+        last_timelines.append(None)
+        busy_intervals = union(replayer.work.start, replayer.work.end)
+        for step in replayer.typical_steps:
             steps += 1
-            last[-1] = timeline = one.replay(step, HostTimes()).timeline
-            for cause, time in _of_step(timeline, step, busy).items():
-                found[cause] += time
-    order = sorted(found, key=lambda cause: -found[cause])
-    return {cause: found[cause] / max(1, steps) for cause in order}, tuple(last)
+            last_timelines[-1] = timeline = replayer.replay(step, HostTimes()).timeline
+            for cause, time in _causes_of_step(timeline, step, busy_intervals).items():
+                time_by_cause[cause] += time
+    order = sorted(time_by_cause, key=lambda cause: -time_by_cause[cause])
+    return {cause: time_by_cause[cause] / max(1, steps) for cause in order}, tuple(last_timelines)
 
 
-def _of_step(timeline: Timeline, step: TraceStep, busy: Integers) -> dict[str, float]:
-    first = np.searchsorted(busy[:, 1], step.start, side="right")
-    inside = busy[first : np.searchsorted(busy[:, 0], step.end)]
-    left = complement(inside, step.start, step.end)
+def _causes_of_step(
+    timeline: Timeline, step: TraceStep, busy_intervals: Integers
+) -> dict[str, float]:
+    first = np.searchsorted(busy_intervals[:, 1], step.start, side="right")
+    busy_within = busy_intervals[first : np.searchsorted(busy_intervals[:, 0], step.end)]
+    unexplained = complement(busy_within, step.start, step.end)
     columns = timeline.columns
     hosts = [number for number, r in enumerate(timeline.resources) if r.kind == "host"]
     on_host = np.isin(columns.tasks.resource, hosts)
     starts, ends = (step.start + np.rint(t * US).astype("i8") for t in (columns.start, columns.end))
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for cause in ("T4", "T2", "T5", "T3", "loader", "sync", "T1"):
         of_cause = on_host & columns.tasks.has_cause(cause)
-        mine = union(starts[of_cause], ends[of_cause])
-        found[f"{cause}: {CAUSES[cause]}"] = length(intersection(left, mine)) / US
-        left = intersection(left, complement(mine, step.start, step.end))
-    found["waiting for the device, or unexplained"] = length(left) / US
-    return found
+        cause_intervals = union(starts[of_cause], ends[of_cause])
+        result[f"{cause}: {CAUSES[cause]}"] = (
+            length(intersection(unexplained, cause_intervals)) / US
+        )
+        unexplained = intersection(unexplained, complement(cause_intervals, step.start, step.end))
+    result["waiting for the device, or unexplained"] = length(unexplained) / US
+    return result

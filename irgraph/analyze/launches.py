@@ -17,19 +17,19 @@ from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import CAUSES, Interval, Timeline
 
 US = 1000
-FULL = 1024
+MAX_QUEUED_LAUNCHES = 1024
 """Launches that may wait for a stream before the next one blocks the host (CUDA's default)."""
 
-LENGTH = 3
+SEQUENCE_LENGTH = 3
 """Kernels in a sequence."""
 
 
 def launched_rows(tree: Tree) -> Integers:
     """Return the device events that the usual steps launched, in order of their starts."""
-    usual = select_typical_steps(tree)
-    chosen = [i for i, step in enumerate(tree.steps) if step in usual]
-    inside = tree.trace.on_device & (tree.launch >= 0) & np.isin(tree.step, chosen)
-    rows: Integers = np.flatnonzero(inside)
+    typical_steps = select_typical_steps(tree)
+    step_indices = [i for i, step in enumerate(tree.steps) if step in typical_steps]
+    is_launched = tree.trace.on_device & (tree.launch >= 0) & np.isin(tree.step, step_indices)
+    rows: Integers = np.flatnonzero(is_launched)
     return rows[np.argsort(tree.trace.columns["start"][rows], kind="stable")]
 
 
@@ -38,45 +38,53 @@ def queues(trees: Sequence[Tree]) -> list[dict[str, Any]]:
 
     A launch waits from the begin of its runtime call to the begin of its work, and is outstanding
     to the end of it. Means are over the time from a stream's first launch to the end of its work;
-    ``full_share`` is the part of that time with ``FULL`` launches or more waiting.
+    ``full_share`` is the part of that time with ``MAX_QUEUED_LAUNCHES`` launches or more waiting.
     """
-    found = []
+    result = []
     for tree in trees:
         streams: dict[tuple[int, int], list[int]] = defaultdict(list)
         for row in launched_rows(tree).tolist():
             streams[stream_of(tree.trace, row)].append(row)
         for (device, stream), rows in sorted(streams.items()):
             head = {"rank": tree.trace.rank, "device": device, "stream": stream}
-            found.append({**head, **_of_stream(tree, np.array(rows))})
-    return found
+            result.append({**head, **_stream_statistics(tree, np.array(rows))})
+    return result
 
 
-def _of_stream(tree: Tree, rows: Integers) -> dict[str, Any]:
+def _stream_statistics(tree: Tree, rows: Integers) -> dict[str, Any]:
     start = tree.trace.columns["start"]
-    begun, began, done = start[tree.launch[rows]], start[rows], tree.trace.end[rows]
-    until = int(done.max())
-    waiting, most_waiting, full = _load(begun, began, until)
-    outstanding, most, _ = _load(begun, done, until)
+    call_starts, work_starts, work_ends = (
+        start[tree.launch[rows]],
+        start[rows],
+        tree.trace.end[rows],
+    )
+    last_end = int(work_ends.max())
+    mean_waiting, max_waiting, full_share = _load(call_starts, work_starts, last_end)
+    mean_outstanding, max_outstanding, _ = _load(call_starts, work_ends, last_end)
     return {
         "launches": len(rows),
-        "waiting_mean": round(waiting, 3),
-        "waiting_most": most_waiting,
-        "full_share": round(full, 6),
-        "outstanding_mean": round(outstanding, 3),
-        "outstanding_most": most,
+        "waiting_mean": round(mean_waiting, 3),
+        "waiting_most": max_waiting,
+        "full_share": round(full_share, 6),
+        "outstanding_mean": round(mean_outstanding, 3),
+        "outstanding_most": max_outstanding,
     }
 
 
-def _load(begin: Integers, end: Integers, until: int) -> tuple[float, int, float]:
+def _load(starts: Integers, ends: Integers, until: int) -> tuple[float, int, float]:
     """Return mean and maximum of how many intervals run, and the share of time with many."""
-    times = np.concatenate([begin, np.maximum(end, begin)])
-    changes = np.repeat([1, -1], len(begin))
+    times = np.concatenate([starts, np.maximum(ends, starts)])
+    changes = np.repeat([1, -1], len(starts))
     order = np.lexsort((changes, times))
-    load, at = np.cumsum(changes[order]), times[order]
-    lengths = np.diff(np.append(at, until)).clip(min=0)
-    whole = max(1, until - int(at[0]))
-    full = lengths[load >= FULL].sum() / whole
-    return float((load * lengths).sum() / whole), int(load[lengths > 0].max(initial=0)), float(full)
+    load, sorted_times = np.cumsum(changes[order]), times[order]
+    lengths = np.diff(np.append(sorted_times, until)).clip(min=0)
+    total = max(1, until - int(sorted_times[0]))
+    full_share = lengths[load >= MAX_QUEUED_LAUNCHES].sum() / total
+    return (
+        float((load * lengths).sum() / total),
+        int(load[lengths > 0].max(initial=0)),
+        float(full_share),
+    )
 
 
 def launch_delays(trees: Sequence[Tree]) -> list[dict[str, Any]]:
@@ -86,22 +94,22 @@ def launch_delays(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     takes less time than the call that launched it: there the host is the limit.
     """
     steps = sum(len(select_typical_steps(tree)) for tree in trees) or 1
-    found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
+    times_by_key: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
     for tree in trees:
         duration, start = tree.trace.columns["duration"], tree.trace.columns["start"]
         for row in launched_rows(tree).tolist():
             call = int(tree.launch[row])
             delay = max(0, int(start[row]) - int(start[call]) - int(duration[call]))
             key = tree.trace.text(call), tree.trace.text(row)
-            found[key].append((duration[call] / US, duration[row] / US, delay / US))
+            times_by_key[key].append((duration[call] / US, duration[row] / US, delay / US))
     rows = []
-    for (function, kernel), some in found.items():
-        calls, works, delays = (np.array(column) for column in zip(*some, strict=True))
+    for (function, kernel), samples in times_by_key.items():
+        calls, works, delays = (np.array(column) for column in zip(*samples, strict=True))
         rows.append(
             {
                 "function": function,
                 "kernel": kernel,
-                "calls": round(len(some) / steps, 2),
+                "calls": round(len(samples) / steps, 2),
                 "call_us": round(float(calls.mean()), 3),
                 "work_us": round(float(works.mean()), 3),
                 "delay_us": round(float(np.median(delays)), 3),
@@ -111,7 +119,7 @@ def launch_delays(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["short"])
 
 
-def sequences(trees: Sequence[Tree], length: int = LENGTH) -> list[dict[str, Any]]:
+def sequences(trees: Sequence[Tree], length: int = SEQUENCE_LENGTH) -> list[dict[str, Any]]:
     """Return the sequences of kernels that follow each other on a stream most often.
 
     ``us`` is the time that they run a step; sequences overlap, so times do not add up.
@@ -123,28 +131,28 @@ def sequences(trees: Sequence[Tree], length: int = LENGTH) -> list[dict[str, Any
         for rows in _streams(tree):
             names = [tree.trace.text(row) for row in rows]
             duration = tree.trace.columns["duration"][rows]
-            for at in range(len(rows) - length + 1):
-                key = tuple(names[at : at + length])
+            for start in range(len(rows) - length + 1):
+                key = tuple(names[start : start + length])
                 counts[key] += 1
-                times[key] += int(duration[at : at + length].sum())
-    often = [(key, count) for key, count in counts.items() if count > 1]
+                times[key] += int(duration[start : start + length].sum())
+    repeated = [(key, count) for key, count in counts.items() if count > 1]
     return [
         {
             "sequence": " → ".join(key),
             "calls": round(n / steps, 2),
             "us": round(times[key] / US / steps, 3),
         }
-        for key, n in sorted(often, key=lambda item: (-item[1], -times[item[0]]))
+        for key, n in sorted(repeated, key=lambda item: (-item[1], -times[item[0]]))
     ]
 
 
 def _streams(tree: Tree) -> Iterator[list[int]]:
     """Yield the kernels of each step and stream in order of time."""
-    found: dict[tuple[int, tuple[int, int]], list[int]] = defaultdict(list)
+    rows_by_stream: dict[tuple[int, tuple[int, int]], list[int]] = defaultdict(list)
     for row in launched_rows(tree).tolist():
         if tree.trace.columns["kind"][row] == EventKind.KERNEL:
-            found[int(tree.step[row]), stream_of(tree.trace, row)].append(row)
-    yield from found.values()
+            rows_by_stream[int(tree.step[row]), stream_of(tree.trace, row)].append(row)
+    yield from rows_by_stream.values()
 
 
 def critical_work(trees: Sequence[Tree]) -> list[dict[str, Any]]:
@@ -154,34 +162,34 @@ def critical_work(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     those of a graph's launch, too, and the host's time by cause. The times of one rank add up to
     its step, or to the end of its device work where that comes later.
     """
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for tree in trees:
-        usual = select_typical_steps(tree)
-        if not usual or not tree.trace.on_device.any():
+        typical_steps = select_typical_steps(tree)
+        if not typical_steps or not tree.trace.on_device.any():
             continue
-        timeline = build_replayer(tree).replay(usual[-1], HostTimes()).timeline
+        timeline = build_replayer(tree).replay(typical_steps[-1], HostTimes()).timeline
         times: dict[tuple[str, str, str], list[float]] = defaultdict(list)
         for interval in critical_path(timeline).intervals:
-            times[_place(timeline, interval)].append(interval.end - interval.start)
-        head = {"rank": tree.trace.rank, "step": usual[-1].number}
-        found += [
+            times[_location(timeline, interval)].append(interval.end - interval.start)
+        head = {"rank": tree.trace.rank, "step": typical_steps[-1].number}
+        result += [
             {
                 **head,
-                "where": where,
-                "what": what,
+                "where": location,
+                "what": cause,
                 "name": name,
-                "pieces": len(pieces),
-                "us": round(sum(pieces), 3),
-                "share": round(sum(pieces) / timeline.step_time, 6),
+                "pieces": len(durations),
+                "us": round(sum(durations), 3),
+                "share": round(sum(durations) / timeline.step_time, 6),
             }
-            for (where, what, name), pieces in times.items()
+            for (location, cause, name), durations in times.items()
         ]
-    return sorted(found, key=lambda row: -row["us"])
+    return sorted(result, key=lambda row: -row["us"])
 
 
-def _place(timeline: Timeline, interval: Interval) -> tuple[str, str, str]:
+def _location(timeline: Timeline, interval: Interval) -> tuple[str, str, str]:
     """Return where an interval is, what it is, and the kernel or what the host does in it."""
-    where = "host" if timeline.on_host(interval) else "device"
-    ran = interval.kernel is not None and where == "device"
-    name = interval.kernel.name if ran and interval.kernel else CAUSES[interval.cause]
-    return where, interval.cause, name
+    location = "host" if timeline.on_host(interval) else "device"
+    is_kernel = interval.kernel is not None and location == "device"
+    name = interval.kernel.name if is_kernel and interval.kernel else CAUSES[interval.cause]
+    return location, interval.cause, name

@@ -22,7 +22,7 @@ def memory_timeline(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     Where a trace does not record what is allocated in all, ``allocated`` counts from its begin, and
     ``from_zero`` is false: it is less than what is allocated.
     """
-    return [row for tree in trees for row in _of_trace(tree)]
+    return [row for tree in trees for row in _changes_of_trace(tree)]
 
 
 def memory_peaks(trees: Sequence[Tree]) -> list[dict[str, Any]]:
@@ -30,11 +30,11 @@ def memory_peaks(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     for row in memory_timeline(trees):
         groups[row["rank"], row["device"]].append(row)
-    found = []
+    result = []
     for (rank, device), rows in sorted(groups.items()):
         peak = max(rows, key=lambda row: row["allocated"])
         reserved = [row["reserved"] for row in rows if row["reserved"] is not None]
-        found.append(
+        result.append(
             {
                 "rank": rank,
                 "device": device,
@@ -48,33 +48,33 @@ def memory_peaks(trees: Sequence[Tree]) -> list[dict[str, Any]]:
                 "counted_from": "zero" if peak["from_zero"] else "the begin of the trace",
             }
         )
-    return found
+    return result
 
 
-def _of_trace(tree: Tree) -> list[dict[str, Any]]:
-    running: dict[str, int] = defaultdict(int)
+def _changes_of_trace(tree: Tree) -> list[dict[str, Any]]:
+    allocated_by_device: dict[str, int] = defaultdict(int)
     ops = {thread: _operators(tree, thread) for thread in set(tree.trace.memory[0].tolist())}
-    found = []
+    result = []
     for change in tree.trace.memory_changes():
-        row = _around(tree, ops[change.thread], change)
-        top = int(tree.top[row]) if row >= 0 else -1
+        row = _enclosing_operator(tree, ops[change.thread], change)
+        outermost = int(tree.top[row]) if row >= 0 else -1
         device = "host" if change.device_type == HOST else f"gpu{max(change.device, 0)}"
-        running[device] += change.nbytes
-        known = change.allocated >= 0
-        found.append(
+        allocated_by_device[device] += change.nbytes
+        has_total = change.allocated >= 0
+        result.append(
             {
                 "rank": tree.trace.rank,
                 "at_us": change.start / US,
                 "device": device,
                 "bytes": change.nbytes,
-                "allocated": change.allocated if known else running[device],
+                "allocated": change.allocated if has_total else allocated_by_device[device],
                 "reserved": change.reserved if change.reserved >= 0 else None,
-                "from_zero": known,
+                "from_zero": has_total,
                 "op": _name(tree, row),
-                "outermost": _name(tree, top),
+                "outermost": _name(tree, outermost),
             }
         )
-    return found
+    return result
 
 
 def _operators(tree: Tree, thread: int) -> tuple[Integers, Integers]:
@@ -84,11 +84,11 @@ def _operators(tree: Tree, thread: int) -> tuple[Integers, Integers]:
     return rows, columns["start"][rows]
 
 
-def _around(tree: Tree, ops: tuple[Integers, Integers], change: MemoryChange) -> int:
+def _enclosing_operator(tree: Tree, ops: tuple[Integers, Integers], change: MemoryChange) -> int:
     """Return the innermost operator of a thread that runs at a time, -1 for none."""
     rows, starts = ops
-    at = int(np.searchsorted(starts, change.start, side="right")) - 1
-    row = int(rows[at]) if at >= 0 else -1
+    position = int(np.searchsorted(starts, change.start, side="right")) - 1
+    row = int(rows[position]) if position >= 0 else -1
     while row >= 0 and tree.end[row] < change.start:
         row = int(tree.parent[row])
     return int(tree.op[row]) if row >= 0 else -1

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from irgraph.analyze.figures import StepFigures
     from irgraph.overheads.format import HostFile, Stat
 
-LONGEST = 10
+MAX_BARS = 10
 """Maximum bars of a breakdown; the rest becomes one more."""
 
-LEAST = 7
+MIN_BAR_SLOTS = 7
 """Minimum bars that a panel has room for."""
 
-LABELLED = 16
+MAX_LABELLED_STEPS = 16
 """Maximum steps with utilisation written above each."""
 
-TICKS = 12
+MAX_TICKS = 12
 """Steps that are named on an axis."""
 
-WIDTH = 32
+MAX_NAME_CHARACTERS = 32
 """Characters of a name that fit beside a bar."""
 
 _HOST = {
@@ -73,34 +73,34 @@ def draw_overheads(file: HostFile, path: str) -> None:
         figure = mpl.figure.Figure(figsize=(13, 7.5), constrained_layout=True)
         first, *axes = figure.subplots(2, 2).flat
         launches = [("T1", file.t1), *((f"T4 {key}", stat) for key, stat in file.t4.items())]
-        _means(first, launches[:LONGEST], "T1, and T4 by what is launched and how")
+        _means(first, launches[:MAX_BARS], "T1, and T4 by what is launched and how")
         for axis, kind in zip(axes, ("t2", "t3", "t5"), strict=True):
-            found = [(op, s) for op, e in file.ops.items() if (s := getattr(e, kind)) is not None]
-            found.sort(key=lambda pair: -pair[1].mean * pair[1].count)
-            _means(axis, found[:LONGEST], f"{kind.upper()}, by share of all host time")
+            stats = [(op, s) for op, e in file.ops.items() if (s := getattr(e, kind)) is not None]
+            stats.sort(key=lambda pair: -pair[1].mean * pair[1].count)
+            _means(axis, stats[:MAX_BARS], f"{kind.upper()}, by share of all host time")
         figure.suptitle(f"host overheads of {file.name}: mean and standard deviation")
         save(figure, path)
 
 
 def _means(axis: Any, rows: Sequence[tuple[str, Stat]], title: str) -> None:  # noqa: ANN401
-    places = range(len(rows))
-    spread = [stat.std for _, stat in rows]
+    positions = range(len(rows))
+    deviations = [stat.std for _, stat in rows]
     means = [stat.mean for _, stat in rows]
     # a time is never negative, however skewed its samples are
-    low = [min(pair) for pair in zip(spread, means, strict=True)]
-    look = {"lw": 0.8, "alpha": 0.7, "capsize": 2}
-    axis.barh(places, means, xerr=[low, spread], color=BLUE, error_kw=look)
-    axis.set_yticks(places, [_short(name) for name, _ in rows])
-    axis.set_ylim(max(len(rows), LEAST) - 0.4, -0.6)
-    axis.set_xlim(0, 1.15 * max([m + s for m, s in zip(means, spread, strict=True)], default=1))
-    for at, (mean, std) in enumerate(zip(means, spread, strict=True)):
-        axis.annotate(f"{mean:.1f}", (mean + std, at), (4, 0), **_BESIDE)
+    low = [min(pair) for pair in zip(deviations, means, strict=True)]
+    error_style = {"lw": 0.8, "alpha": 0.7, "capsize": 2}
+    axis.barh(positions, means, xerr=[low, deviations], color=BLUE, error_kw=error_style)
+    axis.set_yticks(positions, [_shorten(name) for name, _ in rows])
+    axis.set_ylim(max(len(rows), MIN_BAR_SLOTS) - 0.4, -0.6)
+    axis.set_xlim(0, 1.15 * max([m + s for m, s in zip(means, deviations, strict=True)], default=1))
+    for position, (mean, std) in enumerate(zip(means, deviations, strict=True)):
+        axis.annotate(f"{mean:.1f}", (mean + std, position), (4, 0), **_LABEL_STYLE)
     axis.set_xlabel("us")
     axis.set_title(title, loc="left")
-    _plain(axis)
+    _hide_frame(axis)
 
 
-_BESIDE = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+_LABEL_STYLE = {"textcoords": "offset points", "va": "center", "fontsize": 8}
 
 
 def _steps(axis: Any, steps: Sequence[StepFigures]) -> None:  # noqa: ANN401
@@ -109,30 +109,37 @@ def _steps(axis: Any, steps: Sequence[StepFigures]) -> None:  # noqa: ANN401
         "exposed communication": ([s.exposed / 1e3 for s in steps], ORANGE),
         "idle": ([s.idle / 1e3 for s in steps], GREY),
     }
-    few = len(steps) <= LABELLED
+    is_labelled = len(steps) <= MAX_LABELLED_STEPS
     base = [0.0] * len(steps)
     for label, (values, color) in parts.items():
         if any(values):
-            axis.bar(range(len(steps)), values, 0.7 if few else 1.0, base, label=label, color=color)
+            axis.bar(
+                range(len(steps)),
+                values,
+                0.7 if is_labelled else 1.0,
+                base,
+                label=label,
+                color=color,
+            )
         base = [a + b for a, b in zip(base, values, strict=True)]
     shares = [step.active / step.time if step.time else 0.0 for step in steps]
-    for at, share in enumerate(shares if few else ()):
-        axis.text(at, base[at], f"{share:.0%}", ha="center", va="bottom", fontsize=8)
+    for position, share in enumerate(shares if is_labelled else ()):
+        axis.text(position, base[position], f"{share:.0%}", ha="center", va="bottom", fontsize=8)
     axis.set_ylim(0, 1.25 * max(base))
-    what, names = _named(steps)
-    apart = -(-len(steps) // TICKS)
-    axis.set_xticks(range(0, len(steps), apart), names[::apart])
-    axis.set_xlabel(what)
+    label_title, names = _step_labels(steps)
+    tick_distance = -(-len(steps) // MAX_TICKS)
+    axis.set_xticks(range(0, len(steps), tick_distance), names[::tick_distance])
+    axis.set_xlabel(label_title)
     axis.set_ylabel("ms")
     mean = sum(step.active for step in steps) / (sum(step.time for step in steps) or 1.0)
     low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
     limits = f" ({low} to {high})" if low != high else ""
     axis.set_title(f"step time; GPU utilization {mean:.0%}{limits}", loc="left")
     axis.legend(ncols=3, loc="upper left", frameon=False)
-    _plain(axis)
+    _hide_frame(axis)
 
 
-def _named(steps: Sequence[StepFigures]) -> tuple[str, list[str]]:
+def _step_labels(steps: Sequence[StepFigures]) -> tuple[str, list[str]]:
     """Return the title of the axis of steps and the label of each: ranks and steps that differ."""
     ranks, numbers = {s.rank for s in steps}, {s.step for s in steps}
     if len(ranks) == 1:
@@ -145,28 +152,28 @@ def _named(steps: Sequence[StepFigures]) -> tuple[str, list[str]]:
 def _breakdown(axis: Any, rows: dict[str, float], title: str) -> None:  # noqa: ANN401
     """Draw microseconds a step by name, longest first, with shares."""
     total = sum(rows.values()) or 1.0
-    shown = dict(list(rows.items())[:LONGEST])
-    if len(rows) > LONGEST:
-        shown[f"{len(rows) - LONGEST} others"] = total - sum(shown.values())
-    values = [us / 1e3 for us in shown.values()]
-    colors = [ORANGE if name == COMMUNICATION else BLUE for name in shown]
-    axis.barh(range(len(shown)), values, color=colors)
-    axis.set_yticks(range(len(shown)), [_short(name) for name in shown])
-    axis.set_ylim(max(len(shown), LEAST) - 0.4, -0.6)
+    bars = dict(list(rows.items())[:MAX_BARS])
+    if len(rows) > MAX_BARS:
+        bars[f"{len(rows) - MAX_BARS} others"] = total - sum(bars.values())
+    values = [us / 1e3 for us in bars.values()]
+    colors = [ORANGE if name == COMMUNICATION else BLUE for name in bars]
+    axis.barh(range(len(bars)), values, color=colors)
+    axis.set_yticks(range(len(bars)), [_shorten(name) for name in bars])
+    axis.set_ylim(max(len(bars), MIN_BAR_SLOTS) - 0.4, -0.6)
     axis.set_xlim(0, 1.15 * max([*values, 1e-9]))
-    for at, value in enumerate(values):
-        axis.annotate(f"{value * 1e3 / total:.1%}", (value, at), (4, 0), **_BESIDE)
+    for position, value in enumerate(values):
+        axis.annotate(f"{value * 1e3 / total:.1%}", (value, position), (4, 0), **_LABEL_STYLE)
     axis.set_xlabel("ms a step")
     axis.set_title(f"{title}: {total / 1e3:.2f} ms a step", loc="left")
-    _plain(axis)
+    _hide_frame(axis)
 
 
-def _plain(axis: Any) -> None:  # noqa: ANN401
+def _hide_frame(axis: Any) -> None:  # noqa: ANN401
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     """Return a name that fits beside a bar."""
     for prefix in ("autograd::engine::evaluate_function: ", "torch::autograd::", "autograd."):
         name = name.removeprefix(prefix)
-    return name if len(name) <= WIDTH else f"{name[: WIDTH - 1]}…"
+    return name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - 1]}…"

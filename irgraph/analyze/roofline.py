@@ -29,11 +29,19 @@ NO_OPERATOR = "(no operator)"
 TF32 = re.compile(r"tf32|tensorop_s1688|_s1688", re.IGNORECASE)
 """What names of kernels hold that multiply float32 in tf32, as CUTLASS and cuDNN spell it."""
 
-_LINK = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|Host -> Device|Device -> Host", re.I)
-_SAME = ("softmax", "batch_norm", "layer_norm", "group_norm", "rms_norm", "dropout", "clone")
+_HOST_COPY = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|Host -> Device|Device -> Host", re.I)
+_SAME_TYPE_OPS = (
+    "softmax",
+    "batch_norm",
+    "layer_norm",
+    "group_norm",
+    "rms_norm",
+    "dropout",
+    "clone",
+)
 """Ops whose first result has the type of their first operand, the others being small."""
 
-_BOOLEAN = frozenset((
+_BOOLEAN_OPS = frozenset((
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "isnan", "isinf"
 ))  # fmt: skip
 """Ops whose result is of another type than their operands: ``bool``."""
@@ -44,17 +52,17 @@ Grads = Mapping[int, tuple[int, ...]]
 
 def works_of(trees: Sequence[Tree]) -> tuple[list[CallWork], int]:
     """Return the calls with device work in the usual steps of traces, and how many steps."""
-    found: list[CallWork] = []
+    works: list[CallWork] = []
     steps = 0
     for tree in trees:
-        usual = select_typical_steps(tree)
-        steps += len(usual)
-        chosen = [i for i, step in enumerate(tree.steps) if step in usual]
-        found += _Calls(tree).works(chosen)
-    return found, steps
+        typical_steps = select_typical_steps(tree)
+        steps += len(typical_steps)
+        step_indices = [i for i, step in enumerate(tree.steps) if step in typical_steps]
+        works += _TraceCalls(tree).works(step_indices)
+    return works, steps
 
 
-class _Calls:
+class _TraceCalls:
     """The calls of one trace as ops, each kind of call made once."""
 
     def __init__(self, tree: Tree) -> None:
@@ -67,18 +75,18 @@ class _Calls:
         tree = self.tree
         rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, steps))
         owner = _owners(tree)
-        of: dict[int, list[int]] = defaultdict(list)
+        rows_by_call: dict[int, list[int]] = defaultdict(list)
         for row in rows.tolist():
             op = int(tree.op[row])
-            at = int(owner[op]) if op >= 0 else -1
-            of[at if at >= 0 else op if op >= 0 else ~row].append(row)
-        return [self._work(call, work) for call, work in of.items()]
+            product = int(owner[op]) if op >= 0 else -1
+            rows_by_call[product if product >= 0 else op if op >= 0 else ~row].append(row)
+        return [self._work(call, work) for call, work in rows_by_call.items()]
 
     def _work(self, call: int, rows: Sequence[int]) -> CallWork:
         trace = self.tree.trace
         duration, kinds = trace.columns["duration"], trace.columns["kind"]
         kernels = tuple((trace.text(row), float(duration[row]) / US) for row in rows)
-        link = all(kinds[r] == EventKind.MEMCPY and _LINK.search(trace.text(r)) for r in rows)
+        link = all(kinds[r] == EventKind.MEMCPY and _HOST_COPY.search(trace.text(r)) for r in rows)
         if call < 0:
             return CallWork(NO_OPERATOR, "", "", kernels, over_link=link)
         op, flop, nbytes = self._op(call)
@@ -119,13 +127,13 @@ def _gradients(tree: Tree) -> Grads:
     trace = tree.trace
     sequence, shape = trace.columns["sequence"], trace.columns["shape"]
     rows = np.array(list(tree.forward_of), "i8")
-    found: dict[int, tuple[int, ...]] = {}
+    gradients: dict[int, tuple[int, ...]] = {}
     for row in rows[shape[rows] > 0].tolist() if len(rows) else ():
         if not trace.text(row).startswith((EVALUATE, "aten::")):
             first = next(_operands(*trace.shapes[int(shape[row])]), None)
             if isinstance(first, Tensor):
-                found.setdefault(int(sequence[row]), first.shape)
-    return found
+                gradients.setdefault(int(sequence[row]), first.shape)
+    return gradients
 
 
 def _operands(dims: bytes, types: bytes) -> Iterator[Value]:
@@ -155,16 +163,18 @@ def _as_op(
         return op
     schemas = schemas_of(op.name)
     fitting = next((s.arguments for s in schemas if _fits(s, op)), ())
-    told = [(a, t) for a, t in zip(fitting, op.operands, strict=False) if isinstance(t, Tensor)]
-    results = tuple(tensor for argument, tensor in told if argument.written and argument.keyword)
-    written = {t.name for a, t in told if a.written and not a.keyword}
+    tensors = [(a, t) for a, t in zip(fitting, op.operands, strict=False) if isinstance(t, Tensor)]
+    results = tuple(tensor for argument, tensor in tensors if argument.written and argument.keyword)
+    written = {t.name for a, t in tensors if a.written and not a.keyword}
     if not fitting and op.base.endswith("_"):
         written = {op.inputs[0].name}
     if results or written:
         operands = tuple(value for value in op.operands if value not in results)
         return replace(op, operands=operands, results=results, written=frozenset(written))
-    made = _result(op, tuple(_operands(*above)), grad)
-    return replace(op, results=(Tensor("made", *made, "r"),)) if made is not None else op
+    result_type = _result(op, tuple(_operands(*above)), grad)
+    return (
+        replace(op, results=(Tensor("made", *result_type, "r"),)) if result_type is not None else op
+    )
 
 
 def _fits(schema: Schema, op: Op) -> bool:
@@ -184,26 +194,26 @@ def _result(
         weight = above[2] if len(above) > 2 else None
         return (dtype, weight.shape) if isinstance(weight, Tensor) else None
     if op.base == "cudnn_convolution_backward_input":
-        given = above[0] if above else None
-        return (dtype, given.shape) if isinstance(given, Tensor) else None
+        gradient = above[0] if above else None
+        return (dtype, gradient.shape) if isinstance(gradient, Tensor) else None
     if "convolution" in op.base:
-        return (dtype, grad) if grad is not None and _convolves(shapes, grad) else None
+        return (dtype, grad) if grad is not None and _fits_convolution(shapes, grad) else None
     if is_product(op.name):
         product = _product(op)
         return None if product is None else (dtype, product)
-    if any(word in op.base for word in _SAME):
+    if any(word in op.base for word in _SAME_TYPE_OPS):
         return dtype, shapes[0]
     shape = broadcast(shapes) if has_pointwise_form(op.name) else None
-    kind = "bool" if op.base in _BOOLEAN else dtype
+    kind = "bool" if op.base in _BOOLEAN_OPS else dtype
     return (kind, shape) if isinstance(shape, tuple) else None
 
 
-def _convolves(shapes: Sequence[tuple[int, ...]], made: tuple[int, ...]) -> bool:
+def _fits_convolution(shapes: Sequence[tuple[int, ...]], result: tuple[int, ...]) -> bool:
     """Return whether a shape may be the result of a convolution: batch and channels fit."""
-    if len(shapes) < 2 or not len(shapes[0]) == len(shapes[1]) == len(made) > 2:
+    if len(shapes) < 2 or not len(shapes[0]) == len(shapes[1]) == len(result) > 2:
         return False
     x, weight = shapes[:2]
-    return made[0] == x[0] and made[1] == weight[0] and x[1] % max(weight[1], 1) == 0
+    return result[0] == x[0] and result[1] == weight[0] and x[1] % max(weight[1], 1) == 0
 
 
 def _product(op: Op) -> tuple[int, ...] | None:

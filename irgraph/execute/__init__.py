@@ -46,9 +46,9 @@ def execute(
     """
     _need_torch()
     from irgraph.execute.machine import run
-    from irgraph.execute.sizes import check_memory, resized
+    from irgraph.execute.sizes import check_memory, resize
 
-    small = resized(graph, dims or {})
+    small = resize(graph, dims or {})
     check_memory((small,), limit)
     return run(small, inputs or {}, seed)
 
@@ -87,7 +87,7 @@ def compare(
     _need_torch()
     from irgraph.execute.trials import Trials
 
-    return Trials(before, after, seed, dims or {}, rows, limit, widen).compared(max(draws, 1))
+    return Trials(before, after, seed, dims or {}, rows, limit, widen).run_draws(max(draws, 1))
 
 
 def compare_ranks(

@@ -18,7 +18,7 @@ import torch
 
 from irgraph.execute.machine import run
 from irgraph.execute.torch_values import Torch
-from irgraph.execute.widen import SHORT, short_types, spelled_out, widened
+from irgraph.execute.widen import SHORT, short_types, widen_types, with_explicit_tf32
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
@@ -51,11 +51,11 @@ def scatter(
     """Return by name how far roundings in short types scatter tensors, by their norm."""
     if not short_types(graph):
         return {}
-    expanded = spelled_out(graph)
+    expanded = with_explicit_tf32(graph)
     layer_tensors = short_layer_tensors(graph)
     dtype_by_name = {t.name: t.dtype for t in expanded.by_name.values() if t.dtype in UNIT_ROUNDOFF}
     types = {name: kind for name, kind in dtype_by_name.items() if name not in layer_tensors}
-    wide = widened(expanded)
+    wide = widen_types(expanded)
     reference = run(wide, inputs, seed, ranks)
     selected = [name for name in names if name in reference.values]
     squares = dict.fromkeys(selected, 0.0)

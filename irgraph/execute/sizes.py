@@ -15,23 +15,23 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
 
-SMALL = 8
+MAX_SMALL_SIZE = 8
 """Size of every dimension that is not given and is not smaller anyway."""
 
-AMPLE = 256 << 20
+TABLE_CUT_LIMIT = 256 << 20
 """Bytes that a graph may take before its tables are cut, so that it runs in a second or so."""
 
-COUNTS = ("num_weights", "size", "shape")
+ROW_COUNT_ATTRIBUTES = ("num_weights", "size", "shape")
 """Attributes in which the rows of a table stand."""
 
 
-def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
+def resize(graph: Graph, dims: Mapping[str, int]) -> Graph:
     """Return a graph at other sizes; an unknown dimension or a bad size is an error."""
     for name in dims:
         if name not in graph.dims:
-            known = ", ".join(graph.dims) or "none"
+            names = ", ".join(graph.dims) or "none"
             message = f"the model has no dimension {name!r}{suggestion(name, graph.dims)}"
-            raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
+            raise fail(message, hint=f"its dimensions: {names}", exit_code=2)
     try:
         return with_dims(graph, dims) if dims else graph
     except ValueError as error:
@@ -39,31 +39,37 @@ def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
 
 
 def small_sizes(
-    graphs: Sequence[Graph], dims: Mapping[str, int], rows: int, limit: int, most: int = SMALL
+    graphs: Sequence[Graph],
+    dims: Mapping[str, int],
+    rows: int,
+    limit: int,
+    max_size: int = MAX_SMALL_SIZE,
 ) -> tuple[list[Graph], list[str]]:
     """Return graphs at small sizes, the same in each, and a sentence for each choice.
 
-    Dimensions that are not given become ``most``, or stay below that. If a graph would take
+    Dimensions that are not given become ``max_size``, or stay below that. If a graph would take
     more than 256 MiB (or ``limit``), tables with more than ``rows`` rows are cut to that, with all
     that bears their number of rows.
     """
-    known = {name for graph in graphs for name in graph.dims}
+    names = {name for graph in graphs for name in graph.dims}
     for name in dims:
-        if name not in known:
-            message = f"no model has a dimension {name!r}{suggestion(name, known)}"
+        if name not in names:
+            message = f"no model has a dimension {name!r}{suggestion(name, names)}"
             raise fail(
-                message, hint=f"dimensions: {', '.join(sorted(known)) or 'none'}", exit_code=2
+                message, hint=f"dimensions: {', '.join(sorted(names)) or 'none'}", exit_code=2
             )
-    sizes = {name: min(most, *(g.dims.get(name, most) for g in graphs)) for name in sorted(known)}
+    sizes = {
+        name: min(max_size, *(g.dims.get(name, max_size) for g in graphs)) for name in sorted(names)
+    }
     sizes.update(dims)
     small = [
-        resized(graph, {name: size for name, size in sizes.items() if name in graph.dims})
+        resize(graph, {name: size for name, size in sizes.items() if name in graph.dims})
         for graph in graphs
     ]
     notes = ["at " + ", ".join(f"{name} = {size}" for name, size in sizes.items())] if sizes else []
-    if max(map(memory, small)) > min(limit, AMPLE):
+    if max(map(memory, small)) > min(limit, TABLE_CUT_LIMIT):
         long = {n for g in small for n in table_rows(g) if n > rows}
-        small = [_cut(graph, long, rows) for graph in small]
+        small = [_cut_tables(graph, long, rows) for graph in small]
         if long:
             lengths = ", ".join(f"{n:,}" for n in sorted(long))
             notes.append(f"tables of {lengths} rows cut to {rows:,}")
@@ -94,7 +100,7 @@ def memory(graph: Graph) -> int:
     return sum(ends.values())
 
 
-def _cut(graph: Graph, long: Collection[int], rows: int) -> Graph:
+def _cut_tables(graph: Graph, long: Collection[int], rows: int) -> Graph:
     """Return a graph with every constant size among ``long`` replaced by ``rows``."""
 
     def size(number: int) -> int:
@@ -112,7 +118,7 @@ def _cut(graph: Graph, long: Collection[int], rows: int) -> Graph:
 
     def cut(op: Op) -> Op:
         attributes = {
-            name: count(value) if name in COUNTS else map_value(value, tensor)
+            name: count(value) if name in ROW_COUNT_ATTRIBUTES else map_value(value, tensor)
             for name, value in op.attributes.items()
         }
         return replace(

@@ -72,7 +72,7 @@ def histc(self: Torch, bins: int = 100, min: float = 0, max: float = 0) -> Torch
     return torch.histc(self.double(), bins, min, max).to(self.dtype)
 
 
-def pinned(self: Torch, **_: object) -> Torch:
+def pin_memory(self: Torch, **_: object) -> Torch:
     """Return host memory as it is."""
     return self
 
@@ -92,8 +92,8 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten._cudnn_rnn": cudnn_rnn,
     "aten._cudnn_rnn_backward": cudnn_rnn_backward,
     "aten.histc": histc,
-    "aten.pin_memory": pinned,
-    "aten._pin_memory": pinned,
+    "aten.pin_memory": pin_memory,
+    "aten._pin_memory": pin_memory,
     "aten.record_stream": no_op,
 }
 """Called with arguments by the schema's names."""

@@ -16,9 +16,9 @@ from irgraph.execute.machine import one_thread, run
 from irgraph.execute.narrow.reference import format_effect, is_quantized, run_reference
 from irgraph.execute.random_values import SIGNED, TAME, UNDEFINED, WIDE
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
-from irgraph.execute.sizes import SMALL, memory, small_sizes
-from irgraph.execute.type_check import mistyped
-from irgraph.execute.widen import short_types, widened
+from irgraph.execute.sizes import MAX_SMALL_SIZE, memory, small_sizes
+from irgraph.execute.type_check import type_findings
+from irgraph.execute.widen import short_types, widen_types
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
@@ -27,7 +27,7 @@ DRAWS = 3
 """Default number of draws."""
 
 MANNERS = (SIGNED, WIDE, UNDEFINED)
-SIZES = (SMALL, 5, 3)
+SIZES = (MAX_SMALL_SIZE, 5, 3)
 """How values are drawn, and the size of every dimension that is not given; they take turns."""
 
 WIDTHS = ("f64", "f32")
@@ -50,37 +50,39 @@ class Trials(Struct, frozen=True):
         """Whether the second graph holds parameters in narrow formats: it runs as it is written."""
         return is_quantized(self.after)
 
-    def compared(self, draws: int) -> Comparison:
+    def run_draws(self, draws: int) -> Comparison:
         """Run both graphs on several draws, up to the first on which they differ."""
         with one_thread():
-            return self._compared(draws)
+            return self._run_draws(draws)
 
-    def _compared(self, draws: int) -> Comparison:
+    def _run_draws(self, draws: int) -> Comparison:
         for graph in (self.before, self.after):
             _check_types(graph)
         widths: Sequence[str] = WIDTHS if self.widen and not self.quantized else ("",)
         observer = Observer(self.before)
-        found: list[Comparison] = []
+        comparisons: list[Comparison] = []
         notes: list[str] = []
         for number in range(draws):
             try:
-                trial, remarks, widths = self._started(number, widths, observer)
+                trial, remarks, widths = self._start_trial(number, widths, observer)
             except IrgraphError as error:
                 if number == 0:
                     raise
                 notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
                 continue
-            found.append(compare(trial))
+            comparisons.append(compare(trial))
             notes += remarks
-            if not found[-1].same:
+            if not comparisons[-1].same:
                 break
-        seeded = f"{len(found)} draw{'s' * (len(found) > 1)} from seed {self.seed}"
-        if not found[-1].same and len(found) < draws:
+        seeded = f"{len(comparisons)} draw{'s' * (len(comparisons) > 1)} from seed {self.seed}"
+        if not comparisons[-1].same and len(comparisons) < draws:
             seeded += ": the first that differs is the last"
-        found[-1] = replace(found[-1], random=_random_in_one(self.before, self.after))
-        return merged(found, observer.coverage(), [*_sizes_first(notes), seeded])
+        comparisons[-1] = replace(
+            comparisons[-1], random=_unequal_random_ops(self.before, self.after)
+        )
+        return merge_draws(comparisons, observer.coverage(), [*_sizes_first(notes), seeded])
 
-    def _started(
+    def _start_trial(
         self, number: int, widths: Sequence[str], observer: Observer
     ) -> tuple[Trial, list[str], Sequence[str]]:
         """Run the first graph; say in which width."""
@@ -91,12 +93,12 @@ class Trials(Struct, frozen=True):
         check_starts(*small)
         short = sorted(set().union(*map(short_types, small)))
         for width in widths:
-            before, after = (widened(g, width) if width else g for g in small)
+            before, after = (widen_types(g, width) if width else g for g in small)
             if width != widths[-1] and max(memory(before), memory(after)) > self.limit:
                 continue
             ranks = 2 if has_collectives(before) and has_collectives(after) else 1
             try:
-                first, manner = self._first(before, number, ranks, observer)
+                first, manner = self._run_first(before, number, ranks, observer)
             except IrgraphError:
                 if width == widths[-1]:
                     raise
@@ -106,13 +108,13 @@ class Trials(Struct, frozen=True):
                 notes.append(remark)
             start, seed = first.initial, self._seed(number)
             if self.quantized:
-                plain, first = first, run_reference(before, (after,), first, seed, ranks)
-                notes.append(format_effect(before, plain, first))
+                unrounded, first = first, run_reference(before, (after,), first, seed, ranks)
+                notes.append(format_effect(before, unrounded, first))
             trial = Trial(before, after, first, seed, ranks, manner, small[0], start)
             return trial, notes, (width,)
         raise AssertionError("no width is tried")
 
-    def _first(
+    def _run_first(
         self, before: Graph, number: int, ranks: int, observer: Observer
     ) -> tuple[Result, str]:
         """Run the first graph on values that give it no nan of its own, if there are any."""
@@ -130,19 +132,19 @@ class Trials(Struct, frozen=True):
         return self.seed + 1_000_003 * number
 
 
-def _random_in_one(before: Graph, after: Graph) -> Sequence[str]:
+def _unequal_random_ops(before: Graph, after: Graph) -> Sequence[str]:
     """Return the names of ops that draw random numbers more often in one graph."""
-    first, second = (Counter(op.name for op in _random(graph)) for graph in (before, after))
+    first, second = (Counter(op.name for op in _random_ops(graph)) for graph in (before, after))
     return sorted((first - second) + (second - first))
 
 
-def _random(graph: Graph) -> Iterator[Op]:
+def _random_ops(graph: Graph) -> Iterator[Op]:
     return (op for op in graph.leaves() if any(schema.random for schema in schemas_of(op.name)))
 
 
 def _check_types(graph: Graph) -> None:
     """Refuse a graph that torch would refuse at its own sizes, whatever it does at small ones."""
-    for finding in mistyped(graph):
+    for finding in type_findings(graph):
         assert finding.op is not None
         raise fail(f"{finding.op.name}: {finding.message}", span_of(finding.op, graph))
 
@@ -155,16 +157,20 @@ def _sizes_first(notes: Sequence[str]) -> Iterator[str]:
     yield from dict.fromkeys(note for note in notes if not note.startswith("at "))
 
 
-def merged(found: Sequence[Comparison], coverage: Coverage, notes: Sequence[str]) -> Comparison:
+def merge_draws(
+    comparisons: Sequence[Comparison], coverage: Coverage, notes: Sequence[str]
+) -> Comparison:
     """Return what several draws showed together: of each tensor the worst."""
     worst: dict[tuple[str, str], Compared] = {}
-    for one in (one for each in found for one in each.compared):
-        known = worst.setdefault((one.kind, one.name), one)
-        chosen = max(known, one, key=_badness)
-        changed = known.changed or one.changed
-        worst[one.kind, one.name] = replace(chosen, changed=changed)
-    return replace(found[-1], compared=list(worst.values()), notes=tuple(notes), coverage=coverage)
+    for one in (tensor for comparison in comparisons for tensor in comparison.compared):
+        previous = worst.setdefault((one.kind, one.name), one)
+        selected = max(previous, one, key=_badness)
+        changed = previous.changed or one.changed
+        worst[one.kind, one.name] = replace(selected, changed=changed)
+    return replace(
+        comparisons[-1], compared=list(worst.values()), notes=tuple(notes), coverage=coverage
+    )
 
 
-def _badness(one: Compared) -> tuple[bool, float]:
-    return not one.same, one.absolute / one.allowed if one.allowed else one.absolute
+def _badness(tensor: Compared) -> tuple[bool, float]:
+    return not tensor.same, tensor.absolute / tensor.allowed if tensor.allowed else tensor.absolute

@@ -12,7 +12,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import CHECKED, OPERANDS, Finding
 from irgraph.shapes import ShapeError, plain_sizes
 
-ELSEWHERE = (
+UNCHECKED_OPS = (
     *HOST_READS, "aten.pin_memory", "aten._pin_memory", "aten._pack_padded_sequence",
     "aten.is_coalesced", "aten._grouped_mm",
 )  # fmt: skip
@@ -23,7 +23,7 @@ BAGS_BACKWARD = "aten._embedding_bag_"
 device."""
 
 
-def mistyped(graph: Graph) -> Iterator[Finding]:
+def type_findings(graph: Graph) -> Iterator[Finding]:
     """Yield the ops that torch's meta device refuses, or to which it gives results of other types.
 
     Strides are no part of it, as devices differ in them. Ops that torch lacks, whose sizes depend
@@ -32,17 +32,17 @@ def mistyped(graph: Graph) -> Iterator[Finding]:
     """
     if OPERANDS in graph.settings:
         return
-    known: dict[object, str] = {}
+    message_by_form: dict[object, str] = {}
     for op in graph.leaves():
-        known_op = op.name.startswith(CHECKED) and schemas_of(op.name)
-        if is_label(op) or not known_op or op.name.startswith((*ELSEWHERE, BAGS_BACKWARD)):
+        is_checked = op.name.startswith(CHECKED) and schemas_of(op.name)
+        if is_label(op) or not is_checked or op.name.startswith((*UNCHECKED_OPS, BAGS_BACKWARD)):
             continue
         form = (op.name, op.written and _marks(op), *map(_form, (op.operands, op.results)))
         form = (*form, *((name, _form(value)) for name, value in op.attributes.items()))
-        if form not in known:
-            known[form] = _mistyped(op, graph)
-        if known[form]:
-            yield Finding("shapes", known[form], op)
+        if form not in message_by_form:
+            message_by_form[form] = _mismatch(op, graph)
+        if message_by_form[form]:
+            yield Finding("shapes", message_by_form[form], op)
 
 
 def _marks(op: Op) -> tuple[bool, ...]:
@@ -57,22 +57,26 @@ def _form(value: Value | Result) -> object:
     return type(value), value
 
 
-def _mistyped(op: Op, graph: Graph) -> str:
+def _mismatch(op: Op, graph: Graph) -> str:
     try:
-        made = plain_sizes(op, graph.schemas, graph.dims)
+        expected = plain_sizes(op, graph.schemas, graph.dims)
     except ShapeError as error:
         return str(error) if error.refused else ""
-    pairs = list(zip(made, op.results, strict=False))[: 1 if op.name in LOOKUPS else None]
-    return next((text for pair in pairs for text in _differing(*pair)), "")
+    pairs = list(zip(expected, op.results, strict=False))[: 1 if op.name in LOOKUPS else None]
+    return next((text for pair in pairs for text in _differences(*pair)), "")
 
 
-def _differing(made: Result, said: Result) -> Iterator[str]:
+def _differences(expected: Result, actual: Result) -> Iterator[str]:
     """Yield how a result differs from what torch makes; one that is missing is not looked at."""
-    if isinstance(made, tuple) and isinstance(said, tuple):
-        for one, other in zip(made, said, strict=False):
-            yield from _differing(one, other)
-    elif isinstance(made, Tensor) and isinstance(said, Tensor) and _text(made) != _text(said):
-        yield f"makes {_text(made)}, not %{said.name}, {_text(said)}"
+    if isinstance(expected, tuple) and isinstance(actual, tuple):
+        for first, second in zip(expected, actual, strict=False):
+            yield from _differences(first, second)
+    elif (
+        isinstance(expected, Tensor)
+        and isinstance(actual, Tensor)
+        and _text(expected) != _text(actual)
+    ):
+        yield f"makes {_text(expected)}, not %{actual.name}, {_text(actual)}"
 
 
 def _text(tensor: Tensor) -> str:

@@ -31,23 +31,25 @@ def short_types(graph: Graph) -> set[str]:
     Those within quantised layers are left out.
     """
     computed = {"tf32"} if products_in_tf32(graph) else set()
-    own = short_layer_tensors(graph)
-    held = {tensor.dtype for name, tensor in graph.by_name.items() if name not in own}
-    return computed | held & set(SHORT)
+    layer_names = short_layer_tensors(graph)
+    dtypes = {tensor.dtype for name, tensor in graph.by_name.items() if name not in layer_names}
+    return computed | dtypes & set(SHORT)
 
 
-def widened(graph: Graph, wide: str = "f32") -> Graph:
+def widen_types(graph: Graph, wide: str = "f32") -> Graph:
     """Return the graph with ``wide`` (f32 or f64) in place of every shorter floating type.
 
     What quantised layers hold in short types stays: their ops compute in no other.
     """
-    made = _Widener(WIDE[wide], short_layer_tensors(graph))
-    declared = tuple(replace(d, tensor=made.tensor(d.tensor)) for d in graph.tensors)
-    returned = map_value(graph.returned, made.tensor)
-    return replace(graph, tensors=declared, ops=tuple(map(made.op, graph.ops)), returned=returned)
+    widener = _Widener(WIDE[wide], short_layer_tensors(graph))
+    declared = tuple(replace(d, tensor=widener.tensor(d.tensor)) for d in graph.tensors)
+    returned = map_value(graph.returned, widener.tensor)
+    return replace(
+        graph, tensors=declared, ops=tuple(map(widener.op, graph.ops)), returned=returned
+    )
 
 
-def spelled_out(graph: Graph) -> Graph:
+def with_explicit_tf32(graph: Graph) -> Graph:
     """Return the graph with each factor that a product rounds to tf32 as a tensor of that type."""
     edit = Edit(graph)
     for op in graph.leaves():
@@ -55,11 +57,11 @@ def spelled_out(graph: Graph) -> Graph:
             continue
         operands = list(op.operands)
         for place in factors(op):
-            whole = operands[place]
-            assert isinstance(whole, Tensor)
+            factor = operands[place]
+            assert isinstance(factor, Tensor)
             name = f"{op.outputs[0].name}.{place}"
-            rounded = Tensor(name, "tf32", whole.shape, name, device=whole.device)
-            edit.insert(Op("aten.clone", (whole,), (rounded,)), before=op)
+            rounded = Tensor(name, "tf32", factor.shape, name, device=factor.device)
+            edit.insert(Op("aten.clone", (factor,), (rounded,)), before=op)
             operands[place] = rounded
         edit.insert(replace(op, name=PLAIN[op.name], operands=tuple(operands)), before=op)
         edit.remove(op)
@@ -70,11 +72,11 @@ class _Widener(Struct, frozen=True):
     """Gives tensors, arguments and products other types."""
 
     types: Mapping[str, str]
-    kept: frozenset[str]
+    unchanged: frozenset[str]
 
     def tensor(self, tensor: Tensor) -> Tensor:
         wide = self.types.get(tensor.dtype)
-        if wide is None or tensor.name in self.kept:
+        if wide is None or tensor.name in self.unchanged:
             return tensor
         offset = tensor.offset * ITEMSIZE[wide] // tensor.itemsize
         return replace(tensor, dtype=wide, offset=offset)
@@ -87,14 +89,14 @@ class _Widener(Struct, frozen=True):
         return map_value(value, self.tensor)
 
     def op(self, op: Op) -> Op:
-        keeps = any(t.name in self.kept for t in op.outputs)
+        is_unchanged = any(t.name in self.unchanged for t in op.outputs)
         return replace(
             op,
             name=plain_name(op.name),
             operands=map_value(op.operands, self.tensor),
             results=map_value(op.results, self.tensor),
             attributes=op.attributes
-            if keeps
+            if is_unchanged
             else {name: self.literal(name, value) for name, value in op.attributes.items()},
             body=tuple(map(self.op, op.body)),
         )

@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from irgraph.analyze import Analysis
-from irgraph.analyze.compare import Change
+from irgraph.analyze.compare import TimeChange
 from irgraph.analyze.roofline import works_of
 from irgraph.backend import backend
 from irgraph.capture.kineto.events.tree import Tree
@@ -58,8 +58,8 @@ def analysis_page(
 
 def comparison_page(
     names: Sequence[str],
-    figures: Sequence[Change],
-    parts: Sequence[Change],
+    figures: Sequence[TimeChange],
+    parts: Sequence[TimeChange],
     by: str,
     sides: Sequence[Sequence[Tree]],
 ) -> Page:
@@ -91,13 +91,13 @@ def comparison_page(
     return Page(title, f"recorded on {_cards(trees)}", found)
 
 
-def _rows(name: str, title: str, changes: Sequence[Change], text: str = "") -> Section:
+def _rows(name: str, title: str, changes: Sequence[TimeChange], text: str = "") -> Section:
     columns = [("name", "text"), ("before", "us"), ("after", "us"), ("change", "change")]
     rows = [[c.name, c.before, c.after, c.delta] for c in changes]
     if any(c.calls_before or c.calls_after for c in changes):
         columns += [("calls before", "number"), ("calls after", "number"), ("what", "text")]
         rows = [
-            [*row, c.calls_before, c.calls_after, c.what]
+            [*row, c.calls_before, c.calls_after, c.status]
             for row, c in zip(rows, changes, strict=True)
         ]
     return sections.table(name, title, columns, rows, text=text, bars=BESIDE)

@@ -48,7 +48,7 @@ def quantized_page(
     summary = difference.summary()
     head = difference_headline(difference, summary)
     head["numbers"] += list(_accuracy(found))
-    lines = [f"accuracy was executed on: {data}", *found.said]
+    lines = [f"accuracy was executed on: {data}", *found.messages]
     if not found.plan:
         lines.append("nothing chosen: no format gains anything within the budget")
     parts = [head, *remarks(summary), sections.notes(lines), *_plan(found)]

@@ -16,7 +16,7 @@ from irgraph.plans.plan import Plan
 from irgraph.predict.figures import coverage
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction
-from irgraph.predict.ranks import each_rank, rank_groups, rank_samples
+from irgraph.predict.ranks import predict_each_rank, rank_groups, rank_samples
 from irgraph.schedule.ranks import Ranks, simulate_ranks
 from irgraph.schedule.sampling import interval
 from irgraph.verbs.sharding.shard import shard
@@ -125,7 +125,7 @@ def _distinct_layouts(
 def _evaluate(graph: Graph, name: str, layout: TableLayout, options: PredictOptions) -> PlanResult:
     plan = layout.plan()
     models = tuple(shard(graph, plan, rank).graph for rank in range(plan.ranks))
-    predictions = each_rank(models, options)
+    predictions = predict_each_rank(models, options)
     timelines = [prediction.timeline for prediction in predictions]
     simulation = simulate_ranks(timelines, groups=rank_groups(models))
     mean = sum(layout.time) / len(layout.time)

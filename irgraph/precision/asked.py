@@ -6,7 +6,7 @@ import math
 
 from irgraph.diagnostics import fail
 from irgraph.precision.candidates import FORMATS
-from irgraph.precision.measure import Bench
+from irgraph.precision.measure import PrecisionBench
 
 
 def read_formats(text: str, kind: str = "") -> list[str]:
@@ -15,23 +15,25 @@ def read_formats(text: str, kind: str = "") -> list[str]:
     Raises:
         IrgraphError: there is no such format (exit code 2).
     """
-    known = list(dict.fromkeys(n for k, each in FORMATS.items() for n in each if kind in ("", k)))
-    chosen = [part.strip() for part in text.split(",") if part.strip()]
-    if not chosen:
-        raise fail(f"--formats: {text!r} names none of {', '.join(known)}", exit_code=2)
-    for name in chosen:
-        if name not in known:
-            raise fail(f"--formats: {name!r} is none of {', '.join(known)}", exit_code=2)
-    return chosen
+    allowed = list(
+        dict.fromkeys(n for k, names in FORMATS.items() for n in names if kind in ("", k))
+    )
+    formats = [part.strip() for part in text.split(",") if part.strip()]
+    if not formats:
+        raise fail(f"--formats: {text!r} names none of {', '.join(allowed)}", exit_code=2)
+    for name in formats:
+        if name not in allowed:
+            raise fail(f"--formats: {name!r} is none of {', '.join(allowed)}", exit_code=2)
+    return formats
 
 
-def read_budget(text: str, bench: Bench) -> float:
+def read_budget(text: str, bench: PrecisionBench) -> float:
     """Return a budget in nats: ``1e-4``, or ``0.02%`` of the entropy of a bench's predictions.
 
     Raises:
         IrgraphError: it is no number from zero (exit code 2).
     """
-    share = text.endswith("%")
+    is_share = text.endswith("%")
     try:
         value = float(text.removesuffix("%"))
     except ValueError:
@@ -39,4 +41,4 @@ def read_budget(text: str, bench: Bench) -> float:
     if not 0 <= value < math.inf:
         hint = "0.02% of the predictions' entropy, or nats as in 1e-4"
         raise fail(f"--budget: not a budget: {text!r}", hint=hint, exit_code=2)
-    return value / 100 * bench.entropy() if share else value
+    return value / 100 * bench.entropy() if is_share else value

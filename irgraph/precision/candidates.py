@@ -59,16 +59,16 @@ class Candidate(Struct, frozen=True):
     formats: tuple[str, ...]
     refused: Mapping[str, str]
 
-    def statement(self, to: str, ranges: Mapping[str, float]) -> str:
+    def statement(self, format_name: str, ranges: Mapping[str, float]) -> str:
         """Return the statement that brings it to a format; ``ranges`` are of layers' rows."""
-        verb = "cast" if self.kind == LAYER and to in CASTS else "quantize"
+        verb = "cast" if self.kind == LAYER and format_name in CASTS else "quantize"
         names = sorted({op.partition(".")[2] for op in self.ops})
         ops = f"aten.{names[0]}" if len(names) == 1 else f"aten.{{{','.join(names)}}}"
-        where = " or ".join(f'op.result == "{name}"' for name in self.results)
-        form = f'"{to}"' if verb == "quantize" else to
-        if to == STATIC:
-            form = f'"i8" range {max(ranges[name] for name in self.rows):.6g}'
-        return f"{verb} many {ops} where {where} to {form}"
+        condition = " or ".join(f'op.result == "{name}"' for name in self.results)
+        format_text = f'"{format_name}"' if verb == "quantize" else format_name
+        if format_name == STATIC:
+            format_text = f'"i8" range {max(ranges[name] for name in self.rows):.6g}'
+        return f"{verb} many {ops} where {condition} to {format_text}"
 
 
 def candidates(
@@ -78,50 +78,60 @@ def candidates(
 
     With a ``device`` layers are not tried in formats that it does not multiply in.
     """
-    lacking = _lacking(device) if device else {}
-    shared: dict[str, list[Op]] = {}
+    unsupported = _unsupported_formats(device) if device else {}
+    units_by_parameter: dict[str, list[Op]] = {}
     for leaf in graph.leaves():
         unit = outermost_call(graph, leaf)
         if is_lookup(unit) or is_layer(unit):
-            used = shared.setdefault(_key(graph, unit), [])
-            used += [unit] if unit not in used else []
-    found = [_candidate(graph, name, units, formats, lacking) for name, units in shared.items()]
-    return [*found, *_placed(graph, formats)]
+            parameter_units = units_by_parameter.setdefault(_parameter_label(graph, unit), [])
+            parameter_units += [unit] if unit not in parameter_units else []
+    narrowable = [
+        _candidate(graph, name, units, formats, unsupported)
+        for name, units in units_by_parameter.items()
+    ]
+    return [*narrowable, *_placed_tables(graph, formats)]
 
 
-def _placed(graph: Graph, formats: Sequence[str]) -> Iterator[Candidate]:
+def _placed_tables(graph: Graph, formats: Sequence[str]) -> Iterator[Candidate]:
     """Yield tables that lie on a slower tier already: none is made narrower there."""
     labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
-    why = "it is placed already: make it narrower before, and place it after (--place)"
-    reasons = {to: why for to in FORMATS[TABLE] if not formats or to in formats}
+    reason = "it is placed already: make it narrower before, and place it after (--place)"
+    reasons = {
+        format_name: reason
+        for format_name in FORMATS[TABLE]
+        if not formats or format_name in formats
+    }
     for op in (leaf for leaf in graph.leaves() if leaf.name == READ):
         for weight in tensors_in(op.operands[:1]):
             name = labels.get(weight.buffer, weight.name)
             yield Candidate(name, TABLE, (op.name,), (), (), (), reasons)
 
 
-def _lacking(device: str) -> dict[str, str]:
+def _unsupported_formats(device: str) -> dict[str, str]:
     """Return the formats of layers that a device does not multiply in, and why not."""
     sheet = backend().device(device)
     if sheet.architecture == "cpu":
         return {}
-    without = [to for to, kind in UNITS.items() if not sheet.peak(kind)[1]]
-    return {to: f"{sheet.name} has no matrix units for {UNITS[to]}" for to in without}
+    unsupported = [format_name for format_name, kind in UNITS.items() if not sheet.peak(kind)[1]]
+    return {
+        format_name: f"{sheet.name} has no matrix units for {UNITS[format_name]}"
+        for format_name in unsupported
+    }
 
 
-def _key(graph: Graph, unit: Op) -> str:
+def _parameter_label(graph: Graph, unit: Op) -> str:
     """Return what a unit's parameter is called, or its result where it has none."""
     try:
-        known = parameter_of(graph, unit, "i8")
+        declared = parameter_of(graph, unit, "i8")
     except RefusedError:
         weight = unit.inputs[0] if is_lookup(unit) else factors(graph, unit)[1]
         buffer = None if weight is None else weight.buffer
         params = (d for d in graph.tensors if d.role == "param" and d.tensor.buffer == buffer)
-        found = next(params, None)
-        if found is None:
+        parameter = next(params, None)
+        if parameter is None:
             return f"%{unit.outputs[0].name}" if unit.outputs else unit.name
-        known = found
-    return known.label or known.tensor.name
+        declared = parameter
+    return declared.label or declared.tensor.name
 
 
 def _candidate(
@@ -129,13 +139,15 @@ def _candidate(
     name: str,
     units: list[Op],
     formats: Sequence[str],
-    lacking: Mapping[str, str],
+    unsupported: Mapping[str, str],
 ) -> Candidate:
     kind = TABLE if is_lookup(units[0]) else LAYER
-    refused: dict[str, str] = {}
-    for to in (to for to in FORMATS[kind] if not formats or to in formats):
-        without = lacking.get(to, "") if kind == LAYER else ""
-        refused[to] = without or _why_not(graph, units, kind, to)
+    reasons: dict[str, str] = {}
+    for to in (
+        format_name for format_name in FORMATS[kind] if not formats or format_name in formats
+    ):
+        unsupported_reason = unsupported.get(to, "") if kind == LAYER else ""
+        reasons[to] = unsupported_reason or _refusal_reason(graph, units, kind, to)
     rows = (factors(graph, unit)[0] for unit in units if kind == LAYER)
     return Candidate(
         name,
@@ -143,30 +155,35 @@ def _candidate(
         tuple(unit.name for unit in units),
         tuple(unit.outputs[0].name for unit in units if unit.outputs),
         tuple(dict.fromkeys(t.name for t in rows if t is not None)),
-        tuple(to for to, why in refused.items() if not why),
-        {to: why for to, why in refused.items() if why},
+        tuple(format_name for format_name, reason in reasons.items() if not reason),
+        {format_name: reason for format_name, reason in reasons.items() if reason},
     )
 
 
-def _why_not(graph: Graph, units: list[Op], kind: str, to: str) -> str:
+def _refusal_reason(graph: Graph, units: list[Op], kind: str, format_name: str) -> str:
     try:
-        if kind == LAYER and to in CASTS:
+        if kind == LAYER and format_name in CASTS:
             for unit in units:
-                check_cast(graph, unit, to)
+                check_cast(graph, unit, format_name)
             return ""
-        plain = "i8" if to == STATIC else to
+        dtype = "i8" if format_name == STATIC else format_name
         for unit in units:
-            parameter_of(graph, unit, plain)
-        left = quantize(graph, units, plain).refused
+            parameter_of(graph, unit, dtype)
+        refusals = quantize(graph, units, dtype).refused
     except RefusedError as error:
         return error.reason
-    return left[0][1].reason if left else ""
+    return refusals[0][1].reason if refusals else ""
 
 
-def script(known: Sequence[Candidate], plan: Plan, ranges: Mapping[str, float] = EMPTY) -> str:
+def script(
+    candidate_list: Sequence[Candidate], plan: Plan, ranges: Mapping[str, float] = EMPTY
+) -> str:
     """Return a plan as a script for ``irgraph opt -s``.
 
     ``ranges`` are the largest absolute values of what layers multiply, by name.
     """
-    chosen = sorted(plan.items())
-    return "".join(f"{known[number].statement(to, ranges)}\n" for number, to in chosen)
+    formats = sorted(plan.items())
+    return "".join(
+        f"{candidate_list[number].statement(format_name, ranges)}\n"
+        for number, format_name in formats
+    )

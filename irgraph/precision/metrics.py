@@ -34,7 +34,7 @@ def divergence(reference: Torch, changed: Torch) -> float:
     from torch.nn.functional import log_softmax, logsigmoid
 
     first, second = reference.double(), changed.double()
-    if single(first):
+    if is_binary(first):
         yes = first.sigmoid() * (logsigmoid(first) - logsigmoid(second))
         no = (-first).sigmoid() * (logsigmoid(-first) - logsigmoid(-second))
         return float((yes + no).mean())
@@ -42,21 +42,21 @@ def divergence(reference: Torch, changed: Torch) -> float:
     return float((a.exp() * (a - b)).sum(-1).mean())
 
 
-def leaning(reference: Torch, moved: Torch) -> Torch:
+def shift_vector(reference: Torch, movement: Torch) -> Torch:
     """Return how logits moved, f64[n], so that products of two are what their movements share.
 
     The divergence of a small movement is half the square of this vector, to second order (half the
     movement's variance under the reference's predictions, mean of samples); that of the sum of two
     movements is both divergences and the product of their vectors.
     """
-    first, shift = reference.double(), moved.double()
-    if single(first):
-        weighed = (first.sigmoid() * (-first).sigmoid()).sqrt() * shift
+    first, shift = reference.double(), movement.double()
+    if is_binary(first):
+        vector = (first.sigmoid() * (-first).sigmoid()).sqrt() * shift
     else:
         shares = first.softmax(-1)
-        weighed = shares.sqrt() * (shift - (shares * shift).sum(-1, keepdim=True))
-    samples = first.numel() if single(first) else first.numel() // first.shape[-1]
-    return weighed.flatten() / math.sqrt(max(samples, 1))
+        vector = shares.sqrt() * (shift - (shares * shift).sum(-1, keepdim=True))
+    samples = first.numel() if is_binary(first) else first.numel() // first.shape[-1]
+    return vector.flatten() / math.sqrt(max(samples, 1))
 
 
 def entropy(logits: Torch) -> float:
@@ -64,9 +64,9 @@ def entropy(logits: Torch) -> float:
     from torch.nn.functional import log_softmax, logsigmoid
 
     values = logits.double()
-    if single(values):
-        each = values.sigmoid() * logsigmoid(values) + (-values).sigmoid() * logsigmoid(-values)
-        return -float(each.mean())
+    if is_binary(values):
+        terms = values.sigmoid() * logsigmoid(values) + (-values).sigmoid() * logsigmoid(-values)
+        return -float(terms.mean())
     shares = log_softmax(values, -1)
     return -float((shares.exp() * shares).sum(-1).mean())
 
@@ -76,7 +76,7 @@ def losses(logits: Torch, labels: Torch) -> Torch:
     from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
     values = logits.double()
-    if single(values):
+    if is_binary(values):
         clicks = labels.double().flatten()
         return binary_cross_entropy_with_logits(values.flatten(), clicks, reduction="none")
     return cross_entropy(values.flatten(0, -2), labels.long().flatten(), reduction="none")
@@ -87,7 +87,7 @@ def normalized_entropy(logits: Torch, labels: Torch) -> float:
 
     ``nan`` where all labels are the same: their rate has no entropy.
     """
-    if single(logits):
+    if is_binary(logits):
         rate = float(labels.double().mean())
         rates = [rate, 1 - rate]
     else:
@@ -97,17 +97,19 @@ def normalized_entropy(logits: Torch, labels: Torch) -> float:
     return float(losses(logits, labels).mean()) / base if base else math.nan
 
 
-def rise(reference: Torch, changed: Torch, labels: Torch) -> tuple[float, float]:
+def loss_increase(reference: Torch, changed: Torch, labels: Torch) -> tuple[float, float]:
     """Return by what share the log loss rises on labels, and the standard error of that.
 
     ``nan`` where the reference has no loss, or there are too few samples to tell.
     """
-    each = [losses(one, labels) for one in (reference, changed)]
-    step, base = each[1] - each[0], float(each[0].mean())
+    sample_losses = [losses(logits, labels) for logits in (reference, changed)]
+    increase, base = sample_losses[1] - sample_losses[0], float(sample_losses[0].mean())
     if not base:
         return math.nan, math.nan
-    error = float(step.std()) / math.sqrt(len(step)) / base if len(step) > 1 else math.nan
-    return float(step.mean()) / base, error
+    error = (
+        float(increase.std()) / math.sqrt(len(increase)) / base if len(increase) > 1 else math.nan
+    )
+    return float(increase.mean()) / base, error
 
 
 def auc(logits: Torch, labels: Torch) -> float:
@@ -115,16 +117,16 @@ def auc(logits: Torch, labels: Torch) -> float:
     import torch
 
     scores, clicks = logits.double().flatten(), labels.flatten() > 0.5
-    _, where, counts = torch.unique(scores, return_inverse=True, return_counts=True)
+    _, inverse, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     ends = counts.cumsum(0).double()
-    ranks = (ends - (counts.double() - 1) / 2)[where]
+    ranks = (ends - (counts.double() - 1) / 2)[inverse]
     hits = int(clicks.sum())
-    others = len(clicks) - hits
-    if not hits or not others:
+    misses = len(clicks) - hits
+    if not hits or not misses:
         return math.nan
-    return (float(ranks[clicks].sum()) - hits * (hits + 1) / 2) / (hits * others)
+    return (float(ranks[clicks].sum()) - hits * (hits + 1) / 2) / (hits * misses)
 
 
-def single(logits: Torch) -> bool:
+def is_binary(logits: Torch) -> bool:
     """Return whether logits are of one event each, not of classes."""
     return bool(logits.dim() < 2 or logits.shape[-1] == 1)

@@ -12,10 +12,10 @@ from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
-SQUASHING = ("sigmoid", "_softmax", "softmax", "_log_softmax", "log_softmax")
+ACTIVATIONS = ("sigmoid", "_softmax", "softmax", "_log_softmax", "log_softmax")
 """Ops that make predictions of logits, which are compared before them."""
 
-MOST = 3
+MAX_AXES = 3
 """Axes of predictions: samples, places within one, classes. What has more is a state or a map."""
 
 HINT = "name tensors: --output-name NAME,NAME"
@@ -25,7 +25,7 @@ class Predictions(Struct, frozen=True):
     """Names of the logits that are compared, and what else of floating type the step returns."""
 
     logits: tuple[str, ...]
-    left: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
 
 
 def predictions_of(graph: Graph, names: str = "") -> Predictions:
@@ -37,20 +37,24 @@ def predictions_of(graph: Graph, names: str = "") -> Predictions:
     Raises:
         IrgraphError: it returns none, or has no tensor of a name (exit code 2).
     """
-    makers: dict[str, Op] = {t.name: op for op in graph.leaves() for t in op.outputs}
+    producers: dict[str, Op] = {t.name: op for op in graph.leaves() for t in op.outputs}
     if names:
         chosen = [name.strip().removeprefix("%") for name in names.split(",")]
-        for name in (n for n in chosen if n not in makers):
+        for name in (n for n in chosen if n not in producers):
             raise fail(f"no op makes %{name}", hint=HINT, exit_code=2)
-        return Predictions(tuple(dict.fromkeys(_before(n, makers) for n in chosen)))
-    found = [t for t in graph.returned or () if t.dtype.startswith(("f", "bf"))]
-    whole = [t.name for t in found if 0 < t.rank <= MOST and t.name in makers]
-    kept = [name for name in whole if _before(name, makers) != name] or whole
-    if not kept:
-        why = f": %{found[0].name} has {found[0].rank} axes" if found else ""
-        raise fail(f"the step returns no predictions{why}", hint=HINT, exit_code=2)
-    left = tuple(t.name for t in found if t.name not in kept)
-    return Predictions(tuple(dict.fromkeys(_before(name, makers) for name in kept)), left)
+        return Predictions(tuple(dict.fromkeys(_logits_of(n, producers) for n in chosen)))
+    float_results = [t for t in graph.returned or () if t.dtype.startswith(("f", "bf"))]
+    candidates = [t.name for t in float_results if 0 < t.rank <= MAX_AXES and t.name in producers]
+    selected = [name for name in candidates if _logits_of(name, producers) != name] or candidates
+    if not selected:
+        detail = (
+            f": %{float_results[0].name} has {float_results[0].rank} axes" if float_results else ""
+        )
+        raise fail(f"the step returns no predictions{detail}", hint=HINT, exit_code=2)
+    not_compared = tuple(t.name for t in float_results if t.name not in selected)
+    return Predictions(
+        tuple(dict.fromkeys(_logits_of(name, producers) for name in selected)), not_compared
+    )
 
 
 def with_logits(graph: Graph, logits: Collection[str]) -> Graph:
@@ -61,27 +65,31 @@ def with_logits(graph: Graph, logits: Collection[str]) -> Graph:
     """
     buffers = {graph.by_name[name].buffer: name for name in logits if name in graph.by_name}
     edit = Edit(graph)
-    for place, leaf in enumerate(graph.leaves()):
+    for position, leaf in enumerate(graph.leaves()):
         name = next((buffers[t.buffer] for t in written_by(leaf) if t.buffer in buffers), "")
-        if not name or not leaf.base.endswith("_") or leaf.base[:-1] not in SQUASHING:
+        if not name or not leaf.base.endswith("_") or leaf.base[:-1] not in ACTIVATIONS:
             continue
         buffer = graph.by_name[name].buffer
-        later = (op for at, op in graph.touching.get(buffer, ()) if at > place and op != graph.end)
+        later = (
+            op
+            for index, op in graph.touching.get(buffer, ())
+            if index > position and op != graph.end
+        )
         if (reader := next((op for op in later if not is_view(op)), None)) is not None:
-            what = f"{leaf.name} writes %{name} in place, and {reader.name} reads that"
-            raise fail(f"{what}: its logits are gone", hint=HINT, exit_code=2)
+            conflict = f"{leaf.name} writes %{name} in place, and {reader.name} reads that"
+            raise fail(f"{conflict}: its logits are gone", hint=HINT, exit_code=2)
         edit.remove(leaf)
     return graph if edit.empty else edit.commit()
 
 
-def _before(name: str, makers: Mapping[str, Op]) -> str:
+def _logits_of(name: str, producers: Mapping[str, Op]) -> str:
     """Return the logits that a sigmoid or softmax made a tensor of, else the tensor itself."""
-    here = name
-    while here in makers:
-        op = makers[here]
-        if op.base in SQUASHING:
+    current = name
+    while current in producers:
+        op = producers[current]
+        if op.base in ACTIVATIONS:
             return op.inputs[0].name
         if not (is_view(op) or op.base == "_to_copy") or not op.inputs:
             break
-        here = op.inputs[0].name
+        current = op.inputs[0].name
     return name

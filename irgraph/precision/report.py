@@ -10,25 +10,34 @@ from msgspec import Struct
 
 from irgraph.diagnostics import fail
 from irgraph.precision.candidates import Plan, script
-from irgraph.precision.measure import AIMS, Bench, Errors
-from irgraph.precision.search import Item, search
+from irgraph.precision.measure import AIMS, Errors, PrecisionBench
+from irgraph.precision.search import FormatCost, search
 
 
 class FormatSearch:
     """The problem that a search solves: each format alone, and any plan, on one bench."""
 
-    def __init__(self, bench: Bench, aim: str = AIMS[0]) -> None:
+    def __init__(self, bench: PrecisionBench, aim: str = AIMS[0]) -> None:
         self.bench, self.aim = bench, aim
 
     @cached_property
-    def items(self) -> Sequence[Item]:
+    def items(self) -> Sequence[FormatCost]:
         """Every format of every candidate, executed and simulated alone."""
-        pairs = [(n, to) for n, one in enumerate(self.bench.known) for to in one.formats]
-        return [Item(n, to, self.kl({n: to}), self.gain({n: to})) for n, to in pairs]
+        pairs = [
+            (n, format_name)
+            for n, candidate in enumerate(self.bench.candidates)
+            for format_name in candidate.formats
+        ]
+        return [
+            FormatCost(n, format_name, self.kl({n: format_name}), self.gain({n: format_name}))
+            for n, format_name in pairs
+        ]
 
-    def common(self, one: Item, other: Item) -> float:
+    def interaction(self, first: FormatCost, second: FormatCost) -> float:
         """Return what two formats together take more than each alone, nats."""
-        return self.bench.common((one.candidate, one.format), (other.candidate, other.format))
+        return self.bench.interaction(
+            (first.candidate, first.format), (second.candidate, second.format)
+        )
 
     def kl(self, plan: Plan) -> float:
         """Return a plan's divergence, nats."""
@@ -36,7 +45,7 @@ class FormatSearch:
 
     def gain(self, plan: Plan) -> float:
         """Return by what a plan makes the aim less: microseconds, or bytes."""
-        before, after = (getattr(self.bench.simulated(p), self.aim) for p in ({}, plan))
+        before, after = (getattr(self.bench.simulate(p), self.aim) for p in ({}, plan))
         return float(before - after)
 
 
@@ -59,44 +68,44 @@ class SearchResult(Struct, frozen=True):
     script: str
     budget: float
     errors: Errors
-    alone: float
-    added: float
-    said: Sequence[str]
+    separate_kl: float
+    additive_kl: float
+    messages: Sequence[str]
     rows: Sequence[dict[str, Any]]
     figures: dict[str, Any]
 
 
-def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> SearchResult:
+def find_plan(bench: PrecisionBench, budget: float, aim: str = AIMS[0]) -> SearchResult:
     """Search the plan of most gain within a budget of divergence (nats), and report on it."""
     if aim == "links":
         check_links(bench)
     problem = FormatSearch(bench, aim)
-    plan, said = search(problem, budget)
+    plan, messages = search(problem, budget)
     singles = {(item.candidate, item.format): item for item in problem.items}
-    alone = sum(singles[pair].kl for pair in plan.items())
+    separate_kl = sum(singles[pair].kl for pair in plan.items())
     rows = [_row(bench, item, plan) for item in problem.items]
     return SearchResult(
         plan,
-        script(bench.known, plan, bench.ranges),
+        script(bench.candidates, plan, bench.ranges),
         budget,
         bench.errors(plan),
-        alone,
-        bench.added(plan),
-        said,
+        separate_kl,
+        bench.additive_divergence(plan),
+        messages,
         rows,
         figures(bench, plan),
     )
 
 
-def check_links(bench: Bench) -> None:
+def check_links(bench: PrecisionBench) -> None:
     """Refuse a step that brings nothing over links, or of which that is not known."""
-    found = bench.prediction({})
-    priced = found.priced
+    prediction = bench.prediction({})
+    priced = prediction.priced
     exchanges = [op for op in priced.unknown if id(op) in priced.reasons]
     if exchanges:
-        why = f"{exchanges[0].name}: {priced.reasons[id(exchanges[0])]}"
-        raise fail(f"--for links: what crosses links is not known: {why}", exit_code=2)
-    if bench.simulated({}).links:
+        reason = f"{exchanges[0].name}: {priced.reasons[id(exchanges[0])]}"
+        raise fail(f"--for links: what crosses links is not known: {reason}", exit_code=2)
+    if bench.simulate({}).links:
         return
     message = "--for links: the step brings nothing over a link"
     hint = (
@@ -106,16 +115,16 @@ def check_links(bench: Bench) -> None:
     raise fail(message, hint=hint, exit_code=2)
 
 
-def _row(bench: Bench, item: Item, plan: Plan) -> dict[str, Any]:
-    one = bench.known[item.candidate]
-    alone = {item.candidate: item.format}
-    errors = bench.errors(alone)
-    base, after = bench.simulated({}), bench.simulated(alone)
+def _row(bench: PrecisionBench, item: FormatCost, plan: Plan) -> dict[str, Any]:
+    candidate = bench.candidates[item.candidate]
+    single_plan = {item.candidate: item.format}
+    errors = bench.errors(single_plan)
+    base, after = bench.simulate({}), bench.simulate(single_plan)
     return {
-        "parameter": one.name,
+        "parameter": candidate.name,
         "format": item.format,
-        "sqnr_db": bench.noise(one.results[0], alone),
-        "l2": errors.ops[one.results[0]],
+        "sqnr_db": bench.noise(candidate.results[0], single_plan),
+        "l2": errors.ops[candidate.results[0]],
         "kl": item.kl,
         "kl_share": errors.share,
         "step_us": base.time - after.time,
@@ -126,16 +135,16 @@ def _row(bench: Bench, item: Item, plan: Plan) -> dict[str, Any]:
     }
 
 
-def figures(bench: Bench, plan: Plan) -> dict[str, Any]:
+def figures(bench: PrecisionBench, plan: Plan) -> dict[str, Any]:
     """Return the step before and after a plan: times with 90 % intervals, bytes of parameters."""
-    found: dict[str, Any] = dict(bench.accuracy())
-    for name, each in (("before", {}), ("after", plan)):
-        prediction = bench.prediction(each)
-        found[name] = {
+    result: dict[str, Any] = dict(bench.accuracy())
+    for name, stage_plan in (("before", {}), ("after", plan)):
+        prediction = bench.prediction(stage_plan)
+        result[name] = {
             "step_us": prediction.step_time,
             "step_interval_us": list(prediction.interval),
             "active_us": prediction.timeline.active_time,
-            "parameter_bytes": bench.simulated(each).parameters,
-            "link_bytes": bench.simulated(each).links,
+            "parameter_bytes": bench.simulate(stage_plan).parameters,
+            "link_bytes": bench.simulate(stage_plan).links,
         }
-    return found
+    return result

@@ -20,24 +20,24 @@ class CallClasses:
 
     def __init__(self, graph: Graph, *, lookups_differ: bool) -> None:
         """Set ``lookups_differ`` if embedding tables have different index distributions."""
-        self.differ = lookups_differ
-        known: dict[object, int] = {}
-        kept: list[Op] = []
-        self.of: list[int] = []
+        self.lookups_differ = lookups_differ
+        index_by_key: dict[object, int] = {}
+        representatives: list[Op] = []
+        self.representative_of: list[int] = []
         for op in graph.top_level():
-            alone = is_sparse(op) or (lookups_differ and _has_indices(op))
-            key = id(op) if alone else _key(op, {})
-            if key not in known:
-                known[key] = len(kept)
-                kept.append(op)
-            self.of.append(known[key])
-        self.graph = replace(graph, ops=tuple(kept))
+            is_unique = is_sparse(op) or (lookups_differ and _has_indices(op))
+            key = id(op) if is_unique else _key(op, {})
+            if key not in index_by_key:
+                index_by_key[key] = len(representatives)
+                representatives.append(op)
+            self.representative_of.append(index_by_key[key])
+        self.graph = replace(graph, ops=tuple(representatives))
 
 
 def is_sparse(op: Op) -> bool:
     """Return whether a price depends on more than the call: on values of sparse tensors."""
-    found = (t for inner in op.walk() for t in (*inner.inputs, *inner.outputs))
-    return any(t.strides is not None and not any(t.strides) for t in found)
+    tensors = (t for inner in op.walk() for t in (*inner.inputs, *inner.outputs))
+    return any(t.strides is not None and not any(t.strides) for t in tensors)
 
 
 def _has_indices(op: Op) -> bool:
@@ -57,18 +57,18 @@ def _key(op: Op, names: dict[str, int]) -> object:
 
 def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
     if isinstance(value, Tensor):
-        which = names.setdefault("$" + value.buffer, len(names))
-        same = names.setdefault(value.name, len(names))
+        buffer_number = names.setdefault("$" + value.buffer, len(names))
+        tensor_number = names.setdefault(value.name, len(names))
         sizes = [str(size) for size in value.shape], [str(step) for step in value.strides or ()]
-        written = value.name in op.written
+        is_written = value.name in op.written
         return (
             value.dtype,
             *map(tuple, sizes),
             str(value.offset),
             value.device,
-            which,
-            same,
-            written,
+            buffer_number,
+            tensor_number,
+            is_written,
         )
     if isinstance(value, tuple):
         return tuple(_sketch(item, op, names) for item in value)

@@ -23,18 +23,18 @@ CLIFF = "grouped, channels last"
 """How formulas begin whose layout a library may have no good kernel for."""
 
 
-def without_time(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
+def untimed_collectives(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
     """Return a line for each reason why collectives, all or those among ``ops``, have no time."""
-    chosen = priced.unknown if ops is None else ops
-    known = (priced.reasons.get(id(op), "") for op in chosen)
+    ops_without_time = priced.unknown if ops is None else ops
+    reasons = (priced.reasons.get(id(op), "") for op in ops_without_time)
     return [
         f"{count} collective{'s have' if count > 1 else ' has'} no time, and a floor stands in "
         f"(bytes at DRAM bandwidth): {reason}"
-        for reason, count in Counter(filter(None, known)).items()
+        for reason, count in Counter(filter(None, reasons)).items()
     ]
 
 
-def without_device(priced: Priced) -> list[str]:
+def device_warnings(priced: Priced) -> list[str]:
     """Return a line where nothing of a step runs on the device."""
     if all(op.is_annotation for op in priced.graph.walk()):
         return ["the model has no op: there is nothing to predict"]
@@ -46,18 +46,18 @@ def without_device(priced: Priced) -> list[str]:
     ]
 
 
-def without_units(priced: Priced, device: DeviceFacts) -> list[str]:
+def tf32_warnings(priced: Priced, device: DeviceFacts) -> list[str]:
     """Return a line if a step has products in tf32 and the device has no units for them."""
-    rounded = [] if device.has_tf32 else products_in_tf32(priced.graph)
-    if not rounded:
+    tf32_products = [] if device.has_tf32 else products_in_tf32(priced.graph)
+    if not tf32_products:
         return []
-    count = f"{len(rounded)} product{'s' * (len(rounded) > 1)} in tf32"
+    count = f"{len(tf32_products)} product{'s' * (len(tf32_products) > 1)} in tf32"
     return [f"{device.name} has no matrix units for tf32 (tf32_gflops): {count} priced as f32"]
 
 
-def cliffs(priced: Priced) -> list[str]:
+def cliff_warnings(priced: Priced) -> list[str]:
     """Return a line for each formula that warns of what a library has no good kernel for."""
-    kernels = (kernel for found in priced.kernels.values() for kernel in found)
+    kernels = (kernel for op_kernels in priced.kernels.values() for kernel in op_kernels)
     counts = Counter(kernel.formula for kernel in kernels if kernel.formula.startswith(CLIFF))
     return [
         f"{count} kernel{'s are' if count > 1 else ' is'} {formula}"
@@ -69,14 +69,14 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
     """Return warnings about a host table: figures that it lacks, another kind of machine."""
     lines = []
     if host.lacking:
-        lacking = ", ".join(host.lacking)
-        lines.append(f"host table {host.name} has no {lacking}: those of {DEFAULT_HOST} are used")
-    known = host.file.architecture
-    if known and known != device.architecture:
+        missing = ", ".join(host.lacking)
+        lines.append(f"host table {host.name} has no {missing}: those of {DEFAULT_HOST} are used")
+    measured_kind = host.file.architecture
+    if measured_kind and measured_kind != device.architecture:
         causes = path.by_cause()
         share = sum(causes.get(cause, 0.0) for cause in HOST_CAUSES) / (path.step_time or 1.0)
         lines.append(
-            f"host table {host.name} was measured {_beside(known)}, but this device is "
+            f"host table {host.name} was measured {_measured_on(measured_kind)}, but this device is "
             f"{device.architecture}, whose hosts have another speed. {share:.0%} of the critical "
             "path is host time. Give --host a table of such a machine: irgraph hosts lists those "
             "that ship, irgraph overheads TRACE -o FILE makes one"
@@ -84,7 +84,7 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
     return lines
 
 
-def _beside(architecture: str) -> str:
+def _measured_on(architecture: str) -> str:
     return "on a CPU alone" if architecture == "cpu" else f"with a {architecture} GPU"
 
 
@@ -95,36 +95,40 @@ def collectives(kernels: Iterable[Kernel]) -> list[str]:
         if kernel.family == COLLECTIVE and kernel.formula:
             kinds[kernel.name.partition(" of ")[0], kernel.formula].append(kernel)
     return [
-        f"{len(found)} {name}, {sum(k.time for k in found):.1f} us +- "
-        f"{sum(k.spread for k in found):.1f} us: {formula}"
-        for (name, formula), found in kinds.items()
+        f"{len(collective_kernels)} {name}, {sum(k.time for k in collective_kernels):.1f} us +- "
+        f"{sum(k.spread for k in collective_kernels):.1f} us: {formula}"
+        for (name, formula), collective_kernels in kinds.items()
     ]
 
 
-def measured_times(priced: Priced, device: str, wanted: bool) -> str:
+def measured_times(priced: Priced, device: str, use_measured: bool) -> str:
     """Return how the measured times of a model were used, ``""`` if it has none."""
     graph = priced.graph
     card = measured_card(graph)
     if not has_measured_times(graph):
         return ""
-    if not wanted:
+    if not use_measured:
         return "not used, as requested"
     if not card:
         return f"not used: the model does not name their card (setting {CARD})"
     if not backend().is_card(device, card):
         return f"not used: they are of {card}, not of {priced.device}"
-    text = f"used: of {card}{_modelled(priced)}"
-    lost = label_time(graph)
-    return f"{text}; {lost:.1f} us that no operator launched are left out" if lost else text
+    text = f"used: of {card}{_modelled_remark(priced)}"
+    unlaunched_time = label_time(graph)
+    return (
+        f"{text}; {unlaunched_time:.1f} us that no operator launched are left out"
+        if unlaunched_time
+        else text
+    )
 
 
-def _modelled(priced: Priced) -> str:
+def _modelled_remark(priced: Priced) -> str:
     """Return how much of a model with measured times is modelled, ``""`` if nothing is."""
-    found = [kernels for kernels in priced.kernels.values() if kernels]
-    others = [ks for ks in found if any(k.by != "measured" for k in ks)]
-    if not others:
+    kernel_lists = [kernels for kernels in priced.kernels.values() if kernels]
+    modelled_lists = [ks for ks in kernel_lists if any(k.by != "measured" for k in ks)]
+    if not modelled_lists:
         return ""
-    ops = f"{len(others)} op{'s' * (len(others) > 1)} without a measured time"
+    ops = f"{len(modelled_lists)} op{'s' * (len(modelled_lists) > 1)} without a measured time"
     return (
         f"; models price {ops} (changed or added since, or not in the trace), whose error looks "
         "like a gain or a loss: `irgraph diff BEFORE AFTER` compares like with like"
@@ -133,5 +137,5 @@ def _modelled(priced: Priced) -> str:
 
 def assumptions(graph: Graph) -> list[str]:
     """Return the unproven assumptions of transformations, as noted on ops."""
-    found = (op.notes.get("assuming") for op in graph.walk())
-    return [str(reason) for reason in dict.fromkeys(found) if reason is not None]
+    reasons = (op.notes.get("assuming") for op in graph.walk())
+    return [str(reason) for reason in dict.fromkeys(reasons) if reason is not None]

@@ -79,8 +79,10 @@ class Difference(Struct, frozen=True, dict=True):
             "step_time_change_interval_us": list(self.interval),
             "validation": validation(self.step_time_change, self.interval, self.measured),
             "memory_peak_bytes": [p.memory.peak for p in pair],
-            "critical_path_us": _beside(first["critical_path_us"], second["critical_path_us"]),
-            "kernels_us": _beside(_times(first), _times(second)),
+            "critical_path_us": _paired_times(
+                first["critical_path_us"], second["critical_path_us"]
+            ),
+            "kernels_us": _paired_times(_times(first), _times(second)),
             "ops": {n: [c[n] for c in counts] for n in names if counts[0][n] != counts[1][n]},
             "measured_times": second["measured_times"],
             "collectives": second["collectives"],
@@ -103,9 +105,9 @@ def diff(
     ``before`` may be a prediction already. ``step_times`` are the measured step times of both,
     microseconds, if any.
     """
-    odd = next((t for t in step_times or () if not (math.isfinite(t) and t > 0)), None)
-    if odd is not None:
-        raise fail(f"step_times: give microseconds above 0, not {odd!r}", exit_code=2)
+    invalid_time = next((t for t in step_times or () if not (math.isfinite(t) and t > 0)), None)
+    if invalid_time is not None:
+        raise fail(f"step_times: give microseconds above 0, not {invalid_time!r}", exit_code=2)
     return Difference(*predict_pair(before, after, options, **changes), step_times)
 
 
@@ -121,7 +123,7 @@ def _times(summary: dict[str, Any]) -> dict[str, float]:
     return {family: figures["time_us"] for family, figures in summary["kernels"].items()}
 
 
-def _beside(first: dict[str, float], second: dict[str, float]) -> dict[str, list[float]]:
+def _paired_times(first: dict[str, float], second: dict[str, float]) -> dict[str, list[float]]:
     names = sorted({**first, **second}, key=lambda n: -_change(first, second, n))
     return {name: [first.get(name, 0.0), second.get(name, 0.0)] for name in names}
 

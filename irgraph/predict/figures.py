@@ -12,34 +12,36 @@ from irgraph.schedule.memory import Memory, workspace
 from irgraph.schedule.sensitivity import Sensitivity, sensitivity
 from irgraph.schedule.timeline import Timeline
 
-FASTER = 2.0
+SPEEDUP = 2.0
 """Factor of the what-ifs that a summary lists."""
 
-SHOWN, TRIED = 10, 60
+MAX_ROWS, MAX_OPERATIONS = 10, 60
 """Rows of operations that a summary lists at most, and operations that they are made of."""
 
 
-def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:
+def what_ifs(timeline: Timeline, factor: float = SPEEDUP) -> dict[str, Any]:
     """Return what the step would take with operations, families and causes ``factor`` faster.
 
     Operations of one name with the same saving, to 0.1 us, share a row with their ``count``; its
     times are for a single one of them, its place is that of the first.
     """
 
-    def row(found: Sensitivity, count: int = 1) -> dict[str, Any]:
-        place = {"module": found.module, "from": found.origin} if found.kind == "op" else {}
-        known = {key: value for key, value in place.items() if value}
-        many = {"count": count} if count > 1 else {}
-        times = {"step_time_us": found.step_time, "saved_us": found.saved}
-        return {"kind": found.kind, "name": found.name, **known, **many, **times}
+    def row(what_if: Sensitivity, count: int = 1) -> dict[str, Any]:
+        full_location = (
+            {"module": what_if.module, "from": what_if.origin} if what_if.kind == "op" else {}
+        )
+        location = {key: value for key, value in full_location.items() if value}
+        count_field = {"count": count} if count > 1 else {}
+        times = {"step_time_us": what_if.step_time, "saved_us": what_if.saved}
+        return {"kind": what_if.kind, "name": what_if.name, **location, **count_field, **times}
 
     rows: dict[tuple[str, float], list[Sensitivity]] = {}
-    ops, groups = sensitivity(timeline, factor=factor, top=TRIED)
-    for found in ops:
-        rows.setdefault((found.name, round(found.saved, 1)), []).append(found)
+    ops, groups = sensitivity(timeline, factor=factor, top=MAX_OPERATIONS)
+    for operation in ops:
+        rows.setdefault((operation.name, round(operation.saved, 1)), []).append(operation)
     return {
         "factor": factor,
-        "ops": [row(same[0], len(same)) for same in list(rows.values())[:SHOWN]],
+        "ops": [row(similar[0], len(similar)) for similar in list(rows.values())[:MAX_ROWS]],
         "groups": [row(s) for s in groups],
     }
 
@@ -68,23 +70,26 @@ def coverage(kernels: Iterable[Kernel]) -> dict[str, float]:
         times[kernel.by] += kernel.time
         outside += kernel.time if kernel.outside else 0.0
     total = sum(times.values()) or 1.0
-    shares = {by: time / total for by, time in times.items() if time}
+    shares = {provenance: time / total for provenance, time in times.items() if time}
     return {**shares, "outside range": outside / total} if outside else shares
 
 
 def by_family(kernels: Iterable[Kernel]) -> dict[str, dict[str, float]]:
     """Return count and microseconds of device work by family, longest first."""
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for kernel in kernels:
-        entry = found.setdefault(kernel.family, {"count": 0, "time_us": 0.0})
+        entry = figures.setdefault(kernel.family, {"count": 0, "time_us": 0.0})
         entry["count"] += 1
         entry["time_us"] += kernel.time
-    return dict(sorted(found.items(), key=lambda item: -item[1]["time_us"]))
+    return dict(sorted(figures.items(), key=lambda item: -item[1]["time_us"]))
 
 
 def unknown(priced: Priced) -> dict[str, Any]:
     """Return the ops without a cost model: counts by name, and their share of the bytes."""
     names = Counter(op.name for op in priced.unknown)
-    lost = sum(t.nbytes for op in priced.unknown for t in (*op.inputs, *op.outputs))
-    total = sum(t.nbytes for op in priced.graph.leaves() for t in (*op.inputs, *op.outputs))
-    return {"ops": dict(names.most_common()), "share_of_bytes": lost / total if total else 0.0}
+    unknown_bytes = sum(t.nbytes for op in priced.unknown for t in (*op.inputs, *op.outputs))
+    total_bytes = sum(t.nbytes for op in priced.graph.leaves() for t in (*op.inputs, *op.outputs))
+    return {
+        "ops": dict(names.most_common()),
+        "share_of_bytes": unknown_bytes / total_bytes if total_bytes else 0.0,
+    }

@@ -54,31 +54,31 @@ def price_grid(
     """
     options = replace(options, measured=False)
     columns = columns_of(calls, sizes) if columns is None else columns
-    found = _at_once(calls.graph, device, options, columns, len(sizes))
-    alone = [at for at, pieces in enumerate(found) if pieces is None]
-    if alone:
-        some = _needed(calls, alone)
-        priced = _one_by_one(some.graph, device, options, sizes)
-        for at, pieces in zip(some.places, priced, strict=True):
-            found[at] = pieces
-    return list(_parts([pieces or () for pieces in found], len(sizes)))
+    regimes = _price_together(calls.graph, device, options, columns, len(sizes))
+    unpriced = [position for position, call_regimes in enumerate(regimes) if call_regimes is None]
+    if unpriced:
+        subset = _calls_to_price(calls, unpriced)
+        priced = _price_each_size(subset.graph, device, options, sizes)
+        for position, pieces in zip(subset.places, priced, strict=True):
+            regimes[position] = pieces
+    return list(_regions([pieces or () for pieces in regimes], len(sizes)))
 
 
 def columns_of(calls: CallClasses, sizes: Sequence[Mapping[str, int]]) -> Sizes:
     """Return sizes by dimension, for ``price_grid`` of the same calls on any device."""
-    names = sorted({name for given in sizes for name in given})
+    names = sorted({name for dims in sizes for name in dims})
     dims = calls.graph.dims
     return Sizes({n: np.array([s.get(n, dims[n]) for s in sizes], np.int64) for n in names})
 
 
-def _at_once(
+def _price_together(
     graph: Graph, device: str, options: PriceOptions, dims: Sizes, points: int
 ) -> list[Sequence[KernelRegime] | None]:
     """Return what the cost models price at all sizes together."""
-    ask = getattr(backend(), "price_points", None)
-    if ask is None or not points:
+    price_points = getattr(backend(), "price_points", None)
+    if price_points is None or not points:
         return [None for _ in graph.top_level()]
-    return list(ask(graph, device, options, dims))
+    return list(price_points(graph, device, options, dims))
 
 
 class _CallSubset(Struct, frozen=True):
@@ -88,99 +88,116 @@ class _CallSubset(Struct, frozen=True):
     places: list[int]
 
 
-def _needed(calls: CallClasses, alone: Sequence[int]) -> _CallSubset:
+def _calls_to_price(calls: CallClasses, unpriced: Sequence[int]) -> _CallSubset:
     """Return the calls that are priced one size at a time; all, where prices depend on others."""
     graph, ops = calls.graph, list(calls.graph.top_level())
-    if calls.differ or any(
+    if calls.lookups_differ or any(
         is_sparse(op) or "ookup" in inner.name for op in ops for inner in op.walk()
     ):
         return _CallSubset(graph, list(range(len(ops))))
-    return _CallSubset(replace(graph, ops=tuple(ops[at] for at in alone)), list(alone))
+    return _CallSubset(
+        replace(graph, ops=tuple(ops[position] for position in unpriced)), list(unpriced)
+    )
 
 
-def _one_by_one(
+def _price_each_size(
     graph: Graph, device: str, options: PriceOptions, sizes: Sequence[Mapping[str, int]]
 ) -> list[Sequence[KernelRegime]]:
     """Return the work of calls, priced at each distinct size alone."""
-    known: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
-    for at, given in enumerate(sizes):
-        known[tuple(sorted(given.items()))].append(at)
-    found: list[dict[object, list[tuple[list[int], KernelRegime]]]] = [
+    points_by_dims: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
+    for point, dims_at_point in enumerate(sizes):
+        points_by_dims[tuple(sorted(dims_at_point.items()))].append(point)
+    groups_by_call: list[dict[object, list[tuple[list[int], KernelRegime]]]] = [
         defaultdict(list) for _ in graph.top_level()
     ]
-    for dims, places in known.items():
+    for dims, points in points_by_dims.items():
         priced = backend().price(with_dims(graph, dict(dims)), device, options)
-        for op, groups in zip(priced.graph.top_level(), found, strict=True):
-            piece = _piece(priced, op)
-            groups[piece.structure].append((places, piece))
-    return [[_joined(group) for group in groups.values()] for groups in found]
+        for op, groups in zip(priced.graph.top_level(), groups_by_call, strict=True):
+            regime = _regime(priced, op)
+            groups[regime.structure].append((points, regime))
+    return [[_merge_regimes(group) for group in groups.values()] for groups in groups_by_call]
 
 
-def _piece(priced: Priced, op: Op) -> KernelRegime:
+def _regime(priced: Priced, op: Op) -> KernelRegime:
     unknown = {id(leaf) for leaf in priced.unknown}
     inside = list(enumerate(op.walk()))
-    kernels = {at: priced.kernels[id(o)] for at, o in inside if id(o) in priced.kernels}
-    every = [kernel for found in kernels.values() for kernel in found]
-    times = np.array([[kernel.time] for kernel in every]).reshape(-1, 1)
-    spreads = np.array([[kernel.spread] for kernel in every]).reshape(-1, 1)
-    lacking = tuple(at for at, o in inside if id(o) in unknown)
-    return KernelRegime(np.zeros(1, np.int64), kernels, lacking, times, spreads)
+    kernels = {position: priced.kernels[id(o)] for position, o in inside if id(o) in priced.kernels}
+    all_kernels = [kernel for op_kernels in kernels.values() for kernel in op_kernels]
+    times = np.array([[kernel.time] for kernel in all_kernels]).reshape(-1, 1)
+    spreads = np.array([[kernel.spread] for kernel in all_kernels]).reshape(-1, 1)
+    unknown_positions = tuple(position for position, o in inside if id(o) in unknown)
+    return KernelRegime(np.zeros(1, np.int64), kernels, unknown_positions, times, spreads)
 
 
-def _joined(group: Sequence[tuple[list[int], KernelRegime]]) -> KernelRegime:
+def _merge_regimes(group: Sequence[tuple[list[int], KernelRegime]]) -> KernelRegime:
     """Return pieces of equal structure as one, in the order of their points."""
-    points = np.array([at for places, _ in group for at in places], np.int64)
+    points = np.array([point for group_points, _ in group for point in group_points], np.int64)
     order = np.argsort(points, kind="stable")
-    repeated = [len(places) for places, _ in group]
-    times = np.repeat(np.concatenate([p.times for _, p in group], 1), repeated, axis=1)
-    spreads = np.repeat(np.concatenate([p.spreads for _, p in group], 1), repeated, axis=1)
+    repetitions = [len(places) for places, _ in group]
+    times = np.repeat(np.concatenate([p.times for _, p in group], 1), repetitions, axis=1)
+    spreads = np.repeat(np.concatenate([p.spreads for _, p in group], 1), repetitions, axis=1)
     return replace(
         group[0][1], points=points[order], times=times[:, order], spreads=spreads[:, order]
     )
 
 
-def _parts(found: Sequence[Sequence[KernelRegime]], points: int) -> Iterator[KernelRegion]:
+def _regions(regimes: Sequence[Sequence[KernelRegime]], points: int) -> Iterator[KernelRegion]:
     """Yield parts of the points at which no call has another structure."""
-    which = np.zeros((len(found), points), np.int64)
-    for row, pieces in zip(which, found, strict=True):
-        for number, piece in enumerate(pieces):
-            row[piece.points] = number
-    several = [at for at, pieces in enumerate(found) if len(pieces) > 1]
-    keys = [row.tobytes() for row in np.ascontiguousarray(which[several].T)]
+    regime_index = np.zeros((len(regimes), points), np.int64)
+    for row, region_regimes in zip(regime_index, regimes, strict=True):
+        for number, regime in enumerate(region_regimes):
+            row[regime.points] = number
+    varying = [index for index, pieces in enumerate(regimes) if len(pieces) > 1]
+    keys = [row.tobytes() for row in np.ascontiguousarray(regime_index[varying].T)]
     groups: dict[bytes, list[int]] = defaultdict(list)
-    for at in range(points):
-        groups[keys[at] if several else b""].append(at)
-    for members in groups.values():
-        chosen = np.array(members, np.int64)
-        pieces = [of[which[at, chosen[0]]] for at, of in enumerate(found)]
-        places = [np.searchsorted(piece.points, chosen) for piece in pieces]
-        times = [p.times[:, at] for p, at in zip(pieces, places, strict=True)]
-        spreads = [p.spreads[:, at] for p, at in zip(pieces, places, strict=True)]
-        yield KernelRegion(chosen, tuple(pieces), _stacked(times), _stacked(spreads))
+    for point in range(points):
+        groups[keys[point] if varying else b""].append(point)
+    for group_points in groups.values():
+        region_points = np.array(group_points, np.int64)
+        region_regimes = [
+            call_regimes[regime_index[index, region_points[0]]]
+            for index, call_regimes in enumerate(regimes)
+        ]
+        columns_of_regimes = [
+            np.searchsorted(piece.points, region_points) for piece in region_regimes
+        ]
+        times = [
+            p.times[:, columns]
+            for p, columns in zip(region_regimes, columns_of_regimes, strict=True)
+        ]
+        spreads = [
+            p.spreads[:, columns]
+            for p, columns in zip(region_regimes, columns_of_regimes, strict=True)
+        ]
+        yield KernelRegion(
+            region_points, tuple(region_regimes), _concatenate(times), _concatenate(spreads)
+        )
 
 
-def _stacked(parts: Sequence[Floats]) -> Floats:
+def _concatenate(parts: Sequence[Floats]) -> Floats:
     return np.concatenate(parts) if parts else np.zeros((0, 0))
 
 
-def as_priced(graph: Graph, of: Sequence[int], part: KernelRegion, device: str) -> Priced:
+def as_priced(
+    graph: Graph, representatives: Sequence[int], part: KernelRegion, device: str
+) -> Priced:
     """Return the graph with the kernels of a part, one object for each row of its times.
 
-    ``of`` gives for each top-level call its representative. Schedules read sizes only where host
+    ``representatives`` gives for each top-level call its representative. Schedules read sizes only where host
     overheads depend on them: ``graph`` then has those of the part.
     """
-    fresh = [
-        {at: tuple(map(_copy, kernels)) for at, kernels in piece.kernels.items()}
+    copies = [
+        {position: tuple(map(_copy, kernels)) for position, kernels in piece.kernels.items()}
         for piece in part.calls
     ]
     kernels: dict[int, tuple[Kernel, ...]] = {}
     unknown: list[Op] = []
-    for op, which in zip(graph.top_level(), of, strict=True):
-        lacking, known = part.calls[which].unknown, fresh[which]
-        for at, inner in enumerate(op.walk()):
-            if at in known:
-                kernels[id(inner)] = known[at]
-            if at in lacking:
+    for op, call in zip(graph.top_level(), representatives, strict=True):
+        unknown_positions, kernels_by_position = part.calls[call].unknown, copies[call]
+        for position, inner in enumerate(op.walk()):
+            if position in kernels_by_position:
+                kernels[id(inner)] = kernels_by_position[position]
+            if position in unknown_positions:
                 unknown.append(inner)
     return Priced(graph, device, kernels, tuple(unknown))
 
@@ -190,15 +207,15 @@ def _copy(kernel: Kernel) -> Kernel:
     return replace(kernel)
 
 
-def rows_of(priced: Priced, of: Sequence[int], part: KernelRegion) -> dict[int, int]:
+def rows_of(priced: Priced, representatives: Sequence[int], part: KernelRegion) -> dict[int, int]:
     """Return, by ``id`` of each kernel of ``as_priced``, its row in the times of the part."""
     first = np.cumsum([0, *(len(piece.times) for piece in part.calls)])
-    found: dict[int, int] = {}
-    for op, which in zip(priced.graph.top_level(), of, strict=True):
-        row = int(first[which])
-        for at, inner in enumerate(op.walk()):
-            if at in part.calls[which].kernels:
+    row_by_kernel: dict[int, int] = {}
+    for op, call in zip(priced.graph.top_level(), representatives, strict=True):
+        row = int(first[call])
+        for position, inner in enumerate(op.walk()):
+            if position in part.calls[call].kernels:
                 kernels = priced.kernels[id(inner)]
-                found.update((id(kernel), row + i) for i, kernel in enumerate(kernels))
+                row_by_kernel.update((id(kernel), row + i) for i, kernel in enumerate(kernels))
                 row += len(kernels)
-    return found
+    return row_by_kernel

@@ -38,13 +38,13 @@ def broken_limits(limits: list[str], summary: dict[str, Any], measured: float | 
     ``error=10%`` needs a measured time; ``step.time=12ms`` and ``gpu.active=8ms`` take times,
     ``memory.peak=16GiB`` takes bytes: of tensors, workspace and context, as reports show.
     """
-    return [line for text in limits if (line := _broken(text, summary, measured))]
+    return [line for text in limits if (line := _broken_limit(text, summary, measured))]
 
 
-def _broken(text: str, summary: dict[str, Any], measured: float | None) -> str:
+def _broken_limit(text: str, summary: dict[str, Any], measured: float | None) -> str:
     name, _, bound = text.partition("=")
     if name == "memory.peak":
-        return _memory(bound, summary["memory"])
+        return _broken_memory_limit(bound, summary["memory"])
     if name in TIMES:
         value, limit = summary[TIMES[name]], parse_time(bound, f"--limit {name}")
         return f"{name} is {value / 1e3:.3f} ms, over the limit of {bound}" if value > limit else ""
@@ -60,14 +60,16 @@ def _broken(text: str, summary: dict[str, Any], measured: float | None) -> str:
     return f"error is {error:.1f}%, over the limit of {bound}" if error > float(match[1]) else ""
 
 
-def _memory(bound: str, memory: dict[str, Any]) -> str:
+def _broken_memory_limit(bound: str, memory: dict[str, Any]) -> str:
     match = _NUMBER.fullmatch(bound.strip())
     if match is None or match[2] not in BYTES:
         hint = f"give bytes with their unit, such as 16GiB ({', '.join(BYTES)})"
         raise fail(f"--limit memory.peak: not a size: {bound!r}", hint=hint, exit_code=2)
-    needed = memory["needed_bytes"]
-    if needed <= float(match[1]) * BYTES[match[2]]:
+    needed_bytes = memory["needed_bytes"]
+    if needed_bytes <= float(match[1]) * BYTES[match[2]]:
         return ""
-    more = memory["workspace_and_context_bytes"] / 2**20
-    held = f" ({more:.1f} MiB of it assumed for workspace and context)" if more else ""
-    return f"memory.peak is {needed / 2**30:.2f} GiB{held}, over the limit of {bound}"
+    assumed_mib = memory["workspace_and_context_bytes"] / 2**20
+    assumed = (
+        f" ({assumed_mib:.1f} MiB of it assumed for workspace and context)" if assumed_mib else ""
+    )
+    return f"memory.peak is {needed_bytes / 2**30:.2f} GiB{assumed}, over the limit of {bound}"

@@ -15,10 +15,10 @@ from irgraph.report.plots import BLUE, GREY, ORANGE, Plot, matplotlib
 from irgraph.schedule.critical_path import CriticalPath
 from irgraph.schedule.timeline import Intervals, Timeline
 
-LONGEST = 8
+MAX_ROWS = 8
 """Rows of a breakdown in a notebook."""
 
-HOST = "host"
+HOST_LABEL = "host"
 """What a plot calls the kinds of work that no kernel does."""
 
 
@@ -26,7 +26,7 @@ def prediction_html(summary: Mapping[str, Any]) -> str:
     """Return the figures of a prediction and its critical path by cause, as HTML."""
     rows = [row for row in figure_rows(summary) if row[0] != "of that"]
     step = summary["step_time_us"] or 1.0
-    causes = list(summary["critical_path_us"].items())[:LONGEST]
+    causes = list(summary["critical_path_us"].items())[:MAX_ROWS]
     path = [(cause, time_text(time), f"{time / step:.1%}") for cause, time in causes]
     shares = table_html("critical path by cause", path, ("cause", "time", "share"))
     return table_html(summary["model"], rows) + shares
@@ -35,7 +35,7 @@ def prediction_html(summary: Mapping[str, Any]) -> str:
 def difference_html(summary: Mapping[str, Any]) -> str:
     """Return the change of the step time and what it is made of, as HTML."""
     low, high = (time_text(end) for end in summary["step_time_change_interval_us"])
-    pairs = {**summary["figures"], **dict(list(summary["critical_path_us"].items())[:LONGEST])}
+    pairs = {**summary["figures"], **dict(list(summary["critical_path_us"].items())[:MAX_ROWS])}
     rows = [
         (name.removesuffix("_us").replace("_", " "), *_pair(*times))
         for name, times in pairs.items()
@@ -63,7 +63,7 @@ def plot_step(timeline: Timeline, path: CriticalPath, title: str) -> Plot:
     colours = _colours(mpl, columns)
     work = tasks.has_cause("kernel") & (tasks.kernel >= 0)
     fills = [
-        colours[families[k]] if runs else colours[HOST]
+        colours[families[k]] if runs else colours[HOST_LABEL]
         for k, runs in zip(tasks.kernel.tolist(), work.tolist(), strict=True)
     ]
     size = (11, 1.6 + 0.4 * len(timeline.resources))
@@ -75,9 +75,13 @@ def plot_step(timeline: Timeline, path: CriticalPath, title: str) -> Plot:
         (str(resource), np.flatnonzero((work | host) & (tasks.resource == number)))
         for number, resource in enumerate(timeline.resources)
     ]
-    for lane, (_, chosen) in enumerate(lanes):
-        spans = np.stack([columns.start, columns.end - columns.start], axis=1)[chosen] / 1000
-        axes.broken_barh(spans.tolist(), (-lane - 0.4, 0.8), color=[fills[i] for i in chosen])
+    for lane, (_, interval_indices) in enumerate(lanes):
+        spans = (
+            np.stack([columns.start, columns.end - columns.start], axis=1)[interval_indices] / 1000
+        )
+        axes.broken_barh(
+            spans.tolist(), (-lane - 0.4, 0.8), color=[fills[i] for i in interval_indices]
+        )
     axes.set_yticks([-lane for lane in range(len(lanes))], [name for name, _ in lanes])
     axes.set_xlabel("ms")
     axes.set_title(title)
@@ -93,7 +97,7 @@ def _colours(mpl: Any, columns: Intervals) -> dict[str, Any]:  # noqa: ANN401  (
         times[kernel.family] = times.get(kernel.family, 0.0) + kernel.time
     shades = mpl.colormaps["tab20"]
     names = sorted(times, key=lambda name: -times[name])
-    return {HOST: GREY, **{name: shades(number % 20) for number, name in enumerate(names)}}
+    return {HOST_LABEL: GREY, **{name: shades(number % 20) for number, name in enumerate(names)}}
 
 
 def plot_change(summary: Mapping[str, Any]) -> Plot:
@@ -102,14 +106,18 @@ def plot_change(summary: Mapping[str, Any]) -> Plot:
     Raises ``IrgraphError`` where matplotlib is not installed.
     """
     mpl = matplotlib()
-    pairs = list(summary["critical_path_us"].items())[:LONGEST][::-1]
+    pairs = list(summary["critical_path_us"].items())[:MAX_ROWS][::-1]
     figure = mpl.figure.Figure(figsize=(9, 1.2 + 0.4 * len(pairs)), layout="constrained")
-    axes, at = figure.subplots(), np.arange(len(pairs))
+    axes, positions = figure.subplots(), np.arange(len(pairs))
     for name, colour, side, move in (("before", GREY, 0, 0.2), ("after", BLUE, 1, -0.2)):
         axes.barh(
-            at + move, [times[side] / 1000 for _, times in pairs], 0.4, label=name, color=colour
+            positions + move,
+            [times[side] / 1000 for _, times in pairs],
+            0.4,
+            label=name,
+            color=colour,
         )
-    axes.set_yticks(at, [name for name, _ in pairs])
+    axes.set_yticks(positions, [name for name, _ in pairs])
     axes.set_xlabel("ms on the critical path")
     change = summary["step_time_change_us"]
     span = " to ".join(map(time_text, summary["step_time_change_interval_us"]))

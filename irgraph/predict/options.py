@@ -77,19 +77,23 @@ def predict_options(
     Raises ``TypeError`` for an unknown field, ``IrgraphError`` (exit code 2) for an empty device,
     a host that is no text, and sizes that are not by name.
     """
-    known = list(PredictOptions.__struct_fields__)
+    names = list(PredictOptions.__struct_fields__)
     for name in changes:
-        if name not in known:
-            raise TypeError(f"there is no option {name!r}{suggestion(name, known)}")
-    given = options if isinstance(options, PredictOptions) else PredictOptions(device=options)
-    chosen = replace(given, **changes)
-    if chosen.device == "":
+        if name not in names:
+            raise TypeError(f"there is no option {name!r}{suggestion(name, names)}")
+    base_options = (
+        options if isinstance(options, PredictOptions) else PredictOptions(device=options)
+    )
+    merged_options = replace(base_options, **changes)
+    if merged_options.device == "":
         raise fail("device: give the name of a device, not ''", hint=DEFAULTS, exit_code=2)
-    if not isinstance(chosen.host, str):
-        raise fail(f"host: give the name of a host, not {describe(chosen.host)}", exit_code=2)
-    if chosen.dims:
-        check_sizes("dims", chosen.dims)
-    return chosen
+    if not isinstance(merged_options.host, str):
+        raise fail(
+            f"host: give the name of a host, not {describe(merged_options.host)}", exit_code=2
+        )
+    if merged_options.dims:
+        check_sizes("dims", merged_options.dims)
+    return merged_options
 
 
 def prepared(graph: Graph, options: PredictOptions) -> Graph:
@@ -101,8 +105,8 @@ def prepared(graph: Graph, options: PredictOptions) -> Graph:
     check_graph(graph)
     if options.fabric is not None:
         check_fabric(options.fabric, backend().fabrics())
-    sized = resized(graph, options.dims) if options.dims else graph
-    return with_ranks(sized, options.ranks, options.fabric)
+    graph_at_sizes = resized(graph, options.dims) if options.dims else graph
+    return with_ranks(graph_at_sizes, options.ranks, options.fabric)
 
 
 def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:

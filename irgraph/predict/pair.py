@@ -20,7 +20,7 @@ from irgraph.ir.measured import measured_card
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import plain_name
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options
-from irgraph.predict.prediction import Prediction, device_of, predict, rescheduled
+from irgraph.predict.prediction import Prediction, device_of, predict, reschedule
 
 ONE_SIDED = (
     "not used: only one of the models has times of this device; both are priced by cost "
@@ -47,31 +47,33 @@ def predict_pair(
     ``before`` may be a prediction, whose options are then the default: what is compared with many
     others need be predicted once.
     """
-    known = before if isinstance(before, Prediction) else None
+    prediction = before if isinstance(before, Prediction) else None
     before = before.priced.graph if isinstance(before, Prediction) else before
     check_graph(before, after)
-    chosen = predict_options(known.options if known and options is None else options, **changes)
+    chosen = predict_options(
+        prediction.options if prediction and options is None else options, **changes
+    )
     chosen = replace(chosen, device=chosen.device or device_of(before, after))
-    first = known if known and known.options == chosen else predict(before, chosen)
+    first = prediction if prediction and prediction.options == chosen else predict(before, chosen)
     second = predict(after, chosen)
-    used = [_uses(p) for p in (first, second)]
-    if used[0] and (used[1] or _same_card(first, after)):
-        second = _scaled(first, predict(before, chosen, measured=False), second)
-    elif used[0] or used[1]:
-        plain = (predict(graph, chosen, measured=False) for graph in (before, after))
-        first, second = (replace(p, measured=ONE_SIDED) for p in plain)
+    uses_measured = [_uses_measured(p) for p in (first, second)]
+    if uses_measured[0] and (uses_measured[1] or _same_card(first, after)):
+        second = _scale_modelled(first, predict(before, chosen, measured=False), second)
+    elif uses_measured[0] or uses_measured[1]:
+        unmeasured = (predict(graph, chosen, measured=False) for graph in (before, after))
+        first, second = (replace(p, measured=ONE_SIDED) for p in unmeasured)
     return first, second
 
 
-def _uses(prediction: Prediction) -> bool:
+def _uses_measured(prediction: Prediction) -> bool:
     return any(kernel.by == "measured" for kernel in prediction.kernels())
 
 
 def _same_card(first: Prediction, after: Graph) -> bool:
     """Return whether a model without measured times was derived from the one with them."""
     card = measured_card(after)
-    same = card == measured_card(first.priced.graph)
-    return same and backend().is_card(first.options.device or "", card)
+    is_same = card == measured_card(first.priced.graph)
+    return is_same and backend().is_card(first.options.device or "", card)
 
 
 @dataclass
@@ -81,41 +83,47 @@ class _Ratios:
     ops: dict[Key, float] = field(default_factory=dict)
     families: dict[str, float] = field(default_factory=dict)
 
-    def of(self, key: Key, kernel: Kernel) -> float | None:
+    def ratio_for(self, key: Key, kernel: Kernel) -> float | None:
         return self.ops.get(key, self.families.get(kernel.family))
 
 
-def _scaled(first: Prediction, models: Prediction, second: Prediction) -> Prediction:
+def _scale_modelled(first: Prediction, models: Prediction, second: Prediction) -> Prediction:
     """Scale modelled times of changed ops by their measured times before the change."""
-    kept = {_key(op) for op, kernels in _priced_ops(second.priced) if _measured(kernels)}
-    modelled = {_key(op) for op, kernels in _priced_ops(first.priced) if not _measured(kernels)}
-    ratios = _ratios(first.priced, models.priced, kept)
+    unchanged = {_key(op) for op, kernels in _priced_ops(second.priced) if _is_measured(kernels)}
+    modelled = {_key(op) for op, kernels in _priced_ops(first.priced) if not _is_measured(kernels)}
+    ratios = _ratios(first.priced, models.priced, unchanged)
     kernels = dict(second.priced.kernels)
     families: set[str] = set()
-    for op, found in _priced_ops(second.priced):
-        if not _measured(found) and _key(op) not in modelled:
-            kernels[id(op)] = tuple(_times(k, ratios.of(_key(op), k)) for k in found)
+    for op, op_kernels in _priced_ops(second.priced):
+        if not _is_measured(op_kernels) and _key(op) not in modelled:
+            kernels[id(op)] = tuple(
+                _scale_kernel(k, ratios.ratio_for(_key(op), k)) for k in op_kernels
+            )
             families.update(k.family for k in kernels[id(op)] if k.by == "scaled")
     priced = replace(second.priced, kernels=kernels)
-    return rescheduled(second, priced, _remark(ratios, families))
+    return reschedule(second, priced, _remark(ratios, families))
 
 
-def _ratios(measured: Priced, models: Priced, kept: set[Key]) -> _Ratios:
-    """Return measured / model of the ops that changed; ``kept`` did not."""
-    found = _Ratios()
-    real: dict[str, float] = defaultdict(float)
-    guessed: dict[str, float] = defaultdict(float)
-    for op, known, guess in _pairs(measured.graph.ops, measured, models):
-        total = _total(guess)
-        parts = {_key(inner) for inner in op.walk() if measured.kernels.get(id(inner))}
-        if parts <= kept or not _measured(known) or not total:
+def _ratios(measured: Priced, models: Priced, unchanged: set[Key]) -> _Ratios:
+    """Return measured / model of the ops that changed; ``unchanged`` did not."""
+    ratios = _Ratios()
+    measured_by_family: dict[str, float] = defaultdict(float)
+    modelled_by_family: dict[str, float] = defaultdict(float)
+    for op, measured_kernels, modelled_kernels in _pairs(measured.graph.ops, measured, models):
+        total = _total_time(modelled_kernels)
+        measured_keys = {_key(inner) for inner in op.walk() if measured.kernels.get(id(inner))}
+        if measured_keys <= unchanged or not _is_measured(measured_kernels) or not total:
             continue
-        ratio = found.ops[_key(op)] = _total(known) / total
-        for kernel in guess:
-            real[kernel.family] += ratio * kernel.time
-            guessed[kernel.family] += kernel.time
-    found.families = {family: real[family] / time for family, time in guessed.items() if time}
-    return found
+        ratio = ratios.ops[_key(op)] = _total_time(measured_kernels) / total
+        for kernel in modelled_kernels:
+            measured_by_family[kernel.family] += ratio * kernel.time
+            modelled_by_family[kernel.family] += kernel.time
+    ratios.families = {
+        family: measured_by_family[family] / time
+        for family, time in modelled_by_family.items()
+        if time
+    }
+    return ratios
 
 
 def _pairs(
@@ -135,7 +143,7 @@ def _priced_ops(priced: Priced) -> Iterator[tuple[Op, tuple[Kernel, ...]]]:
             yield op, priced.kernels[id(op)]
 
 
-def _times(kernel: Kernel, ratio: float | None) -> Kernel:
+def _scale_kernel(kernel: Kernel, ratio: float | None) -> Kernel:
     if ratio is None:
         return kernel
     formula = f"{kernel.formula}; times {ratio:.3g}, measured / model before the change"
@@ -146,20 +154,20 @@ def _times(kernel: Kernel, ratio: float | None) -> Kernel:
 def _remark(ratios: _Ratios, families: Collection[str]) -> str:
     """Return how measured times were used, and the factors of modelled ones."""
     text = "used: unchanged ops keep theirs"
-    shown = [f"{name} {ratios.families.get(name, 1.0):.2f}" for name in sorted(families)]
-    if not shown:
+    factors = [f"{name} {ratios.families.get(name, 1.0):.2f}" for name in sorted(families)]
+    if not factors:
         return text
-    scaled = "changed ops: modelled time x measured / model before"
-    return f"{text}; {scaled}: {', '.join(shown)}"
+    note = "changed ops: modelled time x measured / model before"
+    return f"{text}; {note}: {', '.join(factors)}"
 
 
 def _key(op: Op) -> Key:
     return plain_name(op.name), op.origin or " ".join(tensor.name for tensor in op.outputs)
 
 
-def _measured(kernels: Iterable[Kernel]) -> bool:
+def _is_measured(kernels: Iterable[Kernel]) -> bool:
     return all(kernel.by == "measured" for kernel in kernels)
 
 
-def _total(kernels: Iterable[Kernel]) -> float:
+def _total_time(kernels: Iterable[Kernel]) -> float:
     return sum(kernel.time for kernel in kernels)

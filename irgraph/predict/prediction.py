@@ -18,13 +18,13 @@ from irgraph.ir.resize import unresized_warnings
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.caveats import (
     assumptions,
-    cliffs,
+    cliff_warnings,
     collectives,
+    device_warnings,
     host_warnings,
     measured_times,
-    without_device,
-    without_time,
-    without_units,
+    tf32_warnings,
+    untimed_collectives,
 )
 from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
@@ -104,9 +104,9 @@ class Prediction(Struct, frozen=True, dict=True):
         Also a size that some of the model's numbers do not follow, and grouped windows without a
         good kernel.
         """
-        lines = [*unresized_warnings(self.priced.graph), *without_device(self.priced)]
-        lines += [*without_time(self.priced), *without_units(self.priced, self.sheet)]
-        lines += cliffs(self.priced)
+        lines = [*unresized_warnings(self.priced.graph), *device_warnings(self.priced)]
+        lines += [*untimed_collectives(self.priced), *tf32_warnings(self.priced, self.sheet)]
+        lines += cliff_warnings(self.priced)
         if isinstance(self.host, HostTable):
             lines += host_warnings(self.host, self.sheet, self.path)
         return tuple(lines)
@@ -183,16 +183,16 @@ def predict(
 
     Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
-    chosen = predict_options(options, **changes)
+    merged_options = predict_options(options, **changes)
     with gc_pause.gc_paused():
-        graph = prepared(graph, chosen)
-        name = chosen.device or device_of(graph)
-        sheet, host = backend().device(name, graph), load_host(chosen.host)
-        priced = backend().price(graph, name, chosen)
-        timeline = _scheduled(priced, host, chosen)
-        used = measured_times(priced, name, chosen.uses_measured)
-        chosen = replace(chosen, device=name)
-        return Prediction(priced, timeline, sheet, host, chosen, used)
+        graph = prepared(graph, merged_options)
+        name = merged_options.device or device_of(graph)
+        sheet, host = backend().device(name, graph), load_host(merged_options.host)
+        priced = backend().price(graph, name, merged_options)
+        timeline = _schedule(priced, host, merged_options)
+        measured_remark = measured_times(priced, name, merged_options.uses_measured)
+        merged_options = replace(merged_options, device=name)
+        return Prediction(priced, timeline, sheet, host, merged_options, measured_remark)
 
 
 def _device(sheet: DeviceFacts) -> dict[str, Any]:
@@ -211,12 +211,12 @@ def device_of(*graphs: Graph) -> str:
     return backend().device_of_card(card) or DEFAULT_DEVICE
 
 
-def rescheduled(prediction: Prediction, priced: Priced, measured: str) -> Prediction:
+def reschedule(prediction: Prediction, priced: Priced, measured: str) -> Prediction:
     """Return a prediction with other device times and remark on measured ones."""
-    timeline = _scheduled(priced, prediction.host, prediction.options)
+    timeline = _schedule(priced, prediction.host, prediction.options)
     return replace(prediction, priced=priced, timeline=timeline, measured=measured)
 
 
-def _scheduled(priced: Priced, host: Host, options: PredictOptions) -> Timeline:
+def _schedule(priced: Priced, host: Host, options: PredictOptions) -> Timeline:
     rules = options.rules
     return (simulate if rules.simulated else algorithm1)(priced, host, accounting=rules)

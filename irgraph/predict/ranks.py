@@ -15,7 +15,7 @@ from irgraph.schedule.ranks import Ranks, is_collective, is_timed, simulate_rank
 from irgraph.schedule.sampling import sample_steps
 from irgraph.schedule.tasks import Floats
 
-MEASURED = (
+MEASURED_NOTE = (
     "measured collectives contain waiting: each takes its minimum over ranks; "
     "waiting common to all {count} ranks stays in it"
 )
@@ -41,18 +41,18 @@ def predict_ranks(
     """
     graphs = argument_items("graphs", graphs, "graphs, one a rank")
     check_graph(*graphs)
-    found = each_rank(graphs, predict_options(options, **changes))
-    timelines, groups = [prediction.timeline for prediction in found], rank_groups(graphs)
+    predictions = predict_each_rank(graphs, predict_options(options, **changes))
+    timelines, groups = [prediction.timeline for prediction in predictions], rank_groups(graphs)
     return simulate_ranks(timelines, starts=starts, groups=groups)
 
 
-def rank_samples(found: Ranks, predictions: Sequence[Prediction]) -> Floats:
+def rank_samples(ranks: Ranks, predictions: Sequence[Prediction]) -> Floats:
     """Return steps of all ranks under random draws, microseconds, ``float64[draws]``.
 
     Errors of a family of kernels, and what a host is slower as a whole, are common to all ranks;
     occurrences of a host's calls vary on each rank alone (``schedule.sampling``).
     """
-    return sample_steps(found.timeline, predictions[0].host)
+    return sample_steps(ranks.timeline, predictions[0].host)
 
 
 def rank_groups(graphs: Sequence[Graph]) -> list[dict[str, tuple[int, ...]]]:
@@ -60,45 +60,48 @@ def rank_groups(graphs: Sequence[Graph]) -> list[dict[str, tuple[int, ...]]]:
 
     Raises ``IrgraphError`` where a group has ranks that no model is given for.
     """
-    found = [groups_at(graph, rank) for rank, graph in enumerate(graphs)]
-    highest = max((rank for each in found for ranks in each.values() for rank in ranks), default=0)
+    groups_by_rank = [groups_at(graph, rank) for rank, graph in enumerate(graphs)]
+    highest = max(
+        (rank for groups in groups_by_rank for ranks in groups.values() for rank in ranks),
+        default=0,
+    )
     if highest >= len(graphs):
         message = f"there are {len(graphs)} models, and a process group has rank {highest}"
         raise fail(message, hint="give a model for each rank, in order; equal ones may be repeated")
-    return found
+    return groups_by_rank
 
 
-def each_rank(graphs: Sequence[Graph], options: PredictOptions) -> list[Prediction]:
+def predict_each_rank(graphs: Sequence[Graph], options: PredictOptions) -> list[Prediction]:
     """Return the prediction of each rank alone; ranks with the same model share one."""
-    found: dict[int, Prediction] = {}
+    prediction_by_graph: dict[int, Prediction] = {}
     for graph in graphs:
-        if id(graph) not in found:
-            known = options.ranks is not None or layout_of(graph).ranks
-            changes: PredictFields = {} if known else {"ranks": len(graphs)}
-            found[id(graph)] = predict(graph, options, **changes)
-    return [found[id(graph)] for graph in graphs]
+        if id(graph) not in prediction_by_graph:
+            has_ranks = options.ranks is not None or layout_of(graph).ranks
+            changes: PredictFields = {} if has_ranks else {"ranks": len(graphs)}
+            prediction_by_graph[id(graph)] = predict(graph, options, **changes)
+    return [prediction_by_graph[id(graph)] for graph in graphs]
 
 
-def rests_on(predictions: Sequence[Prediction]) -> list[str]:
+def collective_notes(predictions: Sequence[Prediction]) -> list[str]:
     """Return the sources of the collectives' times, and warnings about them."""
     lines = dict.fromkeys(line for p in predictions for line in p.summary()["collectives"])
     timed = all(any(is_collective(k) and is_timed(k) for k in p.kernels()) for p in predictions)
-    notes = [MEASURED.format(count=len(predictions))] if timed else []
-    warnings = _without_repeats(text for p in predictions for text in p.warnings)
+    notes = [MEASURED_NOTE.format(count=len(predictions))] if timed else []
+    warnings = _merge_percentages(text for p in predictions for text in p.warnings)
     return [*lines, *notes, *(f"WARNING: {text}" for text in warnings)]
 
 
-def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
+def _merge_percentages(texts: Iterable[str]) -> Iterator[str]:
     """Yield texts that differ in whole percentages alone once, with the least and the greatest."""
-    found: dict[str, list[list[int]]] = {}
+    percentages_by_text: dict[str, list[list[int]]] = {}
     for text in texts:
         shares = [int(share[:-1]) for share in _SHARE.findall(text)]
-        found.setdefault(_SHARE.sub(_MARK, text), []).append(shares)
-    for text, each in found.items():
-        ranges = [_range(min(column), max(column)) for column in zip(*each, strict=True)]
+        percentages_by_text.setdefault(_SHARE.sub(_MARK, text), []).append(shares)
+    for text, percentages in percentages_by_text.items():
+        ranges = [_range(min(column), max(column)) for column in zip(*percentages, strict=True)]
         first, *rest = text.split(_MARK)
         yield first + "".join(map("".join, zip(ranges, rest, strict=True)))
 
 
-def _range(least: int, greatest: int) -> str:
-    return f"{greatest}%" if least == greatest else f"{least} to {greatest}%"
+def _range(lowest: int, highest: int) -> str:
+    return f"{highest}%" if lowest == highest else f"{lowest} to {highest}%"

@@ -18,24 +18,24 @@ def works_of(priced: Priced, device: DeviceFacts) -> list[CallWork]:
     return [
         _work(op, priced, device)
         for top in priced.graph.ops
-        for op in _paying(top, priced, unknown)
+        for op in _priced_ops(top, priced, unknown)
         if priced.of(op) or id(op) in unknown
     ]
 
 
-def _paying(op: Op, priced: Priced, unknown: set[int]) -> Iterator[Op]:
+def _priced_ops(op: Op, priced: Priced, unknown: set[int]) -> Iterator[Op]:
     """Yield the ops that are priced as a whole, and those without a cost model."""
     if id(op) in priced.kernels or id(op) in unknown:
         yield op
         return
     for child in op.body:
-        yield from _paying(child, priced, unknown)
+        yield from _priced_ops(child, priced, unknown)
 
 
 def _work(op: Op, priced: Priced, device: DeviceFacts) -> CallWork:
     work = priced.of(op)
     over_link = bool(work) and all(kernel.launch == "memcpy" for kernel in work)
-    talks = any(kernel.family == COLLECTIVE for kernel in work)
+    has_collective = any(kernel.family == COLLECTIVE for kernel in work)
     dtype = op.inputs[0].dtype if op.inputs else ""
     if dtype == "f32" and "convolution" in op.base:
         dtype = device.convolution_dtype
@@ -45,7 +45,7 @@ def _work(op: Op, priced: Priced, device: DeviceFacts) -> CallWork:
         dtype,
         tuple((kernel.name, kernel.time) for kernel in work),
         _flop(op),
-        None if talks else _moved(op),
+        None if has_collective else _moved_bytes(op),
         over_link,
     )
 
@@ -54,15 +54,15 @@ def _flop(op: Op) -> int | None:
     """Return the operations of a call; of one without a formula, of the products in it."""
     if is_product(op.name):
         return flops(op)
-    found = [flops(leaf) for leaf in op.walk() if not leaf.body and is_product(leaf.name)]
-    return sum(count or 0 for count in found) if found and None not in found else None
+    counts = [flops(leaf) for leaf in op.walk() if not leaf.body and is_product(leaf.name)]
+    return sum(count or 0 for count in counts) if counts and None not in counts else None
 
 
-def _moved(op: Op) -> int | None:
+def _moved_bytes(op: Op) -> int | None:
     """Return the bytes of a call; of a composite one those of the only op in it that moves any."""
-    inside = [leaf for leaf in op.walk() if not leaf.body and moves_all(leaf.name)]
-    whole = moves_all(op.name) or len(inside) != 1
-    return traffic(op if whole else inside[0])
+    moving_ops = [leaf for leaf in op.walk() if not leaf.body and moves_all(leaf.name)]
+    is_counted_whole = moves_all(op.name) or len(moving_ops) != 1
+    return traffic(op if is_counted_whole else moving_ops[0])
 
 
 def _text(dtype: str, shape: tuple[int, ...]) -> str:

@@ -24,20 +24,20 @@ class StartTime(Struct, frozen=True):
         times: what the law takes, or the time alone.
     """
 
-    law: str = ""
-    times: tuple[float, ...] = (0.0,)
+    distribution: str = ""
+    parameters: tuple[float, ...] = (0.0,)
 
     @property
     def mean(self) -> float:
         """The mean, before what lies below zero is set to it."""
-        return sum(self.times) / 2 if self.law == "uniform" else self.times[0]
+        return sum(self.parameters) / 2 if self.distribution == "uniform" else self.parameters[0]
 
     def draws(self, count: int, generator: np.random.Generator) -> Floats:
         """Return draws, none below zero."""
-        if not self.law:
-            return np.full(count, self.times[0])
-        drawn: Floats = getattr(generator, self.law)(*self.times, count)
-        return np.maximum(drawn, 0.0)
+        if not self.distribution:
+            return np.full(count, self.parameters[0])
+        samples: Floats = getattr(generator, self.distribution)(*self.parameters, count)
+        return np.maximum(samples, 0.0)
 
 
 def parse_start_times(items: Sequence[str], count: int) -> list[StartTime]:
@@ -46,34 +46,42 @@ def parse_start_times(items: Sequence[str], count: int) -> list[StartTime]:
     Ranks that are not named begin as ``all`` do, or at 0. Raises ``IrgraphError`` (exit code 2)
     for what is no rank, no time or no distribution, and for a rank that is given twice.
     """
-    known: dict[str, StartTime] = {}
+    by_rank: dict[str, StartTime] = {}
     for item in items:
         rank, _, text = item.partition("=")
         if rank not in (ALL_RANKS, *map(str, range(count))):
             raise fail(f"--late: there is no rank {rank!r} among {count} models", exit_code=2)
-        if rank in known:
+        if rank in by_rank:
             raise fail(f"--late: rank {rank} is given twice: name each rank once", exit_code=2)
-        known[rank] = _parse_start_time(text, f"--late {rank}")
-    return [known.get(str(rank), known.get(ALL_RANKS, StartTime())) for rank in range(count)]
+        by_rank[rank] = _parse_start_time(text, f"--late {rank}")
+    return [by_rank.get(str(rank), by_rank.get(ALL_RANKS, StartTime())) for rank in range(count)]
 
 
 def _parse_start_time(text: str, option: str) -> StartTime:
-    law, colon, given = text.partition(":")
+    distribution, colon, parameters_text = text.partition(":")
     if not colon:
-        return StartTime(times=(parse_time(text, option),))
-    if law not in DISTRIBUTIONS:
-        known = ", ".join(DISTRIBUTIONS)
-        raise fail(f"{option}: no distribution is called {law!r}; known: {known}", exit_code=2)
-    times = tuple(0.0 if part == "0" else parse_time(part, option) for part in given.split(","))
-    if len(times) != DISTRIBUTIONS[law]:
+        return StartTime(parameters=(parse_time(text, option),))
+    if distribution not in DISTRIBUTIONS:
+        names = ", ".join(DISTRIBUTIONS)
+        raise fail(
+            f"{option}: no distribution is called {distribution!r}; known: {names}", exit_code=2
+        )
+    parameters = tuple(
+        0.0 if part == "0" else parse_time(part, option) for part in parameters_text.split(",")
+    )
+    if len(parameters) != DISTRIBUTIONS[distribution]:
         hint = "exponential:MEAN, normal:MEAN,DEVIATION or uniform:LEAST,GREATEST"
-        raise fail(f"{option}: {law} takes {DISTRIBUTIONS[law]} times", hint=hint, exit_code=2)
-    if law == "uniform" and times[0] > times[1]:
+        raise fail(
+            f"{option}: {distribution} takes {DISTRIBUTIONS[distribution]} times",
+            hint=hint,
+            exit_code=2,
+        )
+    if distribution == "uniform" and parameters[0] > parameters[1]:
         raise fail(f"{option}: uniform: the least time goes first", exit_code=2)
-    return StartTime(law, times)
+    return StartTime(distribution, parameters)
 
 
-def draw_start_times(late: Sequence[StartTime], count: int, seed: int) -> Floats:
+def draw_start_times(start_times: Sequence[StartTime], count: int, seed: int) -> Floats:
     """Return draws of when each rank begins, ``float64[ranks, count]``."""
     generator = np.random.default_rng(seed)
-    return np.stack([each.draws(count, generator) for each in late])
+    return np.stack([start_time.draws(count, generator) for start_time in start_times])

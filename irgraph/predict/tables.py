@@ -11,7 +11,7 @@ from irgraph.predict.validation import UNVALIDATED, validation_text
 from irgraph.report.console import time_text
 from irgraph.schedule.sensitivity import LABELS
 
-LONGEST = 12
+MAX_ROWS = 12
 
 
 def prediction_tables(summary: dict[str, Any], measured: float | None = None) -> list[Table]:
@@ -38,13 +38,13 @@ def _what_ifs(sensitivity: dict[str, Any]) -> Table:
     table = Table("what", "where", "step time", "saved", title=title, title_justify="left")
     table.caption, table.caption_justify = UNVALIDATED, "left"
     for row in sensitivity["ops"]:
-        where = ", ".join(row[key] for key in ("module", "from") if key in row)
+        location = ", ".join(row[key] for key in ("module", "from") if key in row)
         name, count = row["name"], row.get("count", 1)
         if count > 1:
-            name, where = f"{name}, one of {count} alike", f"{where} …"
-        table.add_row(name, where, time_text(row["step_time_us"]), _saved(row))
+            name, location = f"{name}, one of {count} alike", f"{location} …"
+        table.add_row(name, location, time_text(row["step_time_us"]), _saved(row))
     table.add_section()
-    for row in sensitivity["groups"][:LONGEST]:
+    for row in sensitivity["groups"][:MAX_ROWS]:
         name = LABELS.get(row["name"], "") if row["kind"] == "cause" else f"{row['name']} kernels"
         table.add_row(name, "", time_text(row["step_time_us"]), _saved(row))
     return table
@@ -90,9 +90,11 @@ def figure_rows(
 
 def _tf32(device: Mapping[str, Any]) -> str:
     """Return which calls of float32 the matrix units compute in tf32."""
-    which = {"products": device["tf32"], "convolutions": device["tf32_convolutions"]}
+    uses_tf32 = {"products": device["tf32"], "convolutions": device["tf32_convolutions"]}
     return (
-        "in " + " and ".join(found) if (found := [name for name in which if which[name]]) else "off"
+        "in " + " and ".join(tf32_calls)
+        if (tf32_calls := [name for name in uses_tf32 if uses_tf32[name]])
+        else "off"
     )
 
 
@@ -107,7 +109,9 @@ def _times(summary: Mapping[str, Any], measured: float | None) -> Iterator[tuple
 
 def _origins(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what the times of a prediction come from and rest on."""
-    shares = ", ".join(f"{share:.1%} {by}" for by, share in summary["coverage"].items())
+    shares = ", ".join(
+        f"{share:.1%} {provenance}" for provenance, share in summary["coverage"].items()
+    )
     yield "device time by provenance", shares or "no device work"
     if summary["measured_times"]:
         yield "measured kernel times", summary["measured_times"]
@@ -126,10 +130,12 @@ def bytes_text(count: float) -> str:
 
 def _flop_text(summary: Mapping[str, Any]) -> str:
     """Return the operations of products, convolutions and attention, their rate, and what lacks."""
-    flop, step, lacking = (summary[key] for key in ("flop", "step_time_us", "products_not_counted"))
+    flop, step, uncounted = (
+        summary[key] for key in ("flop", "step_time_us", "products_not_counted")
+    )
     rate = f", {flop / step / 1e6:.3g} TFLOP/s over the step" if flop and step else ""
-    more = f"; {lacking} not counted: their operands are not recorded" if lacking else ""
-    return (f"{flop / 1e9:,.3g} GFLOP{rate}" if flop else "none counted") + more
+    note = f"; {uncounted} not counted: their operands are not recorded" if uncounted else ""
+    return (f"{flop / 1e9:,.3g} GFLOP{rate}" if flop else "none counted") + note
 
 
 def _memory(memory: dict[str, Any]) -> str:
@@ -140,24 +146,26 @@ def _memory(memory: dict[str, Any]) -> str:
 
 def _kinds(memory: dict[str, Any]) -> str:
     kinds = ", ".join(f"{bytes_text(n)} {kind}" for kind, n in memory["by_kind_bytes"].items())
-    more = memory["workspace_and_context_bytes"]
-    held = f"{bytes_text(memory['peak_bytes'])} tensors ({kinds or 'none'})"
-    return held + (f", {bytes_text(more)} assumed for workspace and context" if more else "")
+    assumed_bytes = memory["workspace_and_context_bytes"]
+    tensor_text = f"{bytes_text(memory['peak_bytes'])} tensors ({kinds or 'none'})"
+    return tensor_text + (
+        f", {bytes_text(assumed_bytes)} assumed for workspace and context" if assumed_bytes else ""
+    )
 
 
 def _unknown(unknown: dict[str, Any]) -> str:
     if not unknown["ops"]:
         return "none"
-    names = ", ".join(f"{name} x{count}" for name, count in list(unknown["ops"].items())[:LONGEST])
-    more = ", …" if len(unknown["ops"]) > LONGEST else ""
+    names = ", ".join(f"{name} x{count}" for name, count in list(unknown["ops"].items())[:MAX_ROWS])
+    more = ", …" if len(unknown["ops"]) > MAX_ROWS else ""
     return f"{names}{more} ({unknown['share_of_bytes']:.1%} of all bytes)"
 
 
 def _shares(title: str, times: dict[str, float], total: float) -> Table:
     table = Table(title.rpartition(" ")[2], "time", "share", title=title, title_justify="left")
     rows = list(times.items())
-    rest = sum(time for _, time in rows[LONGEST:])
-    for name, time in rows[:LONGEST] + ([("the rest", rest)] if rest else []):
+    rest = sum(time for _, time in rows[MAX_ROWS:])
+    for name, time in rows[:MAX_ROWS] + ([("the rest", rest)] if rest else []):
         table.add_row(name, time_text(time), f"{time / total:.1%}" if total else "")
     return table
 
@@ -210,6 +218,6 @@ def _changes(first: float, second: float) -> tuple[str, str]:
 
 def _pairs(title: str, pairs: dict[str, list[float]]) -> Table:
     table = Table("", "before", "after", "change", "", title=title, title_justify="left")
-    for name, (first, second) in list(pairs.items())[:LONGEST]:
+    for name, (first, second) in list(pairs.items())[:MAX_ROWS]:
         table.add_row(name, time_text(first), time_text(second), *_changes(first, second))
     return table

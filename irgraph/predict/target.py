@@ -16,7 +16,7 @@ from irgraph.ir.cost import Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.expressions.evaluate import EvaluationError
-from irgraph.predict.caveats import without_time
+from irgraph.predict.caveats import untimed_collectives
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
 from irgraph.predict.prediction import DEFAULT_DEVICE, predict
 
@@ -36,22 +36,22 @@ class PredictionTarget:
 
         Raises ``EvaluationError`` for a collective whose ranks are unknown.
         """
-        return self._of(graph).time(op)
+        return self._times_of(graph).time(op)
 
     def measure(self, graph: Graph) -> Mapping[str, float]:
         """Return the figures of ``irgraph.language.expressions.kinds.MEASURES`` for a step."""
-        found = predict(graph, self.options)
+        prediction = predict(graph, self.options)
         return {
-            "step.time": found.step_time,
-            "gpu.active": found.timeline.active_time,
-            "gpu.utilization": found.utilization,
+            "step.time": prediction.step_time,
+            "gpu.active": prediction.timeline.active_time,
+            "gpu.utilization": prediction.utilization,
         }
 
     def doubts(self, graph: Graph) -> Sequence[str]:
         """Return warnings about those figures: collectives without a time."""
-        return without_time(self._of(graph).priced(0))
+        return untimed_collectives(self._times_of(graph).priced(0))
 
-    def _of(self, graph: Graph) -> _Times:
+    def _times_of(self, graph: Graph) -> _Times:
         """Return the times of a graph; those of the last graph are cached."""
         if self._times is None or self._times.graph is not graph:
             self._times = _Times(graph, self.options)
@@ -72,9 +72,9 @@ class _Times:
             graph = prepared(self.graph, self._options)
             if self._levels:
                 last, _ = self._levels[-1]
-                graph = replace(graph, ops=tuple(_opened(last.graph.ops, last)))
-            found = backend().price(graph, self._options.device or DEFAULT_DEVICE, self._options)
-            self._levels.append((found, frozenset(map(id, _inside(found)))))
+                graph = replace(graph, ops=tuple(_expand(last.graph.ops, last)))
+            priced = backend().price(graph, self._options.device or DEFAULT_DEVICE, self._options)
+            self._levels.append((priced, frozenset(map(id, _inner_ops(priced)))))
         return self._levels[level][0]
 
     def time(self, op: Op) -> float:
@@ -84,12 +84,12 @@ class _Times:
         while id(op) in self._levels[level][1]:
             level += 1
             priced = self.priced(level)
-        for line in without_time(priced, op.walk()):
+        for line in untimed_collectives(priced, op.walk()):
             raise EvaluationError(line)
         return sum(kernel.time for kernel in priced.of(op))
 
 
-def _inside(priced: Priced) -> Iterator[Op]:
+def _inner_ops(priced: Priced) -> Iterator[Op]:
     """Yield the ops inside ops that are priced as a whole."""
     for op in priced.graph.walk():
         if id(op) in priced.kernels:
@@ -97,13 +97,13 @@ def _inside(priced: Priced) -> Iterator[Op]:
                 yield from child.walk()
 
 
-def _opened(ops: Iterable[Op], priced: Priced) -> Iterator[Op]:
+def _expand(ops: Iterable[Op], priced: Priced) -> Iterator[Op]:
     """Yield ops, with ops that are priced as a whole replaced by their bodies."""
     for op in ops:
         if id(op) in priced.kernels:
             yield from op.body or (op,)
         else:
-            yield replace(op, body=tuple(_opened(op.body, priced)))
+            yield replace(op, body=tuple(_expand(op.body, priced)))
 
 
 def target(

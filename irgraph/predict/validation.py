@@ -16,7 +16,7 @@ SIMILAR = {
 }
 """Gains of similar programs that others measured, and what is predicted of them, by pass."""
 
-HOW = "measure both steps and give --measured-before and --measured-after"
+REMEDY = "measure both steps and give --measured-before and --measured-after"
 
 
 def validation(
@@ -30,23 +30,23 @@ def validation(
     """
     if measured is None:
         return {"status": "unvalidated", "measured_us": None}
-    real = measured[1] - measured[0]
+    measured_change = measured[1] - measured[0]
     return {
-        "status": "validated" if interval[0] <= real <= interval[1] else "contradicted",
+        "status": "validated" if interval[0] <= measured_change <= interval[1] else "contradicted",
         "measured_us": list(measured),
-        "measured_change_us": real,
-        "error_us": change - real,
-        "error_of_step": (change - real) / measured[0],
+        "measured_change_us": measured_change,
+        "error_us": change - measured_change,
+        "error_of_step": (change - measured_change) / measured[0],
     }
 
 
-def validation_text(found: dict[str, Any]) -> str:
+def validation_text(comparison: dict[str, Any]) -> str:
     """Return a validation as one sentence."""
-    if found["measured_us"] is None:
-        return f"{UNVALIDATED}; {HOW}"
-    before, after = (time / 1000 for time in found["measured_us"])
+    if comparison["measured_us"] is None:
+        return f"{UNVALIDATED}; {REMEDY}"
+    before, after = (time / 1000 for time in comparison["measured_us"])
     return (
-        f"{found['status']}: measured {before:.3f} ms before and {after:.3f} ms after, "
-        f"{found['measured_change_us'] / 1000:+.3f} ms; the prediction is off by "
-        f"{found['error_us'] / 1000:+.3f} ms, {found['error_of_step']:+.1%} of the step"
+        f"{comparison['status']}: measured {before:.3f} ms before and {after:.3f} ms after, "
+        f"{comparison['measured_change_us'] / 1000:+.3f} ms; the prediction is off by "
+        f"{comparison['error_us'] / 1000:+.3f} ms, {comparison['error_of_step']:+.1%} of the step"
     )

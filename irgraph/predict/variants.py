@@ -85,11 +85,11 @@ def predict_variants(
     Raises ``IrgraphError`` for an unknown name, an impossible size, what should be a list and is
     none, or an accounting that is not simulated.
     """
-    chosen = predict_options(options, **changes)
-    if not chosen.rules.simulated:
-        message = f"accounting: {chosen.rules.name!r} predicts one step at a time"
+    merged_options = predict_options(options, **changes)
+    if not merged_options.rules.simulated:
+        message = f"accounting: {merged_options.rules.name!r} predicts one step at a time"
         raise fail(message, hint="call predict for each variant", exit_code=2)
-    graph = prepared(graph, chosen)
+    graph = prepared(graph, merged_options)
     devices, hosts = (
         argument_items("devices", devices, "names"),
         argument_items("hosts", hosts, "names"),
@@ -98,32 +98,34 @@ def predict_variants(
     for dims in sizes:
         check_sizes("sizes", dims)
     sheets = [backend().device(name, graph) for name in devices]
-    tables = [load_host(name) for name in hosts or (chosen.host,)]
+    tables = [load_host(name) for name in hosts or (merged_options.host,)]
     _check_sizes(graph, sizes)
-    given = bool(chosen.indices) or "indices" in graph.settings
-    calls = (_calls_apart if given else _calls)(graph)
+    has_indices = bool(merged_options.indices) or "indices" in graph.settings
+    calls = (_calls_by_lookup if has_indices else _calls)(graph)
     columns = columns_of(calls, sizes)
     parts = [
         (row, part)
         for row, device in enumerate(devices)
-        for part in price_grid(calls, device, chosen, sizes, columns)
+        for part in price_grid(calls, device, merged_options, sizes, columns)
     ]
     step = np.zeros((len(tables), len(sheets), len(sizes)))
     active = np.zeros_like(step)
     ends = np.zeros((*step.shape, 2))
-    for at, table in enumerate(tables):
-        for schedule, members in _scheduled(graph, calls, parts, sizes, table, chosen.rules):
-            for row, points, found in schedule.times(members):
-                step[at, row, points], active[at, row, points] = found
-            drawn = schedule.intervals(members) if intervals else ()
-            for row, points, both in drawn:
-                ends[at, row, points] = both
+    for table_index, table in enumerate(tables):
+        for schedule, members in _schedules_with_members(
+            graph, calls, parts, sizes, table, merged_options.rules
+        ):
+            for row, points, times in schedule.times(members):
+                step[table_index, row, points], active[table_index, row, points] = times
+            interval_parts = schedule.intervals(members) if intervals else ()
+            for row, points, interval_ends in interval_parts:
+                ends[table_index, row, points] = interval_ends
     names, host_names = tuple(s.name for s in sheets), tuple(t.name for t in tables)
-    told = tuple(unresized_warnings(graph, *sizes))
+    warnings = tuple(unresized_warnings(graph, *sizes))
     if not hosts:
         step, active, ends, host_names = step[0], active[0], ends[0], ()
     bounds = ends if intervals else None
-    return Variants(names, tuple(sizes), step, active, host_names, bounds, told)
+    return Variants(names, tuple(sizes), step, active, host_names, bounds, warnings)
 
 
 @cached_per_graph
@@ -132,31 +134,33 @@ def _calls(graph: Graph) -> CallClasses:
 
 
 @cached_per_graph
-def _calls_apart(graph: Graph) -> CallClasses:
+def _calls_by_lookup(graph: Graph) -> CallClasses:
     return CallClasses(graph, lookups_differ=True)
 
 
 def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
     """Raise ``IrgraphError`` as ``resized`` does where one of the sizes cannot be."""
-    few = replace(graph, ops=())
-    if not _largest_can_be(few, sizes):
+    empty_graph = replace(graph, ops=())
+    if not _is_largest_valid(empty_graph, sizes):
         for dims in sizes:
-            resized(few, dims)
-    least = {terms for terms in _shapes(graph) if any(number < 0 for _, number in terms)}
-    for terms in least:
+            resized(empty_graph, dims)
+    shrinking_terms = {
+        terms for terms in _output_size_terms(graph) if any(number < 0 for _, number in terms)
+    }
+    for terms in shrinking_terms:
         for dims in sizes:
             if evaluate(terms, {**graph.dims, **dims}) < 0:
                 resized(graph, dims)
 
 
-def _largest_can_be(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> bool:
+def _is_largest_valid(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> bool:
     """Return whether the largest of all sizes can be, and no tensor is larger at a smaller one.
 
     Then each of the sizes can be; else they are to be looked at one by one.
     """
-    whole = all(type(size) is int and size >= 1 for dims in sizes for size in dims.values())
+    are_valid = all(type(size) is int and size >= 1 for dims in sizes for size in dims.values())
     names = {name for dims in sizes for name in dims}
-    if not whole or not names <= graph.dims.keys() or any(map(_shrinks, graph.tensors)):
+    if not are_valid or not names <= graph.dims.keys() or any(map(_may_shrink, graph.tensors)):
         return False
     largest = {name: max(dims.get(name, graph.dims[name]) for dims in sizes) for name in names}
     try:
@@ -166,21 +170,21 @@ def _largest_can_be(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> bool:
     return True
 
 
-def _shrinks(declared: Declared) -> bool:
+def _may_shrink(declared: Declared) -> bool:
     """Return whether a tensor may take less where a dimension is larger."""
     tensor = declared.tensor
     sizes = (*tensor.shape, *(tensor.strides or ()), tensor.offset)
     return any(count < 0 for size in sizes if type(size) is Dim for _, count in size.terms)
 
 
-def _shapes(graph: Graph) -> Iterator[tuple[Term, ...]]:
+def _output_size_terms(graph: Graph) -> Iterator[tuple[Term, ...]]:
     """Yield the expressions of the sizes along the axes of all that ops make."""
-    made = {id(tensor): tensor for op in graph.walk() for tensor in op.outputs}
-    for tensor in made.values():
+    outputs_by_id = {id(tensor): tensor for op in graph.walk() for tensor in op.outputs}
+    for tensor in outputs_by_id.values():
         yield from (size.terms for size in tensor.shape if type(size) is Dim)
 
 
-def _scheduled(
+def _schedules_with_members(
     graph: Graph,
     calls: CallClasses,
     parts: Sequence[tuple[int, KernelRegion]],
@@ -191,43 +195,46 @@ def _scheduled(
     """Yield a schedule for each structure, and what it is of: rows with parts of their points."""
     groups: dict[tuple[object, int], list[tuple[int, KernelRegion]]] = defaultdict(list)
     for row, part in parts:
-        for some in _by_size(part) if _by_shape(table) else (part,):
-            point = int(some.points[0]) if _by_shape(table) else -1
-            groups[some.structure, point].append((row, some))
+        for region in _split_by_point(part) if _depends_on_sizes(table) else (part,):
+            point = int(region.points[0]) if _depends_on_sizes(table) else -1
+            groups[region.structure, point].append((row, region))
     for (structure, point), members in groups.items():
         part = members[0][1]
         if point >= 0:
             yield _Schedule(resized(graph, sizes[point]), calls, part, table, rules), members
             continue
-        key = (structure, calls.differ, id(table), rules)
-        kept = _schedules(graph)
-        schedule = kept.pop(key, None) or _Schedule(graph, calls, part, table, rules)
-        kept[key] = schedule
-        if len(kept) > MOST_KEPT:
-            kept.pop(next(iter(kept)), None)
+        key = (structure, calls.lookups_differ, id(table), rules)
+        cached_schedules = _cached_schedules(graph)
+        schedule = cached_schedules.pop(key, None) or _Schedule(graph, calls, part, table, rules)
+        cached_schedules[key] = schedule
+        if len(cached_schedules) > MAX_SCHEDULES:
+            cached_schedules.pop(next(iter(cached_schedules)), None)
         yield schedule, members
 
 
-MOST_KEPT = 8
+MAX_SCHEDULES = 8
 """Schedules that a graph keeps for other sizes of the same structures: those used last."""
 
 
 @cached_per_graph
-def _schedules(graph: Graph) -> dict[object, _Schedule]:
+def _cached_schedules(graph: Graph) -> dict[object, _Schedule]:
     """Return the schedules that a graph keeps; each holds the host table whose ``id`` it has."""
     return {}
 
 
-def _by_size(part: KernelRegion) -> Iterator[KernelRegion]:
+def _split_by_point(part: KernelRegion) -> Iterator[KernelRegion]:
     """Yield a part's points one at a time."""
-    for at in range(len(part.points)):
-        one = slice(at, at + 1)
+    for index in range(len(part.points)):
+        point = slice(index, index + 1)
         yield replace(
-            part, points=part.points[one], times=part.times[:, one], spreads=part.spreads[:, one]
+            part,
+            points=part.points[point],
+            times=part.times[:, point],
+            spreads=part.spreads[:, point],
         )
 
 
-def _by_shape(table: HostTable) -> bool:
+def _depends_on_sizes(table: HostTable) -> bool:
     """Return whether a host's overheads depend on sizes."""
     return any(entry.shapes for entry in table.file.ops.values())
 
@@ -243,12 +250,12 @@ class _Schedule:
         table: HostTable,
         rules: Accounting,
     ) -> None:
-        priced = as_priced(graph, calls.of, part, "")
+        priced = as_priced(graph, calls.representative_of, part, "")
         self.columns = columns = simulate(priced, table, accounting=rules).columns
         self.table, self.tasks, self.extra = table, columns.tasks, rules.per_kernel
         self.work = np.flatnonzero(self.tasks.has_cause("kernel"))
-        row = rows_of(priced, calls.of, part)
-        kernels = [columns.kernels[at] for at in self.tasks.kernel[self.work].tolist()]
+        row = rows_of(priced, calls.representative_of, part)
+        kernels = [columns.kernels[kernel] for kernel in self.tasks.kernel[self.work].tolist()]
         self.rows = np.array([row[id(kernel)] for kernel in kernels], np.int64)
 
     @cached_property
@@ -272,9 +279,9 @@ class _Schedule:
         step, active = times_of(self.tasks, self.work, self.rows, kernels, self.extra, self.chains)
         first = 0
         for row, part in members:
-            own = slice(first, first + len(part.points))
-            yield row, part.points, (step[own], active[own])
-            first = own.stop
+            span = slice(first, first + len(part.points))
+            yield row, part.points, (step[span], active[span])
+            first = span.stop
 
     def intervals(
         self, members: Sequence[tuple[int, KernelRegion]]
@@ -292,9 +299,9 @@ class _Schedule:
         ends = intervals_of(samples)
         first = 0
         for row, part in members:
-            own = slice(first, first + len(part.points))
-            yield row, part.points, ends[own]
-            first = own.stop
+            span = slice(first, first + len(part.points))
+            yield row, part.points, ends[span]
+            first = span.stop
 
     def _work(self, part: KernelRegion) -> tuple[Floats, Floats]:
         """Return how long kernels take and their spreads, ``float64[kernels, points]`` each."""

@@ -19,9 +19,9 @@ from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.graph import Graph
 from irgraph.language import load_script, run
 from irgraph.precision.candidates import TABLE, Plan, candidates, script
-from irgraph.precision.measure import Bench
+from irgraph.precision.measure import PrecisionBench
 from irgraph.precision.report import FormatSearch
-from irgraph.precision.search import Item, best_sums, plan_of
+from irgraph.precision.search import FormatCost, best_sums, plan_of
 from irgraph.predict.options import PredictOptions
 from irgraph.serving.service import Service, ServiceLoad, services
 from irgraph.tiers.tier import Platform
@@ -65,7 +65,7 @@ class TradeoffPoint(Struct, frozen=True):
 class ServedFormatSearch(FormatSearch):
     """Format search of ``quantize`` whose gain is the bytes saved in the served model's tables."""
 
-    def __init__(self, bench: Bench, graph: Graph) -> None:
+    def __init__(self, bench: PrecisionBench, graph: Graph) -> None:
         super().__init__(bench, "parameters")
         self.graph = graph
         self._gains: dict[tuple[int, str], float] = {}
@@ -73,7 +73,7 @@ class ServedFormatSearch(FormatSearch):
 
     def rewritten(self, plan: Plan) -> Graph:
         """Return the served model with a plan's formats."""
-        text = script(self.bench.known, plan)
+        text = script(self.bench.candidates, plan)
         return run(load_script(text), self.graph).graph if text else self.graph
 
     def gain(self, plan: Plan) -> float:
@@ -89,7 +89,7 @@ def _parameters(graph: Graph) -> float:
     return float(sum(d.tensor.nbytes for d in graph.tensors if d.role == "param"))
 
 
-def _check_same_tables(bench: Bench, graph: Graph) -> None:
+def _check_same_tables(bench: PrecisionBench, graph: Graph) -> None:
     """Raise ``IrgraphError`` unless both models have equal tables, except for their rows."""
     served_tables = {
         table.name: table for table in candidates(graph, ["i8"]) if table.kind == TABLE
@@ -98,7 +98,7 @@ def _check_same_tables(bench: Bench, graph: Graph) -> None:
         {d.label or d.tensor.name: d.tensor.shape[1:] for d in model.tensors}
         for model in (bench.graph, graph)
     ]
-    for candidate in (entry for entry in bench.known if entry.formats):
+    for candidate in (entry for entry in bench.candidates if entry.formats):
         counterpart = served_tables.get(candidate.name)
         name = candidate.name.removeprefix("%")
         if (
@@ -122,13 +122,13 @@ def plans(problem: ServedFormatSearch) -> list[Plan]:
     result: list[Plan] = [{}]
     for target in dict.fromkeys(item.format for item in items):
         result.append({item.candidate: target for item in items if item.format == target})
-    front = best_sums([item for item in items if item.gain > 0], problem.common)
+    front = best_sums([item for item in items if item.gain > 0], problem.interaction)
     costs = [point.kl for point in front]
-    result += [plan_of(front[bisect_right(costs, b) - 1].chosen) for b in _budgets(items)]
+    result += [plan_of(front[bisect_right(costs, b) - 1].choices) for b in _budgets(items)]
     return [dict(p) for p in dict.fromkeys(tuple(sorted(plan.items())) for plan in result)]
 
 
-def _budgets(items: Sequence[Item]) -> Iterator[float]:
+def _budgets(items: Sequence[FormatCost]) -> Iterator[float]:
     """Yield a geometric sequence of budgets over the range of divergences of formats."""
     worst: dict[int, float] = {}
     for item in items:
@@ -140,7 +140,7 @@ def _budgets(items: Sequence[Item]) -> Iterator[float]:
 
 
 def tradeoff(
-    bench: Bench,
+    bench: PrecisionBench,
     served: Graph,
     platform: Platform,
     service_load: ServiceLoad,
@@ -164,10 +164,10 @@ def tradeoff(
         IrgraphError: no table can be narrower or the models' tables differ (exit code 2), or no
             plan is served in time (1).
     """
-    if not any(candidate.formats for candidate in bench.known):
+    if not any(candidate.formats for candidate in bench.candidates):
         refusals = [
             f"{candidate.name}: {refusal}"
-            for candidate in bench.known
+            for candidate in bench.candidates
             for refusal in candidate.refused.values()
         ]
         hint = next(iter(refusals), "")
@@ -176,7 +176,7 @@ def tradeoff(
     sharder = PlanSharder(served, platform, service_load, options) if spread else None
     reason: IrgraphError | None = None
     for plan in plans(problem):
-        formats = {bench.known[number].name: target for number, target in plan.items()}
+        formats = {bench.candidates[number].name: target for number, target in plan.items()}
         pairs = sharder.services(formats) if sharder is not None else []
         points += [
             replace(_evaluate(bench, plan, service, aim), sharded_plan=sharded)
@@ -216,9 +216,9 @@ def _is_counted(point: TradeoffPoint, sharder: PlanSharder | None) -> bool:
     )
 
 
-def _evaluate(bench: Bench, plan: Plan, service: Service, aim: str) -> TradeoffPoint:
+def _evaluate(bench: PrecisionBench, plan: Plan, service: Service, aim: str) -> TradeoffPoint:
     errors = bench.errors(plan) if plan else None
-    formats = {bench.known[number].name: target for number, target in plan.items()}
+    formats = {bench.candidates[number].name: target for number, target in plan.items()}
     kl, share = (errors.kl, errors.share) if errors else (0.0, 0.0)
     return TradeoffPoint(formats, kl, share, service, _aims(service)[aim], False, plan)
 

@@ -23,7 +23,7 @@ from irgraph.planning.problem import PlacementProblem, TableCosts
 from irgraph.planning.search import search
 from irgraph.plans.plan import ROW, TABLE, TABLE_ROW, Plan
 from irgraph.predict.options import PredictOptions
-from irgraph.predict.ranks import each_rank, rank_groups
+from irgraph.predict.ranks import predict_each_rank, rank_groups
 from irgraph.schedule.ranks import simulate_ranks
 from irgraph.serving.fleet import Host, fleet
 from irgraph.serving.problem import store
@@ -135,7 +135,7 @@ class PlanSharder:
 
     def _service(self, sharded: ShardedPlan) -> Service | None:
         """Return the service of a sharded model, with all its ranks simulated together."""
-        predictions = each_rank(sharded.models, self.options)
+        predictions = predict_each_rank(sharded.models, self.options)
         timelines = [prediction.timeline for prediction in predictions]
         step = simulate_ranks(timelines, groups=rank_groups(sharded.models)).step_time
         ranks = sharded.plan.ranks

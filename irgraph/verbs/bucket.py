@@ -88,8 +88,8 @@ def bucket(
         for op in unneeded.heads:
             edit.insert(_of_call(op, last, new), before=op)
             edit.remove(op)
-        # The sums that are no longer recorded one by one end together: who waited for one waits for
-        # all.
+        # The sums that are no longer recorded separately end together: ops that waited for one
+        # wait for all.
         for event in unneeded.names:
             edit.rename(event, unneeded.names[event])
     return edit.commit(), new_ops
@@ -147,8 +147,8 @@ def _unneeded_events(graph: Graph, group: Bucket) -> _UnneededEvents:
     (event,) = end.outputs
     names = {tail.outputs[0]: event for tail in other_tails}
     waits = [op for t in (event, *names) for op in _waits(graph).get(t.name, ())]
-    # The first wait of each stream is kept. Those that move behind the bucket come first in this
-    # order, as the others stand before its sum and would wait for an event not yet recorded.
+    # The first wait of each stream is preserved. Waits that move after the bucket come first in
+    # this order, as the others precede its sum and would wait for an event not yet recorded.
     waits.sort(key=lambda op: (op not in group.later, places[id(op)]))
     waiting_streams = [op.stream for op in waits]
     unneeded += [op for i, op in enumerate(waits) if op.stream in waiting_streams[:i]]
@@ -256,10 +256,10 @@ class _OpenBucket:
             self.nbytes += tensor.nbytes
 
     def add(self, op: Op, limit: int) -> bool:
-        """Take one more sum in, if there is room and everything in between can make way."""
+        """Add a sum if it fits and all ops in between can be moved; return whether it was added."""
         (tensor,) = _tensors(op)
-        # ``_passes`` puts ops off as it goes; all of that is undone if it ends at one that cannot
-        # move.
+        # ``_can_follow`` defers ops one after the other; all of that is undone if it finds one that
+        # cannot move.
         snapshot = [*self.later], {**self.summed}, {**self.read}, {*self.names}
         fits = self.nbytes + tensor.nbytes <= limit
         if not fits or not self._can_follow(op) or _overlaps([tensor], self.summed, self.read):
@@ -270,12 +270,12 @@ class _OpenBucket:
         return True
 
     def _can_follow(self, op: Op) -> bool:
-        """Sort what lies before a sum and behind the last one: it stays, or comes later."""
+        """Defer the ops between the last member and a new sum that must follow it, if all can."""
         places, paths = self.graph.places, self.graph.paths
         for leaf in _leaves(self.graph)[places[id(self.members[-1])] + 1 : places[id(op)]]:
             if self._may_precede(leaf):
                 continue
-            # An op inside of a module's label or an autograd node would leave it by being put off.
+            # An op inside of a module's label or an autograd node would leave it if deferred.
             nested = len(paths[id(leaf)]) > 1 and not _is_event(leaf)
             is_fixed = id(leaf) in self.deferred_ids or effects(leaf, self.declared).barrier
             if leaf.name in BLOCKING or nested or is_fixed:

@@ -77,7 +77,7 @@ class _CaptureSearch:
         self.regions: list[list[Op]] = []
 
     def run(self) -> None:
-        """Find runs of ops; where one cannot be launched after all, look again without it."""
+        """Find runs of ops; if one cannot be launched, search again without the offending ops."""
         self._exclude_after_reads()
         # Removing an op splits a region in two, and ops inside of one graph are then outside
         # of the other: search again until nothing changes. Each round removes at least one op, so
@@ -90,8 +90,8 @@ class _CaptureSearch:
             self.excluded.update(foreign)
 
     def _runs(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
-        """Yield runs of neighbours that can be launched at once; labels are opened where needed."""
-        # A label (a profiler range, a module) that fits goes into the graph whole; one that does
+        """Yield runs of consecutive ops that can be launched together, opening labels if needed."""
+        # A label (a profiler range, a module) that fits is captured as a whole; one that does
         # not is opened, since its ops may fit. An autograd node or a call is never opened.
         run: list[Op] = []
         for op in ops:
@@ -223,8 +223,9 @@ class _CaptureSearch:
                 base = _bases(self.graph)[tensor.buffer]
                 name = free_name(f"{base.name}_held", used_names)
                 used_names.add(name)
-                # A graph reads fixed addresses. Results that ops outside allocate in each step are copied to a
-                # tensor that lasts, as ``torch.cuda.make_graphed_callables`` copies its arguments.
+                # A graph reads fixed addresses. Results that ops outside allocate in each step are
+                # copied to a tensor that lasts, as ``torch.cuda.make_graphed_callables`` copies its
+                # arguments.
                 copy = replace(base, name=name, buffer=name, offset=0)
                 states.append(Declared("state", copy))
                 reader = self._reader(self.regions[number:], base)

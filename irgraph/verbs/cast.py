@@ -244,8 +244,8 @@ class _CastRewrite:
         has_same_layout = result.device == source.device and result.strides == source.strides
         if not has_same_layout or not {source.dtype, result.dtype} <= set(FLOATS):
             return
-        # Only a cast that widened can be undone without loss: its narrow source replaces the cast of its
-        # wide result. One that narrowed has rounded already.
+        # Only a cast that widened can be undone without loss: its narrow source replaces the cast
+        # of its wide result. One that narrowed has rounded already.
         if source.dtype == self.target and result.itemsize > source.itemsize:
             self.ready[result.name] = (result, source)
             self.candidates.append(leaf)
@@ -318,7 +318,7 @@ class _CastRewrite:
     def _converted_result(
         self, tensor: Tensor, base: Tensor | None, names: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return what an op gives in the new type: a view of what its operand became, or new."""
+        """Return an op's result in the new type: a view of its converted operand, or new."""
         if tensor.dtype == self.target and (base is None or names.get(base.name, base) == base):
             return tensor
         if base is None:
@@ -378,7 +378,7 @@ class _CastRewrite:
         )
 
     def _unread_ops(self, graph: Graph) -> list[Op]:
-        """Return the loose ops that nobody reads, though what they give was read or is new."""
+        """Return candidates that no op reads, though their results were read before or are new."""
         original_names = self.graph.by_name.keys()
         use_counts, op_ids = _uses(graph), {id(op) for op in graph.walk()}
         makers: dict[str, list[Op]] = {}

@@ -69,9 +69,10 @@ def refused_sharing(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedEr
 
 
 def deprune(graph: Graph, ops: Sequence[Op]) -> DepruneResult:
-    """Make lookups read expanded tables. Check each op with ``check_deprune`` first.
+    """Rewrite lookups to read expanded tables. Check each op with ``check_deprune`` first.
 
-    Raises:     RefusedError: an op that is not among them uses one of their tables or mappings.
+    Raises:
+        RefusedError: an op that is not among them uses one of their tables or mappings.
     """
     for _, error in refused_sharing(graph, ops):
         raise error

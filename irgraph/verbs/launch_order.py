@@ -79,7 +79,7 @@ class Line(Struct, frozen=True):
         return CrossedError([(self.ops[i], error) for i, error in refusals.items()])
 
     def moved_members(self, order: Sequence[int]) -> list[int]:
-        """Return the members that stand among other ops than before, in their new order."""
+        """Return the members that changed position among the other ops, in their new order."""
         rank, passed_count, result = {i: index for index, i in enumerate(self.members)}, 0, []
         for i in order:
             if i not in rank:

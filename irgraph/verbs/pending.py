@@ -54,7 +54,7 @@ class PendingFusions:
         return fusion
 
     def commit(self) -> Graph:
-        """Make all pending fusions, and return the graph."""
+        """Commit all pending fusions, and return the graph."""
         graph = self._edit.commit()
         if graph is not self._edit.graph:
             self._edit, self._end = Edit(graph), ()

@@ -1,9 +1,9 @@
-"""``place``: embedding tables lie on another tier of memory, with some of their rows in a cache.
+"""``place``: embedding tables reside on another tier of memory, with some of their rows in a cache.
 
-A lookup becomes ops of its own, so that the scheduler finds what hides behind what: the cache is
-probed, rows that it does not hold are read on a stream for input and output, bags are pooled from
-both, and the cache is filled with what was read. Rows that are read are added in the order in which
-they were, so that bags are the same to the last bit.
+A lookup becomes separate ops, so that the scheduler finds which work overlaps: the cache is probed,
+missing rows are read on a stream for input and output, bags are pooled from both, and the cache is
+filled with the rows read. Rows are added in their original order, so that bags are equal to the
+last bit.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from irgraph.verbs.tiered_lookups import (
 )
 
 STREAM = "io"
-"""What streams of reads are called, with a number."""
+"""Prefix of the names of streams for reads, followed by a number."""
 
 HOST = "cpu"
-"""Where tables lie that the device does not hold, as far as its memory is concerned."""
+"""Device of tables that the device's own memory does not hold."""
 
 
 class Placement(Struct, frozen=True):
-    """What ``place`` made: the graph, its new ops, and why it was legal."""
+    """Result of ``place``: the graph, its new ops, and the reason why it was legal."""
 
     graph: Graph
     ops: tuple[Op, ...]
@@ -53,7 +53,7 @@ class Placement(Struct, frozen=True):
 
 
 def placement_obstacle(graph: Graph, name: str) -> str:
-    """Return why a table, by its label, cannot be placed; ``""`` where it can."""
+    """Return why a table, by its label, cannot be placed; ``""`` if it can."""
     try:
         _check(
             graph,
@@ -65,11 +65,11 @@ def placement_obstacle(graph: Graph, name: str) -> str:
 
 
 def place(graph: Graph, names: Collection[str], placement: TablePlacement) -> Placement:
-    """Put tables, by their labels, on a tier; they are read together, and their bags pooled so.
+    """Place tables, by their labels, on a tier; they are read together, and their bags are pooled.
 
     Raises:
-        RefusedError: a table is used by anything but one plain lookup of bags, or a lookup's
-            results are wanted for its backward, or the lookups depend on each other.
+        RefusedError: a table is used by anything but one plain lookup of bags, a lookup's results
+            are needed for its backward, or the lookups depend on each other.
     """
     chosen = [_lookup(graph, *entry) for entry in placeable_lookups(graph) if entry[0] in names]
     _check(graph, chosen)
@@ -89,9 +89,9 @@ def place(graph: Graph, names: Collection[str], placement: TablePlacement) -> Pl
 
 
 def _overlap_reads(graph: Graph, new_ops: Sequence[Op]) -> Graph:
-    """Let rows be read as early as their indices are there, and pooled as late as may be.
+    """Read rows as early as their indices are available, and pool them as late as possible.
 
-    Views that indices come through go with the reads.
+    Views that make the indices move with the reads.
     """
     makers = {t.name: op for op in graph.leaves() for t in op.outputs}
     reads = _current_ops(graph, new_ops, (BAG_PROBE, PROBE, READ))
@@ -106,7 +106,7 @@ def _overlap_reads(graph: Graph, new_ops: Sequence[Op]) -> Graph:
 
 
 def _views(ops: Sequence[Op], makers: Mapping[str, Op]) -> list[Op]:
-    """Return the views that some ops need, and those that these need, in order."""
+    """Return the views that some ops need, and views that these need, in order."""
     views: dict[int, Op] = {}
     waiting = [t.name for op in ops for t in op.inputs]
     while waiting:
@@ -118,7 +118,7 @@ def _views(ops: Sequence[Op], makers: Mapping[str, Op]) -> list[Op]:
 
 
 def _current_ops(graph: Graph, new_ops: Sequence[Op], names: Collection[str]) -> list[Op]:
-    """Return the new ops of some names as they stand in a graph now, by what they are called."""
+    """Return the new ops of some names as they are in a graph now, identified by their tensors."""
     keys = {_key(op) for op in new_ops if op.name in names}
     return [op for op in graph.leaves() if op.name in names and _key(op) in keys]
 
@@ -128,7 +128,7 @@ def _key(op: Op) -> tuple[str, ...]:
 
 
 def _without_device(graph: Graph, buffers: Collection[str]) -> Graph:
-    """Return a graph in which the tensors of some buffers lie on no device."""
+    """Return a graph with the tensors of some buffers moved off the device."""
 
     def relocate(tensor: Tensor) -> Tensor:
         return replace(tensor, device=HOST) if tensor.buffer in buffers else tensor
@@ -145,7 +145,7 @@ def _lookup(graph: Graph, name: str, weight: Tensor, leaf: Op) -> Lookup:
 
 
 def _check(graph: Graph, chosen: Sequence[Lookup]) -> None:
-    """Refuse tables that something else uses, and lookups that are no plain ones."""
+    """Refuse tables that other ops use, and lookups that are not plain ones."""
     seen: set[str] = set()
     for lookup in chosen:
         if lookup.name in seen:
@@ -185,7 +185,7 @@ def _check_arguments(graph: Graph, lookup: Lookup) -> None:
 
 
 def _check_uses(graph: Graph, lookup: Lookup, inside: Collection[int]) -> None:
-    """Refuse a lookup whose results beside the bags something uses: its backward does."""
+    """Refuse a lookup if other ops use its results besides the bags, as its backward does."""
     for tensor in lookup.leaf.outputs[1:]:
         for _, leaf in graph.touching.get(tensor.buffer, ()):
             if id(leaf) not in inside:

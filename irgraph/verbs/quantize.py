@@ -1,7 +1,7 @@
 """``quantize``: tables in narrow rows, layers of integers and f8, exchanges in short types.
 
-Packed tables and weights are parameters that are prepared before the step; the f32 ones go. A
-lookup dequantises inside; a layer's rounding and scaling are ops of their own.
+Packed tables and weights are parameters that are prepared before the step; the f32 ones are
+removed. A lookup dequantises internally; the rounding and scaling of a layer are separate ops.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from irgraph.verbs.refusal import RefusedError, op_refusal
 
 
 class QuantizeResult(Struct, frozen=True):
-    """What was done: the graph, the new ops, the ops that became them, and those left as they are.
+    """Result of ``quantize``: the graph, the new ops, the replaced ops, and the refused ones.
 
-    ``saved_bytes`` are the bytes that parameters take less.
+    ``saved_bytes`` are the bytes that parameters shrink by.
     """
 
     graph: Graph
@@ -57,12 +57,12 @@ def check_quantize(graph: Graph, op: Op, target: str, range: float = 0.0) -> Non
 
 
 def quantize(graph: Graph, ops: Sequence[Op], target: str, range: float = 0.0) -> QuantizeResult:  # noqa: A002
-    """Let lookups read rows, or layers multiply, in the format ``target``.
+    """Rewrite lookups to read rows, or layers to multiply, in the format ``target``.
 
-    With a ``range`` above zero layers in ``i8`` round their rows in equal steps up to it (static
-    quantisation); else each row by its own largest element.
-    A parameter goes over wholly or not at all: where an op that is not among ``ops`` uses it too,
-    none of those that share it changes. Check each op with ``check_quantize`` first.
+    With a ``range`` above zero, layers in ``i8`` round their rows in equal steps up to it (static
+    quantisation); otherwise each row is scaled by its largest element. A parameter is converted
+    entirely or not at all: if an op that is not among ``ops`` uses it too, no op that shares it
+    changes. Check each op with ``check_quantize`` first.
     """
     units = list({id(unit): unit for unit in (outermost_call(graph, op) for op in ops)}.values())
     units.sort(key=lambda unit: graph.places[id(next(unit.leaves()))])
@@ -183,7 +183,7 @@ def _rewrite(
 
 
 def _forget(op: Op, rounded_rows: dict[str, RoundedRows], declared_names: frozenset[str]) -> None:
-    """Forget rounded rows of what an op writes."""
+    """Forget rounded rows of tensors that an op writes."""
     if op.body or not rounded_rows:
         return
     if effects(op, declared_names).barrier:
@@ -194,7 +194,7 @@ def _forget(op: Op, rounded_rows: dict[str, RoundedRows], declared_names: frozen
 
 
 def _with_parameters(rewrite: QuantizeRewrite, removed: dict[str, Declared]) -> Graph:
-    """Return the graph with prepared parameters where those stood that they are made of."""
+    """Return the graph with prepared parameters in the positions of their sources."""
     prepared_by_source: dict[str, list[Declared]] = {}
     for declaration, about in rewrite.prepared.values():
         prepared_by_source.setdefault(about.source.name, []).append(declaration)

@@ -1,4 +1,4 @@
-"""``recompute``: forward ops run once more for the backward pass, which then holds less memory."""
+"""``recompute``: forward ops are repeated for the backward pass, which then holds less memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from irgraph.verbs.refusal import RefusedError
 
 @dataclass(frozen=True)
 class RecomputeResult:
-    """What was made to run twice: the graph, the copies, and the bytes no longer held for them."""
+    """Result of ``recompute``: the graph, the copies, and the bytes no longer held for them."""
 
     graph: Graph
     ops: tuple[Op, ...]
@@ -26,17 +26,17 @@ class RecomputeResult:
 
 
 class NothingToRecomputeError(RefusedError):
-    """There is nothing in a segment to run again."""
+    """A segment contains no op to recompute."""
 
 
 def recompute(graph: Graph, segment: Sequence[Op], is_own: Callable[[Op], bool]) -> RecomputeResult:
-    """Let forward ops run again right before the backward pass first reads what they made.
+    """Repeat forward ops just before the backward pass first reads their results.
 
-    Copied are the ops whose results only leaves of the backward pass read that are the segment's
-    ``is_own``, and what those ops need in turn; the copies are read instead. What others read in the
-    backward pass stays in memory, and so do results of ops that draw random numbers or write to
-    memory from outside. Raises ``NothingError`` where nothing is left to run again, and
-    ``RefusedError`` where what the copies would read is written in between.
+    Copied are the ops whose results are read only by backward leaves of the segment (``is_own``),
+    and the ops that those need in turn; the backward pass reads the copies instead. Results that
+    others read in the backward pass stay in memory, and so do results of ops that draw random
+    numbers or write to memory from outside. Raises ``NothingToRecomputeError`` if no op can be
+    repeated, and ``RefusedError`` if tensors that the copies would read are written in between.
     """
     work = Recomputing(graph)
     ops, nbytes = work.add(segment, is_own)
@@ -44,9 +44,9 @@ def recompute(graph: Graph, segment: Sequence[Op], is_own: Callable[[Op], bool])
 
 
 class Recomputing:
-    """A graph, and segments that are to run once more in it, as ``recompute`` does it.
+    """A graph, and segments to repeat in it, as ``recompute`` does.
 
-    Segments whose memory no copy reads are judged by the graph as it was, and made together.
+    Segments whose memory no copy reads are judged by the original graph, and rewritten together.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -62,7 +62,7 @@ class Recomputing:
     def add(
         self, segment: Sequence[Op], is_own: Callable[[Op], bool]
     ) -> tuple[tuple[Op, ...], int]:
-        """Collect a segment; return the copies, and the bytes that are no longer held for it."""
+        """Collect a segment; return the copies, and the bytes that it need no longer hold."""
         plan = _RecomputePlan(self.graph, segment, is_own)
         # An earlier segment's copies read memory that this one would no longer hold: they are made
         # first, so that this segment sees them as readers.
@@ -77,8 +77,8 @@ class Recomputing:
             raise NothingToRecomputeError(reason, [(op, "") for op in segment[:1]])
         ops = plan.ops(buffers)
         readers = [leaf for buffer in buffers for leaf in plan.readers(buffer)]
-        # As late as may be: what is held from the copies to the backward's last read is all that
-        # stays.
+        # As late as possible: only memory held from the copies to the backward's last read
+        # remains.
         first = min(readers, key=lambda leaf: self.graph.places[id(leaf)])
         _check_unwritten(self.graph, ops, plan.copied, self.graph.places[id(first)])
         copy_names = _CopyNames(
@@ -95,7 +95,7 @@ class Recomputing:
         return copies, sum(max(t.extent[1] for t in by_buffer[buffer]) for buffer in buffers)
 
     def commit(self) -> Graph:
-        """Make all that was collected, and return the graph."""
+        """Commit all collected changes, and return the graph."""
         if self.changes:
             committed = self.edit.commit()
             ops = tuple(_rewire(op, self.changes) for op in committed.ops)
@@ -106,7 +106,7 @@ class Recomputing:
 
 @cached_per_graph
 def _outermost(graph: Graph) -> Mapping[int, Op]:
-    """Return by ``id`` of a leaf the outermost op around it."""
+    """Return the outermost op around each leaf, by the ``id`` of the leaf."""
     return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
 
 
@@ -116,11 +116,11 @@ def _results(ops: Iterable[Op]) -> list[Tensor]:
 
 @dataclass
 class _RecomputePlan:
-    """Which buffers of a segment can be made once more.
+    """Plan of the buffers of a segment that can be computed again.
 
     Attributes:
         owned: buffers that its ops allocate.
-        copied: those that its copies make.
+        copied: buffers that its copies make.
     """
 
     graph: Graph
@@ -138,7 +138,7 @@ class _RecomputePlan:
         input_buffers = {
             t.buffer for op in self.segment for t in op.inputs if t.name not in result_names
         }
-        # Memory that comes from outside, or that is looked at after the step, is there anyway.
+        # Memory that comes from outside, or that is read after the step, is resident in any case.
         lasting_buffers = (
             {t.buffer for t in self.graph.returned or ()}
             | self.graph.lasting.keys()
@@ -151,12 +151,12 @@ class _RecomputePlan:
         ]
 
     def outside(self, buffer: str) -> list[Op]:
-        """Return the other leaves that touch a buffer."""
+        """Return the leaves outside of the segment that access a buffer."""
         accesses = self.graph.touching.get(buffer, ())
         return [leaf for _, leaf in accesses if id(leaf) not in self.inside]
 
     def readers(self, buffer: str) -> list[Op]:
-        """Return the leaves of the backward pass that read a buffer, if all are the segment's."""
+        """Return the backward leaves that read a buffer, if all are the segment's."""
         backward_leaves = [leaf for leaf in self.outside(buffer) if leaf.phase == "backward"]
         # Views of the buffer that the backward makes itself follow the copy; a view that forward
         # ops outside of the segment made would still show the old memory.
@@ -169,9 +169,11 @@ class _RecomputePlan:
         return backward_leaves if are_all_own else []
 
     def is_repeatable(self, buffer: str) -> bool:
-        """Return whether the segment's ops can make a buffer once more."""
+        """Return whether the segment's ops can compute a buffer again."""
         if buffer not in self.is_repeatable_by_buffer:
-            self.is_repeatable_by_buffer[buffer] = False  # what needs itself cannot be made
+            self.is_repeatable_by_buffer[buffer] = (
+                False  # a buffer that depends on itself cannot be recomputed
+            )
             is_written = any(
                 t.buffer == buffer for o in self.outside(buffer) for t in written_by(o)
             )
@@ -189,7 +191,7 @@ class _RecomputePlan:
         return self.is_repeatable_by_buffer[buffer]
 
     def _writers(self, buffer: str) -> list[Op]:
-        """Return the calls that write a buffer, and the views of it that others make."""
+        """Return the calls that write a buffer, and the ops that make views of it."""
         ops: list[Op] = []
         for op in self.segment:
             writes = effects(op, declared(self.graph)).writes
@@ -205,16 +207,16 @@ class _RecomputePlan:
         return local and not effect.random and not effect.barrier and id(op) not in self.opaque
 
     def _inner(self, op: Op) -> list[Tensor]:
-        """Return what an op takes of the segment's own memory."""
+        """Return the operands of an op in the segment's own memory."""
         return [t for leaf in op.leaves() for t in leaf.inputs if t.buffer in self.owned]
 
     def _is_constant(self, buffer: str) -> bool:
-        """Return whether a buffer holds later what it held first."""
+        """Return whether a buffer is never written in place."""
         accesses = self.graph.touching.get(buffer, ())
         return not any(t.buffer == buffer for _, leaf in accesses for t in written_by(leaf))
 
     def ops(self, buffers: Sequence[str]) -> list[Op]:
-        """Return the ops to copy, in launch order, and note all buffers that they make."""
+        """Return the ops to copy, in launch order, and record all buffers that they make."""
         chosen: dict[int, Op] = {}
         queue = list(buffers)
         while queue:
@@ -232,7 +234,7 @@ class _RecomputePlan:
         return sorted(outer_ops, key=lambda op: places[id(op)])
 
     def _written_buffers(self, op: Op) -> list[str]:
-        """Return the buffers that an op makes or writes; not those that it only has views of."""
+        """Return the buffers that an op makes or writes, without those that it only views."""
         input_buffers = {t.buffer for t in op.inputs}
         writes = [t.buffer for leaf in op.leaves() for t in written_by(leaf)]
         return [t.buffer for t in _results([op]) if t.buffer not in input_buffers] + writes
@@ -245,7 +247,7 @@ class _RecomputePlan:
         )
 
     def _is_resident(self, buffer: str) -> bool:
-        """Return whether a buffer is in memory anyway when the copies run, or must be."""
+        """Return whether a buffer is, or must be, in memory in any case when the copies run."""
         backward_leaves = [leaf for leaf in self.outside(buffer) if leaf.phase == "backward"]
         return self._is_constant(buffer) and (
             not self.is_repeatable(buffer) or bool(backward_leaves)
@@ -255,7 +257,7 @@ class _RecomputePlan:
 def _check_unwritten(
     graph: Graph, ops: Sequence[Op], copied: Collection[str], position: int
 ) -> None:
-    """Refuse where what copies read from outside is written before they run."""
+    """Refuse copies if tensors that they read from outside are written before they run."""
     leaves = [leaf for op in ops for leaf in op.leaves()]
     reads = ((leaf, t) for leaf in leaves for t in leaf.inputs if t.buffer not in copied)
     for leaf, tensor in reads:
@@ -269,12 +271,12 @@ def _check_unwritten(
 
 @dataclass
 class _CopyNames:
-    """Names and buffers of what is made once more.
+    """Names and buffers of repeated results.
 
     Attributes:
-        taken: names that others bear, of tensors and buffers.
-        copied: buffers that are made once more.
-        made: names of the tensors that are.
+        used_names: names of other tensors and buffers.
+        copied_buffers: buffers that are made again.
+        copied_names: names of the tensors that are made again.
     """
 
     used_names: set[str]
@@ -284,7 +286,7 @@ class _CopyNames:
     buffers: dict[str, str] = field(default_factory=dict)
 
     def tensor(self, tensor: Tensor) -> Tensor:
-        """Return the copy of a tensor; views that the backward pass makes keep their names."""
+        """Return the copy of a tensor; views that the backward pass makes are not renamed."""
         if tensor.buffer not in self.copied_buffers and tensor.name not in self.copied_names:
             return tensor
         if tensor.name not in self.names:
@@ -318,7 +320,7 @@ def _run_at(op: Op, outer: Op, first: Op) -> Op:
 
 
 def _rewire(op: Op, changes: Mapping[int, Sequence[_CopyNames]]) -> Op:
-    """Return an op whose leaves read copies where they are to, with what is around them."""
+    """Return an op whose leaves read copies if they must, with its outer ops updated."""
 
     def replace_tensor(tensor: Tensor, copyings: Sequence[_CopyNames]) -> Tensor:
         for copying in copyings:
@@ -331,8 +333,8 @@ def _rewire(op: Op, changes: Mapping[int, Sequence[_CopyNames]]) -> Op:
     body = tuple(_rewire(child, changes) for child in op.body)
     if all(a is b for a, b in zip(body, op.body, strict=True)):
         return op
-    # A node names what its leaves take and make as its own: that follows the leaves that were
-    # changed, and stays where another leaf in it still takes the old tensor.
+    # A node lists the operands and results of its leaves as its own: they follow the leaves that
+    # were changed, unless another leaf in it still reads the old tensor.
     inner_tensors: Mapping[str, Tensor] = {t.name: t for child in body for t in _tensors_of(child)}
     copy_names_by_tensor = {
         t.name: changes[id(o)] for o in op.leaves() if id(o) in changes for t in o.inputs

@@ -1,4 +1,4 @@
-"""What a verb answers where a change would not be legal."""
+"""Errors that verbs raise if a change would not be legal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class RefusedError(Exception):
 
     Attributes:
         reason: one sentence.
-        notes: ops that matter, each with what to say about it.
-        of_order: whether it rests on dependences, which an assumption may pass over.
+        notes: ops that matter, each with a note about it.
+        of_order: whether it depends on dependences, which an assumption may pass over.
     """
 
     def __init__(
@@ -27,15 +27,15 @@ class RefusedError(Exception):
 
 
 def op_refusal(op: Op, fault: str) -> RefusedError:
-    """Return the refusal of one op: its name, and what it does."""
+    """Return the refusal of one op: its name, and its fault."""
     return RefusedError(f"{op.name} {fault}", [(op, "")])
 
 
 class CrossedError(RefusedError):
-    """A move would turn dependences round.
+    """A move would reverse dependences.
 
     Attributes:
-        refusals: every op whose move does so, with why.
+        refusals: every op whose move does so, with its refusal.
     """
 
     def __init__(self, refusals: Sequence[tuple[Op, RefusedError]]) -> None:
@@ -45,7 +45,7 @@ class CrossedError(RefusedError):
 
 
 def describe(chain: Sequence[Dependence], ops: Sequence[Op]) -> list[tuple[Op, str]]:
-    """Return a chain of dependences as ops with what each does to the one before it."""
+    """Return the ops of a chain of dependences, each with its effect on the previous one."""
     notes = []
     for step in chain:
         before, after = ops[step.before], ops[step.after]

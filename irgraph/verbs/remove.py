@@ -1,4 +1,4 @@
-"""``remove``: ops go; who used their results may use other tensors instead."""
+"""``remove``: ops are removed; users of their results may use other tensors instead."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from irgraph.verbs.refusal import RefusedError
 
 
 class Removal(Struct, frozen=True):
-    """Ops to take out together.
+    """Ops to remove together.
 
     Attributes:
-        ops: those that go.
-        swaps: pairs of tensors: who used the first uses the second.
-        zeroed: gradients of parameters that zeros take the place of, each with its parameter.
+        ops: the ops.
+        swaps: pairs of tensors: users of the first use the second.
+        zeroed: gradients of parameters that zeros replace, each with its parameter.
     """
 
     ops: tuple[Op, ...]
@@ -35,7 +35,7 @@ class Removal(Struct, frozen=True):
 
 
 def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
-    """Take ops out and let the users of their results use others.
+    """Remove ops and make the users of their results use others.
 
     Results without a substitute may still be in use: a script decides at its end. Check each
     removal with ``check_removal`` first.
@@ -57,7 +57,7 @@ def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
 
 
 def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
-    """Let uses of ``old`` be uses of ``new``, and its views views of that."""
+    """Replace uses of ``old`` by uses of ``new``, and its views by views of ``new``."""
     edit.rename(old, new)
     if old.buffer == new.buffer:
         return
@@ -71,10 +71,10 @@ def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
 
 @dataclass
 class RemainingOps:
-    """What is left of a graph's leaves where some go.
+    """Leaves of a graph that remain after removals.
 
     Attributes:
-        gone: those that go, by ``id``.
+        removed: the removed ops, by ``id``.
     """
 
     graph: Graph
@@ -82,14 +82,14 @@ class RemainingOps:
     _accesses: dict[str, list[tuple[int, Op]]] = field(default_factory=dict)
 
     def drop(self, ops: Iterable[Op]) -> None:
-        """Let ops go."""
+        """Mark ops as removed."""
         self.removed.update(id(inner) for op in ops for inner in op.walk())
 
     def after(self, position: int, buffer: str) -> Iterator[Op]:
-        """Yield the leaves behind a place that touch a buffer, and those that could do anything."""
+        """Yield the leaves after a position that access a buffer, or whose effects are unknown."""
         accesses = self._accesses.setdefault(buffer, [*self.graph.touching.get(buffer, ())])
-        # Only the end is cut, which is where chains of dead ops go; those in the middle are passed
-        # over below. A list that shrinks so makes removing a chain linear in its length.
+        # Only the end is cut, where chains of dead ops are removed; those in the middle are skipped
+        # below. Such a shrinking list makes the removal of a chain linear in its length.
         while accesses and id(accesses[-1][1]) in self.removed:
             accesses.pop()
         for candidates in (accesses, barriers(self.graph)):
@@ -100,12 +100,11 @@ class RemainingOps:
 
 
 def check_removal(graph: Graph, removal: Removal, remaining: RemainingOps | None = None) -> None:
-    """Refuse removals that would change what others see; ``remaining`` tells which others there are.
+    """Refuse removals that change the results of other ops; ``remaining`` lists those ops.
 
-    What the ops write in place must not be read later, nor outlive the step. A substitute must
-    have the same type; where it is not the very same bytes, nobody may write it while the
-    removed result is in use, nor write the removed result in place where others still read the
-    substitute.
+    Bytes that the ops write in place must not be read later, nor outlive the step. A substitute
+    must have the same type; unless it is the very same bytes, no op may write it while the removed
+    result is in use, nor write the removed result in place if others still read the substitute.
     """
     _check_known(graph, removal)
     _check_lost_writes(remaining or RemainingOps(graph), removal)
@@ -126,7 +125,7 @@ def check_removal(graph: Graph, removal: Removal, remaining: RemainingOps | None
             t.buffer for op in removal.ops for t in op.inputs if t.name not in result_names
         }
         # The removed op's result is a view of, or was written into, memory that it was given:
-        # others may know that memory by another name, and would not see the substitute.
+        # others may use that memory by another name, and would not see the substitute.
         if old.buffer in input_buffers:
             reason = f"%{old.name} shares bytes with other tensors; %{new.name} does not"
             raise RefusedError(reason, notes)
@@ -134,7 +133,7 @@ def check_removal(graph: Graph, removal: Removal, remaining: RemainingOps | None
 
 
 def _check_known(graph: Graph, removal: Removal) -> None:
-    """Refuse to remove waits, and ops whose effects are not known."""
+    """Refuse to remove waits, and ops with unknown effects."""
     opaque = _opaque_leaves(graph)
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
         if leaf.name in WAITS:
@@ -152,7 +151,7 @@ def _opaque_leaves(graph: Graph) -> frozenset[int]:
 
 @cached_per_graph
 def _makers(graph: Graph) -> Mapping[str, list[tuple[int, Op]]]:
-    """Return by name the leaves that make a tensor, with their places in launch order."""
+    """Return the leaves that make a tensor, by its name, with their positions in launch order."""
     makers_by_name: dict[str, list[tuple[int, Op]]] = {}
     for i, leaf in enumerate(graph.leaves()):
         for tensor in leaf.outputs:
@@ -162,7 +161,7 @@ def _makers(graph: Graph) -> Mapping[str, list[tuple[int, Op]]]:
 
 @cached_per_graph
 def _changing_buffers(graph: Graph) -> frozenset[str]:
-    """Return the buffers that leaves write in place or may write, or that the step returns."""
+    """Return the buffers that leaves write or may write in place, or that the step returns."""
     buffers = {tensor.buffer for tensor in graph.returned or ()}
     for leaf in graph.leaves():
         buffers.update(t.buffer for t in written_by(leaf))
@@ -170,9 +169,9 @@ def _changing_buffers(graph: Graph) -> frozenset[str]:
 
 
 def is_order_independent(graph: Graph, removal: Removal) -> bool:
-    """Return whether no order of reads and writes bears on whether a removal is legal.
+    """Return whether the legality of a removal is independent of the order of reads and writes.
 
-    Such removals may be made together though they give users the same tensor.
+    Such removals may be made together even if they give users the same tensor.
     """
     buffers = {tensor.buffer for swap in removal.swaps for tensor in swap}
     return buffers.isdisjoint(_changing_buffers(graph))
@@ -183,7 +182,7 @@ def _opaque(leaf: Op) -> str:
 
 
 def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
-    """Refuse a substitute that is defined after the first user of what it replaces."""
+    """Refuse a substitute that is defined after the first user of the tensor that it replaces."""
     removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
     accesses = graph.touching.get(old.buffer, ())
     uses = ((i, o) for i, o in accesses if id(o) not in removed_ids and old in o.inputs)
@@ -196,13 +195,13 @@ def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> No
 
 
 def _sorted_accesses(graph: Graph, *tensors: Tensor) -> list[tuple[int, Op]]:
-    """Return the leaves that take or make what lies in these tensors' buffers, in order."""
+    """Return the leaves that access the buffers of some tensors, in order."""
     buffers = dict.fromkeys(tensor.buffer for tensor in tensors)
     return sorted({i: o for b in buffers for i, o in graph.touching.get(b, ())}.items())
 
 
 def check_type(old: Tensor, new: Tensor, notes: Sequence[tuple[Op, str]]) -> None:
-    """Refuse to let a tensor stand for one of another type; ``notes`` is shown."""
+    """Refuse to replace a tensor by one of another type; ``notes`` are shown."""
     for attribute in ("dtype", "shape", "device", "strides"):
         before, after = getattr(old, attribute), getattr(new, attribute)
         if before != after:
@@ -231,7 +230,7 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     _check_returned(graph, old, new)
     opaque = _opaque_leaves(graph)
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
-        # An op that nobody knows may write all that it takes.
+        # An op with unknown effects may write all its operands.
         for tensor in leaf.inputs if id(leaf) in opaque else written_by(leaf):
             notes = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):
@@ -259,7 +258,7 @@ def _check_returned(graph: Graph, old: Tensor, new: Tensor) -> None:
 
 
 def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: Tensor) -> None:
-    """Refuse where what writes the substitute on another stream waits for none of its new users."""
+    """Refuse writes of the substitute on another stream that wait for none of its new users."""
     for leaf in later:
         writes = [t for t in written_by(leaf) if overlap(t, new)]
         user = next((u for u in users if u.name != END and u.stream != leaf.stream), None)
@@ -273,7 +272,7 @@ def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: T
 
 
 def _check_lost_writes(remaining: RemainingOps, removal: Removal) -> None:
-    """Refuse to lose what is written where it lies, as far as anybody could tell."""
+    """Refuse to lose writes in place that other ops could observe."""
     graph = remaining.graph
     removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
     swapped = {old.buffer for old, _ in removal.swaps}

@@ -1,4 +1,4 @@
-"""``reorder``: ops move in the launch order, if no dependence is turned round."""
+"""``reorder``: ops move in the launch order, if no dependence is reversed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from irgraph.verbs.streams import on_streams
 
 
 class Move(Struct, frozen=True):
-    """What a reordering did: the new graph, the ops that moved, and what was assumed away."""
+    """Result of a reordering: the new graph, the moved ops, and the op that was assumed away."""
 
     graph: Graph
     moved_ops: tuple[Op, ...]
@@ -32,12 +32,11 @@ def reorder(
     stream: str = "",
     assuming: str = "",
 ) -> Move:
-    """Move ops, whose order among themselves stays, ``before`` or ``after`` an anchor.
+    """Move ops, without changing their relative order, ``before`` or ``after`` an anchor.
 
-    Those that stand on the right side already stay. ``earliest`` and ``latest`` need no anchor:
-    each op goes as far as what it needs, or what needs it, lets it. On a stream, events order what
-    depends on each other across streams. ``assuming`` says why the dependences of one other op do
-    not count.
+    Ops that are on the right side already do not move. ``earliest`` and ``latest`` need no anchor:
+    each op moves as far as its operands, or its users, allow. On a stream, events order dependent
+    ops across streams. ``assuming`` states why the dependences of one other op do not count.
 
     Raises ``CrossedError`` with the shortest chain of dependences that a move would cross, and
     every op whose move would cross one.
@@ -65,7 +64,7 @@ def reorder(
 
 
 def _with_notes(graph: Graph, members: Sequence[Op], reason: str) -> tuple[Graph, list[Op]]:
-    """Let the moved ops remember what their place rests on."""
+    """Return the graph with the moved ops annotated with the assumption behind their position."""
     edit = Edit(graph)
     noted = [replace(op, notes={**op.notes, "assuming": reason}) for op in members]
     for old, new in zip(members, noted, strict=True):

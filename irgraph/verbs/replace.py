@@ -1,4 +1,4 @@
-"""``replace``: several ops become others that give the same tensors."""
+"""``replace``: several ops become others that make the same tensors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MAX_SHOWN = 3
 def replace(
     graph: Graph, members: Sequence[Op], new: Sequence[Op], *, caller: str = "", assuming: str = ""
 ) -> Fusion:
-    """Put ``new`` in the place of ``members``, as one piece.
+    """Replace ``members`` by ``new``, contiguously.
 
-    As in ``fuse``, no path of dependences may leave the members and come back. Raises
+    As in ``fuse``, no path of dependences may leave the members and return. Raises
     ``RefusedError``: with that path, or with the users of a result that no new op makes.
     """
     check_users(graph, members, new)
@@ -25,7 +25,7 @@ def replace(
 
 
 def check_users(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
-    """Refuse where what others use is not made any more, or is made of another type."""
+    """Raise ``RefusedError`` if a result in use is no longer made, or has another type."""
     removed_ids = {id(inner) for op in members for inner in op.walk()}
     removed_results = {t.name: t for op in members for inner in op.walk() for t in inner.outputs}
     for tensor in (t for op in new for t in op.outputs):

@@ -1,4 +1,4 @@
-"""``resize``: a dimension, or one axis of a tensor, gets another size, and all that must follow."""
+"""``resize``: a dimension, or one axis of a tensor, has another size, with all dependent sizes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.torch_check import check_sizes
 
 MAX_CACHED_OPS = 8192
-"""Ops of the largest step whose ops keep what they became: of larger ones the memory counts."""
+"""Maximum number of ops of a step whose resized ops are cached; larger steps need the memory."""
 
 
 class Axis(Struct, frozen=True):
-    """One axis of a tensor, by the tensor's name; places count from 0, or back from -1."""
+    """One axis of a tensor, by the tensor's name; indices count from 0, or back from -1."""
 
     tensor: str
     index: int
@@ -32,10 +32,10 @@ class Axis(Struct, frozen=True):
 
 
 class Resizing(Struct, frozen=True):
-    """A graph with something resized, and the names of the tensors that changed with it.
+    """A resized graph, and the names of the tensors that changed.
 
-    ``fixed_sizes`` tells of sizes that the capture found to depend on the dimension, in a way that no
-    expression over it has: they are as they were.
+    ``fixed_sizes`` describes sizes that the capture found to depend on the dimension, in a way that
+    no expression over it has: they are unchanged.
     """
 
     graph: Graph
@@ -46,21 +46,21 @@ class Resizing(Struct, frozen=True):
 def resize(graph: Graph, target: str | Axis | Sequence[Axis], size: int) -> Resizing:
     """Return the graph with a dimension, or with axes of one size, at another size.
 
-    Where an axis grows, every axis grows that some op holds it against: the gradient of a weight,
-    its optimizer state, what neighbouring ops take. Sizes among arguments follow. Three conventions
-    decide what sizes alone do not: a lookup keeps its number of indices a bag where the bags
-    grow; an axis that is split into equal parts gives its growth to the last of them; parts that
-    were joined and are split again alike grow together.
+    If an axis grows, every axis grows that some op requires to be equal: the gradient of a weight,
+    its optimizer state, operands of neighbouring ops. Sizes among arguments follow. Three
+    conventions decide ambiguous sizes: the number of indices a bag of a lookup is unchanged if the
+    number of bags grows; an axis that is split into equal parts gives its growth to the last of
+    them; equal parts that were concatenated and are split again equally grow together.
 
     Args:
-        graph: stays as it is.
-        of: the name of a dimension, or one axis, or several of one size that become one size.
+        graph: is not changed.
+        target: the name of a dimension, or one axis, or several of one size that become one size.
         size: at least 1; for an axis that follows from dimensions a multiple of them. An axis
             that is a dimension resizes that.
 
     Raises:
-        RefusedError: there is no such thing, or an op pins a size that would have to follow;
-            ``at`` names that op.
+        RefusedError: there is no such dimension or axis, or an op fixes a size that would have to
+            follow; ``notes`` names that op.
     """
     if size < 1:
         raise RefusedError(f"a size must be at least 1, not {size}")
@@ -82,7 +82,7 @@ def resize(graph: Graph, target: str | Axis | Sequence[Axis], size: int) -> Resi
 
 
 def _size_of(graph: Graph, axes: Sequence[Axis]) -> int:
-    """Return the size that axes share, or refuse."""
+    """Return the size that axes share, or refuse if they differ."""
     sizes = []
     for axis in axes:
         tensor = graph.by_name.get(axis.tensor)
@@ -120,7 +120,8 @@ def _axes(graph: Graph, axes: Sequence[Axis], current_size: int, size: int) -> R
         multiple = growth.multiple
         if size % multiple:
             raise RefusedError(
-                f"its size is {current_size}: the new size must be a multiple of {_size_text(multiple)}"
+                f"its size is {current_size}: "
+                f"the new size must be a multiple of {_size_text(multiple)}"
             )
         return Resizing(growth.graph_at(size), tuple(growth.tensors))
     except FixedSizeError as error:

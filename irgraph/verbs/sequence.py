@@ -1,4 +1,4 @@
-"""A stretch of a graph's ops with their dependences: what may be drawn together, and where."""
+"""Segments of a graph's ops with their dependences: legality and position of merged ops."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from irgraph.ir.schema import parse_schema
 
 
 class Segment(Struct, frozen=True):
-    """All leaves from the first to the last unit that holds a member, members kept whole.
+    """All leaves from the first to the last unit that contains a member; members are not split.
 
     Attributes:
         scope: the innermost op around all members, ``None`` for the graph itself.
         units: the ops directly below ``scope``, in launch order.
         atoms: leaves and members in launch order.
         unit: for each atom, the position of its unit in ``units``.
-        owner: for each atom, the group that it belongs to; -1 for an outsider.
-        found: direct dependences among the atoms, by position.
+        owner: for each atom, the group that contains it; -1 for an outsider.
+        ties: direct dependences among the atoms, by position.
     """
 
     scope: Op | None
@@ -34,13 +34,13 @@ class Segment(Struct, frozen=True):
 
 
 class Extent(Struct, frozen=True):
-    """The part of a graph that some ops lie in.
+    """The part of a graph that contains some ops.
 
     Attributes:
         path: positions from the graph's ops down to the innermost scope around all of them.
         scope: that scope, ``None`` for the graph itself.
         units: the ops directly below it.
-        first, last: positions in ``units`` of the first and the last that holds one of the ops.
+        first, last: positions in ``units`` of the first and the last that contains one of the ops.
     """
 
     path: tuple[int, ...]
@@ -51,17 +51,17 @@ class Extent(Struct, frozen=True):
 
     @property
     def start(self) -> tuple[float, ...]:
-        """A mark before all that lies in it, comparable with the marks of others."""
+        """Mark before everything inside, comparable with the marks of others."""
         return (*self.path, self.first)
 
     @property
     def end(self) -> tuple[float, ...]:
-        """A mark after everything inside."""
+        """Mark after everything inside."""
         return (*self.path, self.last, math.inf)
 
 
 def extent(graph: Graph, members: Iterable[Op]) -> Extent:
-    """Return where some ops lie; raise ``ValueError`` where one is no op of this graph."""
+    """Return the extent of some ops; raise ``ValueError`` if one is no op of this graph."""
     try:
         paths = [graph.paths[id(op)] for op in members]
     except KeyError:
@@ -79,10 +79,10 @@ def extent(graph: Graph, members: Iterable[Op]) -> Extent:
 
 
 def segment(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None = None) -> Segment:
-    """Return the part of a graph that lies between the members of some groups of ops.
+    """Return the part of a graph between the members of some groups of ops.
 
-    ``without`` is an op to leave out, as if it depended on nothing and nothing on it.
-    Raises ``ValueError`` where a member is no op of this graph.
+    ``without`` is an op to omit, as if it had no dependences. Raises ``ValueError`` if a member is
+    no op of this graph.
     """
     owner = {id(op): i for i, group in enumerate(groups) for op in group}
     bounds = extent(graph, (op for group in groups for op in group))
@@ -107,9 +107,9 @@ def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
 
 
 def entangling_chain(s: Segment) -> list[Dependence]:
-    """Return a chain that ties the groups, or nothing where they may become one op.
+    """Return a chain that ties the groups, or an empty list if they may become one op.
 
-    The chain leads from a member through outsiders to a member, or from one group straight into
+    The chain leads from a member through outsiders to a member, or from one group directly into
     another.
     """
     reached = [0] * len(s.atoms)
@@ -130,9 +130,9 @@ def _chain(s: Segment, last: Dependence, mask: int) -> list[Dependence]:
 
 
 class InsertionPoint(Struct, frozen=True):
-    """Where a new op stands: beside a unit, with units that must move after it.
+    """Position of a new op: before or after a unit, with units that must move after it.
 
-    ``reason`` names what the new op waits for.
+    ``reason`` names the op that the new op waits for.
     """
 
     unit: Op
@@ -142,10 +142,10 @@ class InsertionPoint(Struct, frozen=True):
 
 
 def insertion_point(s: Segment) -> InsertionPoint | list[Dependence]:
-    """Return where the members' new op can stand: as early as what it needs is there.
+    """Return the earliest position of the members' new op at which its operands are available.
 
-    Never earlier than the first member. Where an outsider that must come before it and one that
-    must come after it are in the same unit, or tied, that chain is returned instead.
+    It is never earlier than the first member. If an outsider that must precede it and one that must
+    follow it are in the same unit, or tied, that chain is returned instead.
     """
     needed = [t for t in s.ties if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
     first = next(i for i, owner in enumerate(s.owner) if owner >= 0)
@@ -165,7 +165,7 @@ def insertion_point(s: Segment) -> InsertionPoint | list[Dependence]:
 
 
 def _dependent_units(s: Segment, end: int) -> tuple[set[int], bool]:
-    """Return the units up to ``end`` that depend on the members; whether that one does itself."""
+    """Return the units up to ``end`` that depend on the members, and whether ``end`` is one."""
     later = {i for i, owner in enumerate(s.owner) if owner >= 0}
     units: set[int] = set()
     for tie in s.ties:
@@ -181,7 +181,7 @@ def _dependent_units(s: Segment, end: int) -> tuple[set[int], bool]:
 def _blocking_ties(
     s: Segment, units: Collection[int], needed: Sequence[Dependence]
 ) -> list[Dependence]:
-    """Return the two ties that hold a unit both before and after the new op."""
+    """Return the two ties that require a unit both before and after the new op."""
     into = [t for t in needed if s.unit[t.before] in units]
     out = [t for t in s.ties if s.unit[t.after] in units and s.owner[t.after] < 0]
     out = [t for t in out if s.owner[t.before] >= 0] or out

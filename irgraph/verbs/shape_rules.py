@@ -1,8 +1,7 @@
-"""Sizes of results by rules: of ops about which torch need not be asked.
+"""Sizes of results by rules, for ops about which torch need not be queried.
 
-A rule returns the shapes that torch gives, or ``None`` where it is not sure of them or of that
-torch takes the sizes. What else torch holds against a call, such as the types of its operands, no
-size changes.
+A rule returns the shapes of torch's results, or ``None`` if it cannot predict them or whether torch
+accepts the sizes. Torch's other conditions, such as the types of operands, do not depend on sizes.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ Shape: TypeAlias = tuple[int, ...]
 Rule: TypeAlias = Callable[[Op], "list[Shape] | None"]
 
 MAX_MODE = 2
-"""The mode of bags that takes the greatest."""
+"""Mode of bags that takes the maximum."""
 
 
 def shapes_by_rule(op: Op) -> list[Shape] | None:
-    """Return the shapes of a call's results, ``None`` where no rule is sure of them."""
+    """Return the shapes of a call's results, ``None`` if no rule determines them."""
     rule = RULES.get(op.name)
     return None if rule is None else rule(op)
 
@@ -38,13 +37,13 @@ def _argument(op: Op, position: int, name: str, default: Value = None) -> Value:
 
 
 def _tensors(op: Op, count: int) -> list[Tensor] | None:
-    """Return the first operands if they are so many tensors."""
+    """Return the first ``count`` operands if all are tensors, ``None`` otherwise."""
     tensors = [value for value in op.operands[:count] if isinstance(value, Tensor)]
     return tensors if len(tensors) == count else None
 
 
 def _axis(value: Value, rank: int) -> int | None:
-    """Return the place of an axis, ``None`` where there is none such."""
+    """Return the index of an axis, ``None`` if there is no such axis."""
     if not isinstance(value, int) or isinstance(value, bool) or not -rank <= value < rank:
         return None
     return int(value) % rank
@@ -76,7 +75,7 @@ def _slice(op: Op) -> list[Shape] | None:
 
 
 def _bag(op: Op) -> list[Shape] | None:
-    """Lists of indices, each with where it ends: sums, bags of indices, sizes, and places."""
+    """Return the shapes of lookups of bags: sums, bags of indices, sizes, and indices of maxima."""
     weight, indices, offsets = _tensors(op, 3) or (None, None, None)
     weights = _argument(op, 6, "per_sample_weights")
     if weight is None or indices is None or offsets is None or weights is not None:
@@ -173,7 +172,7 @@ def _transpose(op: Op) -> list[Shape] | None:
 
 
 def _view(op: Op) -> list[Shape] | None:
-    """Sizes over all elements of a tensor without gaps; one of them may be left to torch."""
+    """Return the new shape of a tensor without gaps; one size may be left to torch."""
     (tensor,) = _tensors(op, 1) or (None,)
     size = _argument(op, 1, "size")
     if tensor is None or not tensor.contiguous or not tensor.numel or not isinstance(size, tuple):
@@ -196,13 +195,13 @@ def _sized_by_argument(op: Op) -> list[Shape] | None:
 
 
 def _operand_shape(op: Op) -> list[Shape] | None:
-    """Results as large as every operand, which are all equally large."""
+    """Return the shape of all operands, if they are equal."""
     shapes = {tensor.shape for tensor in op.inputs}
     return [next(iter(shapes))] if len(shapes) == 1 else None
 
 
 def _loss(op: Op) -> list[Shape] | None:
-    """A mean or a sum over elements."""
+    """Return the shape of a mean or a sum over elements."""
     tensor, target = _tensors(op, 2) or (None, None)
     reduction = _argument(op, 3, "reduction", 1)
     if tensor is None or target is None or tensor.shape != target.shape or reduction not in (1, 2):
@@ -237,4 +236,4 @@ RULES: Mapping[str, Rule] = {
     "aten.binary_cross_entropy": _loss,
     "aten.binary_cross_entropy_backward": _loss_backward,
 }
-"""Rules by the names of ops, of all their forms."""
+"""Rules by the names of ops, for all their overloads."""

@@ -1,4 +1,4 @@
-"""Whether ops on different streams that depend on each other run in order."""
+"""Order of dependent ops on different streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFLICTS = ("raw", "war", "waw")
 
 
 class StreamOrder(Struct, frozen=True, dict=True):
-    """A graph's leaves, and what depends on what across streams."""
+    """A graph's leaves, and their dependences across streams."""
 
     graph: Graph
 
@@ -31,7 +31,7 @@ class StreamOrder(Struct, frozen=True, dict=True):
 
     @cached_property
     def ties(self) -> Sequence[Dependence]:
-        """Dependences between leaves that give a device work on different streams."""
+        """Dependences between leaves with device work on different streams."""
         leaves = self.leaves
         if len({leaf.stream for leaf in leaves}) < 2:
             return []
@@ -46,11 +46,11 @@ class StreamOrder(Struct, frozen=True, dict=True):
 
     @cached_property
     def unordered(self) -> frozenset[Dependence]:
-        """The dependences that nothing orders as the graph stands."""
+        """Dependences that no event orders in the current graph."""
         return frozenset(self.unordered_without())
 
     def unordered_without(self, removed_ids: Collection[int] = ()) -> list[Dependence]:
-        """Return the dependences that nothing orders, were the ops of these ids not there."""
+        """Return the dependences that would not be ordered without the ops of these ids."""
         present = [tie for tie in self.ties if id(self.leaves[tie.before]) not in removed_ids]
         free = self._unordered_pairs({(tie.before, tie.after) for tie in present}, removed_ids)
         return [tie for tie in present if (tie.before, tie.after) in free]
@@ -58,7 +58,7 @@ class StreamOrder(Struct, frozen=True, dict=True):
     def _unordered_pairs(
         self, pairs: Collection[tuple[int, int]], removed_ids: Collection[int] = ()
     ) -> set[tuple[int, int]]:
-        """Return the pairs of leaves, by position, of which nothing orders the first before."""
+        """Return the pairs of leaves, by position, whose first is not ordered before the second."""
         before: dict[int, list[int]] = {}
         for first, later in pairs:
             before.setdefault(later, []).append(first)
@@ -74,9 +74,9 @@ class StreamOrder(Struct, frozen=True, dict=True):
         return unordered_pairs
 
     def newly_unordered(self, old: StreamOrder) -> list[Dependence]:
-        """Return the dependences without order whose ops had one in an older graph, or are new.
+        """Return the unordered dependences whose ops were ordered in an older graph, or are new.
 
-        Ops of both graphs are those that make, or else use, the same names.
+        Ops of the two graphs correspond if they make, or else use, the same names.
         """
         if not self.unordered or not old.unordered:
             return sorted(self.unordered, key=lambda tie: tie.after)
@@ -99,7 +99,7 @@ class StreamOrder(Struct, frozen=True, dict=True):
     def _pairs(
         self, tie: Dependence, positions_by_name: Mapping[Hashable, Sequence[int]]
     ) -> set[tuple[int, int]]:
-        """Return where the two ops of a dependence stand in an older graph."""
+        """Return the positions of the two ops of a dependence in an older graph."""
         first, later = (
             {i for leaf in leaves for name in _names(leaf) for i in positions_by_name.get(name, ())}
             for leaves in (
@@ -112,7 +112,7 @@ class StreamOrder(Struct, frozen=True, dict=True):
     def _counterparts(
         self, position: int, positions_by_name: Mapping[Hashable, Sequence[int]]
     ) -> list[Op]:
-        """Return a leaf that an older graph has, or the next ones that a new one works for."""
+        """Return a leaf that an older graph has too, or else the next such users of its results."""
         leaf = self.leaves[position]
         if any(name in positions_by_name for name in _names(leaf)):
             return [leaf]
@@ -127,7 +127,7 @@ class StreamOrder(Struct, frozen=True, dict=True):
         return ops
 
     def check(self, removed_ids: Collection[int]) -> None:
-        """Refuse to take these ops (by id) out where that leaves a dependence without order."""
+        """Refuse to remove these ops (by id) if that leaves a dependence without order."""
         result = [tie for tie in self.unordered_without(removed_ids) if tie not in self.unordered]
         if result:
             raise RefusedError(*explain(result[0], self.leaves), of_order=True)
@@ -135,10 +135,10 @@ class StreamOrder(Struct, frozen=True, dict=True):
 
 @dataclass
 class _Completed:
-    """What has ended, for certain, where the next op of a stream starts.
+    """Work that is certain to have ended at the start of the next op of a stream.
 
-    For each stream, and for the host under the name ``None``, the position up to which the work of
-    every other stream has ended.
+    For each stream, and for the host under the name ``None``, ``progress`` is the position up to
+    which the work of every other stream has ended.
     """
 
     last: dict[str, int] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class _Completed:
         own_progress = self.progress.setdefault(leaf.stream, {})
         _merge_progress(
             own_progress, self.progress.get(None, {})
-        )  # what the host waited for is over for all
+        )  # work that the host waited for has ended for all streams
         if leaf.name == "sync.record":
             event_progress = {**own_progress, leaf.stream: self.last.get(leaf.stream, -1)}
             self.events.update((t.name, event_progress) for t in leaf.outputs)
@@ -173,7 +173,7 @@ class _Completed:
 
 
 def _names(op: Op) -> list[Hashable]:
-    """Return by what an op is known in another graph: what it makes, else what it takes."""
+    """Return the names that identify an op in another graph: its results, or else its operands."""
     names: list[Hashable] = [tensor.name for tensor in op.outputs]
     return names or [("taken", tensor.name) for tensor in op.inputs]
 
@@ -184,7 +184,7 @@ def _merge_progress(target: dict[str, int], source: dict[str, int]) -> None:
 
 
 def _is_awaited(leaf: Op) -> bool:
-    """Return whether the host waits for a leaf: it reads a value, or is given a copy at once."""
+    """Return whether the host waits for a leaf: it reads a value, or a copy that blocks."""
     if leaf.name in HOST_READS:
         return True
     is_host_result = any(t.device == "cpu" for t in leaf.outputs)
@@ -196,7 +196,7 @@ def _is_awaited(leaf: Op) -> bool:
 
 
 def explain(tie: Dependence, leaves: Sequence[Op]) -> tuple[str, list[tuple[Op, str]]]:
-    """Return what to say of a dependence without order, and the two ops with their parts in it."""
+    """Return the message about an unordered dependence, and its two ops with their accesses."""
     before, after = leaves[tie.before], leaves[tie.after]
     first, second = (stream or "default" for stream in (before.stream, after.stream))
     assert tie.tensor is not None

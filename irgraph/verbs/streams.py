@@ -1,4 +1,4 @@
-"""Ops on streams of their own: events where one stream needs what another one did."""
+"""Ops on separate streams, with events between streams that depend on each other."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class Join(Struct, frozen=True):
 
 
 def on_streams(graph: Graph, streams: Sequence[tuple[Op, str]]) -> tuple[Graph, tuple[Op, ...]]:
-    """Let ops run on streams, with an event at each join; return the ops as they stand there.
+    """Move ops to streams, with an event at each join; return the ops as they are in the new graph.
 
-    A stream that the graph does not have is added to its first device. The launch order stays.
+    A stream that the graph does not have is added to its first device. The launch order is
+    unchanged.
     """
     existing = {stream.name for stream in graph.streams}
     names = [name for name in dict.fromkeys(name for _, name in streams) if name]
@@ -47,7 +48,7 @@ def on_streams(graph: Graph, streams: Sequence[tuple[Op, str]]) -> tuple[Graph, 
 
 
 def move_to(op: Op, stream: str) -> Op:
-    """Return an op, and all below it, on a stream; its work stays what was measured."""
+    """Return an op, and all below it, on a stream; its measured work is unchanged."""
     body = tuple(move_to(child, stream) for child in op.body)
     return replace(op, stream=stream, body=body)
 
@@ -67,15 +68,15 @@ def with_events(graph: Graph, members: Collection[Op]) -> Graph:
 
 
 def new_events(before: Graph, after: Graph) -> int:
-    """Return how many more events a graph records than it did before."""
+    """Return the increase in the number of events that a graph records."""
     old, new = (sum(op.name == RECORD for op in graph.walk()) for graph in (before, after))
     return new - old
 
 
 def _joins(ops: Sequence[Op], ties: Sequence[Dependence], members: set[int]) -> Iterator[Join]:
-    """Yield the joins that are needed; one wait serves all that came before its event.
+    """Yield the joins that are needed; one wait serves all work before its event.
 
-    An op that could do anything passes on what it waits for, even where it gives no work itself.
+    An op with unknown effects forwards its waits, even if it has no device work itself.
     """
     working = [works(op) for op in ops]
     passing = [
@@ -103,7 +104,7 @@ def _joins(ops: Sequence[Op], ties: Sequence[Dependence], members: set[int]) -> 
 
 
 def works(op: Op) -> bool:
-    """Return whether an op gives a device work: no view, no event, not all on the host."""
+    """Return whether an op has device work: no view, no event, not all on the host."""
     for leaf in op.leaves():
         on_device = any(t.device != "cpu" for t in (*leaf.inputs, *leaf.outputs))
         if on_device and not is_view(leaf) and not leaf.name.startswith("sync."):

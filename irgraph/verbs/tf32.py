@@ -1,4 +1,4 @@
-"""``cast`` to tf32 and back: products take another name, and no tensor changes its type."""
+"""``cast`` to tf32 and back: products get another name, and no tensor changes its type."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from irgraph.verbs.refusal import RefusedError
 
 
 def to_tf32(graph: Graph, ops: Sequence[Op]) -> tuple[Graph, tuple[Op, ...]]:
-    """Let products multiply in tf32; return them as they stand in the new graph."""
+    """Rename products to multiply in tf32; return the new graph and the products in it."""
     products = [product for op in ops for product in products_at(graph, op, TF32)]
     return rename_products(graph, products, TF32)
 
 
 def from_tf32(graph: Graph, ops: Sequence[Op]) -> tuple[Graph, tuple[Op, ...], list[Op]]:
-    """Let products multiply in f32 again; return them, and the ops that have none in tf32."""
+    """Rename products to multiply in f32; return them, and the ops that have none in tf32."""
     products_by_op = [(op, products_at(graph, op, PLAIN)) for op in ops]
     result, new_products = rename_products(
         graph, [product for _, products in products_by_op for product in products], PLAIN
@@ -48,7 +48,7 @@ def check_tf32(graph: Graph, op: Op) -> None:
 
 
 def is_in_tf32(graph: Graph, op: Op, dtype: str) -> bool:
-    """Return whether an op multiplies in tf32; refuse to let it take any type but f32 then."""
+    """Return whether an op multiplies in tf32; if so, refuse any type but f32."""
     products = products_at(graph, op, PLAIN)
     if products and dtype != "f32":
         reason = "it rounds its operands to tf32, whatever their type; cast it to f32 first"

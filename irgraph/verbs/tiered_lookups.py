@@ -1,4 +1,4 @@
-"""The ops that stand in place of lookups of tables on another tier, and what they need before."""
+"""Ops that replace lookups of tables on another tier, and the tensors that they need."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PROBE, READ, POOL, FILL = (f"irgraph.tier_{name}" for name in ("probe", "read", 
 BAG_PROBE, BAG_FILL = "irgraph.bag_probe", "irgraph.bag_fill"
 
 MAX_BAG_RATIO = 2
-"""A cache of pooled bags holds those that are up to so many times as long as the mean."""
+"""Maximum length of a bag in a cache of pooled bags, as a multiple of the mean length."""
 
 
 def placeable_lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
-    """Yield the name, the rows and the op of every lookup of bags, in narrow rows too."""
+    """Yield the name, the rows and the op of every lookup of bags, including narrow rows."""
     yield from lookups(graph)
     labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
     for op in graph.leaves():
@@ -33,31 +33,34 @@ def placeable_lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
 
 
 def pooling_of(graph: Graph, op: Op) -> tuple[Value, bool]:
-    """Return how a lookup pools bags, and whether its offsets have an end: alike in one reading."""
+    """Return a lookup's pooling mode, and whether its offsets have an end.
+
+    Lookups of one reading must agree in both.
+    """
     arguments = arguments_of(op, graph.schemas)
     return arguments.get("mode", 0), bool(arguments.get("include_last_offset"))
 
 
 def kind_of(op: Op) -> str:
-    """Return the format of the rows that a lookup reads, ``""`` where they are plain elements."""
+    """Return the format of the rows that a lookup reads, ``""`` if they are plain elements."""
     if op.name == ROWS_LOOKUP and op.inputs:
         return op.inputs[0].dtype
     return FORMAT_OF.get(op.name, "") if op.inputs else ""
 
 
 class TablePlacement(Struct, frozen=True):
-    """Where tables are put.
+    """Placement of tables on a tier.
 
     Attributes:
         tier: its name, or a path.
-        pieces: of it, over which rows are spread.
-        cached: rows of each table, by its name, that the cache holds; none or 0 for no cache.
+        pieces: number of devices of the tier over which rows are distributed.
+        cached: number of cached rows of each table, by its name; omitted or 0 for no cache.
         policy: ``lru``, ``lfu``, or ``static`` for rows that were chosen by their popularity.
-        sub_block: whether reads ask for the rows alone, not for whole blocks.
-        load: share of the tier's reads a second that others take.
-        pooled: bags of each table, by its name, that a cache of pooled bags holds.
-        lists: how many different bags there are, and how often each comes again, as in
-            ``100000 zipf:0.9``; ``""`` where rows of a bag are drawn one by one.
+        sub_block: whether reads transfer only the rows, not whole blocks.
+        load: fraction of the tier's reads per second that others use.
+        pooled: bags of each table, by its name, in a cache of pooled bags.
+        lists: number of different bags and the distribution of their repetitions, as in
+            ``100000 zipf:0.9``; ``""`` if rows of a bag are drawn independently.
     """
 
     tier: str
@@ -71,12 +74,12 @@ class TablePlacement(Struct, frozen=True):
 
 
 def longest_of(indices: Tensor, bags: Tensor) -> int:
-    """Return the rows of the longest bag that a cache of pooled bags holds."""
+    """Return the rows of the longest bag in a cache of pooled bags."""
     return max(MAX_BAG_RATIO * -(-int(indices.shape[0]) // max(int(bags.shape[0]), 1)), 1)
 
 
 def bag_sizes(graph: Graph) -> dict[str, int]:
-    """Return by table the bytes that one pooled bag takes in a cache, with its key."""
+    """Return the bytes that one pooled bag needs in a cache, with its key, by table."""
     sizes: dict[str, int] = {}
     for name, _, op in placeable_lookups(graph):
         arguments = arguments_of(op, graph.schemas)
@@ -88,7 +91,7 @@ def bag_sizes(graph: Graph) -> dict[str, int]:
 
 
 class Lookup(Struct, frozen=True):
-    """One lookup of bags: its table's name and rows, the leaf, what called it, its arguments."""
+    """One lookup of bags: its table's name and rows, leaf, outermost call and arguments."""
 
     name: str
     weight: Tensor
@@ -115,7 +118,7 @@ def _pooling(chosen: Sequence[Lookup]) -> dict[str, Value]:
 
 
 class RowCaches(Struct, frozen=True):
-    """Caches of rows: what is declared, the directory and the slots of each table."""
+    """Caches of rows: their declarations, and the directory and the slots of each table."""
 
     declared: Sequence[Declared]
     directories: tuple[Tensor, ...]
@@ -123,10 +126,10 @@ class RowCaches(Struct, frozen=True):
 
 
 class BagCaches(Struct, frozen=True):
-    """Caches of pooled bags: what is declared, and for each table its keys and its bags.
+    """Caches of pooled bags: their declarations, and for each table its keys and its bags.
 
-    ``bag_slots`` are the slots of a step's bags, ``index_marks`` marks the indices that are still wanted;
-    ``longest`` are the rows of the longest bag that is held.
+    ``bag_slots`` are the slots of a step's bags, ``index_marks`` marks the indices that are still
+    needed; ``longest`` are the rows of the longest bag in the cache.
     """
 
     declared: Sequence[Declared]
@@ -139,21 +142,21 @@ class BagCaches(Struct, frozen=True):
     def probe(
         self, indices: tuple[Tensor, ...], offsets: tuple[Tensor, ...], pooling: Mapping[str, Value]
     ) -> Op:
-        """Return the op that looks for bags."""
+        """Return the op that looks up bags in the cache."""
         closed = {k: v for k, v in pooling.items() if k == "include_last_offset"}
         return Op(
             BAG_PROBE, (self.keys, indices, offsets), (self.bag_slots, self.index_marks), closed
         )
 
     def reading(self, lists: str) -> dict[str, Value]:
-        """Return what reads are told of bags, so that they can be priced."""
+        """Return the arguments of reads about bags, for their pricing."""
         list_arguments: dict[str, Value] = {"lists": lists} if lists else {}
         slots = tuple(int(t.shape[0]) for t in self.bags)
         return {"found": self.bag_slots, "pooled": slots, "longest": self.longest, **list_arguments}
 
 
 class Writer:
-    """Writes the ops that stand in place of lookups, and what exists before the step for them."""
+    """Builder of the ops that replace lookups, and of the tensors that exist before the step."""
 
     def __init__(self, graph: Graph, placement: TablePlacement) -> None:
         self.graph = graph
@@ -235,7 +238,7 @@ class Writer:
         stored: tuple[Tensor, ...],
         read: tuple[tuple[Tensor, ...], ...],
     ) -> Op:
-        """Return the op that keeps rows that were read, or bags that were pooled."""
+        """Return the op that stores rows that were read, or bags that were pooled."""
         written = frozenset(t.name for t in (*directories, *stored))
         policy = self.placement.policy
         attributes: dict[str, Value] = {} if policy == "lru" else {"policy": policy}
@@ -256,7 +259,7 @@ class Writer:
         return attributes | ({"load": placement.load} if placement.load else {})
 
     def _rows(self, lookup: Lookup) -> Tensor:
-        """Return the tensor of the rows that are read, one for each index."""
+        """Return the tensor of the rows read, one for each index."""
         count = lookup.tensor("indices").shape[0]
         return self._new_tensor("rows", lookup.weight.dtype, (count, lookup.weight.shape[1]))
 

@@ -1,4 +1,4 @@
-"""Asks torch whether ops take the sizes that a resized dimension gives them."""
+"""Validates the sizes of a resized graph with torch's meta device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Shapes = list[tuple[int, ...]]
 
 
 def check_sizes(before: Graph, after: Graph) -> None:
-    """Refuse a graph at other dimensions where torch refuses an op, or gives it another size.
+    """Raise ``RefusedError`` if torch rejects an op of a resized graph or computes other sizes.
 
-    Asked is only about ops that torch's meta device gets right as they were.
+    Only ops whose original sizes torch reproduces are validated.
     """
     validated = _validated_signatures(after)
     for original, resized in zip(before.leaves(), after.leaves(), strict=True):
@@ -47,15 +47,15 @@ def check_sizes(before: Graph, after: Graph) -> None:
 
 
 VALIDATED_KEY = "irgraph.verbs.torch_check.sound"
-"""Where an op keeps in which graphs torch takes it: those that share the forms known there."""
+"""Attribute of an op: the set of signatures among which it was validated."""
 
 MAX_DIM_SETS = 64
 _VALIDATED: OrderedDict[object, set[object]] = OrderedDict()
-"""By sizes of dimensions: the forms of calls that torch takes there."""
+"""Signatures that torch accepts, by dimension sizes."""
 
 
 def _validated_signatures(graph: Graph) -> set[object]:
-    """Return the forms of calls that torch is known to take in graphs of these dimensions."""
+    """Return the validated signatures for a graph's dimension sizes."""
     key = (tuple(graph.dims.items()), graph.schemas, graph.device)
     signatures = _VALIDATED.setdefault(key, set())
     if len(_VALIDATED) > MAX_DIM_SETS:
@@ -64,13 +64,13 @@ def _validated_signatures(graph: Graph) -> set[object]:
 
 
 SIGNATURE_KEY = "irgraph.verbs.torch_check"
-"""Where an op keeps its form."""
+"""Attribute that caches an op's signature."""
 
 
 def _signature(op: Op) -> str:
-    """Return a key shared by all ops that differ only in names and places.
+    """Return an op's signature: a key that ignores names and positions.
 
-    Sizes that follow from dimensions stand in it as expressions with their values.
+    Sizes that depend on dimensions appear as expressions, with their values.
     """
     return memoize(op, SIGNATURE_KEY, _compute_signature)
 
@@ -88,19 +88,19 @@ def _compute_signature(op: Op) -> str:
 
 
 def _spelling(value: Value) -> object:
-    """Return a value as ``_form`` shows it: a size that is an expression as that."""
+    """Return a value as it appears in a signature, symbolic sizes unevaluated."""
     if isinstance(value, Tensor):
         return (value.dtype, value.shape, value.strides, value.offset, value.device)
     return [_spelling(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _is_confirmed_by_rule(op: Op) -> bool:
-    """Return whether a rule knows that torch gives an op's results the sizes that they have."""
+    """Return whether a shape rule confirms the result sizes of an op."""
     return shapes_by_rule(op) == [tensor.shape for tensor in op.outputs] and not _out_of_bounds(op)
 
 
 def _out_of_bounds(op: Op) -> str:
-    """Return which result would reach beyond the operand that it is a view of, if any."""
+    """Return an error for a view that would exceed its base, ``""`` if there is none."""
     for result in op.outputs:
         ends = [t.extent[1] for t in op.inputs if t.buffer == result.buffer]
         if ends and result.extent[1] > max(ends):
@@ -109,7 +109,7 @@ def _out_of_bounds(op: Op) -> str:
 
 
 def _is_plain_pointwise(op: Op) -> bool:
-    """Return whether the IR itself knows that torch takes an op: it goes element by element."""
+    """Return whether an op is element-wise, not in place and no view, with a broadcast shape."""
     shape = op.results[0].shape if isinstance(op.results[0], Tensor) else None
     buffers = {tensor.buffer for tensor in op.inputs}
     return (
@@ -123,11 +123,11 @@ def _is_plain_pointwise(op: Op) -> bool:
 
 MAX_VALID_CALLS = 4096
 _VALID_CALLS: dict[tuple[object, ...], None] = {}
-"""Calls that torch takes, by all that this follows from: the ops of a step are of few kinds."""
+"""Calls that torch accepted, by everything that the answer depends on."""
 
 
 def _mismatch(op: Op, graph: Graph) -> str:
-    """Return what ``_asked`` says; of calls that torch takes this is remembered."""
+    """Return the mismatch that ``_torch_mismatch`` reports; calls that torch accepts are cached."""
     index_by_buffer: dict[str, int] = {}
     buffers = tuple(
         index_by_buffer.setdefault(t.buffer, len(index_by_buffer))
@@ -146,7 +146,7 @@ def _mismatch(op: Op, graph: Graph) -> str:
 
 
 def _torch_mismatch(op: Op, graph: Graph) -> str:
-    """Return why torch does not give an op's results the sizes that they have, if so."""
+    """Return why torch's result sizes differ from an op's, ``""`` if they agree."""
     try:
         shapes = _shapes(plain_sizes(op, graph.schemas, graph.dims, graph.device))
     except ImportError:
@@ -172,7 +172,7 @@ def _shapes(results: tuple[Result, ...]) -> Shapes:
 
 
 def type_signature(op: Op) -> str:
-    """Return a key shared by all ops that differ only in names and places."""
+    """Return a key that is equal for all ops that differ only in names and positions."""
     values = (*op.operands, *op.attributes.items(), *op.results)
     return f"{op.name} {[_type(value) for value in values]}"
 

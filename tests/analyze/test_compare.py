@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.analyze import Analysis, analyze
-from irgraph.analyze.compare import BY, compare
+from irgraph.analyze.compare import COMPARE_GROUPINGS, compare
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.diagnostics import IrgraphError
@@ -29,7 +29,7 @@ def slower(found: list[Event]) -> None:
         event["name"] = re.sub("(?<=::)relu|(?<=_)relu(?=_)", "gelu", event["name"])
 
 
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", COMPARE_GROUPINGS)
 def test_changes_add_up(by: str, tmp_path: Path) -> None:
     before, after = analysed(tmp_path / "a"), analysed(tmp_path / "b", slower)
     figures, parts = compare(before, after, by)
@@ -41,7 +41,7 @@ def test_changes_add_up(by: str, tmp_path: Path) -> None:
 
 def test_what_is_new_or_gone_is_said(tmp_path: Path) -> None:
     before, after = analysed(tmp_path / "a"), analysed(tmp_path / "b", slower)
-    found = {c.name: (c.delta, c.what) for c in compare(before, after)[1]}
+    found = {c.name: (c.delta, c.status) for c in compare(before, after)[1]}
     assert found["aten::linear"] == (pytest.approx(40.0), "")
     assert found["aten::relu"] == (pytest.approx(-100.0), "gone")
     assert found["aten::gelu"] == (pytest.approx(100.0), "new")
@@ -51,7 +51,7 @@ def test_a_trace_beside_itself_has_not_changed(tmp_path: Path) -> None:
     one = analysed(tmp_path / "a")
     figures, parts = compare(one, one, "kernel")
     assert {c.delta for c in [*figures, *parts]} == {0.0}
-    assert {c.what for c in parts} == {""}
+    assert {c.status for c in parts} == {""}
 
 
 def test_an_unknown_breakdown_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from irgraph.execute.narrow.rows import dequantised, quantised, scale_of
+from irgraph.execute.narrow.rows import from_format, scale_of, to_format
 from irgraph.ir.narrow.rows import (
     FORMATS,
     columns_of,
@@ -82,9 +82,9 @@ def test_every_bit_is_that_of_torch(kind: str, name: str) -> None:
     values = tables()[kind]
     ops = torch.ops.quantized
     packed = getattr(ops, f"embedding_bag_{PACKED[name]}_prepack")(values)
-    assert torch.equal(quantised(values, name), packed)
+    assert torch.equal(to_format(values, name), packed)
     unpacked = getattr(ops, f"embedding_bag_{PACKED[name]}_unpack")(packed)
-    assert torch.equal(dequantised(packed, name), unpacked)
+    assert torch.equal(from_format(packed, name), unpacked)
     assert packed.shape[1] == columns_of(name, 64) == row_bytes(name, 64)
 
 
@@ -100,7 +100,7 @@ def test_errors_are_those_measured_with_torch(name: str) -> None:
     torch.manual_seed(1)
     values = torch.randn(4096, 64)
     scale = scale_of(values, name) if name.startswith("f8") else None
-    back = dequantised(quantised(values, name), name, scale)
+    back = from_format(to_format(values, name), name, scale)
     error = float((values - back).norm() / values.norm())
     if name == "f32":
         assert error == 0

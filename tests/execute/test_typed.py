@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.capture.lower import lower_file
-from irgraph.execute.type_check import mistyped
+from irgraph.execute.type_check import type_findings
 from irgraph.ir.verify import unknown, verify
 from tests.language.models import model
 
@@ -49,7 +49,7 @@ def test_what_torch_does_not_make_is_found(line: str, message: str) -> None:
     from irgraph.text import IrgraphError
 
     graph = model(f"{HEAD}{line}\n")
-    assert [finding.message for finding in mistyped(graph)] == [message]
+    assert [finding.message for finding in type_findings(graph)] == [message]
     with pytest.raises(IrgraphError) as caught:
         compare(graph, graph)
     assert message in str(caught.value)
@@ -76,7 +76,7 @@ def test_goldens_and_shipped_models_have_the_types_of_torch() -> None:
     golden = Path(__file__).parents[1] / "golden" / "passes"
     paths = [*golden.glob("*.ir"), *shipped.glob("*.ir")]
     assert len(paths) > 30
-    wrong = {path.name: f.message for path in paths for f in mistyped(load(str(path)))}
+    wrong = {path.name: f.message for path in paths for f in type_findings(load(str(path)))}
     assert not wrong
 
 
@@ -89,7 +89,7 @@ def test_no_recorded_step_is_accused(data_dir: Path) -> None:
     wrong = {}
     for path in (path for path in paths if "rank" not in path.name or "rank0" in path.name):
         graph = lower_file(str(path)).graph
-        messages = [finding.message for finding in mistyped(graph)]
+        messages = [finding.message for finding in type_findings(graph)]
         if messages:
             wrong[path.name] = messages
     assert not wrong

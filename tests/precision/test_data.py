@@ -14,8 +14,8 @@ import torch
 from irgraph.diagnostics import IrgraphError
 from irgraph.precision.candidates import candidates
 from irgraph.precision.data import read_data
-from irgraph.precision.measure import Bench
-from irgraph.precision.metrics import losses, normalized_entropy, rise
+from irgraph.precision.measure import PrecisionBench
+from irgraph.precision.metrics import loss_increase, losses, normalized_entropy
 from irgraph.predict.options import PredictOptions
 from irgraph.text import parse
 
@@ -56,11 +56,11 @@ def good(classes: int = 1) -> Data:
     return {"parameters": parameters, "batches": batches, "labels": labels}
 
 
-def bench_of(data: object, folder: Path, classes: int = 1) -> Bench:
+def bench_of(data: object, folder: Path, classes: int = 1) -> PrecisionBench:
     torch.save(data, folder / "data.pt")
     graph = parse(MODEL.replace("CLASSES", str(classes)))
     held = read_data(str(folder / "data.pt"), graph)
-    return Bench(graph, candidates(graph, ["i8"]), held, PredictOptions(device="a100"))
+    return PrecisionBench(graph, candidates(graph, ["i8"]), held, PredictOptions(device="a100"))
 
 
 def batch(name: str, change: Callable[[Any], Any], number: int = 1) -> Callable[[Data], Data]:
@@ -135,11 +135,13 @@ def test_a_file_with_code_runs_none_of_it(tmp_path: Path, monkeypatch: Any) -> N
 def test_numbers_of_classes_are_labels_of_classes(tmp_path: Path) -> None:
     data = good(5)
     bench = bench_of(data, tmp_path, 5)
-    errors, logits = bench.errors({0: "i8", 1: "i8"}), bench.joined()[0]
+    errors, logits = bench.errors({0: "i8", 1: "i8"}), bench.reference_logits()[0]
     labels = torch.cat(data["labels"])
     shares = logits.double().softmax(-1)[torch.arange(64), labels]
     base = float(-shares.log().mean())
-    now = bench._all(bench._changed(bench.rewritten({0: "i8", 1: "i8"}), []))[0]
+    now = bench._all_logits(
+        bench._execute_rewritten(bench.rewritten_graph({0: "i8", 1: "i8"}), [])
+    )[0]
     after = float(-now.double().softmax(-1)[torch.arange(64), labels].log().mean())
     assert errors.rise is not None and errors.rise[0] == pytest.approx((after - base) / base)
     counts = labels.bincount().double() / 64
@@ -156,12 +158,15 @@ def test_two_classes_are_as_one_event() -> None:
     classes = torch.stack([torch.zeros(50), event], 1)
     torch.testing.assert_close(losses(event, labels), losses(classes, labels))
     assert normalized_entropy(event, labels) == pytest.approx(normalized_entropy(classes, labels))
-    first, second = rise(event, event * 1.1, labels), rise(classes, classes * 1.1, labels)
+    first, second = (
+        loss_increase(event, event * 1.1, labels),
+        loss_increase(classes, classes * 1.1, labels),
+    )
     assert first == pytest.approx(second)
 
 
 def test_what_no_labels_tell_is_nan_and_not_an_error() -> None:
     sure, yes = torch.full((3,), 1e4), torch.ones(3)
-    assert all(map(math.isnan, rise(sure, sure, yes))), "a reference without loss"
-    share, error = rise(torch.zeros(1), torch.ones(1), torch.ones(1))
+    assert all(map(math.isnan, loss_increase(sure, sure, yes))), "a reference without loss"
+    share, error = loss_increase(torch.zeros(1), torch.ones(1), torch.ones(1))
     assert share < 0 and math.isnan(error), "one sample has no spread"

@@ -12,8 +12,8 @@ from irgraph.precision.metrics import (
     divergence,
     entropy,
     l2,
+    loss_increase,
     normalized_entropy,
-    rise,
     sqnr,
 )
 
@@ -47,6 +47,6 @@ def test_accuracy_with_labels() -> None:
     assert auc(torch.zeros(4), clicks) == 0.5
     assert normalized_entropy(torch.zeros(4), clicks) == pytest.approx(1.0)
     assert math.isnan(normalized_entropy(torch.zeros(4), torch.ones(4))), "all clicks: no entropy"
-    share, error = rise(torch.zeros(4), torch.full((4,), 1.0), clicks)
+    share, error = loss_increase(torch.zeros(4), torch.full((4,), 1.0), clicks)
     assert share > 0 and error > 0
-    assert rise(scores, scores, clicks) == (0.0, 0.0)
+    assert loss_increase(scores, scores, clicks) == (0.0, 0.0)

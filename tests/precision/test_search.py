@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from irgraph.precision.search import Item, best_sums, exhaustive, plan_of, search
+from irgraph.precision.search import FormatCost, best_sums, exhaustive_search, plan_of, search
 from irgraph.text import IrgraphError
 
 
@@ -28,10 +28,10 @@ class Made:
         self.executed: set[tuple[tuple[int, str], ...]] = set()
 
     @property
-    def items(self) -> Sequence[Item]:
-        return [Item(*pair, *known) for pair, known in self.known.items()]
+    def items(self) -> Sequence[FormatCost]:
+        return [FormatCost(*pair, *known) for pair, known in self.known.items()]
 
-    def common(self, one: Item, other: Item) -> float:
+    def common(self, one: FormatCost, other: FormatCost) -> float:
         return 0.0
 
     def kl(self, plan: Mapping[int, str]) -> float:
@@ -50,7 +50,7 @@ def test_the_plan_is_within_one_per_cent_of_the_best_of_all(seed: int, budget: f
     plan, said = search(problem, budget)
     assert problem.kl(plan) <= budget and said
     assert len(problem.executed) < 100, "few plans are executed"
-    best = exhaustive(problem, budget)
+    best = exhaustive_search(problem, budget)
     assert problem.gain(plan) >= 0.99 * problem.gain(best)
 
 
@@ -79,7 +79,7 @@ class Leaning(Made):
             for pair, way in ways.items()
         }
 
-    def common(self, one: Item, other: Item) -> float:
+    def common(self, one: FormatCost, other: FormatCost) -> float:
         pairs = ((i.candidate, i.format) for i in (one, other))
         first, second = (self.ways[pair] for pair in pairs)
         return math.fsum(a * b for a, b in zip(first, second, strict=True))
@@ -97,12 +97,12 @@ def test_errors_that_go_one_way_or_cancel_are_reckoned_with(seed: int, budget: f
     plan, _ = search(problem, budget)
     assert problem.kl(plan) <= budget
     assert len(problem.executed) < 100, "few plans are executed"
-    best = exhaustive(problem, budget)
+    best = exhaustive_search(problem, budget)
     assert problem.gain(plan) >= 0.99 * problem.gain(best)
     for point in best_sums(problem.items, problem.common):
-        assert point.kl == pytest.approx(problem.kl(plan_of(point.chosen)), abs=1e-15)
+        assert point.kl == pytest.approx(problem.kl(plan_of(point.choices)), abs=1e-15)
 
 
 def test_all_plans_of_many_ops_are_not_tried() -> None:
     with pytest.raises(IrgraphError):
-        exhaustive(Made(0, ops=9), 1.0)
+        exhaustive_search(Made(0, ops=9), 1.0)

@@ -13,13 +13,13 @@ from costmodels.lookups.popularity import Zipf, rows_of
 from irgraph.capture.live import capture_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare_ranks
-from irgraph.execute.narrow.rows import quantised
+from irgraph.execute.narrow.rows import to_format
 from irgraph.ir.cost import Popularity
 from irgraph.ir.narrow.prepared import prepared_of
 from irgraph.plans.plan import Plan, TableSharding
 from irgraph.precision.candidates import TABLE, candidates
 from irgraph.precision.data import random_batch, read_data
-from irgraph.precision.measure import Bench
+from irgraph.precision.measure import PrecisionBench
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
 from irgraph.predict.ranks import rank_groups
@@ -70,14 +70,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bench(folder: Path) -> Bench:
+def bench(folder: Path) -> PrecisionBench:
     graph = parse((folder / "infer.ir").read_text())
     known = [one for one in candidates(graph, ["i8", "i4"]) if one.kind == TABLE]
-    return Bench(graph, known, read_data(str(folder / "data.pt"), graph), OPTIONS)
+    return PrecisionBench(graph, known, read_data(str(folder / "data.pt"), graph), OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def points(bench: Bench, folder: Path) -> list[TradeoffPoint]:
+def points(bench: PrecisionBench, folder: Path) -> list[TradeoffPoint]:
     served = parse((folder / "serve.ir").read_text())
     wanted = ServiceLoad(20_000.0, 10_000.0)
     return tradeoff(bench, served, load_platform(PLATFORM), wanted, OPTIONS)
@@ -99,13 +99,13 @@ def test_the_front_is_one(points: Sequence[TradeoffPoint]) -> None:
 
 
 def test_the_divergence_is_that_of_the_placed_model_executed(
-    bench: Bench, points: Sequence[TradeoffPoint]
+    bench: PrecisionBench, points: Sequence[TradeoffPoint]
 ) -> None:
     for one in (p for p in points if p.front and p.plan):
-        narrow = bench.rewritten(one.plan)
+        narrow = bench.rewritten_graph(one.plan)
         names = [name for name, _, _ in placeable_lookups(narrow)]
         moved = place(narrow, names, TablePlacement("nand", cached=dict.fromkeys(names, 100))).graph
-        assert bench.compared(moved).kl == one.kl > 0
+        assert bench.compare(moved).kl == one.kl > 0
 
 
 def test_what_keeps_a_budget_is_the_least_of_the_front(points: Sequence[TradeoffPoint]) -> None:
@@ -115,7 +115,7 @@ def test_what_keeps_a_budget_is_the_least_of_the_front(points: Sequence[Tradeoff
     assert best_within_budget(points, 1.0) is front[-1]
 
 
-def test_other_tables_are_not_served(bench: Bench, folder: Path) -> None:
+def test_other_tables_are_not_served(bench: PrecisionBench, folder: Path) -> None:
     text = (folder / "serve.ir").read_text().replace("tables.0.weight", "other.weight")
     with pytest.raises(IrgraphError, match=r"tables\.0\.weight.*no such table"):
         tradeoff(bench, parse(text), load_platform(PLATFORM), ServiceLoad(1e3, 1e4), OPTIONS)
@@ -127,7 +127,7 @@ SPREAD = """{"name": "two", "base_watts": {"value": 1000, "source": "made up"}, 
 
 
 def test_tables_are_spread_over_devices_that_hold_them_in_their_formats(
-    bench: Bench, folder: Path
+    bench: PrecisionBench, folder: Path
 ) -> None:
     """Two devices hold 0.5 MB of tables each: not 1.28 MB of f32, but half of it narrower."""
     small = bench.graph
@@ -162,10 +162,10 @@ def test_tables_are_spread_over_devices_that_hold_them_in_their_formats(
 def test_blocks_of_rows_hold_what_the_whole_table_does(to: str) -> None:
     torch.manual_seed(0)
     table = torch.randn(100, 16) * torch.logspace(-3, 3, 100).unsqueeze(1)
-    assert torch.equal(quantised(table, to)[30:70], quantised(table[30:70], to))
+    assert torch.equal(to_format(table, to)[30:70], to_format(table[30:70], to))
 
 
-def test_a_host_of_one_device_spreads_nothing(bench: Bench) -> None:
+def test_a_host_of_one_device_spreads_nothing(bench: PrecisionBench) -> None:
     text = (SPREAD % 1.0).replace('"devices": 2', '"devices": 1')
     with pytest.raises(IrgraphError, match="one device"):
         tradeoff(
@@ -216,6 +216,6 @@ def test_tables_that_no_format_takes_stay_as_they_are() -> None:
     graph = parse(MAXIMUM)
     known = [one for one in candidates(graph, ["i8"]) if one.kind == TABLE]
     assert [one.formats for one in known] == [("i8",), ()]
-    bench = Bench(graph, known, random_batch(graph), OPTIONS)
+    bench = PrecisionBench(graph, known, random_batch(graph), OPTIONS)
     found = tradeoff(bench, graph, load_platform(PLATFORM), ServiceLoad(10.0, 50_000.0), OPTIONS)
     assert [dict(one.formats) for one in found] == [{}, {"a": "i8"}]

@@ -11,9 +11,9 @@ from irgraph.capture.live import capture_file
 from irgraph.language import load_script, run
 from irgraph.precision.candidates import candidates
 from irgraph.precision.data import read_data
-from irgraph.precision.measure import Bench
-from irgraph.precision.report import FormatSearch, find
-from irgraph.precision.search import Item, best_sums
+from irgraph.precision.measure import PrecisionBench
+from irgraph.precision.report import FormatSearch, find_plan
+from irgraph.precision.search import FormatCost, best_sums
 from irgraph.predict.options import PredictOptions
 
 pytestmark = pytest.mark.slow
@@ -25,24 +25,24 @@ SHARE = 2e-4
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> PrecisionBench:
     from irgraph.capture.live.target import load_file
 
     path = tmp_path_factory.mktemp("trained") / "data.pt"
     torch.save(load_file(str(FILE)).data(), path)
     graph = capture_file(f"{FILE}:infer", batch=2048).graph
     known = candidates(graph, ["i8", "i4", "f8e4m3"], "h100")
-    return Bench(graph, known, read_data(str(path), graph), DEVICE)
+    return PrecisionBench(graph, known, read_data(str(path), graph), DEVICE)
 
 
-def plan_of(bench: Bench, to: str, *kinds: str) -> dict[int, str]:
-    known = enumerate(bench.known)
+def plan_of(bench: PrecisionBench, to: str, *kinds: str) -> dict[int, str]:
+    known = enumerate(bench.candidates)
     return {n: to for n, one in known if one.kind in kinds and to in one.formats}
 
 
 @pytest.mark.parametrize(("to", "kinds"), [("i8", ("table", "layer")), ("i4", ("table",))])
 def test_divergences_of_single_ops_add_up_to_that_of_all(
-    bench: Bench, to: str, kinds: tuple[str, ...]
+    bench: PrecisionBench, to: str, kinds: tuple[str, ...]
 ) -> None:
     plan = plan_of(bench, to, *kinds)
     assert len(plan) == 4 * len(kinds)
@@ -53,28 +53,28 @@ def test_divergences_of_single_ops_add_up_to_that_of_all(
 @pytest.mark.parametrize("to", ["i8", "i4", "f8e4m3"])
 @pytest.mark.parametrize("kinds", [("table",), ("layer",), ("table", "layer")])
 def test_errors_of_logits_add_up_where_divergences_miss(
-    bench: Bench, to: str, kinds: tuple[str, ...]
+    bench: PrecisionBench, to: str, kinds: tuple[str, ...]
 ) -> None:
     plan = plan_of(bench, to, *kinds)
     joint = bench.errors(plan).kl
-    assert bench.added(plan) == pytest.approx(joint, rel=0.05)
+    assert bench.additive_divergence(plan) == pytest.approx(joint, rel=0.05)
     problem = FormatSearch(bench, "parameters")
-    problem.__dict__["items"] = [Item(n, to, bench.errors({n: to}).kl, 1.0) for n in plan]
-    whole = best_sums(problem.items, problem.common)[-1]
-    assert {n: item.format for n, item in whole.chosen.items()} == plan
+    problem.__dict__["items"] = [FormatCost(n, to, bench.errors({n: to}).kl, 1.0) for n in plan]
+    whole = best_sums(problem.items, problem.interaction)[-1]
+    assert {n: item.format for n, item in whole.choices.items()} == plan
     assert whole.kl == pytest.approx(joint, rel=0.05), "as the search reckons"
 
 
 def test_a_budget_of_two_hundredths_of_a_percent_is_kept_by_the_executed_plan(
-    bench: Bench,
+    bench: PrecisionBench,
 ) -> None:
     """The plan is run again as its script says, on batches of the search and on fresh ones."""
     from irgraph.capture.live.target import load_file
 
     reference = bench.errors(plan_of(bench, "i8", "table"))
     budget = SHARE * reference.kl / reference.share
-    found = find(bench, budget, "parameters")
-    again = bench.compared(run(load_script(found.script), bench.graph).graph)
+    found = find_plan(bench, budget, "parameters")
+    again = bench.compare(run(load_script(found.script), bench.graph).graph)
     assert again.kl == found.errors.kl <= budget
     assert again.share <= SHARE
     figures = found.figures
@@ -82,5 +82,5 @@ def test_a_budget_of_two_hundredths_of_a_percent_is_kept_by_the_executed_plan(
     example = load_file(str(FILE))
     fresh = [dict(bench.data.batches[0]) | given for given, _ in example.batches(2048, 4, 1)]
     data = type(bench.data)(fresh, bench.data.dims, [], "fresh")
-    other = Bench(bench.graph, bench.known, data, DEVICE)
-    assert other.compared(run(load_script(found.script), bench.graph).graph).share <= 1.2 * SHARE
+    other = PrecisionBench(bench.graph, bench.candidates, data, DEVICE)
+    assert other.compare(run(load_script(found.script), bench.graph).graph).share <= 1.2 * SHARE

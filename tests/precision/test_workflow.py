@@ -17,10 +17,10 @@ from irgraph.capture.live import capture_file
 from irgraph.cli.main import app
 from irgraph.precision.candidates import candidates, script
 from irgraph.precision.data import Data, random_batch, read_data
-from irgraph.precision.measure import Bench
+from irgraph.precision.measure import PrecisionBench
 from irgraph.precision.predictions import Predictions, predictions_of
-from irgraph.precision.report import FormatSearch, find
-from irgraph.precision.search import Item, best_sums, exhaustive, search
+from irgraph.precision.report import FormatSearch, find_plan
+from irgraph.precision.search import FormatCost, best_sums, exhaustive_search, search
 from irgraph.predict.options import PredictOptions
 from irgraph.text import IrgraphError, parse, print_graph
 
@@ -42,13 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bench(folder: Path) -> Bench:
+def bench(folder: Path) -> PrecisionBench:
     graph = parse((folder / "model.ir").read_text())
     data = read_data(str(folder / "data.pt"), graph)
-    return Bench(graph, candidates(graph, ["i8", "i4"]), data, DEVICE)
+    return PrecisionBench(graph, candidates(graph, ["i8", "i4"]), data, DEVICE)
 
 
-def test_the_reference_is_the_program(bench: Bench, folder: Path) -> None:
+def test_the_reference_is_the_program(bench: PrecisionBench, folder: Path) -> None:
     from irgraph.capture.live.target import load_file
 
     held = torch.load(folder / "data.pt", weights_only=True)
@@ -56,56 +56,60 @@ def test_the_reference_is_the_program(bench: Bench, folder: Path) -> None:
     model.load_state_dict(held["parameters"])
     with torch.no_grad():
         clicks = torch.cat([model(*batch.values()) for batch in held["batches"]])
-    torch.testing.assert_close(bench.joined()[0].sigmoid(), clicks)
+    torch.testing.assert_close(bench.reference_logits()[0].sigmoid(), clicks)
     assert bench.accuracy()["auc"] > 0.6, "it has learned something"
 
 
-def test_divergences_add_up_and_errors_are_of_the_right_size(bench: Bench) -> None:
+def test_divergences_add_up_and_errors_are_of_the_right_size(bench: PrecisionBench) -> None:
     for to, bar in (("i8", 0.15), ("i4", 0.15)):
-        tables = {n: to for n, one in enumerate(bench.known) if one.kind == "table"}
+        tables = {n: to for n, one in enumerate(bench.candidates) if one.kind == "table"}
         alone = sum(bench.errors({n: to}).kl for n in tables)
         assert len(tables) == 4
         assert bench.errors(tables).kl == pytest.approx(alone, rel=bar)
     first = min(tables)
     assert bench.errors({first: "i4"}).kl > 20 * bench.errors({first: "i8"}).kl > 0
-    assert bench.noise(bench.known[first].results[0], {first: "i8"}) > 30
+    assert bench.noise(bench.candidates[first].results[0], {first: "i8"}) > 30
 
 
-def test_errors_of_logits_add_up_closer_than_divergences(bench: Bench) -> None:
+def test_errors_of_logits_add_up_closer_than_divergences(bench: PrecisionBench) -> None:
     """Popular rows have errors that all samples share: those of two tables cancel, or add up."""
     for to in ("i8", "i4"):
-        plan = {n: to for n, one in enumerate(bench.known) if to in one.formats}
+        plan = {n: to for n, one in enumerate(bench.candidates) if to in one.formats}
         joint, alone = bench.errors(plan).kl, sum(bench.errors({n: to}).kl for n in plan)
-        assert bench.added(plan) == pytest.approx(joint, rel=0.05)
-        assert abs(bench.added(plan) / joint - 1) <= abs(alone / joint - 1) + 0.01
+        assert bench.additive_divergence(plan) == pytest.approx(joint, rel=0.05)
+        assert abs(bench.additive_divergence(plan) / joint - 1) <= abs(alone / joint - 1) + 0.01
         assert reckoned(bench, to, "table", "layer") == pytest.approx(joint, rel=0.05)
 
 
-def reckoned(bench: Bench, to: str, *kinds: str) -> float:
+def reckoned(bench: PrecisionBench, to: str, *kinds: str) -> float:
     """Return what the search takes the divergence of all candidates in one format for."""
     problem = FormatSearch(bench, "parameters")
     problem.__dict__["items"] = [
-        Item(n, to, bench.errors({n: to}).kl, 1.0)
-        for n, one in enumerate(bench.known)
+        FormatCost(n, to, bench.errors({n: to}).kl, 1.0)
+        for n, one in enumerate(bench.candidates)
         if to in one.formats and one.kind in kinds
     ]
-    return best_sums(problem.items, problem.common)[-1].kl
+    return best_sums(problem.items, problem.interaction)[-1].kl
 
 
 class Added:
     """Every plan of the example's eight ops; divergences by the products of logits' errors."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: PrecisionBench) -> None:
         alone = FormatSearch(bench, "parameters")
         self.items = alone.items
         pairs = [(item.candidate, item.format) for item in self.items]
         self.gains = {pair: item.gain for pair, item in zip(pairs, self.items, strict=True)}
-        one = {pair: bench.added(dict([pair])) for pair in pairs}
-        both = {(a, b): bench.added(dict([a, b])) for a, b in combinations(pairs, 2) if a[0] < b[0]}
+        one = {pair: bench.additive_divergence(dict([pair])) for pair in pairs}
+        both = {
+            (a, b): bench.additive_divergence(dict([a, b]))
+            for a, b in combinations(pairs, 2)
+            if a[0] < b[0]
+        }
         shared = {(a, b): kl - one[a] - one[b] for (a, b), kl in both.items()}
         self.known = one | shared
 
-    def common(self, one: Item, other: Item) -> float:
+    def common(self, one: FormatCost, other: FormatCost) -> float:
         first, second = sorted((item.candidate, item.format) for item in (one, other))
         return self.known[first, second]
 
@@ -117,27 +121,27 @@ class Added:
         return sum(self.gains[pair] for pair in plan.items())
 
 
-def test_the_search_is_within_a_percent_of_all_plans_of_eight_ops(bench: Bench) -> None:
+def test_the_search_is_within_a_percent_of_all_plans_of_eight_ops(bench: PrecisionBench) -> None:
     problem = Added(bench)
     assert len({item.candidate for item in problem.items}) == 8
-    tables = {n: "i4" for n, one in enumerate(bench.known) if one.kind == "table"}
+    tables = {n: "i4" for n, one in enumerate(bench.candidates) if one.kind == "table"}
     assert problem.kl(tables) == pytest.approx(bench.errors(tables).kl, rel=0.05)
     for share in (0.1, 0.5, 0.9):
         budget = share * problem.kl(tables)
-        found, best = search(problem, budget)[0], exhaustive(problem, budget)
+        found, best = search(problem, budget)[0], exhaustive_search(problem, budget)
         assert problem.kl(found) <= budget
         assert problem.gain(found) >= 0.99 * problem.gain(best) > 0
 
 
-def test_the_plan_is_as_good_as_the_best_of_all(bench: Bench) -> None:
-    tables = [n for n, one in enumerate(bench.known) if one.kind == "table"]
+def test_the_plan_is_as_good_as_the_best_of_all(bench: PrecisionBench) -> None:
+    tables = [n for n, one in enumerate(bench.candidates) if one.kind == "table"]
     problem = FormatSearch(bench, "parameters")
     budget = 0.5 * bench.errors(dict.fromkeys(tables, "i4")).kl
-    found = find(bench, budget, "parameters")
+    found = find_plan(bench, budget, "parameters")
     assert found.errors.kl <= budget
-    few = [one for one in problem.items if bench.known[one.candidate].kind == "table"]
+    few = [one for one in problem.items if bench.candidates[one.candidate].kind == "table"]
     problem.__dict__["items"] = few
-    best = exhaustive(problem, budget)
+    best = exhaustive_search(problem, budget)
     assert problem.gain(found.plan) >= 0.99 * problem.gain(best)
 
 
@@ -191,7 +195,7 @@ def test_odd_input_is_refused(folder: Path, given: list[str]) -> None:
     assert not isinstance(done.exception, ValueError | KeyError | TypeError)
 
 
-def test_data_that_does_not_fit_is_refused(bench: Bench, folder: Path) -> None:
+def test_data_that_does_not_fit_is_refused(bench: PrecisionBench, folder: Path) -> None:
     held = torch.load(folder / "data.pt", weights_only=True)
     batch = held["batches"][0]
     for wrong in (
@@ -274,17 +278,17 @@ def test_all_heads_of_a_step_are_compared() -> None:
     """What a layer loses shows wherever it goes: divergences of several predictions add up."""
     graph = parse(HEADS)
     assert predictions_of(graph) == Predictions(("a", "b"), ("s", "h"))
-    bench = Bench(graph, candidates(graph, ["i8"]), random_batch(graph), DEVICE)
-    both = {n: bench.errors({n: "i8"}).kl for n, one in enumerate(bench.known)}
+    bench = PrecisionBench(graph, candidates(graph, ["i8"]), random_batch(graph), DEVICE)
+    both = {n: bench.errors({n: "i8"}).kl for n, one in enumerate(bench.candidates)}
     assert len(both) == 3 and all(kl > 0 for kl in both.values())
     for name in ("a", "b"):
-        one = Bench(graph, candidates(graph, ["i8"]), random_batch(graph), DEVICE, name)
+        one = PrecisionBench(graph, candidates(graph, ["i8"]), random_batch(graph), DEVICE, name)
         alone = {n: one.errors({n: "i8"}).kl for n in both}
         assert sum(kl > 0 for kl in alone.values()) == 2, "the other head is not compared"
         both = {n: kl - alone[n] for n, kl in both.items()}
     assert list(both.values()) == pytest.approx([0, 0, 0], abs=1e-12)
     plan = dict.fromkeys(both, "i8")
-    assert bench.added(plan) == pytest.approx(bench.errors(plan).kl, rel=0.3)
+    assert bench.additive_divergence(plan) == pytest.approx(bench.errors(plan).kl, rel=0.3)
 
 
 def test_logits_that_a_sigmoid_overwrites_are_compared_before() -> None:
@@ -292,14 +296,14 @@ def test_logits_that_a_sigmoid_overwrites_are_compared_before() -> None:
     plain = parse(HEADS.replace("return %s, %h, %p, %q", "return %p"))
     graph = parse(HEADS.replace(there, "aten.sigmoid_(%a!)\n").replace("%h, %p, %q", "%h, %a"))
     found = [
-        Bench(one, candidates(one, ["i8"]), random_batch(one), DEVICE, "a")
+        PrecisionBench(one, candidates(one, ["i8"]), random_batch(one), DEVICE, "a")
         for one in (plain, graph)
     ]
     first, second = (bench.errors({0: "i8"}).kl for bench in found)
     assert second == pytest.approx(first, rel=1e-9)
     used = print_graph(graph).replace("%b =", "%c = aten.mul(%a, %a) : f32[B, 1] in $c\n%b =")
     with pytest.raises(IrgraphError, match=r"aten\.mul reads that: its logits are gone"):
-        Bench(parse(used), [], random_batch(graph), DEVICE, "a")
+        PrecisionBench(parse(used), [], random_batch(graph), DEVICE, "a")
 
 
 def test_a_loss_is_no_prediction() -> None:
@@ -330,7 +334,7 @@ return %y
     ],
 )
 def test_predictions_that_nothing_can_be_held_against_are_refused(
-    bench: Bench, folder: Path, name: str, value: torch.Tensor, why: str
+    bench: PrecisionBench, folder: Path, name: str, value: torch.Tensor, why: str
 ) -> None:
     held = torch.load(folder / "data.pt", weights_only=True)
     if name == "labels":
@@ -339,16 +343,18 @@ def test_predictions_that_nothing_can_be_held_against_are_refused(
         held["parameters"] = {k: v * value for k, v in held["parameters"].items()}
     torch.save(held, folder / "odd.pt")
     with pytest.raises(IrgraphError, match=why):
-        Bench(bench.graph, bench.known, read_data(str(folder / "odd.pt"), bench.graph), DEVICE)
+        PrecisionBench(
+            bench.graph, bench.candidates, read_data(str(folder / "odd.pt"), bench.graph), DEVICE
+        )
 
 
 def test_a_format_that_overflows_is_over_every_budget() -> None:
     graph = parse(SINGLE)
     given = {"t": torch.full((100, 16), 1e6), "w": torch.rand(1, 16), "i": torch.arange(64)}
     data = Data([given], {"B": 64}, [], "made up")
-    bench = Bench(graph, candidates(graph, ["f16", "bf16"]), data, DEVICE)
+    bench = PrecisionBench(graph, candidates(graph, ["f16", "bf16"]), data, DEVICE)
     assert bench.errors({0: "f16"}).kl == math.inf
-    assert find(bench, 1.0, "parameters").plan[0] == "bf16"
+    assert find_plan(bench, 1.0, "parameters").plan[0] == "bf16"
 
 
 def test_predictions_that_tell_nothing_are_said_to_be_so(folder: Path) -> None:
@@ -358,9 +364,13 @@ def test_predictions_that_tell_nothing_are_said_to_be_so(folder: Path) -> None:
         {"t": torch.full((100, 16), v), "w": torch.rand(1, 16), "i": torch.arange(64)}
         for v in (1e6, 0.0)
     )
-    bench = Bench(graph, candidates(graph, ["f16"]), Data([sure], {"B": 64}, [], ""), DEVICE)
+    bench = PrecisionBench(
+        graph, candidates(graph, ["f16"]), Data([sure], {"B": 64}, [], ""), DEVICE
+    )
     assert bench.entropy() == 0 and bench.errors({0: "f16"}).share == math.inf
-    assert Bench(graph, [], Data([same], {"B": 64}, [], ""), DEVICE).alike() == ["y"]
+    assert PrecisionBench(
+        graph, [], Data([same], {"B": 64}, [], ""), DEVICE
+    ).constant_predictions() == ["y"]
     path = folder / "single.ir"
     path.write_text(SINGLE)
     torch.save(
@@ -375,15 +385,15 @@ def test_predictions_that_tell_nothing_are_said_to_be_so(folder: Path) -> None:
 def test_what_is_drawn_is_the_same_in_every_format() -> None:
     """Rows by themselves become bags: their indices are drawn once, for the reference."""
     graph = parse(SINGLE)
-    bench = Bench(graph, candidates(graph), random_batch(graph), DEVICE)
+    bench = PrecisionBench(graph, candidates(graph), random_batch(graph), DEVICE)
     for to, most in (("f16", 1e-3), ("i8", 0.01), ("i4", 0.12), ("f8e4m3", 0.04)):
         errors = bench.errors({0: to})
         assert 0 < errors.ops["e"] < most
-    assert bench.compared(graph).kl == 0
+    assert bench.compare(graph).kl == 0
 
 
-def test_training_steps_offer_nothing_and_a_plan_of_nothing_is_empty(bench: Bench) -> None:
-    assert script(bench.known, {}) == ""
+def test_training_steps_offer_nothing_and_a_plan_of_nothing_is_empty(bench: PrecisionBench) -> None:
+    assert script(bench.candidates, {}) == ""
     assert random_batch(bench.graph).source.startswith("drawn")
     assert predictions_of(bench.graph).logits == bench.logits
     with pytest.raises(IrgraphError):

@@ -98,7 +98,7 @@ def test_products_on_matrix_units_are_priced_at_all_sizes_at_once(
     """Odd sizes and multiples of 8 alike, summed over or not."""
     graph, sizes = parse(HALF), [{"B": size} for size in range(2, 60)]
     times = [predict(with_dims(graph, size), "a100").step_time for size in sizes]
-    monkeypatch.setattr(grid, "_one_by_one", None)
+    monkeypatch.setattr(grid, "_price_each_size", None)
     assert list(predict_variants(graph, ["a100"], sizes).step_time[0]) == times
 
 
@@ -121,7 +121,7 @@ def test_no_call_of_a_step_is_priced_one_size_at_a_time(
     graph = parse(COPIES) if name == "copies" else dlrm(name, 2048)
     sizes = [{"B": size} for size in (1, 97, 2048, 2050)]
     alone = [predict(graph, d, dims=s, measured=False) for d in ("v100", "h100") for s in sizes]
-    monkeypatch.setattr(grid, "_one_by_one", None)
+    monkeypatch.setattr(grid, "_price_each_size", None)
     found = predict_variants(graph, ["v100", "h100"], sizes).step_time
     assert found.ravel().tolist() == [one.step_time for one in alone]
 
@@ -153,7 +153,7 @@ def test_schedules_are_kept_and_say_nothing_of_the_sizes_they_were_made_for(
     new = predict_variants(fresh, ["v100", "h100"], sizes, hosts=hosts, intervals=True)
     predict_variants(graph, ["t4"], BATCHES, hosts=hosts, intervals=True)
     predict_variants(graph, ["v100", "h100"], BATCHES, hosts=["v100"])
-    known = len(variants._schedules(graph))
+    known = len(variants._cached_schedules(graph))
     monkeypatch.setattr(variants, "_Schedule", None)
     predict_variants(graph, ["v100", "h100"], sizes, hosts=["v100"])
     monkeypatch.undo()
@@ -161,14 +161,14 @@ def test_schedules_are_kept_and_say_nothing_of_the_sizes_they_were_made_for(
     assert (again.step_time == new.step_time).all()
     assert (again.active_time == new.active_time).all()
     assert again.interval is not None and (again.interval == new.interval).all()
-    assert known <= len(variants._schedules(graph)) <= variants.MOST_KEPT
+    assert known <= len(variants._cached_schedules(graph)) <= variants.MAX_SCHEDULES
 
 
 def test_few_schedules_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "MOST_KEPT", 1)
+    monkeypatch.setattr(variants, "MAX_SCHEDULES", 1)
     graph = parse(LOOKUPS)
     first = predict_variants(graph, ["v100"], [{"B": 64}], hosts=["v100", "v100@2x"])
-    assert len(variants._schedules(graph)) == 1
+    assert len(variants._cached_schedules(graph)) == 1
     again = predict_variants(graph, ["v100"], [{"B": 64}], hosts=["v100", "v100@2x"])
     assert (first.step_time == again.step_time).all()
     assert first.step_time[0, 0, 0] > first.step_time[1, 0, 0]

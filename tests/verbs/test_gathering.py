@@ -101,7 +101,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         self.commit()
         return self.graph
 
-    monkeypatch.setattr(ReplacementBatch, "settled", settled)
+    monkeypatch.setattr(ReplacementBatch, "flush_near", settled)
 
 
 @pytest.mark.long
@@ -126,7 +126,7 @@ def test_layers_that_lie_apart_are_made_in_one_rebuild(monkeypatch: pytest.Monke
         begun.append(graph)
         begin(self, graph)
 
-    monkeypatch.setattr(ReplacementBatch, "_begin", noted)
+    monkeypatch.setattr(ReplacementBatch, "_start", noted)
     done = run(load_script(SCRIPTS[0]), graph)
     assert done.report.entries[0].groups == 6
     assert len(begun) == 2

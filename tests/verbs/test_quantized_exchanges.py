@@ -11,7 +11,7 @@ from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.plans.plan import COLUMN, ROW, TABLE, Plan, TableSharding
 from irgraph.precision.data import random_batch
-from irgraph.precision.measure import Bench
+from irgraph.precision.measure import PrecisionBench
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
@@ -107,4 +107,4 @@ def test_an_exchange_that_nobody_waits_for_is_refused() -> None:
 def test_a_rank_alone_is_not_searched() -> None:
     model, _ = ranks(TableSharding(TABLE, (0,)), TableSharding(TABLE, (1,)))
     with pytest.raises(IrgraphError, match="exchanges with other ranks, which do not run"):
-        Bench(model, [], random_batch(model), PredictOptions(device="a100-sxm4-40gb"))
+        PrecisionBench(model, [], random_batch(model), PredictOptions(device="a100-sxm4-40gb"))

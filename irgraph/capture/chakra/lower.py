@@ -1,4 +1,4 @@
-"""Chakra traces as graphs: exact for those that irgraph wrote, else by the tensors they carry."""
+"""Lowers Chakra traces to graphs: exactly if irgraph wrote them, else by their tensors."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from irgraph.capture.common.source import Source
 from irgraph.diagnostics import SourceSpan, fail
 
 MAX_LISTED_KINDS = 3
-"""Kinds of nodes that a refusal counts."""
+"""Maximum number of node kinds to list in an error."""
 
 
 def lower_chakra(source: Source, *, name: str | None = None, step: int | None = None) -> Capture:
     """Lower a Chakra trace to a graph.
 
-    A trace that irgraph wrote holds its model, which comes back as it was. One that Chakra's
-    converter made from a PyTorch execution trace holds what that recorded of host operators, and
-    is lowered as it. The durations of its nodes of the device are left out, and a note says so.
+    A trace that irgraph wrote contains its model, which is returned unchanged. A trace that
+    Chakra's converter made from a PyTorch execution trace contains the recorded host operators,
+    and is lowered like the execution trace. The durations of its device nodes are omitted, with a
+    note.
 
     Args:
         source: the file.
-        name: the graph's name; by default the model's, or the file's.
-        step: number of the ``ProfilerStep`` to take; by default the last complete one.
+        name: the graph's name; by default the model's name, or the file's.
+        step: number of the ``ProfilerStep`` to lower; by default the last complete one.
 
     Raises:
-        IrgraphError: the file is damaged, or carries no operators with tensors (exit code 4).
+        IrgraphError: the file is damaged, or has no operators with tensors (exit code 4).
     """
     metadata, nodes = decode(source.read(), source.name)
     facts = attributes(metadata)

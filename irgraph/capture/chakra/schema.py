@@ -1,8 +1,8 @@
-"""The messages of the Chakra schema, made at run time from the table below.
+"""The messages of the Chakra schema, built at run time from the table below.
 
 Source: ``schema/protobuf/et_def.proto`` of github.com/mlcommons/chakra (package
-``ChakraProtoMsg``), field by field. Fields of storage nodes are not read: protobuf keeps them as
-unknown ones.
+``ChakraProtoMsg``), field by field. Fields of storage nodes are not read: protobuf treats them as
+unknown fields.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, TypeAlias
 from irgraph.diagnostics import fail
 
 Message: TypeAlias = Any
-"""A message of protobuf; its classes exist at run time only."""
+"""A message of protobuf; its classes exist only at run time."""
 
 PACKAGE = "ChakraProtoMsg"
 
 MODEL = "irgraph_model"
-"""Attribute of a file's metadata that holds the text of the model it was written from."""
+"""Attribute of a file's metadata with the text of the model that the file was written from."""
 
 SCALARS = (
     "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32",
     "fixed64", "sfixed32", "sfixed64", "bool", "string", "bytes",
 )  # fmt: skip
-"""Types of an attribute's value, in the order of its fields: from 3, a list after each."""
+"""Types of an attribute's value, in the order of its fields from 3; a list follows each."""
 
 MESSAGES = {
     "GlobalMetadata": "1 string version, 2 AttributeProto* attr",
@@ -36,14 +36,14 @@ MESSAGES = {
         "10 AttributeProto* attr"
     ),
 }
-"""Number, type and name of every field; a star marks repeated ones."""
+"""Number, type and name of every field; a star marks repeated fields."""
 
 NODE_TYPES = (
     "INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
     "COMM_SEND_NODE", "COMM_RECV_NODE", "COMM_COLL_NODE", "STORAGE_NODE", "BATCH_NODE",
     "CHECKPOINT_NODE",
 )  # fmt: skip
-"""Types of nodes by their number."""
+"""Node types by their number."""
 
 METADATA_NODE, COMP_NODE, COMM_COLL_NODE = (
     NODE_TYPES.index(name) for name in ("METADATA_NODE", "COMP_NODE", "COMM_COLL_NODE")
@@ -58,9 +58,9 @@ COLLECTIVES = (
 
 @cache
 def messages() -> dict[str, Message]:
-    """Return the classes of messages by name.
+    """Return the message classes by name.
 
-    Raises ``IrgraphError`` (exit code 2) where protobuf is not installed.
+    Raises ``IrgraphError`` (exit code 2) if protobuf is not installed.
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -89,7 +89,7 @@ def messages() -> dict[str, Message]:
 
 
 def _message_fields() -> dict[str, str]:
-    """Return the fields of every message, of attributes and their lists, too."""
+    """Return the fields of every message, including attributes and their lists."""
     lists = {f"{name.capitalize()}List": f"1 {name}* values" for name in SCALARS}
     attribute = ", ".join(["1 string name", "2 string doc_string", *_values()])
     return {**lists, "AttributeProto": attribute, **MESSAGES}
@@ -108,7 +108,7 @@ def _add_enum(file: Message, name: str, values: tuple[str, ...]) -> None:
 
 
 def _add_field(message: Message, text: str, kinds: dict[str, int]) -> None:
-    """Add a field to a message's description, as the table writes it."""
+    """Add a field to a message's description; ``text`` is its entry in the table."""
     number, kind, name = text.split(" ")
     plain = kind.removesuffix("*")
     field = message.field.add(name=name, number=int(number), label=3 if kind != plain else 1)
@@ -120,7 +120,7 @@ def _add_field(message: Message, text: str, kinds: dict[str, int]) -> None:
 
 
 def _join_values(file: Message) -> None:
-    """Let an attribute have one value of all."""
+    """Declare the values of an attribute as a union: it has one of them."""
     (attribute,) = (m for m in file.message_type if m.name == "AttributeProto")
     attribute.oneof_decl.add(name="value")
     for field in attribute.field:
@@ -129,7 +129,7 @@ def _join_values(file: Message) -> None:
 
 
 def attribute(name: str, kind: str, value: object) -> Message:
-    """Return an attribute whose value is of one of ``SCALARS``, or of their lists (``int64*``)."""
+    """Return an attribute with a value of one of ``SCALARS``, or a list of them (``int64*``)."""
     message = messages()["AttributeProto"](name=name)
     if kind.endswith("*"):
         getattr(message, f"{kind[:-1]}_list").values.extend(value)
@@ -139,7 +139,7 @@ def attribute(name: str, kind: str, value: object) -> Message:
 
 
 def attributes(message: Message) -> dict[str, Any]:
-    """Return the attributes of a node, or of a file, by name; lists as lists."""
+    """Return the attributes of a node or of a file by name, with lists as Python lists."""
     values: dict[str, Any] = {}
     for entry in message.attr:
         field = entry.WhichOneof("value") or ""

@@ -1,4 +1,4 @@
-"""Chakra files: a ``GlobalMetadata``, then ``Node`` messages, each after its length in bytes.
+"""Codec of Chakra files: ``GlobalMetadata``, then ``Node`` messages, each after its byte length.
 
 Lengths are varints of protobuf (``src/third_party/utils/protolib.py`` of
 github.com/mlcommons/chakra, ``feeder_v3/protobuf_util.h`` of ASTRA-sim).
@@ -12,20 +12,21 @@ from irgraph.capture.chakra.schema import Message, messages
 from irgraph.diagnostics import SourceSpan, fail
 
 VERSION, ATTRIBUTE, NAME = 0x0A, 0x12, 0x0A
-"""First bytes of a metadata's fields, and of an attribute: their numbers, with a length."""
+"""First bytes of the metadata's fields and of an attribute: field numbers of length-delimited
+fields."""
 
 NODE = (0x08, 0x12, 0x1A)
-"""First bytes of a node: its id, or its name or type where the id is 0."""
+"""First bytes of a node: its id, or its name or type if the id is 0."""
 
 MAX_LENGTH_BYTES = 5
-"""Bytes of the longest length."""
+"""Maximum bytes of a length."""
 
 MAX_VERSION_BYTES = 32
-"""Bytes of a schema's version, such as ``0.0.4``."""
+"""Maximum bytes of a schema's version, such as ``0.0.4``."""
 
 
 def varint(data: bytes, start: int) -> tuple[int, int]:
-    """Return the number that starts at a byte, and where it ends; -1 where it is none."""
+    """Return the number that starts at a byte, -1 if malformed, and the position after it."""
     value = 0
     for shift, byte in enumerate(data[start : start + MAX_LENGTH_BYTES]):
         value |= (byte & 0x7F) << 7 * shift
@@ -49,9 +50,9 @@ def _delimited(message: Message) -> bytes:
 
 
 def decode(data: bytes, source: str) -> tuple[Message, list[Message]]:
-    """Return a file's metadata and its nodes; ``source`` names it in messages.
+    """Return a file's metadata and its nodes; ``source`` is its name in messages.
 
-    Raises ``IrgraphError`` where it is cut off or damaged, with the message it happens in.
+    Raises ``IrgraphError`` with the number of the affected message if it is truncated or damaged.
     """
     from google.protobuf.message import DecodeError
 
@@ -79,7 +80,7 @@ def decode(data: bytes, source: str) -> tuple[Message, list[Message]]:
 
 
 def is_chakra(start: bytes) -> bool:
-    """Return whether a file that starts so is a Chakra trace: metadata, then a node."""
+    """Return whether the start of a file is that of a Chakra trace: metadata, then a node."""
     size, position = varint(start, 0)
     end = position + size
     fields = 0

@@ -1,8 +1,8 @@
-"""What Chakra's converter keeps of a PyTorch execution trace, as that trace's JSON again.
+"""Restores the JSON of a PyTorch execution trace from the nodes that Chakra's converter wrote.
 
 ``src/converter/pytorch_converter.py`` of github.com/mlcommons/chakra writes each host operator as
 a node with the caller in ``ctrl_deps``, torch's numbers as attributes, and the values, shapes and
-types of operands and results as Python prints the lists of the JSON.
+types of operands and results as Python lists printed as text.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from irgraph.capture.common.forest import BOOKKEEPING
 from irgraph.diagnostics import SourceSpan, fail
 
 TENSOR = "Tensor("
-"""How the type of an operand that is a tensor begins."""
+"""Prefix of the type of a tensor operand."""
 
 COPIED_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
-"""Attributes of an execution trace's nodes that the converter keeps."""
+"""Attributes of an execution trace's nodes that the converter copies."""
 
 MAX_LIST_CHARACTERS = 1 << 20
-"""Characters of a list as Python prints it, beyond which none was printed by a converter."""
+"""Maximum characters of a printed list: the converter writes no longer ones."""
 
 
 def execution_trace(facts: Mapping[str, Any], nodes: Iterable[Message], source: str) -> bytes:
     """Return the execution trace of the host's nodes as JSON.
 
     ``facts`` are the file's attributes, ``source`` is its name in messages. Raises
-    ``IrgraphError`` that names the node whose lists cannot be read, or whose caller is lost.
+    ``IrgraphError`` with the node whose lists cannot be read, or whose caller is missing.
     """
     host = [(node, values) for node in nodes if (values := attributes(node)).get("is_cpu_op", True)]
     _check_callers([node for node, _ in host], source)
@@ -41,10 +41,10 @@ def execution_trace(facts: Mapping[str, Any], nodes: Iterable[Message], source: 
 
 
 def _check_callers(nodes: Sequence[Message], source: str) -> None:
-    """Refuse operators without their callers: inner ones would count once more as outer ones.
+    """Refuse operators without their callers: inner ones would be counted again as outer ones.
 
     Torch writes a node when its call ends, the converter names a caller only if it came before,
-    and it writes nodes by their number: of what called what nothing is left then.
+    and it writes nodes by their number: the nesting of calls is lost then.
     """
     orphans = [n for n in nodes if not n.ctrl_deps and not n.name.startswith(BOOKKEEPING)]
     if not orphans:
@@ -78,12 +78,12 @@ def _side(side: Message, place: str, source: str) -> dict[str, msgspec.Raw]:
 
 
 def _json_list(text: str, place: str, source: str) -> msgspec.Raw:
-    """Return a list as Python prints it as JSON: literals alone are read, nothing is run."""
+    """Convert a printed Python list to JSON; only literals are parsed, and no code is run."""
     try:
         parsed = ast.literal_eval(text or "[]") if len(text) <= MAX_LIST_CHARACTERS else None
         if isinstance(parsed, list):
             return msgspec.Raw(msgspec.json.encode(parsed))
     except (ValueError, TypeError, SyntaxError, ArithmeticError, MemoryError, RecursionError):
-        pass  # told below
+        pass  # reported below
     message = f"{place}: this is no list of plain values as Python prints it: {text[:60]!r}"
     raise fail(message, SourceSpan(source))

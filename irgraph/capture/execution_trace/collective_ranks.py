@@ -1,4 +1,4 @@
-"""How many ranks take part in a recorded step's collectives."""
+"""Number of ranks that take part in a recorded step's collectives."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from irgraph.capture.common.nodes import RecordedNode
 
 GROUP = ("start", "stride", "size")
-"""Numbers that end the arguments of ``record_param_comms`` since torch 2.1: ranks of the group."""
+"""Last arguments of ``record_param_comms`` since torch 2.1, which describe the group's ranks."""
 
 
 def recorded_ranks(forest: Iterable[RecordedNode]) -> Mapping[str, int]:
-    """Return the setting ``ranks`` if all collectives below these nodes are of one size of group.
+    """Return the setting ``ranks`` if all collectives below these nodes have one group size.
 
-    Torch notes the size beside each collective (``RECORD_PARAM_COMMS``).
+    Torch records the size with each collective (``RECORD_PARAM_COMMS``).
     """
     sizes = {
         node.inputs[-1]
@@ -26,6 +26,6 @@ def recorded_ranks(forest: Iterable[RecordedNode]) -> Mapping[str, int]:
 
 
 def _has_group(node: RecordedNode) -> bool:
-    """Return whether a note names a group: it has a first rank; notes of waiting have -1 there."""
+    """Return whether a record has a group with a first rank; records of waits have -1 there."""
     last = [value for value in node.inputs[-len(GROUP) :] if isinstance(value, int)]
     return len(last) == len(GROUP) and last[0] >= 0

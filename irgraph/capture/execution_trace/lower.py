@@ -1,4 +1,4 @@
-"""Lower a PyTorch execution trace, of any schema version, to a graph."""
+"""Lowers a PyTorch execution trace, of any schema version, to a graph."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def lower_execution_trace(
     """Lower an execution trace, or one step of it, to a graph.
 
     Args:
-        trace: a file, plain or gzipped (``-`` is standard input), its bytes, or what
-            ``read_execution_trace`` returned; its nodes are used up.
-        name: the graph's name; by default the file's.
-        step: number of the ``ProfilerStep`` to take; by default the last complete one. A trace
-            without steps is taken whole.
-        sheet: name of the device sheet that the trace's devices stand for.
+        trace: a file, plain or gzipped (``-`` is standard input), its bytes, or the result of
+            ``read_execution_trace``, whose nodes are consumed.
+        name: the graph's name; by default the file's name.
+        step: number of the ``ProfilerStep`` to lower; by default the last complete one. A trace
+            without steps is lowered as one step.
+        sheet: name of the device sheet of the trace's devices.
 
-    Of a step that ran on the CPU alone, the CPU stands for the device, as in a capture.
+    In a step that ran only on the CPU, the CPU represents the device, as in a capture.
 
     Raises:
-        IrgraphError: the file holds no execution trace, or not that step, or what it says makes
-            no sound graph (exit code 4).
+        IrgraphError: the file is not an execution trace, has no such step, or its content gives
+            no valid graph (exit code 4).
     """
     trace = _read(trace, name or "trace")
     notes = list(trace.warnings)
@@ -111,7 +111,7 @@ def _names_a_device(nodes: Sequence[RecordedNode]) -> bool:
 def _choose_step(
     trace: Trace, forest: Sequence[RecordedNode], step: int | None, notes: list[str]
 ) -> Sequence[RecordedNode]:
-    """Return the nodes of one step and say which; a trace without steps is one step."""
+    """Return the nodes of one step and note its number; a trace without steps is one step."""
     steps = step_ranges(forest)
     if not steps:
         if step is not None:

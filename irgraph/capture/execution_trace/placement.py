@@ -1,7 +1,7 @@
-"""Devices of tensors in traces that do not record them (schema 1.0.0): they follow from the calls.
+"""Infers the devices of tensors from calls in traces that do not record them (schema 1.0.0).
 
-A call that names a device makes its results there. All other calls but copies take and make
-tensors on one device; scalars of the host go anywhere.
+The results of a call that names a device are on that device. The operands and results of all other
+calls except copies are on one device; host scalars may be operands on any device.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _COPY_CALLS = tuple(
         "is_nonzero",
     )
 )
-"""Calls whose operands and results may lie on different devices."""
+"""Calls whose operands and results may be on different devices."""
 
 
 def infer_devices(nodes: Sequence[RecordedNode]) -> int:
-    """Give every tensor without a device one, in place; return how many there are.
+    """Assign a device to every tensor without one, in place; return the number of such tensors.
 
-    What nothing tells the device of lies on the CPU.
+    A tensor whose device cannot be inferred is assigned to the CPU.
     """
     without_device = [t for node in nodes for t in _tensors(node) if t.device == UNRECORDED_DEVICE]
     if not without_device:
@@ -78,7 +78,7 @@ def _record_devices(
 
 
 def _propagate_device(node: RecordedNode, device_by_storage: dict[int, str]) -> None:
-    """Learn the devices of a call's tensors from one of them; a scalar says nothing of others."""
+    """Propagate the device of one of a call's tensors to the others; scalars are ignored."""
     tensors = [t for t in _tensors(node) if t.shape]
     devices = {device_by_storage[t.storage] for t in tensors if t.storage in device_by_storage} - {
         "cpu"

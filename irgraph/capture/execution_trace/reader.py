@@ -1,4 +1,4 @@
-"""PyTorch execution traces of any schema version, decoded by the fields that are present."""
+"""Reads PyTorch execution traces of any schema version, by the fields that are present."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from irgraph.diagnostics import IrgraphError, SourceSpan, fail, place_at
 from irgraph.files import unpack
 
 KNOWN_SCHEMAS = ("1.0.0", "1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
-"""Schema versions that were seen; others are read the same way, with a warning."""
+"""Schema versions seen so far; other versions are read the same way, with a warning."""
 
 
 class _Side(msgspec.Struct):
@@ -47,7 +47,7 @@ class _Attribute(msgspec.Struct):
 class _Node(msgspec.Struct):
     """A node of any version: flat fields up to 1.0.2, attributes since.
 
-    Its absent lists are one and the same tuple: lists of their own would take half a kilobyte.
+    Absent lists share one tuple, as separate lists would use half a kilobyte per node.
     """
 
     id: int
@@ -81,10 +81,10 @@ class Trace(msgspec.Struct):
 
     Attributes:
         source: the file, for messages.
-        schema: its version, as it says.
+        schema: schema version stated in the file.
         nodes: all nodes in order of starts, children attached.
-        warnings: one sentence for each oddity.
-        process: number of the recorded process, 0 where the file does not say.
+        warnings: one sentence for each irregularity.
+        process: number of the recorded process, 0 if the file does not state it.
     """
 
     source: str
@@ -99,22 +99,22 @@ def read_execution_trace(path: str | Path | Source, source: str = "") -> Trace:
 
     Args:
         path: a file, ``-`` for standard input.
-        source: what messages call it; by default its name.
+        source: name of the file in messages; by default its own name.
 
     Raises:
-        IrgraphError: the file cannot be read, or holds no execution trace (exit code 4).
+        IrgraphError: the file cannot be read, or is not an execution trace (exit code 4).
     """
     with Source.open_once(path) as file:
         return decode_execution_trace(file.read(), source or file.name)
 
 
 def decode_execution_trace(data: bytes, source: str) -> Trace:
-    """Decode the bytes of an execution trace; ``source`` names them in messages.
+    """Decode the bytes of an execution trace; ``source`` is its name in messages.
 
-    What can be repaired is, and ``warnings`` say so.
+    Damage is repaired if possible, and reported in ``warnings``.
 
     Raises:
-        IrgraphError: they hold no execution trace, or one that makes no sense (exit code 4).
+        IrgraphError: the bytes are not an execution trace, or an invalid one (exit code 4).
     """
     data = unpack(data, source)
     refuse_other_formats(data[:4096], "an execution trace", source)
@@ -147,9 +147,9 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
 
 
 def missing_records_note(trace: Trace) -> tuple[str, ...]:
-    """Return a sentence where records are numbered (``rf_id``) and not there: none is left out.
+    """Return a sentence on missing records, if there are gaps in their numbers (``rf_id``).
 
-    A process numbers on from one trace to the next, so the first number tells nothing.
+    A process continues the numbers from one trace to the next, so the first number is arbitrary.
     """
     numbers = {node.record for node in trace.nodes if node.record}
     expected = max(numbers) + 1 - min(numbers) if numbers else 0
@@ -160,7 +160,7 @@ def missing_records_note(trace: Trace) -> tuple[str, ...]:
 
 
 def _decode_tolerantly(data: bytes, source: str) -> tuple[_File, list[str]]:
-    """Decode JSON, or else JSON with its names escaped, and return a note of those."""
+    """Decode JSON, or else JSON with its names escaped; return it with notes on those names."""
     try:
         return _decode(data, source), []
     except IrgraphError:
@@ -226,7 +226,7 @@ def _kinds(node: _Node) -> Iterator[str]:
 
 
 def _without_duplicates(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_Node]:
-    """Return nodes without those that are there twice."""
+    """Return nodes without duplicates."""
     node_by_id: dict[int, _Node] = {}
     for node in nodes:
         if node_by_id.setdefault(node.id, node) != node:

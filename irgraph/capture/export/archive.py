@@ -1,7 +1,7 @@
-"""Read the archive of ``torch.export.save`` without its pickles, and without its weights.
+"""Reads the archive of ``torch.export.save`` without its pickles and weights.
 
-An archive holds the program as JSON; its sample inputs, and some constants, are pickles, which
-run code when they are read. None is opened here: shapes and types stand in the JSON.
+An archive has the program as JSON; its sample inputs, and some constants, are pickles, which run
+code when they are read. None of them is opened here: shapes and types are in the JSON.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def read_program(file: IO[bytes]) -> Any:  # noqa: ANN401
     """Return the exported program of an archive, its tensors on torch's meta device.
 
     Raises:
-        UntrustedError: the archive is of a form that only torch's own reader, with its pickles,
-            can read, or the program calls what is not known to be harmless.
-        ValueError, KeyError, zipfile.BadZipFile: it is damaged.
+        UntrustedError: only torch's own reader can read the archive, by its pickles, or the
+            program calls an operator that is not known to be harmless.
+        ValueError, KeyError, zipfile.BadZipFile: the archive is damaged.
     """
     with zipfile.ZipFile(file) as archive:
         root = archive.namelist()[0].partition("/")[0]
@@ -59,7 +59,7 @@ def _deserialize(program: dict[str, Any], files: Mapping[str, str]) -> Any:  # n
 def _tensors(
     graph: dict[str, Any], specs: list[dict[str, Any]], files: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters and stored buffers, and the constants; those of one file are one."""
+    """Return the parameters and stored buffers, and the constants; one file gives one tensor."""
     import torch
 
     tensor_by_key: dict[tuple[str, ...], Any] = {}
@@ -86,7 +86,7 @@ def _tensors(
 def _inputs(
     graph: dict[str, Any], specs: list[dict[str, Any]], program: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Return example inputs as torch.export would keep them: positional ones, and named ones."""
+    """Return example inputs as torch.export stores them: positional and keyword arguments."""
     from torch.utils import _pytree as tree
 
     leaves = []
@@ -115,7 +115,7 @@ def _constant(argument: dict[str, Any]) -> Any:  # noqa: ANN401
 
 
 def _tensor(meta: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Return a tensor without content, its dynamic sizes those of the program's example."""
+    """Return a tensor without content, with the dynamic sizes of the program's example inputs."""
     import torch
     from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE as DTYPES
 

@@ -1,4 +1,4 @@
-"""Lower a program of torch.export: its forward pass, op by op as torch would run it."""
+"""Lowers the forward pass of a torch.export program to the ops that torch would run."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def lower_export(
     The program's operators run on torch's meta device, under the same observer as a live step.
 
     Args:
-        program: what ``torch.export.export`` returned, or a file that ``torch.export.save`` wrote.
-        dims: sizes of the program's dynamic dimensions, by name; those of its example inputs
-            otherwise. The first dimension stays one of the graph.
-        name: the graph's name; by default the file's.
-        trust: read a file with ``torch.export.load``, which runs what its pickles say; without
-            it nothing that a file says is run, and what only torch can read is refused.
+        program: result of ``torch.export.export``, or a file written by ``torch.export.save``.
+        dims: sizes of the program's dynamic dimensions, by name; by default the sizes of its
+            example inputs. The first dimension remains a dimension of the graph.
+        name: the graph's name; by default the file's name.
+        trust: read a file with ``torch.export.load``, which runs the code in its pickles; without
+            it no code of a file is run, and a file that only torch can read is refused.
 
     Raises:
-        IrgraphError: torch is missing, the file holds no program or needs ``trust``, or a
+        IrgraphError: torch is missing, the file has no program or needs ``trust``, or a
             dimension is unknown.
     """
     torch = _torch()
@@ -96,7 +96,7 @@ def _load(torch: Any, path: str | Path | Source, trust: bool) -> Any:  # noqa: A
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Keep what torch logs of a file that it cannot read from the user, who gets one error."""
+    """Suppress torch's log messages about a file that it cannot read: one error is enough."""
     previous_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -106,7 +106,7 @@ def _without_log() -> Iterator[None]:
 
 
 def _sizes(program: Any, dims: dict[str, int], source: str) -> dict[str, int]:  # noqa: ANN401
-    """Return the sizes of the dynamic dimensions: as asked for, or of the example inputs."""
+    """Return the sizes of the dynamic dimensions: as requested, or of the example inputs."""
     if program.example_inputs is None:
         hint = "torch.export.export keeps them; set program.example_inputs to (args, kwargs)"
         raise fail(
@@ -131,7 +131,7 @@ def _run(
     sizes: Mapping[str, int],
     title: str,
 ) -> Capture:
-    """Capture the program with inputs of some sizes on the meta device."""
+    """Capture the program with inputs of the given sizes on the meta device."""
     from torch.utils import _pytree as tree
 
     from irgraph.capture.live import capture
@@ -157,7 +157,7 @@ def _run(
 
 
 def _dynamic_axes(program: Any) -> list[list[tuple[int, Any]]]:  # noqa: ANN401
-    """Return for each input its dynamic axes, with their sizes as expressions over symbols."""
+    """Return the dynamic axes of each input, with their sizes as expressions over symbols."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     axes = []
     for spec in program.graph_signature.input_specs:
@@ -170,7 +170,7 @@ def _dynamic_axes(program: Any) -> list[list[tuple[int, Any]]]:  # noqa: ANN401
 
 
 def _symbols(node: Any) -> Iterator[tuple[Any, str, int]]:  # noqa: ANN401
-    """Yield the symbols of a size, the names of their dimensions, and what the examples have."""
+    """Yield the symbols of a size, the names of their dimensions, and their example sizes."""
     env = node.shape_env
     values = getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
     for symbol in sorted(node.expr.free_symbols, key=str):
@@ -179,7 +179,7 @@ def _symbols(node: Any) -> Iterator[tuple[Any, str, int]]:  # noqa: ANN401
 
 
 def _dim_name(env: Any, symbol: Any) -> str:  # noqa: ANN401
-    """Return the name of a dimension: that of its ``Dim``, which files of torch do not keep."""
+    """Return the name of a dimension: its ``Dim``'s name, or the symbol's, as in torch's files."""
     debug_names = getattr(env, "source_name_to_debug_name", {})
     sources = getattr(env, "var_to_sources", {}).get(symbol, ())
     names = (source.name() if callable(source.name) else source.name for source in sources)
@@ -188,7 +188,7 @@ def _dim_name(env: Any, symbol: Any) -> str:  # noqa: ANN401
 
 
 def _meta_module(program: Any) -> Any:  # noqa: ANN401
-    """Return the program as a module whose tensors have no content."""
+    """Return the program as a module with tensors on the meta device."""
     from torch.export.passes import move_to_device_pass
 
     meta_program = move_to_device_pass(program, "meta")

@@ -1,7 +1,7 @@
-"""What the JSON of an exported program may say, so that reading it runs nothing of its author's.
+"""Validates the JSON of an exported program, so that reading it runs no code of its author.
 
 Torch's own reader looks operators up by attribute, imports classes by name and evaluates sizes as
-Python (``sympy.sympify``). Here all of these are held against lists of what is harmless first.
+Python (``sympy.sympify``). All of these are first compared with lists of harmless names.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ NAMESPACES = frozenset((
     "aten", "prims", "torchvision", "quantized", "quantized_decomposed", "fbgemm",
     "_c10d_functional", "c10d_functional", "higher_order",
 ))  # fmt: skip
-"""Libraries whose operators compute on tensors and do nothing else."""
+"""Libraries whose operators only compute on tensors."""
 
 EXCLUDED_OPERATORS = frozenset(("aten.from_file", "aten._print"))
-"""Their operators that reach files or the terminal all the same."""
+"""Operators of these libraries that access files or the terminal."""
 
 _OPERATOR = re.compile(r"torch\.ops\.((\w+)\.\w+)(?:\.\w+)?")
 _SIZE_OPERATORS = re.compile(
@@ -43,22 +43,22 @@ _PLAIN_NODES = (
     ast.Mult,
 )  # fmt: skip
 _MAX_POWERS = 4
-"""Powers in one expression, and the highest of each exponent."""
+"""Maximum number of powers in one expression, and maximum magnitude of an exponent."""
 
 _CONTAINERS = frozenset(
     ("builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict", None)
 )
-"""Types that inputs and results are nested in."""
+"""Container types of inputs and results."""
 
 
 class UntrustedError(ValueError):
-    """The program says something that is not known to be harmless."""
+    """The program contains something that is not known to be harmless."""
 
 
 def validate(program: Any) -> Any:  # noqa: ANN401
-    """Return the JSON of an exported program without what its forward pass does not need.
+    """Return the JSON of an exported program, reduced to the parts that its forward pass needs.
 
-    Raises ``UntrustedError`` that names an operator, size or type outside the lists.
+    Raises ``UntrustedError`` with the name of an operator, size or type outside the lists.
     """
     if isinstance(program, list):
         return [validate(item) for item in program]
@@ -98,7 +98,7 @@ def _check_containers(spec: str) -> None:
 
 
 def _parts(value: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """Return all objects of a JSON value."""
+    """Yield all objects of a JSON value."""
     if isinstance(value, dict):
         yield value
         value = list(value.values())
@@ -107,7 +107,7 @@ def _parts(value: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
 
 
 def _check_size(text: str) -> None:
-    """Refuse an expression that is not one over sizes, or one whose value could be huge."""
+    """Refuse an expression that is not over sizes, or whose value could be huge."""
     try:
         nodes = list(ast.walk(ast.parse(text, mode="eval"))) if len(text) < 10_000 else [None]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -138,7 +138,7 @@ def _is_harmless(node: ast.AST | None) -> bool:
 
 
 def _value(node: ast.AST) -> object:
-    """Return the number that a node is, also as ``Integer(2)``."""
+    """Return the value of a number's node, also of ``Integer(2)``; ``None`` if it has none."""
     if isinstance(node, ast.Call) and len(node.args) == 1:
         return _value(node.args[0])
     if isinstance(node, ast.UnaryOp):

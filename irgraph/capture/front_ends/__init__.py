@@ -1,1 +1,1 @@
-"""The front ends, one file each: how a kind of file is recognised, and what lowers it."""
+"""The front ends, one file each: they recognise and lower one kind of file."""

@@ -14,7 +14,7 @@ def recognises(source: Source) -> bool:
 
 
 def lower(source: Source, *, name: str | None = None, step: int | None = None) -> Capture:
-    """Lower one step; a trace that irgraph wrote gives back its model."""
+    """Lower one step; a trace that irgraph wrote gives its original model."""
     from irgraph.capture.chakra import lower_chakra
 
     return lower_chakra(source, name=name, step=step)

@@ -10,10 +10,10 @@ from irgraph.capture.common.source import ZIP, Source
 from irgraph.capture.lower import FrontEnd
 
 ARCHIVE_MARKS = ("/archive_format", "serialized_exported_program.json")
-"""Ends of names that an archive of ``torch.export.save`` holds; the latter before torch 2.8."""
+"""Suffixes of member names in archives of ``torch.export.save``; the latter before torch 2.8."""
 
 DATA_FOLDER = b"/data/"
-"""What the name of its first member holds, if the archive is cut short."""
+"""Part of the first member's name, to recognise a truncated archive."""
 
 
 def recognises(source: Source) -> bool:

@@ -9,19 +9,19 @@ from irgraph.capture.common.source import HEAD_BYTES, Source
 from irgraph.capture.lower import FrontEnd
 
 VARINT, BYTES = 0, 2
-"""How protobuf writes numbers, and texts or messages."""
+"""Wire types of protobuf: numbers, and texts or messages."""
 
 FIELDS = {
     1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES, 8: BYTES, 14: BYTES,
     20: BYTES, 25: BYTES, 26: BYTES,
 }  # fmt: skip
-"""The fields of a ``ModelProto`` by number."""
+"""Wire types of the fields of a ``ModelProto``, by field number."""
 
 GRAPH, OPSETS = 7, 8
 
 
 def recognises(source: Source) -> bool:
-    """Tell a ``ModelProto`` by its fields: a graph, and none that it does not have."""
+    """Recognise a ``ModelProto`` by its fields: a graph or opsets, and only known fields."""
     data, position, seen = source.start, 0, set()
     try:
         while position < len(data):
@@ -38,7 +38,7 @@ def recognises(source: Source) -> bool:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of seven bits per byte, -1 for none, and the place after it."""
+    """Decode a number of seven bits per byte, -1 if malformed; return it with its end position."""
     value = 0
     for length in range(10):
         value |= (data[position + length] & 0x7F) << 7 * length

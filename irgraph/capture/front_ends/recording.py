@@ -22,7 +22,7 @@ def lower(
     step: int | None = None,
     kineto: str | Path | None = None,
 ) -> Capture:
-    """Lower one step; ``kineto`` is used in place of the folder's own Kineto trace."""
+    """Lower one step; ``kineto`` is used instead of the folder's own Kineto trace."""
     from irgraph.capture.kineto.lower.measured import lower_with_times
 
     timed = kineto_trace(str(kineto or source))

@@ -9,11 +9,11 @@ from typing import Any
 from irgraph.capture.common.symbolic import other_sizes
 from irgraph.capture.common.torch_object import Torch
 
-LOOKED_AT = 2
+UNCHANGED_STEPS = 2
 """Steps whose batches keep their sizes: one to warm up, and the one that becomes the model."""
 
 
-class Sizes:
+class BatchSizes:
     """The batch size of each step of a loop, whichever loaders its batches come from.
 
     A loader that fetches batches before their step, to copy them early, gets one size for as many
@@ -33,13 +33,15 @@ class Sizes:
         self.recorded = [1]
         self.unfit: set[int] = set()
         self._rows: dict[int, tuple[int, object]] = {}
-        self._taken: tuple[Counter[int], ...] = tuple(Counter() for _ in range(LOOKED_AT))
+        self._batch_counts: tuple[Counter[int], ...] = tuple(
+            Counter() for _ in range(UNCHANGED_STEPS)
+        )
 
-    def sized(self, loader: object, batch: object) -> object:
+    def resize_batch(self, loader: object, batch: object) -> object:
         """Return a loader's next batch with the rows that the step which fetches it shall have."""
         rows, _ = self._rows.setdefault(id(loader), (length_of(batch), loader))
-        if self.ended < LOOKED_AT:
-            self._taken[self.ended][id(loader)] += 1
+        if self.ended < UNCHANGED_STEPS:
+            self._batch_counts[self.ended][id(loader)] += 1
         if not rows or not self.plan:
             return cut_to(batch, rows) if rows else batch
         size, rest = divmod(rows * self.plan[min(self.ended, len(self.plan) - 1)], self.batch)
@@ -50,22 +52,24 @@ class Sizes:
     def end_step(self) -> bool:
         """Count a step; return whether no more are needed."""
         self.ended += 1
-        if self.ended == LOOKED_AT:
-            self._choose()
-        return self.ended >= max(LOOKED_AT, len(self.plan))
+        if self.ended == UNCHANGED_STEPS:
+            self._choose_sizes()
+        return self.ended >= max(UNCHANGED_STEPS, len(self.plan))
 
-    def _choose(self) -> None:
+    def _choose_sizes(self) -> None:
         """Choose the sizes, by what the first steps took."""
-        first, second = self._taken
-        taken = [loader for loader in second if self._rows[loader][0]]
-        if not taken:
+        first, second = self._batch_counts
+        loaders = [loader for loader in second if self._rows[loader][0]]
+        if not loaders:
             return
-        self.batch = self._rows[taken[0]][0]
-        ahead = max(-(-(first[key] - second[key]) // second[key]) for key in taken)
+        self.batch = self._rows[loaders[0]][0]
+        ahead = max(-(-(first[key] - second[key]) // second[key]) for key in loaders)
         times = max(ahead, 0) + 1
-        others = [*other_sizes(self.batch), self.batch]
-        self.plan = [self.batch] * LOOKED_AT + [size for size in others for _ in range(times)]
-        self.recorded += range(LOOKED_AT + times - 1, len(self.plan), times)
+        other_batch_sizes = [*other_sizes(self.batch), self.batch]
+        self.plan = [self.batch] * UNCHANGED_STEPS + [
+            size for size in other_batch_sizes for _ in range(times)
+        ]
+        self.recorded += range(UNCHANGED_STEPS + times - 1, len(self.plan), times)
 
 
 def length_of(batch: object) -> int:
@@ -92,40 +96,42 @@ def cut_to(batch: object, size: int) -> object:
     return batch if rows in (0, size) else _cut(batch, rows, size, {})
 
 
-def _cut(value: Any, rows: int, size: int, made: dict[int, Any]) -> Any:  # noqa: ANN401
-    """Cut a part of a batch; ``made`` has what was cut before, which a batch may hold twice."""
+def _cut(value: Any, rows: int, size: int, cut_by_id: dict[int, Any]) -> Any:  # noqa: ANN401
+    """Cut a part of a batch; ``cut_by_id`` has what was cut before, which a batch may hold twice."""
     import torch
 
-    packed = isinstance(value, torch.nn.utils.rnn.PackedSequence)
-    if packed or isinstance(value, torch.Tensor):
-        if length_of(value) == rows and id(value) not in made:
-            made[id(value)] = _packed(value, size) if packed else _tensor(value, size)
-        return made.get(id(value), value)
+    is_packed = isinstance(value, torch.nn.utils.rnn.PackedSequence)
+    if is_packed or isinstance(value, torch.Tensor):
+        if length_of(value) == rows and id(value) not in cut_by_id:
+            cut_by_id[id(value)] = (
+                _cut_packed(value, size) if is_packed else _cut_tensor(value, size)
+            )
+        return cut_by_id.get(id(value), value)
     if isinstance(value, Mapping):
-        cut = {name: _cut(part, rows, size, made) for name, part in value.items()}
+        cut = {name: _cut(part, rows, size, cut_by_id) for name, part in value.items()}
         return type(value)(cut)  # type: ignore[call-arg]
     if not isinstance(value, (list, tuple)):
         return value
     if len(value) == rows and not any(isinstance(part, torch.Tensor) for part in value):
         return type(value)((value * -(-size // rows))[:size])
-    parts = [_cut(part, rows, size, made) for part in value]
+    parts = [_cut(part, rows, size, cut_by_id) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
-def _tensor(tensor: Torch, size: int) -> Torch:
+def _cut_tensor(tensor: Torch, size: int) -> Torch:
     times = -(-size // tensor.shape[0])
     rows = tensor.repeat(times, *[1] * (tensor.dim() - 1))[:size].clone()
     return rows.pin_memory() if tensor.is_pinned() else rows
 
 
-def _packed(sequences: Torch, size: int) -> Torch:
+def _cut_packed(sequences: Torch, size: int) -> Torch:
     """Return packed sequences of another number; those that need no sorting stay sorted."""
     from torch.nn.utils import rnn
 
     padded, lengths = rnn.pad_packed_sequence(sequences, batch_first=True)
-    lengths = _tensor(lengths, size)
+    lengths = _cut_tensor(lengths, size)
     packed = rnn.pack_padded_sequence(
-        _tensor(padded, size), lengths, batch_first=True, enforce_sorted=False
+        _cut_tensor(padded, size), lengths, batch_first=True, enforce_sorted=False
     )
     if sequences.sorted_indices is None:
         packed = rnn.PackedSequence(packed.data, packed.batch_sizes)

@@ -33,7 +33,7 @@ from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live import recorder
 from irgraph.capture.live.discover import program_forms
 from irgraph.capture.live.literals import with_literals
-from irgraph.capture.live.marks import join, opened, unmarked, without_loading
+from irgraph.capture.live.marks import join, remove_loading, remove_marks, unwrap_calls
 from irgraph.capture.live.modules import hints_of, module_ranges
 from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.torch_warnings import without_stderr
@@ -60,7 +60,7 @@ class CaptureSpec(Struct, frozen=True):
     pinned: bool
 
 
-STEPS = "Optimizer.step#"
+OPTIMIZER_STEP = "Optimizer.step#"
 """What torch's labels of an optimizer's steps begin with."""
 
 NO_UPDATE = (
@@ -87,24 +87,26 @@ class StepRecording:
 
 
 @contextlib.contextmanager
-def recorded(words: CaptureSpec, model: Torch, known: KnownValues) -> Iterator[StepRecording]:
+def record_step(
+    spec: CaptureSpec, model: Torch, known_values: KnownValues
+) -> Iterator[StepRecording]:
     """Record what runs while it lasts."""
-    taken = StepRecording()
-    with recorder.dispatch_mode(None, {}, known):
+    step_recording = StepRecording()
+    with recorder.dispatch_mode(None, {}, known_values):
         rebuild_buckets()
     hints = hints_of(model)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "live.json"
-        mode = recorder.dispatch_mode(taken.recording, hints, known)
-        with _observed(file, taken), module_ranges(model), _talking(), mode:
-            if words.device == "meta":
+        mode = recorder.dispatch_mode(step_recording.recording, hints, known_values)
+        with _observe(file, step_recording), module_ranges(model), _collective_recording(), mode:
+            if spec.device == "meta":
                 mark_current()
-            yield taken
-        taken.nodes = read_execution_trace(file, words.name).nodes
+            yield step_recording
+        step_recording.nodes = read_execution_trace(file, spec.name).nodes
 
 
 @contextlib.contextmanager
-def _observed(file: Path, taken: StepRecording) -> Iterator[None]:
+def _observe(file: Path, step_recording: StepRecording) -> Iterator[None]:
     """Write an execution trace while it lasts, and note what is set at its end."""
     from torch.profiler import ExecutionTraceObserver
 
@@ -114,36 +116,38 @@ def _observed(file: Path, taken: StepRecording) -> Iterator[None]:
     try:
         yield
     finally:
-        taken.float32, taken.notes = float32_settings(), deterministic_note()
+        step_recording.float32, step_recording.notes = float32_settings(), deterministic_note()
         with without_stderr():
             observer.stop()
             observer.unregister_callback()
 
 
-def _talking() -> contextlib.AbstractContextManager[None]:
+def _collective_recording() -> contextlib.AbstractContextManager[None]:
     comm = current_communication.get()
     return comm.record_collectives() if comm is not None else contextlib.nullcontext()
 
 
-def lowered(taken: StepRecording, words: CaptureSpec, model: Torch, step: object) -> Capture:
+def lower_recording(
+    step_recording: StepRecording, spec: CaptureSpec, model: Torch, step: object
+) -> Capture:
     """Return the model of a recorded step; ``step`` is what reaches its compiled parts."""
-    device, nodes, recording = words.device, taken.nodes, taken.recording
+    device, nodes, recording = spec.device, step_recording.nodes, step_recording.recording
     identities = Identities(("meta",) if device == "meta" else ())
     identities.devices[device] = "gpu0"
     resolver = Resolver(identities)
     records = join(nodes, recording)
-    forest = unmarked(roots(nodes))
-    forest = opened(forest, records) if recording.wrapping else forest
-    loading = without_loading(forest)
+    forest = remove_marks(roots(nodes))
+    forest = unwrap_calls(forest, records) if recording.wrapping else forest
+    loading_notes = remove_loading(forest)
     if not forest:
-        source = words.source
-        raise fail(f"{words.name} called no operator", SourceSpan(source) if source else None)
+        source = spec.source
+        raise fail(f"{spec.name} called no operator", SourceSpan(source) if source else None)
     threads = thread_names(nodes, main_thread(nodes))
     lowering = Lowering("live", resolver, records, threads, renumber=True)
     lowering.wrapping = recording.wrapping
     calls = lowering.calls(forest)
-    changes = as_accelerator(calls, identities)
-    changes += with_literals(calls, recording.literals, identities)
+    change_notes = as_accelerator(calls, identities)
+    change_notes += with_literals(calls, recording.literals, identities)
     calls = order_backward(calls, lowering.streams)
     assembler = Assembler(calls)
     settings: dict[str, Value] = {"source": "live", "captured_on": device}
@@ -152,13 +156,13 @@ def lowered(taken: StepRecording, words: CaptureSpec, model: Torch, step: object
         **live_ranks(),
         **double_backward_setting(lowering.differentiates_gradients),
     }
-    settings |= taken.float32
-    is_pinned, notes = pinned_memory(recording.copies, words.pinned)
-    returned, unknown = _returned(recording, identities, assembler)
+    settings |= step_recording.float32
+    is_pinned, notes = pinned_memory(recording.copies, spec.pinned)
+    returned, unknown_notes = _returned_tensors(recording, identities, assembler)
     recording.forget()
     graph = Graph(
-        words.name,
-        dims=words.dims,
+        spec.name,
+        dims=spec.dims,
         settings=settings | ({"pinned": True} if is_pinned else {}),
         schemas=tuple(lowering.schemas),
         streams=tuple(Stream(name, "gpu0") for name in lowering.streams.names.values() if name),
@@ -166,22 +170,30 @@ def lowered(taken: StepRecording, words: CaptureSpec, model: Torch, step: object
         ops=assembler.ops,
         returned=returned,
     )
-    notes += [*taken.notes, *loading, *unknown, *dict.fromkeys(recording.repaired), *changes]
+    notes += [
+        *step_recording.notes,
+        *loading_notes,
+        *unknown_notes,
+        *dict.fromkeys(recording.repaired),
+        *change_notes,
+    ]
     if device == "meta" and {"cpu"} == {t.device for t in graph.by_name.values()}:
         notes.append(NOT_MOVED)
     notes += [*(CPU_NOTES if device == "cpu" else ()), *resolver.notes(), *orphan_notes(nodes)]
-    notes += _without_update(graph, recording.repaired)
+    notes += _missing_update_note(graph, recording.repaired)
     differing = (*accelerator_forms(graph), *program_forms(step, model))
     return Capture(graph, tuple(notes), differing, tuple(lowering.links))
 
 
-def _without_update(graph: Graph, repaired: Sequence[str]) -> list[str]:
+def _missing_update_note(graph: Graph, repaired: Sequence[str]) -> list[str]:
     """Return a note where an optimizer looked at made-up values and then updated no parameter."""
-    asked = any(line.startswith("aten.item") for line in repaired)
-    if not asked or not any(op.name.startswith(STEPS) for op in graph.walk()):
+    reads_values = any(line.startswith("aten.item") for line in repaired)
+    if not reads_values or not any(op.name.startswith(OPTIMIZER_STEP) for op in graph.walk()):
         return []
-    held = {declared.tensor.buffer for declared in graph.tensors if declared.role == "param"}
-    updated = any(t.buffer in held for leaf in graph.leaves() for t in written_by(leaf))
+    param_buffers = {
+        declared.tensor.buffer for declared in graph.tensors if declared.role == "param"
+    }
+    updated = any(t.buffer in param_buffers for leaf in graph.leaves() for t in written_by(leaf))
     return [] if updated else [NO_UPDATE]
 
 
@@ -215,28 +227,28 @@ def live_ranks() -> Mapping[str, Value]:
         return {RANKS: count}
     groups = {name: ranks for name, ranks in comm.groups.items() if name != "world"}
     local = int(os.environ.get("LOCAL_WORLD_SIZE") or count)
-    told: dict[str, Value] = {RANKS: count if local >= count else f"{count // local}x{local}"}
-    told[RANK] = dist.get_rank()
-    return told | ({GROUPS: groups_text(groups)} if groups else {})
+    settings: dict[str, Value] = {RANKS: count if local >= count else f"{count // local}x{local}"}
+    settings[RANK] = dist.get_rank()
+    return settings | ({GROUPS: groups_text(groups)} if groups else {})
 
 
-def _returned(
+def _returned_tensors(
     recording: recorder.Recording, identities: Identities, assembler: Assembler
 ) -> tuple[tuple[Tensor, ...] | None, list[str]]:
     """Return the tensors that a step leaves for its caller, and a note where one is unknown.
 
     What no call of the step touched is left out: nothing can happen to it.
     """
-    before = {declared.tensor.buffer for declared in assembler.tensors}
-    found: list[Tensor] = []
+    earlier_buffers = {declared.tensor.buffer for declared in assembler.tensors}
+    result: list[Tensor] = []
     for exact in filter(identities.has_storage_of, recording.returned):
         tensor = assembler.tensor_of(identities.find_exact(exact))
         if tensor is None:
             shape = list(exact.shape)
             return None, [f"what the step returns is unknown: no call made its tensor {shape}"]
-        found.append(tensor)
-    for exact in filter(identities.has_storage_of, recording.kept):
+        result.append(tensor)
+    for exact in filter(identities.has_storage_of, recording.reachable):
         tensor = assembler.tensor_of(identities.find_exact(exact))
-        if tensor is not None and tensor not in found and tensor.buffer not in before:
-            found.append(tensor)
-    return tuple(found), []
+        if tensor is not None and tensor not in result and tensor.buffer not in earlier_buffers:
+            result.append(tensor)
+    return tuple(result), []

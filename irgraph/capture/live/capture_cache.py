@@ -41,7 +41,7 @@ class CacheEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def cached_capture(
-    folder: str | Path, program: str, call: str, asked: object, make: Callable[[], Capture]
+    folder: str | Path, program: str, call: str, inputs: object, capture: Callable[[], Capture]
 ) -> Capture:
     """Return the capture that a folder holds of what is asked, or make it and keep it there.
 
@@ -57,33 +57,33 @@ def cached_capture(
         make: captures it.
 
     Raises:
-        IrgraphError: the folder cannot be made or written, or what ``make`` raises.
+        IrgraphError: the folder cannot be made or written, or what ``capture`` raises.
     """
-    place = Path(folder)
+    cache_folder = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        cache_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise fail(error.strerror or str(error), SourceSpan(str(folder)), exit_code=2) from None
-    whole = str(Path(program).resolve())
-    told = msgspec.json.encode([program, whole, call, asked, installed()])
-    path = place / f"{hashlib.sha256(told).hexdigest()[:DIGEST_DIGITS]}.json"
-    known = _read(path)
-    if known is not None:
-        return known
-    before = file_digest(whole)
-    made = make()
-    parts = {name: getattr(made, name) for name in ("notes", "differing", "links", "health")}
-    sources = {**loaded_files(), whole: before}
-    entry = CacheEntry(sources=sources, model=print_graph(made.graph), **parts)
+    resolved = str(Path(program).resolve())
+    key = msgspec.json.encode([program, resolved, call, inputs, installed_versions()])
+    path = cache_folder / f"{hashlib.sha256(key).hexdigest()[:DIGEST_DIGITS]}.json"
+    cached = _read(path)
+    if cached is not None:
+        return cached
+    program_digest = file_digest(resolved)
+    captured = capture()
+    parts = {name: getattr(captured, name) for name in ("notes", "differing", "links", "health")}
+    sources = {**loaded_files(), resolved: program_digest}
+    entry = CacheEntry(sources=sources, model=print_graph(captured.graph), **parts)
     write_atomic(path, msgspec.json.encode(entry))
-    return made
+    return captured
 
 
 def _read(path: Path) -> Capture | None:
     """Return what a file holds; nothing where there is none, or it is out of date or damaged."""
     try:
         entry = msgspec.json.decode(path.read_bytes(), type=CacheEntry)
-        if any(file_digest(name) != known for name, known in entry.sources.items()):
+        if any(file_digest(name) != digest for name, digest in entry.sources.items()):
             return None
         graph = parse(entry.model)
     except (OSError, msgspec.MsgspecError, IrgraphError):
@@ -92,20 +92,22 @@ def _read(path: Path) -> Capture | None:
 
 
 @cache
-def installed() -> tuple[str, ...]:
+def installed_versions() -> tuple[str, ...]:
     """Return Python and all installed packages with their versions."""
-    found = {f"{one.name} {one.version}" for one in distributions()}
-    return (f"python {sys.version}", *sorted(found))
+    versions = {f"{distribution.name} {distribution.version}" for distribution in distributions()}
+    return (f"python {sys.version}", *sorted(versions))
 
 
 def loaded_files() -> dict[str, str]:
     """Return the hashes of the loaded files of Python that no installed package brought."""
     paths = sysconfig.get_paths()
-    theirs = tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    library_roots = tuple(
+        f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    ours = {Path(name).resolve() for name in files if name and name.endswith(".py")}
-    names = sorted(str(path) for path in ours)
-    return {name: file_digest(name) for name in names if not name.startswith(theirs)}
+    loaded = {Path(name).resolve() for name in files if name and name.endswith(".py")}
+    names = sorted(str(path) for path in loaded)
+    return {name: file_digest(name) for name in names if not name.startswith(library_roots)}
 
 
 def file_digest(name: str) -> str:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from irgraph.capture.common.torch_object import Torch
 
-DEPTH = 3
+MAX_DEPTH = 3
 """How many objects deep to look: a step's closure, an object in it, a list that this one has."""
 
 
@@ -21,45 +21,47 @@ def model_of(step: object) -> Torch:
     """
     import torch
 
-    named = getattr(step, "model", None)
-    if isinstance(named, torch.nn.Module):
-        return uncompiled(named)
-    found = dict(_reachable("", step, DEPTH, set()))
-    modules = {path: uncompiled(v) for path, v in found.items() if isinstance(v, torch.nn.Module)}
+    model = getattr(step, "model", None)
+    if isinstance(model, torch.nn.Module):
+        return unwrap_compiled(model)
+    reachable = dict(_reachable("", step, MAX_DEPTH, set()))
+    modules = {
+        path: unwrap_compiled(v) for path, v in reachable.items() if isinstance(v, torch.nn.Module)
+    }
     inner = {id(part) for module in modules.values() for part in list(module.modules())[1:]}
     outer = {
         id(module): (path, module) for path, module in modules.items() if id(module) not in inner
     }
-    held = {id(p) for _, module in outer.values() for p in module.parameters()}
-    lone = {
+    registered = {id(p) for _, module in outer.values() for p in module.parameters()}
+    free_parameters = {
         path: value
-        for path, value in found.items()
-        if isinstance(value, torch.nn.Parameter) and id(value) not in held
+        for path, value in reachable.items()
+        if isinstance(value, torch.nn.Parameter) and id(value) not in registered
     }
-    if len(outer) == 1 and not lone:
+    if len(outer) == 1 and not free_parameters:
         return next(iter(outer.values()))[1]
-    return _gathered(dict(outer.values()), lone) if outer or lone else None
+    return _gather(dict(outer.values()), free_parameters) if outer or free_parameters else None
 
 
-def _gathered(modules: Mapping[str, Torch], parameters: Mapping[str, Torch]) -> Torch:
+def _gather(modules: Mapping[str, Torch], parameters: Mapping[str, Torch]) -> Torch:
     import torch
 
-    whole = torch.nn.Module()
+    container = torch.nn.Module()
     for path, module in modules.items():
-        whole.add_module(_free(path, whole), module)
+        container.add_module(_unused_name(path, container), module)
     for path, parameter in parameters.items():
-        whole.register_parameter(_free(path, whole), parameter)
-    return whole
+        container.register_parameter(_unused_name(path, container), parameter)
+    return container
 
 
-def _free(path: str, whole: Torch) -> str:
+def _unused_name(path: str, container: Torch) -> str:
     name = path.rpartition(".")[2] or "model"
-    while hasattr(whole, name):
+    while hasattr(container, name):
         name += "_"
     return name
 
 
-def uncompiled(module: Torch) -> Torch:
+def unwrap_compiled(module: Torch) -> Torch:
     """Return the module that ``torch.compile`` wrapped, or the module itself."""
     return getattr(module, "_orig_mod", module)
 
@@ -79,11 +81,11 @@ def program_forms(step: object, model: object) -> tuple[str, ...]:
 
 def compiled_parts(step: object, model: Torch) -> list[str]:
     """Return the names of compiled modules and functions that a step reaches."""
-    reached = list(_reachable("", step, DEPTH, set()))
+    reached = list(_reachable("", step, MAX_DEPTH, set()))
     if model is not None:
         reached += [(path or "the model", module) for path, module in model.named_modules()]
-    found = {id(uncompiled(v)): path for path, v in reached if _is_compiled(v)}
-    return sorted(set(found.values()) - {""}) or (["the step"] if found else [])
+    path_by_id = {id(unwrap_compiled(v)): path for path, v in reached if _is_compiled(v)}
+    return sorted(set(path_by_id.values()) - {""}) or (["the step"] if path_by_id else [])
 
 
 def fast_paths(model: Torch) -> list[str]:
@@ -97,13 +99,13 @@ def fast_paths(model: Torch) -> list[str]:
 
 def _is_compiled(value: Torch) -> bool:
     """Return whether ``torch.compile`` wrapped an object (not ``torch.compiler.disable``)."""
-    inside = vars(value) if hasattr(value, "__dict__") else {}
-    forward = getattr(inside.get("forward"), "__dict__", {})
-    if "_torchdynamo_disable" in inside or "_torchdynamo_disable" in forward:
+    attributes = vars(value) if hasattr(value, "__dict__") else {}
+    forward = getattr(attributes.get("forward"), "__dict__", {})
+    if "_torchdynamo_disable" in attributes or "_torchdynamo_disable" in forward:
         return False
     marks = ("_torchdynamo_orig_callable", "_compiled_call_impl")
-    modules = inside.get("_modules") or {}
-    return "_orig_mod" in modules or any(inside.get(mark) is not None for mark in marks)
+    modules = attributes.get("_modules") or {}
+    return "_orig_mod" in modules or any(attributes.get(mark) is not None for mark in marks)
 
 
 def _reachable(path: str, value: Torch, depth: int, seen: set[int]) -> Iterator[tuple[str, Torch]]:
@@ -130,25 +132,27 @@ def named_members(value: Torch) -> dict[str, Torch]:
         return {"func": value.func, **named_members(value.args), **value.keywords}
     if type(value).__module__.partition(".")[0] == "torch":
         return {}  # optimizers and their like hold nothing that has names
-    found: dict[str, Torch] = {}
+    members: dict[str, Torch] = {}
     owner = getattr(value, "__self__", None)
     if owner is not None and not isinstance(owner, type):
-        found.update(named_members(owner))
+        members.update(named_members(owner))
     function = value if hasattr(value, "__code__") else type(value).__dict__.get("__call__")
     code = getattr(function, "__code__", None)
     if code is not None:
-        found.update(_closure(function, code))
-        outside = getattr(function, "__globals__", {})
-        found.update({name: outside[name] for name in code.co_names if name in outside})
-    inside = vars(value) if hasattr(value, "__dict__") else {}
-    return {**found, **{name: item for name, item in inside.items() if isinstance(name, str)}}
+        members.update(_closure(function, code))
+        module_globals = getattr(function, "__globals__", {})
+        members.update(
+            {name: module_globals[name] for name in code.co_names if name in module_globals}
+        )
+    attributes = vars(value) if hasattr(value, "__dict__") else {}
+    return {**members, **{name: item for name, item in attributes.items() if isinstance(name, str)}}
 
 
 def _closure(function: Torch, code: Torch) -> dict[str, Torch]:
-    found = {}
+    variables = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            variables[name] = cell.cell_contents
         except ValueError:  # a variable that was never set
             continue
-    return found
+    return variables

@@ -17,13 +17,13 @@ from irgraph.capture.emulate.environment import Process, process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import CudaEmulation, emulate_cuda
 from irgraph.capture.live import recorder
-from irgraph.capture.live.batches import Sizes
+from irgraph.capture.live.batches import BatchSizes
 from irgraph.capture.live.build_graph import (
     CaptureSpec,
     StepRecording,
     import_torch,
-    lowered,
-    recorded,
+    lower_recording,
+    record_step,
     with_notes,
 )
 from irgraph.capture.live.discover import model_of
@@ -44,17 +44,19 @@ NOT_IN_PROPORTION = "batches of {} rows keep their size: not in proportion to th
 ENDED = "no batch dimension: the loop ended after {} steps, and {} are needed"
 
 
-AROUND = frozenset(("irgraph", "torch", "runpy", "importlib", "contextlib"))
+SURROUNDING_PACKAGES = frozenset(("irgraph", "torch", "runpy", "importlib", "contextlib"))
 """Packages whose functions stand between a program's."""
 
 
-def of_program(frame: FrameType) -> dict[str, Any]:
+def program_variables(frame: FrameType) -> dict[str, Any]:
     """Return the variables that a frame of a program's, or of a library of its, has and names."""
-    known = frame.f_globals
-    if str(known.get("__name__")).partition(".")[0] in AROUND:
+    module_globals = frame.f_globals
+    if str(module_globals.get("__name__")).partition(".")[0] in SURROUNDING_PACKAGES:
         return {}
-    named = {name: known[name] for name in frame.f_code.co_names if name in known}
-    return {**frame.f_locals, **named}
+    used_globals = {
+        name: module_globals[name] for name in frame.f_code.co_names if name in module_globals
+    }
+    return {**frame.f_locals, **used_globals}
 
 
 def capturing(
@@ -98,17 +100,17 @@ class Capturing:
 
     _no_step, _hint = NO_STEP, STEP
 
-    def __init__(self, words: CaptureSpec, process: Process | None = None) -> None:
+    def __init__(self, spec: CaptureSpec, process: Process | None = None) -> None:
         self.result: Capture | None = None
         self.done = False
-        self._words, self._sizes, self._process = words, Sizes(), process
-        self._around, self._recording = contextlib.ExitStack(), contextlib.ExitStack()
+        self._spec, self._sizes, self._process = spec, BatchSizes(), process
+        self._outer_context, self._recording = contextlib.ExitStack(), contextlib.ExitStack()
         self._notes: dict[str, None] = {}
         self._captures: list[Capture] = []
-        self._taken: StepRecording | None = None
-        self._known = KnownValues()
+        self._step_recording: StepRecording | None = None
+        self._known_values = KnownValues()
         self._frame: FrameType | None = None
-        self._stand_in = CudaEmulation()
+        self._emulation = CudaEmulation()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of a loader, cut or repeated, until no more steps are needed.
@@ -124,7 +126,7 @@ class Capturing:
                 batch = next(batches, self)
                 if batch is self:
                     return
-                batch = batch if cut else self._sizes.sized(loader, batch)
+                batch = batch if cut else self._sizes.resize_batch(loader, batch)
             yield batch
 
     def step(self, model: Torch = None) -> bool:
@@ -134,15 +136,15 @@ class Capturing:
             model: names parameters and modules; without it the modules that the loop's variables
                 reach do.
         """
-        return self.done or self._ended(self._variables(sys._getframe(1)), model)
+        return self.done or self._finish_step(self._variables(sys._getframe(1)), model)
 
-    def _ended(self, held: object, model: Torch = None, made: object = None) -> bool:
+    def _finish_step(self, scope: object, model: Torch = None, result: object = None) -> bool:
         """End a step; return whether no more are needed.
 
-        ``held`` are the loop's variables, or the function that made the step and returned ``made``.
+        ``scope`` are the loop's variables, or the function that made the step and returned ``result``.
         """
-        model = model if model is not None else model_of(held)
-        self._end(held, model, made)
+        model = model if model is not None else model_of(scope)
+        self._end_recording(scope, model, result)
         self._begin(model)
         return self.done
 
@@ -150,32 +152,38 @@ class Capturing:
         """Record the next step, if it is one of those to be recorded."""
         enter = self._recording.enter_context
         if not self.done and self._sizes.ended in self._sizes.recorded:
-            self._taken = enter(recorded(self._words, model, self._known))
+            self._step_recording = enter(record_step(self._spec, model, self._known_values))
         else:
-            enter(recorder.dispatch_mode(None, {}, self._known))
+            enter(recorder.dispatch_mode(None, {}, self._known_values))
 
     def callback(self) -> Torch:
         """Return a callback for the ``Trainer`` of transformers, which ends the steps."""
         owner, base = self, import_module("transformers").TrainerCallback
 
-        class Stepping(base):  # type: ignore[misc,valid-type]
+        class StepCallback(base):  # type: ignore[misc,valid-type]
             """Ends a step of the capture with each step of the trainer."""
 
-            def on_step_end(self, _: Torch, state: Torch, control: Torch, **given: Torch) -> None:
-                control.should_training_stop = owner.step(given["model"])
+            def on_step_end(
+                self, _: Torch, state: Torch, control: Torch, **arguments: Torch
+            ) -> None:
+                control.should_training_stop = owner.step(arguments["model"])
 
-        return Stepping()
+        return StepCallback()
 
     def __enter__(self) -> Self:
         """Let the device stand for an accelerator, and repair what it cannot run."""
-        with contextlib.ExitStack() as around:
-            around.enter_context(warnings_as_notes(self._notes))
-            self._stand_in = around.enter_context(emulate_cuda(self._words.device, self._process))
-            around.enter_context(self._loaders())
-            around.enter_context(without_vmap())
-            around.enter_context(self._recording)  # ended first, and the rest even where that fails
-            self._recording.enter_context(recorder.dispatch_mode(None, {}, self._known))
-            self._around = around.pop_all()
+        with contextlib.ExitStack() as outer_context:
+            outer_context.enter_context(warnings_as_notes(self._notes))
+            self._emulation = outer_context.enter_context(
+                emulate_cuda(self._spec.device, self._process)
+            )
+            outer_context.enter_context(self._patched_loaders())
+            outer_context.enter_context(without_vmap())
+            outer_context.enter_context(
+                self._recording
+            )  # ended first, and the rest even where that fails
+            self._recording.enter_context(recorder.dispatch_mode(None, {}, self._known_values))
+            self._outer_context = outer_context.pop_all()
         self._frame = sys._getframe(1)
         return self
 
@@ -183,45 +191,49 @@ class Capturing:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         """Make the model of the steps, unless the loop raised."""
-        self._around.__exit__(kind, error, at)
+        self._outer_context.__exit__(kind, error, traceback)
         self._frame = None
-        self._notes |= self._stand_in.notes
+        self._notes |= self._emulation.notes
         hint = hint_of(error) if error is not None else ""
         if hint and error is not None:
             error.add_note(f"irgraph: {hint}")
         if error is None:
-            self.result = self._captured()
+            self.result = self._build_result()
 
-    def _end(self, held: object, model: Torch, made: object) -> None:
+    def _end_recording(self, scope: object, model: Torch, result: object) -> None:
         """Stop recording and keep the step's model."""
         self._recording.close()
-        taken, self._taken = self._taken, None
-        if taken is not None:
-            taken.recording.note_results(returned_tensors(made), reachable_tensors(held, model))
-            self._captures.append(lowered(taken, self._words, model, held))
+        step_recording, self._step_recording = self._step_recording, None
+        if step_recording is not None:
+            step_recording.recording.note_results(
+                returned_tensors(result), reachable_tensors(scope, model)
+            )
+            self._captures.append(lower_recording(step_recording, self._spec, model, scope))
         self.done = self._sizes.end_step()
 
-    def _captured(self) -> Capture:
+    def _build_result(self) -> Capture:
         if not self._captures:
             raise fail(self._no_step, hint=self._hint)
-        found, *others = self._captures
+        captured, *other_captures = self._captures
         sizes = self._sizes
         if not sizes.plan:
             self._notes[NOT_CUT] = None
         elif not self.done:
             self._notes[ENDED.format(sizes.ended, len(sizes.plan))] = None
         else:
-            at = [sizes.plan[step] for step in sizes.recorded[1:]]
-            held = dict(zip(at, others, strict=True))
-            found = with_symbolic_batch(found, sizes.batch, held.__getitem__, at)
+            batch_sizes = [sizes.plan[step] for step in sizes.recorded[1:]]
+            capture_by_size = dict(zip(batch_sizes, other_captures, strict=True))
+            captured = with_symbolic_batch(
+                captured, sizes.batch, capture_by_size.__getitem__, batch_sizes
+            )
         for rows in sorted(sizes.unfit):
             self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None
-        return with_notes(found, self._words.source, tuple(self._notes))
+        return with_notes(captured, self._spec.source, tuple(self._notes))
 
-    def _loaders(self) -> Any:  # noqa: ANN401
+    def _patched_loaders(self) -> Any:  # noqa: ANN401
         """Let every loader of torch give batches cut to size."""
         from torch.autograd.profiler import record_function
         from torch.utils.data import DataLoader
@@ -230,16 +242,16 @@ class Capturing:
 
         def batches(loader: Torch) -> Iterator[Any]:
             with record_function(LOADER):  # it draws a seed
-                found = inner(loader)
-            return owner.batches(found)
+                iterator = inner(loader)
+            return owner.batches(iterator)
 
         return mock.patch.object(DataLoader, "__iter__", batches)
 
     def _variables(self, frame: FrameType | None) -> dict[str, Any]:
         """Return what the functions between the block and the end of the step hold, by name."""
-        found: dict[str, Any] = {}
+        variables: dict[str, Any] = {}
         while frame is not None:
-            for name, value in of_program(frame).items():
-                found[name if name not in found else f"{name}_{len(found)}"] = value
+            for name, value in program_variables(frame).items():
+                variables[name if name not in variables else f"{name}_{len(variables)}"] = value
             frame = None if frame is self._frame else frame.f_back
-        return found
+        return variables

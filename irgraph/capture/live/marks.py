@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from irgraph.capture.common.nodes import MISSING_CALLER, RecordedNode, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import tensors_in
 from irgraph.capture.emulate.flex.trace_score import ASIDE
-from irgraph.capture.live.recorder import HOLLOW, MARK, CallRecord, Recording
+from irgraph.capture.live.recorder import MARK, WRAPPER_MARK, CallRecord, Recording
 
 MODE = "PythonDispatchMode"
 
@@ -51,54 +51,56 @@ def _owner(
     if mode.parent == MISSING_CALLER:
         mode.name, mode.schema = record.name, record.schema
         return mode
-    above = by_id.get(mode.parent)
-    while above is not None and not above.schema and record.name.endswith("::" + above.name):
-        above = by_id.get(above.parent)
-    return above if above is not None and above.name == record.name else None
+    caller = by_id.get(mode.parent)
+    while caller is not None and not caller.schema and record.name.endswith("::" + caller.name):
+        caller = by_id.get(caller.parent)
+    return caller if caller is not None and caller.name == record.name else None
 
 
-def opened(nodes: Sequence[RecordedNode], records: Mapping[int, CallRecord]) -> list[RecordedNode]:
+def unwrap_calls(
+    nodes: Sequence[RecordedNode], records: Mapping[int, CallRecord]
+) -> list[RecordedNode]:
     """Return nodes with the calls on tensors that wrap others replaced by what those called.
 
     A nested tensor has no memory of its own: what is computed are calls on what it holds.
     """
-    return [kept for node in nodes for kept in _opened(node, records)[0]]
+    return [inner for node in nodes for inner in _unwrap(node, records)[0]]
 
 
-def _opened(
+def _unwrap(
     node: RecordedNode, records: Mapping[int, CallRecord]
 ) -> tuple[list[RecordedNode], bool]:
     """Return what stands for a node, and whether it is a call on tensors that wrap others."""
-    parts = [_opened(child, records) for child in node.children if child.name != HOLLOW]
-    hollow = len(parts) < len(node.children)
-    node.children = [kept for found, _ in parts for kept in found]
+    unwrapped = [_unwrap(child, records) for child in node.children if child.name != WRAPPER_MARK]
+    is_wrapper = len(unwrapped) < len(node.children)
+    node.children = [child for children, _ in unwrapped for child in children]
     if node.schema and node.id not in records:
-        hollow = hollow or any(inside for _, inside in parts) or _has_hollow(node)
-    if not hollow:
+        is_wrapper = is_wrapper or any(wraps for _, wraps in unwrapped) or _has_wrapper(node)
+    if not is_wrapper:
         return [node], False
     if node.children and node.children[-1].sequence < 0:
         node.children[-1].sequence = node.sequence  # by which its backward call finds it
     return node.children, True
 
 
-def _has_hollow(node: RecordedNode) -> bool:
+def _has_wrapper(node: RecordedNode) -> bool:
     tensors = tensors_in([*node.inputs, *node.outputs])
     return any(isinstance(tensor, TraceTensor) and not tensor.storage for tensor in tensors)
 
 
-def unmarked(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
+def remove_marks(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
     """Return nodes with the marks taken away that the mode leaves at every level.
 
     A label of the program's own shows as ``PythonDispatchMode("label") > ...``, around what the
     label is around.
     """
-    return [kept for node in nodes for kept in _unmarked(node)]
+    return [inner for node in nodes for inner in _unmark(node)]
 
 
-def _unmarked(node: RecordedNode) -> list[RecordedNode]:
+def _unmark(node: RecordedNode) -> list[RecordedNode]:
     if node.name.startswith(MARK) or (node.name == MODE and node.inputs[:1] == [ASIDE]):
         return []
-    node.children = unmarked(node.children)
+    node.children = remove_marks(node.children)
     if node.name != MODE:
         return [node]
     if node.inputs and isinstance(node.inputs[0], str) and not node.inputs[0].startswith("<"):
@@ -113,17 +115,19 @@ LOADER = "enumerate(DataLoader)"
 """What the labels of a loader's fetches begin with."""
 
 
-def without_loading(nodes: list[RecordedNode]) -> list[str]:
+def remove_loading(nodes: list[RecordedNode]) -> list[str]:
     """Take away what loaders call to make a batch; return a sentence if there was anything.
 
     It differs by batch size, and is the work of other processes where a loader has workers.
     """
-    count = _unloaded(nodes)
+    count = _remove_loader_calls(nodes)
     note = "the loader makes batches beside the step, as one with workers does: left out"
     return [f"{note} ({count} calls)"] if count else []
 
 
-def _unloaded(nodes: list[RecordedNode]) -> int:
+def _remove_loader_calls(nodes: list[RecordedNode]) -> int:
     loading = [node for node in nodes if node.name.startswith(LOADER)]
     nodes[:] = [node for node in nodes if not node.name.startswith(LOADER)]
-    return sum(len(node.children) for node in loading) + sum(_unloaded(n.children) for n in nodes)
+    return sum(len(node.children) for node in loading) + sum(
+        _remove_loader_calls(n.children) for n in nodes
+    )

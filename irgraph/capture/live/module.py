@@ -37,15 +37,15 @@ class ModuleStep:
         """Make a step; return what the module made, or the loss."""
         if self._optimizer is not None:
             self._optimizer.zero_grad()
-        given = _moved(self._inputs, self._device)
-        if isinstance(given, Mapping):
-            made = self.model(**given)
+        inputs = _move_to(self._inputs, self._device)
+        if isinstance(inputs, Mapping):
+            outputs = self.model(**inputs)
         else:
-            several = isinstance(given, (list, tuple)) and not hasattr(given, "to")
-            made = self.model(*given) if several else self.model(given)
+            is_sequence = isinstance(inputs, (list, tuple)) and not hasattr(inputs, "to")
+            outputs = self.model(*inputs) if is_sequence else self.model(inputs)
         if self._loss is None:
-            return made
-        loss = self._loss(made)
+            return outputs
+        loss = self._loss(outputs)
         loss.backward()
         if self._optimizer is not None:
             self._optimizer.step()
@@ -67,12 +67,12 @@ def refuse_without_inputs(step: object, loss: object, optimizer: object) -> None
         raise fail("a module is captured with example inputs", hint=hint, exit_code=2)
 
 
-def _moved(inputs: Inputs, device: str) -> Inputs:
+def _move_to(inputs: Inputs, device: str) -> Inputs:
     """Return inputs on a device; what can be moved are tensors and packed sequences."""
     if hasattr(inputs, "to"):
         return inputs.to(device)
     if isinstance(inputs, Mapping):
-        return {name: _moved(value, device) for name, value in inputs.items()}
+        return {name: _move_to(value, device) for name, value in inputs.items()}
     if isinstance(inputs, (list, tuple)):
-        return tuple(_moved(value, device) for value in inputs)
+        return tuple(_move_to(value, device) for value in inputs)
     return inputs

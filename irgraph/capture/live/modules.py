@@ -42,19 +42,19 @@ def module_ranges(model: Torch) -> Iterator[None]:
 
 def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
     """Return the roles and labels of a model's parameters, gradients and buffers."""
-    found: dict[int, tuple[str, str]] = {}
+    hints: dict[int, tuple[str, str]] = {}
     if model is None:
-        return found
+        return hints
     for name, buffer in model.named_buffers():
-        found[_memory(buffer)] = ("state", name)
+        hints[_storage_address(buffer)] = ("state", name)
     for name, parameter in model.named_parameters():
-        found[_memory(parameter)] = ("param", name)
+        hints[_storage_address(parameter)] = ("param", name)
         if parameter.grad is not None and not parameter.grad.is_sparse:
-            found[_memory(parameter.grad)] = ("state", f"{name}.grad")
-    return found
+            hints[_storage_address(parameter.grad)] = ("state", f"{name}.grad")
+    return hints
 
 
-def _memory(tensor: Torch) -> int:
+def _storage_address(tensor: Torch) -> int:
     """Return the address of a tensor's memory: of a distributed one, that of this rank's part."""
-    part: Torch = getattr(tensor, "_local_tensor", tensor)
-    return int(part.untyped_storage()._cdata)
+    local: Torch = getattr(tensor, "_local_tensor", tensor)
+    return int(local.untyped_storage()._cdata)

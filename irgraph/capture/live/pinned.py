@@ -13,19 +13,19 @@ def pinned_memory(copies: Sequence[tuple[bool, bool]], forced: bool) -> tuple[bo
     """
     if forced:
         return True, []
-    held = [pinned for pinned, _ in copies]
-    if held and all(held):
+    pinned_flags = [pinned for pinned, _ in copies]
+    if pinned_flags and all(pinned_flags):
         return True, []
     notes = []
-    if any(held):
+    if any(pinned_flags):
         notes.append(
-            f"{sum(held)} of {len(held)} copied host tensors lie in pinned memory: all are priced "
+            f"{sum(pinned_flags)} of {len(pinned_flags)} copied host tensors lie in pinned memory: all are priced "
             "as pageable; --pinned prices all as pinned"
         )
-    vain = sum(asked and not pinned for pinned, asked in copies)
-    if vain:
+    staged = sum(non_blocking and not pinned for pinned, non_blocking in copies)
+    if staged:
         notes.append(
-            f"copies with non_blocking from pageable memory ({vain}): the host stages them and "
+            f"copies with non_blocking from pageable memory ({staged}): the host stages them and "
             "waits all the same; --pinned if the real program pins it"
         )
     return False, notes

@@ -13,7 +13,7 @@ from irgraph.ir.ranks import RANK, RANKS
 from irgraph.ir.resize import with_dims
 
 
-def beside_program(graph: Graph, target: str, batch: int) -> str:
+def compare_with_program(graph: Graph, target: str, batch: int) -> str:
     """Capture a model's program anew at a batch size; return how the resized model differs.
 
     Args:
@@ -34,7 +34,7 @@ def beside_program(graph: Graph, target: str, batch: int) -> str:
     device = str(graph.settings.get("captured_on", "meta"))
     pinned = graph.settings.get("pinned") is True
     rank = graph.settings.get(RANK)
-    fresh = capture_file(
+    recaptured = capture_file(
         target,
         batch=batch,
         device=device,
@@ -43,33 +43,35 @@ def beside_program(graph: Graph, target: str, batch: int) -> str:
         ranks=None if rank is None else str(graph.settings[RANKS]),
         rank=int(str(rank or 0)),
     ).graph
-    mine = with_dims(graph, {"B": batch})
-    return next(_differences(mine, fresh), "")
+    resized = with_dims(graph, {"B": batch})
+    return next(_differences(resized, recaptured), "")
 
 
-def _differences(mine: Graph, fresh: Graph) -> Iterator[str]:
+def _differences(resized: Graph, recaptured: Graph) -> Iterator[str]:
     """Yield what differs, the first call before all others."""
-    for one, other in zip(mine.ops, fresh.ops, strict=False):
-        if not same_op(one, other):
-            one, other = _innermost(one, other)
-            yield f"the program calls {_shown(other)}, the model {_shown(one)}"
-    if len(mine.ops) != len(fresh.ops):
-        yield f"the program makes {len(fresh.ops)} calls, the model {len(mine.ops)}"
-    for a, b in zip(mine.tensors, fresh.tensors, strict=False):
+    for op, program_op in zip(resized.ops, recaptured.ops, strict=False):
+        if not same_op(op, program_op):
+            op, program_op = _innermost(op, program_op)
+            yield f"the program calls {_describe(program_op)}, the model {_describe(op)}"
+    if len(resized.ops) != len(recaptured.ops):
+        yield f"the program makes {len(recaptured.ops)} calls, the model {len(resized.ops)}"
+    for a, b in zip(resized.tensors, recaptured.tensors, strict=False):
         if (a.role, a.tensor) != (b.role, b.tensor):
             yield f"the program starts from {b.tensor}, the model from {a.tensor}"
-    if mine.returned != fresh.returned:
+    if resized.returned != recaptured.returned:
         yield "the program returns other tensors than the model"
 
 
-def _innermost(one: Op, other: Op) -> tuple[Op, Op]:
+def _innermost(op: Op, program_op: Op) -> tuple[Op, Op]:
     """Return the first calls inside that differ, or these where their own heads do."""
-    for a, b in zip(one.body, other.body, strict=False):
+    for a, b in zip(op.body, program_op.body, strict=False):
         if not same_op(a, b):
             return _innermost(a, b)
-    return one, other
+    return op, program_op
 
 
-def _shown(op: Op) -> str:
-    made = ", ".join(f"%{t.name} [{', '.join(str(int(n)) for n in t.shape)}]" for t in op.outputs)
-    return f"{op.name} ({op.origin})" + (f" : {made}" if made else "")
+def _describe(op: Op) -> str:
+    outputs = ", ".join(
+        f"%{t.name} [{', '.join(str(int(n)) for n in t.shape)}]" for t in op.outputs
+    )
+    return f"{op.name} ({op.origin})" + (f" : {outputs}" if outputs else "")

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 MARK = "irgraph#"
 """Prefix of the numbered range around each recorded call."""
 
-HOLLOW = "irgraph.hollow#"
+WRAPPER_MARK = "irgraph.hollow#"
 """Mark in a call on tensors that wrap others: what is computed are the calls below it."""
 
-UNSAID = (
+SCHEMA_CORRECTIONS = (
     ("Tensor all_gather_output", "Tensor(a!) all_gather_output"),
     ("(Tensor, Tensor)", "(Tensor(a), Tensor(a!))"),
 )
@@ -98,12 +98,12 @@ class Recording:
     wrapping: bool = False
     literals: list[tuple[Exact, tuple[Any, ...] | None]] = field(default_factory=list)
     returned: list[Exact] = field(default_factory=list)
-    kept: list[Exact] = field(default_factory=list)
+    reachable: list[Exact] = field(default_factory=list)
 
-    def note_results(self, returned: Sequence[Torch], kept: Sequence[Torch]) -> None:
+    def note_results(self, returned: Sequence[Torch], reachable: Sequence[Torch]) -> None:
         """Describe the tensors that are left when the step has run."""
         self.returned = [_exact(tensor, self, {}) for tensor in returned]
-        self.kept = [_exact(tensor, self, {}) for tensor in kept]
+        self.reachable = [_exact(tensor, self, {}) for tensor in reachable]
 
     def forget(self) -> None:
         """Let go of tensors and memory: a module whose parameters are known here cannot move."""
@@ -111,21 +111,21 @@ class Recording:
         self.seen.clear()
 
 
-def dispatch_mode(recording: Recording | None, hints: Hints, known: KnownValues) -> Torch:
+def dispatch_mode(recording: Recording | None, hints: Hints, known_values: KnownValues) -> Torch:
     """Return a dispatch mode that records; without a recording it only repairs calls.
 
-    ``known`` holds what is known of values on the device.
+    ``known_values`` holds what is known of values on the device.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
     import_module("torch.utils.flop_counter")  # nested attention names it under any mode
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]
+    class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
         """Records each call that reaches the device."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.known = known
+            self.known = known_values
             self.recording = recording
 
         def __torch_dispatch__(
@@ -133,32 +133,32 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: KnownValues)
         ) -> Torch:
             kwargs = kwargs or {}
             refuse_old_vmap()
-            if any(map(_wraps, types)):
+            if any(map(_is_wrapper_type, types)):
                 if recording is not None:
                     recording.wrapping = True
-                    _leave(HOLLOW)
+                    _mark(WRAPPER_MARK)
                 return NotImplemented  # its own calls, on what it wraps, come here one by one
             if func.name() == WRAP:
-                _leave(HOLLOW)
+                _mark(WRAPPER_MARK)
                 return async_result(args[0])
             if _is_composite(func):
-                return _decomposed(self, func, args, kwargs)
+                return _run_composite(self, func, args, kwargs)
             if recording is None or func.namespace == "profiler":
-                return run(func, args, kwargs, [], known)
-            return _record(recording, hints, known, func, args, kwargs)
+                return run(func, args, kwargs, [], known_values)
+            return _record_call(recording, hints, known_values, func, args, kwargs)
 
-    return Watch()
+    return RecordingMode()
 
 
-def _leave(words: str) -> None:
+def _mark(name: str) -> None:
     """Leave a range without content in the trace."""
     from torch.autograd.profiler import record_function
 
-    with record_function(words):
+    with record_function(name):
         pass
 
 
-def _wraps(kind: Torch) -> bool:
+def _is_wrapper_type(kind: Torch) -> bool:
     """Return whether tensors of a type hold others, as nested ones do."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type
 
@@ -168,17 +168,17 @@ def _wraps(kind: Torch) -> bool:
 def _is_composite(func: Torch) -> bool:
     import torch
 
-    known = torch._C._dispatch_has_kernel_for_dispatch_key
-    return bool(known(func.name(), "CompositeImplicitAutograd"))
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(has_kernel(func.name(), "CompositeImplicitAutograd"))
 
 
-def _decomposed(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
+def _run_composite(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
     """Run a composite call, which reaches a mode whole only under inference mode."""
     import torch
 
-    own = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "AutogradMeta")
+    has_own_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "AutogradMeta")
     with mode:
-        if own and on_device(args, "meta"):
+        if has_own_kernel and on_device(args, "meta"):
             key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradMeta)
             return func.redispatch(key, *args, **kwargs)
         # torch's own kernel: ``decompose`` would prefer tracing forms, such as copies in dropout
@@ -186,23 +186,28 @@ def _decomposed(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
         return func._op_dk(composite, *args, **kwargs)
 
 
-def _record(
-    recording: Recording, hints: Hints, known: KnownValues, func: Torch, args: Torch, kwargs: Torch
+def _record_call(
+    recording: Recording,
+    hints: Hints,
+    known_values: KnownValues,
+    func: Torch,
+    args: Torch,
+    kwargs: Torch,
 ) -> Torch:
     from torch.autograd.profiler import record_function
 
     number = len(recording.calls) + 1
-    given = _in_schema_order(func._schema, args, kwargs)
-    issued, waits = _communicated(func, given)
-    inputs = _describe(given, recording, hints)
+    arguments = _in_schema_order(func._schema, args, kwargs)
+    issued, waits = _describe_collective(func, arguments)
+    inputs = _describe(arguments, recording, hints)
     call = CallRecord(_schema(func), func._schema.name, inputs, [], issued, waits)
     recording.calls[number] = call
     with record_function(f"{MARK}{number}"):
-        result = run(func, args, kwargs, recording.repaired, known)
-    before = captured_results.get()
-    made = before[1] if before is not None and before[0] is func else result
-    many = len(func._schema.returns) != 1
-    results = list(made or ()) if many else [made]
+        result = run(func, args, kwargs, recording.repaired, known_values)
+    captured = captured_results.get()
+    outputs = captured[1] if captured is not None and captured[0] is func else result
+    returns_several = len(func._schema.returns) != 1
+    results = list(outputs or ()) if returns_several else [outputs]
     call.outputs = _describe(results, recording, hints)
     comm = current_communication.get()
     if issued is not None and comm is not None and func.namespace == FUNCTIONAL:
@@ -210,46 +215,52 @@ def _record(
     if call.name == "aten::lift_fresh":
         recording.literals.append((inputs[0], literal_values(args[0])))
     if call.name in COPIES:
-        _note_copy(recording, func._schema, given, result)
+        _note_copy(recording, func._schema, arguments, result)
     return result
 
 
 def _schema(func: Torch) -> str:
     text = str(func._schema)
-    for said, meant in UNSAID if func._schema.name == "fsdp::all_gather_copy_in" else ():
-        text = text.replace(said, meant)
+    for declared, actual in (
+        SCHEMA_CORRECTIONS if func._schema.name == "fsdp::all_gather_copy_in" else ()
+    ):
+        text = text.replace(declared, actual)
     return text
 
 
-def _communicated(func: Torch, given: list[Any]) -> tuple[IssuedCollective | None, tuple[str, ...]]:
+def _describe_collective(
+    func: Torch, arguments: list[Any]
+) -> tuple[IssuedCollective | None, tuple[str, ...]]:
     """Describe a call as a collective, if it is one, and tell for which others it waits."""
     comm = current_communication.get()
     if comm is None:
         return None, ()
-    issued = comm.issue(func, given)
+    issued = comm.issue(func, arguments)
     if issued is not None and func._schema.arguments[-1].name == "group_name":
-        given[-1] = issued.group
-    return issued, comm.required_waits(func, list(tensors_in(given)))
+        arguments[-1] = issued.group
+    return issued, comm.required_waits(func, list(tensors_in(arguments)))
 
 
-def _note_copy(recording: Recording, schema: Torch, given: Sequence[Any], result: Torch) -> None:
-    source = given[1] if schema.name == "aten::copy_" else given[0]
+def _note_copy(
+    recording: Recording, schema: Torch, arguments: Sequence[Any], result: Torch
+) -> None:
+    source = arguments[1] if schema.name == "aten::copy_" else arguments[0]
     literals = {exact.impl for exact, _ in recording.literals}
     if _number(source, recording) in literals:
         return
     if source.device.type == "cpu" and result.device.type != "cpu":
         names = [argument.name for argument in schema.arguments]
-        asked = given[names.index("non_blocking")]
-        recording.copies.append((bool(source.is_pinned()), bool(asked)))
+        non_blocking = arguments[names.index("non_blocking")]
+        recording.copies.append((bool(source.is_pinned()), bool(non_blocking)))
 
 
 def _in_schema_order(schema: Torch, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    given = list(args)
+    values = list(args)
     for argument in schema.arguments[len(args) :]:
-        given.append(kwargs.get(argument.name, _Absent))
+        values.append(kwargs.get(argument.name, _Absent))
     return [
         argument.default_value if value is _Absent else value
-        for value, argument in zip(given, schema.arguments, strict=True)
+        for value, argument in zip(values, schema.arguments, strict=True)
     ]
 
 
@@ -276,7 +287,7 @@ def _literal(value: Torch) -> Torch:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, torch.dtype):
-        return DType(_element(value))
+        return DType(_element_type(value))
     if isinstance(value, torch.SymInt):
         return int(value)
     return word_of(value) or str(value).removeprefix("torch.")
@@ -286,13 +297,13 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
     storage = _storage(tensor)
     address = int(storage._cdata) if storage is not None else int(tensor._cdata)
     recording.alive.setdefault(address, storage if storage is not None else tensor)
-    dtype = _element(tensor.dtype)
+    dtype = _element_type(tensor.dtype)
     shape = tuple(map(int, tensor.shape))
     dense = storage is not None and not tensor.is_sparse
     return Exact(
         _number(tensor, recording),
         address if storage is not None else -address,
-        _start(tensor) * ITEMSIZE[dtype] if storage is not None else 0,
+        _first_element(tensor) * ITEMSIZE[dtype] if storage is not None else 0,
         str(tensor.device),
         shape,
         dtype,
@@ -304,10 +315,10 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
 def _number(tensor: torch.Tensor, recording: Recording) -> int:
     """Return a number of a tensor that no other one of the recording has."""
     address = int(tensor._cdata)
-    known = recording.seen.get(address)
-    if known is None or known[0]() is not tensor:
-        known = recording.seen[address] = (ref(tensor), next(recording.numbers))
-    return known[1]
+    entry = recording.seen.get(address)
+    if entry is None or entry[0]() is not tensor:
+        entry = recording.seen[address] = (ref(tensor), next(recording.numbers))
+    return entry[1]
 
 
 def _storage(tensor: torch.Tensor) -> Torch:
@@ -317,7 +328,7 @@ def _storage(tensor: torch.Tensor) -> Torch:
     return None
 
 
-def _start(tensor: torch.Tensor) -> int:
+def _first_element(tensor: torch.Tensor) -> int:
     """Return the element of its memory at which a tensor begins; a sparse one's values do."""
     return int((tensor._values() if tensor.is_sparse else tensor).storage_offset())
 
@@ -335,7 +346,7 @@ def _is_leaf(tensor: torch.Tensor) -> bool:
     return False
 
 
-def _element(dtype: Torch) -> str:
+def _element_type(dtype: Torch) -> str:
     """Return the IR's word for an element type; one that it lacks is known by its size."""
     name = str(dtype).removeprefix("torch.")
     return FROM_TORCH.get(name) or DTYPE_BY_SIZE.get(dtype.itemsize, "u8")

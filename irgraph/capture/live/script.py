@@ -19,19 +19,19 @@ from irgraph.capture.emulate.environment import Process
 from irgraph.capture.live.build_graph import CaptureSpec, import_torch
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.loop import Capturing
-from irgraph.capture.live.target import load_target, named, user_error
+from irgraph.capture.live.target import load_target, split_target, user_error
 from irgraph.diagnostics import IrgraphError, fail
 
 NOT_SAVED = "torch.save was skipped: tensors on meta have no values to save"
 
-MOST_UPDATES = 10
+MAX_UPDATES = 10
 """Updates that one optimizer makes with one batch, at most, in a loop over a loader."""
 
 
-MOST_BACKWARD = 100
+MAX_BACKWARD = 100
 """Backward passes that an update takes, at most."""
 
-LOOKED = 3
+BACKWARD_WITHOUT_OPTIMIZER = 3
 """Backward passes after which a program that does without an optimizer is told."""
 
 NO_UPDATE = "no optimizer made an update in {} backward passes"
@@ -58,13 +58,13 @@ class UnmarkedLoop(Capturing):
         "that returns a step, as FILE.py:NAME, or mark the steps with irgraph.capturing()"
     )
 
-    def __init__(self, words: CaptureSpec, step_at: str, process: Process | None = None) -> None:
-        super().__init__(words, process)
+    def __init__(self, spec: CaptureSpec, step_at: str, process: Process | None = None) -> None:
+        super().__init__(spec, process)
         self._step_at = step_at
         self._updated = False
         self._batches = self._backward = 0
         self._updates: Counter[int] = Counter()
-        self._ticking: int | None = None
+        self._step_optimizer: int | None = None
 
     def __enter__(self) -> Self:
         """Watch the optimizers, and keep files that hold values from being written over."""
@@ -73,10 +73,10 @@ class UnmarkedLoop(Capturing):
 
         super().__enter__()
         backward = functools.partial(self._note_backward, torch.autograd.backward)
-        self._around.enter_context(mock.patch.object(torch.autograd, "backward", backward))
-        self._around.callback(register_optimizer_step_post_hook(self._note_update).remove)
-        if self._words.device == "meta":
-            self._around.enter_context(mock.patch.object(torch, "save", self._not_saved))
+        self._outer_context.enter_context(mock.patch.object(torch.autograd, "backward", backward))
+        self._outer_context.callback(register_optimizer_step_post_hook(self._note_update).remove)
+        if self._spec.device == "meta":
+            self._outer_context.enter_context(mock.patch.object(torch, "save", self._skip_save))
         self._frame = sys._getframe(1)
         return self
 
@@ -86,24 +86,26 @@ class UnmarkedLoop(Capturing):
             self._batches += 1
             self._updates.clear()
             yield batch
-            if self._step_at == "batch" or (self._updated and self._ticking is None):
-                self._end_at(self._variables(sys._getframe(1)))
+            if self._step_at == "batch" or (self._updated and self._step_optimizer is None):
+                self._finish_or_stop(self._variables(sys._getframe(1)))
 
-    def called(self, function: Callable[[], object]) -> None:
+    def call_until_done(self, function: Callable[[], object]) -> None:
         """Call a function until enough steps have ended: those of its loop, or its calls."""
         while True:
-            before = self._sizes.ended
+            ended_before = self._sizes.ended
             self._updates.clear()
-            made = function()
-            if self._sizes.ended == before or (self._updated and self._ticking is None):
-                self._end_at(function, made)
-            elif self._ticking is None:
-                self._leave_out(function)
+            result = function()
+            if self._sizes.ended == ended_before or (
+                self._updated and self._step_optimizer is None
+            ):
+                self._finish_or_stop(function, result)
+            elif self._step_optimizer is None:
+                self._discard_step(function)
 
-    def _leave_out(self, function: Callable[[], object]) -> None:
+    def _discard_step(self, function: Callable[[], object]) -> None:
         """Forget what was recorded of a step that a loop began and did not end."""
         self._recording.close()
-        self._taken = None
+        self._step_recording = None
         self._begin(model_of(function))
 
     def _note_update(self, optimizer: Torch, *_: Torch) -> None:
@@ -112,29 +114,32 @@ class UnmarkedLoop(Capturing):
             return
         self._updated, self._backward = True, 0
         self._updates[id(optimizer)] += 1
-        if self._updates[id(optimizer)] > (MOST_UPDATES if self._batches else 1):
-            self._ticking = self._ticking or id(optimizer)
-        if self._ticking == id(optimizer):
-            self._end_at(self._variables(sys._getframe(1)))
+        if self._updates[id(optimizer)] > (MAX_UPDATES if self._batches else 1):
+            self._step_optimizer = self._step_optimizer or id(optimizer)
+        if self._step_optimizer == id(optimizer):
+            self._finish_or_stop(self._variables(sys._getframe(1)))
 
-    def _note_backward(self, backward: Callable[..., None], *given: Torch, **named: Torch) -> None:
+    def _note_backward(
+        self, backward: Callable[..., None], *arguments: Torch, **keywords: Torch
+    ) -> None:
         """Run a backward pass, and note it."""
-        backward(*given, **named)
+        backward(*arguments, **keywords)
         self._backward += 1
         if self._step_at == "backward":
-            self._end_at(self._variables(sys._getframe(1)))
+            self._finish_or_stop(self._variables(sys._getframe(1)))
         elif self._step_at == "update" and (
-            self._backward > MOST_BACKWARD or (self._backward == LOOKED and not _has_optimizer())
+            self._backward > MAX_BACKWARD
+            or (self._backward == BACKWARD_WITHOUT_OPTIMIZER and not _has_optimizer())
         ):
             raise fail(NO_UPDATE.format(self._backward), hint=AT_BACKWARD)
 
-    def _end_at(self, held: object, made: object = None) -> None:
+    def _finish_or_stop(self, scope: object, result: object = None) -> None:
         """End a step, and the program with the last one that is needed."""
         self._updated = False
-        if self._ended(held, made=made):
+        if self._finish_step(scope, result=result):
             raise StopProgramError
 
-    def _not_saved(self, *_: Torch, **__: Torch) -> None:
+    def _skip_save(self, *_: Torch, **__: Torch) -> None:
         self._notes[NOT_SAVED] = None
 
 
@@ -142,7 +147,7 @@ def _has_optimizer() -> bool:
     """Return whether a program has made an optimizer."""
     import torch
 
-    return any(issubclass(type(held), torch.optim.Optimizer) for held in gc.get_objects())
+    return any(issubclass(type(instance), torch.optim.Optimizer) for instance in gc.get_objects())
 
 
 def capture_program(
@@ -168,10 +173,10 @@ def capture_program(
         IrgraphError: the program raised, or made no steps.
     """
     import_torch()
-    path, call = named(target)
+    path, call = split_target(target)
     name = "_".join(filter(None, (Path(path).stem, call.partition("(")[0])))
     loop = UnmarkedLoop(CaptureSpec(name, device, {}, path, pinned), step_at, process)
-    with loop, _arguments(path, arguments):
+    with loop, _script_environment(path, arguments):
         try:
             _run(loop, target, path, call)
         except StopProgramError:
@@ -189,12 +194,12 @@ def _run(loop: UnmarkedLoop, target: str, path: str, call: str) -> None:
     if not call:
         runpy.run_path(path, run_name="__main__")
         return
-    found = load_target(target)
-    loop.called(functools.partial(found.make, **found.options))
+    function = load_target(target)
+    loop.call_until_done(functools.partial(function.make, **function.options))
 
 
 @contextlib.contextmanager
-def _arguments(path: str, arguments: Sequence[str]) -> Iterator[None]:
+def _script_environment(path: str, arguments: Sequence[str]) -> Iterator[None]:
     """Give a script its arguments, and let it import the files beside it."""
     folder = str(Path(path).resolve().parent)
     with (

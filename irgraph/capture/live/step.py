@@ -16,8 +16,8 @@ from irgraph.capture.live.batches import cut_to
 from irgraph.capture.live.build_graph import (
     CaptureSpec,
     import_torch,
-    lowered,
-    recorded,
+    lower_recording,
+    record_step,
     with_notes,
 )
 from irgraph.capture.live.capture_cache import cached_capture
@@ -26,11 +26,11 @@ from irgraph.capture.live.module import ModuleStep, batch_of, refuse_without_inp
 from irgraph.capture.live.script import capture_program
 from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import (
-    Target,
+    StepFunction,
     is_program,
     load_target,
-    named,
     refuse_unrun,
+    split_target,
     user_error,
 )
 from irgraph.capture.live.ties import possible_ties
@@ -43,7 +43,7 @@ BATCH = 2048
 
 OWN_BATCH = "{} has a batch size of its own, that of its loader"
 NOT_PROGRAM = "{} makes a step: it takes no arguments, and --step-at says nothing of it"
-NAMED = "write options of the function by name, such as dlrm.py:default(lookups=10)"
+NAME_OPTIONS = "write options of the function by name, such as dlrm.py:default(lookups=10)"
 RESIZE = "set another one afterwards, such as irgraph predict model.ir --dim B=512"
 
 
@@ -90,37 +90,37 @@ def capture(
     import_torch()
     if example_inputs is None:
         refuse_without_inputs(step, loss, optimizer)
-    words = CaptureSpec(name, device, dict(dims or {}), source, pinned)
+    spec = CaptureSpec(name, device, dict(dims or {}), source, pinned)
     notes: dict[str, None] = {}
     process = process_of(ranks, rank)
-    with warnings_as_notes(notes), emulate_cuda(device, process) as stand_in:
+    with warnings_as_notes(notes), emulate_cuda(device, process) as emulation:
         if example_inputs is None:
             ties = possible_ties(model if model is not None else model_of(step))
             notes.update(dict.fromkeys(ties))
-            captured = _capture(step, model, words)
+            captured = _capture(step, model, spec)
         else:
 
-            def at(size: int) -> Capture:
-                given = cut_to(example_inputs, size) if size else example_inputs
-                return _capture(ModuleStep(step, given, loss, optimizer, device), None, words)
+            def capture_at(size: int) -> Capture:
+                inputs = cut_to(example_inputs, size) if size else example_inputs
+                return _capture(ModuleStep(step, inputs, loss, optimizer, device), None, spec)
 
             batch = batch_of(example_inputs)
-            captured = at(batch)
+            captured = capture_at(batch)
             if batch:
-                captured = with_symbolic_batch(captured, batch, at, other_sizes(batch))
-    return with_notes(captured, words.source, (*notes, *stand_in.notes))
+                captured = with_symbolic_batch(captured, batch, capture_at, other_sizes(batch))
+    return with_notes(captured, spec.source, (*notes, *emulation.notes))
 
 
-def _capture(step: Callable[[], object], model: Torch, words: CaptureSpec) -> Capture:
+def _capture(step: Callable[[], object], model: Torch, spec: CaptureSpec) -> Capture:
     """Capture a step while the device already stands for an accelerator."""
     model = model if model is not None else model_of(step)
-    known = KnownValues()
-    with recorder.dispatch_mode(None, {}, known):
-        _call(step, words, "first running")
-    with recorded(words, model, known) as taken:
-        made = _call(step, words, "capturing")
-    taken.recording.note_results(returned_tensors(made), reachable_tensors(step, model))
-    return lowered(taken, words, model, step)
+    known_values = KnownValues()
+    with recorder.dispatch_mode(None, {}, known_values):
+        _call(step, spec, "first running")
+    with record_step(spec, model, known_values) as step_recording:
+        result = _call(step, spec, "capturing")
+    step_recording.recording.note_results(returned_tensors(result), reachable_tensors(step, model))
+    return lower_recording(step_recording, spec, model, step)
 
 
 def capture_file(
@@ -165,7 +165,7 @@ def capture_file(
     """
     process = process_of(ranks, rank)
 
-    def make() -> Capture:
+    def run_capture() -> Capture:
         if is_program(target):
             if batch is not None:
                 raise fail(OWN_BATCH.format(target), hint=RESIZE, exit_code=2)
@@ -174,47 +174,49 @@ def capture_file(
                 target, arguments, step_at=step_at, device=device, pinned=pinned, process=process
             )
         if arguments or step_at != "update":
-            raise fail(NOT_PROGRAM.format(target), hint=NAMED, exit_code=2)
+            raise fail(NOT_PROGRAM.format(target), hint=NAME_OPTIONS, exit_code=2)
         import_torch()
         notes: dict[str, None] = {}
-        with warnings_as_notes(notes), emulate_cuda(device, process) as stand_in:
+        with warnings_as_notes(notes), emulate_cuda(device, process) as emulation:
             sizes = (batch or BATCH, symbolic, batches)
-            captured = _of_function(load_target(target), device, pinned, sizes, doing)
-        return with_notes(captured, named(target)[0], (*notes, *stand_in.notes))
+            captured = _capture_function(load_target(target), device, pinned, sizes, doing)
+        return with_notes(captured, split_target(target)[0], (*notes, *emulation.notes))
 
     if cache is None:
-        return make()
-    asked = (step_at, *arguments), (batch, symbolic, *batches), (device, pinned), (ranks, rank)
-    return cached_capture(cache, *named(target), asked, make)
+        return run_capture()
+    inputs = (step_at, *arguments), (batch, symbolic, *batches), (device, pinned), (ranks, rank)
+    return cached_capture(cache, *split_target(target), inputs, run_capture)
 
 
-def _of_function(
-    found: Target,
+def _capture_function(
+    function: StepFunction,
     device: str,
     pinned: bool,
     sizes: tuple[int, bool, Sequence[int]],
     doing: Callable[[str], None],
 ) -> Capture:
     """Capture the step of a function of (batch, device) at a size, and at others if asked to."""
-    words = CaptureSpec(f"{Path(found.path).stem}_{found.name}", device, {}, found.path, pinned)
+    spec = CaptureSpec(
+        f"{Path(function.path).stem}_{function.name}", device, {}, function.path, pinned
+    )
     batch, symbolic, batches = sizes
 
-    def at(size: int) -> Capture:
-        doing(f"capturing {found.name} at batch size {size}")
-        return _capture(found.step(size, device), None, words)
+    def capture_at(size: int) -> Capture:
+        doing(f"capturing {function.name} at batch size {size}")
+        return _capture(function.step(size, device), None, spec)
 
-    captured = at(batch)
+    captured = capture_at(batch)
     if symbolic:
-        return with_symbolic_batch(captured, batch, at, batches or other_sizes(batch))
+        return with_symbolic_batch(captured, batch, capture_at, batches or other_sizes(batch))
     return captured
 
 
-def _call(step: Callable[[], object], words: CaptureSpec, doing: str) -> object:
+def _call(step: Callable[[], object], spec: CaptureSpec, doing: str) -> object:
     try:
         with without_vmap():
-            made = step()
+            result = step()
     except (Exception, SystemExit) as error:
-        message = f"{words.name} failed while {doing} it"
-        raise user_error(message, error, words.source) from error
-    refuse_unrun(made, f"the step of {words.name}", words.source)
-    return made
+        message = f"{spec.name} failed while {doing} it"
+        raise user_error(message, error, spec.source) from error
+    refuse_unrun(result, f"the step of {spec.name}", spec.source)
+    return result

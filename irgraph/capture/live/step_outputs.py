@@ -10,34 +10,36 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.live.discover import DEPTH, named_members
+from irgraph.capture.live.discover import MAX_DEPTH, named_members
 
-DEEPEST = 16
+MAX_RESULT_DEPTH = 16
 """How many objects deep to look into what a step returns."""
 
-NESTED = 4
+MAX_STATE_DEPTH = 4
 """How deep an optimizer's state may hold tensors: by parameter, by name, in lists."""
 
 REGISTERED = ("_parameters", "_buffers", "_modules")
 """Attributes of a module that hold what it registered."""
 
 
-def returned_tensors(made: object) -> list[Torch]:
+def returned_tensors(result: object) -> list[Torch]:
     """Return the tensors in what a step returned, in order, whatever objects hold them."""
-    return list(_tensors(made, DEEPEST, set(), alone=True))
+    return list(_tensors(result, MAX_RESULT_DEPTH, set(), values_only=True))
 
 
 def reachable_tensors(step: object, model: Torch) -> list[Torch]:
     """Return the tensors that a step's closure, its object and its model's attributes hold."""
     seen: set[int] = set()
-    found = list(_tensors(step, DEPTH, seen))
+    tensors = list(_tensors(step, MAX_DEPTH, seen))
     for module in model.modules() if model is not None else ():
-        found += _attributes(module, DEPTH, seen)
-    return found
+        tensors += _attributes(module, MAX_DEPTH, seen)
+    return tensors
 
 
-def _tensors(value: Torch, depth: int, seen: set[int], *, alone: bool = False) -> Iterator[Torch]:
-    """Yield the tensors below a value; ``alone`` without those that functions reach."""
+def _tensors(
+    value: Torch, depth: int, seen: set[int], *, values_only: bool = False
+) -> Iterator[Torch]:
+    """Yield the tensors below a value; ``values_only`` without those that functions reach."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -49,13 +51,13 @@ def _tensors(value: Torch, depth: int, seen: set[int], *, alone: bool = False) -
         return
     seen.add(id(value))
     if isinstance(value, torch.nn.Module):
-        yield from () if alone else _attributes(value, depth, seen)
+        yield from () if values_only else _attributes(value, depth, seen)
     elif isinstance(value, torch.optim.Optimizer):
-        if not alone:
-            yield from _tensors(list(value.state.values()), NESTED, seen)
-    elif depth and not (alone and callable(value)):
+        if not values_only:
+            yield from _tensors(list(value.state.values()), MAX_STATE_DEPTH, seen)
+    elif depth and not (values_only and callable(value)):
         for inner in named_members(value).values():
-            yield from _tensors(inner, depth - 1, seen, alone=alone)
+            yield from _tensors(inner, depth - 1, seen, values_only=values_only)
 
 
 def _attributes(module: Torch, depth: int, seen: set[int]) -> Iterator[Torch]:

@@ -63,7 +63,7 @@ HINTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StepFunction:
     """A function of (batch, device) that returns a step, and what else it is called with."""
 
     path: str
@@ -96,53 +96,53 @@ def _check_call(
     function: Callable[..., Any],
     name: str,
     path: str,
-    given: Sequence[object],
+    arguments: Sequence[object],
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Raise ``IrgraphError`` where a user's function does not take what it will be called with."""
     is_class = isinstance(function, type)
     # a module takes anything, and hands it to its forward
-    called = function if is_class else getattr(function, "forward", function)
+    callee = function if is_class else getattr(function, "forward", function)
     try:
-        signature = inspect.signature(called)
+        signature = inspect.signature(callee)
     except (TypeError, ValueError):
         return  # built in: the call itself says it
     try:
-        signature.bind(*given, **options)
+        signature.bind(*arguments, **options)
     except TypeError as error:
-        kind = "class" if is_class else "module" if called is not function else "function"
-        made = len(given) > 1
-        takes = ", ".join(["batch, device"] * made + [f"{key}=…" for key in options])
+        kind = "class" if is_class else "module" if callee is not function else "function"
+        is_factory = len(arguments) > 1
+        arguments_text = ", ".join(["batch, device"] * is_factory + [f"{key}=…" for key in options])
         raise fail(
-            f"{name} is a {kind} of {signature}, and it is called with ({takes}): {error}",
+            f"{name} is a {kind} of {signature}, and it is called with ({arguments_text}): {error}",
             SourceSpan(path),
-            hint=FUNCTION if made else STEP,
+            hint=FUNCTION if is_factory else STEP,
         ) from None
 
 
-def load_target(text: str) -> Target:
+def load_target(text: str) -> StepFunction:
     """Return the function that ``FILE.py:NAME`` or ``FILE.py:NAME(key=value)`` names.
 
     Raises:
         IrgraphError: there is no such file or function, or the file cannot be run.
     """
-    path, call = named(text)
+    path, call = split_target(text)
     if not call:
         raise fail(f"{text!r} names no function", hint=FUNCTION, exit_code=2)
-    name, options = _options(call)
+    name, options = _parse_call(call)
     module = load_file(path)
     make = getattr(module, name, None)
     if make is None:
-        known = [word for word, value in vars(module).items() if callable(value)]
-        raise fail(f"it has no {name!r}{suggestion(name, known)}", SourceSpan(path), exit_code=2)
+        names = [word for word, value in vars(module).items() if callable(value)]
+        raise fail(f"it has no {name!r}{suggestion(name, names)}", SourceSpan(path), exit_code=2)
     if not callable(make):
         raise fail(
             f"{name} is {type(make).__name__}, not a function", SourceSpan(path), exit_code=2
         )
-    return Target(path, name, make, options)
+    return StepFunction(path, name, make, options)
 
 
-def named(text: str) -> tuple[str, str]:
+def split_target(text: str) -> tuple[str, str]:
     """Return the file that ``FILE.py`` or ``FILE.py:CALL`` names, and the call, ``""`` for none.
 
     Raises:
@@ -158,34 +158,36 @@ def named(text: str) -> tuple[str, str]:
 
 def is_program(text: str) -> bool:
     """Return whether a target is a whole script, or a function that takes nothing."""
-    path, call = named(text)
-    name, options = _options(call)
+    path, call = split_target(text)
+    name, options = _parse_call(call)
     if not name:
         return True
     try:
-        defined = [n for n in ast.parse(_text(path)).body if isinstance(n, ast.FunctionDef)]
+        functions = [
+            n for n in ast.parse(_source_text(path)).body if isinstance(n, ast.FunctionDef)
+        ]
     except SyntaxError:
         return False  # said where the file is loaded
-    given = next((function.args for function in defined if function.name == name), None)
-    if given is None:
+    parameters = next((function.args for function in functions if function.name == name), None)
+    if parameters is None:
         return False
-    positional = [*given.posonlyargs, *given.args]
-    needed = positional[: len(positional) - len(given.defaults)]
-    takes_two = given.vararg is not None or len(positional) >= 2
-    return not takes_two and all(argument.arg in options for argument in needed)
+    positional = [*parameters.posonlyargs, *parameters.args]
+    required = positional[: len(positional) - len(parameters.defaults)]
+    takes_two = parameters.vararg is not None or len(positional) >= 2
+    return not takes_two and all(argument.arg in options for argument in required)
 
 
 def refuse_unrun(value: object, name: str, path: str) -> None:
     """Raise ``IrgraphError`` if a call gave a coroutine or a generator: nothing of it has run."""
-    for kind, what in ((CoroutineType, "an async function"), (GeneratorType, "a generator")):
+    for kind, description in ((CoroutineType, "an async function"), (GeneratorType, "a generator")):
         if isinstance(value, kind):
             value.close()
             hint = "write it with a plain def that does the work and neither awaits nor yields"
-            message = f"{name} is {what}: calling it runs nothing"
+            message = f"{name} is {description}: calling it runs nothing"
             raise fail(message, SourceSpan(path) if path else None, hint=hint)
 
 
-def _options(call: str) -> tuple[str, dict[str, Any]]:
+def _parse_call(call: str) -> tuple[str, dict[str, Any]]:
     name, parenthesis, _ = call.partition("(")
     if not parenthesis:
         return name, {}
@@ -215,8 +217,8 @@ def load_file(path: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        place = SourceSpan(path, _text(path), error.lineno or 0, error.offset or 1)
-        raise fail(f"not valid Python: {error.msg}", place) from None
+        span = SourceSpan(path, _source_text(path), error.lineno or 0, error.offset or 1)
+        raise fail(f"not valid Python: {error.msg}", span) from None
     except (Exception, SystemExit) as error:
         raise user_error("the file failed while it was loaded", error, path) from error
     finally:
@@ -228,11 +230,11 @@ def user_error(doing: str, error: BaseException, path: str) -> IrgraphError:
     """Return an error about what the user's code raised, at its line in the user's file."""
     message = f"{doing}: {type(error).__name__}: {_first_line(error)}"
     hint = hint_of(error)
-    where = Path(path).resolve() if path else None
+    resolved = Path(path).resolve() if path else None
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if where is not None and Path(frame.filename).resolve() == where:
-            place = SourceSpan(path, _text(path), frame.lineno or 0, 1, 200)
-            return fail(message, place, hint=hint)
+        if resolved is not None and Path(frame.filename).resolve() == resolved:
+            span = SourceSpan(path, _source_text(path), frame.lineno or 0, 1, 200)
+            return fail(message, span, hint=hint)
     return fail(message, SourceSpan(path) if path else None, hint=hint)
 
 
@@ -246,5 +248,5 @@ def _first_line(error: BaseException) -> str:
     return lines[0].partition(BACKENDS)[0] if lines else "(no message)"
 
 
-def _text(path: str) -> str:
+def _source_text(path: str) -> str:
     return Path(path).read_text(encoding="utf-8", errors="replace")

@@ -21,17 +21,17 @@ def possible_ties(model: Torch) -> list[str]:
     """
     if model is None:
         return []
-    known = dict(model.named_parameters(remove_duplicate=False))
-    pairs = {**dict(_tie_candidates(model)), **dict(_named(model))}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    pairs = {**dict(_tie_candidates(model)), **dict(_declared_ties(model))}
     return [
         UNTIED.format(*pair)
         for pair in pairs.items()
-        if all(name in known and known[name].is_meta for name in pair)
-        and known[pair[0]] is not known[pair[1]]
+        if all(name in parameters and parameters[name].is_meta for name in pair)
+        and parameters[pair[0]] is not parameters[pair[1]]
     ]
 
 
-def _named(model: Torch) -> Iterator[tuple[str, str]]:
+def _declared_ties(model: Torch) -> Iterator[tuple[str, str]]:
     """Yield what a model of transformers says that it ties: the tied one, and with which."""
     keys = getattr(model, "_tied_weights_keys", None)
     if isinstance(keys, dict) and getattr(model.config, "tie_word_embeddings", False):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 """Warnings for those who write the program, not for those who read its capture."""
 
-LONGEST = 300
+MAX_MESSAGE_LENGTH = 300
 
 AUTOCAST = "Disabling autocast"
 NO_AUTOCAST = (
@@ -37,19 +37,21 @@ def _sentence(message: str) -> str:
         return NO_AUTOCAST
     lines = message.strip().splitlines()
     text = lines[0] if lines else "(no message)"
-    return "torch warned: " + (text if len(text) <= LONGEST else text[:LONGEST] + "…")
+    return "torch warned: " + (
+        text if len(text) <= MAX_MESSAGE_LENGTH else text[:MAX_MESSAGE_LENGTH] + "…"
+    )
 
 
 @contextlib.contextmanager
 def without_stderr() -> Iterator[None]:
     """Drop what C++ code writes to standard error while it lasts: the observer's own log lines."""
     sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    original_stderr = os.dup(2)
+    null_device = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(null_device, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(original_stderr, 2)
+        os.close(original_stderr)
+        os.close(null_device)

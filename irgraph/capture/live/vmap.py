@@ -46,18 +46,18 @@ def without_vmap() -> Iterator[None]:
     def refuse_forward(*_: object, **__: object) -> None:
         raise ForwardCalledError
 
-    nested = getattr(eager_transforms, _GRADIENT)
+    increment_nesting = getattr(eager_transforms, _GRADIENT)
 
-    def wrapping(*given: object) -> object:
+    def note_and_nest(*arguments: object) -> object:
         _note_wrapping()
-        return nested(*given)
+        return increment_nesting(*arguments)
 
     with contextlib.ExitStack() as stack:
         for owner, name, value in (
             (vmap, _NESTING, refuse),
             (eager_transforms, _FORWARD, refuse_forward),
             (forward_ad, "enter_dual_level", refuse_forward),
-            (eager_transforms, _GRADIENT, wrapping),
+            (eager_transforms, _GRADIENT, note_and_nest),
         ):
             if hasattr(owner, name):
                 stack.enter_context(mock.patch.object(owner, name, value))

@@ -1,1 +1,1 @@
-"""Recording a user's step: its traces and times, in one folder."""
+"""Records a user's step: its traces and times, in one folder."""

@@ -1,4 +1,4 @@
-"""What the profiler adds to each event on this machine: the same loop with it and without."""
+"""Measures the profiler's overhead per event, from a loop with and without the profiler."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CALLS, REPEATS = 2000, 7
 
 
 def calibrate_profiler(device: str = "cpu") -> tuple[float, float | None]:
-    """Return microseconds that the profiler adds to a host event, and to a launch beside that.
+    """Return the profiler's overhead in microseconds per host event, and the extra per launch.
 
-    A loop of in-place additions of one element records one operator a call, on a CUDA device
-    also one runtime call and one kernel; the host's time for it is measured with the profiler
-    and without. On the CPU nothing is launched and the second figure is ``None``.
+    A loop of in-place additions of one element records one operator per call, and on a CUDA device
+    also one runtime call and one kernel; the host's time for it is measured with and without the
+    profiler. On the CPU nothing is launched and the second figure is ``None``.
 
     Raises:
         IrgraphError: torch or the device is missing.
@@ -38,7 +38,7 @@ def calibrate_profiler(device: str = "cpu") -> tuple[float, float | None]:
 
 
 def _median_call_time(tensor: Any, wait: Callable[[], object], kinds: Sequence[Any]) -> float:  # noqa: ANN401
-    """Return the median of microseconds a call over repeated loops."""
+    """Return the median microseconds per call over repeated loops."""
     from torch.profiler import profile
 
     times = []

@@ -1,4 +1,4 @@
-"""The clock by which work of a CPU is timed."""
+"""The clock for timing work on the CPU."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def host_clock(torch: Any) -> Callable[[], int]:  # noqa: ANN401  (the module)
-    """Return a clock in nanoseconds: the processor's, which other programs do not lengthen.
+    """Return a clock in nanoseconds: the process time, which other programs do not affect.
 
-    Where torch computes on several threads it is the wall's, since theirs run beside each other.
+    If torch computes on several threads it is the wall clock, since the threads run concurrently.
     """
     return time.process_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns

@@ -1,4 +1,4 @@
-"""The folder that a recording fills, and what other commands take from it."""
+"""The folder of a recording, and the files that other commands read from it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import read_bytes
 
 EXECUTION_TRACE, KINETO_TRACE, FIGURES = "et.json", "kineto.json.gz", "step.json"
-"""What the folder holds."""
+"""Names of the files in the folder."""
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a recording measured beside its traces: device (torch's name), median step time, us."""
+    """Figures of a recording: device (torch's name) and median step time in microseconds."""
 
     device: str
     step_time_us: float
 
     @property
     def on_accelerator(self) -> bool:
-        """Whether the time is one of an accelerator, which predictions can be compared with."""
+        """Whether the time was measured on an accelerator, so it is comparable to predictions."""
         return not self.device.startswith("cpu")
 
 
 def kineto_trace(path: str) -> str:
-    """Return the Kineto trace in a recording's folder; a path that is no folder as it is."""
+    """Return the path of the Kineto trace in a recording's folder; other paths unchanged."""
     return _inside(path, KINETO_TRACE) if Path(path).is_dir() else path
 
 
 def execution_trace(path: str) -> str:
-    """Return the execution trace in a recording's folder; a path that is no folder as it is."""
+    """Return the path of the execution trace in a recording's folder; other paths unchanged."""
     return _inside(path, EXECUTION_TRACE) if Path(path).is_dir() else path
 
 
 def figures(folder: str) -> Figures:
-    """Return what the recording in a folder measured."""
+    """Read the figures of the recording in a folder.
+
+    Raises ``IrgraphError`` if the file is missing or damaged.
+    """
     path = _inside(folder, FIGURES)
     try:
         return msgspec.json.decode(read_bytes(path), type=Figures)

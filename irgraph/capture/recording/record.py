@@ -1,4 +1,4 @@
-"""Record a user's step: its traces, and what it takes without a profiler."""
+"""Records a user's step: its traces, and its time without a profiler."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from irgraph.capture.live.target import Target, load_target, user_error
+from irgraph.capture.live.target import StepFunction, load_target, user_error
 from irgraph.capture.recording.clock import host_clock
 from irgraph.capture.recording.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.files import check_writable
 
 _BLOCK, _TAIL = 1 << 20, 64
-"""Bytes to read at once of a file whose last ones are looked at."""
+"""Bytes to read in one block of a file, and bytes of its end to check."""
 
 
 class Recording(Struct, frozen=True):
-    """What was recorded.
+    """Figures of a recorded step.
 
     Attributes:
-        target, batch, device: what was run, and where.
-        step_time_us: median time of a step without a profiler, microseconds.
-        profiled_us: the same with it.
-        times_us: every step without a profiler.
-        torch: version.
-        device_name: of the accelerator, ``""`` on the CPU.
+        target, batch, device: the recorded step, its batch size, and torch's name of the device.
+        step_time_us: median time of a step without a profiler, in microseconds.
+        profiled_us: median time of a step with the profiler, in microseconds.
+        times_us: time of every step without a profiler, in microseconds.
+        torch: version of torch.
+        device_name: name of the accelerator, ``""`` on the CPU.
     """
 
     target: str
@@ -59,10 +59,10 @@ def record(
     steps: int = 5,
     runs: int = 20,
 ) -> Recording:
-    """Run the step that ``FILE.py:NAME`` makes, and write its traces and figures to a folder.
+    """Run the step built by ``FILE.py:NAME``, and write its traces and figures to a folder.
 
-    Three warm-up steps come first, then ``runs`` steps without a profiler, one under the execution
-    trace observer, and ``steps`` under the profiler, with shapes.
+    Three warm-up steps come first, then ``runs`` steps without a profiler, one with the execution
+    trace observer, and ``steps`` with the profiler, with shapes.
 
     Raises:
         IrgraphError: torch or the device is missing, the target failed, or the folder cannot be
@@ -88,7 +88,7 @@ def record_step(
     steps: int = 5,
     runs: int = 20,
 ) -> Recording:
-    """Record the step that ``make`` gives, as ``record`` does; ``title`` is what was run."""
+    """Record the step returned by ``make``, as ``record`` does; ``title`` is the target's name."""
     output_folder = Path(folder)
     try:
         output_folder.mkdir(parents=True, exist_ok=True)
@@ -121,9 +121,9 @@ def record_step(
 
 @contextmanager
 def _atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write to, whose files replace those of ``folder`` once all are whole.
+    """Yield a folder to write to, whose files are moved to ``folder`` once all are complete.
 
-    Torch writes its traces itself and does not say where that failed: each has to end as it should.
+    Torch writes its traces itself and does not report failures, so the end of each file is checked.
     """
     try:
         with tempfile.TemporaryDirectory(prefix=".irgraph-", dir=folder) as name:
@@ -147,7 +147,7 @@ def _move_files(unfinished: Path, folder: Path) -> None:
 
 
 def _is_complete(path: Path) -> bool:
-    """Return whether a JSON file, gzipped or not, ends as an object does."""
+    """Return whether a JSON file, gzipped or not, ends like an object."""
     end = b""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -159,7 +159,7 @@ def _is_complete(path: Path) -> bool:
 
 
 def need_torch(device: str) -> None:
-    """Raise ``IrgraphError`` where torch or the device is missing."""
+    """Raise ``IrgraphError`` if torch or the device is missing."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the observer warns that it observes
     if find_spec("torch") is None:
         raise fail("recording needs PyTorch", hint="pip install irgraph[torch]", exit_code=2)
@@ -169,7 +169,7 @@ def need_torch(device: str) -> None:
         raise fail("there is no CUDA device here", hint="record with --device cpu", exit_code=2)
 
 
-def _with_user_errors(target: Target, step: Callable[[], object]) -> Callable[[], object]:
+def _with_user_errors(target: StepFunction, step: Callable[[], object]) -> Callable[[], object]:
     def run() -> object:
         try:
             return step()
@@ -180,7 +180,7 @@ def _with_user_errors(target: Target, step: Callable[[], object]) -> Callable[[]
 
 
 def step_timer(device: str) -> Callable[[Callable[[], object]], float]:
-    """Return what runs a step and gives its microseconds, its device work included."""
+    """Return a function that runs a step and returns its microseconds, device work included."""
     import torch
 
     on_card = device.startswith("cuda")
@@ -216,7 +216,7 @@ def _profile(
     steps: int,
     device: str,
 ) -> float:
-    """Write the Kineto trace of some steps; return their median time in microseconds."""
+    """Write the Kineto trace of ``steps`` steps; return their median time in microseconds."""
     from torch.profiler import ProfilerActivity, profile, schedule
 
     kinds = [ProfilerActivity.CPU]

@@ -128,9 +128,9 @@ def _show(
 
 def beside(before: Graph, after: Graph, program: str) -> str:
     """Return how the first model, at the second one's batch size, differs from its program."""
-    from irgraph.capture.live.recapture import beside_program
+    from irgraph.capture.live.recapture import compare_with_program
 
-    return beside_program(before, program, after.dims.get("B", before.dims.get("B", 1)))
+    return compare_with_program(before, program, after.dims.get("B", before.dims.get("B", 1)))
 
 
 def sizes(given: list[str] | None) -> dict[str, int]:

@@ -11,7 +11,7 @@ from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import Reading, print_rows, repaired
 
 if TYPE_CHECKING:
-    from irgraph.analyze.compare import Change
+    from irgraph.analyze.compare import TimeChange
 
 PANEL = "traces"
 
@@ -59,10 +59,10 @@ def compare(
     raise typer.Exit(repaired(both))
 
 
-def _show(parts: list[Change], by: str, longest: int) -> None:
+def _show(parts: list[TimeChange], by: str, longest: int) -> None:
     of = "time of the host" if by == "host" else "device work"
     rows = [
-        {**_cells(c), "calls": f"{c.calls_before:g} → {c.calls_after:g}", "": c.what}
+        {**_cells(c), "calls": f"{c.calls_before:g} → {c.calls_after:g}", "": c.status}
         for c in parts[:longest]
     ]
     print_rows(f"{of} a step by {by}, largest change first", rows)
@@ -74,7 +74,7 @@ def _show(parts: list[Change], by: str, longest: int) -> None:
     )
 
 
-def _cells(change: Change) -> dict[str, Any]:
+def _cells(change: TimeChange) -> dict[str, Any]:
     share = f"{change.after / change.before - 1:+.1%}" if change.before else "-"
     return {
         "name": change.name[:90],

@@ -14,7 +14,7 @@ from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
-    from irgraph.precision.measure import Bench
+    from irgraph.precision.measure import PrecisionBench
     from irgraph.predict.options import PredictOptions
     from irgraph.serving.service import Service, ServiceLoad
     from irgraph.tiers.tier import Platform
@@ -301,7 +301,7 @@ def _tradeoff(
     from irgraph.precision.asked import read_budget, read_formats
     from irgraph.precision.candidates import TABLE, candidates
     from irgraph.precision.data import random_batch, read_data
-    from irgraph.precision.measure import Bench
+    from irgraph.precision.measure import PrecisionBench
     from irgraph.tradeoff import AIMS, as_row, best_within_budget, tradeoff
 
     if aim not in AIMS:
@@ -309,7 +309,7 @@ def _tradeoff(
     small = asked.graph if executed is None else cli.read_model(executed)
     held = random_batch(small) if data is None else read_data(data, small)
     known = [c for c in candidates(small, read_formats(formats, TABLE)) if c.kind == TABLE]
-    bench = Bench(small, known, held, asked.options)
+    bench = PrecisionBench(small, known, held, asked.options)
     limit = read_budget(budget, bench)
     points = tradeoff(
         bench, asked.graph, asked.platform, asked.wanted, asked.options, aim, spread=asked.spread
@@ -335,14 +335,16 @@ def _tradeoff(
     _uncounted(asked.graph, [one.service for one in points if one.front])
 
 
-def _made(asked: PlacementRequest, bench: Bench, best: TradeoffPoint) -> Graph:
+def _made(asked: PlacementRequest, bench: PrecisionBench, best: TradeoffPoint) -> Graph:
     """Return the model of a point, its tables in their formats and placed."""
     from irgraph.tradeoff import ServedFormatSearch
 
     return asked.placed(ServedFormatSearch(bench, asked.graph).rewritten(best.plan), best.service)
 
 
-def _write(asked: PlacementRequest, bench: Bench, best: TradeoffPoint | None, output: str) -> None:
+def _write(
+    asked: PlacementRequest, bench: PrecisionBench, best: TradeoffPoint | None, output: str
+) -> None:
     """Write the model of a point."""
     from irgraph.diagnostics import fail
     from irgraph.text import print_graph
@@ -357,7 +359,7 @@ def _write(asked: PlacementRequest, bench: Bench, best: TradeoffPoint | None, ou
 
 def _report(
     asked: PlacementRequest,
-    bench: Bench,
+    bench: PrecisionBench,
     best: TradeoffPoint | None,
     rows: Sequence[dict[str, Any]],
     aim: tuple[str, float],

@@ -48,7 +48,7 @@ def plan(
     from irgraph.planning.plans import best_of, plans_of
     from irgraph.predict.limits import parse_bytes
     from irgraph.predict.options import PredictOptions
-    from irgraph.predict.ranks import rests_on
+    from irgraph.predict.ranks import collective_notes
     from irgraph.text import print_graph
     from irgraph.verbs.refusal import RefusedError
 
@@ -68,7 +68,7 @@ def plan(
             cli.write_result(print_graph(made), str(Path(models) / f"rank{rank}.ir"))
     if output is not None:
         cli.write_result(str(best.plan), output)
-    lines = rests_on(best.predictions)
+    lines = collective_notes(best.predictions)
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.ranks import plan_page

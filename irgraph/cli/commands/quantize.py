@@ -11,7 +11,7 @@ from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
-    from irgraph.precision.measure import Bench, Errors
+    from irgraph.precision.measure import Errors, PrecisionBench
     from irgraph.precision.report import SearchResult
 
 PANEL = "transform"
@@ -98,8 +98,8 @@ def quantize(
     from irgraph.precision.asked import read_budget, read_formats
     from irgraph.precision.candidates import candidates
     from irgraph.precision.data import random_batch, read_data
-    from irgraph.precision.measure import AIMS, Bench
-    from irgraph.precision.report import find
+    from irgraph.precision.measure import AIMS, PrecisionBench
+    from irgraph.precision.report import find_plan
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.prediction import device_of
 
@@ -115,12 +115,14 @@ def quantize(
     held = random_batch(graph) if data is None else read_data(data, graph)
     known = [] if plan else candidates(graph, chosen, device or device_of(graph))
     options = PredictOptions(device=device, host=host)
-    bench = Bench(graph, known, held, options, output_name, int(limit * 2**30), place or ())
+    bench = PrecisionBench(
+        graph, known, held, options, output_name, int(limit * 2**30), place or ()
+    )
     allowed = read_budget(budget, bench)
     if plan is not None:
         _monitor(bench, plan, allowed, output, json)
         return
-    found = find(bench, allowed, less)
+    found = find_plan(bench, allowed, less)
     if output is not None:
         cli.write_result(found.script, output)
     if html is not None:
@@ -128,7 +130,9 @@ def quantize(
     _show(found, bench, output, json)
 
 
-def _monitor(bench: Bench, plan: str, limit: float, output: str | None, as_json: bool) -> None:
+def _monitor(
+    bench: PrecisionBench, plan: str, limit: float, output: str | None, as_json: bool
+) -> None:
     """Measure a plan on the data and write what was found; end with 1 where it is over budget."""
     from irgraph.diagnostics import fail, json_text
     from irgraph.files import read_text
@@ -143,7 +147,7 @@ def _monitor(bench: Bench, plan: str, limit: float, output: str | None, as_json:
             cli.print_error(str(entry))
     if not done.report.entries:
         cli.print_error("the plan is empty: nothing is changed")
-    errors = bench.compared(done.graph)
+    errors = bench.compare(done.graph)
     over = errors.kl > limit
     if as_json:
         found = {**_errors(errors), **_compared(bench), "budget": limit, "over": over}
@@ -161,9 +165,12 @@ def _monitor(bench: Bench, plan: str, limit: float, output: str | None, as_json:
         raise typer.Exit(1)
 
 
-def _compared(bench: Bench) -> dict[str, Any]:
+def _compared(bench: PrecisionBench) -> dict[str, Any]:
     """Return the names of the predictions that are compared, and of others that are not."""
-    return {"predictions": list(bench.logits), "not_compared": list(bench.predicted.left)}
+    return {
+        "predictions": list(bench.logits),
+        "not_compared": list(bench.prediction_tensors.not_compared),
+    }
 
 
 def _errors(errors: Errors) -> dict[str, Any]:
@@ -179,7 +186,7 @@ def _said(errors: Errors) -> str:
     return text
 
 
-def _report(found: SearchResult, bench: Bench, aim: str, path: str) -> None:
+def _report(found: SearchResult, bench: PrecisionBench, aim: str, path: str) -> None:
     from irgraph.cli.html import write_page
     from irgraph.pages.quantization import quantized_page
     from irgraph.predict.difference import Difference
@@ -189,18 +196,18 @@ def _report(found: SearchResult, bench: Bench, aim: str, path: str) -> None:
     write_page(quantized_page(found, step, aim=aim, data=source, refused=refused), path)
 
 
-def _refused(bench: Bench) -> dict[str, dict[str, str]]:
-    return {one.name: dict(one.refused) for one in bench.known if one.refused}
+def _refused(bench: PrecisionBench) -> dict[str, dict[str, str]]:
+    return {one.name: dict(one.refused) for one in bench.candidates if one.refused}
 
 
-def _show(found: SearchResult, bench: Bench, output: str | None, as_json: bool) -> None:
+def _show(found: SearchResult, bench: PrecisionBench, output: str | None, as_json: bool) -> None:
     refused = _refused(bench)
     if as_json:
         about = {
             "data": bench.data.source,
             "budget": found.budget,
-            "sum_of_kl": found.alone,
-            "added_kl": found.added,
+            "sum_of_kl": found.separate_kl,
+            "added_kl": found.additive_kl,
             **_compared(bench),
         }
         cli.write_json(
@@ -211,7 +218,7 @@ def _show(found: SearchResult, bench: Bench, output: str | None, as_json: bool) 
                 "rows": list(found.rows),
                 "figures": found.figures,
                 "refused": refused,
-                "search": list(found.said),
+                "search": list(found.messages),
             }
         )
         return
@@ -223,11 +230,11 @@ def _show(found: SearchResult, bench: Bench, output: str | None, as_json: bool) 
         cli.write_result(found.script, None)
 
 
-def predictions_text(bench: Bench) -> str:
+def predictions_text(bench: PrecisionBench) -> str:
     """Return in a line what the predictions are, and what of the step's results they are not."""
     names = ", ".join(f"%{name}" for name in bench.logits)
-    left = ", ".join(f"%{name}" for name in bench.predicted.left)
-    alike = ", ".join(f"%{name}" for name in bench.alike())
+    left = ", ".join(f"%{name}" for name in bench.prediction_tensors.not_compared)
+    alike = ", ".join(f"%{name}" for name in bench.constant_predictions())
     text = f"predictions: {names}" + (f"; not compared: {left} (--output-name)" if left else "")
     return text + (f"; the same for all samples, so errors hardly show: {alike}" if alike else "")
 
@@ -250,16 +257,20 @@ def _cells(row: dict[str, Any], links: bool) -> dict[str, str]:
     }
 
 
-def _lines(found: SearchResult, bench: Bench, refused: dict[str, dict[str, str]]) -> list[str]:
+def _lines(
+    found: SearchResult, bench: PrecisionBench, refused: dict[str, dict[str, str]]
+) -> list[str]:
     before, after = found.figures["before"], found.figures["after"]
     low, high = after["step_interval_us"]
     lines = [
         f"data: {bench.data.source}",
         predictions_text(bench),
-        *found.said,
+        *found.messages,
         _said(found.errors),
     ]
-    added = f"errors added up would be {found.added:.3g}, KL alone summed {found.alone:.3g}"
+    added = (
+        f"errors added up would be {found.additive_kl:.3g}, KL alone summed {found.separate_kl:.3g}"
+    )
     lines.append(f"{added}, budget {found.budget:.3g} nats")
     step = f"step {before['step_us']:.1f} to {after['step_us']:.1f} us ({low:.1f} to {high:.1f})"
     active = f"device {before['active_us']:.1f} to {after['active_us']:.1f} us"

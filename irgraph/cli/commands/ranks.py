@@ -59,7 +59,7 @@ def ranks(
 ) -> None:
     """Predict several ranks together: a collective starts when the last rank arrives."""
     from irgraph.predict.options import PredictOptions
-    from irgraph.predict.ranks import each_rank, rank_groups, rests_on
+    from irgraph.predict.ranks import collective_notes, predict_each_rank, rank_groups
     from irgraph.predict.start_times import draw_start_times, parse_start_times
     from irgraph.schedule.ranks import draw_step_times, simulate_ranks
 
@@ -67,7 +67,7 @@ def ranks(
         path: cli.with_dim_options(cli.read_model(path), dim) for path in dict.fromkeys(models)
     }
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
-    predictions = each_rank([graphs[path] for path in models], options)
+    predictions = predict_each_rank([graphs[path] for path in models], options)
     begins, timelines = (
         parse_start_times(late or [], len(models)),
         [p.timeline for p in predictions],
@@ -83,12 +83,12 @@ def ranks(
 
         write_rank_traces([(p.timeline, p.priced) for p in predictions], groups, chakra)
     drawn = None
-    if any(each.law for each in begins):
+    if any(each.distribution for each in begins):
         drawn = draw_step_times(timelines, draw_start_times(begins, draws, seed), groups=groups)
     figures = _figures(models, found, predictions)
     if drawn is not None:
         figures["step_draws_us"] = _percentiles(drawn)
-    lines = rests_on(predictions)
+    lines = collective_notes(predictions)
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.ranks import ranks_page

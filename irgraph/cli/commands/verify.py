@@ -43,9 +43,9 @@ def _mistyped(graph: Graph) -> list[Finding]:
 
     if find_spec("torch") is None:
         return []
-    from irgraph.execute.type_check import mistyped
+    from irgraph.execute.type_check import type_findings
 
-    return list(mistyped(graph))
+    return list(type_findings(graph))
 
 
 def _unknown_sheets(graph: Graph) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import torch
 
 from irgraph.execute.torch_values import Torch
 
-ALIGNED = 32
+QUERY_ALIGNMENT = 32
 """Queries are counted up to a multiple of this in the kernel's log-sum-exp."""
 
 
@@ -29,11 +29,13 @@ def efficient_attention(
     """
     scores = _scores(query, key, attn_bias, is_causal, scale)
     seed = torch.randint(2**62, ())
-    kept = _kept(scores, dropout_p, seed)
-    out = (torch._safe_softmax(scores, -1) * kept) @ value  # rows that are masked wholly are 0
+    dropout_scales = _dropout_scales(scores, dropout_p, seed)
+    out = (
+        torch._safe_softmax(scores, -1) * dropout_scales
+    ) @ value  # rows that are masked wholly are 0
     sums = scores.logsumexp(-1)
     sums = sums if sums.dtype == torch.float64 else sums.float()
-    missing = -sums.shape[-1] % ALIGNED
+    missing = -sums.shape[-1] % QUERY_ALIGNMENT
     sums = torch.nn.functional.pad(sums, (0, missing)) if compute_log_sumexp else sums[..., :0]
     return out, sums, seed, torch.zeros((), dtype=torch.int64)
 
@@ -53,18 +55,20 @@ def efficient_attention_backward(
 ) -> tuple[Torch, ...]:
     """Return the gradients of query, key, value and bias, ``None`` where not asked for."""
     scores = _scores(query, key, attn_bias, is_causal, scale)
-    kept = _kept(scores, dropout_p, philox_seed)
+    dropout_scales = _dropout_scales(scores, dropout_p, philox_seed)
     shares = scores.softmax(-1)
-    grad_shares = (grad_out_ @ value.mT) * kept
+    grad_shares = (grad_out_ @ value.mT) * dropout_scales
     grad_scores = shares * (grad_shares - (grad_shares * shares).sum(-1, keepdim=True))
     factor = _factor(query, scale)
-    found = (
+    gradients = (
         grad_scores @ key * factor,
         grad_scores.mT @ query * factor,
-        (shares * kept).mT @ grad_out_,
+        (shares * dropout_scales).mT @ grad_out_,
         grad_scores,
     )
-    return tuple(g if asked else None for g, asked in zip(found, grad_input_mask, strict=True))
+    return tuple(
+        g if requested else None for g, requested in zip(gradients, grad_input_mask, strict=True)
+    )
 
 
 def flash_attention(
@@ -84,7 +88,14 @@ def flash_attention(
         raise RuntimeError("what dropout kept is not returned")
     heads = query.shape[1]
     out, sums, seed, offset = efficient_attention(
-        query, _spread(key, heads), _spread(value, heads), None, True, dropout_p, is_causal, scale
+        query,
+        _repeat_heads(key, heads),
+        _repeat_heads(value, heads),
+        None,
+        True,
+        dropout_p,
+        is_causal,
+        scale,
     )
     state = torch.stack([seed, offset])
     return out, sums[..., : query.shape[2]], None, None, state, offset, query.new_empty(0)
@@ -102,19 +113,20 @@ def flash_attention_backward(
     **_: object,
 ) -> tuple[Torch, ...]:
     """Return the gradients of query, key and value."""
-    heads, asked = query.shape[1], (True, True, True, False)
-    spread = _spread(key, heads), _spread(value, heads)
+    heads, requested = query.shape[1], (True, True, True, False)
+    repeated = _repeat_heads(key, heads), _repeat_heads(value, heads)
     seed = philox_seed.flatten()[0]
-    grad, *shared, _none = efficient_attention_backward(
-        grad_out, query, *spread, None, seed, dropout_p, asked, is_causal, scale
+    grad, *head_gradients, _none = efficient_attention_backward(
+        grad_out, query, *repeated, None, seed, dropout_p, requested, is_causal, scale
     )
     of_heads = [
-        g.unflatten(1, (t.shape[1], -1)).sum(2) for g, t in zip(shared, (key, value), strict=True)
+        g.unflatten(1, (t.shape[1], -1)).sum(2)
+        for g, t in zip(head_gradients, (key, value), strict=True)
     ]
     return grad, *of_heads
 
 
-def _spread(tensor: Torch, heads: int) -> Torch:
+def _repeat_heads(tensor: Torch, heads: int) -> Torch:
     """Return keys or values with as many heads as the queries have."""
     return tensor.repeat_interleave(heads // tensor.shape[1], 1)
 
@@ -133,8 +145,8 @@ def _scores(query: Torch, key: Torch, bias: Torch, causal: bool, scale: float | 
     return scores
 
 
-def _kept(scores: Torch, dropout: float, seed: Torch) -> Torch:
+def _dropout_scales(scores: Torch, dropout: float, seed: Torch) -> Torch:
     """Return what dropout multiplies each share with: 0, or one over the share that is kept."""
     source = torch.Generator().manual_seed(int(seed))
-    drawn = torch.rand(scores.shape, generator=source)
-    return (drawn >= dropout).to(scores.dtype) / (1 - dropout)
+    samples = torch.rand(scores.shape, generator=source)
+    return (samples >= dropout).to(scores.dtype) / (1 - dropout)

@@ -40,13 +40,15 @@ def cudnn_rnn(
         torch.manual_seed(SEED)
         if len(batch_sizes):
             lengths = torch.tensor(list(batch_sizes))
-            found = layer(input, lengths, states, *rest)
+            outputs = layer(input, lengths, states, *rest)
         else:
-            found = layer(input, states, *rest, batch_first)
-    kept = reserve_bytes(input, mode, hidden_size, num_layers, bidirectional) if train else 0
-    cells = found[2] if cx is not None else input.new_empty(0)
-    reserve = torch.zeros(kept, dtype=torch.uint8)
-    return found[0], found[1], cells, reserve, input.new_empty(0)
+            outputs = layer(input, states, *rest, batch_first)
+    reserve_size = (
+        reserve_bytes(input, mode, hidden_size, num_layers, bidirectional) if train else 0
+    )
+    cells = outputs[2] if cx is not None else input.new_empty(0)
+    reserve = torch.zeros(reserve_size, dtype=torch.uint8)
+    return outputs[0], outputs[1], cells, reserve, input.new_empty(0)
 
 
 def cudnn_rnn_backward(
@@ -61,7 +63,7 @@ def cudnn_rnn_backward(
     grad_hy: Torch,
     grad_cy: Torch,
     *rest: Torch,
-    **named: Torch,
+    **keywords: Torch,
 ) -> tuple[Torch, Torch, Torch, list[Torch]]:
     """Return gradients of the input, of the states and of the weights, by running forward again."""
     names = (
@@ -76,18 +78,21 @@ def cudnn_rnn_backward(
         "batch_sizes",
         "dropout_state",
     )
-    settings = {**dict(zip(names, rest, strict=False)), **named}
+    settings = {**dict(zip(names, rest, strict=False)), **keywords}
     settings = {name: settings[name] for name in names}
     with torch.enable_grad():
-        given = [input, hx, *([] if cx is None else [cx]), *weight]
-        leaves = [tensor.detach().requires_grad_() for tensor in given]
+        inputs = [input, hx, *([] if cx is None else [cx]), *weight]
+        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
         data, first, *others = leaves
         cells, matrices = (None, others) if cx is None else (others[0], others[1:])
-        found = cudnn_rnn(data, matrices, weight_stride0, None, first, cells, **settings)
-        pairs = zip(found, (grad_output, grad_hy, grad_cy), strict=False)
-        asked = [(made, grad) for made, grad in pairs if grad is not None]
+        outputs = cudnn_rnn(data, matrices, weight_stride0, None, first, cells, **settings)
+        pairs = zip(outputs, (grad_output, grad_hy, grad_cy), strict=False)
+        requested = [(result, grad) for result, grad in pairs if grad is not None]
         grads = torch.autograd.grad(
-            [made for made, _ in asked], leaves, [grad for _, grad in asked], allow_unused=True
+            [result for result, _ in requested],
+            leaves,
+            [grad for _, grad in requested],
+            allow_unused=True,
         )
     filled = [
         torch.zeros_like(leaf) if grad is None else grad

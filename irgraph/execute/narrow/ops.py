@@ -11,92 +11,95 @@ from collections.abc import Callable
 
 import torch
 
-from irgraph.execute.narrow.rows import quantised, scale_of
+from irgraph.execute.narrow.rows import scale_of, to_format
 from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.ir.dtypes import FROM_TORCH
 from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, MAX_VALUES, UNSCALED
 from irgraph.ir.narrow.prepared import ROWS, SCALE, WEIGHT, Prepared
 
-SMALLEST = 1e-12
+MIN_LARGEST = 1e-12
 """Least largest element of a row of which a scale is taken: a row of zeros has one, too."""
 
 
-def prepare(one: Prepared, source: Torch) -> Torch:
+def prepare(prepared: Prepared, source: Torch) -> Torch:
     """Return what a prepared parameter holds of its source [rows, columns]."""
-    if one.part == ROWS:
-        return quantised(source, one.format)
-    if one.part == SCALE:
-        return scale_of(source.float(), one.format)
-    source = source[slice(*one.rows)]
-    if one.format == "i4":
-        steps, scales = grouped(source)
-        return _halves(steps) if one.part == WEIGHT else scales
-    if one.format in UNSCALED:
-        return source.to(DTYPES[one.format]).t()
-    steps, scales = rounded(source, one.format)
-    if one.part != WEIGHT:
+    if prepared.part == ROWS:
+        return to_format(source, prepared.format)
+    if prepared.part == SCALE:
+        return scale_of(source.float(), prepared.format)
+    source = source[slice(*prepared.rows)]
+    if prepared.format == "i4":
+        steps, scales = quantize_groups(source)
+        return _pack_halves(steps) if prepared.part == WEIGHT else scales
+    if prepared.format in UNSCALED:
+        return source.to(DTYPES[prepared.format]).t()
+    steps, scales = round_rows(source, prepared.format)
+    if prepared.part != WEIGHT:
         return scales
-    known, (outputs, inputs) = LAYER_FORMATS[one.format], source.shape
-    return _filled(steps, (0, -inputs % known.depth_step, 0, -outputs % known.output_step)).t()
+    layer_format, (outputs, inputs) = LAYER_FORMATS[prepared.format], source.shape
+    return _pad(
+        steps, (0, -inputs % layer_format.depth_step, 0, -outputs % layer_format.output_step)
+    ).t()
 
 
-def rounded(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
+def round_rows(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
     """Return rows in ``i8`` or a type of f8, and each row's scale.
 
     A row's largest element becomes the largest number, 127 in ``i8``: symmetric quantisation by
     row, as of torchao's dynamic ``i8`` and f8.
     """
-    held, most = values.float(), MAX_VALUES[kind]
-    scales = held.abs().amax(1).clamp(min=SMALLEST) / most
-    return steps_of(held / scales.unsqueeze(1), kind), scales
+    wide, max_value = values.float(), MAX_VALUES[kind]
+    scales = wide.abs().amax(1).clamp(min=MIN_LARGEST) / max_value
+    return steps_of(wide / scales.unsqueeze(1), kind), scales
 
 
 def steps_of(values: Torch, kind: str) -> Torch:
     """Return values, over their scale, as the nearest numbers of a type, within its range."""
-    most = MAX_VALUES[kind]
-    whole = values.round() if kind == "i8" else values
-    return whole.clamp(-most, most).to(DTYPES[kind])
+    max_value = MAX_VALUES[kind]
+    steps = values.round() if kind == "i8" else values
+    return steps.clamp(-max_value, max_value).to(DTYPES[kind])
 
 
 def squared_error(values: Torch, largest: float) -> float:
     """Return the sum of squares by which steps of ``i8`` up to a range miss values."""
     step = largest / MAX_VALUES["i8"]
-    held = steps_of(values / step, "i8").float() * step
-    return float((held - values).double().square().sum())
+    nearest = steps_of(values / step, "i8").float() * step
+    return float((nearest - values).double().square().sum())
 
 
-def grouped(source: Torch) -> tuple[Torch, Torch]:
+def quantize_groups(source: Torch) -> tuple[Torch, Torch]:
     """Return a weight [N, K] in steps of 0 to 15, and bf16 scales and zeros [K / 32, N, 2].
 
     Both sizes are filled up. A step q means (q - 8) * scale + zero, as torch's kernels have it.
     """
-    known, (outputs, inputs) = LAYER_FORMATS["i4"], source.shape
-    whole = torch.nn.functional.pad(
-        source.float(), (0, -inputs % known.depth_step, 0, -outputs % known.output_step)
+    layer_format, (outputs, inputs) = LAYER_FORMATS["i4"], source.shape
+    padded = torch.nn.functional.pad(
+        source.float(),
+        (0, -inputs % layer_format.depth_step, 0, -outputs % layer_format.output_step),
     )
-    groups = whole.unflatten(1, (-1, GROUP))
+    groups = padded.unflatten(1, (-1, GROUP))
     low, high = groups.amin(2), groups.amax(2)
-    scale = ((high - low) / 15).clamp(min=SMALLEST).bfloat16()
+    scale = ((high - low) / 15).clamp(min=MIN_LARGEST).bfloat16()
     zero = (low + 8 * scale.float()).bfloat16()
-    away = (groups - zero.float().unsqueeze(2)) / scale.float().unsqueeze(2)
-    steps = (away + 8).round().clamp(0, 15).to(torch.uint8)
+    distances = (groups - zero.float().unsqueeze(2)) / scale.float().unsqueeze(2)
+    steps = (distances + 8).round().clamp(0, 15).to(torch.uint8)
     return steps.flatten(1), torch.stack([scale, zero], -1).transpose(0, 1).contiguous()
 
 
-def ungrouped(source: Torch) -> Torch:
+def round_to_groups(source: Torch) -> Torch:
     """Return what ``i4`` holds of a weight [N, K], in f32."""
-    steps, scales = grouped(source)
-    each = scales.float().transpose(0, 1).unsqueeze(2)
-    held = (steps.unflatten(1, (-1, GROUP)).float() - 8) * each[..., 0] + each[..., 1]
-    return held.flatten(1)[: source.shape[0], : source.shape[1]].contiguous()
+    steps, scales = quantize_groups(source)
+    factors = scales.float().transpose(0, 1).unsqueeze(2)
+    values = (steps.unflatten(1, (-1, GROUP)).float() - 8) * factors[..., 0] + factors[..., 1]
+    return values.flatten(1)[: source.shape[0], : source.shape[1]].contiguous()
 
 
-def _halves(steps: Torch) -> Torch:
+def _pack_halves(steps: Torch) -> Torch:
     """Return steps of four bits, two to a byte, the first one in the low half."""
     return steps[:, ::2] | steps[:, 1::2] << 4
 
 
-def _filled(values: Torch, sizes: tuple[int, ...]) -> Torch:
+def _pad(values: Torch, sizes: tuple[int, ...]) -> Torch:
     """Return a matrix with zeros behind it, in f8 too, which torch does not pad."""
     kind = values.dtype
     return torch.nn.functional.pad(values.view(torch.int8), sizes).view(kind)
@@ -105,8 +108,8 @@ def _filled(values: Torch, sizes: tuple[int, ...]) -> Torch:
 def quantize_rows(self: torch.Tensor, columns: int, dtype: torch.dtype = torch.int8) -> Torch:
     """Return rows in a narrow type, filled up to so many columns, and each row's scale."""
     kind = FROM_TORCH[str(dtype or torch.int8).removeprefix("torch.")]
-    steps, scales = rounded(self, kind)
-    return _filled(steps, (0, columns - steps.shape[1])), scales
+    steps, scales = round_rows(self, kind)
+    return _pad(steps, (0, columns - steps.shape[1])), scales
 
 
 def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
@@ -114,7 +117,7 @@ def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
 
     What lies beyond 127 steps is cut off.
     """
-    return _filled(steps_of(self.float() / scale, "i8"), (0, columns - self.shape[1]))
+    return _pad(steps_of(self.float() / scale, "i8"), (0, columns - self.shape[1]))
 
 
 def dequantize_columns(
@@ -140,8 +143,8 @@ def dequantize_rows(
     bias: torch.Tensor | None = None,
 ) -> Torch:
     """Return sums of integers [M, N or more] times the scales of rows and columns, plus a bias."""
-    kept = self[:, : len(columns)].to(torch.float32)
-    scaled = kept * rows.unsqueeze(1) * columns
+    sums = self[:, : len(columns)].to(torch.float32)
+    scaled = sums * rows.unsqueeze(1) * columns
     return scaled if bias is None else scaled + bias
 
 
@@ -155,10 +158,10 @@ def embedding_bag_rows(
 ) -> Torch:
     """Return sums [bags, D] in f32 of rows in a short type; without offsets a bag is a row."""
     if offsets is None:
-        bags, each = indices.shape
-        offsets = torch.arange(0, bags * each, each)
+        bags, bag_size = indices.shape
+        offsets = torch.arange(0, bags * bag_size, bag_size)
         include_last_offset = False
-    found = torch.ops.aten._embedding_bag(
+    sums = torch.ops.aten._embedding_bag(
         weight.float(),
         indices.reshape(-1),
         offsets.to(indices.dtype),
@@ -168,7 +171,7 @@ def embedding_bag_rows(
         per_sample_weights,
         include_last_offset,
     )[0]
-    return found if scale is None else found * scale
+    return sums if scale is None else sums * scale
 
 
 def bag_means(

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.execute.machine import run
-from irgraph.execute.narrow.ops import rounded, steps_of, ungrouped
-from irgraph.execute.narrow.rows import SCALED, dequantised, quantised, scale_of
+from irgraph.execute.narrow.ops import round_rows, round_to_groups, steps_of
+from irgraph.execute.narrow.rows import SCALED, from_format, scale_of, to_format
 from irgraph.execute.pair import to_dense
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
@@ -38,40 +38,40 @@ def tolerance_of(graph: Graph) -> float:
     """Return the share by which a quantised model may differ, 0 of any other."""
     if not is_quantized(graph):
         return 0.0
-    known = {_digits(how) for how in _layers(graph).values()}
-    return max((TOLERANCE[each] for each in known), default=TOLERANCE["rows"])
+    kinds = {_tolerance_kind(row_format) for row_format in _row_formats(graph).values()}
+    return max((TOLERANCE[kind] for kind in kinds), default=TOLERANCE["rows"])
 
 
-def round_trip(one: Prepared, value: Torch) -> Torch:
+def round_trip(prepared: Prepared, value: Torch) -> Torch:
     """Return what a format holds of a table, in f32."""
-    scale = scale_of(value, one.format) if one.format in SCALED else None
-    return dequantised(quantised(value, one.format), one.format, scale)
+    scale = scale_of(value, prepared.format) if prepared.format in SCALED else None
+    return from_format(to_format(value, prepared.format), prepared.format, scale)
 
 
-def _weight(kind: str, value: Torch) -> Torch:
+def _round_weight(kind: str, value: Torch) -> Torch:
     """Return what a format holds of a layer's weight [outputs, inputs], in f32."""
-    return ungrouped(value) if kind == "i4" else _as_rounded(value, kind)
+    return round_to_groups(value) if kind == "i4" else _round_to_format(value, kind)
 
 
-def _as_rounded(values: Torch, how: str | float) -> Torch:
+def _round_to_format(values: Torch, row_format: str | float) -> Torch:
     """Return rows as a layer's format holds them: a type of elements, or the step of a range."""
-    if isinstance(how, float):
-        return steps_of(values / how, "i8").float() * how
-    if how in UNSCALED:
-        return values.to(DTYPES[how]).float()
-    steps, scales = rounded(values.flatten(0, -2), how)
+    if isinstance(row_format, float):
+        return steps_of(values / row_format, "i8").float() * row_format
+    if row_format in UNSCALED:
+        return values.to(DTYPES[row_format]).float()
+    steps, scales = round_rows(values.flatten(0, -2), row_format)
     return (steps.float() * scales.unsqueeze(1)).view(values.shape)
 
 
-def _digits(how: str | float) -> str:
-    return "f8" if isinstance(how, str) and how.startswith("f8") else "layers"
+def _tolerance_kind(row_format: str | float) -> str:
+    return "f8" if isinstance(row_format, str) and row_format.startswith("f8") else "layers"
 
 
-def _layers(graph: Graph) -> dict[str, str | float]:
+def _row_formats(graph: Graph) -> dict[str, str | float]:
     """Return by their weights' sources how layers round their rows: to a type, or in one step."""
     sources = {p.name: p.source.name for p in prepared_of(graph) if p.part == WEIGHT}
     makers: dict[str, str | float] = {}
-    found: dict[str, str | float] = {}
+    format_by_source: dict[str, str | float] = {}
     for op in graph.leaves():
         if op.name == QUANTIZE:
             makers[op.outputs[0].name] = op.outputs[0].dtype
@@ -79,30 +79,39 @@ def _layers(graph: Graph) -> dict[str, str | float]:
             makers[op.outputs[0].name] = float(op.attributes["scale"])  # type: ignore[arg-type]
         elif len(op.inputs) > 1 and op.inputs[1].name in sources:
             rows = op.inputs[0]
-            found[sources[op.inputs[1].name]] = makers.get(rows.name, rows.dtype)
-    return found
+            format_by_source[sources[op.inputs[1].name]] = makers.get(rows.name, rows.dtype)
+    return format_by_source
 
 
 def run_reference(
-    before: Graph, afters: Sequence[Graph], given: Result, seed: int, ranks: int
+    before: Graph, rewritten: Sequence[Graph], initial_run: Result, seed: int, ranks: int
 ) -> Result:
     """Run a model with what the formats of others hold: of one, or of all ranks'.
 
-    ``given`` is a run of the first as it is: this one starts from the same values.
+    ``initial_run`` is a run of the first as it is: this one starts from the same values.
     """
-    first = {d.tensor.name for d in before.tensors}
-    every = [one for after in afters for one in prepared_of(after) if one.source.name in first]
-    weights, rows = ({p.source.name: p for p in every if p.part == part} for part in (WEIGHT, ROWS))
-    values = {**given.initial}
-    how = {name: way for after in afters for name, way in _layers(after).items()}
+    declared = {d.tensor.name for d in before.tensors}
+    parameters = [
+        prepared
+        for after in rewritten
+        for prepared in prepared_of(after)
+        if prepared.source.name in declared
+    ]
+    weights, rows = (
+        {p.source.name: p for p in parameters if p.part == part} for part in (WEIGHT, ROWS)
+    )
+    values = {**initial_run.initial}
+    row_formats = {
+        name: row_format for after in rewritten for name, row_format in _row_formats(after).items()
+    }
     layers = {
         before.by_name[name].buffer: _RoundedLayer(
-            how.get(name, "i8"), one.format, values[name].float()
+            row_formats.get(name, "i8"), prepared.format, values[name].float()
         )
-        for name, one in weights.items()
+        for name, prepared in weights.items()
     }
-    for name, one in rows.items():
-        values[name] = round_trip(one, values[name].float())
+    for name, prepared in rows.items():
+        values[name] = round_trip(prepared, values[name].float())
     return run(before, values, seed, ranks, _Rounding(before, layers) if layers else None)
 
 
@@ -128,19 +137,21 @@ class _Rounding:
     def __call__(self, op: Op, values: Mapping[str, Torch]) -> None:
         if op.name not in FACTORS:
             return
-        rows, weight = (op.operands[place] for place in FACTORS[op.name])
+        rows, weight = (op.operands[index] for index in FACTORS[op.name])
         if not isinstance(weight, Tensor) or weight.buffer not in self.layers:
             return
         assert isinstance(rows, Tensor)
-        known = self.layers[weight.buffer]
-        there = replace(weight, offset=weight.offset - self.starts[weight.buffer], dtype="f32")
-        own = view_of(known.value.contiguous().untyped_storage(), there)
-        factor = _weight(known.format, own if op.name == "aten.linear" else own.t())
-        found = _as_rounded(values[rows.name], known.rows) @ factor.t()
+        layer = self.layers[weight.buffer]
+        part = replace(weight, offset=weight.offset - self.starts[weight.buffer], dtype="f32")
+        layer_weight = view_of(layer.value.contiguous().untyped_storage(), part)
+        factor = _round_weight(
+            layer.format, layer_weight if op.name == "aten.linear" else layer_weight.t()
+        )
+        product = _round_to_format(values[rows.name], layer.rows) @ factor.t()
         for place, value in enumerate(op.operands):
             if isinstance(value, Tensor) and place not in FACTORS[op.name]:
-                found = found + values[value.name]
-        values[op.outputs[0].name].copy_(found)
+                product = product + values[value.name]
+        values[op.outputs[0].name].copy_(product)
 
 
 def format_effect(graph: Graph, result: Result, other: Result) -> str:
@@ -153,6 +164,6 @@ def format_effect(graph: Graph, result: Result, other: Result) -> str:
 
 
 def _share(value: Torch, other: Torch) -> float:
-    one, two = (to_dense(v).double() for v in (value, other))
-    size = float(torch.linalg.vector_norm(one))
-    return float(torch.linalg.vector_norm(one - two)) / size if size else 0.0
+    first, second = (to_dense(v).double() for v in (value, other))
+    size = float(torch.linalg.vector_norm(first))
+    return float(torch.linalg.vector_norm(first - second)) / size if size else 0.0

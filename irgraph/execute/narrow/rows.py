@@ -19,40 +19,40 @@ EPSILON = 1e-8
 """What FBGEMM adds to a row's range before it divides by it (``kEpsilon``, ``i8`` alone)."""
 
 
-def quantised(values: Torch, name: str) -> Torch:
+def to_format(values: Torch, name: str) -> Torch:
     """Return rows [E, D] of f32 in a format: bytes [E, columns], or elements [E, D] of its type.
 
     Elements in f8 are to be multiplied with ``scale_of(values, name)``.
     """
-    found = values.to(torch.float32)
+    wide = values.to(torch.float32)
     if name in SCALED:
-        return (found / scale_of(found, name)).to(DTYPES[name])
+        return (wide / scale_of(wide, name)).to(DTYPES[name])
     if not FORMATS[name].packed:
-        return found.to(DTYPES[name])
-    return _bytes(found) if name == "i8" else _fractions(found, FORMATS[name].bits)
+        return wide.to(DTYPES[name])
+    return _byte_rows(wide) if name == "i8" else _packed_rows(wide, FORMATS[name].bits)
 
 
 def expand(table: Torch, mapping: Torch) -> Torch:
     """Return a pruned table with a row for each index: zeros where the mapping has none."""
-    whole = table.new_zeros(len(mapping), table.shape[1])
-    there = mapping >= 0
-    whole[there] = table[mapping[there].long()]
-    return whole
+    expanded = table.new_zeros(len(mapping), table.shape[1])
+    present = mapping >= 0
+    expanded[present] = table[mapping[present].long()]
+    return expanded
 
 
-def dequantised(rows: Torch, name: str, scale: Torch = None) -> Torch:
+def from_format(rows: Torch, name: str, scale: Torch = None) -> Torch:
     """Return rows in a format as f32 [E, D]; ``scale`` is that of a table in f8."""
     if name in SCALED:
         return rows.to(torch.float32) * scale
     if not FORMATS[name].packed:
         return rows.to(torch.float32)
     bits, scales = FORMATS[name].bits, FORMATS[name].scales
-    kept = rows[:, :-scales]
-    steps = torch.stack([kept >> shift & 2**bits - 1 for shift in range(0, 8, bits)], -1)
+    packed = rows[:, :-scales]
+    steps = torch.stack([packed >> shift & 2**bits - 1 for shift in range(0, 8, bits)], -1)
     kind = torch.float32 if scales == 8 else torch.float16
-    each = rows[:, -scales:].contiguous().view(kind).double()
+    factors = rows[:, -scales:].contiguous().view(kind).double()
     # The kernels multiply and add with one rounding: in f64 the product is exact.
-    return (steps.flatten(1).double() * each[:, :1] + each[:, 1:]).float()
+    return (steps.flatten(1).double() * factors[:, :1] + factors[:, 1:]).float()
 
 
 def scale_of(values: Torch, name: str) -> Torch:
@@ -64,7 +64,7 @@ def scale_of(values: Torch, name: str) -> Torch:
     return torch.exp2(torch.ceil(torch.log2(largest / MAX_VALUES[name]))).view(1)
 
 
-def _bytes(values: Torch) -> Torch:
+def _byte_rows(values: Torch) -> Torch:
     """Return rows of bytes with scale and bias in f32 behind them."""
     low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
     span = high - low
@@ -73,18 +73,18 @@ def _bytes(values: Torch) -> Torch:
     return torch.cat([steps, scales], 1)
 
 
-def _fractions(values: Torch, bits: int) -> Torch:
+def _packed_rows(values: Torch, bits: int) -> Torch:
     """Return rows of parts of bytes with scale and bias in f16 behind them."""
-    most = 2**bits - 1
+    max_step = 2**bits - 1
     low = values.amin(1, keepdim=True).half().float()
     span = values.amax(1, keepdim=True) - low
-    scale = torch.where(span == 0, 1.0, span / most).half().float()
+    scale = torch.where(span == 0, 1.0, span / max_step).half().float()
     unusable = (scale == 0) | (1 / scale).isinf()
     scale = torch.where(unusable, 1.0, scale)
-    steps = ((values - low) * (1 / scale)).round().clamp(0, most).to(torch.uint8)
-    shared = steps.unflatten(1, (-1, 8 // bits))
-    packed = torch.zeros_like(shared[..., 0])
-    for place in range(8 // bits):
-        packed |= shared[..., place] << place * bits
+    steps = ((values - low) * (1 / scale)).round().clamp(0, max_step).to(torch.uint8)
+    groups = steps.unflatten(1, (-1, 8 // bits))
+    packed = torch.zeros_like(groups[..., 0])
+    for position in range(8 // bits):
+        packed |= groups[..., position] << position * bits
     scales = torch.cat([scale.half(), low.half()], 1).contiguous().view(torch.uint8)
     return torch.cat([packed, scales], 1)

@@ -13,7 +13,10 @@ Values = Sequence[Torch]
 
 
 def _all_to_all(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
-    sent = [_split(one[0], op, "input_split_sizes") for op, one in zip(ops, values, strict=True)]
+    sent = [
+        _split(operands[0], op, "input_split_sizes")
+        for op, operands in zip(ops, values, strict=True)
+    ]
     received = [_sizes(op, "output_split_sizes") for op in ops]
     for rank, sizes in enumerate(received):
         if sizes != [len(parts[rank]) for parts in sent]:
@@ -22,37 +25,37 @@ def _all_to_all(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
 
 
 def _sizes(op: Op, name: str) -> list[int]:
-    given = op.attributes.get(name)
-    return [int(size) for size in given] if isinstance(given, tuple) else []  # type: ignore[arg-type]
+    attribute = op.attributes.get(name)
+    return [int(size) for size in attribute] if isinstance(attribute, tuple) else []  # type: ignore[arg-type]
 
 
 def _split(value: Torch, op: Op, name: str) -> Sequence[Torch]:
-    found: Sequence[Torch] = torch.split(value, _sizes(op, name))
-    return found
+    parts: Sequence[Torch] = torch.split(value, _sizes(op, name))
+    return parts
 
 
-def _reduced(op: Op, values: Values) -> Torch:
+def _reduce(op: Op, values: Values) -> Torch:
     total = torch.stack(list(values)).sum(0)
-    how = str(op.attributes.get("reduce_op", "sum")).lower()
-    if how not in ("sum", "avg"):
-        raise ValueError(f"reductions by {how!r} are not computed here")
-    return total / len(values) if how == "avg" else total
+    reduction = str(op.attributes.get("reduce_op", "sum")).lower()
+    if reduction not in ("sum", "avg"):
+        raise ValueError(f"reductions by {reduction!r} are not computed here")
+    return total / len(values) if reduction == "avg" else total
 
 
 def _reduce_scatter(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
-    total = _reduced(ops[0], [one[0] for one in values])
+    total = _reduce(ops[0], [operands[0] for operands in values])
     return [part.clone() for part in total.chunk(len(ops))]
 
 
 def _all_gather(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
-    joined = torch.cat([one[0] for one in values])
-    return [joined.clone() for _ in ops]
+    gathered = torch.cat([operands[0] for operands in values])
+    return [gathered.clone() for _ in ops]
 
 
 def _all_reduce(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
     """Write every tensor's sum to where it lies on each rank."""
     for tensors in zip(*values, strict=True):
-        total = _reduced(ops[0], tensors)
+        total = _reduce(ops[0], tensors)
         for tensor in tensors:
             tensor.copy_(total)
     return [None] * len(ops)
@@ -62,7 +65,7 @@ def _wait(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
     return [None] * len(ops)
 
 
-MEETINGS: Mapping[str, Callable[[Sequence[Op], Sequence[Values]], list[Torch]]] = {
+COLLECTIVE_OPS: Mapping[str, Callable[[Sequence[Op], Sequence[Values]], list[Torch]]] = {
     "_c10d_functional.all_to_all_single": _all_to_all,
     "_c10d_functional.reduce_scatter_tensor": _reduce_scatter,
     "_c10d_functional.all_gather_into_tensor": _all_gather,

@@ -20,12 +20,12 @@ from irgraph.execute.narrow.reference import is_quantized, run_reference
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranges import BagStarts, integer_rules
 from irgraph.execute.ranks.pipeline_check import compare_pipeline
-from irgraph.execute.ranks.runner import run_together
+from irgraph.execute.ranks.runner import run_ranks
 from irgraph.execute.records import Comparison, Result
-from irgraph.execute.sizes import check_memory, resized
+from irgraph.execute.sizes import check_memory, resize
 from irgraph.execute.torch_values import Torch, view_of
-from irgraph.execute.trials import MANNERS, SIZES, merged
-from irgraph.execute.widen import short_types, widened
+from irgraph.execute.trials import MANNERS, SIZES, merge_draws
+from irgraph.execute.widen import short_types, widen_types
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import live_out
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
@@ -39,16 +39,16 @@ class RankComparison(Trial, frozen=True, dict=True):
     """A whole step and the models of all its ranks, at the sizes at which they run."""
 
     models: tuple[Graph, ...] = ()
-    given: tuple[Mapping[str, Torch], ...] = ()
+    rank_inputs: tuple[Mapping[str, Torch], ...] = ()
 
     @cached_property
     def second(self) -> Result:
         """What the ranks left, put together."""
-        results = run_together(self.models, self.given, self.seed, self.manner)
+        results = run_ranks(self.models, self.rank_inputs, self.seed, self.manner)
         names = [name for name in live_out(self.before) if name in self.first.values]
-        put = {name: _gathered(name, self.models, results, self.first[name]) for name in names}
+        gathered = {name: _gather(name, self.models, results, self.first[name]) for name in names}
         return Result(
-            {name: value for name, value in put.items() if value is not None},
+            {name: value for name, value in gathered.items() if value is not None},
             self.first.initial,
             results[0].read,
         )
@@ -67,7 +67,7 @@ def members(graph: Graph, layout: TensorLayout) -> tuple[int, ...]:
     return groups_of(graph).get(layout.over) or tuple(range(layout_of(graph).ranks))
 
 
-def _part(value: Torch, layouts: Sequence[TensorLayout], graph: Graph, rank: int) -> Torch:
+def _rank_part(value: Torch, layouts: Sequence[TensorLayout], graph: Graph, rank: int) -> Torch:
     """Return what a rank starts from of a tensor."""
     for layout in layouts:
         ranks = members(graph, layout)
@@ -78,46 +78,59 @@ def _part(value: Torch, layouts: Sequence[TensorLayout], graph: Graph, rank: int
     return value
 
 
-def _gathered(name: str, models: Sequence[Graph], results: Sequence[Result], whole: Torch) -> Torch:
+def _gather(
+    name: str, models: Sequence[Graph], results: Sequence[Result], reference: Torch
+) -> Torch:
     """Return what ranks left of a tensor, put together; ``None`` where they have none."""
-    said = [layouts_of(graph).get(name, ()) for graph in models]
-    held = [result.values.get(name) for result in results]
-    first: Sequence[TensorLayout] = next(filter(None, said), ())
+    rank_layouts = [layouts_of(graph).get(name, ()) for graph in models]
+    values = [result.values.get(name) for result in results]
+    first: Sequence[TensorLayout] = next(filter(None, rank_layouts), ())
     if any(layout.kind == "piece" for layout in first):
-        return _pieced([next(iter(layouts), None) for layouts in said], held, whole)
-    if first and any(value is None for value in held):
+        return _assemble_pieces(
+            [next(iter(layouts), None) for layouts in rank_layouts], values, reference
+        )
+    if first and any(value is None for value in values):
         return None
     for layout in first:
-        held = [
-            _joined(layout, [held[member] for member in members(graph, layout)]) for graph in models
+        values = [
+            _merge_group(layout, [values[member] for member in members(graph, layout)])
+            for graph in models
         ]
-    return _farthest([value for value in held if value is not None], whole)
+    return _farthest([value for value in values if value is not None], reference)
 
 
-def _joined(layout: TensorLayout, held: Values) -> Torch:
+def _merge_group(layout: TensorLayout, values: Values) -> Torch:
     """Return what the ranks of one group left, put together."""
     if layout.kind == "split":
-        return torch.cat(list(held), layout.rows[0])
-    total = torch.stack(list(held)).sum(0)
-    return total / len(held) if layout.kind == "mean" else total
+        return torch.cat(list(values), layout.rows[0])
+    total = torch.stack(list(values)).sum(0)
+    return total / len(values) if layout.kind == "mean" else total
 
 
-def _farthest(held: Values, whole: Torch) -> Torch:
+def _farthest(copies: Values, reference: Torch) -> Torch:
     """Return the copy of a tensor that differs most from the whole step's."""
-    if not held or any(value.shape != whole.shape for value in held) or not whole.numel():
-        return held[0] if held else None
-    far = [float((value.double() - whole.double()).abs().amax()) for value in held]
-    return max(zip(far, held, strict=True), key=lambda pair: (pair[0] != pair[0], pair[0]))[1]
+    if (
+        not copies
+        or any(value.shape != reference.shape for value in copies)
+        or not reference.numel()
+    ):
+        return copies[0] if copies else None
+    distances = [float((value.double() - reference.double()).abs().amax()) for value in copies]
+    return max(zip(distances, copies, strict=True), key=lambda pair: (pair[0] != pair[0], pair[0]))[
+        1
+    ]
 
 
-def _pieced(said: Sequence[TensorLayout | None], held: Sequence[Any], whole: Torch) -> Torch:
-    made = torch.full_like(whole, torch.nan)
-    for layout, value in zip(said, held, strict=True):
+def _assemble_pieces(
+    layouts: Sequence[TensorLayout | None], values: Sequence[Any], reference: Torch
+) -> Torch:
+    assembled = torch.full_like(reference, torch.nan)
+    for layout, value in zip(layouts, values, strict=True):
         if layout is not None and value is None:
             return None  # a rewrite of this rank no longer makes it
         if layout is not None:
-            made[slice(*layout.rows), slice(*layout.columns)] = value
-    return made
+            assembled[slice(*layout.rows), slice(*layout.columns)] = value
+    return assembled
 
 
 def compare_ranks(
@@ -143,23 +156,25 @@ def compare_ranks(
     observer = Observer(before)
     types = " and ".join(sorted(set().union(*map(short_types, models)) if widen else ()))
     short = f"; {types} computed as f64: what casts lose is not judged" if types else ""
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     notes: list[str] = []
     for number in range(draws):
-        drawn = _Draw(before, models, batch, seed + 1_000_003 * number, number, widen)
-        drawn.cut(dims, limit)
+        draw = _Draw(before, models, batch, seed + 1_000_003 * number, number, widen)
+        draw.set_sizes(dims, limit)
         try:
-            trial = drawn.trial(observer)
+            trial = draw.trial(observer)
         except IrgraphError as error:
-            if not found:
+            if not comparisons:
                 raise
             notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
             continue
-        found.append(compare(trial))
-        notes.append(drawn.sizes() + short)
-        if not found[-1].same:
+        comparisons.append(compare(trial))
+        notes.append(draw.sizes() + short)
+        if not comparisons[-1].same:
             break
-    return merged(found, observer.coverage(), [*notes, f"{len(found)} draws from seed {seed}"])
+    return merge_draws(
+        comparisons, observer.coverage(), [*notes, f"{len(comparisons)} draws from seed {seed}"]
+    )
 
 
 def _check(before: Graph, models: Sequence[Graph]) -> str:
@@ -177,9 +192,9 @@ def check_ranks(models: Sequence[Graph]) -> None:
     if ranks != list(range(len(models))) or any(
         layout_of(graph).ranks != len(models) for graph in models
     ):
-        said = ", ".join("none" if rank is None else str(rank) for rank in ranks)
+        rank_text = ", ".join("none" if rank is None else str(rank) for rank in ranks)
         raise fail(
-            f"models of all ranks are needed, in order: these are {said}",
+            f"models of all ranks are needed, in order: these are {rank_text}",
             hint="shard writes them: one model for each rank of a plan",
             exit_code=2,
         )
@@ -198,29 +213,31 @@ class _Draw:
         self.shares = len(groups_of(self.models[0]).get(SAMPLES, self.models))
         self.shifts: dict[str, Torch] = {}
 
-    def cut(self, dims: Mapping[str, int], limit: int) -> None:
+    def set_sizes(self, dims: Mapping[str, int], limit: int) -> None:
         """Let the graphs have small sizes."""
-        most = SIZES[self.number % len(SIZES)]
-        small = {name: min(most, size) for name, size in self.models[0].dims.items()} | dict(dims)
-        whole = dict(small)
+        max_size = SIZES[self.number % len(SIZES)]
+        small = {name: min(max_size, size) for name, size in self.models[0].dims.items()} | dict(
+            dims
+        )
+        full_sizes = dict(small)
         if self.dim:
             self.batch = small[self.dim]
-            whole[self.dim] = self.batch * self.shares
-        self.before = resized(self.before, whole)
-        self.models = [resized(graph, small) for graph in self.models]
-        self.said = self.before
+            full_sizes[self.dim] = self.batch * self.shares
+        self.before = resize(self.before, full_sizes)
+        self.models = [resize(graph, small) for graph in self.models]
+        self.original = self.before
         if self.widen:
-            self.before = widened(self.before, "f64")
-            self.models = [widened(graph, "f64") for graph in self.models]
+            self.before = widen_types(self.before, "f64")
+            self.models = [widen_types(graph, "f64") for graph in self.models]
         check_memory([self.before, *self.models], limit)
 
     def sizes(self) -> str:
         """Return what a note says of the samples that each rank has."""
         if not self.dim:
             return f"all samples on each of {len(self.models)} ranks"
-        alike = len(self.models) // self.shares
-        among = f"{self.shares} groups of {alike}" if alike > 1 else f"{self.shares}"
-        return f"{self.dim} = {self.batch} on each of {among} ranks"
+        group_size = len(self.models) // self.shares
+        groups = f"{self.shares} groups of {group_size}" if group_size > 1 else f"{self.shares}"
+        return f"{self.dim} = {self.batch} on each of {groups} ranks"
 
     def trial(self, observer: Observer) -> RankComparison:
         """Run the whole step; return it with what its ranks start from."""
@@ -230,10 +247,12 @@ class _Draw:
             manner = TAME
             first = self._run(observer, manner)
         observer.count_elements(self.before, first)
-        plain, after = first, self.models[0]
-        given = tuple(self._started(plain, rank) for rank in range(len(self.models)))
+        unrounded, after = first, self.models[0]
+        rank_inputs = tuple(
+            self._inputs_of_rank(unrounded, rank) for rank in range(len(self.models))
+        )
         if self.narrow is not None:
-            first = run_reference(self.before, self.models, plain, self.seed, 1)
+            first = run_reference(self.before, self.models, unrounded, self.seed, 1)
             after = next(graph for graph in self.models if is_quantized(graph))
         return RankComparison(
             self.before,
@@ -242,10 +261,10 @@ class _Draw:
             self.seed,
             1,
             manner,
-            self.said,
-            plain.initial,
+            self.original,
+            unrounded.initial,
             tuple(self.models),
-            given,
+            rank_inputs,
         )
 
     def _run(self, observer: Observer, manner: str) -> Result:
@@ -262,42 +281,44 @@ class _Draw:
         self.shifts = {}
         declared = {d.tensor.name: d.tensor for d in self.before.tensors}
         for buffer, rules in integer_rules(self.before).items():
-            held = [name for name, tensor in declared.items() if tensor.buffer == buffer]
+            names = [name for name, tensor in declared.items() if tensor.buffer == buffer]
             starts = [rule for rule in rules if isinstance(rule, BagStarts)]
-            if not held or not starts:
+            if not names or not starts:
                 continue
-            storage = machine.values[held[0]].untyped_storage()
-            moved = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+            storage = machine.values[names[0]].untyped_storage()
+            shift_storage = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
             for rule in starts:
-                self._start(rule, storage, moved, drawer)
-            for name in held:
-                self.shifts[name] = view_of(moved, declared[name])
+                self._draw_starts(rule, storage, shift_storage, drawer)
+            for name in names:
+                self.shifts[name] = view_of(shift_storage, declared[name])
                 machine.initial[name] = machine.values[name].clone()
 
-    def _start(self, rule: BagStarts, storage: Torch, moved: Torch, drawer: Drawer) -> None:
+    def _draw_starts(
+        self, rule: BagStarts, storage: Torch, shift_storage: Torch, drawer: Drawer
+    ) -> None:
         ranks = self.shares
         if rule.tensor.rank != 1 or rule.total % ranks or rule.closed:
             raise fail(f"%{rule.tensor.name}: where a rank's bags start among all is not known")
-        each, source = rule.total // ranks, drawer.generator("starts", rule.tensor.offset)
-        value, shift = view_of(storage, rule.tensor), view_of(moved, rule.tensor)
-        for rank, (mine, before) in enumerate(
+        rank_total, source = rule.total // ranks, drawer.generator("starts", rule.tensor.offset)
+        value, shift = view_of(storage, rule.tensor), view_of(shift_storage, rule.tensor)
+        for rank, (rank_starts, rank_shift) in enumerate(
             zip(value.chunk(ranks), shift.chunk(ranks), strict=True)
         ):
-            drawn, _ = torch.randint(each + 1, mine.shape, generator=source).sort()
-            drawn[:1] = 0
-            before.fill_(rank * each)
-            mine.copy_(drawn + rank * each)
+            starts, _ = torch.randint(rank_total + 1, rank_starts.shape, generator=source).sort()
+            starts[:1] = 0
+            rank_shift.fill_(rank * rank_total)
+            rank_starts.copy_(starts + rank * rank_total)
 
-    def _started(self, first: Result, rank: int) -> dict[str, Torch]:
+    def _inputs_of_rank(self, first: Result, rank: int) -> dict[str, Torch]:
         model = self.models[rank]
         layouts = layouts_of(model)
-        found: dict[str, Torch] = {}
-        packed = {one.name for one in prepared_of(model)}
-        plain = [d.tensor.name for d in model.tensors if d.tensor.name not in packed]
-        for name in (*plain, *sources_of(model)):
+        inputs: dict[str, Torch] = {}
+        packed = {prepared.name for prepared in prepared_of(model)}
+        unprepared = [d.tensor.name for d in model.tensors if d.tensor.name not in packed]
+        for name in (*unprepared, *sources_of(model)):
             if name not in first.initial:
                 raise fail(f"rank {rank} starts from %{name}, which the whole step lacks")
             value = first.initial[name]
             value = value - self.shifts[name] if name in self.shifts else value
-            found[name] = _part(value, layouts.get(name, ()), model, rank)
-        return found
+            inputs[name] = _rank_part(value, layouts.get(name, ()), model, rank)
+        return inputs

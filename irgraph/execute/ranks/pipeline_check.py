@@ -19,12 +19,12 @@ from irgraph.execute.comparison import Trial, compare, has_nan
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import run
 from irgraph.execute.random_values import TAME
-from irgraph.execute.ranks.runner import run_together
+from irgraph.execute.ranks.runner import run_ranks
 from irgraph.execute.records import Comparison, Result
-from irgraph.execute.sizes import check_memory, resized
+from irgraph.execute.sizes import check_memory, resize
 from irgraph.execute.torch_values import DTYPES, Torch
-from irgraph.execute.trials import MANNERS, merged
-from irgraph.execute.widen import widened
+from irgraph.execute.trials import MANNERS, merge_draws
+from irgraph.execute.widen import widen_types
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.live_out import live_out
 from irgraph.ir.ranks import PEERS, is_collective, peer_of
@@ -33,7 +33,7 @@ from irgraph.ir.tensor import Tensor
 HINT = "name the modules of each stage as the whole model does"
 
 
-class Pipelined(Trial, frozen=True, dict=True):
+class PipelineComparison(Trial, frozen=True, dict=True):
     """A whole step and the ranks of its pipeline; ``after`` is the whole step, too.
 
     Attributes:
@@ -43,7 +43,7 @@ class Pipelined(Trial, frozen=True, dict=True):
     """
 
     models: tuple[Graph, ...] = ()
-    given: tuple[Mapping[str, Torch], ...] = ()
+    rank_inputs: tuple[Mapping[str, Torch], ...] = ()
     returned: int = -1
 
     @cached_property
@@ -54,34 +54,34 @@ class Pipelined(Trial, frozen=True, dict=True):
     @cached_property
     def kinds(self) -> Mapping[str, str]:
         """What has a name in both, and what is returned."""
-        named = {d.tensor.name for d in self.before.tensors if d.label}
-        found = live_out(self.before).items()
-        return {name: kind for name, kind in found if kind == "returned" or name in named}
+        labelled = {d.tensor.name for d in self.before.tensors if d.label}
+        live = live_out(self.before).items()
+        return {name: kind for name, kind in live if kind == "returned" or name in labelled}
 
     @cached_property
     def second(self) -> Result:
         """What the ranks left, under the whole step's names."""
-        results = run_together(self.models, self.given, self.seed, self.manner)
+        results = run_ranks(self.models, self.rank_inputs, self.seed, self.manner)
         names = {d.label: d.tensor.name for d in self.before.tensors if d.label}
-        found: dict[str, Torch] = {}
+        values: dict[str, Torch] = {}
         for graph, result in zip(self.models, results, strict=True):
             for declared in filter(lambda d: d.label, graph.tensors):
                 name = names[declared.label]
                 value = result.values[declared.tensor.name]
-                found[name] = _worse(found.get(name), value, self.first[name])
+                values[name] = _farther(values.get(name), value, self.first[name])
         if self.returned >= 0:
-            left = self.models[self.returned].returned or ()
-            for said, tensor in zip(self.before.returned or (), left, strict=True):
-                found[said.name] = results[self.returned].values[tensor.name]
-        return Result(found, self.first.initial, ())
+            rank_returns = self.models[self.returned].returned or ()
+            for target, tensor in zip(self.before.returned or (), rank_returns, strict=True):
+                values[target.name] = results[self.returned].values[tensor.name]
+        return Result(values, self.first.initial, ())
 
 
-def _worse(one: Torch, other: Torch, whole: Torch) -> Torch:
+def _farther(first: Torch, second: Torch, reference: Torch) -> Torch:
     """Return which of two ranks' copies is farther from the whole step's; nan is farthest."""
-    if one is None:
-        return other
-    far = [float((v.double() - whole.double()).abs().sum()) for v in (one, other)]
-    return other if far[1] > far[0] or far[1] != far[1] else one
+    if first is None:
+        return second
+    distances = [float((v.double() - reference.double()).abs().sum()) for v in (first, second)]
+    return second if distances[1] > distances[0] or distances[1] != distances[1] else first
 
 
 def compare_pipeline(
@@ -100,28 +100,32 @@ def compare_pipeline(
     Raises ``IrgraphError`` as ``irgraph.execute.compare_ranks``, and where it cannot be said which
     tensor of the whole step a rank's is.
     """
-    whole = replace(resized(before, dims), returned=before.returned)
-    ranks = [resized(graph, dims) for graph in models]
-    returned = _returning(whole, ranks)
+    full_step = replace(resize(before, dims), returned=before.returned)
+    ranks = [resize(graph, dims) for graph in models]
+    returned = _returning_rank(full_step, ranks)
     if returned < 0:
-        whole = replace(whole, returned=())
-    _check_names(whole, ranks)
-    observer = Observer(whole)
-    found: list[Comparison] = []
+        full_step = replace(full_step, returned=())
+    _check_names(full_step, ranks)
+    observer = Observer(full_step)
+    comparisons: list[Comparison] = []
     notes = list(_notes(ranks, returned))
     for number in range(draws):
         manner = MANNERS[number % len(MANNERS)] if widen else MANNERS[0]
-        trial = _trial(whole, ranks, observer, (seed + 1_000_003 * number, manner, widen, limit))
+        trial = _trial(
+            full_step, ranks, observer, (seed + 1_000_003 * number, manner, widen, limit)
+        )
         try:
-            found.append(compare(replace(trial, returned=returned)))
+            comparisons.append(compare(replace(trial, returned=returned)))
         except IrgraphError as error:
-            if not found:
+            if not comparisons:
                 raise
             notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
             continue
-        if not found[-1].same:
+        if not comparisons[-1].same:
             break
-    return merged(found, observer.coverage(), [*notes, f"{len(found)} draws from seed {seed}"])
+    return merge_draws(
+        comparisons, observer.coverage(), [*notes, f"{len(comparisons)} draws from seed {seed}"]
+    )
 
 
 def _notes(ranks: Sequence[Graph], returned: int) -> Iterator[str]:
@@ -132,55 +136,71 @@ def _notes(ranks: Sequence[Graph], returned: int) -> Iterator[str]:
         yield "what the steps return is not compared: no rank returns what the whole step does"
 
 
-def _returning(whole: Graph, ranks: Sequence[Graph]) -> int:
+def _returning_rank(full_step: Graph, ranks: Sequence[Graph]) -> int:
     """Return the one rank that returns tensors of the whole step's types, -1 for none."""
-    wanted = [_type(t) for t in whole.returned or ()]
-    found = [n for n, g in enumerate(ranks) if wanted == [_type(t) for t in g.returned or ()]]
-    return found[0] if wanted and len(found) == 1 else -1
+    types = [_type(t) for t in full_step.returned or ()]
+    matches = [n for n, g in enumerate(ranks) if types == [_type(t) for t in g.returned or ()]]
+    return matches[0] if types and len(matches) == 1 else -1
 
 
 def _type(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
     return tensor.dtype, tuple(map(int, tensor.shape))
 
 
-def _check_names(whole: Graph, ranks: Sequence[Graph]) -> None:
+def _check_names(full_step: Graph, ranks: Sequence[Graph]) -> None:
     """Refuse ranks whose tensors have names that the whole step lacks, or that two stages share."""
-    known = {d.label: d.tensor for d in whole.tensors if d.label}
+    tensor_by_label = {d.label: d.tensor for d in full_step.tensors if d.label}
     holders: dict[str, list[int]] = {}
     for number, graph in enumerate(ranks):
         for declared in filter(lambda d: d.label, graph.tensors):
             label = declared.label
-            if label not in known or _type(known[label]) != _type(declared.tensor):
+            if label not in tensor_by_label or _type(tensor_by_label[label]) != _type(
+                declared.tensor
+            ):
                 message = f"rank {number} starts from {label!r}, which the whole step lacks"
                 raise fail(message, hint=HINT)
             holders.setdefault(label, []).append(number)
     sums = any(is_collective(op) and not peer_of(op) for g in ranks for op in g.leaves())
-    twice = next((label for label, held in holders.items() if len(held) > 1), "")
-    if twice and not sums:
-        numbers = " and ".join(map(str, holders[twice][:2]))
-        raise fail(f"{twice!r} is on ranks {numbers}, which exchange no gradients", hint=HINT)
+    duplicate = next(
+        (label for label, holder_ranks in holders.items() if len(holder_ranks) > 1), ""
+    )
+    if duplicate and not sums:
+        numbers = " and ".join(map(str, holders[duplicate][:2]))
+        raise fail(f"{duplicate!r} is on ranks {numbers}, which exchange no gradients", hint=HINT)
     if not holders:
         raise fail("no parameter of a rank has a name: nothing can be compared", hint=HINT)
 
 
 def _trial(
-    whole: Graph, ranks: Sequence[Graph], observer: Observer, how: tuple[int, str, bool, int]
-) -> Pipelined:
+    full_step: Graph,
+    ranks: Sequence[Graph],
+    observer: Observer,
+    settings: tuple[int, str, bool, int],
+) -> PipelineComparison:
     """Run the whole step; return it with what its ranks start from."""
-    seed, manner, widen, limit = how
-    wide = widened(whole, "f64") if widen else whole
-    models = tuple(widened(graph, "f64") if widen else graph for graph in ranks)
+    seed, manner, widen, limit = settings
+    wide = widen_types(full_step, "f64") if widen else full_step
+    models = tuple(widen_types(graph, "f64") if widen else graph for graph in ranks)
     check_memory([wide, *models], limit)
-    zeros = {d.tensor.name: _filled(d.tensor, 0.0) for d in wide.tensors if _unnamed_state(d)}
+    zeros = {d.tensor.name: _full_tensor(d.tensor, 0.0) for d in wide.tensors if _unnamed_state(d)}
     first = run(wide, zeros, seed, watch=observer.watcher(wide), manner=manner)
     if has_nan(wide, first):
         manner = TAME
         first = run(wide, zeros, seed, watch=observer.watcher(wide), manner=manner)
     observer.count_elements(wide, first)
     first = Result(first.values, first.initial, ())
-    given = tuple(_started(wide, first, graph, n) for n, graph in enumerate(models))
-    return Pipelined(
-        wide, wide, first, seed, 1, manner, whole, first.initial, models=models, given=given
+    rank_inputs = tuple(_inputs_of_rank(wide, first, graph, n) for n, graph in enumerate(models))
+    return PipelineComparison(
+        wide,
+        wide,
+        first,
+        seed,
+        1,
+        manner,
+        full_step,
+        first.initial,
+        models=models,
+        rank_inputs=rank_inputs,
     )
 
 
@@ -188,15 +208,15 @@ def _unnamed_state(declared: Declared) -> bool:
     return declared.role == "state" and not declared.label and declared.value is None
 
 
-def _filled(tensor: Tensor, value: float) -> Torch:
+def _full_tensor(tensor: Tensor, value: float) -> Torch:
     dtype: Any = DTYPES[tensor.dtype]
     number = value if dtype.is_floating_point else 0
     return torch.full(tuple(map(int, tensor.shape)), number, dtype=dtype)
 
 
-def _started(whole: Graph, first: Result, graph: Graph, rank: int) -> dict[str, Torch]:
+def _inputs_of_rank(full_step: Graph, first: Result, graph: Graph, rank: int) -> dict[str, Torch]:
     """Return what a rank starts from, by its own names."""
-    names = {d.label: d.tensor.name for d in whole.tensors if d.label}
+    names = {d.label: d.tensor.name for d in full_step.tensors if d.label}
     received = {
         t.name
         for op in graph.leaves()
@@ -204,35 +224,35 @@ def _started(whole: Graph, first: Result, graph: Graph, rank: int) -> dict[str, 
         for t in op.inputs
         if op.name != "c10d.send"
     }
-    found: dict[str, Torch] = {}
+    inputs: dict[str, Torch] = {}
     for declared in graph.tensors:
         tensor = declared.tensor
         if declared.label:
-            found[tensor.name] = first.initial[names[declared.label]]
+            inputs[tensor.name] = first.initial[names[declared.label]]
         elif tensor.name in received:
-            found[tensor.name] = _filled(tensor, float("nan"))
+            inputs[tensor.name] = _full_tensor(tensor, float("nan"))
         elif _unnamed_state(declared):
-            found[tensor.name] = _filled(tensor, 0.0)
+            inputs[tensor.name] = _full_tensor(tensor, 0.0)
         elif declared.value is None:
-            found[tensor.name] = first.initial[_input(whole, declared, rank)]
-    return found
+            inputs[tensor.name] = first.initial[_matching_input(full_step, declared, rank)]
+    return inputs
 
 
-def _input(whole: Graph, declared: Declared, rank: int) -> str:
+def _matching_input(full_step: Graph, declared: Declared, rank: int) -> str:
     """Return the whole step's input that a rank's is; refuse where that is not clear."""
     tensor = declared.tensor
-    said = f"rank {rank} starts from %{tensor.name}"
+    subject = f"rank {rank} starts from %{tensor.name}"
     if declared.role != "input":
-        raise fail(f"{said}, a {declared.role} that has no name and is not received", hint=HINT)
-    fits = [
+        raise fail(f"{subject}, a {declared.role} that has no name and is not received", hint=HINT)
+    candidates = [
         d.tensor.name
-        for d in whole.tensors
+        for d in full_step.tensors
         if d.role == "input" and not d.label and _type(d.tensor) == _type(tensor)
     ]
-    if len(fits) == 1:
-        return fits[0]
-    if not fits:
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
         size = f"{tensor.dtype}{list(map(int, tensor.shape))}"
-        raise fail(f"{said} : {size}, which the whole step lacks")
-    listed = " and ".join(f"%{name}" for name in fits[:3])
-    raise fail(f"{said}, and the whole step from {listed} of that type: which it is is not known")
+        raise fail(f"{subject} : {size}, which the whole step lacks")
+    names = " and ".join(f"%{name}" for name in candidates[:3])
+    raise fail(f"{subject}, and the whole step from {names} of that type: which it is is not known")

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from irgraph.diagnostics import fail
 from irgraph.execute.machine import Machine, precision, without_autograd
 from irgraph.execute.random_values import TAME, Drawer
-from irgraph.execute.ranks.collectives import MEETINGS
+from irgraph.execute.ranks.collectives import COLLECTIVE_OPS
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
@@ -26,13 +26,13 @@ Mail: TypeAlias = dict[tuple[int, int], deque[list[Torch]]]
 """What was sent and not yet received, in order, by the ranks from and to which it goes."""
 
 
-def run_together(
+def run_ranks(
     models: Sequence[Graph],
-    given: Sequence[Mapping[str, Any]],
+    rank_inputs: Sequence[Mapping[str, Any]],
     seed: int,
     manner: str = TAME,
 ) -> list[Result]:
-    """Run the models of all ranks; ``given`` are values of what each starts from.
+    """Run the models of all ranks; ``rank_inputs`` are values of what each starts from.
 
     Raises:
         IrgraphError: an op cannot be executed, the ranks come to different collectives, wait for
@@ -41,16 +41,16 @@ def run_together(
     with without_autograd(precision(models[0])):
         ranks = [
             _Rank(number, graph, values, Drawer(graph, seed, manner))
-            for number, (graph, values) in enumerate(zip(models, given, strict=True))
+            for number, (graph, values) in enumerate(zip(models, rank_inputs, strict=True))
         ]
         mail: Mail = defaultdict(deque)
         while not all(rank.done for rank in ranks):
-            moved = [rank.go(mail) for rank in ranks]
-            if not any([*moved, *_met(ranks)]):
+            progress = [rank.advance(mail) for rank in ranks]
+            if not any([*progress, *_run_collectives(ranks)]):
                 raise fail(f"ranks wait for each other: {', '.join(map(str, ranks))}")
-    for (source, target), left in mail.items():
-        if left:
-            message = f"rank {source} sends {len(left)} times more to rank {target}"
+    for (source, target), unreceived in mail.items():
+        if unreceived:
+            message = f"rank {source} sends {len(unreceived)} times more to rank {target}"
             raise fail(f"ranks do not match: {message} than that receives")
     return [Result(r.machine.values, r.machine.initial, r.machine.read) for r in ranks]
 
@@ -67,7 +67,7 @@ class _Rank:
         self, number: int, graph: Graph, values: Mapping[str, Any], drawer: Drawer
     ) -> None:
         self.number, self.graph, self.groups = number, graph, groups_of(graph)
-        self.machine = Machine(graph, values, drawer, excluded=(*MEETINGS, *PEERS))
+        self.machine = Machine(graph, values, drawer, excluded=(*COLLECTIVE_OPS, *PEERS))
         self.op: Op | None = None
         self.done = False
         self._ops = iter(op for op in graph.leaves() if not is_label(op))
@@ -77,11 +77,11 @@ class _Rank:
         if self.op is None:
             return f"rank {self.number} has ended"
         peer = peer_of(self.op)
-        what = f"a receive from rank {self.other(self.op)}" if peer else self.op.name
-        return f"rank {self.number} is at {what}"
+        activity = f"a receive from rank {self.other(self.op)}" if peer else self.op.name
+        return f"rank {self.number} is at {activity}"
 
     @property
-    def meets(self) -> bool:
+    def at_collective(self) -> bool:
         """Whether the rank has come to a collective."""
         return self.op is not None and peer_of(self.op) is None
 
@@ -96,22 +96,22 @@ class _Rank:
         members = self.members(op)
         return members[peer[1]] if members else peer[1]
 
-    def go(self, mail: Mail) -> bool:
+    def advance(self, mail: Mail) -> bool:
         """Run up to the next op that must wait; return whether any ran."""
-        moved = False
+        progressed = False
         while not self.done:
             self.op = self.op or next(self._ops, None)
             if self.op is None:
                 self.done = True
                 return True
             if not self._step(self.op, mail):
-                return moved
-            self.op, moved = None, True
-        return moved
+                return progressed
+            self.op, progressed = None, True
+        return progressed
 
     def _step(self, op: Op, mail: Mail) -> bool:
         """Run an op; return whether it could run now."""
-        if op.name in MEETINGS:
+        if op.name in COLLECTIVE_OPS:
             return False
         if op.name not in PEERS:
             self.machine.step(op)
@@ -128,49 +128,49 @@ class _Rank:
         self.machine.finish(op, None)
         return True
 
-    def _receive(self, op: Op, sent: Sequence[Torch], places: Sequence[Torch]) -> None:
-        shapes = [[(v.dtype, tuple(v.shape)) for v in values] for values in (sent, places)]
+    def _receive(self, op: Op, sent: Sequence[Torch], targets: Sequence[Torch]) -> None:
+        shapes = [[(v.dtype, tuple(v.shape)) for v in values] for values in (sent, targets)]
         if shapes[0] != shapes[1]:
-            way = f"rank {self.other(op)} sends to rank {self.number}"
-            raise fail(f"ranks do not match: what {way} is not what that receives")
-        for value, place in zip(sent, places, strict=True):
-            place.copy_(value)
+            direction = f"rank {self.other(op)} sends to rank {self.number}"
+            raise fail(f"ranks do not match: what {direction} is not what that receives")
+        for value, target in zip(sent, targets, strict=True):
+            target.copy_(value)
 
 
-def _met(ranks: Sequence[_Rank]) -> Iterator[bool]:
+def _run_collectives(ranks: Sequence[_Rank]) -> Iterator[bool]:
     """Compute the collectives to which all ranks of their group have come."""
     for rank in ranks:
-        if rank.op is None or not rank.meets:
+        if rank.op is None or not rank.at_collective:
             continue
         numbers = rank.members(rank.op) or range(len(ranks))
         members = [ranks[number] for number in numbers]
-        if all(member.meets or member.done for member in members):
-            _meet(members)
+        if all(member.at_collective or member.done for member in members):
+            _run_collective(members)
             yield True
 
 
-def _meet(members: Sequence[_Rank]) -> None:
+def _run_collective(members: Sequence[_Rank]) -> None:
     """Compute a collective to which all ranks of a group have come."""
     names = ["nothing" if member.op is None else member.op.name for member in members]
     groups = [member.op is not None and member.members(member.op) for member in members]
     if len(set(names)) > 1 or len(set(groups)) > 1:
-        place = next(
+        index = next(
             (n for n, name in enumerate(names) if name != names[0]), groups.index(groups[-1])
         )
-        first, other = members[0].number, members[place].number
-        said = f"{names[0]} on rank {first} and {names[place]} on rank {other}"
-        raise fail(f"ranks do not match: {said}")
-    met = [member.op for member in members if member.op is not None]
+        first, other = members[0].number, members[index].number
+        ops_text = f"{names[0]} on rank {first} and {names[index]} on rank {other}"
+        raise fail(f"ranks do not match: {ops_text}")
+    ops = [member.op for member in members if member.op is not None]
     values = [
         [member.machine.values[tensor.name] for tensor in op.inputs]
-        for member, op in zip(members, met, strict=True)
+        for member, op in zip(members, ops, strict=True)
     ]
     try:
-        made = MEETINGS[met[0].name](met, values)
+        results = COLLECTIVE_OPS[ops[0].name](ops, values)
     except (RuntimeError, ValueError) as error:
         first_line = str(error).partition("\n")[0]
-        message = f"{met[0].name}: what the ranks bring does not fit together: {first_line}"
+        message = f"{ops[0].name}: what the ranks bring does not fit together: {first_line}"
         raise fail(message) from None
-    for member, op, value in zip(members, met, made, strict=True):
+    for member, op, value in zip(members, ops, results, strict=True):
         member.machine.finish(op, value)
         member.op = None

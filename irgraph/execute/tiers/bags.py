@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from irgraph.execute.tiers.ops import EMPTY, FOUND, sets_of
+from irgraph.execute.tiers.ops import EMPTY, SKIPPED, sets_of
 from irgraph.execute.torch_values import Torch
 
 Tensors = Sequence[torch.Tensor]
 
-FACTOR, PRIME = 1_000_003, 2**61 - 1
+HASH_FACTOR, HASH_PRIME = 1_000_003, 2**61 - 1
 
 
 def bag_probe(
@@ -29,34 +29,34 @@ def bag_probe(
 
     That is -1 for an index that is wanted, -2 for one whose bag was found.
     """
-    found, wanted = [], []
-    for held, index, offset in zip(keys, indices, offsets, strict=True):
-        lists = lists_of(index, offset, include_last_offset)
-        slots = [_slot(held, one, ways) for one in lists]
-        found.append(torch.tensor(slots, dtype=torch.int64).view(len(lists)))
+    slot_lists, mark_lists = [], []
+    for directory, index, offset in zip(keys, indices, offsets, strict=True):
+        lists = bag_lists(index, offset, include_last_offset)
+        slots = [_slot(directory, bag, ways) for bag in lists]
+        slot_lists.append(torch.tensor(slots, dtype=torch.int64).view(len(lists)))
         marks = torch.full((len(index),), EMPTY, dtype=torch.int64)
         start = int(offset[0]) if len(offset) else 0
-        for slot, one in zip(slots, lists, strict=True):
+        for slot, bag in zip(slots, lists, strict=True):
             if slot >= 0:
-                marks[start : start + len(one)] = FOUND
-            start += len(one)
-        wanted.append(marks)
-    return found, wanted
+                marks[start : start + len(bag)] = SKIPPED
+            start += len(bag)
+        mark_lists.append(marks)
+    return slot_lists, mark_lists
 
 
-def lists_of(index: Torch, offset: Torch, closed: bool) -> list[list[int]]:
+def bag_lists(index: Torch, offset: Torch, closed: bool) -> list[list[int]]:
     """Return the indices of each bag."""
-    every, starts = index.tolist(), offset.tolist()
-    ends = starts[1:] if closed else [*starts[1:], len(every)]
-    return [every[a:b] for a, b in zip(starts, ends, strict=False)]
+    ids, starts = index.tolist(), offset.tolist()
+    ends = starts[1:] if closed else [*starts[1:], len(ids)]
+    return [ids[a:b] for a, b in zip(starts, ends, strict=False)]
 
 
 def set_of(indices: Sequence[int], sets: int) -> int:
     """Return the set that a bag belongs to."""
-    found = 0
+    code = 0
     for index in indices:
-        found = (found * FACTOR + index + 1) % PRIME
-    return found % sets
+        code = (code * HASH_FACTOR + index + 1) % HASH_PRIME
+    return code % sets
 
 
 def _slot(keys: torch.Tensor, bag: list[int], ways: int) -> int:
@@ -83,39 +83,43 @@ def bag_fill(
 ) -> None:
     """Keep bags that were pooled, in place of those used least lately, or least often."""
     tables = zip(keys, bags, indices, offsets, found, pooled, strict=True)
-    for held, values, index, offset, slots, made in tables:
-        used = held[:, 1]
-        now = int(used.max()) + 1 if used.numel() else 0
+    for directory, values, index, offset, slots, pooled_bags in tables:
+        last_use = directory[:, 1]
+        stamp = int(last_use.max()) + 1 if last_use.numel() else 0
         hits = slots[slots >= 0].unique()
-        used[hits] = now if policy == "lru" else used[hits] + 1
-        kept = set(hits.tolist())
-        for number, bag in enumerate(lists_of(index, offset, include_last_offset)):
+        last_use[hits] = stamp if policy == "lru" else last_use[hits] + 1
+        used_slots = set(hits.tolist())
+        for number, bag in enumerate(bag_lists(index, offset, include_last_offset)):
             if int(slots[number]) < 0:
-                put_bag(
-                    held, values, bag, made[number], (kept, now if policy == "lru" else 1, ways)
+                insert_bag(
+                    directory,
+                    values,
+                    bag,
+                    pooled_bags[number],
+                    (used_slots, stamp if policy == "lru" else 1, ways),
                 )
 
 
-def put_bag(
+def insert_bag(
     keys: torch.Tensor,
     bags: torch.Tensor,
     bag: list[int],
-    made: torch.Tensor,
-    how: tuple[set[int], int, int],
+    pooled: torch.Tensor,
+    state: tuple[set[int], int, int],
 ) -> None:
     """Put a bag into its set, unless it is there; slots in use this step stay."""
-    kept, stamp, ways = how
+    used_slots, stamp, ways = state
     sets, wide = sets_of(len(keys), ways)
     first = set_of(bag, sets) * wide
-    free = [slot for slot in range(first, first + wide) if slot not in kept]
+    free = [slot for slot in range(first, first + wide) if slot not in used_slots]
     if not bag or len(bag) > keys.shape[1] - 2 or not free or _slot(keys, bag, ways) >= 0:
         return
-    least = min(free, key=lambda slot: (int(keys[slot, 0]) >= 0, int(keys[slot, 1])))
-    keys[least] = 0
-    keys[least, 0], keys[least, 1] = len(bag), stamp
-    keys[least, 2 : 2 + len(bag)] = torch.tensor(bag, dtype=keys.dtype)
-    bags[least] = made
-    kept.add(least)
+    victim = min(free, key=lambda slot: (int(keys[slot, 0]) >= 0, int(keys[slot, 1])))
+    keys[victim] = 0
+    keys[victim, 0], keys[victim, 1] = len(bag), stamp
+    keys[victim, 2 : 2 + len(bag)] = torch.tensor(bag, dtype=keys.dtype)
+    bags[victim] = pooled
+    used_slots.add(victim)
 
 
 BAGS: Mapping[str, Callable[..., object]] = {

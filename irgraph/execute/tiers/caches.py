@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import torch
 
 from irgraph.execute.narrow.rows import SCALED
-from irgraph.execute.tiers.bags import lists_of, put_bag
+from irgraph.execute.tiers.bags import bag_lists, insert_bag
 from irgraph.execute.tiers.ops import EMPTY, sets_of, tier_pool, tier_read
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
@@ -19,93 +19,101 @@ EMPTY_SHARE = 4
 
 
 def fill_caches(
-    graph: Graph, values: Mapping[str, torch.Tensor], given: Collection[str], seed: int
+    graph: Graph, values: Mapping[str, torch.Tensor], input_names: Collection[str], seed: int
 ) -> None:
     """Let every cache of a graph hold rows of its table; those that were given stay as they are.
 
     A cache and its directory exist before the step, but not any values will do: a slot that says
     that it holds a row must hold that row.
     """
-    for weight, directory, held, ways in _caches(graph):
-        if directory.name in given or held.name in given:
+    for weight, directory, cache, ways in _caches(graph):
+        if directory.name in input_names or cache.name in input_names:
             continue
-        if not all(t.name in values for t in (weight, directory, held)):
+        if not all(t.name in values for t in (weight, directory, cache)):
             continue  # what the step makes itself is as its ops make it
         source = torch.Generator().manual_seed(seed)
-        _fill(values[weight.name], values[directory.name], values[held.name], ways, source)
+        _fill_row_cache(
+            values[weight.name], values[directory.name], values[cache.name], ways, source
+        )
     for op in graph.leaves():
-        pooled = arguments_of(op, graph.schemas) if op.name == "irgraph.tier_pool" else {}
-        if _tensors(pooled.get("found")):
-            _hold_bags(graph, op, values, given, seed)
+        arguments = arguments_of(op, graph.schemas) if op.name == "irgraph.tier_pool" else {}
+        if _tensors(arguments.get("found")):
+            _fill_bag_caches(graph, op, values, input_names, seed)
 
 
-def _hold_bags(
-    graph: Graph, pool: Op, values: Mapping[str, torch.Tensor], given: Collection[str], seed: int
+def _fill_bag_caches(
+    graph: Graph,
+    pool: Op,
+    values: Mapping[str, torch.Tensor],
+    input_names: Collection[str],
+    seed: int,
 ) -> None:
     """Let caches of pooled bags hold some of the step's own bags: no others would ever be found.
 
     Where the step itself makes the indices, or the rows, they begin empty.
     """
-    about = arguments_of(pool, graph.schemas)
-    found, bags = (_tensors(about.get(name)) for name in ("found", "bags"))
+    pool_arguments = arguments_of(pool, graph.schemas)
+    slots, bags = (_tensors(pool_arguments.get(name)) for name in ("found", "bags"))
     makers = {t.name: op for op in graph.leaves() for t in op.outputs}
-    probe = makers.get(found[0].name)
-    read = makers.get(_tensors(about.get("staged"))[0].name)
+    probe = makers.get(slots[0].name)
+    read = makers.get(_tensors(pool_arguments.get("staged"))[0].name)
     if probe is None or read is None or probe.name != "irgraph.bag_probe":
         return
-    asked, wanted = (arguments_of(one, graph.schemas) for one in (probe, read))
-    weights = _tensors(wanted.get("weights"))
-    tables = (_tensors(asked.get(name)) for name in ("keys", "indices", "offsets"))
+    probe_arguments, read_arguments = (
+        arguments_of(lookup_op, graph.schemas) for lookup_op in (probe, read)
+    )
+    weights = _tensors(read_arguments.get("weights"))
+    tables = (_tensors(probe_arguments.get(name)) for name in ("keys", "indices", "offsets"))
     for number, (keys, index, offset) in enumerate(zip(*tables, strict=True)):
-        if keys.name in given or bags[number].name in given:
+        if keys.name in input_names or bags[number].name in input_names:
             continue
         values[keys.name].zero_()[:, 0] = EMPTY
         if not all(t.name in values for t in (index, offset, weights[number])):
             continue
-        held = [values[t.name] for t in (weights[number], index, offset)]
-        made = _pooled(about, number, held, values)
+        operands = [values[t.name] for t in (weights[number], index, offset)]
+        pooled = _pooled_bags(pool_arguments, number, operands, values)
         source = torch.Generator().manual_seed(seed + number)
-        lists = lists_of(held[1], held[2], bool(about.get("include_last_offset")))
-        for bag, row in zip(lists, made, strict=True):
-            if drawn := int(torch.randint(EMPTY_SHARE, (), generator=source)):
-                how = (set[int](), drawn, _ways(asked))
-                put_bag(values[keys.name], values[bags[number].name], bag, row, how)
+        lists = bag_lists(operands[1], operands[2], bool(pool_arguments.get("include_last_offset")))
+        for bag, row in zip(lists, pooled, strict=True):
+            if stamp := int(torch.randint(EMPTY_SHARE, (), generator=source)):
+                state = (set[int](), stamp, _ways(probe_arguments))
+                insert_bag(values[keys.name], values[bags[number].name], bag, row, state)
 
 
-def _ways(given: Mapping[str, Value]) -> int:
-    ways = given.get("ways", 32)
+def _ways(arguments: Mapping[str, Value]) -> int:
+    ways = arguments.get("ways", 32)
     return ways if isinstance(ways, int) else 32
 
 
-def _pooled(
-    about: Mapping[str, Value],
+def _pooled_bags(
+    pool_arguments: Mapping[str, Value],
     number: int,
-    held: list[torch.Tensor],
+    operands: list[torch.Tensor],
     values: Mapping[str, torch.Tensor],
 ) -> torch.Tensor:
     """Return the bags of one table of a pooling op, all of its rows read."""
-    weight, index, offset = held
-    kinds = about.get("kinds")
-    named = [str(kind) for kind in kinds] if isinstance(kinds, tuple) else []
-    scaled = [n for n, kind in enumerate(named) if kind in SCALED]
-    scales = _tensors(about.get("scales"))
-    own = [values[scales[scaled.index(number)].name]] if number in scaled else []
-    mode = about.get("mode")
-    (made,) = tier_pool(
+    weight, index, offset = operands
+    kinds = pool_arguments.get("kinds")
+    formats = [str(kind) for kind in kinds] if isinstance(kinds, tuple) else []
+    scaled = [n for n, kind in enumerate(formats) if kind in SCALED]
+    scales = _tensors(pool_arguments.get("scales"))
+    table_scales = [values[scales[scaled.index(number)].name]] if number in scaled else []
+    mode = pool_arguments.get("mode")
+    (bags,) = tier_pool(
         tier_read([weight], [index]),
         [offset],
         mode=mode if isinstance(mode, int) else 0,
-        include_last_offset=bool(about.get("include_last_offset")),
-        kinds=named[number : number + 1],
-        scales=own,
+        include_last_offset=bool(pool_arguments.get("include_last_offset")),
+        kinds=formats[number : number + 1],
+        scales=table_scales,
     )
-    return made
+    return bags
 
 
-def _fill(
+def _fill_row_cache(
     weight: torch.Tensor,
     directory: torch.Tensor,
-    held: torch.Tensor,
+    cache: torch.Tensor,
     ways: int,
     source: torch.Generator,
 ) -> None:
@@ -114,30 +122,32 @@ def _fill(
     directory[0], directory[1] = EMPTY, 0
     for slot in range(sets * wide):
         row = slot // wide + sets * (slot % wide)
-        drawn = int(torch.randint(EMPTY_SHARE, (), generator=source))
-        if row < len(weight) and drawn:
-            directory[0, slot], directory[1, slot] = row, drawn
-            held[slot] = weight[row]
+        stamp = int(torch.randint(EMPTY_SHARE, (), generator=source))
+        if row < len(weight) and stamp:
+            directory[0, slot], directory[1, slot] = row, stamp
+            cache[slot] = weight[row]
 
 
 def _caches(graph: Graph) -> list[tuple[Tensor, Tensor, Tensor, int]]:
     """Return each table that is read through a cache with its directory, its slots and its ways."""
     directories: dict[str, tuple[Tensor, int]] = {}
     weights: dict[str, Tensor] = {}
-    held: dict[str, Tensor] = {}
+    caches: dict[str, Tensor] = {}
     for op in graph.leaves():
         if not op.name.startswith("irgraph.tier_"):
             continue
-        given = arguments_of(op, graph.schemas)
+        arguments = arguments_of(op, graph.schemas)
         if op.base == "tier_probe" and op.outputs:
-            ways = _ways(given)
-            pairs = zip(op.outputs, _tensors(given.get("directories")), strict=False)
-            directories.update((slot.name, (one, ways)) for slot, one in pairs)
-        for name, found in (("weights", weights), ("held", held)):
-            of = zip(_tensors(given.get("slots")), _tensors(given.get(name)), strict=False)
-            found.update((slot.name, one) for slot, one in of)
-    known = [slot for slot in directories if slot in weights and slot in held]
-    return [(weights[s], directories[s][0], held[s], directories[s][1]) for s in known]
+            ways = _ways(arguments)
+            pairs = zip(op.outputs, _tensors(arguments.get("directories")), strict=False)
+            directories.update((slot.name, (directory, ways)) for slot, directory in pairs)
+        for name, tensor_by_slot in (("weights", weights), ("held", caches)):
+            slot_pairs = zip(
+                _tensors(arguments.get("slots")), _tensors(arguments.get(name)), strict=False
+            )
+            tensor_by_slot.update((slot.name, tensor) for slot, tensor in slot_pairs)
+    complete = [slot for slot in directories if slot in weights and slot in caches]
+    return [(weights[s], directories[s][0], caches[s], directories[s][1]) for s in complete]
 
 
 def _tensors(value: Value) -> list[Tensor]:

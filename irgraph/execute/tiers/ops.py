@@ -17,7 +17,7 @@ from irgraph.ir.narrow.ops import LOOKUPS
 
 Tensors = Sequence[torch.Tensor]
 
-EMPTY, FOUND = -1, -2
+EMPTY, SKIPPED = -1, -2
 """What stands for a slot: no slot holds the row; nobody wants it, as its whole bag was found."""
 
 
@@ -31,25 +31,27 @@ def tier_probe(
     directories: Tensors, indices: Tensors, wanted: Tensors = (), ways: int = 32
 ) -> list[Torch]:
     """Return for each index the slot that holds its row, -1 where none does; -2 if not wanted."""
-    found = []
+    slot_lists = []
     for number, (directory, index) in enumerate(zip(directories, indices, strict=True)):
         sets, wide = sets_of(directory.shape[1], ways)
-        where = index.long() % sets
-        held = directory[0][: sets * wide].view(sets, wide)[where] == index.long().unsqueeze(1)
-        slot = where * wide + held.int().argmax(1)
-        slots = torch.where(held.any(1), slot, EMPTY)
+        row_sets = index.long() % sets
+        matches = directory[0][: sets * wide].view(sets, wide)[row_sets] == index.long().unsqueeze(
+            1
+        )
+        slot = row_sets * wide + matches.int().argmax(1)
+        slots = torch.where(matches.any(1), slot, EMPTY)
         if wanted:
-            slots = torch.where(wanted[number] == FOUND, FOUND, slots)
-        found.append(slots)
-    return found
+            slots = torch.where(wanted[number] == SKIPPED, SKIPPED, slots)
+        slot_lists.append(slots)
+    return slot_lists
 
 
 def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: object) -> list[Torch]:
     """Return the rows of the indices that no slot holds, zeros for the others."""
-    places = slots or [torch.full_like(index, EMPTY) for index in indices]
+    slot_lists = slots or [torch.full_like(index, EMPTY) for index in indices]
     read = []
-    for weight, index, slot in zip(weights, indices, places, strict=True):
-        table = _plain(weight)
+    for weight, index, slot in zip(weights, indices, slot_lists, strict=True):
+        table = _movable(weight)
         rows = table.new_zeros(index.numel(), weight.shape[1])
         missing = slot == EMPTY
         rows[missing] = table[index[missing].long()]
@@ -57,7 +59,7 @@ def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: obje
     return read
 
 
-def _plain(rows: Torch) -> Torch:
+def _movable(rows: Torch) -> Torch:
     """Return rows of a type of one byte as bytes: torch moves few elements of f8 about."""
     return rows.view(torch.uint8) if rows.element_size() == 1 else rows
 
@@ -79,34 +81,34 @@ def tier_pool(
     ``kinds`` are the rows' formats, ``""`` for plain elements; ``scales`` those of tables of f8.
     Bags that were ``found`` are taken from those that were pooled before.
     """
-    made, each = [], iter(scales)
-    named = kinds or ("",) * len(staged)
-    for number, (rows, offset, kind) in enumerate(zip(staged, offsets, named, strict=True)):
+    results, table_scales = [], iter(scales)
+    formats = kinds or ("",) * len(staged)
+    for number, (rows, offset, kind) in enumerate(zip(staged, offsets, formats, strict=True)):
         if held:
             slot = slots[number]
-            cached = _plain(held[number])[slot.clamp(min=0)]
-            both = torch.where((slot >= 0).unsqueeze(1), cached, _plain(rows))
-            rows = both.view(rows.dtype)
-        scale = next(each) if kind in SCALED else None
-        one = _bags(rows, offset, kind, scale, mode, include_last_offset)
+            cached = _movable(held[number])[slot.clamp(min=0)]
+            merged = torch.where((slot >= 0).unsqueeze(1), cached, _movable(rows))
+            rows = merged.view(rows.dtype)
+        scale = next(table_scales) if kind in SCALED else None
+        table_bags = _bags(rows, offset, kind, scale, mode, include_last_offset)
         if found:
-            there = (found[number] >= 0).unsqueeze(1)
-            one = torch.where(there, bags[number][found[number].clamp(min=0)], one)
-        made.append(one)
-    return made
+            hits = (found[number] >= 0).unsqueeze(1)
+            table_bags = torch.where(hits, bags[number][found[number].clamp(min=0)], table_bags)
+        results.append(table_bags)
+    return results
 
 
 def _bags(rows: Torch, offset: Torch, kind: str, scale: Torch, mode: int, closed: bool) -> Torch:
     """Return the bags of rows of one table, by the lookup that reads such rows."""
-    every = torch.arange(len(rows), dtype=offset.dtype)
+    positions = torch.arange(len(rows), dtype=offset.dtype)
     if not kind:
-        return torch.ops.aten._embedding_bag(rows, every, offset, False, mode, False, None, closed)[
-            0
-        ]
+        return torch.ops.aten._embedding_bag(
+            rows, positions, offset, False, mode, False, None, closed
+        )[0]
     if kind not in LOOKUPS:
-        return embedding_bag_rows(rows, every, offset, scale, None, closed)
+        return embedding_bag_rows(rows, positions, offset, scale, None, closed)
     lookup = getattr(torch.ops.quantized, LOOKUPS[kind].partition(".")[2])
-    return lookup(rows, every, offset, include_last_offset=closed)
+    return lookup(rows, positions, offset, include_last_offset=closed)
 
 
 def tier_fill(
@@ -125,36 +127,36 @@ def tier_fill(
     for directory, rows, index, slot, read in zip(
         directories, held, indices, slots, staged, strict=True
     ):
-        used = directory[1]
-        now = int(used.max()) + 1 if used.numel() else 0
+        last_use = directory[1]
+        stamp = int(last_use.max()) + 1 if last_use.numel() else 0
         hits = slot[slot >= 0].unique()
-        used[hits] = now if policy == "lru" else used[hits] + 1
-        _put(directory, rows, index, slot, read, (set(hits.tolist()), now, policy, ways))
+        last_use[hits] = stamp if policy == "lru" else last_use[hits] + 1
+        _insert_rows(directory, rows, index, slot, read, (set(hits.tolist()), stamp, policy, ways))
 
 
-def _put(
+def _insert_rows(
     directory: torch.Tensor,
     rows: torch.Tensor,
     index: torch.Tensor,
     slot: torch.Tensor,
     read: torch.Tensor,
-    how: tuple[set[int], int, str, int],
+    state: tuple[set[int], int, str, int],
 ) -> None:
     """Put each row that was read once into its set."""
-    kept, now, policy, ways = how
+    used_slots, stamp, policy, ways = state
     sets, wide = sets_of(directory.shape[1], ways)
     seen: set[int] = set()
-    for place in (slot == EMPTY).nonzero().view(-1).tolist():
-        row = int(index[place])
+    for position in (slot == EMPTY).nonzero().view(-1).tolist():
+        row = int(index[position])
         first = row % sets * wide
-        free = [s for s in range(first, first + wide) if s not in kept]
+        free = [s for s in range(first, first + wide) if s not in used_slots]
         if row in seen or not free:
             continue
         seen.add(row)
-        least = min(free, key=lambda s: (int(directory[0, s]) >= 0, int(directory[1, s])))
-        directory[0, least], directory[1, least] = row, now if policy == "lru" else 1
-        rows[least] = read[place]
-        kept.add(least)
+        victim = min(free, key=lambda s: (int(directory[0, s]) >= 0, int(directory[1, s])))
+        directory[0, victim], directory[1, victim] = row, stamp if policy == "lru" else 1
+        rows[victim] = read[position]
+        used_slots.add(victim)
 
 
 TIERS: Mapping[str, Callable[..., Torch]] = {

@@ -1,1 +1,1 @@
-"""Forward ops and their backward: what autograd makes of some ops, and where a graph has it."""
+"""Forward ops and their backward: derivation by autograd, search in a graph, and replacement."""

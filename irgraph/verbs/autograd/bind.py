@@ -1,8 +1,9 @@
-"""Where a graph has the backward of some of its forward ops.
+"""Search for the backward of forward ops in a graph.
 
-What autograd makes of the ops (``derive``) is looked for in the graph, op by op: by what both read
-of the forward pass, and by what follows from that. What is found computes their gradient because
-it is, call by call, what autograd would do; no number of a recording is trusted for it.
+The backward that autograd derives from the ops (``derive``) is matched with the graph, op by op:
+first by the tensors of the forward pass that both read, then by tensors that follow from these.
+The matched ops compute the gradient because they are, call by call, the calls of autograd; no
+number of a recording is trusted for it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from irgraph.verbs.refusal import RefusedError
 Item = TypeVar("Item")
 
 MAX_TRIES = 12
-"""How many sets of inputs that may need a gradient are tried, and layouts for each."""
+"""Maximum number of tried sets of inputs that need a gradient, and of layouts for each set."""
 
 
 def has_backward(graph: Graph) -> bool:
@@ -41,7 +42,7 @@ def _is_double(graph: Graph) -> bool:
 
 
 def backward_of(graph: Graph, members: Sequence[Op]) -> Backward:
-    """Return the backward of forward ops; raise ``RefusedError`` with why there is none."""
+    """Return the backward of forward ops; raise ``RefusedError`` with a reason if there is none."""
     if _is_double(graph):
         raise RefusedError("the step differentiates gradients: what it does to them is not told")
     region = region_of(graph, members)
@@ -60,7 +61,7 @@ def backward_of(graph: Graph, members: Sequence[Op]) -> Backward:
 def _first_match(
     candidates: Iterator[Item], find: Callable[[Item], Backward], kind: str
 ) -> Backward:
-    """Return what is found in the first way that does, or raise why the likeliest does not."""
+    """Return the backward of the first candidate that has one, or raise the error of the first."""
     first: MissingCallError | None = None
     for candidate in islice(candidates, MAX_TRIES):
         try:
@@ -74,7 +75,7 @@ def _first_match(
 
 
 def _with_other_gradients(graph: Graph, members: Sequence[Op], backward: Backward) -> Backward:
-    """Return a backward with the gradients of other inputs, too, if the step computes them."""
+    """Return a backward with the gradients of other inputs as well, if the step computes them."""
     for i, tensor in enumerate(backward.region.inputs):
         if i not in backward.needs and is_float(tensor):
             needs = tuple(sorted((*backward.needs, i)))

@@ -1,4 +1,4 @@
-"""What a region's backward may be like, to be tried: which gradients, and how they are laid out."""
+"""Candidates for a region's backward: sets of gradients, and layouts of the gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def likely_needs(graph: Graph, region: Region) -> Iterator[tuple[int, ...]]:
 
 
 def likely_cotangents(graph: Graph, region: Region) -> Iterator[tuple[Tensor, ...]]:
-    """Yield types that the gradients of the outputs may have: laid out alike, or as others are."""
+    """Yield candidate types of the outputs' gradients: with the outputs' layouts, then others."""
     layouts: list[list[Tensor]] = []
     for output in region.outputs:
         observed = _layouts(graph).get((output.dtype, output.shape), ())
@@ -31,12 +31,12 @@ def likely_cotangents(graph: Graph, region: Region) -> Iterator[tuple[Tensor, ..
 
 @cached_per_graph
 def _layouts(graph: Graph) -> Mapping[tuple[str, tuple[int, ...]], Sequence[Tensor]]:
-    """Return by type and shape one tensor of the backward pass for each layout."""
+    """Return one tensor of the backward pass for each layout, by type and shape."""
     tensors_by_type: dict[tuple[str, tuple[int, ...]], dict[object, Tensor]] = {}
     for leaf in (leaf for leaf in graph.leaves() if leaf.phase == "backward"):
         for tensor in leaf.outputs:
-            known = tensors_by_type.setdefault((tensor.dtype, tensor.shape), {})
-            known.setdefault(tensor.strides, tensor)
+            by_strides = tensors_by_type.setdefault((tensor.dtype, tensor.shape), {})
+            by_strides.setdefault(tensor.strides, tensor)
     return {
         key: tuple(tensor_by_strides.values()) for key, tensor_by_strides in tensors_by_type.items()
     }

@@ -1,4 +1,4 @@
-"""Forward calls beside some ops that must be called anew with them."""
+"""Companions: forward calls next to replaced ops that must be called again with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _calls(graph: Graph) -> tuple[Sequence[Op], Mapping[int, int]]:
 
 
 def companion_calls(graph: Graph, old: Sequence[Op], error: LayoutError) -> list[Op]:
-    """Return the calls that use a result, or the one that made what a gradient is of."""
+    """Return the calls that use a tensor with another layout, or the call that returned it."""
     name, inside = error.tensor.name, {id(inner) for op in old for inner in op.walk()}
     positions = _calls(graph)[1]
     op_by_id = {
@@ -37,13 +37,13 @@ def companion_calls(graph: Graph, old: Sequence[Op], error: LayoutError) -> list
 
 
 def _ops_touching(graph: Graph, buffer: str) -> list[Op]:
-    """Return the outermost ops whose leaves touch a buffer."""
+    """Return the outermost ops whose leaves access a buffer."""
     leaves = (leaf for _, leaf in graph.touching.get(buffer, ()) if leaf is not graph.end)
     return [outermost(graph)[id(leaf)] for leaf in leaves]
 
 
 def intermediate_calls(graph: Graph, members: Sequence[Op]) -> list[Op]:
-    """Return the forward calls that use what members make, and make what members use."""
+    """Return the forward calls that depend on members, and on which members depend."""
     inside = {id(inner) for op in members for inner in op.walk()}
     calls, positions = _calls(graph)
     outer = (outermost(graph)[id(leaf)] for op in members for leaf in op.leaves())

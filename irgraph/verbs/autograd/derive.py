@@ -1,4 +1,4 @@
-"""What torch's autograd makes of some forward ops: they are run on the meta device and recorded."""
+"""The backward that torch's autograd derives from forward ops, recorded on the meta device."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ Torch: TypeAlias = Any
 """An object of torch's."""
 
 MAX_CACHED_REGIONS = 256
-"""Regions whose derivation is kept: layers of one model are often alike."""
+"""Maximum number of cached derivations: layers of one model are often equal."""
 
 DIM = "B"
-"""What a capture calls its batch dimension."""
+"""Name of the batch dimension in a capture."""
 
 
 class Derived(Struct, frozen=True):
-    """Forward ops with their backward, as a capture shows them.
+    """Forward ops with their backward, as captured.
 
     Attributes:
         graph: the captured step.
         inputs: the region's inputs, in its order.
-        outputs: its outputs.
-        cotangents: the gradients of the outputs, which the backward takes.
-        gradients: the gradients of the inputs; ``None`` where autograd makes none.
-        links: origins of autograd nodes, with that of the forward call that each belongs to.
+        outputs: the region's outputs.
+        cotangents: the gradients of the outputs, inputs of the backward.
+        gradients: the gradients of the inputs; ``None`` if autograd computes none.
+        links: origin of each autograd node's forward call, by origin of the node.
     """
 
     graph: Graph
@@ -64,10 +64,10 @@ class Derived(Struct, frozen=True):
 
 
 def derive(region: Region, needs: Collection[int], *, plain: bool = False) -> Derived:
-    """Return a region with its backward; ``needs`` are places of inputs whose gradient is wanted.
+    """Return a region with its backward; ``needs`` are positions of inputs that need a gradient.
 
-    Sizes that follow from the graph's dimension do so in the result, unless ``plain`` numbers will
-    do. Raises ``RefusedError`` where torch cannot run the ops, or not differentiate them.
+    Sizes depend on the graph's dimension as in the region, unless ``plain`` numbers suffice.
+    Raises ``RefusedError`` if torch cannot run the ops or differentiate them.
     """
     anonymous = region.canonical_graph()
     dims = set() if plain else _dims_of(anonymous)
@@ -90,7 +90,7 @@ def _type_only(tensor: Tensor) -> Tensor:
 
 
 class _DeriveKey(Struct, frozen=True):
-    """A question to torch; ``text`` and what follows the graph tell two apart."""
+    """Arguments of a derivation; ``text`` and the fields after ``graph`` identify them."""
 
     text: str
     graph: Graph
@@ -110,7 +110,7 @@ class _DeriveKey(Struct, frozen=True):
         return self.text, sizes, self.needs, self.device, self.dim
 
     def at_size(self, size: int) -> _DeriveKey:
-        """Return the question at another size of the dimension."""
+        """Return the arguments at another size of the dimension."""
         graph = with_dims(self.graph, {self.dim: size})
         holder = replace(self.graph, tensors=(), ops=(), returned=self.cotangents)
         resized = with_dims(holder, {self.dim: size}).returned or ()
@@ -144,15 +144,15 @@ def _derive_cached(key: _DeriveKey) -> Derived:
 
 
 class _Step:
-    """Runs forward ops on leaves of their own, and their backward."""
+    """A step that runs forward ops on separate leaves, and their backward."""
 
     def __init__(self, key: _DeriveKey) -> None:
         import torch
 
-        self.asked = key
+        self.key = key
         self.model = torch.nn.Module()
-        self.same: dict[int, int] = {}
-        self.given: list[bool] = []
+        self.cotangent_by_input: dict[int, int] = {}
+        self.has_gradient: list[bool] = []
         self._leaves = [
             self._leaf(f"x{i}", declared.tensor, i in key.needs)
             for i, declared in enumerate(key.graph.tensors)
@@ -166,9 +166,9 @@ class _Step:
 
         shape = tuple(map(int, tensor.shape))
         leaf = torch.empty_strided(
-            shape, strides_of(tensor), dtype=DTYPES[tensor.dtype], device=self.asked.device
+            shape, strides_of(tensor), dtype=DTYPES[tensor.dtype], device=self.key.device
         )
-        if self.asked.device != "meta":
+        if self.key.device != "meta":
             leaf.zero_()
         if needs_gradient:
             self.model.register_parameter(name, torch.nn.Parameter(leaf))
@@ -179,18 +179,18 @@ class _Step:
     def __call__(self) -> list[Torch]:
         import torch
 
-        graph = self.asked.graph
+        graph = self.key.graph
         values = {d.tensor.name: t for d, t in zip(graph.tensors, self._leaves, strict=True)}
         for op in graph.ops:
-            output = _call(op, graph, values, self.asked.device)
+            output = _call(op, graph, values, self.key.device)
             single = len(op.results) == 1 and isinstance(op.results[0], tuple)
             results = output if isinstance(output, (tuple, list)) and not single else (output,)
             values.update(_values_by_name(op.results, results))
         outputs = [values[tensor.name] for tensor in graph.returned or ()]
-        sources = [self._leaves[i] for i in self.asked.needs]
+        sources = [self._leaves[i] for i in self.key.needs]
         gradients = torch.autograd.grad(outputs, sources, self._cotangents, allow_unused=True)
-        self.given = [gradient is not None for gradient in gradients]
-        self.same = {
+        self.has_gradient = [gradient is not None for gradient in gradients]
+        self.cotangent_by_input = {
             i: j
             for i, gradient in enumerate(gradients)
             for j, g in enumerate(self._cotangents)
@@ -199,13 +199,13 @@ class _Step:
         new_gradients = [
             gradient
             for i, gradient in enumerate(gradients)
-            if gradient is not None and i not in self.same
+            if gradient is not None and i not in self.cotangent_by_input
         ]
         return [*outputs, *new_gradients]
 
     def to_derived(self, graph: Graph, links: Mapping[str, str]) -> Derived:
-        """Return what a capture of this step is."""
-        key = self.asked
+        """Return the record of a captured graph of this step."""
+        key = self.key
         labels = {declared.label: declared.tensor for declared in graph.tensors}
 
         def labelled_tensor(name: str, tensor: Tensor) -> Tensor:
@@ -217,9 +217,9 @@ class _Step:
         rest = iter(returned[count:])
         gradients: dict[int, Tensor | None] = {}
         for i, position in enumerate(key.needs):
-            if i in self.same:
-                gradients[position] = cotangents[self.same[i]]
-            elif self.given[i]:
+            if i in self.cotangent_by_input:
+                gradients[position] = cotangents[self.cotangent_by_input[i]]
+            elif self.has_gradient[i]:
                 gradients[position] = next(rest, None)
         positions = range(len(key.graph.tensors))
         inputs = tuple(labelled_tensor(f"x{i}", d.tensor) for i, d in enumerate(key.graph.tensors))
@@ -258,7 +258,7 @@ def _call(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Tor
 
 
 def _dims_of(graph: Graph) -> set[str]:
-    """Return the dimensions that the sizes in a graph follow from."""
+    """Return the dimensions on which the sizes in a graph depend."""
     dims: set[str] = set()
 
     def look(value: object) -> None:
@@ -276,7 +276,7 @@ def _dims_of(graph: Graph) -> set[str]:
 
 
 def _rename_dim(graph: Graph, name: str) -> Graph:
-    """Return a capture whose dimension has another name."""
+    """Return a captured graph whose dimension has another name."""
     if name == DIM:
         return graph
 

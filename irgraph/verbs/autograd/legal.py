@@ -1,4 +1,4 @@
-"""What others could tell of a backward that is made anew."""
+"""Legality of a regenerated backward: no other op may observe the change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irgraph.verbs.remove import check_type
 
 
 def check_swap(graph: Graph, removed: Collection[int], swap: tuple[Tensor, Tensor]) -> None:
-    """Refuse to let a gradient share bytes with others where somebody could tell."""
+    """Refuse a gradient that would share bytes with other tensors if the sharing is observable."""
     old, new = swap
     check_type(old, new, [])
     if any(t.buffer == old.buffer for t in graph.returned or ()):
@@ -33,7 +33,7 @@ def check_unwritten(
     saved: Collection[str],
     readers: Sequence[Op],
 ) -> None:
-    """Refuse where others write, within a span, what some ops read of some buffers."""
+    """Refuse if other ops write, within a span, tensors of ``saved`` buffers that readers read."""
     read = {t.name: t for op in readers for leaf in op.leaves() for t in leaf.inputs}
     for tensor in (t for t in read.values() if t.buffer in saved):
         first_position = _first_position(graph, removed, tensor)
@@ -43,7 +43,7 @@ def check_unwritten(
 
 
 def _first_position(graph: Graph, removed: Collection[int], tensor: Tensor) -> int:
-    """Return the place at which a tensor is made, or some ops first touch it; else -1."""
+    """Return the position at which a tensor is defined or a removed op first uses it; else -1."""
     for position, leaf in graph.touching.get(tensor.buffer, ()):
         if any(t.name == tensor.name for t in leaf.outputs):
             return position
@@ -53,7 +53,7 @@ def _first_position(graph: Graph, removed: Collection[int], tensor: Tensor) -> i
 
 
 def check_passed_tensors(graph: Graph, leaves: Sequence[Op]) -> None:
-    """Refuse where others write what some leaves hand to one another, or read more than once."""
+    """Refuse if other ops write tensors that leaves pass to each other, or read repeatedly."""
     leaf_ids = {id(leaf) for leaf in leaves}
     accesses_by_buffer: dict[str, list[tuple[int, Tensor, bool]]] = {}
     for leaf in leaves:
@@ -74,9 +74,9 @@ def check_passed_tensors(graph: Graph, leaves: Sequence[Op]) -> None:
 def _writes(
     graph: Graph, removed: Collection[int], buffer: str, tensors: Sequence[Tensor]
 ) -> Iterator[tuple[int, Op, Tensor]]:
-    """Yield the leaves that stay and write bytes of some tensors, with places and what they write.
+    """Yield position, leaf and tensor of each write of remaining leaves to bytes of ``tensors``.
 
-    What allocates memory anew writes it as well: in a trace several tensors lie in one buffer.
+    An allocation also counts as a write: in a trace several tensors share one buffer.
     """
     schema_names = declared(graph)
     for position, leaf in graph.touching.get(buffer, ()):

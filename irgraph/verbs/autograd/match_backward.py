@@ -1,4 +1,4 @@
-"""Pairs the calls of a derived backward, one by one, with those of a graph."""
+"""Matching of the calls of a derived backward, individually, with the calls of a graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 
 class MissingCallError(RefusedError):
-    """A call that the backward would make is not there."""
+    """A call of the derived backward is missing in the graph."""
 
 
 class Backward(Struct, frozen=True):
@@ -29,11 +29,11 @@ class Backward(Struct, frozen=True):
 
     Attributes:
         region: the forward ops.
-        needs: places of the inputs that have a gradient.
-        ops: the autograd nodes that it stands in, in launch order.
-        leaves: those of their leaves, and those nodes without any, that belong to it.
+        needs: positions of the inputs that have a gradient.
+        ops: the autograd nodes that contain it, in launch order.
+        leaves: the leaves of these nodes, and the empty nodes, that are part of it.
         cotangents: the gradients of the region's outputs.
-        gradients: the gradients of its inputs, by place.
+        gradients: the gradients of its inputs, by position.
     """
 
     region: Region
@@ -45,23 +45,23 @@ class Backward(Struct, frozen=True):
 
 
 def byte_layout(tensor: Tensor) -> tuple[object, ...]:
-    """Return what tells a tensor's bytes, and how they are read, from those of others."""
+    """Return a key of a tensor's bytes and of their interpretation."""
     return (tensor.buffer, tensor.offset, tensor.dtype, tensor.shape, tensor.strides)
 
 
 @cached_per_graph
 def outermost(graph: Graph) -> Mapping[int, Op]:
-    """Return by ``id`` of a leaf the outermost op around it that is no annotation."""
+    """Return the outermost op around each leaf that is no annotation, by ``id`` of the leaf."""
     return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
 
 
 @dataclass
 class BackwardMatcher:
-    """Pairs the derived ops with those of a graph.
+    """Search for pairs of derived ops and ops of a graph.
 
     Attributes:
-        names: for the derived tensors that are known so far, the graph's.
-        pairs: for the derived leaves that are found, the graph's, by ``id``.
+        names: the graph's tensor of each matched derived tensor, by name.
+        pairs: the graph's leaf of each matched derived leaf, by ``id``.
     """
 
     graph: Graph
@@ -79,14 +79,17 @@ class BackwardMatcher:
         return matcher.run(region, needs)
 
     def run(self, region: Region, needs: tuple[int, ...]) -> Backward:
-        """Find all ops, or raise ``RefusedError``."""
+        """Return the backward with all its ops, or raise ``RefusedError``."""
         self._match_forward(region)
-        self.own, self.theirs = outermost(self.graph), outermost(self.derived.graph)
-        self.near: dict[tuple[object, ...], list[Op]] = {}
-        self.taken: set[int] = set()
-        # Not in order: each round pairs whichever derived leaf has one candidate only, which fixes
-        # tensors that tell the candidates of others apart. A guess is never taken back, so none is
-        # made.
+        self.outer_by_leaf, self.derived_outer = (
+            outermost(self.graph),
+            outermost(self.derived.graph),
+        )
+        self.ops_by_bytes: dict[tuple[object, ...], list[Op]] = {}
+        self.matched_ids: set[int] = set()
+        # Not in order: each round pairs any derived leaf with a single candidate, which fixes
+        # tensors that distinguish the candidates of other leaves. There is no backtracking, so
+        # none is paired by a guess.
         unmatched = [leaf for op in self.derived.backward for leaf in op.leaves() if leaf.outputs]
         while unmatched:
             pair = self._next_pair(unmatched)
@@ -95,7 +98,7 @@ class BackwardMatcher:
         return self._backward(region, needs)
 
     def _backward(self, region: Region, needs: tuple[int, ...]) -> Backward:
-        """Return what was found, if all that goes in and comes out of it is known."""
+        """Return the matched backward; raise ``RefusedError`` if a gradient is not matched."""
         cotangents = [*map(self._graph_tensor, self.derived.cotangents)]
         known_cotangents = tuple(t for t in cotangents if t is not None)
         numbered = enumerate(map(self._graph_tensor, self.derived.gradients))
@@ -106,14 +109,14 @@ class BackwardMatcher:
         ops = self._ops()
         leaves = (leaf for op in ops for leaf in op.leaves())
         own_leaves = tuple(
-            leaf for leaf in leaves if id(leaf) in self.taken or is_pass_through(leaf)
+            leaf for leaf in leaves if id(leaf) in self.matched_ids or is_pass_through(leaf)
         )
         inner = [leaf for op in self.members for leaf in op.leaves()]
         check_passed_tensors(self.graph, [*inner, *own_leaves])
         return Backward(region, needs, ops, own_leaves, known_cotangents, gradients)
 
     def _match_forward(self, region: Region) -> None:
-        """Pair the inputs, and what the forward ops make."""
+        """Match the inputs, and the results of the forward ops."""
         for derived, tensor in zip(self.derived.inputs, region.inputs, strict=True):
             self.names[derived.name] = tensor
         derived_leaves = [leaf for op in self.derived.forward for leaf in op.leaves()]
@@ -130,7 +133,7 @@ class BackwardMatcher:
             self._match(a, b)
 
     def _next_pair(self, unmatched: Sequence[Op]) -> tuple[Op, Op]:
-        """Return a derived leaf for which just one op of the graph will do, with that."""
+        """Return a derived leaf with a single candidate in the graph, and this candidate."""
         ambiguous: tuple[Op, list[Op]] | None = None
         for leaf in unmatched:
             candidates = self._candidates(leaf)
@@ -149,17 +152,19 @@ class BackwardMatcher:
         raise RefusedError(f"there are {len(candidates)} of its backward's {leaf.name}", notes)
 
     def _candidates(self, leaf: Op) -> list[Op] | None:
-        """Return the ops that may be a derived leaf; ``None`` where nothing of it is known yet."""
+        """Return the candidates for a derived leaf; ``None`` if none of its tensors is matched."""
         results = [self.names[t.name] for t in leaf.outputs if t.name in self.names]
         known_tensors = results or [self.names[t.name] for t in leaf.inputs if t.name in self.names]
         if not known_tensors:
             return None
         lists = [self._ops_using(tensor) for tensor in known_tensors]
-        # Its op must use all known tensors: looking where the fewest ops do is enough.
+        # Its op must use all known tensors: the shortest list has all candidates.
         shortest = min(lists, key=len)
-        candidates = [op for op in shortest if id(op) not in self.taken and self._fits(leaf, op)]
-        # Equal calls on equal tensors happen where a value is used twice (x + x). The autograd
-        # node's name, then the module, tell them apart without changing what is computed.
+        candidates = [
+            op for op in shortest if id(op) not in self.matched_ids and self._fits(leaf, op)
+        ]
+        # Equal calls on equal tensors occur if a value is used twice (x + x). The autograd
+        # node's name, then the module, distinguish them; the result is equal for any choice.
         for is_same in (self._same_node, self._same_module) if len(candidates) > 1 else ():
             narrowed = [op for op in candidates if is_same(leaf, op)]
             if len(narrowed) == 1:
@@ -167,20 +172,20 @@ class BackwardMatcher:
         return candidates
 
     def _ops_using(self, tensor: Tensor) -> list[Op]:
-        """Return the leaves of the backward pass that take or make a tensor, by its bytes."""
+        """Return the leaves of the backward pass that use or define a tensor, by its bytes."""
         key = byte_layout(tensor)
-        if key not in self.near:
+        if key not in self.ops_by_bytes:
             touching = (leaf for _, leaf in self.graph.touching.get(tensor.buffer, ()))
-            self.near[key] = [
+            self.ops_by_bytes[key] = [
                 leaf
                 for leaf in touching
                 if leaf.phase == "backward"
                 and any(byte_layout(t) == key for t in (*leaf.inputs, *leaf.outputs))
             ]
-        return self.near[key]
+        return self.ops_by_bytes[key]
 
     def _same_node(self, leaf: Op, op: Op) -> bool:
-        return self.own[id(op)].name == self.theirs[id(leaf)].name
+        return self.outer_by_leaf[id(op)].name == self.derived_outer[id(leaf)].name
 
     def _same_module(self, _: Op, op: Op) -> bool:
         return op.module in {member.module for member in self.members}
@@ -206,11 +211,11 @@ class BackwardMatcher:
 
     def _pair(self, leaf: Op, op: Op) -> None:
         self.pairs[id(leaf)] = op
-        self.taken.add(id(op))
+        self.matched_ids.add(id(op))
         self._match(leaf, op)
 
     def _match(self, leaf: Op, op: Op) -> None:
-        """Note what the tensors of a derived leaf are in the graph."""
+        """Record the graph's tensors for the tensors of a derived leaf."""
         for a, b in ((leaf.operands, op.operands), (leaf.results, op.results)):
             self._unify(a, b)
         for name, value in leaf.attributes.items():
@@ -228,7 +233,7 @@ class BackwardMatcher:
                 self._unify(a, b)
 
     def _ops(self) -> tuple[Op, ...]:
-        """Return the outermost ops that hold what was found, and nodes that only hand it on."""
+        """Return the outermost ops that contain matched leaves, and pass-through nodes."""
         gradient_names = {
             t.name for t in map(self._graph_tensor, self.derived.gradients) if t is not None
         }
@@ -238,8 +243,8 @@ class BackwardMatcher:
             for t in op.outputs
             if t.name not in gradient_names
         }
-        # Nodes without a call (an AddBackward0 that passes its gradient on) have nothing to pair,
-        # yet belong to what goes. They are known by their name and by the bytes that they pass.
+        # Nodes without a call (an AddBackward0 that passes its gradient on) have no leaf to pair,
+        # but are part of the backward. They are found by their name and the bytes that they pass.
         pass_through_keys = [
             (op.name, self._input_bytes(op)) for op in self.derived.backward if not op.body
         ]
@@ -250,10 +255,10 @@ class BackwardMatcher:
             if not op.body
             for t in map(self._graph_tensor_or_self, op.inputs)
         )
-        op_by_id = {id(op): op for op in (self.own[leaf] for leaf in self.taken)}
+        op_by_id = {id(op): op for op in (self.outer_by_leaf[leaf] for leaf in self.matched_ids)}
         leaf_by_position = {i: leaf for b in buffers for i, leaf in self.graph.touching.get(b, ())}
         for _, op in sorted(leaf_by_position.items(), key=_position):
-            if is_pass_through(op) and self.own[id(op)] is op:
+            if is_pass_through(op) and self.outer_by_leaf[id(op)] is op:
                 key = (op.name, tuple(map(byte_layout, op.inputs)))
                 if key in pass_through_keys or all(t.name in intermediate for t in op.inputs):
                     pass_through_keys = _without(pass_through_keys, key)
@@ -275,18 +280,18 @@ def _position(entry: tuple[int, Op]) -> int:
 
 
 def _without(items: list[Item], item: Item) -> list[Item]:
-    """Return a list without the first of some equal items, if there is one."""
+    """Return a list without the first occurrence of an item, if any."""
     index = items.index(item) if item in items else len(items)
     return [*items[:index], *items[index + 1 :]]
 
 
 def is_pass_through(op: Op) -> bool:
-    """Return whether an autograd node hands on a gradient without a call."""
+    """Return whether an autograd node passes a gradient on without a call."""
     return op.is_autograd and not op.body and not op.outputs and bool(op.inputs)
 
 
 def _render_call(leaf: Op, names: Mapping[str, Tensor]) -> str:
-    """Return a derived call as the graph would have it."""
+    """Return a derived call as text, with the graph's names of its tensors."""
 
     def text(value: Value) -> str:
         if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""Autograd nodes that become others; what else stood in them, such as sums of gradients, stays."""
+"""Replacement of autograd nodes; their other ops, such as sums of gradients, are preserved."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from irgraph.verbs.refusal import RefusedError, describe
 from irgraph.verbs.sequence import Extent, extent
 
 Swap = tuple[Tensor, Tensor]
-"""A tensor, and what is used in its place."""
+"""A tensor, and the tensor that replaces it."""
 
 
 def exchange_nodes(
     edit: Edit, leaves: Sequence[Op], new: Sequence[Op], caller: str
 ) -> tuple[Op, ...]:
-    """Let an edit put other backward ops in the place of some leaves; return them as they stand.
+    """Replace leaves of the backward with new ops in an edit; return the new ops as inserted.
 
-    Beside what is ``surrounding_extent`` the leaves nothing changes. There may be no new ops.
+    Nothing changes outside the ``surrounding_extent`` of the leaves. ``new`` may be empty.
     """
     if not new:
         for op in leaves:
             edit.remove(op)
         return ()
-    # Autograd adds gradients inside of the node that made the second one, so that a node may hold
-    # calls that must stay. It is parted in two, the part is exchanged within the neighbours alone
-    # (a whole graph each time would be quadratic in the matches), and the rest joins the node
-    # before it.
+    # Autograd adds gradients inside the node that computes the second one, so that a node may
+    # contain calls that must be preserved. It is split in two, one part is replaced within its
+    # neighbours only (a whole graph each time would be quadratic in the matches), and the rest is
+    # merged with the node before it.
     leaf_ids = {id(leaf) for leaf in leaves}
     nodes = _enclosing_ops(edit.graph, leaves)
     other_ids = {id(leaf) for op in nodes for leaf in _other_leaves(op, leaf_ids)}
@@ -55,13 +55,13 @@ def exchange_nodes(
 
 
 def surrounding_extent(graph: Graph, leaves: Sequence[Op]) -> Extent:
-    """Return where the nodes of some leaves lie, with what stands before the first of them."""
+    """Return the extent of the nodes of some leaves, and of the op before the first node."""
     nodes = extent(graph, _enclosing_ops(graph, leaves))
     return replace(nodes, first=max(nodes.first - 1, 0))
 
 
 def _subgraph(graph: Graph, units: Sequence[Op]) -> Graph:
-    """Return neighbours of a graph as a graph of their own."""
+    """Return neighbouring ops of a graph as a separate graph."""
     inner = [op for unit in units for op in unit.walk()]
     results = {tensor.name for op in inner for tensor in op.outputs}
     operands = {t.name: t for op in inner for t in op.inputs if t.name not in results}
@@ -70,18 +70,18 @@ def _subgraph(graph: Graph, units: Sequence[Op]) -> Graph:
 
 
 def _enclosing_ops(graph: Graph, leaves: Sequence[Op]) -> list[Op]:
-    """Return the outermost ops that hold some leaves."""
+    """Return the outermost ops that contain some leaves."""
     op_by_id = {id(op): op for op in (outermost(graph)[id(leaf)] for leaf in leaves)}
     return sorted(op_by_id.values(), key=lambda op: graph.paths[id(op)])
 
 
 def _other_leaves(op: Op, leaf_ids: Collection[int]) -> list[Op]:
-    """Return the leaves beside some in one op."""
+    """Return the leaves of an op except some."""
     return [leaf for leaf in op.leaves() if id(leaf) not in leaf_ids]
 
 
 def _split_nodes(graph: Graph, nodes: Sequence[Op], leaf_ids: Collection[int]) -> Graph:
-    """Return a graph in which nodes that hold more than some leaves are two nodes each."""
+    """Return a graph in which each node with other leaves is split into two nodes."""
     edit = Edit(graph)
     for op in nodes:
         if not _other_leaves(op, leaf_ids):
@@ -101,7 +101,7 @@ def _split_nodes(graph: Graph, nodes: Sequence[Op], leaf_ids: Collection[int]) -
 
 
 def _check_separable(graph: Graph, op: Op, inside: Collection[Op]) -> None:
-    """Refuse to let some calls of a node run before those others that they depend on."""
+    """Refuse to move calls of a node before its other calls if they depend on those."""
     for dependence in dependences(op.body, declared(graph)):
         before, after = op.body[dependence.before], op.body[dependence.after]
         if after in inside and before not in inside:
@@ -110,7 +110,7 @@ def _check_separable(graph: Graph, op: Op, inside: Collection[Op]) -> None:
 
 
 def _merge_nodes(graph: Graph, other_ids: Collection[int]) -> Graph:
-    """Return a graph in which what was left of a node belongs to the node that it follows."""
+    """Return a graph in which the rest of a split node is merged with the node before it."""
     edit = Edit(graph)
     for before, op in pairwise(graph.top_level()):
         used = {t.name for child in op.body for t in child.inputs}
@@ -123,9 +123,9 @@ def _merge_nodes(graph: Graph, other_ids: Collection[int]) -> Graph:
 
 
 def with_swaps(graph: Graph, swaps: Sequence[Swap]) -> Graph:
-    """Return a graph in which the users of some tensors, and of views of them, use others.
+    """Return a graph in which swapped tensors, and their views, are replaced in all users.
 
-    Ops that use none of them stay the very same.
+    Ops that use none of them stay the same objects.
     """
     names: dict[str, Tensor] = {}
     for old, new in swaps:

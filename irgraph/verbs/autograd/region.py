@@ -1,4 +1,4 @@
-"""Some forward ops of a graph, taken out of it as a graph of their own."""
+"""Regions: forward ops of a graph, extracted as a separate graph."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from irgraph.ir.tensor import Tensor
 
 
 class Region(Struct, frozen=True):
-    """Forward ops with what goes in and what comes out.
+    """Forward ops with their inputs and outputs.
 
     Attributes:
-        graph: the ops alone; their inputs are declared, their outputs returned, both by the names
-            that they have in the whole graph.
-        cotangents: types of the outputs' gradients, where they are known already.
+        graph: a graph of these ops only; their inputs are declared and their outputs returned,
+            both with their names in the original graph.
+        cotangents: types of the outputs' gradients, empty if unknown.
     """
 
     graph: Graph
@@ -29,18 +29,18 @@ class Region(Struct, frozen=True):
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What the ops take from outside, in the order in which they use it."""
+        """Tensors that the ops use from outside, in the order of their first use."""
         return tuple(declared.tensor for declared in self.graph.tensors)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """What they make for others."""
+        """Results that other ops use."""
         return self.graph.returned or ()
 
     def canonical_graph(self) -> Graph:
-        """Return the ops under names that count up: equal for regions that differ in names alone.
+        """Return the graph with numbered names, equal for regions that differ in names only.
 
-        Inputs that lie in one buffer are told apart, as autograd does for leaves.
+        Inputs in one buffer get separate buffers, as autograd distinguishes leaves.
         """
         tensor_by_name: dict[str, Tensor] = {}
         buffers: dict[str, str] = {}
@@ -73,7 +73,7 @@ class Region(Struct, frozen=True):
 
 
 def _without_context(op: Op) -> Op:
-    """Return an op that says nothing of where it came from or ran."""
+    """Return an op without its origin, notes, module, thread, stream and phase."""
     body = tuple(map(_without_context, op.body))
     return replace(
         op,
@@ -94,7 +94,7 @@ def is_float(tensor: Tensor) -> bool:
 
 
 def inputs_of(ops: Sequence[Op]) -> tuple[Tensor, ...]:
-    """Return what ops take and do not make, each once, in the order of its first use."""
+    """Return the tensors that ops use and do not define, in the order of their first use."""
     inputs: dict[str, Tensor] = {}
     defined: set[str] = set()
     for leaf in (leaf for op in ops for leaf in op.leaves()):
@@ -104,14 +104,14 @@ def inputs_of(ops: Sequence[Op]) -> tuple[Tensor, ...]:
 
 
 def results_of(ops: Collection[Op]) -> dict[str, Tensor]:
-    """Return by name what ops make."""
+    """Return the results of ops, by name."""
     return {t.name: t for op in ops for leaf in op.leaves() for t in leaf.outputs}
 
 
 def region_of(graph: Graph, members: Sequence[Op]) -> Region:
-    """Return members of a graph as a region; its outputs are what later forward ops use of them.
+    """Return members of a graph as a region; outputs are results that later forward ops use.
 
-    What only the backward pass reads was saved for it, and is no output.
+    A result that only the backward pass reads was saved for it, and is no output.
     """
     results = results_of(members)
     inside = {id(leaf) for op in members for leaf in op.leaves()}
@@ -125,14 +125,14 @@ def region_of(graph: Graph, members: Sequence[Op]) -> Region:
 
 
 def as_region(graph: Graph, ops: Sequence[Op], outputs: Sequence[Tensor]) -> Region:
-    """Return ops as a region of a graph in which they need not stand."""
+    """Return ops as a region of a graph that need not contain them."""
     declared = tuple(Declared("input", tensor) for tensor in inputs_of(ops))
     subgraph = replace(graph, tensors=declared, ops=tuple(ops), returned=tuple(outputs))
     return Region(subgraph)
 
 
 def equal(a: Value, b: Value) -> bool:
-    """Return whether two values are the same: tensors by type, sizes by number."""
+    """Return whether two values are equal: tensors by type, sizes by number."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return same_type(a, b)
     if isinstance(a, tuple) and isinstance(b, tuple):

@@ -1,4 +1,4 @@
-"""Forward ops that become others with their backward: gathered one by one, and made together."""
+"""Batches of replacements of forward ops and their backward, applied together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sequence import Extent, extent
 
 MAX_NEIGHBOURS = 16
-"""How often ops beside the members may be drawn in."""
+"""Maximum number of rounds in which companions are added to a replacement."""
 
 LEGAL = "its backward was matched with autograd's call by call, and regenerated"
 
@@ -32,11 +32,11 @@ V = TypeVar("V")
 
 
 class Replacements(Struct, frozen=True):
-    """What becomes of forward ops and their backward.
+    """The result of replacing forward ops and their backward.
 
     Attributes:
-        fusion: the new ops; its graph is the one before.
-        again: by ``id``, ops beside the members that are called anew, as they will be.
+        fusion: the new ops; its graph is the graph before the replacement.
+        companions: new versions of the other ops that are called again, by the old op's ``id``.
     """
 
     fusion: Fusion
@@ -44,89 +44,93 @@ class Replacements(Struct, frozen=True):
 
 
 class ReplacementBatch:
-    """A graph, and replacements of forward ops and their backward that are not made in it yet.
+    """A graph, and pending replacements of its forward ops and their backward.
 
-    Each is judged by the graph as it was. That gives what making them one by one gives, as long as
-    none asks about a buffer that one before it touches, nor lies where one before it changes ops:
-    else those before it are made first.
+    Each replacement is checked in the graph without the pending ones. The result equals individual
+    replacements, provided that none queries a buffer that a pending one accesses, nor overlaps the
+    extent of a pending one: otherwise the pending ones are applied first.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._start(graph)
 
     def _start(self, graph: Graph) -> None:
-        self._whole = graph
-        self._asked: set[str] = set()
-        self.graph = _recording_queries(graph, self._asked)
+        self._original = graph
+        self._queried: set[str] = set()
+        self.graph = _recording_queries(graph, self._queried)
         self._edit = Edit(self.graph)
-        self._places, self._looked = DisjointRegions(), DisjointRegions()
+        self._occupied, self._examined = DisjointRegions(), DisjointRegions()
         self._touched: set[str] = set()
         self._swaps: list[Swap] = []
-        self._given = frozenset(declaration.tensor.name for declaration in graph.tensors)
-        self._taken = set(self.graph.by_name)
-        self._held = {tensor.buffer for tensor in self.graph.by_name.values()}
+        self._declared_names = frozenset(declaration.tensor.name for declaration in graph.tensors)
+        self._tensor_names = set(self.graph.by_name)
+        self._buffer_names = {tensor.buffer for tensor in self.graph.by_name.values()}
 
     def commit(self) -> Graph:
-        """Make all that was gathered, and return the graph."""
+        """Apply all pending replacements, and return the graph."""
         if not self._edit.empty:
             self._start(with_swaps(self._edit.commit(), self._swaps))
-        return self._whole
+        return self._original
 
     def flush_near(self, ops: Sequence[Op]) -> Graph:
-        """Return a graph in which nothing is left to be made where some ops stand.
+        """Return a graph without pending replacements in the extent of some ops.
 
-        They may be ops of a graph that is yet to be made, or of none any more.
+        The ops may be part of a graph with pending replacements, or removed already.
         """
         paths = self.graph.paths
-        if any(id(op) not in paths for op in ops) or self._places.meets(extent(self.graph, ops)):
+        if any(id(op) not in paths for op in ops) or self._occupied.meets(extent(self.graph, ops)):
             self.commit()
         return self.graph
 
     def replace(
         self, members: Sequence[Op], new: Sequence[Op], *, caller: str, assuming: str = ""
     ) -> Replacements | None:
-        """Put ``new`` in the place of forward ops, and its backward in the place of theirs.
+        """Replace forward ops with ``new``, and their backward with the backward of ``new``.
 
-        What ``new`` makes bears the names of what it stands for. Both backwards are what torch's
-        autograd makes. Where a result or a gradient would be laid out otherwise, the ops that use
-        or made that tensor are called anew on it, too. Returns ``None`` where what was gathered had
-        to be made first: the ops may be others now.
+        Results of ``new`` have the names of the results that they replace. torch's autograd derives
+        both backwards. If a result or a gradient would have another layout, the ops that use or
+        define this tensor are called again on it as well. Returns ``None`` if pending replacements
+        had to be applied first: the ops may have changed.
 
-        Raises ``RefusedError`` where the backward of the members is not found as a whole, where
-        others use what only it or they make, where the gradient of an input would be lost or
-        another one needed, or where what a backward reads is written before it runs.
+        Raises ``RefusedError`` if the backward of the members is not found completely, if other ops
+        use intermediate results of the members or of their backward, if the gradient of an input
+        would be lost or another one needed, or if a tensor that a backward reads is written before
+        it runs.
         """
-        self._asked.clear()
-        self._looked = DisjointRegions()
+        self._queried.clear()
+        self._examined = DisjointRegions()
         try:
             replacements = self._collect(self._splice(members, new), caller, assuming)
         except RefusedError:
             if self._is_clear():
                 raise
-            # It may be refused only because what was gathered is not made yet: make that, and ask
-            # again.
+            # It may be refused only because of pending replacements: apply them and try again.
             replacements = None
         if replacements is None:
             self.commit()
         return replacements
 
     def _is_clear(self) -> bool:
-        """Return whether nothing that is yet to be made bears on what was asked."""
-        return self._asked.isdisjoint(self._touched) and not self._places.overlaps(self._looked)
+        """Return whether no pending replacement affects the queried buffers and extents."""
+        return self._queried.isdisjoint(self._touched) and not self._occupied.overlaps(
+            self._examined
+        )
 
     def _splice(self, members: Sequence[Op], new: Sequence[Op]) -> Splice:
-        """Return what comes of a replacement, with the ops that are drawn in."""
+        """Return the result of a replacement together with its companions."""
         graph = self.graph
         before: list[Op] = []
         after: list[Op] = []
-        # Autograd lays a gradient out like its tensor. Where the new ops lay a result out
-        # otherwise, the call beside it is drawn in and made anew, which may change a layout further
-        # out in turn.
+        # In autograd a gradient has the layout of its tensor. If a result of the new ops has
+        # another layout, the adjacent call becomes a companion and is derived again, which may
+        # change the layout of further tensors in turn.
         for count in range(MAX_NEIGHBOURS):
             old = sorted([*members, *before, *after], key=lambda op: graph.paths[id(op)])
-            self._looked.add(extent(graph, old))
+            self._examined.add(extent(graph, old))
             try:
-                return splice(graph, old, [*before, *new, *after], self._taken, self._held)
+                return splice(
+                    graph, old, [*before, *new, *after], self._tensor_names, self._buffer_names
+                )
             except LayoutError as error:
                 if count == MAX_NEIGHBOURS - 1:
                     raise
@@ -141,15 +145,15 @@ class ReplacementBatch:
         raise AssertionError("the last round returns or raises")
 
     def _collect(self, spliced: Splice, caller: str, assuming: str) -> Replacements | None:
-        """Collect a replacement; return ``None`` where what was gathered must be made first."""
+        """Collect a replacement; return ``None`` if pending ones must be applied first."""
         graph, edit = self.graph, Edit(self.graph)
         first = collect(edit, [spliced.members], spliced.forward, caller=caller, assuming=assuming)
         front, back = extent(graph, spliced.members), surrounding_extent(graph, spliced.leaves)
-        # One edit cannot change the same place twice: where the forward and its backward lie
-        # together, the forward is made first, and alone.
+        # One edit cannot change the same op twice: if the extents of the forward and of its
+        # backward meet, the forward is replaced first, in a separate edit.
         is_separate = not DisjointRegions(front).meets(back)
         is_alone = not is_separate or self._is_opaque(spliced)
-        self._looked.add(back)
+        self._examined.add(back)
         if not self._is_clear() or (is_alone and not self._edit.empty):
             return None
         edit = edit if is_separate else Edit(edit.commit())
@@ -166,7 +170,7 @@ class ReplacementBatch:
         )
 
     def _is_opaque(self, spliced: Splice) -> bool:
-        """Return whether an op that goes or comes could do anything."""
+        """Return whether a removed or new op has unknown effects."""
         schema_names, opaque = declared(self.graph), {id(leaf) for _, leaf in barriers(self.graph)}
         old = (leaf for op in (*spliced.members, *spliced.leaves) for leaf in op.leaves())
         new = (leaf for op in (*spliced.forward, *spliced.nodes) for leaf in op.leaves())
@@ -175,43 +179,43 @@ class ReplacementBatch:
         )
 
     def _record(self, spliced: Splice, *extents: Extent) -> None:
-        """Note what a replacement touches, and which names it takes and sets free."""
+        """Record the buffers and extents of a replacement, and the names it uses and frees."""
         graph = self.graph
         old, new = (
             _all_ops((*spliced.members, *spliced.leaves)),
             _all_ops((*spliced.forward, *spliced.nodes)),
         )
-        # A swapped tensor takes the name and buffer of another one, so that all of its users count
-        # as touched, although no op of theirs is replaced.
+        # A swapped tensor gets the name and buffer of another one: all of its users count as
+        # changed, although none of them is replaced.
         swapped = {tensor.buffer for tensor, _ in spliced.swaps}
         moved_leaves = (leaf for buffer in swapped for _, leaf in graph.touching[buffer])
         for occupied in (
             *extents,
             *(extent(graph, [o]) for o in moved_leaves if o is not graph.end),
         ):
-            self._places.add(occupied)
+            self._occupied.add(occupied)
         self._swaps += spliced.swaps
         pairs = [tensor for pair in spliced.swaps for tensor in pair]
         tensors = [*pairs, *(t for op in (*old, *new) for t in (*op.inputs, *op.outputs))]
         self._touched.update(tensor.buffer for tensor in tensors)
         removed = {id(op) for op in old}
         removed_tensors = {t for op in old for t in op.outputs if not self._is_defined(t, removed)}
-        self._taken -= {tensor.name for tensor in removed_tensors}
+        self._tensor_names -= {tensor.name for tensor in removed_tensors}
         remaining = {
             t.buffer
             for t in tensors
-            if any(o.name in self._taken for o in graph.by_buffer.get(t.buffer, ()))
+            if any(o.name in self._tensor_names for o in graph.by_buffer.get(t.buffer, ()))
         }
-        self._held -= {tensor.buffer for tensor in removed_tensors} - remaining | swapped
-        self._taken.update(tensor.name for op in new for tensor in op.outputs)
-        self._held.update(tensor.buffer for op in new for tensor in op.outputs)
+        self._buffer_names -= {tensor.buffer for tensor in removed_tensors} - remaining | swapped
+        self._tensor_names.update(tensor.name for op in new for tensor in op.outputs)
+        self._buffer_names.update(tensor.buffer for op in new for tensor in op.outputs)
 
     def _is_defined(self, tensor: Tensor, removed: Collection[int]) -> bool:
-        """Return whether a tensor is there without some ops."""
+        """Return whether a tensor is still defined without the removed ops."""
         graph = self.graph
         leaves = (leaf for _, leaf in graph.touching[tensor.buffer] if id(leaf) not in removed)
         is_result = any(t.name == tensor.name for leaf in leaves for t in leaf.outputs)
-        return is_result or tensor.name in self._given
+        return is_result or tensor.name in self._declared_names
 
 
 def _all_ops(ops: Sequence[Op]) -> list[Op]:
@@ -219,26 +223,26 @@ def _all_ops(ops: Sequence[Op]) -> list[Op]:
 
 
 class _QueriedBuffers(Mapping[str, V]):
-    """What is known of buffers, which notes those that it is asked about."""
+    """A mapping from buffers that records the queried buffers."""
 
     def __init__(self, value_by_buffer: Mapping[str, V], queried: set[str]) -> None:
-        self.known, self.asked = value_by_buffer, queried
+        self.value_by_buffer, self.queried = value_by_buffer, queried
 
     def __getitem__(self, buffer: str) -> V:
-        self.asked.add(buffer)
-        return self.known[buffer]
+        self.queried.add(buffer)
+        return self.value_by_buffer[buffer]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.known)
+        return iter(self.value_by_buffer)
 
     def __len__(self) -> int:
-        return len(self.known)
+        return len(self.value_by_buffer)
 
 
 def _recording_queries(graph: Graph, queried: set[str]) -> Graph:
-    """Return the same graph, which notes the buffers whose users are asked for."""
-    # What the graph remembers of itself is shared, so that asking it twice costs nothing; only
-    # ``touching`` is wrapped, since every question about a buffer goes through it.
+    """Return a copy of a graph that records the buffers whose users are queried."""
+    # The cached properties of the graph are shared; only ``touching`` is wrapped, because every
+    # query about a buffer uses it.
     recording = changed(graph)
     recording.__dict__.update(graph.__dict__)
     recording.__dict__["touching"] = _QueriedBuffers(graph.touching, queried)

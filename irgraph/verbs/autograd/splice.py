@@ -1,4 +1,4 @@
-"""Forward ops become others, and their backward becomes that of the others."""
+"""Replacement of forward ops and of their backward by new ops and the new ops' backward."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from irgraph.verbs.replace import check_users
 
 
 class Splice(Struct, frozen=True):
-    """Forward ops and their backward, and what comes in their place.
+    """Forward ops and their backward, with their replacements.
 
     Attributes:
         members: the forward ops.
         leaves: the leaves of their backward.
-        forward: the ops in the place of ``members``.
-        nodes: the ops in the place of ``leaves``.
-        swaps: gradients whose users use others.
-        again: positions in ``forward`` of ops that were among the members, with those.
+        forward: the ops that replace ``members``.
+        nodes: the ops that replace ``leaves``.
+        swaps: gradients, with the tensors that replace them in their users.
+        companions: positions in ``forward`` of members that are called again, with these members.
     """
 
     members: Sequence[Op]
@@ -55,11 +55,11 @@ def splice(
     tensor_names: Container[str],
     buffer_names: Container[str],
 ) -> Splice:
-    """Return what would come of putting ``new`` in the place of forward ops.
+    """Return the result of replacing forward ops with ``new``.
 
-    ``tensor_names`` are names of tensors that are not free, ``buffer_names`` those of buffers. Raises
-    ``RefusedError`` as ``Gathering.replace`` does; ``LayoutError`` where a tensor would be laid out
-    otherwise.
+    ``tensor_names`` are used names of tensors, ``buffer_names`` used names of buffers. Raises
+    ``RefusedError`` as ``ReplacementBatch.replace`` does, and ``LayoutError`` if a tensor would
+    have another layout.
     """
     backward = backward_of(graph, members)
     region, needs = _new_region(graph, backward, new)
@@ -68,7 +68,7 @@ def splice(
     mapping, swaps = _map_tensors((tensor_names, buffer_names), derived, region, backward)
     calls = _calls(derived, new)
     for call, op in calls:
-        if len(call.outputs) == len(op.outputs):  # what hands back its operand makes nothing
+        if len(call.outputs) == len(op.outputs):  # a call that returns its operand has no result
             pairs = zip(call.outputs, op.outputs, strict=True)
             mapping.preferred_names.update((a.name, b.name) for a, b in pairs)
     forward, nodes = _ops(mapping, derived, calls, members, backward.ops)
@@ -78,7 +78,7 @@ def splice(
 
 
 def _calls(derived: Derived, new: Sequence[Op]) -> list[tuple[Op, Op]]:
-    """Return each derived forward call with the new op that it is."""
+    """Return each derived forward call with its new op."""
     names = [[op.name for op in ops] for ops in (derived.forward, new)]
     if names[0] != names[1]:
         run = ", ".join(names[0]) or "nothing"
@@ -93,7 +93,7 @@ def _ops(
     members: Sequence[Op],
     backward: Sequence[Op],
 ) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """Return the derived ops as ops of the graph; those called anew are still of their modules."""
+    """Return the derived ops as ops of the graph; companions stay in their modules."""
     companions = [op for _, op in calls if op in members]
     module = shared_module([op for op in members if op not in companions] or members)
     modules = {o.origin: op.module for call, op in calls for o in call.walk() if op in companions}
@@ -109,7 +109,7 @@ def _map_tensors(
     region: Region,
     backward: Backward,
 ) -> tuple[TensorMapping, list[Swap]]:
-    """Find places for what was derived; return also the gradients that become others' bytes."""
+    """Map derived tensors to the graph; return the mapping, and the swaps of shared gradients."""
     mapping = TensorMapping(NameAllocator(used_names[0]), NameAllocator(used_names[1]))
     mapping.bind_inputs(derived.inputs, region.inputs)
     mapping.bind_inputs(derived.cotangents, backward.cotangents)
@@ -120,7 +120,7 @@ def _map_tensors(
 def _new_region(
     graph: Graph, backward: Backward, new: Sequence[Op]
 ) -> tuple[Region, tuple[int, ...]]:
-    """Return the new ops as a region, and the places of the inputs whose gradient is needed."""
+    """Return the new ops as a region, and the positions of inputs whose gradient is needed."""
     old = backward.region
     results = results_of(new)
     missing = [t for t in old.outputs if t.name not in results]
@@ -141,7 +141,7 @@ def _new_region(
 
 
 def _bind_outputs(mapping: TensorMapping, derived: Derived, old: Region) -> None:
-    """Let the derived outputs be those of the old ops, which must share bytes with nothing else."""
+    """Map the derived outputs to the outputs of the old ops; refuse a lost alias of an operand."""
     input_buffers = {t.buffer for t in old.inputs}
     for derived_tensor, tensor in zip(derived.outputs, old.outputs, strict=True):
         if tensor.buffer in input_buffers and mapping.is_own(derived_tensor):
@@ -152,9 +152,9 @@ def _bind_outputs(mapping: TensorMapping, derived: Derived, old: Region) -> None
 def _bind_gradients(
     mapping: TensorMapping, derived: Derived, region: Region, backward: Backward
 ) -> list[Swap]:
-    """Let the derived gradients be the old ones; return pairs of old ones and what replaces them.
+    """Map the derived gradients to the old gradients; return swaps of the remaining ones.
 
-    A gradient that is another one's bytes, or part of them, cannot have the buffer that it had.
+    A gradient that shares bytes with another gradient cannot retain its buffer.
     """
     old = {backward.region.inputs[i].name: t for i, t in backward.gradients.items()}
     foreign = {t.buffer for t in (*backward.cotangents, *backward.region.inputs)}
@@ -164,30 +164,30 @@ def _bind_gradients(
         if tensor.name in old
     ]
     unbound: list[tuple[Tensor, Tensor]] = []
-    for tensor, theirs, mine in pairs:
-        if theirs is None:
-            raise RefusedError(f"%{mine.name} would not be made: the new ops give no gradient")
-        if theirs.strides != mine.strides:
+    for tensor, derived_gradient, current in pairs:
+        if derived_gradient is None:
+            raise RefusedError(f"%{current.name} would not be made: the new ops give no gradient")
+        if derived_gradient.strides != current.strides:
             reason = f"the gradient of %{tensor.name} would be laid out otherwise"
             raise LayoutError(reason, tensor, gradient=True)
-        fits = theirs.offset <= mine.offset and mine.buffer not in foreign
-        if mapping.is_own(theirs) and fits:
-            mapping.bind_result(theirs, mine)
+        fits = derived_gradient.offset <= current.offset and current.buffer not in foreign
+        if mapping.is_own(derived_gradient) and fits:
+            mapping.bind_result(derived_gradient, current)
         else:
-            unbound.append((theirs, mine))
+            unbound.append((derived_gradient, current))
     return [(old_gradient, mapping.tensor(gradient)) for gradient, old_gradient in unbound]
 
 
 def _check_replacement(
     graph: Graph,
     members: Sequence[Op],
-    found: Backward,
+    old_backward: Backward,
     region: Region,
     new_ops: tuple[Sequence[Op], Sequence[Op]],
     swaps: Sequence[Swap],
 ) -> None:
-    """Refuse what others could tell."""
-    old = [*members, *found.leaves]
+    """Refuse a replacement that other ops could observe."""
+    old = [*members, *old_backward.leaves]
     removed = {id(leaf) for op in old for leaf in op.leaves()}
     forward, backward = ([leaf for op in ops for leaf in op.leaves()] for ops in new_ops)
     for swap in swaps:
@@ -196,25 +196,25 @@ def _check_replacement(
     check_users(graph, old, [*forward, *backward, rewired])
     span = _span(graph, old)
     saved = {t.buffer for t in (*region.inputs, *results_of(members).values())}
-    check_unwritten(graph, removed, span, saved, [*found.leaves, *forward, *backward])
-    cotangent_buffers = {t.buffer for t in found.cotangents}
-    check_unwritten(graph, removed, _span(graph, found.leaves), cotangent_buffers, backward)
+    check_unwritten(graph, removed, span, saved, [*old_backward.leaves, *forward, *backward])
+    cotangent_buffers = {t.buffer for t in old_backward.cotangents}
+    check_unwritten(graph, removed, _span(graph, old_backward.leaves), cotangent_buffers, backward)
     extra = ExtraAccesses(graph, [*forward, *backward], old)
     extra.reads.clear()
     extra.check(span[0], span[-1])
 
 
 def _span(graph: Graph, ops: Sequence[Op]) -> range:
-    """Return the places from the first to the last leaf of some ops."""
+    """Return the positions from the first to the last leaf of some ops."""
     positions = [graph.places[id(leaf)] for op in ops for leaf in op.leaves()]
     return range(min(positions, default=0), max(positions, default=-1) + 1)
 
 
 def with_backward(graph: Graph, removal: Removal) -> Removal:
-    """Return the removal of forward ops with that of their backward, which hands its gradient on.
+    """Return the removal of forward ops and of their backward, which passes its gradient on.
 
-    Parameters that they used get a gradient of zeros. Raises ``RefusedError`` where the backward is
-    not found as a whole, or makes other gradients.
+    Parameters that they used get a gradient of zeros. Raises ``RefusedError`` if the backward is
+    not found completely, or computes other gradients.
     """
     if len(removal.swaps) != 1:
         raise RefusedError("with its backward, one result must stand for another: using %x for %y")
@@ -237,6 +237,6 @@ def with_backward(graph: Graph, removal: Removal) -> Removal:
 
 
 def _may_be_zeros(graph: Graph, gradient: Tensor, source: Tensor) -> bool:
-    """Return whether zeros may stand for a gradient: that of a parameter, in memory of its own."""
+    """Return whether zeros may replace a gradient: a parameter's, in its own memory."""
     declared = any(d.role == "param" and d.tensor.name == source.name for d in graph.tensors)
     return declared and same_type(gradient, source) and gradient.offset == 0

@@ -1,4 +1,4 @@
-"""Gives the tensors of a derived step their places in a graph: names, and bytes of buffers."""
+"""Mapping of a derived step's tensors to a graph: their names, and their bytes in buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irgraph.verbs.refusal import RefusedError
 
 
 class LayoutError(RefusedError):
-    """A tensor, or the gradient of one, would lie in memory in another way."""
+    """A tensor, or the gradient of one, would have another layout in memory."""
 
     def __init__(self, reason: str, tensor: Tensor, *, gradient: bool = False) -> None:
         super().__init__(reason)
@@ -24,7 +24,7 @@ class LayoutError(RefusedError):
 
 @dataclass
 class NameAllocator:
-    """Names that are taken, and some more that are added without touching those."""
+    """Used names, and names added to them without changing the original container."""
 
     used: Container[str]
     added: set[str] = field(default_factory=set)
@@ -33,7 +33,7 @@ class NameAllocator:
         return name in self.added or name in self.used
 
     def free(self, name: str) -> str:
-        """Return a name that is not taken, which then is."""
+        """Return an unused name and mark it as used."""
         free = free_name(name, self)
         self.added.add(free)
         return free
@@ -41,14 +41,14 @@ class NameAllocator:
 
 @dataclass
 class TensorMapping:
-    """From the tensors of a derived step to those of a graph.
+    """Mapping of the tensors of a derived step to tensors of a graph.
 
     Attributes:
-        taken: names of tensors that others bear.
-        held: names of the graph's buffers.
-        called: names that derived tensors should bear.
-        names: the graph's tensor for each derived one that stands for it.
-        buffers: for each derived buffer, the graph's, and by how many bytes it begins later there.
+        tensor_names: names of the graph's tensors.
+        buffer_names: names of the graph's buffers.
+        preferred_names: preferred names of new tensors, by the derived tensor's name.
+        names: the graph's tensor for each mapped derived tensor, by name.
+        buffers: for each derived buffer, the graph's buffer, and the offset in bytes there.
     """
 
     tensor_names: NameAllocator
@@ -58,13 +58,16 @@ class TensorMapping:
     buffers: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def bind_inputs(self, derived: Iterable[Tensor], tensors: Iterable[Tensor]) -> None:
-        """Let derived tensors stand for tensors that the graph has anyway."""
+        """Map derived tensors to existing tensors of the graph."""
         for a, b in zip(derived, tensors, strict=True):
             self.names[a.name] = b
             self.buffers[a.buffer] = (b.buffer, b.offset - a.offset)
 
     def bind_result(self, derived: Tensor, result: Tensor) -> None:
-        """Let a derived result be a tensor that the graph has now, of the same type."""
+        """Map a derived result to a tensor of the graph of the same type.
+
+        Raises ``LayoutError`` if its strides differ.
+        """
         if derived.strides != result.strides:
             before, after = _strides_text(result.strides), _strides_text(derived.strides)
             raise LayoutError(f"%{result.name} would have strides {after}, not {before}", result)
@@ -74,11 +77,11 @@ class TensorMapping:
         self.names[derived.name] = result
 
     def is_own(self, derived: Tensor) -> bool:
-        """Return whether a derived tensor lies in a buffer that has no place yet."""
+        """Return whether a derived tensor is in a buffer without a mapping."""
         return derived.buffer not in self.buffers
 
     def tensor(self, derived: Tensor) -> Tensor:
-        """Return the graph's tensor for a derived one, a new one where there is none."""
+        """Return the graph's tensor for a derived tensor, a new one if it has no mapping."""
         if derived.name not in self.names:
             name = self.tensor_names.free(self.preferred_names.get(derived.name, derived.name))
             if derived.buffer not in self.buffers:
@@ -91,7 +94,7 @@ class TensorMapping:
     def ops(
         self, derived: Sequence[Op], template: Op, module: Callable[[Op], str]
     ) -> tuple[Op, ...]:
-        """Return derived ops as ops of the graph that run where one of its ops does."""
+        """Return derived ops as ops of the graph with the thread, stream and phase of an op."""
         return tuple(
             _run_like(map_tensors(op, self.tensor), template, module(op)) for op in derived
         )

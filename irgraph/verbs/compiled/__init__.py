@@ -1,4 +1,4 @@
-"""``compile``: regions of a step become calls of what Inductor makes of them."""
+"""``compile``: regions of a step become calls of the code that Inductor generates."""
 
 from irgraph.verbs.compiled.names import CALL, KERNEL
 from irgraph.verbs.compiled.verb import Compiling, compile_regions

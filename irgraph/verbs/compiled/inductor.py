@@ -1,8 +1,9 @@
-"""Asks torch's own compiler, Inductor, which ops it would put into one kernel on a GPU.
+"""Queries torch's own compiler, Inductor, about the ops that it would fuse on a GPU.
 
 Neither a GPU nor Triton is needed: the ops are traced with fake tensors on a pretended card,
-lowered to Inductor's loops, and given to its scheduler, which decides what is fused before any code
-is made (``torch/_inductor/scheduler.py``). Only the partition is taken; the ops stay the model's.
+lowered to Inductor's loops, and passed to its scheduler, which decides on fusion before code
+generation (``torch/_inductor/scheduler.py``). Only the partition is used; the ops remain the
+model's.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ UNLOWERED = frozenset({
 
 
 class Kernel(Struct, frozen=True):
-    """What Inductor launches at once.
+    """A kernel that Inductor launches.
 
     Attributes:
         members: positions of the ops that it computes, in the order they were given.
@@ -53,14 +54,16 @@ class Kernel(Struct, frozen=True):
 def partition(graph: Graph, leaves: Sequence[Op], used_results: Sequence[Tensor]) -> list[Kernel]:
     """Return the kernels that Inductor would make of ops, in the order of their launches.
 
+    Ops that torch cannot compute on a CPU itself, such as fused attention and ops of passes, are
+    treated as a library's: no kernel contains them.
+
     Args:
         graph: the model that has the ops.
         leaves: ops that torch can trace, in order.
-        kept: results of theirs that are used elsewhere. Ops that torch has no meaning of its own
-            for on a CPU, as fused attention and ops of passes, are a library's: no kernel has them.
+        used_results: their results that are used elsewhere.
 
     Raises:
-        RefusedError: an op cannot be traced or lowered; says which.
+        RefusedError: an op cannot be traced or lowered; the message names the cause.
     """
     calls: list[tuple[Op, int, Computation]] = []
     outside_names: set[str] = set()
@@ -111,7 +114,7 @@ def _schedule(module: Torch, inputs: Sequence[Torch], fake: Torch) -> Iterator[K
 
 
 def _kernel(scheduled: Torch, library: bool) -> Kernel:
-    """Return what a node of Inductor's schedule computes."""
+    """Return the kernel of a node of Inductor's schedule."""
     parts = scheduled.get_nodes()
     origins = {origin for part in parts for origin in _origins(part.node, library)}
     tags = {origin.meta["op"] for origin in origins if "op" in origin.meta}
@@ -127,7 +130,7 @@ def _origins(node: Torch, library: bool) -> Sequence[Torch]:
 
 @contextlib.contextmanager
 def _fake_card() -> Iterator[Torch]:
-    """Let torch believe in a card and in Triton, for as long as nothing is run on them."""
+    """Patch torch to report a card and Triton; nothing may be run on them meanwhile."""
     from torch._dynamo.device_interface import CudaInterface
     from torch._inductor import config, scheduler
     from torch._subclasses.fake_tensor import FakeTensorMode

@@ -1,6 +1,6 @@
-"""What compiled code is called in a model."""
+"""Names of compiled code in a model."""
 
 CALL = "inductor.call"
-"""A call of compiled code; its body are kernels, libraries' ops, and views."""
+"""Op that calls compiled code; its body contains kernels, libraries' ops, and views."""
 KERNEL = "inductor.kernel"
-"""A kernel that Inductor generates; its body are the ops that it computes."""
+"""Op of a kernel that Inductor generates; its body contains the ops that it computes."""

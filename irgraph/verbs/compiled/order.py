@@ -1,4 +1,4 @@
-"""Which ops run together: kernels put in an order that keeps every dependence."""
+"""Groups of ops that run together, in an order that preserves every dependence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Group(Struct, frozen=True):
 
     Attributes:
         members: their positions, in order.
-        launches: kernels that compute them, 0 where an op runs as it would outside.
+        launches: kernels that compute them, 0 for an op that runs as outside of compiled code.
     """
 
     members: tuple[int, ...]
@@ -29,14 +29,14 @@ def groups_of(
 ) -> list[Group]:
     """Return groups of ops, each op in one of them.
 
-    An op that several kernels compute anew belongs to the first. A kernel all of whose ops belong
-    to earlier ones is a further launch of the one that has most of them. A view goes with what made
-    the memory.
+    An op that several kernels compute is in the group of the first one. A kernel all of whose ops
+    are in earlier groups is a further launch of the group that has most of them. A view is in the
+    group of the op that made the memory.
 
     Args:
         kernels: Inductor's, in order.
-        alone: for each op, whether it stays outside of kernels, as views and a library's ops do.
-        views: from the position of a view to that of the op that made what it is a view of.
+        is_outside: for each op, whether it stays outside of kernels, as views and library ops do.
+        views: from the position of a view to the position of the op that made its memory.
     """
     owner: dict[int, int] = {}
     members: list[list[int]] = []
@@ -62,15 +62,15 @@ def groups_of(
 
 
 def order_groups(groups: Sequence[Group], ties: Sequence[Dependence]) -> list[Group]:
-    """Return groups in an order that keeps all dependences between their ops.
+    """Return groups in an order that preserves all dependences between their ops.
 
-    A group that depends on itself by way of another is split. Early ops come first.
+    A group that depends on itself via another is split. Early ops come first.
     """
     return list(_Order(groups, ties).run())
 
 
 class _Order:
-    """Groups that wait for ops of others; those that wait for none run, the earliest first."""
+    """Groups that wait for ops of others; groups that wait for none run, the earliest first."""
 
     def __init__(self, groups: Sequence[Group], ties: Sequence[Dependence]) -> None:
         self._before: dict[int, set[int]] = defaultdict(set)
@@ -112,7 +112,7 @@ class _Order:
         return self._waiting[0][1]
 
     def _split(self, group: Group) -> Group:
-        """Return what of a group can run now, as its first op can; the rest waits."""
+        """Return the part of a group that can run now, as its first op can; the rest waits."""
         runnable: list[int] = []
         for i in group.members:
             if not self._before[i].difference(self._done, runnable):

@@ -1,4 +1,4 @@
-"""Runs of ops that one call of compiled code can make."""
+"""Regions of consecutive ops that one call of compiled code can replace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import works
 
 MIN_LAUNCHES = 2
-"""Ops that launch something, of which a call is made."""
+"""Minimum number of ops that launch work in a call."""
 ACCUMULATE = "autograd.AccumulateGrad"
 
 
@@ -31,14 +31,14 @@ class Accesses:
     written: set[str] = field(default_factory=set)
 
     def add(self, unit: Op) -> None:
-        """Count in what an op, or what it calls, touches."""
+        """Add the accesses of an op, or of the ops that it calls."""
         for leaf in unit.leaves():
             self.names.update(t.name for t in leaf.outputs)
             self.read.update(t.buffer for t in leaf.inputs)
             self.written.update(t.buffer for t in written_by(leaf))
 
     def blocks(self, unit: Op) -> bool:
-        """Return whether an op has to stay behind these."""
+        """Return whether an op must remain after these."""
         unit_accesses = Accesses()
         unit_accesses.add(unit)
         return bool(
@@ -51,7 +51,7 @@ class Accesses:
 
 @dataclass
 class Region:
-    """Neighbours that become one call, and what autograd does between them that can follow it."""
+    """Consecutive ops that become one call, and autograd's ops between them that can follow it."""
 
     units: list[Op] = field(default_factory=list)
     later: list[Op] = field(default_factory=list)
@@ -63,25 +63,25 @@ class Region:
         return [leaf for unit in self.units for leaf in unit.leaves() if not is_label(leaf)]
 
     def defer(self, op: Op) -> None:
-        """Let an op run after the region, whatever of the region comes behind it."""
+        """Defer an op until after the region, regardless of later ops of the region."""
         self.later.append(op)
         self._passed.add(op)
 
     def accepts(self, unit: Op) -> bool:
-        """Return whether a unit may follow the region's ops and run before what comes later."""
+        """Return whether a unit may follow the region's ops and run before the deferred ones."""
         if self.units and _lane(unit) != _lane(self.units[0]):
             return False
         return not self._passed.blocks(unit)
 
 
 def _lane(unit: Op) -> tuple[str, str, str]:
-    """Return thread, stream and phase of an op, or of what it calls first."""
+    """Return thread, stream and phase of an op, or of the first op that it calls."""
     leaf = next(leaf for leaf in unit.leaves() if works(leaf) or leaf.outputs)
     return leaf.thread, leaf.stream, leaf.phase
 
 
 class RegionSearch:
-    """The search for regions; ``excluded`` says which ops are in none, and why."""
+    """The search for regions; ``excluded`` lists ops that are in none, with reasons."""
 
     def __init__(self, graph: Graph, requested: Collection[int] | None) -> None:
         self.requested = requested
@@ -89,7 +89,7 @@ class RegionSearch:
         self.excluded: dict[int, tuple[Op, RefusedError]] = {}
 
     def regions(self, ops: Sequence[Op]) -> Iterator[Region]:
-        """Yield regions of neighbours; a label that fits in no whole is opened."""
+        """Yield regions of consecutive ops; a label that fits in none as a whole is opened."""
         region = Region()
         for op in ops:
             if op.name == ACCUMULATE or not _computes(op):
@@ -126,7 +126,7 @@ class RegionSearch:
         return all(leaf.phase != "optimizer" for leaf in leaves)
 
     def _obstacle(self, leaf: Op) -> str:
-        """Return why an op cannot be part of compiled code."""
+        """Return why an op cannot be part of compiled code, ``""`` if it can."""
         for applies, reason in OBSTACLES:
             if applies(leaf):
                 return reason
@@ -152,7 +152,7 @@ def _computes(op: Op) -> bool:
 
 
 def _orders(op: Op) -> bool:
-    """Return whether an op records an event or waits for one: ops stay on their side of it."""
+    """Return whether an op records an event or waits for one: other ops must not pass it."""
     return any(leaf.name in EVENTS for leaf in op.leaves())
 
 

@@ -1,4 +1,4 @@
-"""Ops as an FX graph of torch's calls, decomposed as torch's compiler does."""
+"""Ops as an FX graph of torch's calls, decomposed as by torch's compiler."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from irgraph.ir.tensor import Tensor
 
 DEVICE = "cuda"
 Calls = Sequence[tuple[Op, int, Computation]]
-"""Ops, their positions among those that are compiled, and what computes them."""
+"""Ops, their positions among the compiled ones, and their implementations."""
 
 
 def _outside_inputs(leaves: Iterable[Op]) -> list[Tensor]:
-    """Return what ops read that none of them makes, each name once."""
+    """Return the operands of ops that none of them makes, each name once."""
     defined: set[str] = set()
     inputs: dict[str, Tensor] = {}
     for op in leaves:
@@ -36,7 +36,7 @@ def _empty(tensor: Tensor) -> Torch:
 
 
 def trace(calls: Calls, used_results: Sequence[Tensor]) -> tuple[Torch, dict[str, int]]:
-    """Return ops as an FX graph of torch's calls, and by node's name the op's position."""
+    """Return ops as an FX graph of torch's calls, and each op's position by name of its nodes."""
     from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
     inputs = _outside_inputs(op for op, *_ in calls)
@@ -58,7 +58,7 @@ def trace(calls: Calls, used_results: Sequence[Tensor]) -> tuple[Torch, dict[str
 
 
 def _bind_results(op: Op, call: Computation, value: Torch, value_by_name: dict[str, Torch]) -> None:
-    """Give names to what an op returned; operands that it wrote have theirs."""
+    """Bind the values that an op returned to names; operands that it wrote are bound already."""
     values = list(value) if isinstance(value, tuple) else [value]
     returns = call.schema.returns if call.schema is not None else ()
     fresh = [v for v, returned in zip(values, returns, strict=False) if not returned.written]
@@ -71,7 +71,7 @@ def _bind_results(op: Op, call: Computation, value: Torch, value_by_name: dict[s
 
 
 def _with_layout(value: Torch, tensor: Tensor) -> Torch:
-    """Return a result in the model's layout: on a CPU some ops lay theirs out differently."""
+    """Return a result in the model's layout: on a CPU some ops use a different one."""
     strides = strides_of(tensor)
     if value.stride() == strides or not tensor.numel or 0 in strides:
         return value
@@ -79,7 +79,7 @@ def _with_layout(value: Torch, tensor: Tensor) -> Torch:
 
 
 class _Tagger(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs a graph anew, and notes for each node that this makes which op it stands for."""
+    """Interpreter that runs a graph again, and records the original op of each new node."""
 
     def __init__(self, module: Torch, tags: Mapping[str, int], new_tags: dict[str, int]) -> None:
         super().__init__(module)
@@ -101,7 +101,7 @@ class _Tagger(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 def decompose(module: Torch, tags: Mapping[str, int], fake: Torch) -> tuple[Torch, list[Torch]]:
-    """Return the graph on the card as Inductor's decompositions leave it, and its inputs."""
+    """Return the graph on the card after Inductor's decompositions, and its inputs."""
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.fx_passes.replace_random import replace_random_passes
     from torch._inductor.virtualized import V
@@ -123,7 +123,7 @@ def decompose(module: Torch, tags: Mapping[str, int], fake: Torch) -> tuple[Torc
 
 
 def _move_to_card(module: Torch) -> None:
-    """Let a traced graph's tensors lie on the card: ops themselves cannot be traced there."""
+    """Move a traced graph's tensors to the card: the ops themselves cannot be traced there."""
     for node in module.graph.nodes:
         node.args, node.kwargs = tree_map(_on_card, (node.args, node.kwargs))
         if "val" in node.meta:

@@ -1,4 +1,4 @@
-"""Makes the calls of compiled code."""
+"""Builds the calls of compiled code."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 
 MIN_KERNEL_LAUNCHES = 2
-"""Of a single op, from which on it is no longer what it is outside of compiled code."""
+"""Minimum number of launches of a single op for which it becomes a generated kernel."""
 SCATTERING = frozenset({
     "embedding_dense_backward", "index_put", "index_put_", "_index_put_impl_", "index_add",
     "index_add_", "scatter_add", "scatter_add_", "scatter", "sort", "topk", "cumsum",
 })  # fmt: skip
-"""Ops whose time is not that of a pass over memory."""
+"""Ops whose time is not the time of a pass over memory."""
 
 
 class Compiling(Struct, frozen=True):
-    """What became calls of compiled code.
+    """Result of a compilation.
 
     Attributes:
         graph: the new graph.
         calls: the calls in it.
-        left: the ops that are in none of them although they were asked for, with why.
+        excluded: requested ops that are in none of them, each with the reason.
     """
 
     graph: Graph
@@ -45,23 +45,23 @@ class Compiling(Struct, frozen=True):
 
     @property
     def fused(self) -> tuple[int, int]:
-        """How many ops lie in generated kernels, and in how many of these."""
+        """The number of ops in generated kernels, and the number of these kernels."""
         inside = [op for call in self.calls for op in call.body if op.name == KERNEL]
         return sum(len(op.body) for op in inside), len(inside)
 
 
 def compile_regions(graph: Graph, ops: Collection[Op] | None = None) -> Compiling:
-    """Let ops, or all of forward and backward, run as what ``torch.compile`` makes of them.
+    """Compile ops, or all of forward and backward, as ``torch.compile`` would.
 
-    Each run of ops that follow one another becomes one call. Inside of it Inductor's own scheduler
-    says which ops share a kernel; products, convolutions and attention stay a library's. The ops
-    themselves stay, as the bodies of their kernels. Left out is what torch cannot compile, what
-    communicates, and a run of ops at one of which Inductor fails. Unlike ``torch.compile`` on a
-    module it saves for backward what eager torch saves.
+    Each run of consecutive ops becomes one call. Inside of it Inductor's own scheduler decides
+    which ops share a kernel; products, convolutions and attention remain library calls. The ops
+    themselves are preserved, as the bodies of their kernels. Excluded are ops that torch cannot
+    compile, ops that communicate, and a run of ops at one of which Inductor fails. Unlike
+    ``torch.compile`` on a module, it saves for backward the same tensors as eager torch.
 
     Args:
         graph: the step.
-        ops: those that are asked for; ``None`` for all but the optimizer's.
+        ops: the requested ops; ``None`` for all but the optimizer's.
     """
     search = RegionSearch(graph, None if ops is None else {id(op) for op in ops})
     replacements: dict[int, list[Op]] = {}
@@ -82,7 +82,7 @@ def compile_regions(graph: Graph, ops: Collection[Op] | None = None) -> Compilin
 
 
 def _between(region: Region, graph: Graph) -> list[Op]:
-    """Return what stands between a region's ops and now follows them."""
+    """Return the ops between a region's ops that now follow them."""
     places = graph.places
     last = places[id(next(region.units[-1].leaves()))]
     first = places[id(next(region.units[0].leaves()))]
@@ -105,7 +105,7 @@ def _replaced_ops(
 
 
 def _call(graph: Graph, region: Region) -> Op:
-    """Return the call that a region becomes."""
+    """Return the call that replaces a region."""
     leaves = region.leaves
     results = _used_results(leaves, graph)
     kernels = partition(graph, leaves, results)
@@ -128,7 +128,7 @@ def _call(graph: Graph, region: Region) -> Op:
 
 
 def _outside_flags(leaves: Sequence[Op], kernels: Sequence[Kernel]) -> list[bool]:
-    """Return which ops stay outside of fused kernels: views, scatters, what a library computes."""
+    """Return for each op whether it is outside of fused kernels: views, scatters, library ops."""
     library = {i for kernel in kernels if kernel.library for i in kernel.members}
     return [
         i in library or is_view(leaf) or leaf.base in SCATTERING for i, leaf in enumerate(leaves)
@@ -136,7 +136,7 @@ def _outside_flags(leaves: Sequence[Op], kernels: Sequence[Kernel]) -> list[bool
 
 
 def _views(leaves: Sequence[Op]) -> dict[int, int]:
-    """Return for each view the op that made its memory, where one of them did."""
+    """Return the op that made the memory of each view, if it is among the leaves."""
     maker_by_buffer: dict[str, int] = {}
     maker_by_view: dict[int, int] = {}
     for i, leaf in enumerate(leaves):
@@ -165,7 +165,7 @@ def _kernel(members: Sequence[Op], group: Group, graph: Graph) -> Op:
 
 
 def _enclosing_op(name: str, members: Sequence[Op], results: Sequence[Tensor]) -> Op:
-    """Return a call of members: what it takes and writes that they did not make."""
+    """Return a call of members: its operands and writes are those not made by members."""
     defined: set[str] = set()
     inputs: dict[str, Tensor] = {}
     written: set[str] = set()
@@ -177,7 +177,7 @@ def _enclosing_op(name: str, members: Sequence[Op], results: Sequence[Tensor]) -
 
 
 def _used_results(members: Sequence[Op], graph: Graph) -> list[Tensor]:
-    """Return what ops make that others use, or that outlasts the step."""
+    """Return the results of ops that others use, or that outlast the step."""
     inside = Counter(t.name for op in members for t in op.inputs)
     use_counts, lasting = _uses(graph), live_out(graph)
     results = {t.name: t for op in members for t in op.outputs}
@@ -186,5 +186,5 @@ def _used_results(members: Sequence[Op], graph: Graph) -> list[Tensor]:
 
 @cached_per_graph
 def _uses(graph: Graph) -> Counter[str]:
-    """Return how many operands each tensor is, by name."""
+    """Return the number of uses of each tensor as an operand, by name."""
     return Counter(t.name for leaf in graph.leaves() for t in leaf.inputs)

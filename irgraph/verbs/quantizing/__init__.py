@@ -1,1 +1,1 @@
-"""What ``quantize`` makes of lookups and of linear layers."""
+"""Quantisation of lookups, linear layers and exchanges by ``quantize``."""

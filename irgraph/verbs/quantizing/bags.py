@@ -19,7 +19,7 @@ from irgraph.verbs.refusal import RefusedError, op_refusal
 BAGS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 SINGLE = "aten.embedding"
 MEAN = 1
-"""The mode of a lookup that takes means of bags."""
+"""Mode of a lookup that computes means of bags."""
 
 
 def is_lookup(op: Op) -> bool:
@@ -56,7 +56,7 @@ def check_lookup(graph: Graph, op: Op, target: str) -> Tensor:
 
 
 def _check_results(graph: Graph, op: Op) -> None:
-    """Refuse a lookup whose notes for its own backward pass somebody reads."""
+    """Refuse a lookup if other ops read the results that it saves for its own backward pass."""
     own_leaves = {id(leaf) for leaf in op.leaves()}
     for tensor in op.outputs[1:]:
         for _, leaf in graph.touching.get(tensor.buffer, ()):
@@ -68,7 +68,7 @@ def _check_results(graph: Graph, op: Op) -> None:
 
 
 def quantize_lookup(rewrite: QuantizeRewrite, op: Op, table: Declared, target: str) -> None:
-    """Put the lookup in narrow rows in the place of one in f32."""
+    """Replace a lookup in f32 by one in narrow rows."""
     by_name = arguments(rewrite.graph, op)
     weight, indices, out = table.tensor, by_name["indices"], op.outputs[0]
     assert isinstance(indices, Tensor)

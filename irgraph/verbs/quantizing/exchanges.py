@@ -1,4 +1,4 @@
-"""Exchanges between ranks in a short type: cast before, cast back once they are waited for."""
+"""Exchanges between ranks in a short type: cast before, cast back after their wait."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ EXCHANGES = tuple(
     f"_c10d_functional.{name}"
     for name in ("all_to_all_single", "reduce_scatter_tensor", "all_gather_into_tensor")
 )
-"""What ranks exchange into a tensor of its own; sums in place keep their type."""
+"""Exchanges with separate results; sums in place are not converted."""
 
 WAIT = "_c10d_functional.wait_tensor"
 
 TYPES = ("f16", "bf16")
-"""Types that NCCL sends and adds up, and that need no scales beside them."""
+"""Types that NCCL sends and adds up, and that need no scales."""
 
 
 def is_exchange(op: Op) -> bool:
@@ -27,7 +27,7 @@ def is_exchange(op: Op) -> bool:
 
 
 def check_exchange(graph: Graph, op: Op, target: str) -> Op:
-    """Return what waits for an exchange that can be in a type; refuse others."""
+    """Return the wait for an exchange that can be in a type; refuse other ops."""
     if target not in TYPES:
         raise RefusedError(f"ranks exchange {' or '.join(TYPES)}, not {target}", [(op, "")])
     if len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0].dtype != "f32":
@@ -42,7 +42,7 @@ def check_exchange(graph: Graph, op: Op, target: str) -> Op:
 
 
 def quantize_exchange(rewrite: QuantizeRewrite, op: Op, target: str) -> None:
-    """Put casts around an exchange and what waits for it."""
+    """Insert casts around an exchange and its wait."""
     wait = check_exchange(rewrite.graph, op, target)
     (sent,), (output,) = op.inputs, op.outputs
     short = rewrite.tensor(f"{sent.name}_{target}", target, sent.shape, sent)

@@ -1,4 +1,4 @@
-"""Linear layers that become products of narrow types, their rows rounded as they come."""
+"""Linear layers that become products of narrow types, their rows rounded at run time."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
 from irgraph.verbs.refusal import RefusedError, op_refusal
 
 LAYERS = ("aten.linear", "aten.addmm", "aten.mm", "aten.matmul")
-"""What a linear layer may be called as; ``matmul`` where it multiplies with one matrix."""
+"""Ops that may be a linear layer; ``matmul`` only if it multiplies with one matrix."""
 
 Arguments = Mapping[str, Value]
 
 
 class LayerQuantization(Struct, frozen=True):
-    """A format, and the largest element that static quantisation reckons with; 0 for dynamic."""
+    """A format, and the largest element that static quantisation assumes; 0 for dynamic."""
 
     format: str
     range: float = 0.0
 
     def __str__(self) -> str:
-        """Return what is the same for all layers that may share rounded rows."""
+        """Return the key of the layers that may share rounded rows."""
         layer_format = LAYER_FORMATS[self.format]
         return f"{layer_format.rows} {layer_format.depth_step} {self.range!r}"
 
     @property
     def scale(self) -> float:
-        """What one step of a statically quantised row stands for."""
+        """The value of one step of a statically quantised row."""
         return self.range / MAX_VALUES[self.format]
 
 
 class RoundedRows(Struct, frozen=True):
-    """Rows that were rounded: of which tensor, to what, and the scale of each that has its own."""
+    """Rounded rows: their source, the rounded tensor, and the scale of each row, if they differ."""
 
     data: Tensor
     rows: Tensor
@@ -67,7 +67,7 @@ def is_layer(op: Op) -> bool:
 
 
 def check_layer(graph: Graph, op: Op, target: str) -> Tensor:
-    """Return the weight of a layer that can be one of integers, as it is used; refuse others."""
+    """Return the operand that is the weight of a layer that can be quantised; refuse other ops."""
     if target not in LAYER_FORMATS:
         formats = ", ".join(LAYER_FORMATS)
         raise RefusedError(f"a linear layer can be quantised to {formats}, not to {target!r}")
@@ -91,7 +91,7 @@ def check_layer(graph: Graph, op: Op, target: str) -> Tensor:
 
 
 def span_of(op: Op, parameter: Tensor, weight: Tensor) -> tuple[int, int] | None:
-    """Return the rows of a weight [outputs, inputs] that a layer uses; none if it uses no rows."""
+    """Return the rows of a weight [outputs, inputs] that a layer uses, ``None`` if it uses none."""
     columns = int(parameter.shape[1])
     if _inputs(weight, 1 - (op.name == "aten.linear")) != columns:
         return None
@@ -101,9 +101,9 @@ def span_of(op: Op, parameter: Tensor, weight: Tensor) -> tuple[int, int] | None
 
 
 def _inputs(weight: Tensor, outputs: int) -> int | None:
-    """Return the inputs of a weight whose outputs lie along an axis, one dense row each.
+    """Return the inputs of a weight whose outputs are along an axis, one dense row each.
 
-    Nothing where rows are not dense, or lie along the other axis.
+    ``None`` if rows are not dense, or are along the other axis.
     """
     count, inputs = int(weight.shape[outputs]), int(weight.shape[1 - outputs])
     steps = weight.strides or row_major(weight.shape)
@@ -112,7 +112,7 @@ def _inputs(weight: Tensor, outputs: int) -> int | None:
 
 
 def _parts(op: Op, by_name: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return what a product multiplies, and its bias."""
+    """Return the data, the weight and the bias of a product."""
     names = {
         "aten.linear": ("input", "weight", "bias"),
         "aten.addmm": ("mat1", "mat2", "self"),
@@ -126,7 +126,7 @@ def _parts(op: Op, by_name: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def factors(graph: Graph, op: Op) -> tuple[Tensor | None, Tensor | None]:
-    """Return what a layer multiplies, and its weight; nothing where it is none."""
+    """Return the data and the weight of a layer; two times ``None`` for other ops."""
     try:
         return _parts(op, arguments(graph, op))[:2]
     except RefusedError:
@@ -140,9 +140,9 @@ def quantize_layer(
     quantization: LayerQuantization,
     rounded_by_key: dict[str, RoundedRows],
 ) -> None:
-    """Put rounding, product and scaling in the place of a layer.
+    """Replace a layer by rounding, product and scaling.
 
-    ``rounded_by_key`` are tensors whose rows were rounded before and were not written since.
+    ``rounded_by_key`` are rows that were rounded before and were not written since.
     """
     data, operand, bias = _parts(op, arguments(rewrite.graph, op))
     weight_slice = WeightSlice(weight, span_of(op, weight.tensor, operand) or ())
@@ -185,15 +185,15 @@ class WeightSlice(Struct, frozen=True):
 
     @property
     def span(self) -> tuple[int, ...]:
-        """The first of the rows and the one after the last; nothing where it is all of them."""
+        """The first of the rows and the one after the last; empty if it is all of them."""
         return () if self.rows == (0, self.parameter.tensor.shape[0]) else self.rows
 
     def name(self, kind: str) -> str:
-        """Return what the part is called in a format."""
+        """Return the name of the slice in a format."""
         return "_".join(map(str, (self.parameter.tensor.name, *self.span, kind)))
 
     def shapes(self, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the shapes of what is prepared of it: of the weight, and of its scales."""
+        """Return the shapes of the prepared weight, and of its scales."""
         first, last = self.rows
         return layer_shapes(kind, last - first, int(self.parameter.tensor.shape[1]))
 
@@ -222,7 +222,7 @@ def _scales(rewrite: QuantizeRewrite, weight_slice: WeightSlice, kind: str) -> T
 def _round_rows(
     rewrite: QuantizeRewrite, op: Op, data: Tensor, quantization: LayerQuantization
 ) -> RoundedRows:
-    """Put the rounding of rows before an op."""
+    """Insert the rounding of rows before an op."""
     layer_format = LAYER_FORMATS[quantization.format]
     flat = rewrite.as_matrix(op, _dense(rewrite, op, data), int(data.shape[-1]))
     count, deep = flat.shape[0], round_up(data.shape[-1], layer_format.depth_step)
@@ -243,7 +243,7 @@ def _round_rows(
 
 
 def _dense(rewrite: QuantizeRewrite, op: Op, data: Tensor) -> Tensor:
-    """Return rows without gaps between them, copied before an op where they have some."""
+    """Return rows without gaps between them, copied before an op if they have some."""
     if data.contiguous:
         return data
     copy = rewrite.tensor(f"{data.name}_dense", data.dtype, data.shape, data)
@@ -252,7 +252,7 @@ def _dense(rewrite: QuantizeRewrite, op: Op, data: Tensor) -> Tensor:
 
 
 def _cast(rewrite: QuantizeRewrite, op: Op, flat: Tensor, target: tuple[str, int]) -> Tensor:
-    """Put the cast of rows before an op, and zeros up to so many columns where they are needed."""
+    """Insert the cast of rows before an op, padded with zeros to ``deep`` columns if needed."""
     (kind, deep), (count, width) = target, flat.shape
     rows = rewrite.tensor(f"{flat.name}_{kind}", kind, (count, width), flat)
     rewrite.insert(op, "aten._to_copy", (flat,), rows, dtype=DType(kind))
@@ -271,7 +271,7 @@ def _put_short_product(
     layer_format: LayerFormat,
     bias: Tensor | None,
 ) -> None:
-    """Put the product of rows in f16 or bf16 in the place of a layer, its bias added in f32."""
+    """Replace a layer by a product of rows in f16 or bf16, with its bias added in f32."""
     out, count = op.outputs[0], rows.shape[0]
     outputs, kind = int(out.shape[-1]), layer_format.weight
     scales = (_scales(rewrite, weight_slice, kind),) if kind not in UNSCALED else ()

@@ -1,4 +1,4 @@
-"""Names, new tensors and new ops of one rewrite that quantises."""
+"""Names, new tensors and new ops of one quantising rewrite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from irgraph.shapes import infer
 
 
 class QuantizeRewrite:
-    """One rewrite: ops that take the places of others, and parameters that others become."""
+    """One rewrite: ops that replace others, and parameters that replace others."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -26,7 +26,7 @@ class QuantizeRewrite:
         self._used_names = names_of(graph)
 
     def tensor(self, name: str, dtype: str, shape: Sequence[int], template: Tensor) -> Tensor:
-        """Return a new tensor in a buffer of its own, on the device of another."""
+        """Return a new tensor in its own buffer, on the device of another."""
         unique_name = free_name(name, self._used_names)
         self._used_names.add(unique_name)
         return Tensor(unique_name, dtype, tuple(shape), unique_name, device=template.device)
@@ -34,7 +34,7 @@ class QuantizeRewrite:
     def parameter(
         self, tensor: Tensor, kind: str, part: str, source: Declared, span: tuple[int, ...] = ()
     ) -> Tensor:
-        """Return a parameter that is prepared of another, or of a span of its rows.
+        """Return a parameter that is prepared from another, or from a span of its rows.
 
         Equal ones are made once.
         """
@@ -48,7 +48,7 @@ class QuantizeRewrite:
         return self.prepared[key][0].tensor
 
     def constant(self, name: str, dtype: str, value: float, template: Tensor) -> Tensor:
-        """Return a parameter of one element that is known; equal ones are made once."""
+        """Return a parameter of one known element; equal ones are made once."""
         key = f"{dtype} {value!r} {template.device}"
         if key not in self.constants:
             tensor = self.tensor(name, dtype, (), template)
@@ -64,7 +64,7 @@ class QuantizeRewrite:
     def insert(
         self, unit: Op, name: str, operands: Sequence[Value], *results: Result, **attributes: Value
     ) -> Op:
-        """Place a new op where another stands, called as that was; return it."""
+        """Insert a new op before another, in its context; return it."""
         op = Op(
             name,
             tuple(operands),
@@ -81,7 +81,7 @@ class QuantizeRewrite:
         return op
 
     def as_matrix(self, unit: Op, tensor: Tensor, columns: int) -> Tensor:
-        """Return a tensor as a matrix of so many columns: a view, where it is none already."""
+        """Return a tensor as a matrix of ``columns`` columns: a view, unless it is one already."""
         if tensor.rank == 2 and int(tensor.shape[1]) == columns:
             return tensor
         size: tuple[Value, ...] = (-1, columns)
@@ -95,7 +95,7 @@ class QuantizeRewrite:
         return view
 
     def row_result(self, out: Tensor, rows: int) -> Tensor:
-        """Return what an op that makes rows gives: the result itself, or what it is a view of."""
+        """Return the matrix of an op's rows: the result itself, or a matrix in its buffer."""
         if out.rank == 2:
             return out
         name = free_name(f"{out.name}_rows", self._used_names)
@@ -103,6 +103,6 @@ class QuantizeRewrite:
         return Tensor(name, out.dtype, (rows, out.shape[-1]), out.buffer, device=out.device)
 
     def reshape(self, unit: Op, rows: Tensor, out: Tensor) -> None:
-        """Give rows the shape that the result has."""
+        """Insert the view that has the shape of the result, unless rows are the result."""
         if rows is not out:
             self.insert(unit, "aten.view", (rows,), out, size=tuple(out.shape))

@@ -15,7 +15,7 @@ from costmodels.pricing.price import price
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture, capture_file
 from irgraph.execute import compare
-from irgraph.execute.type_check import mistyped
+from irgraph.execute.type_check import type_findings
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
@@ -141,7 +141,7 @@ def test_grouped_heads_run_flash() -> None:
 def test_a_step_with_flash_has_the_types_of_torch_and_can_be_run(count: int) -> None:
     key = heads(torch.bfloat16, count=count)
     graph = attend(heads(torch.bfloat16), key, enable_gqa=True, is_causal=True).graph
-    assert list(mistyped(graph)) == []
+    assert list(type_findings(graph)) == []
     assert compare(graph, graph, draws=1).same
 
 

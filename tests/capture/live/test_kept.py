@@ -79,7 +79,7 @@ def test_other_versions_of_what_is_installed_are_captured_anew(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured(folder)
-    monkeypatch.setattr(capture_cache, "installed", lambda: ("torch 99",))
+    monkeypatch.setattr(capture_cache, "installed_versions", lambda: ("torch 99",))
     captured(folder)
     assert runs(folder) == 2
 

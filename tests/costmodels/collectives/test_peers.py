@@ -17,7 +17,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import with_ranks
 from irgraph.ir.tensor import Tensor
-from irgraph.predict.caveats import without_time
+from irgraph.predict.caveats import untimed_collectives
 
 MIB = 2**20
 
@@ -68,7 +68,7 @@ def test_without_a_number_of_ranks_a_reduction_stays_unknown_and_is_told() -> No
     op = reduction()
     graph = Graph("g", ops=(op, op))
     assert priced(graph).unknown == (op, op)
-    (line,) = without_time(priced(graph))
+    (line,) = untimed_collectives(priced(graph))
     assert line.startswith("2 collectives have no time, and a floor stands in")
     assert "nothing says how many ranks take part (--ranks N" in line
 
@@ -94,7 +94,7 @@ def test_a_device_without_curves_is_told(device: str, ranks: str, reason: str) -
     op = reduction()
     graph = with_ranks(Graph("g", ops=(op,)), ranks)
     assert priced(graph, device).unknown == (op,)
-    (line,) = without_time(priced(graph, device))
+    (line,) = untimed_collectives(priced(graph, device))
     assert reason in line
 
 
@@ -134,18 +134,18 @@ def test_one_rank_exchanges_nothing() -> None:
 def test_what_was_exchanged_is_waited_for_without_work() -> None:
     op = Op("_c10d_functional.wait_tensor", (tensor("a", 4),), results=(tensor("b", 4),))
     found = priced(Graph("g", ops=(op,)))
-    assert (found.kernels[id(op)], found.unknown, without_time(found)) == ((), (), [])
+    assert (found.kernels[id(op)], found.unknown, untimed_collectives(found)) == ((), (), [])
 
 
 def test_exchanges_between_hosts_are_no_work_of_the_device() -> None:
     op = Op("c10d.allreduce_", ((tensor("g", 8, "cpu"),),))
     graph = Graph("g", ops=(op,))
-    assert (priced(graph).unknown, without_time(priced(graph))) == ((), [])
+    assert (priced(graph).unknown, untimed_collectives(priced(graph))) == ((), [])
 
 
 def test_collectives_that_nobody_measured_are_told() -> None:
     op = Op("c10d.scatter_", ((tensor("g", 8),),))
-    (line,) = without_time(priced(with_ranks(Graph("g", ops=(op,)), 2)))
+    (line,) = untimed_collectives(priced(with_ranks(Graph("g", ops=(op,)), 2)))
     assert "no curve of such an op was measured" in line
     assert Peers(8, 8, "", "a100").lacks(Op("c10d.broadcast_")) == ""
 
