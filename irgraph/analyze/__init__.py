@@ -1,4 +1,4 @@
-"""Analysis of traces: where the time of a step goes, on device and host, on one rank or many."""
+"""Analysis of traces: breakdown of the time of a step on device and host, of one rank or many."""
 
 from irgraph.analyze.analysis import Analysis, analyze
 

@@ -1,4 +1,4 @@
-"""One trace for each rank, analysed: times, utilisation, breakdowns, communication, idle time."""
+"""Analysis of traces, one per rank: times, utilisation, breakdowns, communication, idle time."""
 
 from __future__ import annotations
 
@@ -26,36 +26,38 @@ from irgraph.schedule.timeline import Timeline
 
 US = 1000
 GROUPINGS = ("op", "kernel", "family", "module", "phase", "annotation")
-"""What device work is parted by."""
+"""Keys by which device work is grouped."""
 
 MAX_FAMILIES = 12
-"""Families that a notebook shows."""
+"""Maximum number of families in a notebook."""
 
 NO_ANNOTATION = "(no annotation)"
 _RESERVED_PREFIXES = ("ProfilerStep#", "nn.Module: ", "module::", "irgraph.module#")
-"""What names of annotations begin with that stand for steps and modules."""
+"""Prefixes of annotations of steps and modules."""
 
 
 class Analysis(Struct, frozen=True):
     """The analysis of some traces.
 
     Attributes:
-        steps: figures of every step of every rank; those cut off are left out of all else.
-        breakdowns: by each of ``GROUPINGS``, microseconds of device work a step and events a step,
-            longest first; means over the usual steps of all ranks. An annotation is the innermost
-            range of the user's around the launch.
-        host: by operator, its own time on the host a step, that with all operators below it, and
-            calls a step; microseconds, means over the usual steps of all ranks.
-        idle: by cause, microseconds a step in which no stream works.
-        collectives: size, bandwidth, waiting and transfer of each; waiting is known where several
-            ranks are given.
-        collectives_by_kind: the same, means by process group, kind and size.
-        stragglers: by rank, microseconds a step that it waits in collectives, and others for it.
+        steps: figures of every step of every rank; incomplete steps are only included here.
+        breakdowns: for each of ``op``, ``kernel``, ``family``, ``module``, ``phase`` and
+            ``annotation``, microseconds of device work and number of events per step, longest
+            first; means over the typical steps of all ranks. An annotation is the innermost
+            range of the user around the launch.
+        host: by operator, its own host time per step, its host time including all operators below
+            it, and its calls per step; microseconds, means over the typical steps of all ranks.
+        idle: microseconds per step without work on any stream, by cause.
+        collectives: size, bandwidth, waiting and transfer of each collective; waiting is known only
+            with traces of several ranks.
+        collectives_by_kind: means of these figures by process group, kind and size.
+        stragglers: by rank, microseconds per step that it waits in collectives, and that other
+            ranks wait for it.
         orphans: device events without an operator, by cause.
-        repairs: what had to be repaired in the traces, as lines of text.
-        covered: share of all device time that lies within the steps; ``None`` without device work.
-        last: of each trace, its last usual step, simulated with its own recorded times; ``None``
-            where it has no usual step.
+        repairs: repairs of the traces, as lines of text.
+        covered: share of all device time within the steps; ``None`` without device work.
+        last: for each trace, its last typical step, simulated with its own recorded times;
+            ``None`` if it has no typical step.
     """
 
     steps: list[StepFigures]
@@ -77,7 +79,7 @@ class Analysis(Struct, frozen=True):
         return draw(self.steps, self.idle, self.breakdowns)
 
     def _repr_html_(self) -> str:
-        """Return the steps and the longest families of kernels as a notebook shows them."""
+        """Return the steps and the longest families of kernels as HTML for a notebook."""
         families = list(self.breakdowns["family"].items())[:MAX_FAMILIES]
         work = [(name, time_text(us), f"{count:g}") for name, (us, count) in families]
         steps = table_html("steps", [step.cells() for step in self.steps], HEADINGS)
@@ -112,9 +114,9 @@ class Analysis(Struct, frozen=True):
         }
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Return every table as records by its name: a list of plain rows, as DataFrames take it.
+        """Return every table by name, as a list of plain rows for a DataFrame.
 
-        Keys of a record are the same in all rows; times are microseconds a step (``_us``).
+        All rows of a table have the same keys; times are microseconds per step (``_us``).
         """
         breakdowns = {
             grouping: _shares(grouping, rows) for grouping, rows in self.breakdowns.items()
@@ -187,15 +189,15 @@ def _figures(replayer: Replayer, step: TraceStep) -> StepFigures:
     copies = tree.trace.columns["kind"][rows] != EventKind.KERNEL
     computes = ~communicates & ~copies
     computation = union(starts[computes], ends[computes])
-    communicating = union(starts[communicates], ends[communicates])
+    communication = union(starts[communicates], ends[communicates])
     return StepFigures(
         tree.trace.rank,
         step.number,
         step.time,
         length(union(starts, ends)) / US,
         length(computation) / US,
-        length(communicating) / US,
-        length(intersection(computation, communicating)) / US,
+        length(communication) / US,
+        length(intersection(computation, communication)) / US,
         replayer.left_out.get(step.number, "") if step.complete else "cut off",
         len(replayer.work.rows) > 0,
         length(union(starts[copies], ends[copies])) / US,
@@ -219,7 +221,7 @@ def _breakdown(
 
 
 def _host(replayers: Sequence[Replayer], steps: int) -> dict[str, tuple[float, float, float]]:
-    """Return by operator its own host time, that with operators below it, and calls, a step."""
+    """Return own host time, host time with inner operators, and calls per step, by operator."""
     sums: dict[str, Array] = defaultdict(lambda: np.zeros(3))
     for replayer in replayers:
         tree, columns = replayer.tree, replayer.tree.trace.columns
@@ -256,7 +258,10 @@ def _keys(tree: Tree, rows: Sequence[int], grouping: str) -> list[str]:
 
 
 def _annotations(tree: Tree) -> Integers:
-    """Return the innermost range of the user's around each event, -1 if none; last for ``[-1]``."""
+    """Return the row of the innermost user range around each event, -1 if there is none.
+
+    The last element is -1, for events without a launch (row -1).
+    """
     columns = tree.trace.columns
     is_reserved = np.array([name.startswith(_RESERVED_PREFIXES) for name in tree.trace.names], bool)
     is_user_range = (columns["kind"] == EventKind.ANNOTATION) & ~is_reserved[columns["name"]]

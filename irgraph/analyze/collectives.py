@@ -25,7 +25,7 @@ NAMES = {
     "reduce": "reduce", "sendrecv": "send_recv", "send": "send_recv", "recv": "send_recv",
     "gather": "gather", "scatter": "scatter",
 }  # fmt: skip
-"""Kinds of collectives by the letters of what torch and NCCL call them."""
+"""Kinds of collectives by their lower-case names in torch and NCCL, without ``_``."""
 
 _KIND = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast|reduce|gather|"
@@ -37,24 +37,24 @@ _SIZES = {
     "Byte": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1,
     "Float8_e5m2fnuz": 1, "ComplexFloat": 8, "ComplexDouble": 16,
 }  # fmt: skip
-"""Bytes of an element by what ``c10::toString`` calls its type."""
+"""Bytes of an element by its type's name from ``c10::toString``."""
 
 _RESULT_HAS_ALL = {"all_gather": True, "reduce_scatter": False}
-"""Collectives whose size is that of all ranks' parts together, and whether results hold it."""
+"""Collectives whose size is the sum over all ranks: whether their result has that size."""
 
 CollectiveKey: TypeAlias = tuple[int, str, str, int]
-"""Which collective: step, process group, kind, and the how many-th of these."""
+"""Key of a collective: step, process group, kind, and its index among equal ones."""
 
 
 class MatchedCollective(Struct, frozen=True):
-    """One collective of a step, as the ranks given ran it.
+    """One collective of a step, matched over the given ranks.
 
     Attributes:
-        key: which one.
+        key: its step, process group, kind and index.
         times: microseconds of its kernel by rank.
-        nbytes: its size as nccl-tests has it, of the rank with the most; ``None`` if unknown.
-        ranks: how many take part in its group, 0 where neither group nor job is recorded.
-        complete: whether every rank given that takes part has it, and there are two at least.
+        nbytes: its size by the definition of nccl-tests, maximum over ranks; ``None`` if unknown.
+        ranks: number of ranks in its group, 0 if neither group nor job is recorded.
+        complete: whether all given ranks of its group have it, and there are at least two.
     """
 
     key: CollectiveKey
@@ -73,7 +73,7 @@ class MatchedCollective(Struct, frozen=True):
         return self.times[rank] - self.transfer
 
     def bandwidth(self) -> tuple[float | None, float | None]:
-        """Return algorithm and bus bandwidth in GB/s, ``None`` where unknown.
+        """Return algorithm and bus bandwidth in GB/s, ``None`` if unknown.
 
         Source of the factors: nccl-tests, doc/PERFORMANCE.md.
         """
@@ -84,7 +84,7 @@ class MatchedCollective(Struct, frozen=True):
         return rate, None if factor is None else rate * factor
 
     def row(self) -> dict[str, Any]:
-        """Return the figures as plain values; of one rank waiting is unknown."""
+        """Return the figures as plain values; waiting is ``None`` unless complete."""
         step, group, kind, number = self.key
         waits = [self.waiting(rank) for rank in self.times] if self.complete else []
         algorithm, bus = self.bandwidth()
@@ -107,7 +107,7 @@ class MatchedCollective(Struct, frozen=True):
 
 
 def bus_factor(kind: str, ranks: int) -> float | None:
-    """Return what algorithm bandwidth is multiplied by to compare it with that of the links."""
+    """Return the factor from algorithm bandwidth to bus bandwidth, ``None`` if unknown."""
     if kind in ("broadcast", "reduce", "send_recv"):
         return 1.0
     share = (ranks - 1) / ranks if ranks else None
@@ -117,12 +117,12 @@ def bus_factor(kind: str, ranks: int) -> float | None:
 
 
 def collectives(replayers: Sequence[Replayer]) -> list[MatchedCollective]:
-    """Return the collectives of the usual steps, matched over the ranks of their process group.
+    """Return the collectives of the typical steps, matched over the ranks of their process group.
 
     The n-th collective of a kind in a step and a group is the same on every rank. No data moves
-    before the last rank arrives, so the minimum over ranks is taken as the transfer, and the rest
-    of each other one as waiting. (Clocks of ranks differ too much to compare starts.) Where a trace
-    does not name groups, all ranks of the job are one.
+    before the last rank arrives, so the transfer time is the minimum over ranks, and the remaining
+    time on each rank is waiting. (Clocks of ranks differ too much to compare starts.) If a trace
+    does not name groups, all ranks of the job are one group.
     """
     ranks = [replayer.tree.trace.rank for replayer in replayers]
     if len(set(ranks)) < len(ranks):
@@ -135,7 +135,7 @@ def collectives(replayers: Sequence[Replayer]) -> list[MatchedCollective]:
 
 
 def by_kind(matched: Sequence[MatchedCollective], steps: int) -> list[dict[str, Any]]:
-    """Return one row for each group, kind and size, means of its collectives, longest first."""
+    """Return means of collectives, a row for each group, kind and size, longest first."""
     groups: dict[tuple[str, str, int | None], list[MatchedCollective]] = defaultdict(list)
     for collective in matched:
         groups[collective.key[1], collective.key[2], collective.nbytes].append(collective)
@@ -153,7 +153,7 @@ def by_kind(matched: Sequence[MatchedCollective], steps: int) -> list[dict[str, 
 
 
 def stragglers(matched: Sequence[MatchedCollective]) -> list[dict[str, Any]]:
-    """Return by rank how long it waits a step, and how long others wait for it."""
+    """Return the time per step that each rank waits, and that other ranks wait for it."""
     complete = [collective for collective in matched if collective.complete]
     steps = len({collective.key[0] for collective in complete}) or 1
     waits: dict[int, float] = defaultdict(float)
@@ -195,7 +195,7 @@ def _matched_collective(
 
 
 def _members(group: str, ranks: Sequence[int]) -> set[int]:
-    """Return which of the ranks given are known to be in a process group; all if it lists none.
+    """Return the given ranks that are listed in a process group; all if it has no list.
 
     Torch shortens long lists: ``[0, 8, ..., 56, 64]``.
     """
@@ -235,7 +235,7 @@ def _facts_of_rank(replayer: Replayer) -> dict[CollectiveKey, tuple[float, int |
 
 
 def _job_size(replayer: Replayer) -> int:
-    """Return how many ranks the job has, 0 where the trace does not say."""
+    """Return the number of ranks of the job, 0 if it is not recorded."""
     info = replayer.tree.trace.header.get("distributedInfo")
     size = info.get("world_size") if isinstance(info, dict) else None
     return size if isinstance(size, int) and size > 0 else 0
@@ -247,7 +247,7 @@ def _kind(text: str) -> str:
 
 
 def _nbytes_by_metadata(metadata: Collective, kind: str) -> int | None:
-    """Return the size of a collective by what NCCL's metadata says of it."""
+    """Return the size of a collective by its NCCL metadata, ``None`` if unknown."""
     largest = max(metadata.sent, metadata.received) if kind in _RESULT_HAS_ALL else metadata.sent
     if largest < 0 or metadata.dtype not in _SIZES:
         return None
@@ -255,14 +255,14 @@ def _nbytes_by_metadata(metadata: Collective, kind: str) -> int | None:
 
 
 def _collective_nbytes(nbytes: int | None, kind: str, ranks: int) -> int | None:
-    """Return the size of a collective by the bytes that a rank gives to it."""
+    """Return the size of a collective by the bytes of a rank's operands, ``None`` if unknown."""
     if nbytes is None or not _RESULT_HAS_ALL.get(kind, False):
         return nbytes
     return nbytes * ranks if ranks else None
 
 
 def _enclosing_range(replayer: Replayer, row: int) -> tuple[str, int | None]:
-    """Return name and bytes of the range that torch puts around a collective, where it does."""
+    """Return name and bytes of torch's range around a collective, ``""`` and ``None`` if none."""
     tree = replayer.tree
     for ancestor in ancestors(tree, int(tree.launch[row])):
         name = tree.trace.text(ancestor)
@@ -274,7 +274,7 @@ def _enclosing_range(replayer: Replayer, row: int) -> tuple[str, int | None]:
 
 
 def _operand_bytes(dims: bytes, types: bytes) -> int | None:
-    """Return the bytes of all tensors of a call, ``None`` where they are not recorded."""
+    """Return the bytes of all tensors of a call, ``None`` if they are not recorded."""
     try:
         sizes = [
             prod(map(index, shape)) * ITEMSIZE[FROM_CPP[kind]]

@@ -1,4 +1,4 @@
-"""Two analyses side by side: what takes longer, what is new, what is gone; totals add up."""
+"""Comparison of two analyses: slower, new and removed parts; the differences add up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from irgraph.analyze.figures import StepFigures
 from irgraph.diagnostics import fail, suggestion
 
 COMPARE_GROUPINGS = (*GROUPINGS, "host")
-"""What device work, or the host's time, can be parted by."""
+"""Keys by which device work can be grouped, and ``host`` for the host's time by operator."""
 
 _FIGURES = {
     "step": "time",
@@ -26,12 +26,12 @@ _FIGURES = {
 
 
 class TimeChange(Struct, frozen=True):
-    """One row: microseconds and calls a step, before and after.
+    """Microseconds and calls per step of one part, before and after.
 
     Attributes:
         name: of the operator, kernel, family, module or phase; or of a figure of the step.
-        before, after: microseconds a step; 0 where it is not there.
-        calls_before, calls_after: a step; 0 for figures of the step.
+        before, after: microseconds per step; 0 if the part is missing.
+        calls_before, calls_after: calls per step; 0 for figures of the step.
     """
 
     name: str
@@ -42,12 +42,12 @@ class TimeChange(Struct, frozen=True):
 
     @property
     def delta(self) -> float:
-        """Microseconds a step that it takes longer."""
+        """Difference in microseconds per step."""
         return self.after - self.before
 
     @property
     def status(self) -> str:
-        """``new``, ``gone``, or what became of it."""
+        """``new``, ``gone``, ``called at another rate``, or ``""``."""
         if not self.calls_before or not self.calls_after:
             return "gone" if self.calls_before else "new" if self.calls_after else ""
         return "" if self.calls_before == self.calls_after else "called at another rate"
@@ -68,19 +68,19 @@ class TimeChange(Struct, frozen=True):
 def compare(
     before: Analysis, after: Analysis, grouping: str = "op"
 ) -> tuple[list[TimeChange], list[TimeChange]]:
-    """Return what changed of the mean usual step, and of its parts, the largest change first.
+    """Return the changes of the mean typical step and of its parts, the largest part first.
 
-    Parts are matched by name. The deltas of the parts add up to that of their sum: all device
-    work (of streams that run at once the sum is more than the time that they are active), or with
-    ``host`` all time in operators.
+    Parts are matched by name. The deltas of the parts add up to the delta of their sum: all device
+    work (more than the active time if streams overlap), or with ``host`` all time in operators.
 
     Args:
-        before: the analysis of some traces.
-        after: that of others, of the same program.
-        by: one of ``COMPARE_GROUPINGS``.
+        before: the analysis of the original traces.
+        after: the analysis of other traces of the same program.
+        grouping: one of ``COMPARE_GROUPINGS``.
 
     Raises:
-        IrgraphError: ``grouping`` is unknown, or parts device work where a trace has none (exit code 2).
+        IrgraphError: ``grouping`` is unknown, or groups device work and a trace has none (exit
+            code 2).
     """
     if grouping not in COMPARE_GROUPINGS:
         hint = f"known: {', '.join(COMPARE_GROUPINGS)}"
@@ -122,7 +122,7 @@ def _parts(analysis: Analysis, grouping: str) -> dict[str, tuple[float, float]]:
 
 
 def _step_means(steps: Iterable[StepFigures]) -> dict[str, float]:
-    """Return the means of the usual steps; of a device only where the trace has one."""
+    """Return the means of the typical steps; device figures only if the trace has a device."""
     typical = [step for step in steps if not step.left_out]
     fields = _FIGURES if any(step.on_device for step in typical) else {"step": "time"}
     return {

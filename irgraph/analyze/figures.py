@@ -16,14 +16,14 @@ class StepFigures(Struct, frozen=True):
     """One step of one rank; times in microseconds.
 
     Attributes:
-        rank, step: which one.
+        rank, step: rank and number of the step.
         time: of the step.
-        active: with work on at least one stream.
-        compute, communication, copies: with work of that kind; copies are those and fills of the
-            copy engines.
-        overlapped: with communication and computation at once.
-        left_out: why the step is excluded from statistics, ``""`` if it is not.
-        on_device: whether the trace has device events; without, nothing is known of a device.
+        active: time with work on at least one stream.
+        compute, communication, copies: time with work of that kind; copies are copies and fills by
+            the copy engines.
+        overlapped: time with communication and computation together.
+        left_out: reason why the step is excluded from statistics, ``""`` if it is included.
+        on_device: whether the trace has device events; otherwise device figures are unknown.
     """
 
     rank: int
@@ -48,7 +48,7 @@ class StepFigures(Struct, frozen=True):
         return self.communication - self.overlapped
 
     def row(self) -> dict[str, Any]:
-        """Return the figures as plain values, ``None`` where unknown."""
+        """Return the figures as plain values, ``None`` if unknown."""
         figures = {
             "gpu_active_us": round(self.active, 3),
             "gpu_idle_us": round(self.idle, 3),

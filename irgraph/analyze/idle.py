@@ -1,4 +1,4 @@
-"""Causes of device idle time: what the host did meanwhile."""
+"""Causes of device idle time, by the concurrent work of the host."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ US = 1000
 def idle_causes(
     replayers: Sequence[Replayer],
 ) -> tuple[dict[str, float], tuple[Timeline | None, ...]]:
-    """Return microseconds per step without device work, by what the host did meanwhile.
+    """Return microseconds per step without device work, by the concurrent work of the host.
 
-    With them comes the replay of each trace's last usual step, ``None`` where it has none. The
-    host's time is split by replaying each step with measured times. Where two threads are busy
-    at once, the one whose name sorts first counts.
+    The second result is the replay of each trace's last typical step, ``None`` if it has none. The
+    host's time is split by replaying each step with measured times. If several causes coincide,
+    the first of the order T4, T2, T5, T3, loader, sync, T1 counts.
     """
     time_by_cause: dict[str, float] = defaultdict(float)
     steps = 0

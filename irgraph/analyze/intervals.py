@@ -29,7 +29,8 @@ def intersection(a: Integers, b: Integers) -> Integers:
     """Return the intersection of two sets of intervals."""
     points = np.concatenate([a.ravel(), b.ravel()])
     change = np.tile([1, -1], len(points) // 2)
-    order = np.lexsort((change, points))  # what ends at a point does so before what starts there
+    # at equal points ends sort before starts, so that touching intervals do not overlap
+    order = np.lexsort((change, points))
     is_covered_twice = np.cumsum(change[order]) == 2
     pairs = np.stack(
         [points[order][:-1][is_covered_twice[:-1]], points[order][1:][is_covered_twice[:-1]]],

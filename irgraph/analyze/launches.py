@@ -1,4 +1,4 @@
-"""Launches: how many wait for a stream, what is too short, and what the critical path holds."""
+"""Statistics of launches: queues of streams, delays, kernel sequences, and the critical path."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from irgraph.schedule.timeline import CAUSES, Interval, Timeline
 
 US = 1000
 MAX_QUEUED_LAUNCHES = 1024
-"""Launches that may wait for a stream before the next one blocks the host (CUDA's default)."""
+"""Maximum number of launches that wait for a stream; a further one blocks the host (CUDA's
+default)."""
 
 SEQUENCE_LENGTH = 3
-"""Kernels in a sequence."""
+"""Default number of kernels in a sequence."""
 
 
 def launched_rows(tree: Tree) -> Integers:
-    """Return the device events that the usual steps launched, in order of their starts."""
+    """Return the device events that the typical steps launched, in order of their starts."""
     typical_steps = select_typical_steps(tree)
     step_indices = [i for i, step in enumerate(tree.steps) if step in typical_steps]
     is_launched = tree.trace.on_device & (tree.launch >= 0) & np.isin(tree.step, step_indices)
@@ -34,11 +35,12 @@ def launched_rows(tree: Tree) -> Integers:
 
 
 def queues(trees: Sequence[Tree]) -> list[dict[str, Any]]:
-    """Return by stream how many launches wait for it, and how many are not done.
+    """Return the number of waiting and of outstanding launches of each stream.
 
-    A launch waits from the begin of its runtime call to the begin of its work, and is outstanding
-    to the end of it. Means are over the time from a stream's first launch to the end of its work;
-    ``full_share`` is the part of that time with ``MAX_QUEUED_LAUNCHES`` launches or more waiting.
+    A launch waits from the start of its runtime call to the start of its work, and is outstanding
+    until the end of the work. Means are over the time from a stream's first launch to the end of
+    its work; ``full_share`` is the share of that time with at least ``MAX_QUEUED_LAUNCHES``
+    launches waiting.
     """
     result = []
     for tree in trees:
@@ -72,7 +74,7 @@ def _stream_statistics(tree: Tree, rows: Integers) -> dict[str, Any]:
 
 
 def _load(starts: Integers, ends: Integers, until: int) -> tuple[float, int, float]:
-    """Return mean and maximum of how many intervals run, and the share of time with many."""
+    """Return mean and maximum number of overlapping intervals, and the share of time at the limit."""
     times = np.concatenate([starts, np.maximum(ends, starts)])
     changes = np.repeat([1, -1], len(starts))
     order = np.lexsort((changes, times))
@@ -88,10 +90,10 @@ def _load(starts: Integers, ends: Integers, until: int) -> tuple[float, int, flo
 
 
 def launch_delays(trees: Sequence[Tree]) -> list[dict[str, Any]]:
-    """Return by runtime function and kernel: calls a step, times, delays, and what is too short.
+    """Return calls per step, times and delays by runtime function and kernel.
 
-    ``delay_us`` is from the end of the call to the begin of the work; ``short`` counts work that
-    takes less time than the call that launched it: there the host is the limit.
+    ``delay_us`` is from the end of the call to the start of the work. ``short`` counts work that
+    is shorter than the call that launched it: there the host is the limit.
     """
     steps = sum(len(select_typical_steps(tree)) for tree in trees) or 1
     times_by_key: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
@@ -120,9 +122,9 @@ def launch_delays(trees: Sequence[Tree]) -> list[dict[str, Any]]:
 
 
 def sequences(trees: Sequence[Tree], length: int = SEQUENCE_LENGTH) -> list[dict[str, Any]]:
-    """Return the sequences of kernels that follow each other on a stream most often.
+    """Return the most frequent sequences of kernels on a stream.
 
-    ``us`` is the time that they run a step; sequences overlap, so times do not add up.
+    ``us`` is their run time per step; sequences overlap, so times do not add up.
     """
     steps = sum(len(select_typical_steps(tree)) for tree in trees) or 1
     counts: Counter[tuple[str, ...]] = Counter()
@@ -156,11 +158,11 @@ def _streams(tree: Tree) -> Iterator[list[int]]:
 
 
 def critical_work(trees: Sequence[Tree]) -> list[dict[str, Any]]:
-    """Return what the critical path of each trace's last usual step is made of, longest first.
+    """Return the parts of the critical path of each trace's last typical step, longest first.
 
-    The step is simulated with its own times (``irgraph.replay``); kernels stand by their names,
-    those of a graph's launch, too, and the host's time by cause. The times of one rank add up to
-    its step, or to the end of its device work where that comes later.
+    The step is simulated with its own times (``irgraph.replay``). Kernels, including those of a
+    graph launch, are grouped by name, and the host's time by cause. The times of one rank add up to
+    its step, or to the end of its device work if that is later.
     """
     result: list[dict[str, Any]] = []
     for tree in trees:
@@ -188,7 +190,7 @@ def critical_work(trees: Sequence[Tree]) -> list[dict[str, Any]]:
 
 
 def _location(timeline: Timeline, interval: Interval) -> tuple[str, str, str]:
-    """Return where an interval is, what it is, and the kernel or what the host does in it."""
+    """Return an interval's location and cause, and the kernel or the description of the cause."""
     location = "host" if timeline.on_host(interval) else "device"
     is_kernel = interval.kernel is not None and location == "device"
     name = interval.kernel.name if is_kernel and interval.kernel else CAUSES[interval.cause]

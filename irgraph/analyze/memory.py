@@ -17,16 +17,16 @@ HOST = 0
 
 
 def memory_timeline(trees: Sequence[Tree]) -> list[dict[str, Any]]:
-    """Return every change of memory in order of time, with the operator that made it.
+    """Return every change of memory in order of time, with the operator that caused it.
 
-    Where a trace does not record what is allocated in all, ``allocated`` counts from its begin, and
-    ``from_zero`` is false: it is less than what is allocated.
+    If a trace does not record the total allocated bytes, ``allocated`` counts from the start of the
+    trace and is too low; ``from_zero`` is then false.
     """
     return [row for tree in trees for row in _changes_of_trace(tree)]
 
 
 def memory_peaks(trees: Sequence[Tree]) -> list[dict[str, Any]]:
-    """Return for each rank and device its peak, when and in which operator it was reached."""
+    """Return the memory peak of each rank and device, its time and its operator."""
     groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     for row in memory_timeline(trees):
         groups[row["rank"], row["device"]].append(row)
@@ -78,14 +78,14 @@ def _changes_of_trace(tree: Tree) -> list[dict[str, Any]]:
 
 
 def _operators(tree: Tree, thread: int) -> tuple[Integers, Integers]:
-    """Return the rows of a thread's operators, and when they begin."""
+    """Return the rows of a thread's operators, and their starts."""
     columns = tree.trace.columns
     rows = np.flatnonzero((columns["kind"] == EventKind.OP) & (columns["thread"] == thread))
     return rows, columns["start"][rows]
 
 
 def _enclosing_operator(tree: Tree, ops: tuple[Integers, Integers], change: MemoryChange) -> int:
-    """Return the innermost operator of a thread that runs at a time, -1 for none."""
+    """Return the innermost operator of a thread at the time of a change, -1 if there is none."""
     rows, starts = ops
     position = int(np.searchsorted(starts, change.start, side="right")) - 1
     row = int(rows[position]) if position >= 0 else -1

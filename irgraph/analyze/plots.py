@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from irgraph.overheads.format import HostFile, Stat
 
 MAX_BARS = 10
-"""Maximum bars of a breakdown; the rest becomes one more."""
+"""Maximum bars of a breakdown; the rest becomes one more bar."""
 
 MIN_BAR_SLOTS = 7
-"""Minimum bars that a panel has room for."""
+"""Minimum number of bars for which a panel has space."""
 
 MAX_LABELLED_STEPS = 16
-"""Maximum steps with utilisation written above each."""
+"""Maximum number of steps with utilisation above each bar."""
 
 MAX_TICKS = 12
-"""Steps that are named on an axis."""
+"""Maximum number of labels on the axis of steps."""
 
 MAX_NAME_CHARACTERS = 32
-"""Characters of a name that fit beside a bar."""
+"""Maximum characters of a name next to a bar."""
 
 _HOST = {
     "T1": "T1, between operations",
@@ -47,8 +47,7 @@ def draw(
 ) -> Plot:
     """Draw step times with utilisation, idle time by cause, and device work (``Analysis``).
 
-    Raises ``IrgraphError`` where matplotlib is not installed, or where the traces have no device
-    events.
+    Raises ``IrgraphError`` if matplotlib is not installed, or if the traces have no device events.
     """
     if not any(step.on_device and not step.left_out for step in figures):
         raise fail("--plot: no step with device events to draw", exit_code=4)
@@ -140,7 +139,7 @@ def _steps(axis: Any, steps: Sequence[StepFigures]) -> None:  # noqa: ANN401
 
 
 def _step_labels(steps: Sequence[StepFigures]) -> tuple[str, list[str]]:
-    """Return the title of the axis of steps and the label of each: ranks and steps that differ."""
+    """Return the title of the axis of steps, and the label of each: ranks or steps that differ."""
     ranks, numbers = {s.rank for s in steps}, {s.step for s in steps}
     if len(ranks) == 1:
         return "step", [str(s.step) for s in steps]
@@ -150,7 +149,7 @@ def _step_labels(steps: Sequence[StepFigures]) -> tuple[str, list[str]]:
 
 
 def _breakdown(axis: Any, rows: dict[str, float], title: str) -> None:  # noqa: ANN401
-    """Draw microseconds a step by name, longest first, with shares."""
+    """Draw microseconds per step by name, longest first, with shares."""
     total = sum(rows.values()) or 1.0
     bars = dict(list(rows.items())[:MAX_BARS])
     if len(rows) > MAX_BARS:
@@ -173,7 +172,7 @@ def _hide_frame(axis: Any) -> None:  # noqa: ANN401
 
 
 def _shorten(name: str) -> str:
-    """Return a name that fits beside a bar."""
+    """Return a name short enough for the axis of bars."""
     for prefix in ("autograd::engine::evaluate_function: ", "torch::autograd::", "autograd."):
         name = name.removeprefix(prefix)
     return name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - 1]}…"

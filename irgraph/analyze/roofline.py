@@ -1,4 +1,4 @@
-"""The roofline of measured steps: device work by the calls that launched it, with their shapes."""
+"""Roofline of measured steps: device work by the calls that launched it, with their shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ US = 1000
 NO_OPERATOR = "(no operator)"
 
 TF32 = re.compile(r"tf32|tensorop_s1688|_s1688", re.IGNORECASE)
-"""What names of kernels hold that multiply float32 in tf32, as CUTLASS and cuDNN spell it."""
+"""Pattern of names of kernels that multiply float32 in tf32, as spelt by CUTLASS and cuDNN."""
 
 _HOST_COPY = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|Host -> Device|Device -> Host", re.I)
 _SAME_TYPE_OPS = (
@@ -39,19 +39,20 @@ _SAME_TYPE_OPS = (
     "dropout",
     "clone",
 )
-"""Ops whose first result has the type of their first operand, the others being small."""
+"""Ops whose first result has the type of their first operand; their other results are small."""
 
 _BOOLEAN_OPS = frozenset((
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "isnan", "isinf"
 ))  # fmt: skip
-"""Ops whose result is of another type than their operands: ``bool``."""
+"""Ops whose result has the type ``bool``, unlike their operands."""
 
 Grads = Mapping[int, tuple[int, ...]]
-"""Shape of the gradient that autograd passed to the node of a sequence number: that of a result."""
+"""Shape of the gradient passed to the autograd node of a sequence number, equal to the shape of the
+forward call's result."""
 
 
 def works_of(trees: Sequence[Tree]) -> tuple[list[CallWork], int]:
-    """Return the calls with device work in the usual steps of traces, and how many steps."""
+    """Return the calls with device work in the typical steps of traces, and the number of steps."""
     works: list[CallWork] = []
     steps = 0
     for tree in trees:
@@ -63,15 +64,15 @@ def works_of(trees: Sequence[Tree]) -> tuple[list[CallWork], int]:
 
 
 class _TraceCalls:
-    """The calls of one trace as ops, each kind of call made once."""
+    """Calls of one trace as ops; equal calls are converted once."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.grads = _gradients(tree)
-        self.made: dict[tuple[Any, ...], tuple[Op, int | None, int | None]] = {}
+        self.op_by_key: dict[tuple[Any, ...], tuple[Op, int | None, int | None]] = {}
 
     def works(self, steps: Sequence[int]) -> list[CallWork]:
-        """Return the calls with device work in some steps, by their position."""
+        """Return the calls with device work in the steps with these indices."""
         tree = self.tree
         rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, steps))
         owner = _owners(tree)
@@ -98,21 +99,21 @@ class _TraceCalls:
         return CallWork(name, shape, dtype, kernels, flop, nbytes, link)
 
     def _op(self, row: int) -> tuple[Op, int | None, int | None]:
-        """Return a call as an op, its operations and its bytes."""
+        """Return a call as an op, its operations and its bytes; cached by name and shapes."""
         trace = self.tree.trace
         columns = trace.columns
         grad = self.grads.get(int(columns["sequence"][row]))
         above = int(columns["shape"][self.tree.parent[row]]) if self.tree.parent[row] >= 0 else 0
         key = (int(columns["name"][row]), int(columns["shape"][row]), above, grad)
-        if key not in self.made:
+        if key not in self.op_by_key:
             op = _as_op(trace.text(row), trace.shapes[key[1]], trace.shapes[above], grad)
             flop = flops(op) if is_product(op.name) else None
-            self.made[key] = op, flop, traffic(op)
-        return self.made[key]
+            self.op_by_key[key] = op, flop, traffic(op)
+        return self.op_by_key[key]
 
 
 def _owners(tree: Tree) -> Any:  # noqa: ANN401  (an array)
-    """Return for each event the innermost product around it that has no product in it, else -1."""
+    """Return the innermost product around each event that contains no other product, else -1."""
     names = [is_product(name.replace("::", ".")) for name in tree.trace.names]
     products = np.array(names, bool)[tree.trace.columns["name"]]
     products &= tree.trace.columns["kind"] == EventKind.OP
@@ -123,7 +124,7 @@ def _owners(tree: Tree) -> Any:  # noqa: ANN401  (an array)
 
 
 def _gradients(tree: Tree) -> Grads:
-    """Return the shape of the result of the call of each sequence number, from its gradient."""
+    """Return the result shape of the call with each sequence number, from its gradient."""
     trace = tree.trace
     sequence, shape = trace.columns["sequence"], trace.columns["shape"]
     rows = np.array(list(tree.forward_of), "i8")
@@ -137,7 +138,10 @@ def _gradients(tree: Tree) -> Grads:
 
 
 def _operands(dims: bytes, types: bytes) -> Iterator[Value]:
-    """Yield a call's arguments in their places, ``None`` for what is no tensor of a known type."""
+    """Yield a call's arguments by position, ``None`` unless a tensor of a known type.
+
+    Lists of tensors are yielded as ``"unknown"``.
+    """
     pairs = zip(*(operands(dims, types) or ((), ())), strict=False)
     for place, (shape, kind) in enumerate(pairs):
         sizes: list[Any] = shape if isinstance(shape, list) else [None]
@@ -150,12 +154,12 @@ def _operands(dims: bytes, types: bytes) -> Iterator[Value]:
 def _as_op(
     name: str, shape: tuple[bytes, bytes], above: tuple[bytes, bytes], grad: tuple[int, ...] | None
 ) -> Op:
-    """Return a call as an op: operands by place, and results as far as they follow.
+    """Return a call as an op: operands by position, and results if they can be inferred.
 
     Args:
         name: of the event.
-        shape: its operands, dims and types.
-        above: those of the call around it.
+        shape: dims and types of its operands.
+        above: dims and types of the operands of the call around it.
         grad: shape of the gradient of its result, if autograd passed one.
     """
     op = Op(name.replace("::", "."), tuple(_operands(*shape)))
@@ -178,7 +182,7 @@ def _as_op(
 
 
 def _fits(schema: Schema, op: Op) -> bool:
-    """Return whether an overload has as many arguments, and tensors where the call has them."""
+    """Return whether an overload has the call's number of arguments, and all its tensors."""
     pairs = zip(schema.arguments, op.operands, strict=False)
     right = all(argument.is_tensor or not isinstance(value, Tensor) for argument, value in pairs)
     return right and len(schema.arguments) == len(op.operands)
@@ -187,15 +191,15 @@ def _fits(schema: Schema, op: Op) -> bool:
 def _result(
     op: Op, above: Sequence[Value], grad: tuple[int, ...] | None
 ) -> tuple[str, tuple[int, ...]] | None:
-    """Return type and shape of a call's result where they follow from what is recorded."""
+    """Return the inferred type and shape of a call's result, ``None`` if unknown."""
     tensors = op.inputs
     dtype, shapes = tensors[0].dtype, [tensor.shape for tensor in tensors]
     if op.base == "cudnn_convolution_backward_weight":
         weight = above[2] if len(above) > 2 else None
         return (dtype, weight.shape) if isinstance(weight, Tensor) else None
     if op.base == "cudnn_convolution_backward_input":
-        gradient = above[0] if above else None
-        return (dtype, gradient.shape) if isinstance(gradient, Tensor) else None
+        layer_input = above[0] if above else None
+        return (dtype, layer_input.shape) if isinstance(layer_input, Tensor) else None
     if "convolution" in op.base:
         return (dtype, grad) if grad is not None and _fits_convolution(shapes, grad) else None
     if is_product(op.name):

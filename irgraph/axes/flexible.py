@@ -27,11 +27,16 @@ def flex_attention_relation(site: ConstrainedOp) -> Relation:
     outputs = [t for t in site.op.results if isinstance(t, Tensor) and t.numel]
     if site.op.name.endswith("_backward"):
         (g, q, k, v, out), sums = tensors[:5], tensors[5:]
-        queries, keys, values, wide = [q, outputs[0]], [k, outputs[1]], [v, outputs[2]], [g, out]
+        queries, keys, values, value_rows = (
+            [q, outputs[0]],
+            [k, outputs[1]],
+            [v, outputs[2]],
+            [g, out],
+        )
     else:
         (q, k, v), (out, *sums) = tensors, outputs
-        queries, keys, values, wide = [q], [k], [v], [out]
-    query_like = [*queries, *wide, *sums]
+        queries, keys, values, value_rows = [q], [k], [v], [out]
+    query_like = [*queries, *value_rows, *sums]
     broadcasts_keys = k.shape[0] != q.shape[0]
     relation = Relation(
         equal=equal_groups_at(0, query_like if broadcasts_keys else [*query_like, *keys, *values])
@@ -40,7 +45,7 @@ def flex_attention_relation(site: ConstrainedOp) -> Relation:
         relation.equal += equal_groups_at(1, [*query_like, *keys, *values])
     relation.equal += [
         *equal_groups_at(3, [*queries, *keys]),
-        *equal_groups_at(3, [*values, *wide]),
+        *equal_groups_at(3, [*values, *value_rows]),
     ]
     texts = [str(site.attribute(name, "")) for name in ("score", "mask")]
     entries = [entry for text in texts for entry in lookups(text)]

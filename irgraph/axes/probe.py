@@ -129,19 +129,19 @@ def _linked_indices(probe: _Probe, index: SizeIndex) -> LinkedChange | None:
     starts = [lone, *([*lone, *group] for group in (axes, [*axes, *arguments], arguments))]
     starts += [[*lone, *axes, argument] for argument in arguments]
     for start in starts:
-        chosen = set(start)
-        if chosen and _fits(probe, chosen, result_index, base):
-            return _smallest_change(probe, chosen, index, base)
+        indices = set(start)
+        if indices and _fits(probe, indices, result_index, base):
+            return _smallest_change(probe, indices, index, base)
     return None
 
 
 def _fits(
     probe: _Probe,
-    chosen: set[SizeIndex],
+    indices: set[SizeIndex],
     result_index: SizeIndex | None,
     base: list[tuple[int, ...]],
 ) -> bool:
-    shapes = probe.shapes(dict.fromkeys(chosen, STEP))
+    shapes = probe.shapes(dict.fromkeys(indices, STEP))
     if shapes is None or [*map(len, shapes)] != [*map(len, base)]:
         return False
     return (
@@ -151,15 +151,15 @@ def _fits(
 
 
 def _smallest_change(
-    probe: _Probe, chosen: set[SizeIndex], index: SizeIndex, base: list[tuple[int, ...]]
+    probe: _Probe, indices: set[SizeIndex], index: SizeIndex, base: list[tuple[int, ...]]
 ) -> LinkedChange | None:
     """Return the change without sizes that need not change, arguments dropped first."""
     result_index = index if index[0] == "out" else None
-    for candidate in sorted(chosen - {index}, key=lambda p: p[0] == "in"):
-        fewer = chosen - {candidate}
+    for candidate in sorted(indices - {index}, key=lambda p: p[0] == "in"):
+        fewer = indices - {candidate}
         if fewer and _fits(probe, fewer, result_index, base):
-            chosen = fewer
-    once, twice = (probe.shapes(dict.fromkeys(chosen, step)) for step in (STEP, 2 * STEP))
+            indices = fewer
+    once, twice = (probe.shapes(dict.fromkeys(indices, step)) for step in (STEP, 2 * STEP))
     if once is None or twice is None:
         return None
     shares = []
@@ -169,7 +169,7 @@ def _smallest_change(
                 return None
             if b[j] != size:
                 shares.append((("out", i, j), Fraction(b[j] - size, STEP)))
-    return frozenset(chosen), tuple(shares)
+    return frozenset(indices), tuple(shares)
 
 
 def _enlarge(op: Op, steps: Mapping[SizeIndex, int]) -> Op:

@@ -101,10 +101,8 @@ def _reduction(site: ConstrainedOp) -> Relation:
     """Reductions over the axes ``dim``."""
     x = site.inputs[0]
     dim = site.attribute("dim")
-    chosen = dim if isinstance(dim, tuple) else () if dim is None else (dim,)
-    reduced_axes = {i % x.rank for i in chosen if isinstance(i, int) and x.rank} or set(
-        range(x.rank)
-    )
+    dims = dim if isinstance(dim, tuple) else () if dim is None else (dim,)
+    reduced_axes = {i % x.rank for i in dims if isinstance(i, int) and x.rank} or set(range(x.rank))
     relation = Relation(free={axis(x, i) for i in reduced_axes})
     remaining_axes = [i for i in range(x.rank) if i not in reduced_axes]
     for y in site.outputs:

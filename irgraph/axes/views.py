@@ -52,8 +52,8 @@ def _unsqueeze(site: ConstrainedOp) -> SourceAxes:
 def _squeeze(site: ConstrainedOp) -> SourceAxes:
     x = site.inputs[0]
     dim = site.attribute("dim", tuple(range(x.rank)))
-    chosen = dim if isinstance(dim, tuple) else (dim,)
-    removed_axes = {source % x.rank for source in chosen if isinstance(source, int)}
+    dims = dim if isinstance(dim, tuple) else (dim,)
+    removed_axes = {source % x.rank for source in dims if isinstance(source, int)}
     return [i for i in range(x.rank) if i not in removed_axes or x.shape[i] != 1]
 
 

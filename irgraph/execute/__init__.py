@@ -16,10 +16,10 @@ from irgraph.ir.graph import Graph, check_graph
 __all__ = ["Compared", "Comparison", "Coverage", "Result", "compare", "compare_ranks", "execute"]
 
 ROWS = 1000
-"""Rows that long tables are cut to where a graph takes much memory."""
+"""Number of rows to which long tables are cut if a graph uses much memory."""
 
 LIMIT = 2 << 30
-"""Bytes that the tensors of one graph may take together."""
+"""Maximum number of bytes of all tensors of one graph together."""
 
 
 def execute(
@@ -34,15 +34,16 @@ def execute(
 
     Args:
         graph: the step; copies between host and device stay on the CPU.
-        inputs: values (whatever ``torch.as_tensor`` takes) by tensor name, of what exists before
-            the step or of memory that the program itself filled; the rest is drawn from ``seed``.
-        seed: for the values that are drawn and for random ops.
+        inputs: values (anything that ``torch.as_tensor`` accepts) by tensor name, of tensors that
+            exist before the step or of memory that the program itself filled; the others are drawn
+            from ``seed``.
+        seed: for drawn values and for random ops.
         dims: other sizes of the graph's dimensions.
-        limit: bytes that all tensors together may take.
+        limit: maximum number of bytes of all tensors together.
 
     Raises:
-        IrgraphError: an op cannot be executed (all such ops are named), an op failed, a size is
-            not what the graph says, the graph is too large, or torch is missing (exit code 2).
+        IrgraphError: an op cannot be executed (all such ops are named), an op failed, a size
+            differs from the graph's, the graph is too large, or torch is missing (exit code 2).
     """
     _need_torch()
     from irgraph.execute.machine import run
@@ -68,20 +69,20 @@ def compare(
 
     Args:
         before: a step.
-        after: what a rewrite made of it; tensors are matched by name.
-        seed: for the values that both start from.
-        dims: sizes of dimensions; those not given are 8, 5 and 3 by turns, or what they are if that
-            is less.
-        rows: what longer tables are cut to, in both, if a graph would take more than 256 MiB.
-        limit: bytes that the tensors of one graph may take together.
-        widen: compute in f64 (or f32, where torch has no kernel for that), so that roundings hide
-            no mistake.
-        draws: times that values are drawn: of both signs, of many magnitudes, and with nan, by
-            turns. The first on which the two differ is the last.
+        after: the step after a rewrite; tensors are matched by name.
+        seed: for the initial values of both.
+        dims: sizes of dimensions; the others are 8, 5 and 3 in turn, or unchanged if that is less.
+        rows: number of rows to which longer tables are cut in both, if a graph would use more than
+            256 MiB.
+        limit: maximum number of bytes of all tensors of one graph together.
+        widen: compute in f64 (or f32, if torch has no f64 kernel), so that roundings hide no
+            mistake.
+        draws: number of times that values are drawn: of both signs, of many magnitudes, and with
+            nan, in turn. The first draw on which the graphs differ is the last.
 
     Raises:
         IrgraphError: an op cannot be executed (all such ops are named) or failed, the graphs are
-            too large or start from other tensors, or torch is missing (exit code 2).
+            too large or start from different tensors, or torch is missing (exit code 2).
     """
     check_graph(before, after)
     _need_torch()
@@ -100,20 +101,20 @@ def compare_ranks(
     widen: bool = True,
     draws: int = 3,
 ) -> Comparison:
-    """Run a step, and the models of all ranks that share it, in this process; compare what leaves.
+    """Run a step, and the models of all ranks that share it, in this process; compare the results.
 
     Args:
         before: the whole step, at the batch of all ranks together.
-        ranks: the model of each rank, in order, as ``shard`` makes them.
-        seed: as of ``compare``.
+        ranks: the model of each rank, in order, as returned by ``shard``.
+        seed: as in ``compare``.
         dims: sizes of dimensions on each rank.
-        limit: bytes that all models together may take, as of ``compare``.
-        widen: as of ``compare``.
-        draws: as of ``compare``.
+        limit: maximum number of bytes of all models together.
+        widen: as in ``compare``.
+        draws: as in ``compare``.
 
     Raises:
-        IrgraphError: as ``compare``; or the models are not the ranks of one step (exit code 2), or
-            come to different collectives.
+        IrgraphError: as in ``compare``; or the models are not the ranks of one step (exit code 2),
+            or reach different collectives.
     """
     _need_torch()
     from irgraph.execute.ranks.comparison import compare_ranks as run_ranks

@@ -1,4 +1,4 @@
-"""The function that computes an op, or the reason why there is none."""
+"""Functions that compute ops, or the reasons why there are none."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
 
 Lookup = Callable[[Tensor], Torch]
-"""From a tensor of the graph to torch's."""
+"""Maps a tensor of the graph to torch's tensor."""
 
 MAX_LISTED = 10
-"""Kinds of ops that an error lists."""
+"""Maximum number of kinds of ops that an error lists."""
 
 UNKNOWN_CALLS = "the ops that it called are unknown"
 
 
 class Computation(Struct, frozen=True):
-    """How to compute an op: its schema, if it has one, and a function of torch's values."""
+    """Computation of an op: its schema, if it has one, and a function of torch's values.
+
+    ``by_name`` if the function requires all arguments by name.
+    """
 
     schema: Schema | None
     call: Callable[..., Torch]
@@ -39,7 +42,7 @@ class Computation(Struct, frozen=True):
         return self.call(*leading, **keywords)
 
     def arguments(self, op: Op, lookup: Lookup) -> tuple[list[Torch], dict[str, Torch]]:
-        """Return what the function is called with: arguments by place, and by name."""
+        """Return the positional and the keyword arguments of the function."""
         if self.schema is None:
             return [_tensors(value, lookup) for value in op.operands], dict(op.attributes)
         pairs = bind(self.schema, op)
@@ -73,7 +76,7 @@ def has_collectives(graph: Graph) -> bool:
 
 
 def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
-    """Return how to compute a leaf, or why that cannot be done."""
+    """Return the computation of a leaf, or the reason why it cannot be computed."""
     if op.name in COLLECTIVES:
         return Computation(None, collectives(ranks)[op.name])
     schema = resolve(op, graph.schemas)
@@ -137,6 +140,6 @@ def _refusal(graph: Graph, refused: dict[tuple[str, str], list[Op]]) -> IrgraphE
 
 
 def span_of(op: Op, graph: Graph) -> SourceSpan:
-    """Return the place of an op: its line, or its origin."""
+    """Return the source position of an op: its line, or its origin."""
     source = graph.source or graph.name
     return SourceSpan(source, "", op.line) if op.line else SourceSpan(op.origin or source)

@@ -1,4 +1,4 @@
-"""Two graphs on the same values: what leaves the step in both, and by how much it differs."""
+"""Compares the live-out tensors of two graphs that run on the same values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
-"""Difference that counts as the same, over the change that a step makes to a tensor."""
+"""Difference that counts as equal, relative to the change that a step makes to a tensor."""
 
 
 class Trial(Struct, frozen=True, dict=True):
@@ -50,22 +50,22 @@ class Trial(Struct, frozen=True, dict=True):
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
-        """What leaves the first graph and is compared: names and kinds."""
+        """Kinds of the live-out tensors of the first graph that are compared, by name."""
         return live_out(self.before)
 
     @cached_property
     def exact(self) -> bool:
-        """Whether the second graph computes nothing that the first does not."""
+        """Whether every op of the second graph is also in the first."""
         return _is_rearranged(self.before, self.after)
 
     @cached_property
     def second(self) -> Result:
-        """What the second graph left."""
+        """Result of the second graph."""
         return run(self.after, self.start_values, self.seed, self.ranks, manner=self.manner)
 
     @cached_property
     def start_values(self) -> dict[str, Torch]:
-        """What the second graph starts from as the first did."""
+        """Initial values of the second graph that are equal to the first graph's."""
         names = self.after.by_name.keys() | sources_of(self.after).keys()
         return {
             name: value
@@ -76,7 +76,7 @@ class Trial(Struct, frozen=True, dict=True):
     def rounding_scatter(
         self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
     ) -> list[float]:
-        """Return how far roundings scatter tensors of both graphs."""
+        """Return the scatter of tensors by roundings in both graphs."""
         scatters = [0.0] * len(names)
         for side, (graph, values) in enumerate(
             ((self.before, self.first.initial), (self.after, self.start_values))
@@ -90,7 +90,7 @@ class Trial(Struct, frozen=True, dict=True):
 
 
 def compare(trial: Trial) -> Comparison:
-    """Run the second graph; ``irgraph.execute.compare`` says what is compared and raised."""
+    """Run the second graph and compare; see ``irgraph.execute.compare``."""
     before, after, first = trial.before, trial.after, trial.first
     second = trial.second
     kinds, other_kinds, exact = trial.kinds, live_out(after), trial.exact
@@ -107,7 +107,7 @@ def compare(trial: Trial) -> Comparison:
         if (entry[0], entry[1]) not in _host_reads(first)
     ]
     reads = pair_reads(first, second)
-    declared = {d.tensor.name for d in before.tensors}  # what outlives the step can be read later
+    declared = {d.tensor.name for d in before.tensors}  # these outlive the step: read later
     produced = {other for _, _, other in tensors} | {name for name, _ in second.read}
     missing = [(kind, name) for kind, name, other in tensors if other not in second.values]
     paired_names = {read.name for read in reads}
@@ -129,7 +129,7 @@ def compare(trial: Trial) -> Comparison:
 
 
 def _host_reads(result: Result) -> set[tuple[str, str]]:
-    """Return what the host reads, which is compared as it was then and not as it is left."""
+    """Return the tensors that the host reads: their values when read are compared, not the last."""
     return {("host", name) for name, _ in result.read}
 
 
@@ -162,7 +162,7 @@ def _compare_tensors(
 
 
 def _compare_reads(trial: Trial, reads: Sequence[ReadPair], measure: Measure) -> Iterator[Compared]:
-    """Compare what the host reads, as it was when it was read."""
+    """Compare the tensors that the host reads, with their values when they were read."""
     pairs = [(read.name, read.other) for read in reads]
     scattered = (
         trial.rounding_scatter(pairs, measure.norm) if measure.coarse else [0.0] * len(pairs)
@@ -174,7 +174,7 @@ def _compare_reads(trial: Trial, reads: Sequence[ReadPair], measure: Measure) ->
 
 
 def has_nan(graph: Graph, result: Result) -> bool:
-    """Tell whether a step leaves any nan."""
+    """Return whether a live-out tensor of a step contains nan."""
     live_values = (to_dense(result[name]) for name in live_out(graph) if name in result.values)
     return any(bool(to_floating(value).sum().isnan()) for value in live_values)
 
@@ -182,9 +182,9 @@ def has_nan(graph: Graph, result: Result) -> bool:
 def _matched_tensors(
     before: Graph, after: Graph, kinds: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """Return what leaves the first step: its kind, its name, and its name in the second step.
+    """Return the kind, the name and the second step's name of live-out tensors of the first step.
 
-    What the steps return goes by its place, all else by its name.
+    Returned tensors are matched by position, all others by name.
     """
     if before.returned is None or after.returned is None:
         return [(kind, name, name) for name, kind in kinds.items()]
@@ -201,7 +201,7 @@ def _matched_tensors(
 
 
 def check_starts(before: Graph, after: Graph) -> None:
-    """Refuse graphs that start from tensors of one name and different types."""
+    """Raise an error if initial tensors of one name have different types."""
     types = {d.tensor.name: (d.tensor.dtype, d.tensor.shape) for d in before.tensors}
     for declared in after.tensors:
         tensor = declared.tensor
@@ -224,7 +224,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def _is_rearranged(before: Graph, after: Graph) -> bool:
-    """Return whether every op of the second graph is one of the first: nothing new is computed."""
+    """Return whether every op of the second graph is in the first, so that nothing is new."""
     return _signatures(after) <= _signatures(before)
 
 
@@ -247,7 +247,7 @@ def _shape(value: Value) -> str:
 
 
 def _precision(before: Graph, after: Graph) -> tuple[str, float]:
-    """Return the coarsest type that either graph computes with, and the share that f32 allows."""
+    """Return the coarsest type that either graph computes with, and the relative tolerance."""
     used = {t.dtype for graph in (before, after) for t in _computed_tensors(graph)}
     used |= {"tf32"} & (short_types(before) | short_types(after))
     coarsest = max(used & DIGITS.keys(), key=list(DIGITS).index, default="f64")
@@ -255,22 +255,22 @@ def _precision(before: Graph, after: Graph) -> tuple[str, float]:
 
 
 def _computed_tensors(graph: Graph) -> Iterator[Tensor]:
-    """Yield the tensors that a step computes with, but for what formats hold of them."""
+    """Yield the tensors that a step computes with, except those in narrow formats."""
     packed = {prepared.name for prepared in prepared_of(graph)} | short_layer_tensors(graph)
     yield from (tensor for name, tensor in graph.by_name.items() if name not in packed)
 
 
 def _written_names(graph: Graph) -> set[str]:
-    """Return the declared tensors whose bytes ops may write, by their buffers."""
+    """Return the names of declared tensors whose buffers ops may write."""
     buffers = {tensor.buffer for op in graph.leaves() for tensor in written_by(op)}
     return {d.tensor.name for d in graph.tensors if d.tensor.buffer in buffers}
 
 
 def sharing_differences(before: Graph, after: Graph) -> dict[tuple[str, str], str]:
-    """Return what returned tensors share bytes with in one of the steps only, by both names.
+    """Return sentences on memory that returned tensors share in only one step, by both names.
 
-    The sentences name tensors of the first step. Two returned tensors are held against each
-    other, and each against all that exists before the step.
+    The sentences name tensors of the first step. Each returned tensor is compared with the other
+    returned tensors, and with all tensors that exist before the step.
     """
     if before.returned is None or after.returned is None:
         return {}

@@ -1,4 +1,4 @@
-"""What share of a step the drawn values exercised: ops, branches, elements."""
+"""Measures the share of a step that the drawn values exercise: ops, branches, elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 Sides = Callable[[Op, Mapping[str, Torch]], Torch]
-"""Which way each element of an op went."""
+"""Returns the branch of each element of an op, as booleans."""
 
 
 def _above_zero(op: Op, values: Mapping[str, Torch]) -> Torch:
@@ -26,7 +26,7 @@ def _above_zero(op: Op, values: Mapping[str, Torch]) -> Torch:
 
 
 def _positive(value: Torch) -> Torch:
-    """Return which elements are above zero; of complex ones, which are not zero."""
+    """Return a mask of the elements above zero, or of the nonzero elements if they are complex."""
     return value != 0 if value.is_complex() else value > 0
 
 
@@ -52,13 +52,13 @@ SIDES: Mapping[str, Sides] = {
     "addmm_relu": _above_zero,
     "linear_relu": _above_zero,
 }
-"""Ops whose elements go one of two ways, by the last part of the name."""
+"""Ops whose elements take one of two branches, by the last part of the name."""
 
 SIDES_PER_OP = 2
 
 
 class Observer:
-    """Watches runs of one graph, at whatever sizes, and counts what they exercised."""
+    """Observes runs of one graph, at any sizes, and counts what they exercise."""
 
     def __init__(self, graph: Graph) -> None:
         leaves = list(graph.leaves())
@@ -71,7 +71,7 @@ class Observer:
         self._elements = (0, 0)
 
     def watcher(self, graph: Graph) -> Watch:
-        """Return what watches one run."""
+        """Return the callback that observes one run."""
         places = graph.places
 
         def watch(op: Op, values: Mapping[str, Torch]) -> None:
@@ -90,7 +90,7 @@ class Observer:
         return watch
 
     def count_elements(self, graph: Graph, result: Result) -> None:
-        """Count the elements that a run changed of what leaves the step."""
+        """Count the elements of live-out tensors that a run changed."""
         changed = total = 0
         for name, kind in live_out(graph).items():
             if name not in result.values:
@@ -104,7 +104,7 @@ class Observer:
             self._elements = (changed, total)
 
     def coverage(self) -> Coverage:
-        """Return what all runs together exercised."""
+        """Return the coverage of all runs together."""
         side_count = sum(map(len, self._sides.values()))
         return Coverage(
             (len(self._exercised), self._total),
@@ -114,13 +114,13 @@ class Observer:
 
 
 def _nonzero(value: Torch) -> bool:
-    """Return whether a value has an element other than zero."""
+    """Return whether a value has a nonzero element."""
     stored = value if value.layout == torch.strided else value._values()
     return bool(stored.any())
 
 
 def live_leaves(graph: Graph) -> set[int]:
-    """Return the places of the leaves on which something depends that leaves the step."""
+    """Return the indices of the leaves on which a live-out tensor depends."""
     names = set(live_out(graph))
     buffers = {graph.by_name[name].buffer for name in names if name in graph.by_name}
     indices: set[int] = set()

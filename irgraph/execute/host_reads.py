@@ -1,4 +1,4 @@
-"""What the host reads of two steps: which read of the second is which of the first."""
+"""Matches the host's reads of two steps."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 
 Reads = Sequence[tuple[str, Torch]]
-"""Names and values that the host read, one after the other."""
+"""Names and values of the host's reads, in order."""
 
 
 class ReadPair(Struct, frozen=True):
-    """All reads of one tensor of the first step, beside those that they are in the second.
+    """All reads of one tensor of the first step, and the matching reads of the second.
 
     Attributes:
         name: in the first step.
         other: in the second step, at the first of these reads.
-        first, second: the values, one after the other.
+        first, second: the values, in order.
     """
 
     name: str
@@ -31,10 +31,10 @@ class ReadPair(Struct, frozen=True):
 
 
 def pair_reads(first: Result, second: Result) -> list[ReadPair]:
-    """Return the tensors of which each read of the first step is one of the second.
+    """Return the tensors whose reads in the first step all match a read in the second.
 
-    A tensor that both steps read as often is the same under its name; all other reads are the same
-    in their order, since a rewrite may let the host read one tensor in the place of another.
+    A tensor with the same number of reads in both steps is matched by name. All other reads are
+    matched in order, since a rewrite may replace the tensor that the host reads.
     """
     counts, other_counts = (Counter(name for name, _ in result.read) for result in (first, second))
     equal_counts = {name for name in counts if counts[name] == other_counts[name]}
@@ -56,7 +56,7 @@ def pair_reads(first: Result, second: Result) -> list[ReadPair]:
 def _match_reads(
     first: Reads, second: Reads, equal_counts: set[str]
 ) -> Iterator[tuple[tuple[str, Torch], tuple[str, Torch]]]:
-    """Yield reads of both steps that are one."""
+    """Yield matching reads of both steps."""
     remaining = list(second)
     for name, value in first:
         index = next(

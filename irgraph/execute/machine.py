@@ -35,7 +35,7 @@ from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
 Watch = Callable[[Op, Mapping[str, Torch]], None]
-"""Called after each op, with the value of every name so far; may change values."""
+"""Callback after each op, with the value of every name so far; it may change values."""
 
 
 def run(
@@ -46,10 +46,10 @@ def run(
     watch: Watch | None = None,
     manner: str = TAME,
 ) -> Result:
-    """Run a graph; ``irgraph.execute.execute`` says what is taken and raised.
+    """Run a graph; see ``irgraph.execute.execute`` for the arguments and errors.
 
-    Collectives act as if ``ranks`` processes held the same values; ``manner`` says how values are
-    drawn.
+    Collectives act as if ``ranks`` processes had the same values. ``manner`` is the way in which
+    values are drawn.
     """
     names = graph.by_name.keys() | sources_of(graph).keys()
     for name in inputs:
@@ -64,14 +64,14 @@ def run(
 
 
 def precision(graph: Graph) -> torch.dtype:
-    """Return the type that new floating tensors of a graph have: f64 where nothing is f32."""
+    """Return the default floating type of a graph: f64 if it has f64 and no f32, else f32."""
     dtypes = {tensor.dtype for tensor in graph.by_name.values()}
     return torch.float64 if "f64" in dtypes and "f32" not in dtypes else torch.float32
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread: sums over several come out differently from run to run."""
+    """Compute on one thread: sums over several threads differ from run to run."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -82,7 +82,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def without_autograd(default: torch.dtype = torch.float32) -> Iterator[None]:
-    """Compute without autograd, and leave torch's settings as they were."""
+    """Compute without autograd on one thread, and restore torch's settings afterwards."""
     previous = torch.get_default_dtype()
     torch.set_default_dtype(default)
     try:
@@ -104,7 +104,10 @@ class Machine:
         watch: Watch | None = None,
         excluded: Collection[str] = (),
     ) -> None:
-        """Allocate what exists before the step; ops named in ``excluded`` are computed elsewhere."""
+        """Allocate the tensors that exist before the step.
+
+        Ops named in ``excluded`` are computed elsewhere.
+        """
         self.graph = graph
         self.watch = watch
         self.inputs = inputs
@@ -118,7 +121,7 @@ class Machine:
         self._declare()
 
     def _declare(self) -> None:
-        """Allocate the buffers that exist before the step, views of one buffer together."""
+        """Allocate the buffers that exist before the step, with all views of each."""
         buffers: dict[str, int] = {}
         for declared in self.graph.tensors:
             tensor = declared.tensor
@@ -149,7 +152,7 @@ class Machine:
             self.initial[declared.tensor.name] = self.values[declared.tensor.name].clone()
 
     def _prepare(self) -> None:
-        """Fill what is prepared from a tensor that the step may lack."""
+        """Fill prepared parameters from their sources, which may not be in the step."""
         rows_by_mapping = {w.mapping.name: int(w.table.shape[0]) for w in expanded_of(self.graph)}
         for tensor in sources_of(self.graph).values():
             value = self.values.get(tensor.name)
@@ -181,11 +184,11 @@ class Machine:
                 self.values[expanded.name].copy_(expand(table, mapping))
 
     def _source(self, name: str) -> Torch:
-        """Return what something is prepared from: it may lie in no buffer of the step."""
+        """Return the source of a prepared parameter, which may be outside the step's buffers."""
         return self.values[name] if name in self.values else self.initial[name]
 
     def _set_constant(self, declared: Declared) -> None:
-        """Put a constant's value in its memory."""
+        """Copy a constant's value into its memory."""
         if declared.value is None:
             return
         view = self.values[declared.tensor.name]
@@ -197,7 +200,7 @@ class Machine:
         view.copy_(torch.tensor(declared.value, dtype=kind).view(view.shape))
 
     def _copy_input(self, tensor: Tensor, view: Torch = None) -> None:
-        """Copy a value that the caller gave into a tensor's memory."""
+        """Copy the caller's value, if there is one, into a tensor's memory."""
         if tensor.name not in self.inputs:
             return
         value = torch.as_tensor(self.inputs[tensor.name])
@@ -232,7 +235,7 @@ class Machine:
         self.finish(op, call_result)
 
     def finish(self, op: Op, call_result: Torch) -> None:
-        """Give what a leaf has made its names."""
+        """Bind the results of a leaf to their names."""
         if op.name in HOST_READS:
             for tensor in op.inputs:
                 self.read.append((tensor.name, self.values[tensor.name].clone()))
@@ -254,10 +257,10 @@ class Machine:
             self.watch(op, self.values)
 
     def _check_statistics(self, op: Op) -> None:
-        """Refuse to read the statistics of a norm that made none: torch would read past their end.
+        """Raise an error if an op reads the statistics of a norm that computed none.
 
-        The CPU keeps nothing where a norm took fixed ones, and the backward of such a norm, which
-        says so, reads nothing.
+        Torch would read past their end. On the CPU a norm with fixed statistics saves none, and its
+        backward, which has ``train=False``, reads none.
         """
         for tensor in op.inputs:
             if tensor.name in self._absent_statistics and op.attributes.get("train") is not False:
@@ -265,7 +268,7 @@ class Machine:
                 raise self._error(op, message)
 
     def _seed(self, op: Op) -> None:
-        """Seed a random op by what it makes, so that it draws the same wherever it is moved to."""
+        """Seed a random op by its results, so that it draws the same values at any position."""
         names = [*(t.name for t in op.outputs), *sorted(op.written)]
         key = names[0] if names else op.name
         count = self._draw_counts[key] = self._draw_counts.get(key, 0) + 1
@@ -275,7 +278,7 @@ class Machine:
         return self.values[tensor.name]
 
     def _outputs(self, op: Op, call_result: Torch) -> list[Torch]:
-        """Return what a call gave anew: no operands, no numbers."""
+        """Return the results of a call without operands and numbers."""
         results = list(call_result) if isinstance(call_result, tuple) else [call_result]
         if isinstance(call_result, list):
             results = [call_result]
@@ -288,7 +291,7 @@ class Machine:
         return [value for value in results if isinstance(value, kinds)]
 
     def _bind(self, op: Op, tensor: Tensor, value: Torch, internal: bool) -> None:
-        """Give a value its name, after it was held against what the model says of it."""
+        """Bind a value to its name, after a check against the model's type."""
         if not isinstance(value, torch.Tensor):
             raise self._error(op, f"{op.name} gave no tensor for %{tensor.name}")
         if not internal:
@@ -313,7 +316,7 @@ class Machine:
         raise fail(message, span_of(op, self.graph), hint=hint)
 
     def _place_result(self, op: Op, tensor: Tensor, value: Torch) -> Torch:
-        """Return a result in the memory that the model names: an operand's, or its own."""
+        """Return a result in the model's buffer: an operand's, or its own."""
         sources = [self.values[t.name] for t in op.inputs]
         shares = storage_of(value) in {storage_of(source) for source in sources}
         holders = [t for t in op.inputs if t.buffer == tensor.buffer]
@@ -334,7 +337,7 @@ class Machine:
         return view
 
     def _fill(self, tensor: Tensor, value: Torch) -> None:
-        """Put values in memory that no op has filled: the program did, before or in the step."""
+        """Draw values for memory that no op fills, but the program itself."""
         self._drawer.fill(tensor, value, "input")
         self._drawer.apply_rules(
             tensor.buffer, value.untyped_storage(), start_of(value) - tensor.offset
@@ -353,14 +356,14 @@ class Machine:
 def _is_internal(op: Op) -> bool:
     """Return whether the results after the first are for the op's own backward.
 
-    Their sizes differ by device: of a norm by fixed statistics the CPU keeps nothing.
+    Their sizes differ by device: the CPU saves nothing for a norm with fixed statistics.
     """
     trains = op.attributes.get("training", op.operands[5] if len(op.operands) > 5 else None)
     return op.name in LOOKUPS or (op.base.endswith("batch_norm") and trains is False)
 
 
 def _with_model_strides(tensor: Tensor, value: Torch) -> Torch:
-    """Return a fresh result with the strides that the model gives it."""
+    """Return a new result with the strides of the model."""
     if tuple(value.shape) != tuple(map(int, tensor.shape)):
         return value
     strides = strides_of(tensor)

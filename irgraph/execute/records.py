@@ -1,4 +1,4 @@
-"""What an execution and a comparison give back; no torch is needed to read them."""
+"""Results of executions and comparisons; reading them does not require torch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from msgspec import Struct, field
 
 MAX_LISTED = 6
-"""Names that a line of text lists before it counts the rest."""
+"""Maximum number of names that a line of text lists before it counts the others."""
 
 
 class Result(Struct, frozen=True):
-    """What a step left.
+    """Result of a step.
 
     Attributes:
-        values: every tensor by name, as it was at the end of the step.
-        initial: what the step started from: declared tensors, and memory that no op fills.
-        read: what the host read, one after the other: the tensor's name, and its value then.
+        values: every tensor by name, at the end of the step.
+        initial: initial values: declared tensors, and memory that no op fills.
+        read: reads of the host, in order: the tensor's name, and its value at the time.
     """
 
     values: Mapping[str, Any]
@@ -40,11 +40,11 @@ class Compared(Struct, frozen=True):
         label: the parameter's own name, if it has one.
         type: dtype and shape, as in ``f32[8, 64]``.
         absolute: largest absolute difference.
-        relative: the same over the largest change that the step makes to the tensor (over the
-            largest value where the step makes the tensor itself).
-        allowed: largest absolute difference that counts as the same.
-        changed: whether the step changes it enough, in the first graph, for a mistake to show.
-        problem: why it differs whatever the figures, such as other sizes; else empty.
+        relative: the same divided by the largest change that the step makes to the tensor (by the
+            largest value if the step creates the tensor).
+        allowed: largest absolute difference that counts as equal.
+        changed: whether the first graph changes it enough for a mistake to show.
+        problem: reason why it differs regardless of the figures, such as other sizes; else empty.
     """
 
     name: str
@@ -79,14 +79,14 @@ DECLARED = ("param", "state", "input")
 
 
 class Coverage(Struct, frozen=True):
-    """How many of how many the drawn values exercised, in the first graph.
+    """Exercised and total numbers of ops, branches and elements in the first graph.
 
     Attributes:
-        ops: ops on which something that leaves the step depends, and whose results were more than
-            zeros on some draw; of all that compute.
-        branches: ways that elements of ReLUs, comparisons and choices went; two for each op.
-        elements: elements of what the step leaves that it changed or made other than zero, on the
-            draw where that share is largest.
+        ops: ops on which a live-out tensor depends and whose results had nonzero elements on some
+            draw; of all ops that compute.
+        branches: branches taken by elements of ReLUs, comparisons and choices; two for each op.
+        elements: elements of live-out tensors that the step changed, or created with a nonzero
+            value, on the draw with the largest such share.
     """
 
     ops: tuple[int, int] = (0, 0)
@@ -98,11 +98,12 @@ class Coverage(Struct, frozen=True):
         ops, branches = (f"{count} of {total}" for count, total in (self.ops, self.branches))
         exercised, all_elements = self.elements
         branch_text = f"{branches} branches, " * (self.branches[1] > 0)
-        return f"exercised {ops} ops, {branch_text}{exercised / all_elements if all_elements else 1:.0%} of elements"
+        share = exercised / all_elements if all_elements else 1
+        return f"exercised {ops} ops, {branch_text}{share:.0%} of elements"
 
 
 REQUIRED_KINDS = {"host": "the host reads it", "returned": "the step returns it"}
-"""Kinds of tensors that a rewrite may not leave out, and why."""
+"""Kinds of tensors that a rewrite must preserve, and the reasons."""
 
 
 class Comparison(Struct, frozen=True):
@@ -112,9 +113,9 @@ class Comparison(Struct, frozen=True):
         compared: every tensor that leaves the step in both, in the order of the first graph.
         only_before: kind and name of tensors that leave the step in the first graph only.
         only_after: the same of the second graph.
-        exact: whether equality to the bit was asked, as no op of the second graph is new.
-        precision: the coarsest element type, and the share of its change that a tensor may differ
-            by; types shorter than f32 allow what their roundings scatter besides.
+        exact: whether bitwise equality was required, as no op of the second graph is new.
+        precision: the coarsest element type, and the tolerance of a tensor relative to its change;
+            types shorter than f32 additionally allow the scatter of their roundings.
         notes: sizes and other facts about this run.
         coverage: what the values exercised.
         random: names of ops that draw random numbers in one graph more often than in the other.
@@ -137,16 +138,16 @@ class Comparison(Struct, frozen=True):
 
     @property
     def lost(self) -> list[str]:
-        """Values that the host reads or the step returns, and that the second graph lacks."""
+        """Tensors that the host reads or the step returns, but the second graph lacks."""
         return [name for kind, name in self.only_before if kind in REQUIRED_KINDS]
 
     @property
     def same(self) -> bool:
-        """Whether all that both make agrees (and there is any), and the host gets all it got."""
+        """Whether there are common tensors, all of them agree, and no required one is missing."""
         return bool(self.compared) and not self.different and not self.lost
 
     def lines(self) -> list[str]:
-        """Return the verdict, what differs, what only one graph has, and the notes, as text."""
+        """Return the verdict, the differences, tensors of one graph only, and the notes as text."""
         return [line for line in self._lines() if line]
 
     def _lines(self) -> Iterator[str]:
@@ -165,8 +166,8 @@ class Comparison(Struct, frozen=True):
             if kind in REQUIRED_KINDS:
                 yield f"  {kind} %{name}: no longer made, but {REQUIRED_KINDS[kind]}"
         if self.random and not self.same:
-            random_ops = ", ".join(self.random)
-            yield f"what follows from {random_ops} has to differ: one model draws fewer random numbers"
+            names = ", ".join(self.random)
+            yield f"what follows from {names} has to differ: one model draws fewer random numbers"
         yield from _only("before", self.only_before)
         yield from _only("after", self.only_after)
         unchanged = [tensor.name for tensor in self.compared if not tensor.changed]

@@ -162,11 +162,11 @@ def merge_draws(
 ) -> Comparison:
     """Return what several draws showed together: of each tensor the worst."""
     worst: dict[tuple[str, str], Compared] = {}
-    for one in (tensor for comparison in comparisons for tensor in comparison.compared):
-        previous = worst.setdefault((one.kind, one.name), one)
-        selected = max(previous, one, key=_badness)
-        changed = previous.changed or one.changed
-        worst[one.kind, one.name] = replace(selected, changed=changed)
+    for compared_tensor in (tensor for comparison in comparisons for tensor in comparison.compared):
+        previous = worst.setdefault((compared_tensor.kind, compared_tensor.name), compared_tensor)
+        selected = max(previous, compared_tensor, key=_badness)
+        changed = previous.changed or compared_tensor.changed
+        worst[compared_tensor.kind, compared_tensor.name] = replace(selected, changed=changed)
     return replace(
         comparisons[-1], compared=list(worst.values()), notes=tuple(notes), coverage=coverage
     )

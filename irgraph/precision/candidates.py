@@ -143,11 +143,13 @@ def _candidate(
 ) -> Candidate:
     kind = TABLE if is_lookup(units[0]) else LAYER
     reasons: dict[str, str] = {}
-    for to in (
-        format_name for format_name in FORMATS[kind] if not formats or format_name in formats
-    ):
-        unsupported_reason = unsupported.get(to, "") if kind == LAYER else ""
-        reasons[to] = unsupported_reason or _refusal_reason(graph, units, kind, to)
+    for format_name in FORMATS[kind]:
+        if formats and format_name not in formats:
+            continue
+        unsupported_reason = unsupported.get(format_name, "") if kind == LAYER else ""
+        reasons[format_name] = unsupported_reason or _refusal_reason(
+            graph, units, kind, format_name
+        )
     rows = (factors(graph, unit)[0] for unit in units if kind == LAYER)
     return Candidate(
         name,

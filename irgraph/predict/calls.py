@@ -1,4 +1,4 @@
-"""Calls of a graph that have equal prices whatever the sizes: one stands for all of its class."""
+"""Classes of calls that have equal prices at any sizes, each represented by one call."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class CallClasses:
 
     Attributes:
         graph: the graph with one call of each class; valid for pricing only.
-        differ: whether embedding tables have different index distributions.
-        of: for each top-level call in launch order, the position of its representative.
+        lookups_differ: whether embedding tables have different index distributions.
+        representative_of: for each top-level call in launch order, the position of its
+            representative.
     """
 
     def __init__(self, graph: Graph, *, lookups_differ: bool) -> None:
@@ -45,7 +46,7 @@ def _has_indices(op: Op) -> bool:
 
 
 def _key(op: Op, names: dict[str, int]) -> object:
-    """Return all that the price of a call depends on, sizes as expressions."""
+    """Return the key of everything that the price of a call depends on, sizes as expressions."""
     return (
         op.name,
         tuple(_sketch(v, op, names) for v in op.operands),

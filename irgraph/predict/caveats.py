@@ -20,7 +20,7 @@ HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
 
 
 CLIFF = "grouped, channels last"
-"""How formulas begin whose layout a library may have no good kernel for."""
+"""Prefix of formulas for layouts that a library may have no good kernel for."""
 
 
 def untimed_collectives(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
@@ -35,7 +35,7 @@ def untimed_collectives(priced: Priced, ops: Iterable[Op] | None = None) -> list
 
 
 def device_warnings(priced: Priced) -> list[str]:
-    """Return a line where nothing of a step runs on the device."""
+    """Return a line if no part of a step runs on the device."""
     if all(op.is_annotation for op in priced.graph.walk()):
         return ["the model has no op: there is nothing to predict"]
     if any(priced.kernels.values()):
@@ -56,7 +56,7 @@ def tf32_warnings(priced: Priced, device: DeviceFacts) -> list[str]:
 
 
 def cliff_warnings(priced: Priced) -> list[str]:
-    """Return a line for each formula that warns of what a library has no good kernel for."""
+    """Return a line for each formula of kernels that a library may not have a good version of."""
     kernels = (kernel for op_kernels in priced.kernels.values() for kernel in op_kernels)
     counts = Counter(kernel.formula for kernel in kernels if kernel.formula.startswith(CLIFF))
     return [
@@ -76,10 +76,10 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
         causes = path.by_cause()
         share = sum(causes.get(cause, 0.0) for cause in HOST_CAUSES) / (path.step_time or 1.0)
         lines.append(
-            f"host table {host.name} was measured {_measured_on(measured_kind)}, but this device is "
-            f"{device.architecture}, whose hosts have another speed. {share:.0%} of the critical "
-            "path is host time. Give --host a table of such a machine: irgraph hosts lists those "
-            "that ship, irgraph overheads TRACE -o FILE makes one"
+            f"host table {host.name} was measured {_measured_on(measured_kind)}, but this device "
+            f"is {device.architecture}, whose hosts have another speed. {share:.0%} of the "
+            "critical path is host time. Give --host a table of such a machine: irgraph hosts "
+            "lists those that ship, irgraph overheads TRACE -o FILE makes one"
         )
     return lines
 

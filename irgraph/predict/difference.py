@@ -1,4 +1,4 @@
-"""What a change is worth: two predictions side by side."""
+"""Difference of two predictions: the effect of a change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from irgraph.schedule.sampling import interval
 
 
 class Difference(Struct, frozen=True, dict=True):
-    """Two comparable predictions, and what changed from one model to the other.
+    """Two comparable predictions, and the changes from one model to the other.
 
     Attributes:
         before, after: the predictions (``predict.pair``).
@@ -41,7 +41,7 @@ class Difference(Struct, frozen=True, dict=True):
     def interval(self) -> tuple[float, float]:
         """Ends of a 90 % interval of ``step_time_change``, microseconds.
 
-        Errors of what both models share cancel.
+        Errors of parts that both models share cancel.
         """
         return interval(self.after.steady_samples - self.before.steady_samples)
 
@@ -58,7 +58,7 @@ class Difference(Struct, frozen=True, dict=True):
         return plot_change(self.summary())
 
     def _repr_html_(self) -> str:
-        """Return the change as a notebook shows it."""
+        """Return the change as HTML for notebooks."""
         from irgraph.predict.notebook import difference_html
 
         return difference_html(self.summary())

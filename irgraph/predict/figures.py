@@ -16,14 +16,14 @@ SPEEDUP = 2.0
 """Factor of the what-ifs that a summary lists."""
 
 MAX_ROWS, MAX_OPERATIONS = 10, 60
-"""Rows of operations that a summary lists at most, and operations that they are made of."""
+"""Maximum number of rows of operations in a summary, and of operations that share these rows."""
 
 
 def what_ifs(timeline: Timeline, factor: float = SPEEDUP) -> dict[str, Any]:
-    """Return what the step would take with operations, families and causes ``factor`` faster.
+    """Return the step's time with operations, families and causes ``factor`` times faster.
 
     Operations of one name with the same saving, to 0.1 us, share a row with their ``count``; its
-    times are for a single one of them, its place is that of the first.
+    times are for a single one of them, its module and origin those of the first.
     """
 
     def row(what_if: Sensitivity, count: int = 1) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def what_ifs(timeline: Timeline, factor: float = SPEEDUP) -> dict[str, Any]:
 
 
 def memory_summary(memory: Memory, sheet: DeviceFacts) -> dict[str, Any]:
-    """Return peak memory beside what the device has; all in bytes.
+    """Return the peak memory and the memory of the device, in bytes.
 
-    ``needed_bytes`` is what must fit: tensors at their peak, workspace and context.
+    ``needed_bytes`` has to fit: tensors at their peak, workspace and context.
     """
     return {
         "needed_bytes": memory.needs(sheet.architecture),

@@ -1,4 +1,4 @@
-"""Prices of a graph's calls at many sizes on one device, and which sizes have equal schedules."""
+"""Prices of a graph's calls at many sizes on one device, by regions with equal schedules."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from irgraph.predict.calls import CallClasses, is_sparse
 
 
 class KernelRegion(Struct, frozen=True):
-    """Sizes at which all calls have the same kernels, and so the same schedule but for times.
+    """Sizes at which all calls have the same kernels, and so the same schedule except for times.
 
     Attributes:
-        points: places of these sizes, ``int64[points]``.
+        points: indices of these sizes, ``int64[points]``.
         calls: of each representative call, its work at the first of them.
         times, spreads: microseconds of all kernels of all representatives, in order,
             ``float64[kernels, points]``.
@@ -35,7 +35,7 @@ class KernelRegion(Struct, frozen=True):
 
     @property
     def structure(self) -> object:
-        """What schedules depend on beside times."""
+        """Everything that schedules depend on, except times."""
         return tuple(piece.structure for piece in self.calls)
 
 
@@ -46,9 +46,9 @@ def price_grid(
     sizes: Sequence[Mapping[str, int]],
     columns: Sizes | None = None,
 ) -> list[KernelRegion]:
-    """Return the work of all calls at all sizes on a device, by parts of equal structure.
+    """Return the work of all calls at all sizes on a device, by regions of equal structure.
 
-    ``columns`` are those of ``columns_of``, where they are asked for on several devices.
+    ``columns`` is the result of ``columns_of``, to be shared by several devices.
 
     Raises ``IrgraphError`` for an unknown name or an impossible size.
     """
@@ -59,9 +59,9 @@ def price_grid(
     if unpriced:
         subset = _calls_to_price(calls, unpriced)
         priced = _price_each_size(subset.graph, device, options, sizes)
-        for position, pieces in zip(subset.places, priced, strict=True):
-            regimes[position] = pieces
-    return list(_regions([pieces or () for pieces in regimes], len(sizes)))
+        for position, call_regimes in zip(subset.places, priced, strict=True):
+            regimes[position] = call_regimes
+    return list(_regions([call_regimes or () for call_regimes in regimes], len(sizes)))
 
 
 def columns_of(calls: CallClasses, sizes: Sequence[Mapping[str, int]]) -> Sizes:
@@ -74,7 +74,7 @@ def columns_of(calls: CallClasses, sizes: Sequence[Mapping[str, int]]) -> Sizes:
 def _price_together(
     graph: Graph, device: str, options: PriceOptions, dims: Sizes, points: int
 ) -> list[Sequence[KernelRegime] | None]:
-    """Return what the cost models price at all sizes together."""
+    """Return the work of calls that the cost models price at all sizes together, else ``None``."""
     price_points = getattr(backend(), "price_points", None)
     if price_points is None or not points:
         return [None for _ in graph.top_level()]
@@ -82,14 +82,14 @@ def _price_together(
 
 
 class _CallSubset(Struct, frozen=True):
-    """A graph of some of the representative calls, and their places."""
+    """A graph of some of the representative calls, and their positions."""
 
     graph: Graph
     places: list[int]
 
 
 def _calls_to_price(calls: CallClasses, unpriced: Sequence[int]) -> _CallSubset:
-    """Return the calls that are priced one size at a time; all, where prices depend on others."""
+    """Return the calls to price one size at a time: all if prices depend on other calls."""
     graph, ops = calls.graph, list(calls.graph.top_level())
     if calls.lookups_differ or any(
         is_sparse(op) or "ookup" in inner.name for op in ops for inner in op.walk()
@@ -103,7 +103,7 @@ def _calls_to_price(calls: CallClasses, unpriced: Sequence[int]) -> _CallSubset:
 def _price_each_size(
     graph: Graph, device: str, options: PriceOptions, sizes: Sequence[Mapping[str, int]]
 ) -> list[Sequence[KernelRegime]]:
-    """Return the work of calls, priced at each distinct size alone."""
+    """Return the work of calls, priced separately at each distinct size."""
     points_by_dims: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     for point, dims_at_point in enumerate(sizes):
         points_by_dims[tuple(sorted(dims_at_point.items()))].append(point)
@@ -130,10 +130,10 @@ def _regime(priced: Priced, op: Op) -> KernelRegime:
 
 
 def _merge_regimes(group: Sequence[tuple[list[int], KernelRegime]]) -> KernelRegime:
-    """Return pieces of equal structure as one, in the order of their points."""
+    """Merge regimes of equal structure into one, in the order of their points."""
     points = np.array([point for group_points, _ in group for point in group_points], np.int64)
     order = np.argsort(points, kind="stable")
-    repetitions = [len(places) for places, _ in group]
+    repetitions = [len(group_points) for group_points, _ in group]
     times = np.repeat(np.concatenate([p.times for _, p in group], 1), repetitions, axis=1)
     spreads = np.repeat(np.concatenate([p.spreads for _, p in group], 1), repetitions, axis=1)
     return replace(
@@ -142,12 +142,12 @@ def _merge_regimes(group: Sequence[tuple[list[int], KernelRegime]]) -> KernelReg
 
 
 def _regions(regimes: Sequence[Sequence[KernelRegime]], points: int) -> Iterator[KernelRegion]:
-    """Yield parts of the points at which no call has another structure."""
+    """Yield regions of points at which every call has the same structure."""
     regime_index = np.zeros((len(regimes), points), np.int64)
-    for row, region_regimes in zip(regime_index, regimes, strict=True):
-        for number, regime in enumerate(region_regimes):
+    for row, call_regimes in zip(regime_index, regimes, strict=True):
+        for number, regime in enumerate(call_regimes):
             row[regime.points] = number
-    varying = [index for index, pieces in enumerate(regimes) if len(pieces) > 1]
+    varying = [index for index, call_regimes in enumerate(regimes) if len(call_regimes) > 1]
     keys = [row.tobytes() for row in np.ascontiguousarray(regime_index[varying].T)]
     groups: dict[bytes, list[int]] = defaultdict(list)
     for point in range(points):
@@ -159,7 +159,7 @@ def _regions(regimes: Sequence[Sequence[KernelRegime]], points: int) -> Iterator
             for index, call_regimes in enumerate(regimes)
         ]
         columns_of_regimes = [
-            np.searchsorted(piece.points, region_points) for piece in region_regimes
+            np.searchsorted(regime.points, region_points) for regime in region_regimes
         ]
         times = [
             p.times[:, columns]
@@ -181,10 +181,10 @@ def _concatenate(parts: Sequence[Floats]) -> Floats:
 def as_priced(
     graph: Graph, representatives: Sequence[int], part: KernelRegion, device: str
 ) -> Priced:
-    """Return the graph with the kernels of a part, one object for each row of its times.
+    """Return the graph with the kernels of a region, one object for each row of its times.
 
-    ``representatives`` gives for each top-level call its representative. Schedules read sizes only where host
-    overheads depend on them: ``graph`` then has those of the part.
+    ``representatives`` has the position of each top-level call's representative. Schedules read
+    sizes only if host overheads depend on them: ``graph`` then has the sizes of the region.
     """
     copies = [
         {position: tuple(map(_copy, kernels)) for position, kernels in piece.kernels.items()}
@@ -203,12 +203,12 @@ def as_priced(
 
 
 def _copy(kernel: Kernel) -> Kernel:
-    """Return a kernel that is told apart from all others: a rule may give one several times."""
+    """Return a distinct object for a kernel: a rule may return the same object several times."""
     return replace(kernel)
 
 
 def rows_of(priced: Priced, representatives: Sequence[int], part: KernelRegion) -> dict[int, int]:
-    """Return, by ``id`` of each kernel of ``as_priced``, its row in the times of the part."""
+    """Return the row of each kernel of ``as_priced`` in the times of the region, by its ``id``."""
     first = np.cumsum([0, *(len(piece.times) for piece in part.calls)])
     row_by_kernel: dict[int, int] = {}
     for op, call in zip(priced.graph.top_level(), representatives, strict=True):

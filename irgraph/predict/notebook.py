@@ -1,4 +1,4 @@
-"""What predictions and differences show of themselves in notebooks: tables, and plots."""
+"""Tables and plots of predictions and differences for notebooks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from irgraph.schedule.critical_path import CriticalPath
 from irgraph.schedule.timeline import Intervals, Timeline
 
 MAX_ROWS = 8
-"""Rows of a breakdown in a notebook."""
+"""Maximum number of rows of a breakdown in a notebook."""
 
 HOST_LABEL = "host"
-"""What a plot calls the kinds of work that no kernel does."""
+"""Label in plots of the work that is not done by kernels."""
 
 
 def prediction_html(summary: Mapping[str, Any]) -> str:
@@ -33,7 +33,7 @@ def prediction_html(summary: Mapping[str, Any]) -> str:
 
 
 def difference_html(summary: Mapping[str, Any]) -> str:
-    """Return the change of the step time and what it is made of, as HTML."""
+    """Return the change of the step time and its parts, as HTML."""
     low, high = (time_text(end) for end in summary["step_time_change_interval_us"])
     pairs = {**summary["figures"], **dict(list(summary["critical_path_us"].items())[:MAX_ROWS])}
     rows = [
@@ -55,7 +55,7 @@ def _pair(before: float, after: float) -> tuple[str, str, str]:
 def plot_step(timeline: Timeline, path: CriticalPath, title: str) -> Plot:
     """Draw host threads and streams over time, and the critical path above them.
 
-    Raises ``IrgraphError`` where matplotlib is not installed.
+    Raises ``IrgraphError`` if matplotlib is not installed.
     """
     mpl = matplotlib()
     columns, tasks = timeline.columns, timeline.columns.tasks
@@ -103,7 +103,7 @@ def _colours(mpl: Any, columns: Intervals) -> dict[str, Any]:  # noqa: ANN401  (
 def plot_change(summary: Mapping[str, Any]) -> Plot:
     """Draw the critical path by cause, before and after (``Difference.summary``).
 
-    Raises ``IrgraphError`` where matplotlib is not installed.
+    Raises ``IrgraphError`` if matplotlib is not installed.
     """
     mpl = matplotlib()
     pairs = list(summary["critical_path_us"].items())[:MAX_ROWS][::-1]

@@ -1,4 +1,4 @@
-"""Options of a prediction: one record that all functions about predictions take."""
+"""Options of a prediction: one record for all functions about predictions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PredictFields(TypedDict, total=False):
 def predict_options(
     options: PredictOptions | str | None = None, **changes: Unpack[PredictFields]
 ) -> PredictOptions:
-    """Return options with some fields changed; a text stands for the device of that name.
+    """Return options with some fields changed; a text is the name of the device.
 
     Raises ``TypeError`` for an unknown field, ``IrgraphError`` (exit code 2) for an empty device,
     a host that is no text, and sizes that are not by name.
@@ -97,10 +97,10 @@ def predict_options(
 
 
 def prepared(graph: Graph, options: PredictOptions) -> Graph:
-    """Return a graph with the sizes and the ranks that options give.
+    """Return a graph with the sizes and the ranks of the options.
 
-    Raises ``IrgraphError`` (exit code 2) for what is no graph, and for sizes, ranks or a fabric
-    that cannot be.
+    Raises ``IrgraphError`` (exit code 2) for an argument that is no graph, and for impossible
+    sizes, ranks or fabrics.
     """
     check_graph(graph)
     if options.fabric is not None:

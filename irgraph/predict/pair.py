@@ -70,7 +70,7 @@ def _uses_measured(prediction: Prediction) -> bool:
 
 
 def _same_card(first: Prediction, after: Graph) -> bool:
-    """Return whether a model without measured times was derived from the one with them."""
+    """Return whether a model without measured times is of the same card as the one with them."""
     card = measured_card(after)
     is_same = card == measured_card(first.priced.graph)
     return is_same and backend().is_card(first.options.device or "", card)
@@ -105,7 +105,7 @@ def _scale_modelled(first: Prediction, models: Prediction, second: Prediction) -
 
 
 def _ratios(measured: Priced, models: Priced, unchanged: set[Key]) -> _Ratios:
-    """Return measured / model of the ops that changed; ``unchanged`` did not."""
+    """Return measured / model of the changed ops, which are not in ``unchanged``."""
     ratios = _Ratios()
     measured_by_family: dict[str, float] = defaultdict(float)
     modelled_by_family: dict[str, float] = defaultdict(float)
@@ -152,7 +152,7 @@ def _scale_kernel(kernel: Kernel, ratio: float | None) -> Kernel:
 
 
 def _remark(ratios: _Ratios, families: Collection[str]) -> str:
-    """Return how measured times were used, and the factors of modelled ones."""
+    """Return a sentence on the use of measured times, with the factors of modelled times."""
     text = "used: unchanged ops keep theirs"
     factors = [f"{name} {ratios.families.get(name, 1.0):.2f}" for name in sorted(families)]
     if not factors:

@@ -49,16 +49,16 @@ def predict_ranks(
 def rank_samples(ranks: Ranks, predictions: Sequence[Prediction]) -> Floats:
     """Return steps of all ranks under random draws, microseconds, ``float64[draws]``.
 
-    Errors of a family of kernels, and what a host is slower as a whole, are common to all ranks;
-    occurrences of a host's calls vary on each rank alone (``schedule.sampling``).
+    Errors of a family of kernels, and the error of a host's speed, are common to all ranks; single
+    occurrences of a host's calls vary on each rank separately (``schedule.sampling``).
     """
     return sample_steps(ranks.timeline, predictions[0].host)
 
 
 def rank_groups(graphs: Sequence[Graph]) -> list[dict[str, tuple[int, ...]]]:
-    """Return each rank's process groups, by what its model says.
+    """Return each rank's process groups, as its model declares them.
 
-    Raises ``IrgraphError`` where a group has ranks that no model is given for.
+    Raises ``IrgraphError`` if a group has a rank without a model.
     """
     groups_by_rank = [groups_at(graph, rank) for rank, graph in enumerate(graphs)]
     highest = max(
@@ -92,7 +92,7 @@ def collective_notes(predictions: Sequence[Prediction]) -> list[str]:
 
 
 def _merge_percentages(texts: Iterable[str]) -> Iterator[str]:
-    """Yield texts that differ in whole percentages alone once, with the least and the greatest."""
+    """Yield texts that differ only in whole percentages once, with the lowest and the highest."""
     percentages_by_text: dict[str, list[list[int]]] = {}
     for text in texts:
         shares = [int(share[:-1]) for share in _SHARE.findall(text)]

@@ -1,4 +1,4 @@
-"""The roofline of a predicted step: what each priced call computes and moves."""
+"""Roofline of a predicted step: operations and bytes of each priced call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from irgraph.report.roofline import CallWork
 
 
 def works_of(priced: Priced, device: DeviceFacts) -> list[CallWork]:
-    """Return the calls of a priced step with device work, and those that no cost model knows."""
+    """Return the calls of a priced step with device work, and calls without a cost model."""
     unknown = {id(op) for op in priced.unknown}
     return [
         _work(op, priced, device)
@@ -24,7 +24,7 @@ def works_of(priced: Priced, device: DeviceFacts) -> list[CallWork]:
 
 
 def _priced_ops(op: Op, priced: Priced, unknown: set[int]) -> Iterator[Op]:
-    """Yield the ops that are priced as a whole, and those without a cost model."""
+    """Yield the ops that are priced as a whole, and ops without a cost model."""
     if id(op) in priced.kernels or id(op) in unknown:
         yield op
         return
@@ -59,7 +59,7 @@ def _flop(op: Op) -> int | None:
 
 
 def _moved_bytes(op: Op) -> int | None:
-    """Return the bytes of a call; of a composite one those of the only op in it that moves any."""
+    """Return the bytes of a call; of a composite call, the bytes of its only op that moves any."""
     moving_ops = [leaf for leaf in op.walk() if not leaf.body and moves_all(leaf.name)]
     is_counted_whole = moves_all(op.name) or len(moving_ops) != 1
     return traffic(op if is_counted_whole else moving_ops[0])

@@ -1,4 +1,4 @@
-"""When ranks begin: a time for each, or a distribution of which many draws are simulated."""
+"""Start times of ranks: a fixed time or a distribution for each."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from irgraph.schedule.tasks import Floats
 
 ALL_RANKS = "all"
 DISTRIBUTIONS = {"exponential": 1, "normal": 2, "uniform": 2}
-"""Distributions, and how many times each takes: mean; mean and deviation; least and greatest."""
+"""Number of parameters of each distribution: mean; mean and deviation; minimum and maximum."""
 
 
 class StartTime(Struct, frozen=True):
-    """When one rank begins, microseconds after the first.
+    """Start time of one rank, in microseconds after the first.
 
     Attributes:
-        law: a name of ``LAWS``, ``""`` for one time.
-        times: what the law takes, or the time alone.
+        distribution: a name of ``DISTRIBUTIONS``, ``""`` for a fixed time.
+        parameters: parameters of the distribution, or the fixed time.
     """
 
     distribution: str = ""
@@ -29,11 +29,11 @@ class StartTime(Struct, frozen=True):
 
     @property
     def mean(self) -> float:
-        """The mean, before what lies below zero is set to it."""
+        """The mean, before negative draws are clipped to 0."""
         return sum(self.parameters) / 2 if self.distribution == "uniform" else self.parameters[0]
 
     def draws(self, count: int, generator: np.random.Generator) -> Floats:
-        """Return draws, none below zero."""
+        """Return ``count`` random start times, clipped at 0."""
         if not self.distribution:
             return np.full(count, self.parameters[0])
         samples: Floats = getattr(generator, self.distribution)(*self.parameters, count)
@@ -41,10 +41,10 @@ class StartTime(Struct, frozen=True):
 
 
 def parse_start_times(items: Sequence[str], count: int) -> list[StartTime]:
-    """Return when each rank begins by texts such as ``7=7.5ms`` and ``all=normal:2ms,500us``.
+    """Parse the start time of each rank, such as ``7=7.5ms`` and ``all=normal:2ms,500us``.
 
-    Ranks that are not named begin as ``all`` do, or at 0. Raises ``IrgraphError`` (exit code 2)
-    for what is no rank, no time or no distribution, and for a rank that is given twice.
+    Ranks without an item start as ``all`` specifies, or at 0. Raises ``IrgraphError`` (exit code
+    2) for an unknown rank or distribution, an invalid time, or a rank given twice.
     """
     by_rank: dict[str, StartTime] = {}
     for item in items:
@@ -82,6 +82,6 @@ def _parse_start_time(text: str, option: str) -> StartTime:
 
 
 def draw_start_times(start_times: Sequence[StartTime], count: int, seed: int) -> Floats:
-    """Return draws of when each rank begins, ``float64[ranks, count]``."""
+    """Return random start times of every rank, ``float64[ranks, count]``."""
     generator = np.random.default_rng(seed)
     return np.stack([start_time.draws(count, generator) for start_time in start_times])

@@ -89,7 +89,7 @@ def figure_rows(
 
 
 def _tf32(device: Mapping[str, Any]) -> str:
-    """Return which calls of float32 the matrix units compute in tf32."""
+    """Return the calls of float32 that the matrix units compute in tf32, ``off`` for none."""
     uses_tf32 = {"products": device["tf32"], "convolutions": device["tf32_convolutions"]}
     return (
         "in " + " and ".join(tf32_calls)
@@ -108,7 +108,7 @@ def _times(summary: Mapping[str, Any], measured: float | None) -> Iterator[tuple
 
 
 def _origins(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the times of a prediction come from and rest on."""
+    """Yield the sources and the assumptions of a prediction's times."""
     shares = ", ".join(
         f"{share:.1%} {provenance}" for provenance, share in summary["coverage"].items()
     )
@@ -129,7 +129,7 @@ def bytes_text(count: float) -> str:
 
 
 def _flop_text(summary: Mapping[str, Any]) -> str:
-    """Return the operations of products, convolutions and attention, their rate, and what lacks."""
+    """Return the operations of products, convolutions and attention, and their rate."""
     flop, step, uncounted = (
         summary[key] for key in ("flop", "step_time_us", "products_not_counted")
     )

@@ -52,7 +52,7 @@ class PredictionTarget:
         return untimed_collectives(self._times_of(graph).priced(0))
 
     def _times_of(self, graph: Graph) -> _Times:
-        """Return the times of a graph; those of the last graph are cached."""
+        """Return the times of a graph; the times of the last graph are cached."""
         if self._times is None or self._times.graph is not graph:
             self._times = _Times(graph, self.options)
         return self._times
@@ -111,9 +111,9 @@ def target(
 ) -> PredictionTarget:
     """Return the target of scripts for the device of some options, ``v100`` by default.
 
-    Sizes are those of the graph asked about; ``dims`` of the options are ignored.
+    Graphs keep their own sizes: ``dims`` of the options is ignored.
 
-    Raises ``IrgraphError`` where there is no such device.
+    Raises ``IrgraphError`` if there is no such device.
     """
     chosen = predict_options(options, **changes)
     device = chosen.device or DEFAULT_DEVICE

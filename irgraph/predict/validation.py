@@ -1,4 +1,4 @@
-"""Whether a predicted change was compared with a measured one."""
+"""Validation of predicted changes by measured ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIMILAR = {
         "14.1 and 17.5 times as fast, predicted 13.9 and 17.3 (irgraph evaluate gains)"
     ),
 }
-"""Gains of similar programs that others measured, and what is predicted of them, by pass."""
+"""Published gains of similar programs, measured and predicted, by pass."""
 
 REMEDY = "measure both steps and give --measured-before and --measured-after"
 
@@ -25,8 +25,8 @@ def validation(
     """Compare a predicted change of the step time with a measured one; times in microseconds.
 
     ``interval`` are the ends of the prediction's 90 % interval, ``measured`` the step times before
-    and after. ``status`` is ``unvalidated`` without those, ``validated`` where the measured change
-    lies in the interval, else ``contradicted``.
+    and after. ``status`` is ``unvalidated`` without measured times, ``validated`` if the measured
+    change is in the interval, else ``contradicted``.
     """
     if measured is None:
         return {"status": "unvalidated", "measured_us": None}

@@ -1,6 +1,6 @@
-"""Many variants of a step at once: batch sizes, devices and hosts, priced and scheduled together.
+"""Many variants of a step: batch sizes, devices and hosts, priced and scheduled together.
 
-Calls that are equal in all that a price depends on are priced once, for all sizes together.
+Calls that are equal in everything that a price depends on are priced once, for all sizes together.
 Variants that launch the same kinds of work share one task graph, and one pass over it times them.
 """
 
@@ -139,7 +139,7 @@ def _calls_by_lookup(graph: Graph) -> CallClasses:
 
 
 def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
-    """Raise ``IrgraphError`` as ``resized`` does where one of the sizes cannot be."""
+    """Raise the ``IrgraphError`` of ``resized`` if one of the sizes is impossible."""
     empty_graph = replace(graph, ops=())
     if not _is_largest_valid(empty_graph, sizes):
         for dims in sizes:
@@ -154,9 +154,9 @@ def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
 
 
 def _is_largest_valid(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> bool:
-    """Return whether the largest of all sizes can be, and no tensor is larger at a smaller one.
+    """Return whether the largest of all sizes is possible and no tensor shrinks with a dimension.
 
-    Then each of the sizes can be; else they are to be looked at one by one.
+    Then all sizes are possible; else they have to be checked individually.
     """
     are_valid = all(type(size) is int and size >= 1 for dims in sizes for size in dims.values())
     names = {name for dims in sizes for name in dims}
@@ -171,14 +171,14 @@ def _is_largest_valid(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> bool:
 
 
 def _may_shrink(declared: Declared) -> bool:
-    """Return whether a tensor may take less where a dimension is larger."""
+    """Return whether a tensor may be smaller if a dimension is larger."""
     tensor = declared.tensor
     sizes = (*tensor.shape, *(tensor.strides or ()), tensor.offset)
     return any(count < 0 for size in sizes if type(size) is Dim for _, count in size.terms)
 
 
 def _output_size_terms(graph: Graph) -> Iterator[tuple[Term, ...]]:
-    """Yield the expressions of the sizes along the axes of all that ops make."""
+    """Yield the expressions of the sizes along the axes of all results of ops."""
     outputs_by_id = {id(tensor): tensor for op in graph.walk() for tensor in op.outputs}
     for tensor in outputs_by_id.values():
         yield from (size.terms for size in tensor.shape if type(size) is Dim)
@@ -192,7 +192,7 @@ def _schedules_with_members(
     table: HostTable,
     rules: Accounting,
 ) -> Iterator[tuple[_Schedule, list[tuple[int, KernelRegion]]]]:
-    """Yield a schedule for each structure, and what it is of: rows with parts of their points."""
+    """Yield a schedule for each structure, with its members: device rows and their regions."""
     groups: dict[tuple[object, int], list[tuple[int, KernelRegion]]] = defaultdict(list)
     for row, part in parts:
         for region in _split_by_point(part) if _depends_on_sizes(table) else (part,):
@@ -213,17 +213,17 @@ def _schedules_with_members(
 
 
 MAX_SCHEDULES = 8
-"""Schedules that a graph keeps for other sizes of the same structures: those used last."""
+"""Maximum number of schedules cached with a graph for other sizes of the same structures."""
 
 
 @cached_per_graph
 def _cached_schedules(graph: Graph) -> dict[object, _Schedule]:
-    """Return the schedules that a graph keeps; each holds the host table whose ``id`` it has."""
+    """Return a graph's cache of schedules; each holds the host table whose ``id`` is in its key."""
     return {}
 
 
 def _split_by_point(part: KernelRegion) -> Iterator[KernelRegion]:
-    """Yield a part's points one at a time."""
+    """Yield a region for each point of a region."""
     for index in range(len(part.points)):
         point = slice(index, index + 1)
         yield replace(
@@ -273,7 +273,7 @@ class _Schedule:
     ) -> Iterator[tuple[int, Ints, tuple[Floats, Floats]]]:
         """Yield rows, their points, and step and active times.
 
-        All go through the tasks side by side: what each task costs is paid once.
+        All are timed in one pass, so the overhead of each task is paid once.
         """
         kernels = np.concatenate([part.times for _, part in members], axis=1)
         step, active = times_of(self.tasks, self.work, self.rows, kernels, self.extra, self.chains)
@@ -291,7 +291,7 @@ class _Schedule:
             np.concatenate(columns, axis=1)
             for columns in zip(*(self._work(part) for _, part in members), strict=True)
         )
-        # Where work shares the device, each task of a kernel takes its own time.
+        # if work shares the device, each task of a kernel has its own duration
         rows = np.arange(len(self.work)) if self.tasks.shared_pools else self.rows
         samples = sample_variants(
             self.columns, self.table, self.collapsed, self.work, rows, lengths, spreads
@@ -304,7 +304,7 @@ class _Schedule:
             first = span.stop
 
     def _work(self, part: KernelRegion) -> tuple[Floats, Floats]:
-        """Return how long kernels take and their spreads, ``float64[kernels, points]`` each."""
+        """Return the durations of kernels and their spreads, ``float64[kernels, points]`` each."""
         if not self.tasks.shared_pools:
             return part.times + self.extra, part.spreads
         lengths = lengths_of(self.tasks, self.work, self.rows, part.times, self.extra)

@@ -349,12 +349,12 @@ def _launch(region: Sequence[Op], names: Mapping[str, Tensor]) -> Op:
     """Return the launch of a region, from the main thread."""
     body = tuple(_with_tensors(op, names) for op in region)
     phases = {leaf.phase for op in region for leaf in op.leaves()}
-    working = [leaf for op in region for leaf in op.leaves() if works(leaf)]
+    work_leaves = [leaf for op in region for leaf in op.leaves() if works(leaf)]
     return Op(
         LAUNCH,
         body=body,
-        stream=working[0].stream,
-        origin=f"capture: {len(working)} ops",
+        stream=work_leaves[0].stream,
+        origin=f"capture: {len(work_leaves)} ops",
         phase=phases.pop() if len(phases) == 1 else "forward",
     )
 

@@ -80,9 +80,9 @@ def check_cast(graph: Graph, op: Op, dtype: str) -> None:
     for leaf in unit.leaves():
         if is_view(leaf) and not all(t.dense for t in leaf.inputs):
             raise RefusedError("it takes a view of a tensor with gaps", [(leaf, "")])
-        written = written_by(leaf)
-        if written:
-            name = written[0].name
+        writes = written_by(leaf)
+        if writes:
+            name = writes[0].name
             notes = [(leaf, f"{leaf.name} writes %{name}")]
             raise RefusedError(f"it writes %{name} in place, which fixes its type", notes)
         if not is_view(leaf):
@@ -158,7 +158,7 @@ def check_operand(graph: Graph, op: Op, operand: Tensor, dtype: str) -> None:
         raise RefusedError(reason, [(op, "")])
 
 
-def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], dtype: str) -> Casting:
+def cast_operand(graph: Graph, operands: Sequence[tuple[Op, Tensor]], dtype: str) -> Casting:
     """Cast one operand of each op to the type ``dtype``, its other operands and results unchanged.
 
     Adjacent casts cancel, and one cast of an operand serves until its bytes are written. Check each
@@ -166,7 +166,7 @@ def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], dtype: str) 
     """
     rewrite, operand_by_op = (
         _CastRewrite(graph, dtype, {}),
-        {id(op): operand for op, operand in chosen},
+        {id(op): operand for op, operand in operands},
     )
     for op in graph.walk():
         if id(op) in operand_by_op:
@@ -204,15 +204,15 @@ class _Converted:
 class _CastRewrite:
     """One cast of several units, in launch order.
 
-    ``ready`` are tensors that also exist in the new type, by their names; ``rewrites`` pairs of a
-    unit and the op that replaces it; ``cast_ids`` the casts that were added; ``candidates`` ops to
-    remove if no op reads their results.
+    ``converted_tensors`` are tensors that also exist in the new type, by their names; ``rewrites``
+    pairs of a unit and the op that replaces it; ``cast_ids`` the casts that were added;
+    ``candidates`` ops to remove if no op reads their results.
     """
 
     graph: Graph
     target: str
     units: Mapping[int, Op]
-    ready: _Converted = field(default_factory=_Converted)
+    converted_tensors: _Converted = field(default_factory=_Converted)
     rewrites: list[tuple[Op, Op]] = field(default_factory=list)
     cast_ids: set[int] = field(default_factory=set)
     candidates: list[Op] = field(default_factory=list)
@@ -231,9 +231,9 @@ class _CastRewrite:
         if id(leaf) in self.inside:
             return
         if effects(leaf, self.declared).barrier:
-            self.ready.clear()
+            self.converted_tensors.clear()
         for tensor in written_by(leaf):
-            self.ready.forget(tensor)
+            self.converted_tensors.forget(tensor)
         self._note_existing_cast(leaf)
 
     def _note_existing_cast(self, leaf: Op) -> None:
@@ -247,10 +247,12 @@ class _CastRewrite:
         # Only a cast that widened can be undone without loss: its narrow source replaces the cast
         # of its wide result. One that narrowed has rounded already.
         if source.dtype == self.target and result.itemsize > source.itemsize:
-            self.ready[result.name] = (result, source)
+            self.converted_tensors[result.name] = (result, source)
             self.candidates.append(leaf)
         elif result.dtype == self.target:
-            self.ready[source.name] = self.ready.pairs.get(source.name, (source, result))
+            self.converted_tensors[source.name] = self.converted_tensors.pairs.get(
+                source.name, (source, result)
+            )
 
     def cast_unit(self, unit: Op) -> None:
         """Cast the operands of a unit, the unit, and its results."""
@@ -265,9 +267,9 @@ class _CastRewrite:
             self.candidates.append(new)
         self.edit.insert(new, before=unit)
         self.edit.remove(unit)
-        outside = self._names_outside(unit)
+        outside_names = self._names_outside(unit)
         for leaf in unit.leaves():
-            self._restore_results(leaf, unit, names, outside)
+            self._restore_results(leaf, unit, names, outside_names)
 
     def cast_operand(self, op: Op, tensor: Tensor) -> None:
         """Cast one operand of an op to the new type."""
@@ -284,21 +286,21 @@ class _CastRewrite:
 
     def _names_outside(self, unit: Op) -> set[str]:
         """Return the names of a unit's results, and of inner results that other ops use too."""
-        inside = Counter(t.name for leaf in unit.leaves() for t in leaf.inputs)
+        inner_uses = Counter(t.name for leaf in unit.leaves() for t in leaf.inputs)
         own_names = dict.fromkeys(t.name for leaf in unit.leaves() for t in leaf.outputs)
         result_names = {t.name for t in unit.outputs}
-        return result_names | {name for name in own_names if self.uses[name] > inside[name]}
+        return result_names | {name for name in own_names if self.uses[name] > inner_uses[name]}
 
     def _converted_operand(self, tensor: Tensor, unit: Op) -> Tensor:
         if tensor.dtype == self.target:
             return tensor
-        if tensor.name in self.ready.pairs:
+        if tensor.name in self.converted_tensors.pairs:
             self.unneeded_casts += 1
-            return self.ready.pairs[tensor.name][1]
+            return self.converted_tensors.pairs[tensor.name][1]
         converted = self._narrow(tensor, offset=0)
         if not tensor.dense:
             converted = replace(converted, strides=self._copy_strides(tensor, converted, unit))
-        self.ready[tensor.name] = (tensor, converted)
+        self.converted_tensors[tensor.name] = (tensor, converted)
         self.edit.insert(self._new_cast(tensor, converted, self.target, unit), before=unit)
         return converted
 
@@ -338,7 +340,7 @@ class _CastRewrite:
         return replace(tensor, name=name, dtype=self.target, buffer=buffer, offset=offset)
 
     def _restore_results(
-        self, leaf: Op, unit: Op, names: Mapping[str, Tensor], outside: Collection[str]
+        self, leaf: Op, unit: Op, names: Mapping[str, Tensor], outside_names: Collection[str]
     ) -> None:
         """Restore a unit's results in their old type for their other users.
 
@@ -346,18 +348,20 @@ class _CastRewrite:
         back.
         """
         # A composite's inner results are the unit's own, unless the backward saved them by name.
-        wide = [t for t in leaf.outputs if names.get(t.name, t) != t and t.name in outside]
-        own_names = {t.name for inner in unit.leaves() for t in inner.outputs} - set(outside)
+        converted_results = [
+            t for t in leaf.outputs if names.get(t.name, t) != t and t.name in outside_names
+        ]
+        own_names = {t.name for inner in unit.leaves() for t in inner.outputs} - set(outside_names)
         has_old_inputs = all(t.name not in own_names for t in leaf.inputs)
-        if wide and is_view(leaf) and has_old_inputs:
-            for tensor in wide:
-                self.ready[tensor.name] = (tensor, names[tensor.name])
+        if converted_results and is_view(leaf) and has_old_inputs:
+            for tensor in converted_results:
+                self.converted_tensors[tensor.name] = (tensor, names[tensor.name])
             self.edit.insert(leaf, after=unit)
             self.candidates.append(leaf)
             return
-        for tensor in wide:
+        for tensor in converted_results:
             converted = names[tensor.name]
-            self.ready[tensor.name] = (tensor, converted)
+            self.converted_tensors[tensor.name] = (tensor, converted)
             self.edit.insert(self._new_cast(converted, tensor, tensor.dtype, unit), after=unit)
 
     def finish(self) -> Casting:
@@ -386,9 +390,9 @@ class _CastRewrite:
             for tensor in op.outputs:
                 makers.setdefault(tensor.name, []).append(op)
         removed: dict[int, Op] = {}
-        waiting = list(self.candidates)
-        while waiting:
-            op = waiting.pop()
+        queue = list(self.candidates)
+        while queue:
+            op = queue.pop()
             names = [t.name for t in op.outputs]
             is_unread = not any(use_counts[name] for name in names)
             # A result that no op read before the cast either (an unused output of the program) was
@@ -403,7 +407,7 @@ class _CastRewrite:
             inputs = (t for leaf in op.leaves() for t in leaf.inputs)
             for tensor in inputs if id(op) in op_ids else ():
                 use_counts[tensor.name] -= 1
-                waiting += () if use_counts[tensor.name] else makers.get(tensor.name, ())
+                queue += () if use_counts[tensor.name] else makers.get(tensor.name, ())
         return list(removed.values())
 
 

@@ -57,12 +57,12 @@ def check_deprune(graph: Graph, op: Op) -> tuple[Declared, Declared]:
 
 def refused_sharing(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedError]]:
     """Return the lookups whose table or mapping another op uses, each with its refusal."""
-    chosen = {id(op) for op in ops}
+    op_ids = {id(op) for op in ops}
     errors: list[tuple[Op, RefusedError]] = []
     for op in ops:
         try:
             for declaration in check_deprune(graph, op):
-                _check_uses(graph, declaration, chosen)
+                _check_uses(graph, declaration, op_ids)
         except RefusedError as error:
             errors.append((op, error))
     return errors
@@ -112,7 +112,7 @@ def _with_tables(
         if declaration.tensor.name not in mappings:
             tensors += tables_by_source.get(declaration.tensor.name, (declaration,))
     graph = replace(rewritten, tensors=tuple(tensors))
-    graph = with_expanded(graph, [about for _, about in tables.values()])
+    graph = with_expanded(graph, [table for _, table in tables.values()])
     freed_bytes = sum(original.by_name[name].nbytes for name in mappings)
     sizes = [sum(d.tensor.nbytes for d in side.tensors) for side in (original, graph)]
     return DepruneResult(graph, new_ops, sizes[1] - sizes[0], freed_bytes)
@@ -145,10 +145,10 @@ def _parameter(graph: Graph, op: Op, tensor: Tensor) -> Declared:
     return declaration
 
 
-def _check_uses(graph: Graph, declaration: Declared, chosen: set[int]) -> None:
+def _check_uses(graph: Graph, declaration: Declared, op_ids: set[int]) -> None:
     for _, leaf in graph.touching.get(declaration.tensor.buffer, ()):
         if leaf is graph.end:
             raise RefusedError(f"the step returns %{declaration.tensor.name}")
-        if id(leaf) not in chosen:
+        if id(leaf) not in op_ids:
             reason = f"{leaf.name} reads %{declaration.tensor.name} too, and would still need it"
             raise RefusedError(reason, [(leaf, "")])

@@ -36,19 +36,21 @@ class ExtraAccesses:
     def __post_init__(self) -> None:
         declared_names = declared(self.graph)
         member_effects = [effects(member, declared_names) for member in self.members]
-        written = _by_buffer(t for effect in member_effects for t in effect.writes)
-        read = _by_buffer(t for effect in member_effects for t in (*effect.reads, *effect.writes))
+        member_writes = _by_buffer(t for effect in member_effects for t in effect.writes)
+        member_accesses = _by_buffer(
+            t for effect in member_effects for t in (*effect.reads, *effect.writes)
+        )
         self.removed_ids = {id(leaf) for member in self.members for leaf in member.leaves()}
         own_buffers: set[str] = set()
         for op in self.new:
             effect = effects(op, declared_names)
             own_buffers.update({t.buffer for t in op.outputs} - {t.buffer for t in op.inputs})
             for covered, tensors, extra in (
-                (read, effect.reads, self.reads),
-                (written, effect.writes, self.writes),
+                (member_accesses, effect.reads, self.reads),
+                (member_writes, effect.writes, self.writes),
             ):
-                outside = (t for t in tensors if t.buffer not in own_buffers)
-                extra += [(op, t) for t in outside if not _covers(covered, t)]
+                outside_tensors = (t for t in tensors if t.buffer not in own_buffers)
+                extra += [(op, t) for t in outside_tensors if not _covers(covered, t)]
 
     def check(self, first: int, last: int) -> None:
         """Refuse accesses that others could observe, of new ops between two positions of leaves.

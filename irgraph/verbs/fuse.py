@@ -198,8 +198,10 @@ def _origin(caller: str, members: Sequence[Op]) -> str:
         f"{count} x {name}" for name, count in Counter(op.name for op in members).items()
     )
     origins = list(dict.fromkeys(op.origin for op in members if op.origin))
-    more = len(origins) - MAX_ORIGINS
-    origin_text = " ".join(origins[:MAX_ORIGINS]) + (f" and {more} more" if more > 0 else "")
+    omitted_count = len(origins) - MAX_ORIGINS
+    origin_text = " ".join(origins[:MAX_ORIGINS]) + (
+        f" and {omitted_count} more" if omitted_count > 0 else ""
+    )
     return f"{caller}: {counts}" + (f" ({origin_text})" if origin_text else "")
 
 

@@ -97,15 +97,15 @@ class _Swapping:
     def rebuild(self, op: Op) -> Op:
         body, swaps = op.body, self.swaps.get(id(op), ())
         inner_ops = tuple(map(self.rebuild, body))
-        changed = map_tensors(replace(op, body=()), self.tensor) if self.names else op
+        rewritten = map_tensors(replace(op, body=()), self.tensor) if self.names else op
         self.defined.update(t.name for t in op.outputs)
         for old, new in swaps:
             self.names[old.name] = new
             if old.buffer != new.buffer:
                 self.buffers[old.buffer] = (old, new)
         if id(op) in self.new:
-            self.inserted.append(changed)
-        return replace(changed, body=inner_ops) if body else changed
+            self.inserted.append(rewritten)
+        return replace(rewritten, body=inner_ops) if body else rewritten
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return the tensor that replaces a tensor from this position on."""

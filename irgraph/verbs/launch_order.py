@@ -52,22 +52,24 @@ class Line(Struct, frozen=True):
         The error shows the shortest chain from the anchor, or the dependence that is crossed; it
         names every op that crosses one.
         """
-        crossed = crossing(order, self.labelled)
-        if not crossed:
+        crossings = crossing(order, self.labelled)
+        if not crossings:
             return None
-        first = crossed[0]
+        first = crossings[0]
         ends = (first.before, first.after)
         outsider = next((self.ops[i] for i in ends if i not in self.members), None)
-        remaining = crossing(order, self.without(outsider)) if outsider is not None else crossed
+        remaining = crossing(order, self.without(outsider)) if outsider is not None else crossings
         if assuming and not remaining:
             return outsider
-        raise self._refusal(remaining if assuming else crossed, anchor, of_order=not remaining)
+        raise self._refusal(remaining if assuming else crossings, anchor, of_order=not remaining)
 
-    def _refusal(self, crossed: Sequence[Dependence], anchor: int, of_order: bool) -> CrossedError:
+    def _refusal(
+        self, crossings: Sequence[Dependence], anchor: int, of_order: bool
+    ) -> CrossedError:
         """Return the refusal of an order: the first chain in full, of others the last step."""
         refusals: dict[int, RefusedError] = {}
         members = set(self.members)
-        for tie in crossed:
+        for tie in crossings:
             member = tie.after if tie.after in members else tie.before
             if member in refusals:
                 continue

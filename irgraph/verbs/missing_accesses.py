@@ -13,27 +13,27 @@ from irgraph.verbs.refusal import RefusedError
 
 def check_cover(
     members: Sequence[Op],
-    read: Collection[Tensor],
-    written: Collection[Tensor],
+    reads: Collection[Tensor],
+    writes: Collection[Tensor],
     declared: frozenset[str] = frozenset(),
 ) -> None:
     """Refuse a new op without access to bytes from outside that members access.
 
-    ``read`` are the operands of the new op and all tensors that may be omitted; ``written`` are the
+    ``reads`` are the operands of the new op and all tensors that may be omitted; ``writes`` are the
     operands that it writes in place.
     """
-    inside = _own_buffers(members)
-    readable, writable = _ByBuffer(read), _ByBuffer(written)
+    own_buffers = _own_buffers(members)
+    readable, writable = _ByBuffer(reads), _ByBuffer(writes)
     for member in members:
         effect = effects(member, declared)
         for tensor in effect.writes:
-            if tensor.buffer not in inside and not writable.overlaps(tensor):
+            if tensor.buffer not in own_buffers and not writable.overlaps(tensor):
                 raise RefusedError(
                     f"the new op would not write %{tensor.name}, as {member.name} does",
                     [(member, f"{member.name} writes %{tensor.name}")],
                 )
         for tensor in effect.reads:
-            if tensor.buffer not in inside and not readable.overlaps(tensor):
+            if tensor.buffer not in own_buffers and not readable.overlaps(tensor):
                 raise RefusedError(
                     f"the new op would not take %{tensor.name}, which {member.name} reads",
                     [(member, f"{member.name} reads %{tensor.name}")],

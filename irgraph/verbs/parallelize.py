@@ -29,12 +29,12 @@ def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> G
         raise refused
     new_streams = NewStreams(graph)
     names = ["", *(new_streams.name(BASE) for _ in range(min(streams, len(groups)) - 1))]
-    chosen = [
+    stream_by_op = [
         (s.ops[i], names[group % len(names)])
         for i, group in owner.items()
         if names[group % len(names)]
     ]
-    return on_streams(graph, chosen)[0] if chosen else graph
+    return on_streams(graph, stream_by_op)[0] if stream_by_op else graph
 
 
 def _owners(
@@ -78,20 +78,24 @@ def _dependence_refusals(
     s: Line, owner: dict[int, int], excluded: Collection[int]
 ) -> dict[int, RefusedError]:
     """Return the groups that depend on another remaining one, directly or not, with refusals."""
-    reached = [0] * len(s.ops)
+    reaching_masks = [0] * len(s.ops)
     refusals: dict[int, RefusedError] = {}
-    staying = ~sum(1 << group for group in excluded)
+    remaining_mask = ~sum(1 << group for group in excluded)
     for tie in s.ties:
-        mask = reached[tie.before]
+        mask = reaching_masks[tie.before]
         if tie.before in owner:
             mask |= 1 << owner[tie.before]
         group = owner.get(tie.after, -1)
-        other_groups = mask & staying & ~(1 << group) if group >= 0 and staying >> group & 1 else 0
+        other_groups = (
+            mask & remaining_mask & ~(1 << group)
+            if group >= 0 and remaining_mask >> group & 1
+            else 0
+        )
         if other_groups:
             first = (other_groups & -other_groups).bit_length() - 1
             refusals[group] = _refusal(s, owner, first, tie, full=not refusals)
-            staying &= ~(1 << group)
-        reached[tie.after] |= mask
+            remaining_mask &= ~(1 << group)
+        reaching_masks[tie.after] |= mask
     return refusals
 
 

@@ -57,14 +57,14 @@ MAX_CACHED = 16
 
 def _partition(s: Segment, count: int) -> PartitionSets:
     """Return the segment, its sets of independent groups, and the knotted ones."""
-    tied, knotted = _ties(s, count)
+    group_ties, knotted = _ties(s, count)
     sets: list[list[int]] = []
     masks: list[int] = []
     reaching: list[int] = []
     for group in range(count):
         if group in knotted:
             continue
-        own_ties = tied[group]
+        own_ties = group_ties[group]
         pairs = enumerate(zip(masks, reaching, strict=True))
         compatible = (i for i, (mask, ties) in pairs if not (mask & own_ties or ties >> group & 1))
         index = next(compatible, len(sets))
@@ -80,17 +80,17 @@ def _partition(s: Segment, count: int) -> PartitionSets:
 
 def _ties(s: Segment, count: int) -> tuple[list[int], set[int]]:
     """Return, as bit masks, the groups that each group depends on, and the knotted groups."""
-    reached = [0] * len(s.atoms)
-    tied = [0] * count
+    reaching_masks = [0] * len(s.atoms)
+    group_ties = [0] * count
     knotted: set[int] = set()
     for tie in s.ties:
         before, after = s.owner[tie.before], s.owner[tie.after]
-        mask = reached[tie.before]
+        mask = reaching_masks[tie.before]
         if before >= 0 and before != after:
             mask |= 1 << before
         if after >= 0 and before != after and mask >> after & 1:
             knotted.add(after)
-        reached[tie.after] |= mask
+        reaching_masks[tie.after] |= mask
         if after >= 0:
-            tied[after] |= mask & ~(1 << after)
-    return tied, knotted
+            group_ties[after] |= mask & ~(1 << after)
+    return group_ties, knotted

@@ -71,21 +71,21 @@ def place(graph: Graph, names: Collection[str], placement: TablePlacement) -> Pl
         RefusedError: a table is used by anything but one plain lookup of bags, a lookup's results
             are needed for its backward, or the lookups depend on each other.
     """
-    chosen = [_lookup(graph, *entry) for entry in placeable_lookups(graph) if entry[0] in names]
-    _check(graph, chosen)
-    declared, ops = Writer(graph, placement).build(chosen)
+    lookups = [_lookup(graph, *entry) for entry in placeable_lookups(graph) if entry[0] in names]
+    _check(graph, lookups)
+    declared, ops = Writer(graph, placement).build(lookups)
     graph_with_caches = replace(graph, tensors=(*graph.tensors, *declared))
     fusion = put_in_place(
-        graph_with_caches, [[lookup.outer] for lookup in chosen], ops, caller="place"
+        graph_with_caches, [[lookup.outer] for lookup in lookups], ops, caller="place"
     )
     reordered = _overlap_reads(
-        _without_device(fusion.graph, {lookup.weight.buffer for lookup in chosen}), fusion.ops
+        _without_device(fusion.graph, {lookup.weight.buffer for lookup in lookups}), fusion.ops
     )
     stream = NewStreams(reordered).name(STREAM)
     reads = [(op, stream) for op in _current_ops(reordered, fusion.ops, (READ, FILL, BAG_FILL))]
-    changed, _ = on_streams(reordered, reads)
+    result, _ = on_streams(reordered, reads)
     reason = fusion.legal.partition("; placed")[0]
-    return Placement(changed, ops, f"bags add up the same rows in the same order; {reason}")
+    return Placement(result, ops, f"bags add up the same rows in the same order; {reason}")
 
 
 def _overlap_reads(graph: Graph, new_ops: Sequence[Op]) -> Graph:
@@ -108,12 +108,12 @@ def _overlap_reads(graph: Graph, new_ops: Sequence[Op]) -> Graph:
 def _views(ops: Sequence[Op], makers: Mapping[str, Op]) -> list[Op]:
     """Return the views that some ops need, and views that these need, in order."""
     views: dict[int, Op] = {}
-    waiting = [t.name for op in ops for t in op.inputs]
-    while waiting:
-        op = makers.get(waiting.pop())
+    queue = [t.name for op in ops for t in op.inputs]
+    while queue:
+        op = makers.get(queue.pop())
         if op is not None and id(op) not in views and is_view(op):
             views[id(op)] = op
-            waiting += [t.name for t in op.inputs]
+            queue += [t.name for t in op.inputs]
     return list(views.values())[::-1]
 
 
@@ -144,27 +144,27 @@ def _lookup(graph: Graph, name: str, weight: Tensor, leaf: Op) -> Lookup:
     return Lookup(name, weight, leaf, outermost_call(graph, leaf), arguments)
 
 
-def _check(graph: Graph, chosen: Sequence[Lookup]) -> None:
+def _check(graph: Graph, lookups: Sequence[Lookup]) -> None:
     """Refuse tables that other ops use, and lookups that are not plain ones."""
-    seen: set[str] = set()
-    for lookup in chosen:
-        if lookup.name in seen:
+    table_names: set[str] = set()
+    for lookup in lookups:
+        if lookup.name in table_names:
             raise op_refusal(lookup.leaf, f"looks up table {lookup.name!r} a second time")
-        seen.add(lookup.name)
-    for lookup in chosen:
+        table_names.add(lookup.name)
+    for lookup in lookups:
         _check_arguments(graph, lookup)
-        inside = {id(op) for op in lookup.outer.leaves()}
+        own_leaves = {id(op) for op in lookup.outer.leaves()}
         for _, leaf in graph.touching.get(lookup.weight.buffer, ()):
-            if id(leaf) not in inside and leaf is not graph.end:
+            if id(leaf) not in own_leaves and leaf is not graph.end:
                 raise op_refusal(leaf, f"uses table {lookup.name!r} too, which only a lookup may")
             if leaf is graph.end:
                 raise RefusedError(f"table {lookup.name!r} is returned", [(lookup.leaf, "")])
-        _check_uses(graph, lookup, inside)
-    modes = {lookup.arguments.get("mode", 0) for lookup in chosen}
+        _check_uses(graph, lookup, own_leaves)
+    modes = {lookup.arguments.get("mode", 0) for lookup in lookups}
     if len(modes) > 1:
-        raise op_refusal(chosen[-1].leaf, "pools in another way than the others: place them apart")
-    if len({bool(lookup.arguments.get("include_last_offset")) for lookup in chosen}) > 1:
-        raise op_refusal(chosen[-1].leaf, "takes other offsets than the others: place them apart")
+        raise op_refusal(lookups[-1].leaf, "pools in another way than the others: place them apart")
+    if len({bool(lookup.arguments.get("include_last_offset")) for lookup in lookups}) > 1:
+        raise op_refusal(lookups[-1].leaf, "takes other offsets than the others: place them apart")
 
 
 def _check_arguments(graph: Graph, lookup: Lookup) -> None:
@@ -184,11 +184,11 @@ def _check_arguments(graph: Graph, lookup: Lookup) -> None:
         )
 
 
-def _check_uses(graph: Graph, lookup: Lookup, inside: Collection[int]) -> None:
+def _check_uses(graph: Graph, lookup: Lookup, own_leaves: Collection[int]) -> None:
     """Refuse a lookup if other ops use its results besides the bags, as its backward does."""
     for tensor in lookup.leaf.outputs[1:]:
         for _, leaf in graph.touching.get(tensor.buffer, ()):
-            if id(leaf) not in inside:
+            if id(leaf) not in own_leaves:
                 raise op_refusal(
                     leaf,
                     f"uses %{tensor.name} of the lookup of {lookup.name!r}: only "

@@ -73,11 +73,11 @@ def quantize(graph: Graph, ops: Sequence[Op], target: str, range: float = 0.0) -
         )
     refusals: list[tuple[Op, RefusedError]] = []
     views: list[Op] = []
-    for name, sharing in units_by_parameter.items():
+    for name, sharing_units in units_by_parameter.items():
         try:
-            views += _views_of(graph, graph.by_name[name], sharing)
+            views += _views_of(graph, graph.by_name[name], sharing_units)
         except RefusedError as error:
-            refusals += [(unit, error) for unit in sharing]
+            refusals += [(unit, error) for unit in sharing_units]
     refused_ids = {id(unit) for unit, _ in refusals}
     accepted = [unit for unit in units if id(unit) not in refused_ids]
     return replace(
@@ -156,7 +156,7 @@ def _rewrite(
     graph: Graph, units: Sequence[Op], views: Iterable[Op], quantization: LayerQuantization
 ) -> QuantizeResult:
     rewrite = QuantizeRewrite(graph)
-    chosen = {id(unit) for unit in units}
+    unit_ids = {id(unit) for unit in units}
     parameter_units = [unit for unit in units if not is_exchange(unit)]
     parameter_by_unit = {
         id(unit): parameter_of(graph, unit, quantization.format) for unit in parameter_units
@@ -164,7 +164,7 @@ def _rewrite(
     rounded_rows: dict[str, RoundedRows] = {}
     declared_names = declared(graph)
     for unit in graph.walk():
-        if id(unit) not in chosen:
+        if id(unit) not in unit_ids:
             _forget(unit, rounded_rows, declared_names)
         elif is_exchange(unit):
             quantize_exchange(rewrite, unit, quantization.format)
@@ -196,8 +196,8 @@ def _forget(op: Op, rounded_rows: dict[str, RoundedRows], declared_names: frozen
 def _with_parameters(rewrite: QuantizeRewrite, removed: dict[str, Declared]) -> Graph:
     """Return the graph with prepared parameters in the positions of their sources."""
     prepared_by_source: dict[str, list[Declared]] = {}
-    for declaration, about in rewrite.prepared.values():
-        prepared_by_source.setdefault(about.source.name, []).append(declaration)
+    for declaration, preparation in rewrite.prepared.values():
+        prepared_by_source.setdefault(preparation.source.name, []).append(declaration)
     tensors = [
         declaration
         for source in rewrite.graph.tensors

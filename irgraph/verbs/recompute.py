@@ -150,14 +150,14 @@ class _RecomputePlan:
             if b not in lasting_buffers
         ]
 
-    def outside(self, buffer: str) -> list[Op]:
+    def outside_leaves(self, buffer: str) -> list[Op]:
         """Return the leaves outside of the segment that access a buffer."""
         accesses = self.graph.touching.get(buffer, ())
         return [leaf for _, leaf in accesses if id(leaf) not in self.inside]
 
     def readers(self, buffer: str) -> list[Op]:
         """Return the backward leaves that read a buffer, if all are the segment's."""
-        backward_leaves = [leaf for leaf in self.outside(buffer) if leaf.phase == "backward"]
+        backward_leaves = [leaf for leaf in self.outside_leaves(buffer) if leaf.phase == "backward"]
         # Views of the buffer that the backward makes itself follow the copy; a view that forward
         # ops outside of the segment made would still show the old memory.
         own_names = self.names | {t.name for leaf in backward_leaves for t in leaf.outputs}
@@ -175,7 +175,7 @@ class _RecomputePlan:
                 False  # a buffer that depends on itself cannot be recomputed
             )
             is_written = any(
-                t.buffer == buffer for o in self.outside(buffer) for t in written_by(o)
+                t.buffer == buffer for o in self.outside_leaves(buffer) for t in written_by(o)
             )
             writers = self._writers(buffer)
             self.is_repeatable_by_buffer[buffer] = (
@@ -217,7 +217,7 @@ class _RecomputePlan:
 
     def ops(self, buffers: Sequence[str]) -> list[Op]:
         """Return the ops to copy, in launch order, and record all buffers that they make."""
-        chosen: dict[int, Op] = {}
+        op_by_id: dict[int, Op] = {}
         queue = list(buffers)
         while queue:
             buffer = queue.pop()
@@ -225,12 +225,12 @@ class _RecomputePlan:
                 continue
             self.copied.add(buffer)
             for op in self._writers(buffer):
-                chosen[id(op)] = op
+                op_by_id[id(op)] = op
                 # An op with several results makes all of them again, wanted or not.
                 queue += [buffer for buffer in self._written_buffers(op) if buffer in self.owned]
                 queue += [t.buffer for t in self._inner(op) if not self._is_resident(t.buffer)]
-        places = {id(op): self.graph.places[id(next(op.leaves()))] for op in chosen.values()}
-        outer_ops = [op for op in chosen.values() if not self._is_within_call(op, chosen)]
+        places = {id(op): self.graph.places[id(next(op.leaves()))] for op in op_by_id.values()}
+        outer_ops = [op for op in op_by_id.values() if not self._is_within_call(op, op_by_id)]
         return sorted(outer_ops, key=lambda op: places[id(op)])
 
     def _written_buffers(self, op: Op) -> list[str]:
@@ -239,16 +239,16 @@ class _RecomputePlan:
         writes = [t.buffer for leaf in op.leaves() for t in written_by(leaf)]
         return [t.buffer for t in _results([op]) if t.buffer not in input_buffers] + writes
 
-    def _is_within_call(self, leaf: Op, chosen: Collection[int]) -> bool:
+    def _is_within_call(self, leaf: Op, op_ids: Collection[int]) -> bool:
         """Return whether a view is copied with the call that made it."""
         return any(
-            id(op) in chosen and op is not leaf and any(o is leaf for o in op.leaves())
+            id(op) in op_ids and op is not leaf and any(o is leaf for o in op.leaves())
             for op in self.segment
         )
 
     def _is_resident(self, buffer: str) -> bool:
         """Return whether a buffer is, or must be, in memory in any case when the copies run."""
-        backward_leaves = [leaf for leaf in self.outside(buffer) if leaf.phase == "backward"]
+        backward_leaves = [leaf for leaf in self.outside_leaves(buffer) if leaf.phase == "backward"]
         return self._is_constant(buffer) and (
             not self.is_repeatable(buffer) or bool(backward_leaves)
         )
@@ -339,7 +339,7 @@ def _rewire(op: Op, changes: Mapping[int, Sequence[_CopyNames]]) -> Op:
     copy_names_by_tensor = {
         t.name: changes[id(o)] for o in op.leaves() if id(o) in changes for t in o.inputs
     }
-    changed = map_tensors(
+    updated = map_tensors(
         replace(op, body=()),
         lambda t: (
             t
@@ -347,7 +347,7 @@ def _rewire(op: Op, changes: Mapping[int, Sequence[_CopyNames]]) -> Op:
             else replace_tensor(t, copy_names_by_tensor.get(t.name, ()))
         ),
     )
-    result = map_tensors(changed, lambda t: inner_tensors.get(t.name, t))
+    result = map_tensors(updated, lambda t: inner_tensors.get(t.name, t))
     return replace(result, body=body)
 
 

@@ -85,7 +85,7 @@ class RemainingOps:
         """Mark ops as removed."""
         self.removed.update(id(inner) for op in ops for inner in op.walk())
 
-    def after(self, position: int, buffer: str) -> Iterator[Op]:
+    def leaves_after(self, position: int, buffer: str) -> Iterator[Op]:
         """Yield the leaves after a position that access a buffer, or whose effects are unknown."""
         accesses = self._accesses.setdefault(buffer, [*self.graph.touching.get(buffer, ())])
         # Only the end is cut, where chains of dead ops are removed; those in the middle are skipped
@@ -222,19 +222,19 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     # The last op that makes it: an op inside of another one (a call within an autograd node) makes
     # the same tensor twice.
     start = max(i for i, leaf in accesses if old in leaf.outputs)
-    later = [leaf for i, leaf in accesses if i > start and id(leaf) not in removed_ids]
-    uses = [i for i, leaf in enumerate(later) if _touches(leaf, old.buffer)]
-    other_uses = [i for i, leaf in enumerate(later) if _touches(leaf, new.buffer)]
+    later_leaves = [leaf for i, leaf in accesses if i > start and id(leaf) not in removed_ids]
+    uses = [i for i, leaf in enumerate(later_leaves) if _touches(leaf, old.buffer)]
+    other_uses = [i for i, leaf in enumerate(later_leaves) if _touches(leaf, new.buffer)]
     lasting = new.buffer in graph.lasting
-    _check_streams(later, [later[i] for i in uses], old, new)
+    _check_streams(later_leaves, [later_leaves[i] for i in uses], old, new)
     _check_returned(graph, old, new)
     opaque = _opaque_leaves(graph)
-    for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
+    for i, leaf in enumerate(later_leaves[: uses[-1] + 1] if uses else ()):
         # An op with unknown effects may write all its operands.
         for tensor in leaf.inputs if id(leaf) in opaque else written_by(leaf):
             notes = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):
-                user = later[uses[-1]]
+                user = later_leaves[uses[-1]]
                 notes += [] if user is graph.end else [(user, f"{user.name} still uses it")]
                 reason = f"%{new.name} is written while %{old.name} is still in use"
                 raise RefusedError(reason, notes, of_order=True)
@@ -257,9 +257,11 @@ def _check_returned(graph: Graph, old: Tensor, new: Tensor) -> None:
         raise RefusedError(f"%{first.name} and %{other.name} are returned, and would be one tensor")
 
 
-def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: Tensor) -> None:
+def _check_streams(
+    later_leaves: Sequence[Op], users: Sequence[Op], old: Tensor, new: Tensor
+) -> None:
     """Refuse writes of the substitute on another stream that wait for none of its new users."""
-    for leaf in later:
+    for leaf in later_leaves:
         writes = [t for t in written_by(leaf) if overlap(t, new)]
         user = next((u for u in users if u.name != END and u.stream != leaf.stream), None)
         if writes and user is not None:
@@ -283,12 +285,12 @@ def _check_lost_writes(remaining: RemainingOps, removal: Removal) -> None:
             if tensor.buffer in graph.lasting:
                 reason = f"%{tensor.name} outlives the step and would miss this write"
                 raise RefusedError(reason, notes, of_order=True)
-            later = (
+            readers = (
                 o
-                for o in remaining.after(graph.places[id(leaf)], tensor.buffer)
+                for o in remaining.leaves_after(graph.places[id(leaf)], tensor.buffer)
                 if id(o) not in removed_ids and (id(o) in opaque or _reads(o, tensor))
             )
-            reader = next(later, None)
+            reader = next(readers, None)
             if reader is not None and tensor.buffer not in swapped:
                 ends = reader is graph.end
                 reads = "reads" if _reads(reader, tensor) else "may read"

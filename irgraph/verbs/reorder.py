@@ -54,20 +54,20 @@ def reorder(
         order = adjacent_order(s, anchor_position, placement == "after")
     assumed = s.check(order, anchor_position, assuming)
     moved_ops = tuple(s.ops[i] for i in s.moved_members(order))
-    changed = s.rearrange(order, placement in ("after", "earliest")) if moved_ops else graph
+    result = s.rearrange(order, placement in ("after", "earliest")) if moved_ops else graph
     members = [s.ops[i] for i in s.members]
     if assumed is not None:
-        changed, members = _with_notes(changed, members, assuming)
+        result, members = _with_notes(result, members, assuming)
     if stream:
-        changed, _ = on_streams(changed, [(op, stream) for op in members])
-    return Move(changed, moved_ops, assumed)
+        result, _ = on_streams(result, [(op, stream) for op in members])
+    return Move(result, moved_ops, assumed)
 
 
 def _with_notes(graph: Graph, members: Sequence[Op], reason: str) -> tuple[Graph, list[Op]]:
     """Return the graph with the moved ops annotated with the assumption behind their position."""
     edit = Edit(graph)
-    noted = [replace(op, notes={**op.notes, "assuming": reason}) for op in members]
-    for old, new in zip(members, noted, strict=True):
+    new_members = [replace(op, notes={**op.notes, "assuming": reason}) for op in members]
+    for old, new in zip(members, new_members, strict=True):
         edit.insert(new, before=old)
         edit.remove(old)
-    return edit.commit(), noted
+    return edit.commit(), new_members

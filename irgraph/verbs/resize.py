@@ -109,8 +109,10 @@ def _dimension(graph: Graph, name: str, size: int) -> Resizing:
         raise RefusedError(str(error)) from None
     check_sizes(graph, resized)
     resized_by_name = resized.by_name
-    changed = (old.name for old in graph.by_name.values() if resized_by_name[old.name] is not old)
-    return Resizing(resized, tuple(changed), fixed_numbers(graph, name))
+    changed_names = (
+        old.name for old in graph.by_name.values() if resized_by_name[old.name] is not old
+    )
+    return Resizing(resized, tuple(changed_names), fixed_numbers(graph, name))
 
 
 def _axes(graph: Graph, axes: Sequence[Axis], current_size: int, size: int) -> Resizing:

@@ -112,21 +112,21 @@ def entangling_chain(s: Segment) -> list[Dependence]:
     The chain leads from a member through outsiders to a member, or from one group directly into
     another.
     """
-    reached = [0] * len(s.atoms)
+    reaching_masks = [0] * len(s.atoms)
     for tie in s.ties:
         before, after = s.owner[tie.before], s.owner[tie.after]
-        mask = reached[tie.before] if before < 0 else 1 << before
+        mask = reaching_masks[tie.before] if before < 0 else 1 << before
         if after < 0:
-            reached[tie.after] |= mask
+            reaching_masks[tie.after] |= mask
         elif mask and before != after:
             return _chain(s, tie, mask)
     return []
 
 
 def _chain(s: Segment, last: Dependence, mask: int) -> list[Dependence]:
-    outside = [tie for tie in s.ties if s.owner[tie.after] < 0]
+    outside_ties = [tie for tie in s.ties if s.owner[tie.after] < 0]
     starts = [i for i, owner in enumerate(s.owner) if owner >= 0 and mask >> owner & 1]
-    return [*shortest_chain(outside, starts, last.before), last]
+    return [*shortest_chain(outside_ties, starts, last.before), last]
 
 
 class InsertionPoint(Struct, frozen=True):
@@ -147,16 +147,16 @@ def insertion_point(s: Segment) -> InsertionPoint | list[Dependence]:
     It is never earlier than the first member. If an outsider that must precede it and one that must
     follow it are in the same unit, or tied, that chain is returned instead.
     """
-    needed = [t for t in s.ties if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
+    operand_ties = [t for t in s.ties if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
     first = next(i for i, owner in enumerate(s.owner) if owner >= 0)
-    if not needed:
+    if not operand_ties:
         return InsertionPoint(s.units[s.unit[first]], after=False, reason="at its first member")
-    last = max(needed, key=lambda tie: tie.before)
+    last = max(operand_ties, key=lambda tie: tie.before)
     end = s.unit[last.before]
     later_units, clash = _dependent_units(s, end)
-    needed_units = {s.unit[tie.before] for tie in needed}
+    needed_units = {s.unit[tie.before] for tie in operand_ties}
     if clash or later_units & needed_units:
-        return _blocking_ties(s, later_units & needed_units or {end}, needed)
+        return _blocking_ties(s, later_units & needed_units or {end}, operand_ties)
     units = tuple(s.units[i] for i in sorted(later_units))
     name = s.atoms[last.before].name
     return InsertionPoint(
@@ -166,23 +166,23 @@ def insertion_point(s: Segment) -> InsertionPoint | list[Dependence]:
 
 def _dependent_units(s: Segment, end: int) -> tuple[set[int], bool]:
     """Return the units up to ``end`` that depend on the members, and whether ``end`` is one."""
-    later = {i for i, owner in enumerate(s.owner) if owner >= 0}
+    dependent_atoms = {i for i, owner in enumerate(s.owner) if owner >= 0}
     units: set[int] = set()
     for tie in s.ties:
-        dependent = tie.before in later or s.unit[tie.before] in units
+        dependent = tie.before in dependent_atoms or s.unit[tie.before] in units
         if s.unit[tie.after] > end or s.owner[tie.after] >= 0 or not dependent:
             continue
-        later.add(tie.after)
+        dependent_atoms.add(tie.after)
         if s.owner[tie.before] >= 0 or s.unit[tie.before] != s.unit[tie.after]:
             units.add(s.unit[tie.after])
     return units, end in units
 
 
 def _blocking_ties(
-    s: Segment, units: Collection[int], needed: Sequence[Dependence]
+    s: Segment, units: Collection[int], operand_ties: Sequence[Dependence]
 ) -> list[Dependence]:
     """Return the two ties that require a unit both before and after the new op."""
-    into = [t for t in needed if s.unit[t.before] in units]
+    into = [t for t in operand_ties if s.unit[t.before] in units]
     out = [t for t in s.ties if s.unit[t.after] in units and s.owner[t.after] < 0]
     out = [t for t in out if s.owner[t.before] >= 0] or out
     return [*out[:1], *into[:1]]

@@ -52,23 +52,25 @@ class StreamOrder(Struct, frozen=True, dict=True):
     def unordered_without(self, removed_ids: Collection[int] = ()) -> list[Dependence]:
         """Return the dependences that would not be ordered without the ops of these ids."""
         present = [tie for tie in self.ties if id(self.leaves[tie.before]) not in removed_ids]
-        free = self._unordered_pairs({(tie.before, tie.after) for tie in present}, removed_ids)
-        return [tie for tie in present if (tie.before, tie.after) in free]
+        unordered_pairs = self._unordered_pairs(
+            {(tie.before, tie.after) for tie in present}, removed_ids
+        )
+        return [tie for tie in present if (tie.before, tie.after) in unordered_pairs]
 
     def _unordered_pairs(
         self, pairs: Collection[tuple[int, int]], removed_ids: Collection[int] = ()
     ) -> set[tuple[int, int]]:
         """Return the pairs of leaves, by position, whose first is not ordered before the second."""
-        before: dict[int, list[int]] = {}
+        firsts_by_later: dict[int, list[int]] = {}
         for first, later in pairs:
-            before.setdefault(later, []).append(first)
+            firsts_by_later.setdefault(later, []).append(first)
         completed, unordered_pairs = _Completed(), set()
-        for position, leaf in enumerate(self.leaves if before else ()):
+        for position, leaf in enumerate(self.leaves if firsts_by_later else ()):
             if id(leaf) not in removed_ids:
                 completed.add(position, leaf)
                 unordered_pairs |= {
                     (i, position)
-                    for i in before.get(position, ())
+                    for i in firsts_by_later.get(position, ())
                     if self.leaves[i].stream != leaf.stream and not completed.follows(leaf, i)
                 }
         return unordered_pairs

@@ -43,8 +43,8 @@ def on_streams(graph: Graph, streams: Sequence[tuple[Op, str]]) -> tuple[Graph, 
         moved_ops.append(move_to(op, name))
         edit.insert(moved_ops[-1], before=op)
         edit.remove(op)
-    changed = replace(edit.commit(), streams=(*graph.streams, *new_streams))
-    return with_events(changed, moved_ops), tuple(moved_ops)
+    result = replace(edit.commit(), streams=(*graph.streams, *new_streams))
+    return with_events(result, moved_ops), tuple(moved_ops)
 
 
 def move_to(op: Op, stream: str) -> Op:
@@ -78,28 +78,28 @@ def _joins(ops: Sequence[Op], ties: Sequence[Dependence], members: set[int]) -> 
 
     An op with unknown effects forwards its waits, even if it has no device work itself.
     """
-    working = [works(op) for op in ops]
-    passing = [
-        not is_working and effects(op).barrier for op, is_working in zip(ops, working, strict=True)
+    has_work = [works(op) for op in ops]
+    is_barrier = [
+        not is_working and effects(op).barrier for op, is_working in zip(ops, has_work, strict=True)
     ]
     needs: dict[int, set[int]] = {}
     reached: dict[int, set[int]] = {}
     for tie in ties:
-        before = reached.get(tie.before, set()) if passing[tie.before] else {tie.before}
-        if passing[tie.after]:
+        before = reached.get(tie.before, set()) if is_barrier[tie.before] else {tie.before}
+        if is_barrier[tie.after]:
             reached.setdefault(tie.after, set()).update(before)
         if {tie.before, tie.after} & members or any(i in members for i in before):
             needs.setdefault(tie.after, set()).update(before)
-    waited: dict[tuple[str, str], int] = {}
+    last_waited: dict[tuple[str, str], int] = {}
     for position in sorted(needs):
-        if not working[position]:
+        if not has_work[position]:
             continue
         stream = stream_of(ops[position])
         for source in sorted(needs[position], reverse=True):
             pair = (stream, stream_of(ops[source]))
-            if not working[source] or pair[0] == pair[1] or waited.get(pair, -1) >= source:
+            if not has_work[source] or pair[0] == pair[1] or last_waited.get(pair, -1) >= source:
                 continue
-            waited[pair] = source
+            last_waited[pair] = source
             yield Join(ops[source], ops[position])
 
 
@@ -114,8 +114,8 @@ def works(op: Op) -> bool:
 
 def stream_of(op: Op) -> str:
     """Return the stream on which an op's work runs last."""
-    working = [leaf for leaf in op.leaves() if not is_view(leaf)]
-    return working[-1].stream if working else op.stream
+    work_leaves = [leaf for leaf in op.leaves() if not is_view(leaf)]
+    return work_leaves[-1].stream if work_leaves else op.stream
 
 
 def _events(graph: Graph) -> Iterator[Tensor]:

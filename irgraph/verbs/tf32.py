@@ -37,9 +37,9 @@ def check_tf32(graph: Graph, op: Op) -> None:
             reason = "it already multiplies in tf32"
         raise RefusedError(reason, [(op, "")])
     for product in (inner for outer in products for inner in outer.walk() if inner.name in TF32):
-        others = [t.dtype for t in (*product.inputs, *product.outputs) if t.dtype != "f32"]
-        if others:
-            reason = f"tf32 is a way of multiplying f32, and this op multiplies {others[0]}"
+        other_dtypes = [t.dtype for t in (*product.inputs, *product.outputs) if t.dtype != "f32"]
+        if other_dtypes:
+            reason = f"tf32 is a way of multiplying f32, and this op multiplies {other_dtypes[0]}"
             raise RefusedError(reason, [(product, "")])
         form = replace(product, name=TF32[product.name], body=())
         if resolve(form) is None:

@@ -106,13 +106,15 @@ class Lookup(Struct, frozen=True):
         return value
 
 
-def _pooling(chosen: Sequence[Lookup]) -> dict[str, Value]:
+def _pooling(table_lookups: Sequence[Lookup]) -> dict[str, Value]:
     """Return the arguments of pooling that are not the schema's defaults."""
     arguments: dict[str, Value] = {
-        k: v for k in ("mode", "include_last_offset") if (v := chosen[0].arguments.get(k))
+        k: v for k in ("mode", "include_last_offset") if (v := table_lookups[0].arguments.get(k))
     }
-    kinds = tuple(kind_of(lookup.leaf) for lookup in chosen)
-    scales = tuple(s for lookup in chosen if isinstance(s := lookup.arguments.get("scale"), Tensor))
+    kinds = tuple(kind_of(lookup.leaf) for lookup in table_lookups)
+    scales = tuple(
+        s for lookup in table_lookups if isinstance(s := lookup.arguments.get("scale"), Tensor)
+    )
     arguments |= {"kinds": kinds} if any(kinds) else {}
     return arguments | ({"scales": scales} if scales else {})
 
@@ -143,9 +145,12 @@ class BagCaches(Struct, frozen=True):
         self, indices: tuple[Tensor, ...], offsets: tuple[Tensor, ...], pooling: Mapping[str, Value]
     ) -> Op:
         """Return the op that looks up bags in the cache."""
-        closed = {k: v for k, v in pooling.items() if k == "include_last_offset"}
+        offset_attributes = {k: v for k, v in pooling.items() if k == "include_last_offset"}
         return Op(
-            BAG_PROBE, (self.keys, indices, offsets), (self.bag_slots, self.index_marks), closed
+            BAG_PROBE,
+            (self.keys, indices, offsets),
+            (self.bag_slots, self.index_marks),
+            offset_attributes,
         )
 
     def reading(self, lists: str) -> dict[str, Value]:
@@ -163,55 +168,55 @@ class Writer:
         self.placement = placement
         self.used_names = names_of(graph)
 
-    def build(self, chosen: Sequence[Lookup]) -> tuple[list[Declared], tuple[Op, ...]]:
+    def build(self, table_lookups: Sequence[Lookup]) -> tuple[list[Declared], tuple[Op, ...]]:
         """Return the caches and directories, and the ops in order."""
-        weights = tuple(lookup.weight for lookup in chosen)
-        indices = tuple(lookup.tensor("indices") for lookup in chosen)
-        offsets = tuple(lookup.tensor("offsets") for lookup in chosen)
-        staged = tuple(self._rows(lookup) for lookup in chosen)
-        pools, rows = self._bag_caches(chosen), self._row_caches(chosen)
-        reading, pooling = self._reading(), _pooling(chosen)
-        before: list[Op] = []
-        after: list[Op] = []
+        weights = tuple(lookup.weight for lookup in table_lookups)
+        indices = tuple(lookup.tensor("indices") for lookup in table_lookups)
+        offsets = tuple(lookup.tensor("offsets") for lookup in table_lookups)
+        staged = tuple(self._rows(lookup) for lookup in table_lookups)
+        pools, rows = self._bag_caches(table_lookups), self._row_caches(table_lookups)
+        reading, pooling = self._reading(), _pooling(table_lookups)
+        first_ops: list[Op] = []
+        last_ops: list[Op] = []
         if pools:
-            before.append(pools.probe(indices, offsets, pooling))
+            first_ops.append(pools.probe(indices, offsets, pooling))
             reading |= {**pools.reading(self.placement.lists), "slots": pools.index_marks}
             pooling |= {"found": pools.bag_slots, "bags": pools.bags}
         if rows:
             slots = tuple(self._new_tensor("slots", "i64", i.shape) for i in indices)
             attributes: dict[str, Value] = {"wanted": pools.index_marks} if pools else {}
-            before.append(Op(PROBE, (rows.directories, indices), (slots,), attributes))
+            first_ops.append(Op(PROBE, (rows.directories, indices), (slots,), attributes))
             capacities = tuple(int(t.shape[0]) for t in rows.rows)
             reading |= {"slots": slots, "cached": capacities, "policy": self.placement.policy}
             pooling |= {"held": rows.rows, "slots": slots}
-            after.append(self._fill(rows.directories, rows.rows, (indices, slots, staged)))
+            last_ops.append(self._fill(rows.directories, rows.rows, (indices, slots, staged)))
         elif pools:
             reading |= {"policy": self.placement.policy}
-        outputs = tuple(lookup.leaf.outputs[0] for lookup in chosen)
+        outputs = tuple(lookup.leaf.outputs[0] for lookup in table_lookups)
         if pools:
-            closed = {k: v for k, v in pooling.items() if k == "include_last_offset"}
+            offset_attributes = {k: v for k, v in pooling.items() if k == "include_last_offset"}
             fill = self._fill(pools.keys, pools.bags, (indices, offsets, pools.bag_slots, outputs))
-            after.append(replace(fill, attributes={**fill.attributes, **closed}))
+            last_ops.append(replace(fill, attributes={**fill.attributes, **offset_attributes}))
         read = Op(READ, (weights, indices), (staged,), reading)
         pool = Op(POOL, (staged, offsets), (outputs,), pooling)
-        fills = after if self.placement.policy != "static" else []
+        fills = last_ops if self.placement.policy != "static" else []
         declared = [d for caches in (rows, pools) if caches for d in caches.declared]
-        return declared, (*before, read, pool, *fills)
+        return declared, (*first_ops, read, pool, *fills)
 
-    def _row_caches(self, chosen: Sequence[Lookup]) -> RowCaches | None:
+    def _row_caches(self, table_lookups: Sequence[Lookup]) -> RowCaches | None:
         """Return the caches of rows, if there are any."""
-        if not any(self.placement.cached.get(lookup.name) for lookup in chosen):
+        if not any(self.placement.cached.get(lookup.name) for lookup in table_lookups):
             return None
-        declared = [d for lookup in chosen for d in self._cache(lookup)]
+        declared = [d for lookup in table_lookups for d in self._cache(lookup)]
         tensors = tuple(d.tensor for d in declared)
         return RowCaches(declared, tensors[::2], tensors[1::2])
 
-    def _bag_caches(self, chosen: Sequence[Lookup]) -> BagCaches | None:
+    def _bag_caches(self, table_lookups: Sequence[Lookup]) -> BagCaches | None:
         """Return the caches of pooled bags, if there are any."""
-        if not any(self.placement.pooled.get(lookup.name) for lookup in chosen):
+        if not any(self.placement.pooled.get(lookup.name) for lookup in table_lookups):
             return None
         declared, longest = [], []
-        for lookup in chosen:
+        for lookup in table_lookups:
             count = max(int(self.placement.pooled.get(lookup.name, 0)), 1)
             output = lookup.leaf.outputs[0]
             longest.append(longest_of(lookup.tensor("indices"), output))
@@ -223,10 +228,12 @@ class Writer:
             ]
         tensors = tuple(d.tensor for d in declared)
         bag_slots = tuple(
-            self._new_tensor("found", "i64", lookup.leaf.outputs[0].shape[:1]) for lookup in chosen
+            self._new_tensor("found", "i64", lookup.leaf.outputs[0].shape[:1])
+            for lookup in table_lookups
         )
         index_marks = tuple(
-            self._new_tensor("wanted", "i64", lookup.tensor("indices").shape) for lookup in chosen
+            self._new_tensor("wanted", "i64", lookup.tensor("indices").shape)
+            for lookup in table_lookups
         )
         return BagCaches(
             declared, tensors[::2], tensors[1::2], bag_slots, index_marks, tuple(longest)
@@ -236,18 +243,18 @@ class Writer:
         self,
         directories: tuple[Tensor, ...],
         stored: tuple[Tensor, ...],
-        read: tuple[tuple[Tensor, ...], ...],
+        entries: tuple[tuple[Tensor, ...], ...],
     ) -> Op:
         """Return the op that stores rows that were read, or bags that were pooled."""
-        written = frozenset(t.name for t in (*directories, *stored))
+        written_names = frozenset(t.name for t in (*directories, *stored))
         policy = self.placement.policy
         attributes: dict[str, Value] = {} if policy == "lru" else {"policy": policy}
         return Op(
-            FILL if len(read) == 3 else BAG_FILL,
-            (directories, stored, *read),
+            FILL if len(entries) == 3 else BAG_FILL,
+            (directories, stored, *entries),
             (),
             attributes,
-            written,
+            written_names,
         )
 
     def _reading(self) -> dict[str, Value]:

@@ -82,9 +82,9 @@ def _compute_signature(op: Op) -> str:
         index_by_buffer.setdefault(t.buffer, len(index_by_buffer))
         for t in (*op.inputs, *op.outputs)
     ]
-    written = [tensor.name in op.written for tensor in op.inputs]
+    is_written = [tensor.name in op.written for tensor in op.inputs]
     spellings = [_spelling(value) for value in values]
-    return sys.intern(f"{op.name} {spellings} {buffers} {written}")
+    return sys.intern(f"{op.name} {spellings} {buffers} {is_written}")
 
 
 def _spelling(value: Value) -> object:
@@ -133,8 +133,8 @@ def _mismatch(op: Op, graph: Graph) -> str:
         index_by_buffer.setdefault(t.buffer, len(index_by_buffer))
         for t in (*op.inputs, *op.outputs)
     )
-    written = tuple(t.name in op.written for t in op.inputs)
-    key = (type_signature(op), buffers, written, graph.schemas, graph.device)
+    is_written = tuple(t.name in op.written for t in op.inputs)
+    key = (type_signature(op), buffers, is_written, graph.schemas, graph.device)
     if key in _VALID_CALLS:
         return ""
     mismatch = _torch_mismatch(op, graph)

@@ -31,7 +31,7 @@ class Made:
     def items(self) -> Sequence[FormatCost]:
         return [FormatCost(*pair, *known) for pair, known in self.known.items()]
 
-    def common(self, one: FormatCost, other: FormatCost) -> float:
+    def interaction(self, first: FormatCost, second: FormatCost) -> float:
         return 0.0
 
     def kl(self, plan: Mapping[int, str]) -> float:
@@ -79,7 +79,7 @@ class Leaning(Made):
             for pair, way in ways.items()
         }
 
-    def common(self, one: FormatCost, other: FormatCost) -> float:
+    def interaction(self, first: FormatCost, second: FormatCost) -> float:
         pairs = ((i.candidate, i.format) for i in (one, other))
         first, second = (self.ways[pair] for pair in pairs)
         return math.fsum(a * b for a, b in zip(first, second, strict=True))
@@ -99,7 +99,7 @@ def test_errors_that_go_one_way_or_cancel_are_reckoned_with(seed: int, budget: f
     assert len(problem.executed) < 100, "few plans are executed"
     best = exhaustive_search(problem, budget)
     assert problem.gain(plan) >= 0.99 * problem.gain(best)
-    for point in best_sums(problem.items, problem.common):
+    for point in best_sums(problem.items, problem.interaction):
         assert point.kl == pytest.approx(problem.kl(plan_of(point.choices)), abs=1e-15)
 
 

@@ -1,4 +1,4 @@
-"""Batches of another size: the first rows of a batch, or its rows again and again."""
+"""Batches of another size: the first rows of a batch, or its rows repeated."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from irgraph.capture.common.symbolic import other_sizes
 from irgraph.capture.common.torch_object import Torch
 
 UNCHANGED_STEPS = 2
-"""Steps whose batches keep their sizes: one to warm up, and the one that becomes the model."""
+"""Number of steps with batches of original size: one to warm up, and the first captured one."""
 
 
 class BatchSizes:
-    """The batch size of each step of a loop, whichever loaders its batches come from.
+    """The batch size of each step of a loop, independent of the batches' loaders.
 
-    A loader that fetches batches before their step, to copy them early, gets one size for as many
-    steps as it is ahead before a step of that size is recorded: then its copies have that size too.
+    If a loader fetches batches before their step, to copy them early, each size is used for as many
+    steps as the loader is ahead before a step of that size is recorded: then the recorded copies
+    have that size as well.
 
     Attributes:
-        batch: rows of the first batch that the second step took; 0 if it took none.
-        plan: of each step the batch size; empty until the first two have ended.
+        batch: rows of the first batch that the second step fetched; 0 if it fetched none.
+        plan: batch size of each step; empty until the first two steps have ended.
         recorded: the numbers of the steps to be recorded.
-        ended: steps that have ended.
+        ended: number of steps that have ended.
         unfit: lengths of batches that cannot be cut in proportion.
     """
 
@@ -38,7 +39,7 @@ class BatchSizes:
         )
 
     def resize_batch(self, loader: object, batch: object) -> object:
-        """Return a loader's next batch with the rows that the step which fetches it shall have."""
+        """Return a loader's next batch with the number of rows of the step that fetches it."""
         rows, _ = self._rows.setdefault(id(loader), (length_of(batch), loader))
         if self.ended < UNCHANGED_STEPS:
             self._batch_counts[self.ended][id(loader)] += 1
@@ -57,7 +58,7 @@ class BatchSizes:
         return self.ended >= max(UNCHANGED_STEPS, len(self.plan))
 
     def _choose_sizes(self) -> None:
-        """Choose the sizes, by what the first steps took."""
+        """Choose the sizes of the remaining steps, by the batches of the first steps."""
         first, second = self._batch_counts
         loaders = [loader for loader in second if self._rows[loader][0]]
         if not loaders:
@@ -73,7 +74,7 @@ class BatchSizes:
 
 
 def length_of(batch: object) -> int:
-    """Return the length of a batch's first tensor along its first axis, 0 if it holds none."""
+    """Return the length of a batch's first tensor along its first axis, 0 if it has none."""
     return next((size for size in lengths_of(batch) if size), 0)
 
 
@@ -91,13 +92,16 @@ def lengths_of(batch: object) -> Iterator[int]:
 
 
 def cut_to(batch: object, size: int) -> object:
-    """Return a batch with another number of rows; what is not as long as the batch stays."""
+    """Return a batch with another number of rows; values of another length stay unchanged."""
     rows = length_of(batch)
     return batch if rows in (0, size) else _cut(batch, rows, size, {})
 
 
 def _cut(value: Any, rows: int, size: int, cut_by_id: dict[int, Any]) -> Any:  # noqa: ANN401
-    """Cut a part of a batch; ``cut_by_id`` has what was cut before, which a batch may hold twice."""
+    """Return a part of a batch with another number of rows.
+
+    ``cut_by_id`` has the tensors that were cut before, since a batch may have a tensor twice.
+    """
     import torch
 
     is_packed = isinstance(value, torch.nn.utils.rnn.PackedSequence)
@@ -125,7 +129,7 @@ def _cut_tensor(tensor: Torch, size: int) -> Torch:
 
 
 def _cut_packed(sequences: Torch, size: int) -> Torch:
-    """Return packed sequences of another number; those that need no sorting stay sorted."""
+    """Return another number of packed sequences; sorted sequences stay sorted."""
     from torch.nn.utils import rnn
 
     padded, lengths = rnn.pad_packed_sequence(sequences, batch_first=True)

@@ -1,4 +1,4 @@
-"""What ran while a step was recorded, and the model that it becomes."""
+"""Records a step, and lowers the recording to a model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NOT_MOVED = (
 
 
 class CaptureSpec(Struct, frozen=True):
-    """What is said about a capture: see ``capture``."""
+    """The properties of a capture: see ``capture``."""
 
     name: str
     device: str
@@ -61,7 +61,7 @@ class CaptureSpec(Struct, frozen=True):
 
 
 OPTIMIZER_STEP = "Optimizer.step#"
-"""What torch's labels of an optimizer's steps begin with."""
+"""Prefix of torch's labels of an optimizer's steps."""
 
 NO_UPDATE = (
     "the optimizer's step updates no parameter: it may have ended because of a value that meta has "
@@ -74,10 +74,10 @@ class StepRecording:
     """A recorded step.
 
     Attributes:
-        recording: what the dispatch mode saw.
+        recording: the dispatch mode's recording.
         nodes: the calls of the execution trace, once the recording has ended.
-        float32: settings of how float32 is rounded, as the program had them at the end.
-        notes: what else it set then.
+        float32: the program's settings of float32 rounding at the end.
+        notes: notes on the program's other settings at the end.
     """
 
     recording: recorder.Recording = field(default_factory=recorder.Recording)
@@ -90,7 +90,7 @@ class StepRecording:
 def record_step(
     spec: CaptureSpec, model: Torch, known_values: KnownValues
 ) -> Iterator[StepRecording]:
-    """Record what runs while it lasts."""
+    """Record the calls within the context."""
     step_recording = StepRecording()
     with recorder.dispatch_mode(None, {}, known_values):
         rebuild_buckets()
@@ -107,7 +107,7 @@ def record_step(
 
 @contextlib.contextmanager
 def _observe(file: Path, step_recording: StepRecording) -> Iterator[None]:
-    """Write an execution trace while it lasts, and note what is set at its end."""
+    """Write an execution trace of the context, and store the settings at its end."""
     from torch.profiler import ExecutionTraceObserver
 
     with without_stderr():
@@ -130,7 +130,7 @@ def _collective_recording() -> contextlib.AbstractContextManager[None]:
 def lower_recording(
     step_recording: StepRecording, spec: CaptureSpec, model: Torch, step: object
 ) -> Capture:
-    """Return the model of a recorded step; ``step`` is what reaches its compiled parts."""
+    """Return the model of a recorded step; ``step`` is the object that reaches compiled parts."""
     device, nodes, recording = spec.device, step_recording.nodes, step_recording.recording
     identities = Identities(("meta",) if device == "meta" else ())
     identities.devices[device] = "gpu0"
@@ -186,7 +186,7 @@ def lower_recording(
 
 
 def _missing_update_note(graph: Graph, repaired: Sequence[str]) -> list[str]:
-    """Return a note where an optimizer looked at made-up values and then updated no parameter."""
+    """Return a note if an optimizer read substitute values and then updated no parameter."""
     reads_values = any(line.startswith("aten.item") for line in repaired)
     if not reads_values or not any(op.name.startswith(OPTIMIZER_STEP) for op in graph.walk()):
         return []
@@ -198,14 +198,14 @@ def _missing_update_note(graph: Graph, repaired: Sequence[str]) -> list[str]:
 
 
 def with_notes(captured: Capture, source: str, notes: Sequence[str]) -> Capture:
-    """Return a capture that is sound, with notes before its own."""
+    """Return a capture whose graph is valid, with notes before its own."""
     graph = require_valid(captured.graph, source, program=True)
     return replace(captured, graph=graph, notes=(*notes, *captured.notes))
 
 
 def import_torch() -> None:
-    """Keep torch quiet; raise ``IrgraphError`` (exit code 2) where it is missing."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the observer warns that it observes
+    """Silence torch's log, and raise ``IrgraphError`` (exit code 2) if torch is missing."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the observer warns when it starts
     if find_spec("torch") is None:
         raise fail("live capture needs PyTorch", hint="pip install irgraph[torch]", exit_code=2)
 
@@ -217,7 +217,7 @@ def _torch_version() -> str:
 
 
 def live_ranks() -> Mapping[str, Value]:
-    """Return the setting ``ranks`` where this process is one of several (``torch.distributed``)."""
+    """Return the settings of ranks if this process is one of several (``torch.distributed``)."""
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized()):
@@ -235,9 +235,9 @@ def live_ranks() -> Mapping[str, Value]:
 def _returned_tensors(
     recording: recorder.Recording, identities: Identities, assembler: Assembler
 ) -> tuple[tuple[Tensor, ...] | None, list[str]]:
-    """Return the tensors that a step leaves for its caller, and a note where one is unknown.
+    """Return the result tensors of a step, and a note if one is unknown.
 
-    What no call of the step touched is left out: nothing can happen to it.
+    Tensors that no call of the step accessed are omitted: they are unchanged.
     """
     earlier_buffers = {declared.tensor.buffer for declared in assembler.tensors}
     result: list[Tensor] = []

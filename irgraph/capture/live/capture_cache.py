@@ -1,4 +1,4 @@
-"""Captures kept in a folder, by the hash of what they depend on: the program and its libraries."""
+"""On-disk cache of captures, keyed by a hash of the program, its options and its libraries."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from irgraph.files import write_atomic
 from irgraph.text import parse, print_graph
 
 DIGEST_DIGITS = 24
-"""Hexadecimal digits of a hash in a file's name."""
+"""Hexadecimal digits of the hash in a cache file's name."""
 
 
 class CacheEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file of the folder holds.
+    """Content of one cache file.
 
     Attributes:
-        sources: the hash of every file of Python that was loaded with the program, by its path; not
-            those of Python itself and of installed packages, whose versions the file's name knows.
-        model: the text of the captured step.
-        notes, differing, links, health: as ``Capture`` has them.
+        sources: SHA-256 of every Python file loaded with the program, by path, except for the
+            standard library and installed packages: their versions are part of the file's name.
+        model: text of the captured graph.
+        notes, differing, links, health: fields of ``Capture``.
     """
 
     sources: dict[str, str]
@@ -43,21 +43,21 @@ class CacheEntry(Struct, frozen=True, forbid_unknown_fields=True):
 def cached_capture(
     folder: str | Path, program: str, call: str, inputs: object, capture: Callable[[], Capture]
 ) -> Capture:
-    """Return the capture that a folder holds of what is asked, or make it and keep it there.
+    """Return the cached capture of a program, or capture it with ``capture`` and cache it.
 
-    One that was made before counts if every file of Python that its program had loaded is as it
-    was, and Python and all installed packages are of the same versions. What else a program
-    reads, data files and the environment, is not looked at.
+    A cached capture is valid if every Python file that the program loaded is unchanged, and Python
+    and all installed packages have the same versions. Other inputs, such as data files and
+    environment variables, are not checked.
 
     Args:
-        folder: of captures; made where there is none.
-        program: the program's file.
-        call: the function of it, with its options.
-        asked: what else decides what is captured, plain values.
-        make: captures it.
+        folder: cache folder, created if missing.
+        program: path of the program.
+        call: function of the program to call, with its options.
+        inputs: other inputs of the capture, as plain values.
+        capture: captures the program.
 
     Raises:
-        IrgraphError: the folder cannot be made or written, or what ``capture`` raises.
+        IrgraphError: the folder cannot be created or written; errors of ``capture`` propagate.
     """
     cache_folder = Path(folder)
     try:
@@ -80,7 +80,7 @@ def cached_capture(
 
 
 def _read(path: Path) -> Capture | None:
-    """Return what a file holds; nothing where there is none, or it is out of date or damaged."""
+    """Read a cache file; return ``None`` if it is missing, stale or damaged."""
     try:
         entry = msgspec.json.decode(path.read_bytes(), type=CacheEntry)
         if any(file_digest(name) != digest for name, digest in entry.sources.items()):
@@ -93,13 +93,13 @@ def _read(path: Path) -> Capture | None:
 
 @cache
 def installed_versions() -> tuple[str, ...]:
-    """Return Python and all installed packages with their versions."""
+    """Return the versions of Python and of all installed packages."""
     versions = {f"{distribution.name} {distribution.version}" for distribution in distributions()}
     return (f"python {sys.version}", *sorted(versions))
 
 
 def loaded_files() -> dict[str, str]:
-    """Return the hashes of the loaded files of Python that no installed package brought."""
+    """Return the hashes of all loaded Python files outside the library's and package folders."""
     paths = sysconfig.get_paths()
     library_roots = tuple(
         f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -111,7 +111,7 @@ def loaded_files() -> dict[str, str]:
 
 
 def file_digest(name: str) -> str:
-    """Return the SHA-256 of a file's content, ``""`` where it cannot be read."""
+    """Return the SHA-256 of a file, ``""`` if it cannot be read."""
     try:
         return hashlib.sha256(Path(name).read_bytes()).hexdigest()
     except OSError:

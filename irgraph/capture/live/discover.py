@@ -1,4 +1,4 @@
-"""The modules that a step uses, found in what it can reach, when it does not name its model."""
+"""Finds the modules that a step uses among the objects that it can reach."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from types import ModuleType
 from irgraph.capture.common.torch_object import Torch
 
 MAX_DEPTH = 3
-"""How many objects deep to look: a step's closure, an object in it, a list that this one has."""
+"""Maximum depth of objects that are searched: a step's closure, an object in it, a list in that."""
 
 
 def model_of(step: object) -> Torch:
-    """Return the module whose names a step's parameters get, or ``None``.
+    """Return the module that names a step's parameters, or ``None``.
 
-    That is ``step.model`` if it is a module; else the outermost modules among what the step's
-    closure, its object and the globals that it names hold. Several are gathered in one module by
-    the names that they have there; so are parameters that no module has.
+    This is ``step.model`` if it is a module; else the outermost modules in the step's closure, its
+    object and the globals that it names. Several modules are gathered in one module under the names
+    that they have there, and so are parameters that no module has.
     """
     import torch
 
@@ -67,7 +67,7 @@ def unwrap_compiled(module: Torch) -> Torch:
 
 
 def program_forms(step: object, model: object) -> tuple[str, ...]:
-    """Return one line for each part of a program that an accelerator would run in another form."""
+    """Return one line for each kind of part that an accelerator would run in another form."""
     lines = []
     compiled = compiled_parts(step, model)
     if compiled:
@@ -109,7 +109,7 @@ def _is_compiled(value: Torch) -> bool:
 
 
 def _reachable(path: str, value: Torch, depth: int, seen: set[int]) -> Iterator[tuple[str, Torch]]:
-    """Yield modules, parameters and functions below a value, each with how it is called there."""
+    """Yield the modules, parameters and functions that a value reaches, each with its path."""
     import torch
 
     if id(value) in seen:
@@ -123,7 +123,7 @@ def _reachable(path: str, value: Torch, depth: int, seen: set[int]) -> Iterator[
 
 
 def named_members(value: Torch) -> dict[str, Torch]:
-    """Return what an object holds, by name."""
+    """Return the members of an object, by name."""
     if isinstance(value, dict):
         return {str(key): item for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -131,7 +131,7 @@ def named_members(value: Torch) -> dict[str, Torch]:
     if isinstance(value, functools.partial):
         return {"func": value.func, **named_members(value.args), **value.keywords}
     if type(value).__module__.partition(".")[0] == "torch":
-        return {}  # optimizers and their like hold nothing that has names
+        return {}  # optimizers and similar objects have no named members
     members: dict[str, Torch] = {}
     owner = getattr(value, "__self__", None)
     if owner is not None and not isinstance(owner, type):

@@ -1,7 +1,7 @@
-"""Values that the program itself writes down: ``torch.tensor([1.0, 2.0])``.
+"""Literal values in the text of a program: ``torch.tensor([1.0, 2.0])``.
 
-Torch makes memory for them and fills it unseen, so that a recording shows ``aten.empty``. Here that
-becomes ``aten.full``, or a copy of a constant that the model holds.
+Torch allocates memory for them and fills it without a dispatched call, so a recording has
+``aten.empty``. Here this becomes ``aten.full``, or a copy of a constant in the model.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from irgraph.capture.common.identity import Exact, Handle, Identities
 from irgraph.capture.common.torch_object import Torch
 
 MAX_ELEMENTS = 1024
-"""Elements of the largest literal whose values a model holds."""
+"""Maximum number of elements of a literal whose values a model stores."""
 
 COMPLEX = ("c64", "c128")
-"""Element types whose values a model cannot hold."""
+"""Element types whose values a model cannot store."""
 
 
 def literal_values(tensor: Torch) -> tuple[Any, ...] | None:
-    """Return the elements of a tensor on the host, ``None`` of one too large to be written down."""
+    """Return the elements of a host tensor, ``None`` if a model cannot store them."""
     if tensor.device.type != "cpu" or not 0 < tensor.numel() <= MAX_ELEMENTS or tensor.is_complex():
         return None
     return tuple(tensor.detach().reshape(-1).tolist())
@@ -34,7 +34,7 @@ def with_literals(
     literals: Sequence[tuple[Exact, tuple[Any, ...] | None]],
     identities: Identities,
 ) -> list[str]:
-    """Give the memory of literals its values; return a sentence for those that are lost."""
+    """Add the values of literals to calls; return a sentence for each kind of omitted literal."""
     values_by_buffer = {
         handle.buffer: values for handle, values in _literal_handles(literals, identities)
     }

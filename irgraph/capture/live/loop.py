@@ -1,4 +1,4 @@
-"""Steps of a loop that is there already: marked at their ends, at several batch sizes."""
+"""Captures steps of an existing loop: marked at their ends, at several batch sizes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ ENDED = "no batch dimension: the loop ended after {} steps, and {} are needed"
 
 
 SURROUNDING_PACKAGES = frozenset(("irgraph", "torch", "runpy", "importlib", "contextlib"))
-"""Packages whose functions stand between a program's."""
+"""Packages whose functions are on the stack between a program's functions."""
 
 
 def program_variables(frame: FrameType) -> dict[str, Any]:
-    """Return the variables that a frame of a program's, or of a library of its, has and names."""
+    """Return the locals and used globals of a frame, none of a frame of the listed packages."""
     module_globals = frame.f_globals
     if str(module_globals.get("__name__")).partition(".")[0] in SURROUNDING_PACKAGES:
         return {}
@@ -67,35 +67,35 @@ def capturing(
     ranks: int | str | None = None,
     rank: int = 0,
 ) -> Capturing:
-    """Return a context in which a loop that is there already is captured.
+    """Return a context in which an existing loop is captured.
 
-    The loop calls ``step()`` at the end of each of its steps. The first one warms up, the next is
-    recorded, then two at other batch sizes and one more at the first: batches of every
-    ``DataLoader`` of torch, and those of ``batches``, are cut in proportion within the block, and
-    end when no more steps are needed. Make the model and the optimizer within the block too.
+    The loop calls ``step()`` at the end of each of its steps. The first step warms up, the next is
+    recorded, then two at other batch sizes and one more at the first. Within the block, the batches
+    of every ``DataLoader`` of torch and of ``batches`` are cut in proportion, and end when no more
+    steps are needed. Create the model and the optimizer within the block as well.
 
     Args:
         name: the graph's name.
-        device: where the step's tensors lie; ``meta`` stands for the accelerator, also where the
-            program names ``cuda``.
-        pinned: whether host tensors lie in pinned memory although the program does not pin them.
-        ranks: how many ranks the program has, as ``8`` or ``2x8`` (machines x ranks on each), where
-            the program reads that from its environment, as under ``torchrun``; on meta.
-        rank: which of them is captured.
+        device: device of the step's tensors; ``meta`` emulates the accelerator, also if the program
+            names ``cuda``.
+        pinned: whether host tensors are in pinned memory although the program does not pin them.
+        ranks: number of ranks of the program, as ``8`` or ``2x8`` (machines x ranks on each), if
+            the program reads it from its environment, as under ``torchrun``; on meta.
+        rank: the captured rank.
 
     Raises:
-        IrgraphError: torch is missing; no step was recorded, which is said at the block's end.
+        IrgraphError: torch is missing, or no step was recorded (raised at the end of the block).
     """
     import_torch()
     return Capturing(CaptureSpec(name, device, {}, "", pinned), process_of(ranks, rank))
 
 
 class Capturing:
-    """A loop that is being captured; ``capturing`` makes it.
+    """A loop that is being captured; created by ``capturing``.
 
     Attributes:
         result: the capture, once the block has ended.
-        done: whether all steps that are needed were recorded.
+        done: whether all required steps were recorded.
     """
 
     _no_step, _hint = NO_STEP, STEP
@@ -115,7 +115,7 @@ class Capturing:
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of a loader, cut or repeated, until no more steps are needed.
 
-        Tensors and lists that are as long as the first tensor along their first axis are cut.
+        Only tensors and lists with the first tensor's length along their first axis are cut.
         """
         import torch
 
@@ -133,15 +133,16 @@ class Capturing:
         """End a step; return whether no more are needed.
 
         Args:
-            model: names parameters and modules; without it the modules that the loop's variables
-                reach do.
+            model: module that names parameters and modules; by default the modules that the loop's
+                variables reach.
         """
         return self.done or self._finish_step(self._variables(sys._getframe(1)), model)
 
     def _finish_step(self, scope: object, model: Torch = None, result: object = None) -> bool:
         """End a step; return whether no more are needed.
 
-        ``scope`` are the loop's variables, or the function that made the step and returned ``result``.
+        ``scope`` are the loop's variables, or the function that ran the step and returned
+        ``result``.
         """
         model = model if model is not None else model_of(scope)
         self._end_recording(scope, model, result)
@@ -149,7 +150,7 @@ class Capturing:
         return self.done
 
     def _begin(self, model: Torch) -> None:
-        """Record the next step, if it is one of those to be recorded."""
+        """Start the next step, which is recorded if the plan requires it."""
         enter = self._recording.enter_context
         if not self.done and self._sizes.ended in self._sizes.recorded:
             self._step_recording = enter(record_step(self._spec, model, self._known_values))
@@ -157,7 +158,7 @@ class Capturing:
             enter(recorder.dispatch_mode(None, {}, self._known_values))
 
     def callback(self) -> Torch:
-        """Return a callback for the ``Trainer`` of transformers, which ends the steps."""
+        """Return a callback that ends the steps, for the ``Trainer`` of transformers."""
         owner, base = self, import_module("transformers").TrainerCallback
 
         class StepCallback(base):  # type: ignore[misc,valid-type]
@@ -171,7 +172,7 @@ class Capturing:
         return StepCallback()
 
     def __enter__(self) -> Self:
-        """Let the device stand for an accelerator, and repair what it cannot run."""
+        """Emulate an accelerator, and repair calls that the device cannot run."""
         with contextlib.ExitStack() as outer_context:
             outer_context.enter_context(warnings_as_notes(self._notes))
             self._emulation = outer_context.enter_context(
@@ -179,9 +180,8 @@ class Capturing:
             )
             outer_context.enter_context(self._patched_loaders())
             outer_context.enter_context(without_vmap())
-            outer_context.enter_context(
-                self._recording
-            )  # ended first, and the rest even where that fails
+            # the recording ends first, and the other contexts end even if that fails
+            outer_context.enter_context(self._recording)
             self._recording.enter_context(recorder.dispatch_mode(None, {}, self._known_values))
             self._outer_context = outer_context.pop_all()
         self._frame = sys._getframe(1)
@@ -193,7 +193,7 @@ class Capturing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Make the model of the steps, unless the loop raised."""
+        """Build the model of the steps, unless the loop raised."""
         self._outer_context.__exit__(kind, error, traceback)
         self._frame = None
         self._notes |= self._emulation.notes
@@ -204,7 +204,7 @@ class Capturing:
             self.result = self._build_result()
 
     def _end_recording(self, scope: object, model: Torch, result: object) -> None:
-        """Stop recording and keep the step's model."""
+        """Stop recording, and store the step's model."""
         self._recording.close()
         step_recording, self._step_recording = self._step_recording, None
         if step_recording is not None:
@@ -234,21 +234,21 @@ class Capturing:
         return with_notes(captured, self._spec.source, tuple(self._notes))
 
     def _patched_loaders(self) -> Any:  # noqa: ANN401
-        """Let every loader of torch give batches cut to size."""
+        """Return a patch with which every loader of torch yields batches cut to size."""
         from torch.autograd.profiler import record_function
         from torch.utils.data import DataLoader
 
         owner, inner = self, DataLoader.__iter__
 
         def batches(loader: Torch) -> Iterator[Any]:
-            with record_function(LOADER):  # it draws a seed
+            with record_function(LOADER):  # the loader draws a seed
                 iterator = inner(loader)
             return owner.batches(iterator)
 
         return mock.patch.object(DataLoader, "__iter__", batches)
 
     def _variables(self, frame: FrameType | None) -> dict[str, Any]:
-        """Return what the functions between the block and the end of the step hold, by name."""
+        """Return the variables, by name, of the functions from the block to the end of the step."""
         variables: dict[str, Any] = {}
         while frame is not None:
             for name, value in program_variables(frame).items():

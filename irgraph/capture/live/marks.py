@@ -1,4 +1,4 @@
-"""Joins what the dispatch mode recorded with the nodes of the trace."""
+"""Joins the dispatch mode's recording with the nodes of the trace."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MODE = "PythonDispatchMode"
 
 
 def join(nodes: Sequence[RecordedNode], recording: Recording) -> dict[int, CallRecord]:
-    """Return each device call's record by the id of its node, which then stands for all below it.
+    """Return each device call's record by the id of its node, whose children are reduced to copies.
 
-    Only the copies stay that its backward reads, and those that the call itself reads: of operands
-    that are conjugated or negated no further than by a mark.
-    The mode shows as ``op > PythonDispatchMode > irgraph#7 > op``.
+    Only copies remain that the call's backward reads or that the call itself reads: copies of
+    operands whose conjugation or negation was only a flag.
+    The mode appears as ``op > PythonDispatchMode > irgraph#7 > op``.
     """
     by_id = {node.id: node for node in nodes}
     records: dict[int, CallRecord] = {}
@@ -44,7 +44,7 @@ def _copies(owner: RecordedNode, records: Mapping[int, CallRecord]) -> list[Reco
 def _owner(
     mark: RecordedNode, by_id: Mapping[int, RecordedNode], record: CallRecord
 ) -> RecordedNode | None:
-    """Return the operator whose call a mark stands in, or ``None`` for a call of the mode's own."""
+    """Return the operator whose call encloses a mark, ``None`` for a call by the mode itself."""
     mode = by_id.get(mark.parent)
     if mode is None or mode.name != MODE:
         return None
@@ -60,9 +60,9 @@ def _owner(
 def unwrap_calls(
     nodes: Sequence[RecordedNode], records: Mapping[int, CallRecord]
 ) -> list[RecordedNode]:
-    """Return nodes with the calls on tensors that wrap others replaced by what those called.
+    """Return nodes with calls on tensors that wrap others replaced by the calls inside them.
 
-    A nested tensor has no memory of its own: what is computed are calls on what it holds.
+    A nested tensor has no own memory: its computations are calls on the tensors that it wraps.
     """
     return [inner for node in nodes for inner in _unwrap(node, records)[0]]
 
@@ -70,7 +70,7 @@ def unwrap_calls(
 def _unwrap(
     node: RecordedNode, records: Mapping[int, CallRecord]
 ) -> tuple[list[RecordedNode], bool]:
-    """Return what stands for a node, and whether it is a call on tensors that wrap others."""
+    """Return a node's replacements, and whether it is a call on tensors that wrap others."""
     unwrapped = [_unwrap(child, records) for child in node.children if child.name != WRAPPER_MARK]
     is_wrapper = len(unwrapped) < len(node.children)
     node.children = [child for children, _ in unwrapped for child in children]
@@ -79,7 +79,7 @@ def _unwrap(
     if not is_wrapper:
         return [node], False
     if node.children and node.children[-1].sequence < 0:
-        node.children[-1].sequence = node.sequence  # by which its backward call finds it
+        node.children[-1].sequence = node.sequence  # its backward call refers to this number
     return node.children, True
 
 
@@ -89,10 +89,10 @@ def _has_wrapper(node: RecordedNode) -> bool:
 
 
 def remove_marks(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
-    """Return nodes with the marks taken away that the mode leaves at every level.
+    """Return nodes without the marks that the mode adds at every level.
 
-    A label of the program's own shows as ``PythonDispatchMode("label") > ...``, around what the
-    label is around.
+    A label of the program appears as ``PythonDispatchMode("label") > ...`` around the labelled
+    calls.
     """
     return [inner for node in nodes for inner in _unmark(node)]
 
@@ -112,13 +112,13 @@ def _unmark(node: RecordedNode) -> list[RecordedNode]:
 
 
 LOADER = "enumerate(DataLoader)"
-"""What the labels of a loader's fetches begin with."""
+"""Prefix of the labels of a loader's fetches."""
 
 
 def remove_loading(nodes: list[RecordedNode]) -> list[str]:
-    """Take away what loaders call to make a batch; return a sentence if there was anything.
+    """Remove the calls of loaders that build batches; return a note if there were any.
 
-    It differs by batch size, and is the work of other processes where a loader has workers.
+    These calls differ by batch size, and other processes run them if a loader has workers.
     """
     count = _remove_loader_calls(nodes)
     note = "the loader makes batches beside the step, as one with workers does: left out"

@@ -1,4 +1,4 @@
-"""A step made of a module and example inputs: forward, and with a loss backward and an update."""
+"""A step of a module with example inputs: forward, and with a loss backward and an update."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from irgraph.capture.live.batches import lengths_of
 from irgraph.diagnostics import fail
 
 Inputs: TypeAlias = "Torch | Sequence[Torch] | Mapping[str, Torch]"
-"""What a module is called with: one argument, several, or several by name."""
+"""Arguments of a module: one, several, or several by name."""
 
 
 class ModuleStep:
-    """Calls a copy of a module on the device with inputs that lie on the host.
+    """Calls a copy of a module on the device with inputs from the host.
 
     Attributes:
-        model: the copy; the caller's module stays as it is.
+        model: the copy; the caller's module stays unchanged.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ModuleStep:
         self._optimizer = optimizer(self.model.parameters()) if optimizer else None
 
     def __call__(self) -> Torch:
-        """Make a step; return what the module made, or the loss."""
+        """Run a step; return the module's result, or the loss if there is one."""
         if self._optimizer is not None:
             self._optimizer.zero_grad()
         inputs = _move_to(self._inputs, self._device)
@@ -53,7 +53,7 @@ class ModuleStep:
 
 
 def batch_of(inputs: Inputs) -> int:
-    """Return the size that all inputs have along their first axis, 0 if there is none."""
+    """Return the common size of all inputs along their first axis, 0 if there is none."""
     sizes = set(lengths_of(inputs))
     return sizes.pop() if len(sizes) == 1 else 0
 
@@ -68,7 +68,7 @@ def refuse_without_inputs(step: object, loss: object, optimizer: object) -> None
 
 
 def _move_to(inputs: Inputs, device: str) -> Inputs:
-    """Return inputs on a device; what can be moved are tensors and packed sequences."""
+    """Return inputs with their tensors and packed sequences moved to a device."""
     if hasattr(inputs, "to"):
         return inputs.to(device)
     if isinstance(inputs, Mapping):

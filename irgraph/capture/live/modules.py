@@ -1,4 +1,4 @@
-"""What a model's modules call, and what its parameters and buffers are called."""
+"""Ranges around the calls of a model's modules, and names of its parameters and buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from irgraph.capture.common.torch_object import Torch
 
 @contextlib.contextmanager
 def module_ranges(model: Torch) -> Iterator[None]:
-    """Mark, while it lasts, every call of a submodule by a range with the submodule's path."""
+    """Mark every call of a submodule within the context by a range with the submodule's path."""
     from torch.autograd.profiler import record_function
 
     open_ranges: list[Any] = []
@@ -41,7 +41,7 @@ def module_ranges(model: Torch) -> Iterator[None]:
 
 
 def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
-    """Return the roles and labels of a model's parameters, gradients and buffers."""
+    """Return the role and label of each parameter, gradient and buffer, by storage address."""
     hints: dict[int, tuple[str, str]] = {}
     if model is None:
         return hints
@@ -55,6 +55,6 @@ def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
 
 
 def _storage_address(tensor: Torch) -> int:
-    """Return the address of a tensor's memory: of a distributed one, that of this rank's part."""
+    """Return the address of a tensor's storage, or of this rank's part of a distributed tensor."""
     local: Torch = getattr(tensor, "_local_tensor", tensor)
     return int(local.untyped_storage()._cdata)

@@ -1,4 +1,4 @@
-"""Whether host tensors lie in pinned memory, as far as a capture can tell."""
+"""Detection of pinned host memory from the copies of a capture."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 def pinned_memory(copies: Sequence[tuple[bool, bool]], forced: bool) -> tuple[bool, list[str]]:
-    """Return whether a graph's host tensors are pinned, and notes where that is not plain.
+    """Return whether a graph's host tensors are pinned, and notes if copies contradict this.
 
-    ``copies`` holds, of each copy to the device, whether its memory is pinned and whether the
-    host asked not to wait; ``forced`` says that the user wants them pinned.
+    ``copies`` has, for each copy to the device, whether its memory is pinned and whether it is
+    non-blocking; with ``forced``, the user specified pinned memory.
     """
     if forced:
         return True, []
@@ -19,8 +19,8 @@ def pinned_memory(copies: Sequence[tuple[bool, bool]], forced: bool) -> tuple[bo
     notes = []
     if any(pinned_flags):
         notes.append(
-            f"{sum(pinned_flags)} of {len(pinned_flags)} copied host tensors lie in pinned memory: all are priced "
-            "as pageable; --pinned prices all as pinned"
+            f"{sum(pinned_flags)} of {len(pinned_flags)} copied host tensors lie in pinned memory: "
+            "all are priced as pageable; --pinned prices all as pinned"
         )
     staged = sum(non_blocking and not pinned for pinned, non_blocking in copies)
     if staged:

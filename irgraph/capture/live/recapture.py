@@ -1,4 +1,4 @@
-"""A model at another batch size beside what its program does there."""
+"""Compares a model at another batch size with its program at that size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irgraph.ir.resize import with_dims
 
 
 def compare_with_program(graph: Graph, target: str, batch: int) -> str:
-    """Capture a model's program anew at a batch size; return how the resized model differs.
+    """Capture a model's program again at a batch size; return a difference of the resized model.
 
     Args:
         graph: the model, with the dimension ``B``.
@@ -22,8 +22,8 @@ def compare_with_program(graph: Graph, target: str, batch: int) -> str:
         batch: the size to compare at.
 
     Returns:
-        A sentence about the first difference, ``""`` where there is none: calls, operands, types
-        and strides are the same, one by one.
+        A sentence about the first difference, ``""`` if there is none: calls, operands, types and
+        strides are compared individually.
 
     Raises:
         IrgraphError: the model has no dimension ``B``, or the program fails at that size.
@@ -48,7 +48,7 @@ def compare_with_program(graph: Graph, target: str, batch: int) -> str:
 
 
 def _differences(resized: Graph, recaptured: Graph) -> Iterator[str]:
-    """Yield what differs, the first call before all others."""
+    """Yield a sentence for each difference; the first different call comes first."""
     for op, program_op in zip(resized.ops, recaptured.ops, strict=False):
         if not same_op(op, program_op):
             op, program_op = _innermost(op, program_op)
@@ -63,7 +63,7 @@ def _differences(resized: Graph, recaptured: Graph) -> Iterator[str]:
 
 
 def _innermost(op: Op, program_op: Op) -> tuple[Op, Op]:
-    """Return the first calls inside that differ, or these where their own heads do."""
+    """Return the innermost first pair of different calls, which may be the given pair."""
     for a, b in zip(op.body, program_op.body, strict=False):
         if not same_op(a, b):
             return _innermost(a, b)

@@ -1,8 +1,8 @@
-"""Watches a running step: every device call with the true identity of its tensors.
+"""Records a running step: every device call with the true identity of its tensors.
 
-An execution trace gives the nesting of calls, but on torch's meta device all its storages look
-alike. A dispatch mode sees the tensors themselves; it wraps each call in a numbered range, so
-that the two can be joined.
+An execution trace has the nesting of calls, but on torch's meta device it cannot distinguish
+storages. A dispatch mode has access to the tensors themselves; it wraps each call in a numbered
+range, by which the two are joined.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ MARK = "irgraph#"
 """Prefix of the numbered range around each recorded call."""
 
 WRAPPER_MARK = "irgraph.hollow#"
-"""Mark in a call on tensors that wrap others: what is computed are the calls below it."""
+"""Mark in a call on tensors that wrap others: the calls inside it do the computation."""
 
 SCHEMA_CORRECTIONS = (
     ("Tensor all_gather_output", "Tensor(a!) all_gather_output"),
     ("(Tensor, Tensor)", "(Tensor(a), Tensor(a!))"),
 )
-"""What the schema of ``fsdp::all_gather_copy_in`` should say: it writes the buffer it is given."""
+"""Corrections of the schema of ``fsdp::all_gather_copy_in``, which writes its buffer argument."""
 
 COPIES = ("aten::_to_copy", "aten::copy_")
 """Calls that copy between host and device."""
@@ -58,9 +58,10 @@ Hints = Mapping[int, tuple[str, str]]
 
 @dataclass(slots=True)
 class CallRecord:
-    """One device call: its schema, arguments in schema order, results.
+    """One device call: its schema, its arguments in schema order and its results.
 
-    ``issued`` describes a collective, ``waits`` are those that must have ended before.
+    ``issued`` describes a collective; ``waits`` are the numbers of the collectives that must have
+    ended before the call.
     """
 
     schema: str
@@ -73,20 +74,21 @@ class CallRecord:
 
 @dataclass(slots=True)
 class Recording:
-    """What the dispatch mode saw, by the number of its range.
+    """The calls that the dispatch mode recorded.
 
     Attributes:
-        calls: every device call.
-        alive: storages that calls touched, kept so that no address is used again.
-        seen: by its address the last tensor there, and its number; autograd copies gradients that
-            somebody else holds, so tensors are not kept, and addresses are used again.
-        repaired: calls that the device cannot run and that got a made-up result.
-        copies: of each copy from the host to the device, whether its memory is pinned and
-            whether the host asked not to wait.
-        wrapping: whether it met tensors that wrap others.
-        literals: tensors that the program wrote down, with their elements.
+        calls: every device call, by the number of its range.
+        alive: storages that calls accessed, kept alive so that no address is used again.
+        seen: the last tensor at an address, as a weak reference, and its number. Autograd copies
+            gradients that are referenced elsewhere, so tensors are not kept alive and their
+            addresses are used again.
+        repaired: notes on calls that the device cannot run and that have a substitute result.
+        copies: for each copy from the host to the device, whether its memory is pinned and whether
+            it is non-blocking.
+        wrapping: whether calls had tensors that wrap others.
+        literals: tensors with values in the program's text, with their elements.
         returned: the tensors that the step returned.
-        kept: tensors in other objects that its caller can see.
+        reachable: tensors in other objects that the step's caller can access.
     """
 
     calls: dict[int, CallRecord] = field(default_factory=dict)
@@ -101,12 +103,12 @@ class Recording:
     reachable: list[Exact] = field(default_factory=list)
 
     def note_results(self, returned: Sequence[Torch], reachable: Sequence[Torch]) -> None:
-        """Describe the tensors that are left when the step has run."""
+        """Store descriptions of the tensors that outlast the step."""
         self.returned = [_exact(tensor, self, {}) for tensor in returned]
         self.reachable = [_exact(tensor, self, {}) for tensor in reachable]
 
     def forget(self) -> None:
-        """Let go of tensors and memory: a module whose parameters are known here cannot move."""
+        """Release tensors and memory: a module whose parameters are referenced cannot be moved."""
         self.alive.clear()
         self.seen.clear()
 
@@ -114,7 +116,7 @@ class Recording:
 def dispatch_mode(recording: Recording | None, hints: Hints, known_values: KnownValues) -> Torch:
     """Return a dispatch mode that records; without a recording it only repairs calls.
 
-    ``known_values`` holds what is known of values on the device.
+    ``known_values`` has the known values of tensors on the device.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -125,7 +127,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known_values: Known
 
         def __init__(self) -> None:
             super().__init__()
-            self.known = known_values
+            self.known_values = known_values
             self.recording = recording
 
         def __torch_dispatch__(
@@ -137,7 +139,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known_values: Known
                 if recording is not None:
                     recording.wrapping = True
                     _mark(WRAPPER_MARK)
-                return NotImplemented  # its own calls, on what it wraps, come here one by one
+                return NotImplemented  # calls on the wrapped tensors are dispatched here next
             if func.name() == WRAP:
                 _mark(WRAPPER_MARK)
                 return async_result(args[0])
@@ -151,7 +153,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known_values: Known
 
 
 def _mark(name: str) -> None:
-    """Leave a range without content in the trace."""
+    """Add an empty range to the trace."""
     from torch.autograd.profiler import record_function
 
     with record_function(name):
@@ -159,7 +161,7 @@ def _mark(name: str) -> None:
 
 
 def _is_wrapper_type(kind: Torch) -> bool:
-    """Return whether tensors of a type hold others, as nested ones do."""
+    """Return whether tensors of a type wrap others, such as nested tensors."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type
 
     return bool(is_traceable_wrapper_subclass_type(kind))
@@ -173,7 +175,7 @@ def _is_composite(func: Torch) -> bool:
 
 
 def _run_composite(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
-    """Run a composite call, which reaches a mode whole only under inference mode."""
+    """Run a composite call, which reaches a mode undecomposed only under inference mode."""
     import torch
 
     has_own_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "AutogradMeta")
@@ -231,7 +233,7 @@ def _schema(func: Torch) -> str:
 def _describe_collective(
     func: Torch, arguments: list[Any]
 ) -> tuple[IssuedCollective | None, tuple[str, ...]]:
-    """Describe a call as a collective, if it is one, and tell for which others it waits."""
+    """Return the description of a collective, if the call is one, and the collectives it awaits."""
     comm = current_communication.get()
     if comm is None:
         return None, ()
@@ -265,7 +267,7 @@ def _in_schema_order(schema: Torch, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 class _Absent:
-    """Stands for an argument that was not given."""
+    """Placeholder of an argument that was not given."""
 
 
 def _describe(values: Sequence[Any], recording: Recording, hints: Hints) -> list[Any]:
@@ -313,7 +315,7 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
 
 
 def _number(tensor: torch.Tensor, recording: Recording) -> int:
-    """Return a number of a tensor that no other one of the recording has."""
+    """Return the number of a tensor, unique in the recording."""
     address = int(tensor._cdata)
     entry = recording.seen.get(address)
     if entry is None or entry[0]() is not tensor:
@@ -322,14 +324,14 @@ def _number(tensor: torch.Tensor, recording: Recording) -> int:
 
 
 def _storage(tensor: torch.Tensor) -> Torch:
-    """Return a tensor's memory; a sparse tensor's is that of its values."""
+    """Return a tensor's storage, or the storage of a sparse tensor's values, if it has one."""
     with contextlib.suppress(NotImplementedError, RuntimeError):
         return tensor._values().untyped_storage() if tensor.is_sparse else tensor.untyped_storage()
     return None
 
 
 def _first_element(tensor: torch.Tensor) -> int:
-    """Return the element of its memory at which a tensor begins; a sparse one's values do."""
+    """Return the offset of a tensor, or of a sparse tensor's values, in elements of its memory."""
     return int((tensor._values() if tensor.is_sparse else tensor).storage_offset())
 
 
@@ -340,13 +342,13 @@ def _hint(tensor: torch.Tensor, address: int, hints: Hints) -> tuple[str, str]:
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:
-    """Return whether no op made a tensor; torch does not tell of a part whose whole was written."""
+    """Return whether a tensor is no op's result; ``False`` if torch raises, as for stale views."""
     with contextlib.suppress(RuntimeError):
         return bool(tensor.is_leaf)
     return False
 
 
 def _element_type(dtype: Torch) -> str:
-    """Return the IR's word for an element type; one that it lacks is known by its size."""
+    """Return the IR's name of an element type; for an unknown one, an integer of its size."""
     name = str(dtype).removeprefix("torch.")
     return FROM_TORCH.get(name) or DTYPE_BY_SIZE.get(dtype.itemsize, "u8")

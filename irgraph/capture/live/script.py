@@ -1,4 +1,4 @@
-"""Training scripts as they are: run up to the steps that are needed, which nobody marks."""
+"""Captures unmodified training scripts: runs them until the required steps have ended."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from irgraph.diagnostics import IrgraphError, fail
 NOT_SAVED = "torch.save was skipped: tensors on meta have no values to save"
 
 MAX_UPDATES = 10
-"""Updates that one optimizer makes with one batch, at most, in a loop over a loader."""
-
+"""Maximum number of updates by one optimizer with one batch, in a loop over a loader."""
 
 MAX_BACKWARD = 100
-"""Backward passes that an update takes, at most."""
+"""Maximum number of backward passes before an update."""
 
 BACKWARD_WITHOUT_OPTIMIZER = 3
-"""Backward passes after which a program that does without an optimizer is told."""
+"""Number of backward passes after which a program without an optimizer is refused."""
 
 NO_UPDATE = "no optimizer made an update in {} backward passes"
 AT_BACKWARD = (
@@ -41,15 +40,15 @@ AT_BACKWARD = (
 
 
 class StopProgramError(BaseException):
-    """Stops a program of whose steps no more are needed; no ``except Exception`` takes it."""
+    """Raised to stop a program after the required steps; ``except Exception`` does not catch it."""
 
 
 class UnmarkedLoop(Capturing):
-    """A loop whose steps end by themselves.
+    """A loop whose steps end without marks.
 
-    A step ends where the loop asks a ``DataLoader`` for its next batch after an optimizer has made
-    an update. In a loop without a loader it ends with each update of one optimizer: the first that
-    makes a second one. ``step_at`` can say otherwise: with each batch, or each backward pass.
+    A step ends when the loop requests the next batch of a ``DataLoader`` after an update by an
+    optimizer. In a loop without a loader, it ends with each update by one optimizer: the first that
+    makes a second update. With ``step_at``, steps can also end with each batch or backward pass.
     """
 
     _no_step = "no step was recorded: too few steps of the loop ended"
@@ -67,7 +66,7 @@ class UnmarkedLoop(Capturing):
         self._step_optimizer: int | None = None
 
     def __enter__(self) -> Self:
-        """Watch the optimizers, and keep files that hold values from being written over."""
+        """Register hooks of optimizers and of backward; on meta, skip ``torch.save``."""
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -81,7 +80,7 @@ class UnmarkedLoop(Capturing):
         return self
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """Yield the batches of a loader, and end the step that was made with one."""
+        """Yield the batches of a loader, and end the step of each batch."""
         for batch in super().batches(loader):
             self._batches += 1
             self._updates.clear()
@@ -90,7 +89,7 @@ class UnmarkedLoop(Capturing):
                 self._finish_or_stop(self._variables(sys._getframe(1)))
 
     def call_until_done(self, function: Callable[[], object]) -> None:
-        """Call a function until enough steps have ended: those of its loop, or its calls."""
+        """Call a function until enough steps, of its loop or its own calls, have ended."""
         while True:
             ended_before = self._sizes.ended
             self._updates.clear()
@@ -103,13 +102,13 @@ class UnmarkedLoop(Capturing):
                 self._discard_step(function)
 
     def _discard_step(self, function: Callable[[], object]) -> None:
-        """Forget what was recorded of a step that a loop began and did not end."""
+        """Discard the recording of a step that a loop started and did not end."""
         self._recording.close()
         self._step_recording = None
         self._begin(model_of(function))
 
     def _note_update(self, optimizer: Torch, *_: Torch) -> None:
-        """Note an optimizer's update; without a loader that of one optimizer ends a step."""
+        """Count an optimizer's update; without a loader, one optimizer's update ends a step."""
         if self._step_at != "update":
             return
         self._updated, self._backward = True, 0
@@ -122,7 +121,7 @@ class UnmarkedLoop(Capturing):
     def _note_backward(
         self, backward: Callable[..., None], *arguments: Torch, **keywords: Torch
     ) -> None:
-        """Run a backward pass, and note it."""
+        """Run a backward pass, and count it."""
         backward(*arguments, **keywords)
         self._backward += 1
         if self._step_at == "backward":
@@ -134,7 +133,7 @@ class UnmarkedLoop(Capturing):
             raise fail(NO_UPDATE.format(self._backward), hint=AT_BACKWARD)
 
     def _finish_or_stop(self, scope: object, result: object = None) -> None:
-        """End a step, and the program with the last one that is needed."""
+        """End a step; stop the program after the last required step."""
         self._updated = False
         if self._finish_step(scope, result=result):
             raise StopProgramError
@@ -144,7 +143,7 @@ class UnmarkedLoop(Capturing):
 
 
 def _has_optimizer() -> bool:
-    """Return whether a program has made an optimizer."""
+    """Return whether the program has created an optimizer."""
     import torch
 
     return any(issubclass(type(instance), torch.optim.Optimizer) for instance in gc.get_objects())
@@ -163,14 +162,14 @@ def capture_program(
 
     Args:
         target: ``FILE.py``, or ``FILE.py:NAME`` with literal options.
-        arguments: the script's, as ``sys.argv`` gives them.
-        step_at: where steps end: ``update``, ``batch`` or ``backward``.
-        device: where the step's tensors lie; ``meta`` stands for the accelerator.
-        pinned: whether host tensors lie in pinned memory although the program does not pin them.
-        process: which of a distributed program's processes it is.
+        arguments: the script's arguments, as in ``sys.argv``.
+        step_at: event that ends steps: ``update``, ``batch`` or ``backward``.
+        device: device of the step's tensors; ``meta`` emulates the accelerator.
+        pinned: whether host tensors are in pinned memory although the program does not pin them.
+        process: the captured process of a distributed program.
 
     Raises:
-        IrgraphError: the program raised, or made no steps.
+        IrgraphError: the program raised, or ran no steps.
     """
     import_torch()
     path, call = split_target(target)
@@ -200,7 +199,7 @@ def _run(loop: UnmarkedLoop, target: str, path: str, call: str) -> None:
 
 @contextlib.contextmanager
 def _script_environment(path: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Give a script its arguments, and let it import the files beside it."""
+    """Set ``sys.argv`` to a script's arguments, and add its folder to ``sys.path``."""
     folder = str(Path(path).resolve().parent)
     with (
         mock.patch.object(sys, "argv", [path, *arguments]),

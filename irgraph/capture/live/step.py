@@ -1,4 +1,4 @@
-"""Live capture: run a PyTorch step once, on the meta device or for real, and keep its calls."""
+"""Live capture: runs a PyTorch step, on the meta device or another one, and records its calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from irgraph.capture.live.vmap import without_vmap
 from irgraph.diagnostics import fail
 
 BATCH = 2048
-"""Batch size at which a function of (batch, device) makes a step unless told otherwise."""
+"""Default batch size of a step by a function of (batch, device)."""
 
 OWN_BATCH = "{} has a batch size of its own, that of its loader"
 NOT_PROGRAM = "{} makes a step: it takes no arguments, and --step-at says nothing of it"
@@ -65,27 +65,28 @@ def capture(
     """Run a step twice, once to warm up, and return its calls as a graph.
 
     Args:
-        step: makes one training or inference step; takes nothing. With ``example_inputs`` a module,
-            of which a copy is moved to the device.
-        example_inputs: what a module is called with, on the host: a tensor, several, or several by
-            name. The size of their first axes, if it is one, becomes the dimension ``B``.
-        loss: from what the module returns to the loss, whose gradients are then computed.
-        optimizer: makes the optimizer of the module's parameters, such as ``torch.optim.AdamW``.
+        step: function without arguments that runs one training or inference step. With
+            ``example_inputs``, a module, of which a copy is moved to the device.
+        example_inputs: arguments of a module, on the host: a tensor, several, or several by name.
+            The size of their first axes, if all are equal, becomes the dimension ``B``.
+        loss: function from the module's result to the loss, whose gradients are then computed.
+        optimizer: function from the module's parameters to their optimizer, such as
+            ``torch.optim.AdamW``.
         name: the graph's name.
-        device: where the step's tensors lie. ``meta`` stands for the accelerator: nothing is
+        device: device of the step's tensors. ``meta`` emulates the accelerator: nothing is
             computed, and tensors on the CPU are host tensors.
-        model: names parameters and modules; without it ``step.model`` is used, or else the
+        model: module that names parameters and modules; by default ``step.model``, or else the
             modules that the step reaches.
         dims: symbolic sizes to declare.
-        source: the file the step comes from; errors name their line in it.
-        pinned: whether host tensors lie in pinned memory although the program does not pin them.
-        ranks: how many ranks the program has, as ``8`` or ``2x8`` (machines x ranks on each), where
-            the program reads that from its environment, as under ``torchrun``; on meta.
-        rank: which of them is captured.
+        source: the file of the step; errors name their line in it.
+        pinned: whether host tensors are in pinned memory although the program does not pin them.
+        ranks: number of ranks of the program, as ``8`` or ``2x8`` (machines x ranks on each), if
+            the program reads it from its environment, as under ``torchrun``; on meta.
+        rank: the captured rank.
 
     Raises:
         IrgraphError: the step raised, or torch is missing; a module without inputs (exit code 2);
-            what it gives breaks a rule of the IR, which is a defect (exit code 70).
+            the graph breaks a rule of the IR, which is a defect (exit code 70).
     """
     import_torch()
     if example_inputs is None:
@@ -112,7 +113,7 @@ def capture(
 
 
 def _capture(step: Callable[[], object], model: Torch, spec: CaptureSpec) -> Capture:
-    """Capture a step while the device already stands for an accelerator."""
+    """Capture a step within an emulation of an accelerator."""
     model = model if model is not None else model_of(step)
     known_values = KnownValues()
     with recorder.dispatch_mode(None, {}, known_values):
@@ -138,27 +139,27 @@ def capture_file(
     doing: Callable[[str], None] = lambda _: None,
     cache: str | Path | None = None,
 ) -> Capture:
-    """Capture the step that ``FILE.py:NAME`` makes, with its batch size as the dimension ``B``.
+    """Capture the step of ``FILE.py:NAME``, with its batch size as the dimension ``B``.
 
     Args:
         target: names a function of (batch, device) that returns a step; literal options may
             follow its name, as in ``dlrm.py:default(lookups=10)``. Or names a training script, or a
             function without arguments: it is run, and a step of its loop captured.
         batch: batch size of the captured step, 2048 by default; a loop has its own.
-        arguments: those of a script, as ``sys.argv`` gives them.
-        step_at: where steps of its loop end: ``update`` (with an optimizer's, or before the next
-            batch after it), ``batch`` (before the next batch) or ``backward`` (with its passes).
-        device: ``meta``, or ``cpu`` to really run it.
-        symbolic: whether to capture at other batch sizes too, to find what depends on it.
-        batches: those other sizes; chosen if empty.
-        pinned: whether host tensors lie in pinned memory although the program does not pin them.
-        ranks: how many ranks the program has, as ``8`` or ``2x8`` (machines x ranks on each), where
-            the program reads that from its environment, as under ``torchrun``; on meta.
-        rank: which of them is captured.
+        arguments: arguments of a script, as in ``sys.argv``.
+        step_at: event that ends steps of its loop: ``update`` (an optimizer's update, or the next
+            batch after it), ``batch`` (the next batch) or ``backward`` (a backward pass).
+        device: ``meta``, or ``cpu`` to compute the step.
+        symbolic: whether to capture at other batch sizes as well, to find sizes that depend on it.
+        batches: these other batch sizes; chosen if empty.
+        pinned: whether host tensors are in pinned memory although the program does not pin them.
+        ranks: number of ranks of the program, as ``8`` or ``2x8`` (machines x ranks on each), if
+            the program reads it from its environment, as under ``torchrun``; on meta.
+        rank: the captured rank.
         doing: called with a description of the work in progress.
-        cache: a folder that keeps captures. What is asked again is read from there, unless the
-            program, a file of Python that it loads, or a version of what is installed changed;
-            what else it reads, data and the environment, is not looked at.
+        cache: cache folder. A capture with the same arguments is read from it, unless the program,
+            a Python file that it loads, or an installed version changed; other inputs, such as
+            data files and environment variables, are not checked.
 
     Raises:
         IrgraphError: the target cannot be found or run; its own errors name their line.
@@ -195,7 +196,7 @@ def _capture_function(
     sizes: tuple[int, bool, Sequence[int]],
     doing: Callable[[str], None],
 ) -> Capture:
-    """Capture the step of a function of (batch, device) at a size, and at others if asked to."""
+    """Capture the step of a function of (batch, device) at a size, and at others if symbolic."""
     spec = CaptureSpec(
         f"{Path(function.path).stem}_{function.name}", device, {}, function.path, pinned
     )

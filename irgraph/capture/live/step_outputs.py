@@ -1,7 +1,7 @@
-"""What a step leaves for its caller: what it returns, and new tensors in objects that it reaches.
+"""Output tensors of a step: returned tensors, and new tensors in objects that the step reaches.
 
-A module that keeps its hidden state, or a list of losses that the step appends to, shows its caller
-what the step made just as a returned value does.
+A module with a hidden state, or a list to which the step appends losses, passes tensors to the
+step's caller just as a returned value does.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.live.discover import MAX_DEPTH, named_members
 
 MAX_RESULT_DEPTH = 16
-"""How many objects deep to look into what a step returns."""
+"""Maximum depth of objects that are searched in the result of a step."""
 
 MAX_STATE_DEPTH = 4
-"""How deep an optimizer's state may hold tensors: by parameter, by name, in lists."""
+"""Maximum depth of tensors in an optimizer's state: by parameter, by name, in lists."""
 
 REGISTERED = ("_parameters", "_buffers", "_modules")
-"""Attributes of a module that hold what it registered."""
+"""Attributes of a module with its registered parameters, buffers and modules."""
 
 
 def returned_tensors(result: object) -> list[Torch]:
-    """Return the tensors in what a step returned, in order, whatever objects hold them."""
+    """Return the tensors in the result of a step, in order, including those in nested objects."""
     return list(_tensors(result, MAX_RESULT_DEPTH, set(), values_only=True))
 
 
 def reachable_tensors(step: object, model: Torch) -> list[Torch]:
-    """Return the tensors that a step's closure, its object and its model's attributes hold."""
+    """Return the tensors in a step's closure, its object and its model's attributes."""
     seen: set[int] = set()
     tensors = list(_tensors(step, MAX_DEPTH, seen))
     for module in model.modules() if model is not None else ():
@@ -39,7 +39,10 @@ def reachable_tensors(step: object, model: Torch) -> list[Torch]:
 def _tensors(
     value: Torch, depth: int, seen: set[int], *, values_only: bool = False
 ) -> Iterator[Torch]:
-    """Yield the tensors below a value; ``values_only`` without those that functions reach."""
+    """Yield the tensors below a value.
+
+    With ``values_only``, those that modules, optimizers and functions reach are omitted.
+    """
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -63,8 +66,8 @@ def _tensors(
 def _attributes(module: Torch, depth: int, seen: set[int]) -> Iterator[Torch]:
     """Yield the tensors among a module's attributes.
 
-    Of those that it registered, the ones count whose memory is new: the step put a tensor in place
-    of a buffer, or changed a parameter's ``data``.
+    Registered tensors are included, since the step may have replaced a buffer or changed a
+    parameter's ``data``; they count if their memory is new.
     """
     for name, value in vars(module).items():
         if name not in REGISTERED:

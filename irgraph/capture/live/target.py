@@ -1,4 +1,4 @@
-"""``FILE.py:NAME``: the function of a user's file that makes a step."""
+"""``FILE.py:NAME``: the function of a user's file that returns a step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_SIZE = "its result depends on values, which meta tensors lack: capture with 
 _ELSEWHERE = "copy data in the step, tensor.to(device), to the device that the model is on"
 
 BACKENDS = " This could be because the operator doesn't exist for this backend"
-"""What torch says of a missing kernel from here on is long and does not help."""
+"""Start of the unhelpful remainder of torch's message about a missing kernel."""
 
 HINTS: Mapping[str, str] = {
     "Torch not compiled with CUDA": _NO_CUDA,
@@ -59,12 +59,12 @@ HINTS: Mapping[str, str] = {
     "them as Python's if and for, on values of the host",
     "unsupported autocast device_type": "autocast for meta works within a capture with device meta",
 }
-"""Hints by words of torch's error messages."""
+"""Hints, by parts of torch's error messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFunction:
-    """A function of (batch, device) that returns a step, and what else it is called with."""
+    """A function of (batch, device) that returns a step, and its other arguments."""
 
     path: str
     name: str
@@ -99,14 +99,14 @@ def _check_call(
     arguments: Sequence[object],
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Raise ``IrgraphError`` where a user's function does not take what it will be called with."""
+    """Raise ``IrgraphError`` if a user's function does not accept the arguments of its call."""
     is_class = isinstance(function, type)
-    # a module takes anything, and hands it to its forward
+    # a module accepts any arguments, and forwards them to its forward method
     callee = function if is_class else getattr(function, "forward", function)
     try:
         signature = inspect.signature(callee)
     except (TypeError, ValueError):
-        return  # built in: the call itself says it
+        return  # a built-in function: the call itself raises
     try:
         signature.bind(*arguments, **options)
     except TypeError as error:
@@ -157,7 +157,7 @@ def split_target(text: str) -> tuple[str, str]:
 
 
 def is_program(text: str) -> bool:
-    """Return whether a target is a whole script, or a function that takes nothing."""
+    """Return whether a target is a script, or a function without required arguments."""
     path, call = split_target(text)
     name, options = _parse_call(call)
     if not name:
@@ -167,7 +167,7 @@ def is_program(text: str) -> bool:
             n for n in ast.parse(_source_text(path)).body if isinstance(n, ast.FunctionDef)
         ]
     except SyntaxError:
-        return False  # said where the file is loaded
+        return False  # loading the file reports the error
     parameters = next((function.args for function in functions if function.name == name), None)
     if parameters is None:
         return False
@@ -178,7 +178,7 @@ def is_program(text: str) -> bool:
 
 
 def refuse_unrun(value: object, name: str, path: str) -> None:
-    """Raise ``IrgraphError`` if a call gave a coroutine or a generator: nothing of it has run."""
+    """Raise ``IrgraphError`` if a call returned a coroutine or a generator, which has not run."""
     for kind, description in ((CoroutineType, "an async function"), (GeneratorType, "a generator")):
         if isinstance(value, kind):
             value.close()
@@ -205,7 +205,7 @@ def _parse_call(call: str) -> tuple[str, dict[str, Any]]:
 
 
 def load_file(path: str) -> ModuleType:
-    """Run a Python file as a module; raise ``IrgraphError`` where it fails, at its line."""
+    """Run a Python file as a module and return it; raise ``IrgraphError`` at a failing line."""
     name = f"irgraph_target_{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -227,7 +227,7 @@ def load_file(path: str) -> ModuleType:
 
 
 def user_error(doing: str, error: BaseException, path: str) -> IrgraphError:
-    """Return an error about what the user's code raised, at its line in the user's file."""
+    """Return an error for an exception of the user's code, at its line in the user's file."""
     message = f"{doing}: {type(error).__name__}: {_first_line(error)}"
     hint = hint_of(error)
     resolved = Path(path).resolve() if path else None
@@ -239,7 +239,7 @@ def user_error(doing: str, error: BaseException, path: str) -> IrgraphError:
 
 
 def hint_of(error: BaseException) -> str:
-    """Return what to do about an error of torch's, ``""`` where that is not known."""
+    """Return the hint for an error of torch, ``""`` if there is none."""
     return next((hint for words, hint in HINTS.items() if words in str(error)), "")
 
 

@@ -1,4 +1,4 @@
-"""Parameters that a model may have shared before it was moved to meta, which unties them."""
+"""Parameters that may have been shared before a model was moved to meta, which unties them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ UNTIED = (
 def possible_ties(model: Torch) -> list[str]:
     """Return a sentence for each pair of a model's parameters on meta that may have been one.
 
-    Such are those that a model of transformers calls tied, and an embedding's and a linear layer's
-    of one shape.
+    These are the parameters that a model of transformers declares as tied, and the weights of an
+    embedding and of a linear layer with the same shape.
     """
     if model is None:
         return []
@@ -32,7 +32,7 @@ def possible_ties(model: Torch) -> list[str]:
 
 
 def _declared_ties(model: Torch) -> Iterator[tuple[str, str]]:
-    """Yield what a model of transformers says that it ties: the tied one, and with which."""
+    """Yield the ties that a model of transformers declares: the tied parameter and its source."""
     keys = getattr(model, "_tied_weights_keys", None)
     if isinstance(keys, dict) and getattr(model.config, "tie_word_embeddings", False):
         yield from keys.items()

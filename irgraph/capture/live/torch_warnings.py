@@ -1,4 +1,4 @@
-"""Warnings that torch raises during a capture, kept as notes."""
+"""Converts warnings that torch raises during a capture to notes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 
 QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
-"""Warnings for those who write the program, not for those who read its capture."""
+"""Warnings for authors of the program, not for readers of its capture."""
 
 MAX_MESSAGE_LENGTH = 300
 
@@ -22,7 +22,7 @@ NO_AUTOCAST = (
 
 @contextlib.contextmanager
 def warnings_as_notes(notes: dict[str, None]) -> Iterator[None]:
-    """Add a sentence to ``notes`` for each different warning raised while it lasts."""
+    """Add a sentence to ``notes`` for each different warning raised within the context."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:
@@ -44,7 +44,7 @@ def _sentence(message: str) -> str:
 
 @contextlib.contextmanager
 def without_stderr() -> Iterator[None]:
-    """Drop what C++ code writes to standard error while it lasts: the observer's own log lines."""
+    """Discard standard error within the context, for log lines of the observer's C++ code."""
     sys.stderr.flush()
     original_stderr = os.dup(2)
     null_device = os.open(os.devnull, os.O_WRONLY)

@@ -1,7 +1,7 @@
-"""What ``torch.func`` does to tensors: they are wrapped, once for each transformation.
+"""Support for ``torch.func``, which wraps tensors once for each transformation.
 
-Gradients are captured, as calls on what is wrapped. ``vmap`` is refused, since the observer sees
-what it batches as if for one sample, and so are derivatives in forward mode.
+Gradients are captured, as calls on the wrapped tensors. ``vmap`` is refused, since the observer
+records its calls as if for one sample, and so are derivatives in forward mode.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _FORWARD = "jvp_increment_nesting"
 
 
 class VmapCalledError(NotImplementedError):
-    """The step calls ``torch.vmap``, itself or through a Jacobian or Hessian."""
+    """Raised if the step calls ``torch.vmap``, itself or through a Jacobian or Hessian."""
 
     def __init__(self) -> None:
         super().__init__(VMAP)
 
 
 class ForwardCalledError(NotImplementedError):
-    """The step takes a derivative in forward mode: ``torch.func.jvp``, or dual numbers."""
+    """Raised if the step computes derivatives in forward mode: ``torch.func.jvp``, dual numbers."""
 
     def __init__(self) -> None:
         super().__init__(FORWARD)
@@ -33,9 +33,9 @@ class ForwardCalledError(NotImplementedError):
 
 @contextlib.contextmanager
 def without_vmap() -> Iterator[None]:
-    """Let ``torch.vmap`` raise ``VmapCalledError`` while it lasts, and forward mode its own error.
+    """Refuse ``torch.vmap`` and forward mode within the context, each with its own error.
 
-    Gradients by ``torch.func`` tell the recording that tensors are wrapped.
+    Gradients by ``torch.func`` mark the recording as one with wrapped tensors.
     """
     from torch._functorch import eager_transforms, vmap
     from torch.autograd import forward_ad
@@ -65,7 +65,7 @@ def without_vmap() -> Iterator[None]:
 
 
 def _note_wrapping() -> None:
-    """Tell the recording of this step that tensors wrap others."""
+    """Mark the recording of this step as one with tensors that wrap others."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
     for mode in _get_current_dispatch_mode_stack():

@@ -57,8 +57,11 @@ def groups_of(
         if maker in owner:
             owner[view] = owner[maker]
             members[owner[view]].append(view)
-    single = [Group((i,)) for i in range(len(is_outside)) if i not in owner]
-    return [*(Group(tuple(sorted(m)), n) for m, n in zip(members, launches, strict=True)), *single]
+    single_groups = [Group((i,)) for i in range(len(is_outside)) if i not in owner]
+    return [
+        *(Group(tuple(sorted(m)), n) for m, n in zip(members, launches, strict=True)),
+        *single_groups,
+    ]
 
 
 def order_groups(groups: Sequence[Group], ties: Sequence[Dependence]) -> list[Group]:

@@ -61,12 +61,14 @@ def _bind_results(op: Op, call: Computation, value: Torch, value_by_name: dict[s
     """Bind the values that an op returned to names; operands that it wrote are bound already."""
     values = list(value) if isinstance(value, tuple) else [value]
     returns = call.schema.returns if call.schema is not None else ()
-    fresh = [v for v, returned in zip(values, returns, strict=False) if not returned.written]
-    for result, output in zip(op.results, fresh, strict=False):
+    new_values = [v for v, returned in zip(values, returns, strict=False) if not returned.written]
+    for result, output in zip(op.results, new_values, strict=False):
         if result is None:
             continue
-        several = isinstance(result, tuple)
-        for tensor, part in zip(tensors_in([result]), output if several else [output], strict=True):
+        is_tuple = isinstance(result, tuple)
+        for tensor, part in zip(
+            tensors_in([result]), output if is_tuple else [output], strict=True
+        ):
             value_by_name[tensor.name] = _with_layout(part, tensor)
 
 

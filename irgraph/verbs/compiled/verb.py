@@ -46,8 +46,8 @@ class Compiling(Struct, frozen=True):
     @property
     def fused(self) -> tuple[int, int]:
         """The number of ops in generated kernels, and the number of these kernels."""
-        inside = [op for call in self.calls for op in call.body if op.name == KERNEL]
-        return sum(len(op.body) for op in inside), len(inside)
+        kernels = [op for call in self.calls for op in call.body if op.name == KERNEL]
+        return sum(len(op.body) for op in kernels), len(kernels)
 
 
 def compile_regions(graph: Graph, ops: Collection[Op] | None = None) -> Compiling:
@@ -114,8 +114,8 @@ def _call(graph: Graph, region: Region) -> Op:
     body = []
     for group in order_groups(groups, ties):
         members = [leaves[i] for i in group.members]
-        plain = len(members) == 1 and group.launches < MIN_KERNEL_LAUNCHES
-        body.append(members[0] if plain else _kernel(members, group, graph))
+        is_unchanged = len(members) == 1 and group.launches < MIN_KERNEL_LAUNCHES
+        body.append(members[0] if is_unchanged else _kernel(members, group, graph))
     first = next(leaf for leaf in leaves if leaf.stream or not is_view(leaf))
     return replace(
         _enclosing_op(CALL, leaves, results),
@@ -168,20 +168,22 @@ def _enclosing_op(name: str, members: Sequence[Op], results: Sequence[Tensor]) -
     """Return a call of members: its operands and writes are those not made by members."""
     defined: set[str] = set()
     inputs: dict[str, Tensor] = {}
-    written: set[str] = set()
+    written_names: set[str] = set()
     for op in members:
         inputs.update((t.name, t) for t in op.inputs if t.name not in defined)
-        written.update(t.name for t in written_by(op) if t.name not in defined)
+        written_names.update(t.name for t in written_by(op) if t.name not in defined)
         defined.update(t.name for t in op.outputs)
-    return Op(name, tuple(inputs.values()), tuple(results), written=frozenset(written))
+    return Op(name, tuple(inputs.values()), tuple(results), written=frozenset(written_names))
 
 
 def _used_results(members: Sequence[Op], graph: Graph) -> list[Tensor]:
     """Return the results of ops that others use, or that outlast the step."""
-    inside = Counter(t.name for op in members for t in op.inputs)
+    inner_uses = Counter(t.name for op in members for t in op.inputs)
     use_counts, lasting = _uses(graph), live_out(graph)
     results = {t.name: t for op in members for t in op.outputs}
-    return [t for name, t in results.items() if use_counts[name] > inside[name] or name in lasting]
+    return [
+        t for name, t in results.items() if use_counts[name] > inner_uses[name] or name in lasting
+    ]
 
 
 @cached_per_graph

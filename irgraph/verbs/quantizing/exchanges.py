@@ -34,8 +34,8 @@ def check_exchange(graph: Graph, op: Op, target: str) -> Op:
         raise op_refusal(op, "exchanges no single tensor in f32")
     buffer = op.outputs[0].buffer
     accesses = [leaf for _, leaf in graph.touching.get(buffer, ())]
-    later = accesses[accesses.index(op) + 1 :]
-    wait = later[0] if later else None
+    later_leaves = accesses[accesses.index(op) + 1 :]
+    wait = later_leaves[0] if later_leaves else None
     if wait is None or wait.name != WAIT or wait.outputs or wait.stream != op.stream:
         raise op_refusal(op, "is not waited for on its own stream, where its result could be cast")
     return wait

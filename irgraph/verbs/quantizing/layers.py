@@ -258,9 +258,9 @@ def _cast(rewrite: QuantizeRewrite, op: Op, flat: Tensor, target: tuple[str, int
     rewrite.insert(op, "aten._to_copy", (flat,), rows, dtype=DType(kind))
     if width == deep:
         return rows
-    wide = rewrite.tensor(f"{flat.name}_wide", kind, (count, deep), flat)
-    rewrite.insert(op, "aten.constant_pad_nd", (rows, (0, deep - int(width))), wide)
-    return wide
+    padded = rewrite.tensor(f"{flat.name}_wide", kind, (count, deep), flat)
+    rewrite.insert(op, "aten.constant_pad_nd", (rows, (0, deep - int(width))), padded)
+    return padded
 
 
 def _put_short_product(
@@ -276,13 +276,13 @@ def _put_short_product(
     outputs, kind = int(out.shape[-1]), layer_format.weight
     scales = (_scales(rewrite, weight_slice, kind),) if kind not in UNSCALED else ()
     factor = _weight(rewrite, weight_slice, out, kind)
-    wide = round_up(outputs, layer_format.output_step)
+    padded_outputs = round_up(outputs, layer_format.output_step)
     product = rewrite.tensor(
-        f"{out.name}_{layer_format.sums}", layer_format.sums, (count, wide), out
+        f"{out.name}_{layer_format.sums}", layer_format.sums, (count, padded_outputs), out
     )
     rewrite.insert(op, layer_format.product, (rows, factor, *scales), product)
-    if wide != outputs:
-        columns = rewrite.view(f"{out.name}_kept", product, (count, outputs), (wide, 1))
+    if padded_outputs != outputs:
+        columns = rewrite.view(f"{out.name}_kept", product, (count, outputs), (padded_outputs, 1))
         rewrite.insert(op, "aten.slice", (product, 1, 0, outputs), columns)
         product = columns
     result = rewrite.row_result(out, count)

@@ -191,4 +191,4 @@ def _known_values_of_recording() -> KnownValues | None:
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
     modes = _get_current_dispatch_mode_stack()
-    return next((mode.known for mode in modes if hasattr(mode, "known")), None)
+    return next((mode.known_values for mode in modes if hasattr(mode, "known_values")), None)

@@ -42,12 +42,12 @@ def without_recording() -> Iterator[None]:
 def trace_function(
     function: Callable[..., Torch], score_dtype: Torch, buffers: list[Torch], device: Torch
 ) -> str:
-    """Return a function's text; tensors that it looks into are added to ``buffers``.
+    """Return a function's text; tensors that it reads are added to ``buffers``.
 
-    ``score_dtype`` is the type of the score that it takes first, if it takes one.
+    ``score_dtype`` is the type of the score that is its first argument, ``None`` if it has none.
 
     Raises:
-        NotSpelledError: says what the function does that no text can say.
+        UntraceableScoreError: the function has a call that the text cannot express.
     """
     import torch
 
