@@ -102,12 +102,12 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
 def computations(
     graph: Graph, ranks: int = 1, excluded: Collection[str] = ()
 ) -> dict[int, Computation]:
-    """Return how to compute each leaf, by the id of the op; ``ranks`` processes reduce.
+    """Return the computation of each leaf, by the id of the op; ``ranks`` processes reduce.
 
-    Ops named in ``excluded`` are left out.
+    Ops named in ``excluded`` are omitted.
 
     Raises:
-        IrgraphError: names every kind of op that cannot be executed, with its number and place.
+        IrgraphError: names every kind of op that cannot be executed, with its number and position.
     """
     computation_by_id: dict[int, Computation] = {}
     refused: dict[tuple[str, str], list[Op]] = {}

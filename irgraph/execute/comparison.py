@@ -33,10 +33,10 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 
 
 class Trial(Struct, frozen=True, dict=True):
-    """Two graphs at the sizes at which they run, and what the first left of drawn values.
+    """Two graphs at the sizes at which they run, and the result of the first on drawn values.
 
-    ``original`` is the first with the types that it has when nothing is widened, ``start`` what both
-    start from where the first ran with other values.
+    ``original`` is the first graph with its types before widening. ``start`` has the initial values
+    of both if the first ran with others.
     """
 
     before: Graph

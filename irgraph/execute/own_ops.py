@@ -26,7 +26,7 @@ def batched_embedding(
     per_sample_weights: Tensors = (),
     include_last_offset: bool = False,
 ) -> list[Torch]:
-    """Look up bags in several tables: a sum, mean or maximum [bags, D] for each table."""
+    """Return the bags of several tables: a sum, mean or maximum [bags, D] for each table."""
     sample_weights = per_sample_weights or (None,) * len(weights)
     return [
         torch.ops.aten._embedding_bag(w, i, o, False, mode, False, p, include_last_offset)[0]
@@ -43,7 +43,7 @@ def batched_embedding_backward(
     sparse: bool = False,
     per_sample_weights: Tensors = (),
 ) -> list[Torch]:
-    """Return the gradients [rows, D] of several tables from those of their bags [bags, D]."""
+    """Return the gradients [rows, D] of several tables from the bags' gradients [bags, D]."""
     rows = _row_gradients(grads, indices, offsets, mode, per_sample_weights)
     gradients = []
     for count, index, row in zip(num_weights, indices, rows, strict=True):
@@ -65,7 +65,7 @@ def batched_embedding_sgd(
     mode: int = 0,
     per_sample_weights: Tensors = (),
 ) -> None:
-    """Add ``alpha`` times their gradients to several tables, where they lie."""
+    """Add ``alpha`` times their gradients to several tables, in place."""
     counts = [len(weight) for weight in weights]
     gradients = batched_embedding_backward(
         grads, indices, offsets, counts, mode, per_sample_weights=per_sample_weights
@@ -77,7 +77,7 @@ def batched_embedding_sgd(
 def _row_gradients(
     grads: Tensors, indices: Tensors, offsets: Tensors, mode: int, sample_weights: Tensors
 ) -> list[Torch]:
-    """Return for each table the gradient [indices, D] of the row that each index names."""
+    """Return the gradient [indices, D] of each index's row, for each table."""
     if mode > MEAN:
         raise NotImplementedError("the gradient of a maximum needs the rows that were largest")
     gradients = []
@@ -108,12 +108,12 @@ def linear_relu(
 
 
 def mm_relu_backward(grad: torch.Tensor, mat2: torch.Tensor, output: torch.Tensor) -> Torch:
-    """Return ``grad @ mat2`` where the ReLU before gave more than 0, else 0."""
+    """Return ``grad @ mat2``, masked to 0 where the output of the preceding ReLU is 0."""
     return torch.ops.aten.threshold_backward(torch.mm(grad, mat2), output, 0)
 
 
 def batched_gemm(mat1: Tensors, mat2: Tensors, bias: Tensors = ()) -> list[Torch]:
-    """Return several products of equal shapes, with a bias each if there are any, as one."""
+    """Return several products of equal shapes, each with a bias if there are biases."""
     first, second = torch.stack(list(mat1)), torch.stack(list(mat2))
     if not bias:
         return list(torch.bmm(first, second).unbind())
@@ -138,9 +138,9 @@ def fused_adam(
 ) -> None:
     """Update parameters as Adam and AdamW do (``torch.optim.adam``, one tensor at a time).
 
-    What the host works out from the step counts is given: ``corrections`` are the roots of
+    The host computes two arguments from the step counts: ``corrections`` are the roots of
     ``1 - beta2**t``, ``steps`` are ``-lr / (1 - beta1**t)``. ``weight`` is ``1 - beta1``, ``value``
-    ``1 - beta2``; ``weight_decay`` joins the gradient, ``decay`` scales the parameter (AdamW).
+    ``1 - beta2``; ``weight_decay`` is added to the gradient, ``decay`` scales the parameter (AdamW).
     """
     lists = (self, grads, exp_avgs, exp_avg_sqs, corrections, steps)
     for param, grad, average, square, correction, step in zip(*lists, strict=True):
@@ -167,7 +167,7 @@ def add_layer_norm(
 
 
 DROPPED_BITS = 13
-"""Bits by which the mantissa of f32 is longer than that of tf32."""
+"""Number of bits by which the mantissa of f32 is longer than tf32's."""
 
 
 def round_to_tf32(value: torch.Tensor) -> torch.Tensor:
@@ -179,7 +179,7 @@ def round_to_tf32(value: torch.Tensor) -> torch.Tensor:
 
 
 def product_in_tf32(name: str) -> Callable[..., Torch]:
-    """Return a product of torch's whose factors are rounded to tf32; it adds up in f32."""
+    """Return torch's product with factors rounded to tf32 and sums in f32."""
     product, first = getattr(torch.ops.aten, name).default, FIRST_FACTORS[name]
 
     def multiply(**arguments: torch.Tensor) -> Torch:
@@ -214,4 +214,4 @@ IMPLEMENTATIONS: Mapping[str, Callable[..., Torch]] = {
     **BAGS,
     **QUANTIZED,
 }
-"""Reference implementation of each of our ops; arguments go by the schema's names."""
+"""Reference implementation of each of irgraph's ops; arguments are passed by the schema's names."""

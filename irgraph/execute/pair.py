@@ -1,4 +1,4 @@
-"""One tensor as two executions left it, and by how much the two differ."""
+"""Compares the values of one tensor after two executions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from irgraph.execute.torch_values import Torch
 from irgraph.ir.tensor import Tensor
 
 ROUNDING_UNITS = 4
-"""Units in the last place of the largest value that are allowed in addition."""
+"""Additional tolerance in units in the last place of the largest value."""
 
 MIN_CHANGE_FACTOR = 10
-"""A change must be so many times those units for the comparison to say much."""
+"""Minimum ratio of a change to that rounding for the comparison to be significant."""
 
 
 class Measure(Struct, frozen=True):
-    """What counts as the same.
+    """Criterion of equality.
 
     Attributes:
-        tolerance: share of a tensor's change by which it may differ; 0 asks for equality.
-        gradient: the largest element of all gradients; a gradient that is nothing but rounding
-            beside it is held against its last place.
-        coarse: whether root mean squares are held against one another, not largest elements: a
-            rounding that turns the sign of one activation changes single elements of gradients
-            wholly.
+        tolerance: tolerance relative to a tensor's change; 0 requires equality.
+        gradient: the largest element of all gradients, whose last place is the tolerance of
+            gradients that consist only of rounding errors.
+        coarse: whether root mean squares are compared instead of largest elements: a rounding that
+            changes the sign of one activation changes single elements of gradients completely.
     """
 
     tolerance: float
@@ -53,7 +52,7 @@ class TensorPair:
         self.start = None if start is None else to_floating(to_dense(start))
 
     def compare(self, measure: Measure, scatter: float = 0.0) -> Compared:
-        """Return the figures; integers must always be equal, others may differ by ``scatter``."""
+        """Return the comparison; integers must be equal, others may also differ by ``scatter``."""
         shape = list(map(int, self.tensor.shape))
         description = (self.tensor.name, self.kind, self.label, f"{self.tensor.dtype}{shape}")
         first, second = self.values
@@ -89,7 +88,7 @@ class TensorPair:
         )
 
     def _rounding(self, measure: Measure, value: Torch) -> float:
-        """Return what rounding alone may change."""
+        """Return the largest change that rounding alone may cause."""
         if not _is_continuous(value):
             return 0.0
         scale = max_magnitude(value)
@@ -99,7 +98,7 @@ class TensorPair:
 
 
 def _same_nonfinite(first: Torch, second: Torch) -> bool:
-    """Return whether two tensors have nan and infinities at the same places."""
+    """Return whether two tensors have nan and infinities at the same positions."""
     return all(
         torch.equal(test(first), test(second))
         for test in (torch.isnan, _is_plus_infinity, _is_minus_infinity)
@@ -120,12 +119,12 @@ def to_dense(value: Torch) -> Torch:
 
 
 def to_floating(value: Torch) -> Torch:
-    """Return a tensor in a type that norms are known for."""
+    """Return a tensor in a type for which torch computes norms."""
     return value if _is_continuous(value) and value.element_size() > 1 else value.to(torch.float64)
 
 
 def max_magnitude(value: Torch) -> float:
-    """Return the largest absolute value, 0 of an empty tensor; nan where there is any."""
+    """Return the largest absolute value, 0 for an empty tensor, nan if there is any."""
     if not value.numel():
         return 0.0
     return float(torch.linalg.vector_norm(to_floating(value), math.inf))

@@ -1,7 +1,7 @@
-"""A graph as a Python function: torch's calls one after the other, and nothing beside them.
+"""A graph as a Python function with only its torch calls, in order.
 
-``irgraph.execute.machine`` holds every result against the model; this runs as fast as a program
-that makes the same calls, to be timed.
+``irgraph.execute.machine`` checks every result against the model. This function runs as fast as a
+program with the same calls, for timing.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from irgraph.ir.tensor import Tensor
 
 
 class VariableName(str):
-    """What the function calls a tensor."""
+    """Name of a tensor's variable in the function."""
 
     __slots__ = ()
 
 
 class GraphProgram:
-    """A step that runs on what the step before left, without autograd.
+    """A step that runs on the results of the previous step, without autograd.
 
-    Memory is given back after its last use, as in a program that does not keep it.
+    Memory is released after its last use, as in an ordinary program.
 
     Attributes:
-        values: what exists before the step, by name: torch's tensors, which steps change.
+        values: tensors that exist before the step, by name; steps change them.
     """
 
     def __init__(self, graph: Graph, seed: int = 0) -> None:
-        """Run the first step with all results held against the model.
+        """Run the first step, with all results checked against the model.
 
         Raises:
-            IrgraphError: an op cannot be executed or failed, or a size is not what the graph says.
+            IrgraphError: an op cannot be executed or failed, or a size differs from the graph's.
         """
         with without_autograd():
             machine = Machine(graph, {}, Drawer(graph, seed))
@@ -67,9 +67,10 @@ FORMAT = "memory_format"
 
 
 def _memory_format(op: Op, computation: Computation, keywords: Container[str]) -> dict[str, Any]:
-    """Return the memory format of what is made in rows, which models do not name but lay out.
+    """Return the contiguous memory format as an argument if a call has contiguous results.
 
-    Calls that take one keep the order of axes unless they are told another.
+    Models record strides instead of this argument. Calls that accept it preserve the order of axes
+    by default.
     """
     accepts_format = computation.schema is not None and any(
         a.name == FORMAT for a in computation.schema.arguments
@@ -81,7 +82,7 @@ def _memory_format(op: Op, computation: Computation, keywords: Container[str]) -
 
 
 class _Writer:
-    """Writes a step as a function, and collects the values that it refers to."""
+    """Writes a step as the source of a function, and collects the values that it refers to."""
 
     def __init__(self, machine: Machine) -> None:
         self.graph = machine.graph
@@ -109,7 +110,7 @@ class _Writer:
         return "\n".join(lines) + "\n"
 
     def name(self, tensor: Tensor) -> VariableName:
-        """Return what a tensor is called."""
+        """Return the variable of a tensor."""
         return self._variable(tensor.name)
 
     def _variable(self, name: str) -> VariableName:
@@ -135,7 +136,7 @@ class _Writer:
         return name
 
     def _targets(self, results: Iterable[Result], computation: Computation) -> Iterator[str]:
-        """Yield a name for each thing that the call returns; operands that it wrote have theirs."""
+        """Yield a name for each result of the call, ``_`` for operands that it wrote."""
         remaining = list(results)
         if computation.schema is None or not any(remaining):
             return

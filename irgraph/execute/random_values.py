@@ -1,4 +1,4 @@
-"""Values for what exists before a step, drawn from a seed and the tensor's name."""
+"""Values of tensors that exist before a step, drawn from a seed and the tensor's name."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
 
 TAME, SIGNED, WIDE, UNDEFINED = "tame", "signed", "wide", "undefined"
-"""How values are drawn: floats that are not parameters between 0 and 1; of both signs; of many
-magnitudes, with zeros; of both signs, with nan in what the step is given."""
+"""Ways to draw values: floats that are not parameters between 0 and 1; of both signs; of many
+magnitudes, with zeros; of both signs, with nan in the inputs of the step."""
 
 MIN_EXPONENT = -12
-"""The smallest magnitude of single elements that are drawn wide, as a power of ten."""
+"""Exponent (base ten) of the smallest magnitude of single elements in ``WIDE`` draws."""
 
 MAX_MAGNITUDE = 10.0
-"""Magnitude of the largest and of the smallest element of what is drawn wide and no parameter."""
+"""Magnitude of the largest and of the smallest element in ``WIDE`` draws, except of parameters."""
 
 SPECIAL_INTERVAL = 8
-"""Of so many elements one is zero, or nan, where such are drawn."""
+"""Average number of elements per special one (zero or nan), in draws that have them."""
 
 MAX_UNCONSTRAINED = 100
-"""Integers, and single numbers, that no op asks anything of lie within plus and minus this."""
+"""Largest magnitude of integers and scalars that no op constrains."""
 
 POSITIVE_OPERAND_OPS = (
     "sqrt",
@@ -47,20 +47,20 @@ POSITIVE_OPERAND_OPS = (
     "bernoulli",
     "binary_cross_entropy",
 )
-"""Ops that take all their operands so, by their names without marks of lists and places."""
+"""Ops whose operands must all be positive, by names without list prefix and in-place suffix."""
 
 POSITIVE_ARGUMENTS = ("exp_avg_sqs", "max_exp_avg_sqs", "state_steps", "running_var")
-"""Arguments of any op that are taken so."""
+"""Arguments of any op that must be positive."""
 
 SIGN_PRESERVING_OPS = ("maximum", "add", "mul", "div", "clone", "_to_copy", "to")
-"""Ops whose result is not negative where their operands are not."""
+"""Ops whose result is not negative if their operands are not."""
 
 
 class Drawer:
-    """Draws values; equal names get equal values in every graph where they serve alike.
+    """Draws values; equal names get equal values in every graph in which they have the same role.
 
-    Parameters lie within plus or minus one over the root of their fan-in. What a step takes the
-    root or the logarithm of is never negative.
+    Parameters are within plus or minus one over the root of their fan-in. Tensors of which a step
+    computes the root or the logarithm are never negative.
     """
 
     def __init__(self, graph: Graph, seed: int, manner: str = TAME) -> None:
@@ -72,7 +72,7 @@ class Drawer:
         self._undefined = "input" if "input" in roles else "param"
 
     def generator(self, *key: object) -> torch.Generator:
-        """Return a source of random numbers of its own for a key."""
+        """Return a separate source of random numbers for a key."""
         return torch.Generator().manual_seed(zlib.crc32(repr((self._seed, *key)).encode()))
 
     def fill(self, tensor: Tensor, view: Torch, role: str) -> None:
@@ -80,7 +80,7 @@ class Drawer:
         view.copy_(self._values(tensor, role))
 
     def apply_rules(self, buffer: str, storage: Torch, shift: int = 0) -> None:
-        """Draw anew those integers of a buffer that ops take as row numbers or starts of bags."""
+        """Redraw the integers of a buffer that ops use as row numbers, starts or lengths."""
         rules = sorted(self._rules.get(buffer, ()), key=_strictness)
         for number, rule in enumerate(rules):
             source = self.generator(rule.tensor.name, rule.tensor.offset, number)
@@ -126,7 +126,7 @@ class Drawer:
     def _with_wide_magnitudes(
         self, values: Torch, source: torch.Generator, ends: Sequence[float]
     ) -> Torch:
-        """Give a tensor a magnitude, a quarter of its elements one of their own, and zeros."""
+        """Scale a tensor by a random magnitude, a quarter of its elements separately; add zeros."""
         scale, samples = (
             torch.rand(n, generator=source, dtype=torch.float64) for n in ((), values.shape)
         )
@@ -146,32 +146,32 @@ class Drawer:
 
 
 def _without_repetitions(view: Torch) -> Torch:
-    """Return a view without the repetitions of an expanded one, which cannot be written."""
+    """Return an expanded view without its repetitions, which cannot be written."""
     for axis, stride in enumerate(view.stride()):
         view = view if stride else view.narrow(axis, 0, min(1, view.shape[axis]))
     return view
 
 
 def _special_mask(shape: Sequence[int], source: torch.Generator) -> Torch:
-    """Return which elements are special: one of a few, at least one of several."""
+    """Return a mask of special elements: one in ``SPECIAL_INTERVAL``, at least one of several."""
     samples = torch.rand(tuple(shape), generator=source)
     return (samples * SPECIAL_INTERVAL < 1) | ((samples == samples.amin()) & (samples.numel() > 1))
 
 
 def _strictness(rule: Rule) -> tuple[bool, int]:
-    """Order rules so that what a later one draws is also right by the earlier ones."""
+    """Return a sort key by which later rules draw values that also obey the earlier ones."""
     return not isinstance(rule, IndexRange), -rule.below if isinstance(rule, IndexRange) else 0
 
 
 def _draw_lengths(rule: BagLengths, source: torch.Generator) -> Torch:
-    """Draw how long bags are: some are empty, and together they have all indices."""
+    """Draw lengths of bags that add up to the total; some bags are empty."""
     ends = torch.randint(rule.total + 1, (rule.tensor.numel,), generator=source).sort().values
     ends[-1:] = rule.total
     return ends.diff(prepend=ends.new_zeros(1))
 
 
 def _draw_starts(rule: BagStarts, source: torch.Generator) -> Torch:
-    """Draw where bags start; lengths differ, and some bags are empty."""
+    """Draw starts of bags; lengths differ, and some bags are empty."""
     count = rule.tensor.numel
     starts, _ = torch.randint(rule.total + 1, (count,), generator=source).sort()
     starts[:1] = 0
@@ -181,7 +181,7 @@ def _draw_starts(rule: BagStarts, source: torch.Generator) -> Torch:
 
 
 def _positive_buffers(graph: Graph) -> set[str]:
-    """Return the buffers of which a root or a logarithm is taken, straight or a few ops later."""
+    """Return the buffers whose values must be positive for a root or logarithm, now or later."""
     buffers: set[str] = set()
     for op in reversed(list(graph.leaves())):
         buffers.update(tensor.buffer for tensor in _positive_operands(op, graph, buffers))

@@ -1,6 +1,6 @@
-"""What integers must be: row numbers within tables, offsets that increase, lengths that fit.
+"""Constraints on integers: row numbers within tables, increasing offsets, fitting lengths.
 
-The rules go by the names of a schema's arguments, which are the same for all lookups.
+The rules depend on the names of a schema's arguments, which are the same for all lookups.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ SELECTIONS = (
     "cat", "constant_pad_nd", "flip", "gather", "index", "index_select", "masked_fill",
     "masked_select", "repeat", "repeat_interleave", "roll", "stack", "take", "where",
 )  # fmt: skip
-"""Ops whose results hold elements of these operands: all but those that say where from."""
+"""Ops whose results consist of elements of their operands, except for ``INDEX_ARGUMENTS``."""
 
 INDEX_ARGUMENTS = ("index", "indices", "mask", "condition", "repeats", "value")
-"""Arguments of those ops whose elements the results do not hold."""
+"""Arguments of those ops whose elements are not in the results."""
 
 
 MAX_PERMUTED_ROWS = 1 << 24
-"""Rows of the largest table of which distinct ones are drawn."""
+"""Maximum number of rows of a table of which distinct rows are drawn."""
 
 
 class IndexRange(Struct, frozen=True):
     """Elements of ``tensor`` are at least 0 and below ``below``, or ``extra``, if that is any.
 
-    ``distinct`` if as many differ as can: the step gathers the rows of a sparse gradient, and its
-    model has that many.
+    ``distinct`` if as many elements as possible differ: the step coalesces a sparse gradient, and
+    its model has the number of distinct rows.
     """
 
     tensor: Tensor
@@ -47,9 +47,9 @@ class IndexRange(Struct, frozen=True):
 
 
 class BagStarts(Struct, frozen=True):
-    """Elements of ``tensor`` are where bags of ``total`` indices start, the first one 0.
+    """Elements of ``tensor`` are the starts of bags of ``total`` indices, the first one 0.
 
-    ``closed`` if the last one is the end.
+    ``closed`` if the last element is the end.
     """
 
     tensor: Tensor
@@ -58,14 +58,14 @@ class BagStarts(Struct, frozen=True):
 
 
 class BagLengths(Struct, frozen=True):
-    """Elements of ``tensor`` are how long bags are, of ``total`` indices together."""
+    """Elements of ``tensor`` are the lengths of bags, ``total`` indices together."""
 
     tensor: Tensor
     total: int
 
 
 class ExactValues(Struct, frozen=True):
-    """Elements of ``tensor`` are these, since sizes of the model follow from them."""
+    """Elements of ``tensor`` are ``values``, since sizes of the model depend on them."""
 
     tensor: Tensor
     values: tuple[int, ...]
@@ -75,7 +75,7 @@ Rule: TypeAlias = IndexRange | BagStarts | BagLengths | ExactValues
 
 
 def integer_rules(graph: Graph) -> dict[str, list[Rule]]:
-    """Return, by buffer, what the ops of a graph ask of integers, copies and sums seen through."""
+    """Return the constraints on integers by buffer, traced back through copies and sums."""
     copies: dict[str, ElementCopy] = {}
     sums: dict[str, tuple[Tensor, Tensor]] = {}
     rules_by_buffer: dict[str, list[Rule]] = {}
@@ -102,9 +102,9 @@ def integer_rules(graph: Graph) -> dict[str, list[Rule]]:
 def _lengths_rule(
     rule: BagStarts, copies: Mapping[str, ElementCopy], sums: Mapping[str, tuple[Tensor, Tensor]]
 ) -> BagLengths | None:
-    """Return what starts ask of the lengths whose sums they are, behind a zero.
+    """Return the rule on lengths if starts are their cumulative sums after a zero, else ``None``.
 
-    So ``KeyedJaggedTensor`` makes them: a row for each key.
+    ``KeyedJaggedTensor`` computes starts in this way, with a row of lengths for each key.
     """
     copy = copies.get(rule.tensor.buffer)
     while copy is not None and copy.is_full:
@@ -134,7 +134,7 @@ class ElementCopy(Struct, frozen=True):
 
 
 def _element_copy(op: Op, graph: Graph) -> ElementCopy | None:
-    """Return what an op copies or picks elements from, if that is all that it does."""
+    """Return the copy of an op that only copies or selects elements, else ``None``."""
     if not op.name.startswith("aten.") or op.base not in (*COPIES, *SELECTIONS):
         return None
     results = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
@@ -155,7 +155,7 @@ def _element_copy(op: Op, graph: Graph) -> ElementCopy | None:
 
 
 def _sources(rule: Rule, copies: Mapping[str, ElementCopy]) -> Iterator[Tensor]:
-    """Yield the tensors whose values another has; all of one where it is not clear where."""
+    """Yield the tensors from which a rule's tensor was copied, in full if the part is unknown."""
     waiting, seen = [rule.tensor], set[Tensor]()
     while waiting:
         tensor = waiting.pop()
@@ -170,7 +170,7 @@ def _sources(rule: Rule, copies: Mapping[str, ElementCopy]) -> Iterator[Tensor]:
 
 
 def _source_elements(source: Tensor, tensor: Tensor, copy: ElementCopy) -> Tensor:
-    """Return the elements of a source that a part of its copy holds."""
+    """Return the elements of a source that are in a part of its copy."""
     if not copy.is_full:
         return source
     elements = (tensor.offset - copy.result.offset) // copy.result.itemsize
@@ -206,7 +206,7 @@ def _rules(op: Op, graph: Graph) -> Iterator[Rule]:
 
 
 def _rows(arguments: Mapping[str, Value]) -> Value:
-    """Return the rows of the table, or of each table, that a lookup reads or updates."""
+    """Return the number of rows of the table, or of each table, that a lookup reads or updates."""
     if "num_weights" in arguments:
         return arguments["num_weights"]
     mapping = arguments.get("compressed_indices_mapping")
@@ -234,7 +234,7 @@ def _bags(
 
 
 def _staged_starts(arguments: Mapping[str, Value]) -> Iterator[BagStarts]:
-    """Starts of bags of rows that were read before."""
+    """Yield the starts of bags of previously read rows."""
     staged, offsets = (arguments.get(name, ()) for name in ("staged", "offsets"))
     if isinstance(staged, tuple) and isinstance(offsets, tuple):
         for rows, starts in zip(staged, offsets, strict=False):
@@ -243,7 +243,7 @@ def _staged_starts(arguments: Mapping[str, Value]) -> Iterator[BagStarts]:
 
 
 def _score_lookups(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
-    """Numbers by which what is done with each score looks into tensors."""
+    """Yield the indices with which a score function or a mask reads tensors."""
     buffers = arguments.get("buffers")
     by_name = {f"b{i}": t for i, t in enumerate(buffers)} if isinstance(buffers, tuple) else {}
     for text in (arguments.get("score"), arguments.get("mask")):
@@ -254,7 +254,7 @@ def _score_lookups(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
 
 
 def _axis_indices(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
-    """Indices along one axis, as ``gather`` and ``index_select`` take them."""
+    """Yield the indices along one axis, of ops such as ``gather`` and ``index_select``."""
     source, dim, index = arguments.get("self"), arguments.get("dim"), arguments.get("index")
     if not isinstance(source, Tensor) or not source.rank:
         return
@@ -263,7 +263,7 @@ def _axis_indices(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
 
 
 def _class_numbers(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
-    """Class numbers, as ``nll_loss`` and ``cross_entropy_loss`` take them."""
+    """Yield the class numbers of ops such as ``nll_loss`` and ``cross_entropy_loss``."""
     scores, target = arguments.get("self"), arguments.get("target")
     if not isinstance(scores, Tensor) or not scores.rank:
         return
@@ -277,12 +277,12 @@ def _class_numbers(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
 
 
 def _alignments(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
-    """Labels and lengths, as ``ctc_loss`` takes them: torch reads what they say without a look."""
+    """Yield the labels and lengths of ops such as ``ctc_loss``, which torch does not check."""
     scores, targets = arguments.get("log_probs"), arguments.get("targets")
     if not isinstance(scores, Tensor) or not isinstance(targets, Tensor) or scores.rank < 2:
         return
     yield IndexRange(targets, scores.shape[-1])
-    longest = targets.shape[-1] if targets.rank > 1 else 1  # those of one row, or of all together
+    longest = targets.shape[-1] if targets.rank > 1 else 1  # of one row, or of all rows together
     for name, max_length in (("input_lengths", scores.shape[0]), ("target_lengths", longest)):
         lengths = arguments.get(name)
         if isinstance(lengths, Tensor):
@@ -290,7 +290,7 @@ def _alignments(arguments: Mapping[str, Value]) -> Iterator[IndexRange]:
 
 
 def _packed_lengths(op: Op, arguments: Mapping[str, Value], graph: Graph) -> Iterator[ExactValues]:
-    """Yield the lengths of sequences that are packed: the model takes their steps one by one."""
+    """Yield the lengths of packed sequences, on which sizes of the model depend."""
     lengths = arguments.get("lengths")
     if op.name != "aten._pack_padded_sequence" or not isinstance(lengths, Tensor):
         return
@@ -302,7 +302,7 @@ def _packed_lengths(op: Op, arguments: Mapping[str, Value], graph: Graph) -> Ite
 
 
 def _recurrent_batch_sizes(graph: Graph) -> tuple[int, ...]:
-    """Return how many sequences take part in each step of a recurrent layer of cuDNN."""
+    """Return the number of sequences in each step of a recurrent layer of cuDNN."""
     layers = (o for o in graph.leaves() if o.name == "aten._cudnn_rnn")
     candidates = (o.attributes.get("batch_sizes") for o in layers)
     batch_sizes = next((sizes for sizes in candidates if isinstance(sizes, tuple)), ())
@@ -310,13 +310,13 @@ def _recurrent_batch_sizes(graph: Graph) -> tuple[int, ...]:
 
 
 def _sliced_batch_sizes(data: Tensor, graph: Graph) -> tuple[int, ...]:
-    """Return the rows of each step, where steps are slices of the packed rows."""
+    """Return the number of rows of each step, if steps are slices of the packed rows."""
     slices = (t for o in graph.leaves() if o.base == "slice" for t in o.outputs)
     return tuple({t.offset: t.shape[0] for t in slices if t.buffer == data.buffer}.values())
 
 
 def table_rows(graph: Graph) -> set[int]:
-    """Return the numbers of rows of the tables that lookups read, where they are constants."""
+    """Return the numbers of rows of the tables that lookups read, if they are constants."""
     row_counts: set[int] = set()
     for op in graph.leaves():
         arguments = {} if op.is_scope else arguments_of(op, graph.schemas)

@@ -1,11 +1,11 @@
-"""How far roundings in short types scatter what a step leaves: Monte Carlo arithmetic.
+"""Scatter of a step's results by roundings in short types: Monte Carlo arithmetic.
 
-A rounding to nearest changes a value by a share of at most the type's unit roundoff (Higham,
-Accuracy and Stability of Numerical Algorithms, 2.1). The graph is run in f32 with every result that
-it holds in a short type, and every factor that products round to tf32, changed by a random share
-of that size; how far the results of several
-such runs lie from the run without says what roundings do to each tensor, through all that follows
-(Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997).
+A rounding to nearest changes a value by at most the type's unit roundoff, relative to the value
+(Higham, Accuracy and Stability of Numerical Algorithms, 2.1). The graph runs in f32, and every
+result in a short type and every factor that products round to tf32 is changed by a random fraction
+of that size. The distance of several such runs from the run without changes is the effect of
+roundings on each tensor, including all that depends on it (Parker, Monte Carlo Arithmetic, UCLA
+CSD-970002, 1997).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ UNIT_ROUNDOFF = {name: 2.0 ** -DIGITS[name] for name in SHORT}
 """Unit roundoff: half the distance from 1 to the next number."""
 
 SUBNORMAL = {"f16": 2**-25, "f8e4m3": 2**-10, "f8e5m2": 2**-17}
-"""Half the distance of the smallest numbers, where that matters beside f32."""
+"""Half the distance of the smallest numbers, for types in which it is relevant next to f32."""
 
 DRAWS = 8
-"""Runs with roundings drawn at random."""
+"""Number of runs with random roundings."""
 
 MAX_SCATTER_FACTOR = 10.0
-"""Times the scatter of 8 draws that one more draw may lie off: Student's t with 8 degrees of
-freedom goes beyond that once in 100,000."""
+"""Maximum deviation of one more draw, as a multiple of the scatter of 8 draws: Student's t with 8
+degrees of freedom exceeds it once in 100,000."""
 
 
 def scatter(
@@ -48,7 +48,7 @@ def scatter(
     names: Iterable[str],
     norm: Callable[[Torch], float],
 ) -> dict[str, float]:
-    """Return by name how far roundings in short types scatter tensors, by their norm."""
+    """Return the norm of the scatter of tensors by roundings in short types, by name."""
     if not short_types(graph):
         return {}
     expanded = with_explicit_tf32(graph)
@@ -67,7 +67,7 @@ def scatter(
 
 
 class _Rounding:
-    """Changes results as roundings to their types might."""
+    """Changes results like random roundings to their types."""
 
     def __init__(self, types: Mapping[str, str], seed: int) -> None:
         self.types = types

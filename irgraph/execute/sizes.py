@@ -16,17 +16,17 @@ from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
 
 MAX_SMALL_SIZE = 8
-"""Size of every dimension that is not given and is not smaller anyway."""
+"""Maximum size of dimensions without a specified size."""
 
 TABLE_CUT_LIMIT = 256 << 20
-"""Bytes that a graph may take before its tables are cut, so that it runs in a second or so."""
+"""Number of bytes of a graph above which its tables are cut, so that it runs in about a second."""
 
 ROW_COUNT_ATTRIBUTES = ("num_weights", "size", "shape")
-"""Attributes in which the rows of a table stand."""
+"""Attributes that contain the number of rows of a table."""
 
 
 def resize(graph: Graph, dims: Mapping[str, int]) -> Graph:
-    """Return a graph at other sizes; an unknown dimension or a bad size is an error."""
+    """Return a graph at other sizes; raise an error for an unknown dimension or an invalid size."""
     for name in dims:
         if name not in graph.dims:
             names = ", ".join(graph.dims) or "none"
@@ -47,9 +47,9 @@ def small_sizes(
 ) -> tuple[list[Graph], list[str]]:
     """Return graphs at small sizes, the same in each, and a sentence for each choice.
 
-    Dimensions that are not given become ``max_size``, or stay below that. If a graph would take
-    more than 256 MiB (or ``limit``), tables with more than ``rows`` rows are cut to that, with all
-    that bears their number of rows.
+    Dimensions that are not in ``dims`` are reduced to at most ``max_size``. If a graph would use
+    more than 256 MiB (or ``limit``), tables with more than ``rows`` rows are cut to that number,
+    with all sizes that are equal to their number of rows.
     """
     names = {name for graph in graphs for name in graph.dims}
     for name in dims:
@@ -78,7 +78,7 @@ def small_sizes(
 
 
 def check_memory(graphs: Sequence[Graph], limit: int) -> None:
-    """Refuse a graph whose tensors would take more than ``limit`` bytes."""
+    """Raise an error if the tensors of a graph would use more than ``limit`` bytes."""
     for graph in graphs:
         total = memory(graph)
         if total > limit:
@@ -93,7 +93,7 @@ def check_memory(graphs: Sequence[Graph], limit: int) -> None:
 
 
 def memory(graph: Graph) -> int:
-    """Return the bytes of all buffers of a graph together."""
+    """Return the number of bytes of all buffers of a graph together."""
     ends: dict[str, int] = {}
     for tensor in graph.by_name.values():
         ends[tensor.buffer] = max(ends.get(tensor.buffer, 0), tensor.extent[1])

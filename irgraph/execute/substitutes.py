@@ -1,4 +1,4 @@
-"""Stand-ins on the CPU for ops that need another device, or other processes."""
+"""CPU replacements for ops that require another device, or other processes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Torch:
-    """Look up bags and keep what any backward pass could need.
+    """Return bags and the results that any backward pass may need.
 
-    Torch leaves it out without autograd, and its kernels for the CPU what a sum does not need: the
-    bag of each index, and the sizes of bags.
+    Without autograd torch omits these, and its CPU kernels omit the bag of each index and the sizes
+    of bags for sums.
     """
     padding = -1 if padding_idx is None else padding_idx
     bags, bag_of, sizes, maxima = torch.ops.aten._embedding_bag(
@@ -68,12 +68,12 @@ def cudnn_convolution(
 
 
 def histc(self: Torch, bins: int = 100, min: float = 0, max: float = 0) -> Torch:  # noqa: A002
-    """Count integers too, as devices do."""
+    """Return a histogram, also of integers, as on devices."""
     return torch.histc(self.double(), bins, min, max).to(self.dtype)
 
 
 def pin_memory(self: Torch, **_: object) -> Torch:
-    """Return host memory as it is."""
+    """Return host memory unchanged."""
     return self
 
 
@@ -96,15 +96,15 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten._pin_memory": pin_memory,
     "aten.record_stream": no_op,
 }
-"""Called with arguments by the schema's names."""
+"""Replacements by name of the op; arguments are passed by the schema's names."""
 
 COLLECTIVES = ("c10d.allreduce_", "c10d.allreduce_coalesced_", "c10d.broadcast_", "c10d.barrier")
 
 
 def collectives(ranks: int) -> Mapping[str, Callable[..., Torch]]:
-    """Return what stands in for collectives among processes that all hold the same values.
+    """Return replacements for collectives among processes that all have the same values.
 
-    They are called with the operands as they stand: what they also take is no value.
+    They are called with the operands unchanged: their other arguments are not values.
     """
 
     def allreduce(tensors: Sequence[Torch], *_: object, **options: object) -> None:

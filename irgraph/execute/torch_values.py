@@ -1,4 +1,4 @@
-"""The IR's values as torch's."""
+"""Converts the IR's values to torch's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, word) for name, word i
 
 
 def literal(argument: Argument, value: Value) -> Torch:
-    """Return an argument that holds no tensor as torch takes it."""
+    """Return an argument without tensors in the form that torch requires."""
     kind = argument.type.rstrip("?")
     if isinstance(value, DType):
         return DTYPES[value]
@@ -53,12 +53,12 @@ def view_of(storage: Torch, tensor: Tensor, shift: int = 0) -> Torch:
 
 
 def start_of(value: Torch) -> int:
-    """Return the byte of its storage at which a tensor's first element lies."""
+    """Return the byte offset of a tensor's first element in its storage."""
     return int(value.storage_offset()) * int(value.element_size())
 
 
 def storage_of(value: Torch) -> int:
-    """Return the address of a tensor's storage, 0 if it has none of its own."""
+    """Return the address of a tensor's storage, 0 if it has none."""
     if value.layout != torch.strided or not value.numel():
         return 0
     return int(value.untyped_storage().data_ptr())
