@@ -74,7 +74,7 @@ def _stream_statistics(tree: Tree, rows: Integers) -> dict[str, Any]:
 
 
 def _load(starts: Integers, ends: Integers, until: int) -> tuple[float, int, float]:
-    """Return mean and maximum number of overlapping intervals, and the share of time at the limit."""
+    """Return mean and maximum number of overlapping intervals, and the share of time at limit."""
     times = np.concatenate([starts, np.maximum(ends, starts)])
     changes = np.repeat([1, -1], len(starts))
     order = np.lexsort((changes, times))

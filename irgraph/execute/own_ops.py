@@ -140,7 +140,8 @@ def fused_adam(
 
     The host computes two arguments from the step counts: ``corrections`` are the roots of
     ``1 - beta2**t``, ``steps`` are ``-lr / (1 - beta1**t)``. ``weight`` is ``1 - beta1``, ``value``
-    ``1 - beta2``; ``weight_decay`` is added to the gradient, ``decay`` scales the parameter (AdamW).
+    is ``1 - beta2``. ``weight_decay`` times the parameter is added to the gradient, and ``decay``
+    scales the parameter (AdamW).
     """
     lists = (self, grads, exp_avgs, exp_avg_sqs, corrections, steps)
     for param, grad, average, square, correction, step in zip(*lists, strict=True):

@@ -59,7 +59,7 @@ class GraphProgram:
 
 
 def calls_of(graph: Graph) -> Graph:
-    """Return the model of what a ``GraphProgram`` runs: the same calls, none inside another."""
+    """Return the model of the calls of a ``GraphProgram``: the leaves, without nesting."""
     return replace(graph, ops=tuple(op for op in graph.leaves() if not is_label(op)))
 
 

@@ -47,10 +47,10 @@ POSITIVE_OPERAND_OPS = (
     "bernoulli",
     "binary_cross_entropy",
 )
-"""Ops whose operands must all be positive, by names without list prefix and in-place suffix."""
+"""Ops whose operands must not be negative, by names without list prefix and in-place suffix."""
 
 POSITIVE_ARGUMENTS = ("exp_avg_sqs", "max_exp_avg_sqs", "state_steps", "running_var")
-"""Arguments of any op that must be positive."""
+"""Arguments of any op that must not be negative."""
 
 SIGN_PRESERVING_OPS = ("maximum", "add", "mul", "div", "clone", "_to_copy", "to")
 """Ops whose result is not negative if their operands are not."""
@@ -181,7 +181,7 @@ def _draw_starts(rule: BagStarts, source: torch.Generator) -> Torch:
 
 
 def _positive_buffers(graph: Graph) -> set[str]:
-    """Return the buffers whose values must be positive for a root or logarithm, now or later."""
+    """Return the buffers from which an op computes a root or a logarithm, directly or indirectly."""
     buffers: set[str] = set()
     for op in reversed(list(graph.leaves())):
         buffers.update(tensor.buffer for tensor in _positive_operands(op, graph, buffers))

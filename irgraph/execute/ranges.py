@@ -126,7 +126,7 @@ def _lengths_rule(
 
 
 class ElementCopy(Struct, frozen=True):
-    """A tensor that holds elements of others, in place where it is a ``is_full`` copy of one."""
+    """A tensor that consists of elements of others, in order if it is a full copy of one."""
 
     result: Tensor
     sources: tuple[Tensor, ...]

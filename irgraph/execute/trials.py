@@ -1,4 +1,4 @@
-"""Two graphs on several draws of values and at several sizes, up to the first that differs."""
+"""Compares two graphs on several draws and sizes, up to the first on which they differ."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DRAWS = 3
 
 MANNERS = (SIGNED, WIDE, UNDEFINED)
 SIZES = (MAX_SMALL_SIZE, 5, 3)
-"""How values are drawn, and the size of every dimension that is not given; they take turns."""
+"""Sizes of dimensions without a specified size; draws use them, and ``MANNERS``, in turn."""
 
 WIDTHS = ("f64", "f32")
-"""What shorter floating types are computed as: the first in which torch has all the kernels."""
+"""Types that replace shorter floating types; the first for which torch has all kernels applies."""
 
 
 class Trials(Struct, frozen=True):
-    """What is tried; ``irgraph.execute.compare`` says what each setting means."""
+    """Graphs and settings of a comparison; see ``irgraph.execute.compare``."""
 
     before: Graph
     after: Graph
@@ -47,11 +47,11 @@ class Trials(Struct, frozen=True):
 
     @property
     def quantized(self) -> bool:
-        """Whether the second graph holds parameters in narrow formats: it runs as it is written."""
+        """Whether the second graph has parameters in narrow formats, so that it is not widened."""
         return is_quantized(self.after)
 
     def run_draws(self, draws: int) -> Comparison:
-        """Run both graphs on several draws, up to the first on which they differ."""
+        """Compare both graphs on several draws, up to the first on which they differ."""
         with one_thread():
             return self._run_draws(draws)
 
@@ -85,7 +85,7 @@ class Trials(Struct, frozen=True):
     def _start_trial(
         self, number: int, widths: Sequence[str], observer: Observer
     ) -> tuple[Trial, list[str], Sequence[str]]:
-        """Run the first graph; say in which width."""
+        """Run the first graph; return the trial, notes on it, and the width of floating types."""
         size = SIZES[number % len(SIZES)]
         small, notes = small_sizes(
             (self.before, self.after), self.dims, self.rows, self.limit, size
@@ -117,7 +117,7 @@ class Trials(Struct, frozen=True):
     def _run_first(
         self, before: Graph, number: int, ranks: int, observer: Observer
     ) -> tuple[Result, str]:
-        """Run the first graph on values that give it no nan of its own, if there are any."""
+        """Run the first graph; draw tame values if others lead to nan."""
         wide = self.widen and not self.quantized
         manner = MANNERS[number % len(MANNERS)] if wide else SIGNED
         seed = self._seed(number)
@@ -133,7 +133,7 @@ class Trials(Struct, frozen=True):
 
 
 def _unequal_random_ops(before: Graph, after: Graph) -> Sequence[str]:
-    """Return the names of ops that draw random numbers more often in one graph."""
+    """Return the names of random ops that occur more often in one graph."""
     first, second = (Counter(op.name for op in _random_ops(graph)) for graph in (before, after))
     return sorted((first - second) + (second - first))
 
@@ -143,14 +143,14 @@ def _random_ops(graph: Graph) -> Iterator[Op]:
 
 
 def _check_types(graph: Graph) -> None:
-    """Refuse a graph that torch would refuse at its own sizes, whatever it does at small ones."""
+    """Raise an error for a graph that torch would reject at its original sizes."""
     for finding in type_findings(graph):
         assert finding.op is not None
         raise fail(f"{finding.op.name}: {finding.message}", span_of(finding.op, graph))
 
 
 def _sizes_first(notes: Sequence[str]) -> Iterator[str]:
-    """Yield each note once, and those on sizes as one: ``at B = 8; B = 5; B = 3``."""
+    """Yield each note once, and the notes on sizes as one: ``at B = 8; B = 5; B = 3``."""
     sizes = [note.removeprefix("at ") for note in notes if note.startswith("at ")]
     if sizes:
         yield "at " + "; ".join(dict.fromkeys(sizes))
@@ -160,7 +160,7 @@ def _sizes_first(notes: Sequence[str]) -> Iterator[str]:
 def merge_draws(
     comparisons: Sequence[Comparison], coverage: Coverage, notes: Sequence[str]
 ) -> Comparison:
-    """Return what several draws showed together: of each tensor the worst."""
+    """Return the comparison of several draws, with the worst figures of each tensor."""
     worst: dict[tuple[str, str], Compared] = {}
     for compared_tensor in (tensor for comparison in comparisons for tensor in comparison.compared):
         previous = worst.setdefault((compared_tensor.kind, compared_tensor.name), compared_tensor)

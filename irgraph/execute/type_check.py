@@ -1,4 +1,4 @@
-"""Whether results have the types that torch gives them: each kind of call is asked about once."""
+"""Checks results against torch's types; each kind of call is evaluated once."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ UNCHECKED_OPS = (
     *HOST_READS, "aten.pin_memory", "aten._pin_memory", "aten._pack_padded_sequence",
     "aten.is_coalesced", "aten._grouped_mm",
 )  # fmt: skip
-"""Ops that need the bytes or the layout of a tensor, which meta has not."""
+"""Ops that require the bytes or the layout of a tensor, which the meta device lacks."""
 
 BAGS_BACKWARD = "aten._embedding_bag_"
-"""How backward passes of lookups are called: they take what a lookup kept, whose size differs by
-device."""
+"""Name prefix of backward passes of lookups, whose saved operands differ in size by device."""
 
 
 def type_findings(graph: Graph) -> Iterator[Finding]:
-    """Yield the ops that torch's meta device refuses, or to which it gives results of other types.
+    """Yield the ops that torch's meta device rejects, or computes with results of other types.
 
-    Strides are no part of it, as devices differ in them. Ops that torch lacks, whose sizes depend
-    on values, or whose operands a trace did not tell, are left out. Raises ``ImportError`` where
-    there is no torch.
+    Strides are not compared, as devices differ in them. Ops that torch lacks, whose sizes depend on
+    values, or whose operands a trace did not record, are omitted. Raises ``ImportError`` if torch
+    is missing.
     """
     if OPERANDS in graph.settings:
         return
@@ -67,7 +66,7 @@ def _mismatch(op: Op, graph: Graph) -> str:
 
 
 def _differences(expected: Result, actual: Result) -> Iterator[str]:
-    """Yield how a result differs from what torch makes; one that is missing is not looked at."""
+    """Yield differences between torch's results and the model's; missing results are skipped."""
     if isinstance(expected, tuple) and isinstance(actual, tuple):
         for first, second in zip(expected, actual, strict=False):
             yield from _differences(first, second)

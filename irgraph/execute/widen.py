@@ -1,4 +1,4 @@
-"""A graph in f64 or f32: the same step without the roundings of short floating types."""
+"""Converts a graph to f64 or f32: the same step without the roundings of short floating types."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ WIDE = {
     "f32": dict.fromkeys(SHORT, "f32"),
     "f64": dict.fromkeys((*SHORT, "f32"), "f64") | {"c64": "c128"},
 }
-"""What types become in a graph that is widened to a type."""
+"""Wide type by original type, for each type to which a graph can be widened."""
 
 
 def short_types(graph: Graph) -> set[str]:
-    """Return the short floating types that tensors of a graph have, or products compute in.
+    """Return the short floating types of tensors and products in a graph.
 
-    Those within quantised layers are left out.
+    Types within quantised layers are omitted.
     """
     computed = {"tf32"} if products_in_tf32(graph) else set()
     layer_names = short_layer_tensors(graph)
@@ -37,9 +37,9 @@ def short_types(graph: Graph) -> set[str]:
 
 
 def widen_types(graph: Graph, wide: str = "f32") -> Graph:
-    """Return the graph with ``wide`` (f32 or f64) in place of every shorter floating type.
+    """Return the graph with ``wide`` (f32 or f64) instead of every shorter floating type.
 
-    What quantised layers hold in short types stays: their ops compute in no other.
+    Short types within quantised layers are preserved: their ops support no others.
     """
     widener = _Widener(WIDE[wide], short_layer_tensors(graph))
     declared = tuple(replace(d, tensor=widener.tensor(d.tensor)) for d in graph.tensors)
@@ -50,7 +50,7 @@ def widen_types(graph: Graph, wide: str = "f32") -> Graph:
 
 
 def with_explicit_tf32(graph: Graph) -> Graph:
-    """Return the graph with each factor that a product rounds to tf32 as a tensor of that type."""
+    """Return the graph with a tf32 tensor for each factor that a product rounds to tf32."""
     edit = Edit(graph)
     for op in graph.leaves():
         if op.name not in PLAIN:
@@ -69,7 +69,7 @@ def with_explicit_tf32(graph: Graph) -> Graph:
 
 
 class _Widener(Struct, frozen=True):
-    """Gives tensors, arguments and products other types."""
+    """Changes the types of tensors, arguments and products, except ``unchanged`` tensors."""
 
     types: Mapping[str, str]
     unchanged: frozenset[str]

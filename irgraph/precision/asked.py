@@ -1,4 +1,4 @@
-"""What commands ask for as text: formats to try, and a budget."""
+"""Parsers of command options: formats to try, and a budget."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from irgraph.precision.measure import PrecisionBench
 
 
 def read_formats(text: str, kind: str = "") -> list[str]:
-    """Return the formats of a list such as ``i8,i4``, of tables or layers alone if so asked.
+    """Return the formats of a list such as ``i8,i4``; ``kind`` restricts them to tables or layers.
 
     Raises:
-        IrgraphError: there is no such format (exit code 2).
+        IrgraphError: a format is unknown (exit code 2).
     """
     allowed = list(
         dict.fromkeys(n for k, names in FORMATS.items() for n in names if kind in ("", k))
@@ -31,7 +31,7 @@ def read_budget(text: str, bench: PrecisionBench) -> float:
     """Return a budget in nats: ``1e-4``, or ``0.02%`` of the entropy of a bench's predictions.
 
     Raises:
-        IrgraphError: it is no number from zero (exit code 2).
+        IrgraphError: it is not a non-negative number (exit code 2).
     """
     is_share = text.endswith("%")
     try:

@@ -1,4 +1,4 @@
-"""What of a model could be narrower: tables and layers, and the statement for each format."""
+"""Candidates for narrower formats: tables and layers, and the statement for each format."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from irgraph.verbs.tiered_lookups import READ
 TABLE, LAYER = "table", "layer"
 
 STATIC = "i8 static"
-"""Layers in ``i8`` whose rows are rounded in steps that were found before, on calibration data."""
+"""Format of layers in ``i8`` whose rows are rounded in fixed steps, from calibration data."""
 
 FORMATS = {
     TABLE: ("f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4", "i2"),
     LAYER: ("tf32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", STATIC, "i4"),
 }
-"""Formats that are tried, by kind; layers go to tf32 by ``cast``."""
+"""Formats to try, by kind of candidate; layers are converted to tf32 by ``cast``."""
 
 CASTS = ("tf32",)
 
 UNITS = {"tf32": "tf32", "bf16": "bf16", "f8e4m3": "f8e4m3", "f8e5m2": "f8e5m2", "i4": "bf16"}
-"""Formats of layers that torch multiplies only on matrix units, and on which; integers, and f16,
-other cards multiply too, if not faster."""
+"""Formats of layers that torch multiplies only on matrix units, with the type of these units.
+Other cards can also multiply integers and f16, if not faster."""
 
 Plan = Mapping[int, str]
-"""The format of each candidate that changes, by its number."""
+"""Formats of the changed candidates, by the candidate's index."""
 
 
 class Candidate(Struct, frozen=True):
     """A parameter, with all ops that use it.
 
     Attributes:
-        name: of the parameter, in the program or in the model.
+        name: name of the parameter, in the program or in the model.
         kind: ``table`` or ``layer``.
         ops: names of the ops.
-        results: names of their results, by which a script finds them.
-        rows: names of what layers multiply with their weight.
-        formats: what it can be brought to.
-        refused: why not to the others, by format.
+        results: names of their results, by which a script selects them.
+        rows: names of the tensors that layers multiply by their weight.
+        formats: possible formats.
+        refused: reasons against the other formats, by format.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Candidate(Struct, frozen=True):
     refused: Mapping[str, str]
 
     def statement(self, format_name: str, ranges: Mapping[str, float]) -> str:
-        """Return the statement that brings it to a format; ``ranges`` are of layers' rows."""
+        """Return the statement that converts it to a format; ``ranges`` are by layers' rows."""
         verb = "cast" if self.kind == LAYER and format_name in CASTS else "quantize"
         names = sorted({op.partition(".")[2] for op in self.ops})
         ops = f"aten.{names[0]}" if len(names) == 1 else f"aten.{{{','.join(names)}}}"
@@ -74,9 +74,9 @@ class Candidate(Struct, frozen=True):
 def candidates(
     graph: Graph, formats: Sequence[str] = (), device: str | None = None
 ) -> list[Candidate]:
-    """Return what could be narrower, in launch order; ``formats`` limits what is tried.
+    """Return the candidates of a graph in launch order; ``formats`` restricts the formats to try.
 
-    With a ``device`` layers are not tried in formats that it does not multiply in.
+    With a ``device`` layers are not tried in formats that it cannot multiply.
     """
     unsupported = _unsupported_formats(device) if device else {}
     units_by_parameter: dict[str, list[Op]] = {}
@@ -93,7 +93,7 @@ def candidates(
 
 
 def _placed_tables(graph: Graph, formats: Sequence[str]) -> Iterator[Candidate]:
-    """Yield tables that lie on a slower tier already: none is made narrower there."""
+    """Yield the tables on a slower tier, which cannot be converted there."""
     labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
     reason = "it is placed already: make it narrower before, and place it after (--place)"
     reasons = {
@@ -108,7 +108,7 @@ def _placed_tables(graph: Graph, formats: Sequence[str]) -> Iterator[Candidate]:
 
 
 def _unsupported_formats(device: str) -> dict[str, str]:
-    """Return the formats of layers that a device does not multiply in, and why not."""
+    """Return the formats of layers that a device cannot multiply, with the reasons."""
     sheet = backend().device(device)
     if sheet.architecture == "cpu":
         return {}
@@ -120,7 +120,7 @@ def _unsupported_formats(device: str) -> dict[str, str]:
 
 
 def _parameter_label(graph: Graph, unit: Op) -> str:
-    """Return what a unit's parameter is called, or its result where it has none."""
+    """Return the label of a unit's parameter, or the name of its result if it has none."""
     try:
         declared = parameter_of(graph, unit, "i8")
     except RefusedError:
@@ -182,7 +182,7 @@ def script(
 ) -> str:
     """Return a plan as a script for ``irgraph opt -s``.
 
-    ``ranges`` are the largest absolute values of what layers multiply, by name.
+    ``ranges`` are the largest absolute values of layers' rows, by name.
     """
     formats = sorted(plan.items())
     return "".join(

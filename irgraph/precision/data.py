@@ -1,4 +1,4 @@
-"""Parameters and batches on which numerics are executed: from a file, from a function, or drawn."""
+"""Parameters and batches for executions: from a file, from a function, or random."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ RANDOM_SOURCE = "drawn from seeds, not the program's own: errors of real paramet
 
 
 class Data(Struct, frozen=True):
-    """What a model is executed on.
+    """Values for executions of a model.
 
     Attributes:
-        batches: values by tensor name, parameters among them, for each batch.
-        dims: sizes of the model's dimensions that the batches have.
-        labels: clicks of each batch, if they are known.
-        source: where all of it comes from.
+        batches: values by tensor name for each batch, with the parameters.
+        dims: sizes of the model's dimensions in the batches.
+        labels: labels of each batch, empty if there are none.
+        source: source of the values, for messages.
     """
 
     batches: Sequence[Mapping[str, Any]]
@@ -37,15 +37,16 @@ class Data(Struct, frozen=True):
 
 
 def random_batch(graph: Graph) -> Data:
-    """Return one batch of values that the executor draws."""
+    """Return one batch whose values the executor draws at random."""
     return Data([{}], dict(graph.dims), [], RANDOM_SOURCE)
 
 
 def read_data(text: str, graph: Graph) -> Data:
-    """Return the data of ``FILE.pt`` (``torch.save``) or ``FILE.py:FUNCTION``, fit to a model.
+    """Return the data of ``FILE.pt`` (``torch.save``) or ``FILE.py:FUNCTION``, checked for a model.
 
     Raises:
-        IrgraphError: it cannot be read, or lacks or misnames a tensor of the model (exit code 2).
+        IrgraphError: it cannot be read, or tensors of the model are missing or misnamed (exit
+            code 2).
     """
     content = _load(text)
     if not isinstance(content, Mapping) or not isinstance(content.get("batches"), list | tuple):
@@ -67,7 +68,7 @@ def read_data(text: str, graph: Graph) -> Data:
 
 
 def _labels(labels: Any, batches: int, text: str) -> list[Any]:  # noqa: ANN401
-    """Return the labels of each batch as tensors; none if there are none."""
+    """Return the labels of each batch as tensors, an empty list if there are none."""
     if labels is None:
         return []
     if not isinstance(labels, list | tuple):
@@ -83,7 +84,7 @@ def _labels(labels: Any, batches: int, text: str) -> list[Any]:  # noqa: ANN401
     ]
 
 
-def _load(text: str) -> Any:  # noqa: ANN401  (whatever the file holds)
+def _load(text: str) -> Any:  # noqa: ANN401  (any content of a file)
     if ".py:" in text:
         from irgraph.capture.live.target import load_file, user_error
 
@@ -109,7 +110,7 @@ def _load(text: str) -> Any:  # noqa: ANN401  (whatever the file holds)
 
 
 def _parameters(values: Any, graph: Graph, text: str) -> dict[str, Any]:  # noqa: ANN401
-    """Return parameters by tensor name; all must be there."""
+    """Return parameters by tensor name; raise ``IrgraphError`` if one is missing."""
     values = {} if values is None else values
     if not isinstance(values, Mapping):
         message = "parameters are not a dictionary like a state_dict"
@@ -153,7 +154,7 @@ def _inputs(batch: Any, graph: Graph, span: SourceSpan) -> dict[str, Any]:  # no
 
 
 def _dims(batch: Mapping[str, Any], graph: Graph, span: SourceSpan) -> dict[str, int]:
-    """Return the sizes that the inputs give to the model's dimensions."""
+    """Return the sizes of the model's dimensions in a batch."""
     sizes = dict(graph.dims)
     for declared in (
         d.tensor for d in graph.tensors if d.role == "input" and d.tensor.name in batch
@@ -178,7 +179,7 @@ def _dims(batch: Mapping[str, Any], graph: Graph, span: SourceSpan) -> dict[str,
 def _check_sizes(
     batch: Mapping[str, Any], graph: Graph, dims: Mapping[str, int], span: SourceSpan
 ) -> None:
-    """Refuse inputs of other sizes than the model's, or fractions where it takes whole numbers."""
+    """Raise ``IrgraphError`` for inputs of wrong sizes, or with fractions for an integer input."""
     for declared in (
         d.tensor for d in graph.tensors if d.role == "input" and d.tensor.name in batch
     ):

@@ -1,4 +1,4 @@
-"""Plans, executed and simulated: what each costs in accuracy, and what it gains."""
+"""Execution and simulation of plans: the loss of accuracy and the gain of each."""
 
 from __future__ import annotations
 
@@ -35,26 +35,25 @@ from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
 
 RANGE_RATIO, RANGE_COUNT = 2**-0.25, 17
-"""Ranges that are tried for a tensor: each is so much of the one before, down to a sixteenth."""
+"""Ratio and number of the ranges that are tried for a tensor, down to 1/16 of the largest."""
 
 MIN_LOGIT_RANGE = 1e-6
-"""Logits that differ by less between all samples are of no use to tell formats apart."""
+"""Minimum difference of logits between samples; constant logits cannot distinguish formats."""
 
 AIMS = ("time", "active", "parameters", "links")
-"""What a plan makes less: the step's time, the device's, the bytes of parameters, or those that
-cross links (between host and device, from slower tiers, to other ranks)."""
+"""Quantities that a plan reduces: the step's time, the device's time, the bytes of parameters, or
+the bytes over links (between host and device, from slower tiers, to other ranks)."""
 
 
 class Errors(Struct, frozen=True):
-    """How far a plan's predictions are from the reference's, over all batches.
+    """Errors of a plan's predictions relative to the reference, over all batches.
 
     Attributes:
-        kl: mean Kullback-Leibler divergence of a prediction, nats.
-        share: the same over the mean entropy of the reference's predictions.
+        kl: mean Kullback-Leibler divergence of a prediction in nats.
+        share: ``kl`` over the mean entropy of the reference's predictions.
         logits: normalised L2 error of the logits.
-        ops: by result, the normalised L2 error of what an op makes.
-        rise: where there are labels, the share by which the log loss rises, and its standard
-            error; else nothing.
+        ops: normalised L2 error of ops' results, by name.
+        rise: relative increase of the log loss, and its standard error; ``None`` without labels.
     """
 
     kl: float
@@ -65,7 +64,7 @@ class Errors(Struct, frozen=True):
 
 
 class SimulatedStep(Struct, frozen=True):
-    """A simulated step: its time, that of the device (us), bytes of parameters and over links."""
+    """A simulated step: its time and the device's in us, bytes of parameters and over links."""
 
     time: float
     active: float
@@ -74,7 +73,7 @@ class SimulatedStep(Struct, frozen=True):
 
 
 class PrecisionBench:
-    """Runs plans of one model: each is executed and simulated once, and remembered."""
+    """Test bench for plans of one model: each is executed and simulated once, and cached."""
 
     def __init__(
         self,
@@ -86,14 +85,14 @@ class PrecisionBench:
         limit: int = LIMIT,
         placements: Sequence[str] = (),
     ) -> None:
-        """Execute the reference; tensors of one execution may take ``limit`` bytes.
+        """Execute the reference; tensors of one execution may use ``limit`` bytes.
 
-        ``placements`` say where tables lie when a plan is simulated: each is what follows ``place`` in
-        a script, which leaves what is computed as it is.
+        ``placements`` are placements of tables in simulations: arguments of the statement
+        ``place``, which does not change results.
 
         Raises:
             IrgraphError: an op cannot be executed, the step returns no predictions, or they are not
-                finite or as many as the labels (exit code 2).
+                finite, or their number differs from the labels' (exit code 2).
         """
         self.graph, self.candidates, self.data, self.options = graph, candidates, data, options
         _check_single_rank(graph)
@@ -117,7 +116,7 @@ class PrecisionBench:
         self.predictions: dict[tuple[tuple[int, str], ...], Prediction] = {}
 
     def _check_reference(self) -> None:
-        """Refuse predictions that nothing can be held against."""
+        """Raise ``IrgraphError`` for reference predictions that are not finite or lack labels."""
         for number, values in enumerate(self.reference):
             for name in self.logits:
                 if not bool(values[name].isfinite().all()):
@@ -148,9 +147,9 @@ class PrecisionBench:
         return self._errors[key]
 
     def additive_divergence(self, plan: Plan) -> float:
-        """Return the divergence, nats, that logits have to which each format alone adds its error.
+        """Return the divergence in nats of the logits with the summed errors of all single formats.
 
-        Unlike the sum of the divergences of single formats it has what their errors have in common.
+        Unlike the sum of the divergences of single formats, it includes interactions of errors.
         """
         for pair in plan.items():
             self.errors(dict([pair]))
@@ -161,9 +160,9 @@ class PrecisionBench:
         return total
 
     def interaction(self, first: tuple[int, str], second: tuple[int, str]) -> float:
-        """Return what two formats together take more than each alone, nats, to second order.
+        """Return the joint divergence of two formats minus their own, in nats, to second order.
 
-        Below zero where the errors that they make of logits cancel; 0 where a format overflows.
+        It is negative if their errors of logits cancel, and 0 if a format overflows.
         """
         for pair in (first, second):
             self.errors(dict([pair]))
@@ -174,7 +173,7 @@ class PrecisionBench:
         return product if math.isfinite(product) else 0.0
 
     def compare(self, graph: Graph, result_names: Sequence[str] = ()) -> Errors:
-        """Execute a rewritten model, and hold its predictions against the reference's."""
+        """Execute a rewritten model, and return the errors of its predictions."""
         return self._errors_of_values(self._execute_rewritten(graph, result_names), result_names)
 
     def _execute_rewritten(self, graph: Graph, result_names: Sequence[str]) -> list[dict[str, Any]]:
@@ -185,7 +184,7 @@ class PrecisionBench:
     def _errors_of_values(
         self, changed_values: Sequence[Mapping[str, Any]], result_names: Sequence[str]
     ) -> Errors:
-        """Hold the predictions of a changed model against the reference's."""
+        """Return the errors of a rewritten model's values relative to the reference."""
         first, second = self.reference_logits(), self._all_logits(changed_values)
         kl, base = sum(map(divergence, first, second)), self.entropy()
         kl = math.inf if math.isnan(kl) else kl  # a format overflows
@@ -209,7 +208,7 @@ class PrecisionBench:
         return [_concatenate(batch_values, name) for name in self.logits]
 
     def constant_predictions(self) -> list[str]:
-        """Return the names of predictions that are the same for all samples: errors hardly show."""
+        """Return the names of predictions that are equal for all samples, which hide errors."""
         pairs = zip(self.logits, self.reference_logits(), strict=True)
         return [
             n
@@ -218,15 +217,15 @@ class PrecisionBench:
         ]
 
     def entropy(self) -> float:
-        """Return the mean entropy of the reference's predictions, nats; several add up."""
+        """Return the mean entropy of the reference's predictions in nats, summed over outputs."""
         return sum(map(entropy, self.reference_logits()))
 
     def noise(self, name: str, plan: Plan) -> float:
-        """Return the signal to noise of an op that a plan changes, decibels."""
+        """Return the signal-to-noise ratio of an op that a plan changes, in decibels."""
         return decibels(self.errors(plan).ops[name])
 
     def accuracy(self) -> dict[str, float]:
-        """Return normalised entropy and AUC of the reference, where there are labels."""
+        """Return normalised entropy and AUC of the reference, nothing without labels."""
         if not self.data.labels:
             return {}
         logits = _concatenate(self.reference, self.logits[0])
@@ -252,7 +251,7 @@ class PrecisionBench:
         return self._simulated[key]
 
     def with_placements(self, graph: Graph) -> Graph:
-        """Return a model with its tables where they lie when it is simulated."""
+        """Return a model with the placements of its tables for simulations."""
         return (
             run(load_script(self.placement_script, "--place"), graph).graph
             if self.placement_script
@@ -267,9 +266,10 @@ class PrecisionBench:
     def _execute(
         self, graph: Graph, names: set[str], *, store_initial: bool = False
     ) -> list[dict[str, Any]]:
-        """Return values by name for each batch; with ``store_initial`` others start from what this did.
+        """Return values by name for each batch.
 
-        What is drawn follows from the ops that read it: a rewritten model would draw otherwise.
+        With ``store_initial`` later executions start from the same initial values: random values
+        depend on the ops that read them, so a rewritten model would draw different ones.
         """
         batch_values = []
         graph = with_logits(graph, self.logits)
@@ -287,7 +287,7 @@ class PrecisionBench:
 
 @contextmanager
 def _batch_note(number: int, data: Data) -> Iterator[None]:
-    """Say of which batch an execution failed."""
+    """Add a note with the batch to errors of an execution."""
     try:
         yield
     except IrgraphError as error:
@@ -300,7 +300,7 @@ def _batch_note(number: int, data: Data) -> Iterator[None]:
 
 
 def _check_single_rank(graph: Graph) -> None:
-    """Refuse a rank of several, whose exchanges nothing answers."""
+    """Raise ``IrgraphError`` for one of several ranks, whose collectives cannot run."""
     op = next((leaf for leaf in graph.leaves() if is_collective(leaf)), None)
     if op is not None:
         hint = (
@@ -315,7 +315,7 @@ def _check_single_rank(graph: Graph) -> None:
 def _ranges(batch_values: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, float]:
     """Return the ranges of tensors over all batches that round them with the least squared error.
 
-    Tried are the largest absolute value, and shares of it: a few large elements may be cut off.
+    The largest absolute value and fractions of it are tried: a few large elements may be clipped.
     """
     from irgraph.execute.narrow.ops import squared_error
 

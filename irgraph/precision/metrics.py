@@ -1,4 +1,4 @@
-"""How far a changed model's values and predictions are from the reference's; all sums in f64."""
+"""Error metrics of a changed model's values and predictions; all sums in f64."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ Torch = Any
 
 
 def l2(reference: Torch, changed: Torch) -> float:
-    """Return the normalised L2 error, ``|a - b| / |a|`` (``torch.ao.ns``'s, as a share of one)."""
+    """Return the normalised L2 error ``|a - b| / |a|``, as ``torch.ao.ns`` but not in percent."""
     first, second = reference.double(), changed.double()
     size = float(first.norm())
     return float((first - second).norm()) / size if size else float(bool((second != 0).any()))
 
 
 def sqnr(reference: Torch, changed: Torch) -> float:
-    """Return the signal to quantisation noise ratio in decibels."""
+    """Return the signal-to-quantisation-noise ratio in decibels."""
     return decibels(l2(reference, changed))
 
 
 def decibels(error: float) -> float:
-    """Return the signal to noise ratio of a normalised L2 error, ``-20 log10`` of it."""
+    """Return the signal-to-noise ratio of a normalised L2 error in decibels."""
     return -20 * math.log10(error) if error else math.inf
 
 
 def divergence(reference: Torch, changed: Torch) -> float:
-    """Return ``KL(reference || changed)`` of predictions from their logits, nats, mean of samples.
+    """Return ``KL(reference || changed)`` of predictions in nats, the mean over samples.
 
-    Logits [N] or [N, 1] are of one event each, [N, C] of C classes. Where the reference is
-    calibrated it is the expected rise of the log loss.
+    Logits [N] or [N, 1] are binary, [N, C] have C classes. If the reference is calibrated, this is
+    the expected increase of the log loss.
     """
     from torch.nn.functional import log_softmax, logsigmoid
 
@@ -43,11 +43,11 @@ def divergence(reference: Torch, changed: Torch) -> float:
 
 
 def shift_vector(reference: Torch, movement: Torch) -> Torch:
-    """Return how logits moved, f64[n], so that products of two are what their movements share.
+    """Return the weighted movement of logits, f64[n], whose products are interactions.
 
     The divergence of a small movement is half the square of this vector, to second order (half the
-    movement's variance under the reference's predictions, mean of samples); that of the sum of two
-    movements is both divergences and the product of their vectors.
+    movement's variance under the reference's predictions, the mean over samples). The divergence of
+    the sum of two movements is the sum of both and of the product of their vectors.
     """
     first, shift = reference.double(), movement.double()
     if is_binary(first):
@@ -60,7 +60,7 @@ def shift_vector(reference: Torch, movement: Torch) -> Torch:
 
 
 def entropy(logits: Torch) -> float:
-    """Return the mean entropy of predictions, nats: the log loss that they expect of themselves."""
+    """Return the mean entropy of predictions in nats: their own expected log loss."""
     from torch.nn.functional import log_softmax, logsigmoid
 
     values = logits.double()
@@ -72,7 +72,7 @@ def entropy(logits: Torch) -> float:
 
 
 def losses(logits: Torch, labels: Torch) -> Torch:
-    """Return the log loss of each sample, f64[N]: labels are clicks, or numbers of classes."""
+    """Return the log loss of each sample, f64[N]; labels are probabilities or class indices."""
     from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
     values = logits.double()
@@ -85,7 +85,7 @@ def losses(logits: Torch, labels: Torch) -> Torch:
 def normalized_entropy(logits: Torch, labels: Torch) -> float:
     """Return the log loss of labels over the entropy of their mean rates (public definition).
 
-    ``nan`` where all labels are the same: their rate has no entropy.
+    ``nan`` if all labels are equal: their rate has no entropy.
     """
     if is_binary(logits):
         rate = float(labels.double().mean())
@@ -98,9 +98,9 @@ def normalized_entropy(logits: Torch, labels: Torch) -> float:
 
 
 def loss_increase(reference: Torch, changed: Torch, labels: Torch) -> tuple[float, float]:
-    """Return by what share the log loss rises on labels, and the standard error of that.
+    """Return the relative increase of the log loss on labels, and its standard error.
 
-    ``nan`` where the reference has no loss, or there are too few samples to tell.
+    ``nan`` if the reference has no loss; the error is ``nan`` for a single sample.
     """
     sample_losses = [losses(logits, labels) for logits in (reference, changed)]
     increase, base = sample_losses[1] - sample_losses[0], float(sample_losses[0].mean())
@@ -113,7 +113,7 @@ def loss_increase(reference: Torch, changed: Torch, labels: Torch) -> tuple[floa
 
 
 def auc(logits: Torch, labels: Torch) -> float:
-    """Return the area under the ROC curve: the chance that a click ranks above none; ties half."""
+    """Return the area under the ROC curve; ties count half. ``nan`` if all labels are equal."""
     import torch
 
     scores, clicks = logits.double().flatten(), labels.flatten() > 0.5
@@ -128,5 +128,5 @@ def auc(logits: Torch, labels: Torch) -> float:
 
 
 def is_binary(logits: Torch) -> bool:
-    """Return whether logits are of one event each, not of classes."""
+    """Return whether logits are binary, not of several classes."""
     return bool(logits.dim() < 2 or logits.shape[-1] == 1)

@@ -1,4 +1,4 @@
-"""What a step predicts: the logits that a changed model is held against."""
+"""Predictions of a step: the logits by which a changed model is compared."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
 ACTIVATIONS = ("sigmoid", "_softmax", "softmax", "_log_softmax", "log_softmax")
-"""Ops that make predictions of logits, which are compared before them."""
+"""Activations that turn logits into predictions; the logits are compared."""
 
 MAX_AXES = 3
-"""Axes of predictions: samples, places within one, classes. What has more is a state or a map."""
+"""Maximum number of axes of predictions: samples, positions, classes. Tensors with more axes are
+states or feature maps."""
 
 HINT = "name tensors: --output-name NAME,NAME"
 
 
 class Predictions(Struct, frozen=True):
-    """Names of the logits that are compared, and what else of floating type the step returns."""
+    """Names of the logits to compare, and of the step's other floating-point results."""
 
     logits: tuple[str, ...]
     not_compared: tuple[str, ...] = ()
@@ -31,11 +32,11 @@ class Predictions(Struct, frozen=True):
 def predictions_of(graph: Graph, names: str = "") -> Predictions:
     """Return the logits of all predictions that a step returns, or of the tensors named.
 
-    Predictions are what it returns in floating-point types, with one to three axes: all heads, and
-    if some of them come from a sigmoid or softmax, these alone.
+    Predictions are floating-point results with one to three axes: all heads, or only the results
+    of a sigmoid or softmax if there are any.
 
     Raises:
-        IrgraphError: it returns none, or has no tensor of a name (exit code 2).
+        IrgraphError: the step returns none, or no op returns a named tensor (exit code 2).
     """
     producers: dict[str, Op] = {t.name: op for op in graph.leaves() for t in op.outputs}
     if names:
@@ -58,10 +59,10 @@ def predictions_of(graph: Graph, names: str = "") -> Predictions:
 
 
 def with_logits(graph: Graph, logits: Collection[str]) -> Graph:
-    """Return a graph that leaves its logits as they are: without what squashes them in place.
+    """Return a graph that preserves its logits: without activations that overwrite them in place.
 
     Raises:
-        IrgraphError: something else reads what was squashed (exit code 2).
+        IrgraphError: another op reads the result of such an activation (exit code 2).
     """
     buffers = {graph.by_name[name].buffer: name for name in logits if name in graph.by_name}
     edit = Edit(graph)
@@ -83,7 +84,7 @@ def with_logits(graph: Graph, logits: Collection[str]) -> Graph:
 
 
 def _logits_of(name: str, producers: Mapping[str, Op]) -> str:
-    """Return the logits that a sigmoid or softmax made a tensor of, else the tensor itself."""
+    """Return the logits whose sigmoid or softmax a tensor is, else the tensor itself."""
     current = name
     while current in producers:
         op = producers[current]

@@ -1,4 +1,4 @@
-"""The search over a model, and what it found: which op, which format, error, gain, budget."""
+"""Search for the formats of a model, with its results: ops, formats, errors, gains, budget."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from irgraph.precision.search import FormatCost, search
 
 
 class FormatSearch:
-    """The problem that a search solves: each format alone, and any plan, on one bench."""
+    """The problem of a search: single formats and plans, measured on one bench."""
 
     def __init__(self, bench: PrecisionBench, aim: str = AIMS[0]) -> None:
         self.bench, self.aim = bench, aim
 
     @cached_property
     def items(self) -> Sequence[FormatCost]:
-        """Every format of every candidate, executed and simulated alone."""
+        """Every format of every candidate, executed and simulated separately."""
         pairs = [
             (n, format_name)
             for n, candidate in enumerate(self.bench.candidates)
@@ -34,17 +34,17 @@ class FormatSearch:
         ]
 
     def interaction(self, first: FormatCost, second: FormatCost) -> float:
-        """Return what two formats together take more than each alone, nats."""
+        """Return the joint divergence of two formats minus their own, in nats."""
         return self.bench.interaction(
             (first.candidate, first.format), (second.candidate, second.format)
         )
 
     def kl(self, plan: Plan) -> float:
-        """Return a plan's divergence, nats."""
+        """Return a plan's divergence in nats."""
         return self.bench.errors(plan).kl if plan else 0.0
 
     def gain(self, plan: Plan) -> float:
-        """Return by what a plan makes the aim less: microseconds, or bytes."""
+        """Return the reduction of the aim by a plan, in microseconds or bytes."""
         before, after = (getattr(self.bench.simulate(p), self.aim) for p in ({}, plan))
         return float(before - after)
 
@@ -54,14 +54,14 @@ class SearchResult(Struct, frozen=True):
 
     Attributes:
         plan: formats by candidate.
-        script: the same as statements.
-        budget: divergence allowed, nats.
-        errors: of the joint plan, executed.
-        alone: sum of the divergences of its formats alone, nats.
-        added: divergence, nats, where the errors of logits add up instead.
-        said: how the search went.
+        script: the plan as statements.
+        budget: maximum divergence in nats.
+        errors: errors of the joint plan, executed.
+        separate_kl: sum of the divergences of its single formats in nats.
+        additive_kl: divergence in nats if the errors of logits add up.
+        messages: log of the search.
         rows: every format tried, for tables.
-        figures: of the step before and after, and of the reference.
+        figures: figures of the step before and after, and of the reference.
     """
 
     plan: Plan
@@ -76,7 +76,7 @@ class SearchResult(Struct, frozen=True):
 
 
 def find_plan(bench: PrecisionBench, budget: float, aim: str = AIMS[0]) -> SearchResult:
-    """Search the plan of most gain within a budget of divergence (nats), and report on it."""
+    """Search for the plan with the largest gain within a budget of divergence in nats."""
     if aim == "links":
         check_links(bench)
     problem = FormatSearch(bench, aim)
@@ -98,7 +98,7 @@ def find_plan(bench: PrecisionBench, budget: float, aim: str = AIMS[0]) -> Searc
 
 
 def check_links(bench: PrecisionBench) -> None:
-    """Refuse a step that brings nothing over links, or of which that is not known."""
+    """Raise ``IrgraphError`` for a step whose bytes over links are zero or unknown."""
     prediction = bench.prediction({})
     priced = prediction.priced
     exchanges = [op for op in priced.unknown if id(op) in priced.reasons]
@@ -136,7 +136,7 @@ def _row(bench: PrecisionBench, item: FormatCost, plan: Plan) -> dict[str, Any]:
 
 
 def figures(bench: PrecisionBench, plan: Plan) -> dict[str, Any]:
-    """Return the step before and after a plan: times with 90 % intervals, bytes of parameters."""
+    """Return figures of the step before and after a plan: times, 90 % intervals and bytes."""
     result: dict[str, Any] = dict(bench.accuracy())
     for name, stage_plan in (("before", {}), ("after", plan)):
         prediction = bench.prediction(stage_plan)

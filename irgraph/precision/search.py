@@ -1,12 +1,11 @@
-"""The search for formats: the most gain that a budget of divergence allows.
+"""Search for formats with the largest gain within a budget of divergence.
 
-Gains of single formats nearly add up, and so do the errors that they make of logits. The
-divergence of a plan is therefore reckoned as that of the summed errors, to second order: the
-divergences of its formats alone, and what each two of them have in common (above zero where their
-errors go the same way, below where they cancel). The best plans by that are found first, candidate
-after candidate (a knapsack with one choice for each), and bettered by changes of one format or two.
-The joint plan is then executed and goes back while it is over the budget; what room is left is
-filled by trial.
+Gains of single formats nearly add up, and so do their errors of logits. The divergence of a plan is
+therefore estimated from the summed errors, to second order: the divergences of its single formats,
+and the interaction of each pair (positive if their errors have the same direction, negative if they
+cancel). The best plans by this estimate are found first, one candidate after the other (a
+multiple-choice knapsack), and improved by changes of one or two formats. The joint plan is then
+executed and narrowed while it exceeds the budget; formats are added while the budget allows it.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from irgraph.diagnostics import fail
 from irgraph.precision.candidates import Plan
 
 MIN_DIVERGENCE = 1e-15
-"""Divergence, nats, that counts as none: what f64 resolves of a mean."""
+"""Divergence in nats that counts as zero: the resolution of a mean in f64."""
 
 MAX_TRIALS = 12
-"""Plans that are tried beside one that keeps the budget: narrower ones, and single formats more."""
+"""Maximum number of further plans tried after one within the budget, and of single additions."""
 
 MAX_PLANS = 2000
-"""Plans that are kept of those that no other betters."""
+"""Maximum number of plans on the Pareto front."""
 
 MAX_PAIRED_FORMATS, ROUNDS = 60, 3
-"""Formats up to which two are changed at a time; times that a plan over the budget is sought."""
+"""Maximum number of formats for changes of two at a time; number of attempts to meet the budget."""
 
 MAX_CANDIDATES = 8
-"""Candidates of which all plans are tried."""
+"""Maximum number of candidates for an exhaustive search."""
 
 
 class FormatCost(Struct, frozen=True):
-    """One candidate in one format, alone: its number, divergence in nats, and gain."""
+    """One candidate in one format: its index, divergence in nats, and gain."""
 
     candidate: int
     format: str
@@ -47,42 +46,41 @@ class FormatCost(Struct, frozen=True):
 
 
 Interaction: TypeAlias = Callable[[FormatCost, FormatCost], float]
-"""What two formats together take more than each alone, nats; below zero where errors cancel."""
+"""Joint divergence of two formats minus their own, in nats; negative if their errors cancel."""
 
 
 def no_interaction(_first: FormatCost, _second: FormatCost) -> float:
-    """Return that two formats have nothing in common: their divergences add up."""
+    """Return 0: the divergences of two formats add up."""
     return 0.0
 
 
 class FormatProblem(Protocol):
-    """What is known of single formats, and what any plan really does."""
+    """Measurements of single formats, and of any plan."""
 
     @property
     def items(self) -> Sequence[FormatCost]:
-        """Formats of candidates, each alone."""
+        """Single formats of all candidates."""
 
     def interaction(self, first: FormatCost, second: FormatCost) -> float:
-        """Return what two formats together take more than each alone, nats."""
+        """Return the joint divergence of two formats minus their own, in nats."""
 
     def kl(self, plan: Plan) -> float:
         """Return the divergence of a plan, executed."""
 
     def gain(self, plan: Plan) -> float:
-        """Return what a plan gains, simulated."""
+        """Return the simulated gain of a plan."""
 
 
 Choices = dict[int, FormatCost]
 
 
 def search(problem: FormatProblem, budget: float) -> tuple[dict[int, str], list[str]]:
-    """Return a plan whose executed divergence is within a budget, and what was done for it."""
+    """Return a plan whose executed divergence is within a budget, and a log of the search."""
     useful = [item for item in problem.items if item.gain > 0]
     front = best_sums(useful, problem.interaction)
     position = bisect_right([point.kl for point in front], budget) - 1
-    messages = [
-        f"{len(front[position].choices)} ops would take {front[position].kl:.3g} nats if errors add up"
-    ]
+    best = front[position]
+    messages = [f"{len(best.choices)} ops would take {best.kl:.3g} nats if errors add up"]
     while (joint_kl := problem.kl(plan_of(front[position].choices))) > budget:
         messages.append(f"joint plan: {joint_kl:.3g} nats, over the budget: back")
         max_kl = front[position].kl * budget / joint_kl
@@ -97,7 +95,7 @@ def search(problem: FormatProblem, budget: float) -> tuple[dict[int, str], list[
 
 
 class PlanPoint(NamedTuple):
-    """A plan that no other betters in divergence and gain, as far as single formats tell."""
+    """A plan on the Pareto front of divergence and gain, as estimated from single formats."""
 
     kl: float
     gain: float
@@ -107,10 +105,10 @@ class PlanPoint(NamedTuple):
 def best_sums(
     items: Sequence[FormatCost], interaction: Interaction = no_interaction
 ) -> list[PlanPoint]:
-    """Return all plans that no other betters, by rising divergence: none at all is the first.
+    """Return the Pareto front of plans by increasing divergence, beginning with the empty plan.
 
-    Candidate after candidate each format is added to each plan so far; where there are very many,
-    some in between are left out. Where nothing is ``interaction`` to formats the front is exact.
+    For each candidate, each format is added to each plan so far; a long front is thinned out.
+    Without interactions the front is exact.
     """
     front = [PlanPoint(0.0, 0.0, {})]
     cached_interaction = _cache_interaction(interaction)
@@ -132,9 +130,9 @@ def best_sums(
 def _swap_formats(
     problem: FormatProblem, start: PlanPoint, items: Sequence[FormatCost], budget: float
 ) -> Choices:
-    """Return a plan that one or two other formats better, where the joint plan keeps the budget.
+    """Return a plan improved by changes of one or two formats, if its execution meets the budget.
 
-    Plans are reckoned by errors that add up; one over the budget is sought again below it.
+    Plans are estimated by additive errors; after one over the budget the limit is lowered.
     """
     cached_interaction, max_kl, best = _cache_interaction(problem.interaction), budget, start
     for _ in range(ROUNDS):
@@ -150,7 +148,7 @@ def _swap_formats(
 def _climb(
     start: PlanPoint, items: Sequence[FormatCost], interaction: Interaction, max_kl: float
 ) -> PlanPoint:
-    """Change one format, or two, while a plan gains more and stays within a divergence."""
+    """Change one or two formats while the gain increases within a divergence of ``max_kl``."""
     current = start
     numbers = list(dict.fromkeys(item.candidate for item in items))
     width = 2 if len(items) <= MAX_PAIRED_FORMATS else 1
@@ -170,7 +168,7 @@ def _climb(
 def _changes(
     items: Sequence[FormatCost], numbers: Sequence[int], width: int
 ) -> Iterator[dict[int, FormatCost | None]]:
-    """Yield formats for up to so many candidates; ``None`` leaves one as it is."""
+    """Yield formats for up to ``width`` candidates; ``None`` leaves a candidate unchanged."""
     choices = {n: [None, *(item for item in items if item.candidate == n)] for n in numbers}
     for subset in combinations(numbers, width):
         for formats in product(*(choices[n] for n in subset)):
@@ -196,7 +194,7 @@ def _apply_change(
 
 
 def _cache_interaction(interaction: Interaction) -> Interaction:
-    """Return what two formats have in common, asked once for each two."""
+    """Return a function that caches the interaction of each pair of formats."""
     cache: dict[tuple[int, str, int, str], float] = {}
 
     def cached_interaction(first: FormatCost, second: FormatCost) -> float:
@@ -209,7 +207,7 @@ def _cache_interaction(interaction: Interaction) -> Interaction:
 
 
 def _joint_kl(point: PlanPoint, item: FormatCost, interaction: Interaction) -> float:
-    """Return the divergence of a plan with one more format; the format's own is its least share."""
+    """Return the estimated divergence of a plan with one more format, at least 0."""
     interactions = sum(interaction(other, item) for other in point.choices.values())
     return max(point.kl + item.kl + interactions, 0.0)
 
@@ -224,7 +222,7 @@ def _pareto_front(points: Sequence[PlanPoint]) -> list[PlanPoint]:
 
 
 def exhaustive_search(problem: FormatProblem, budget: float) -> dict[int, str]:
-    """Return the plan of most gain within the budget, of all plans executed and simulated."""
+    """Return the plan with the largest gain within the budget, by measuring all plans."""
     formats: dict[int, list[str]] = {}
     for item in problem.items:
         formats.setdefault(item.candidate, [""]).append(item.format)
@@ -242,12 +240,12 @@ def exhaustive_search(problem: FormatProblem, budget: float) -> dict[int, str]:
 
 
 def plan_of(choices: Mapping[int, FormatCost]) -> dict[int, str]:
-    """Return the formats of what was chosen."""
+    """Return the formats of choices, by candidate."""
     return {number: item.format for number, item in sorted(choices.items())}
 
 
 def _gain_per_kl(choices: Choices, item: FormatCost) -> float:
-    """Return what a format gains for the divergence that it adds to a plan."""
+    """Return the gain of a format per divergence that it adds to a plan."""
     current = choices.get(item.candidate)
     added_kl = item.kl - (current.kl if current else 0.0)
     return (item.gain - (current.gain if current else 0.0)) / max(added_kl, MIN_DIVERGENCE)
@@ -256,7 +254,7 @@ def _gain_per_kl(choices: Choices, item: FormatCost) -> float:
 def _add_formats(
     problem: FormatProblem, choices: Choices, items: Sequence[FormatCost], budget: float
 ) -> Choices:
-    """Try formats beside a joint plan, which may have room left, or gain more together."""
+    """Add formats to a joint plan while it gains and meets the budget."""
     unused = [item for item in items if choices.get(item.candidate) != item]
     for item in sorted(unused, key=lambda item: -_gain_per_kl(choices, item))[:MAX_TRIALS]:
         current = choices.get(item.candidate)

@@ -1,4 +1,4 @@
-"""Values that somebody gave, as tensors: an odd one is refused with its name and place."""
+"""Conversion of user-supplied values to tensors, with errors that name the value."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from irgraph.precision.metrics import is_binary
 
 
 def tensor_of(value: Any, name: str, span: SourceSpan) -> Any:  # noqa: ANN401  (a tensor)
-    """Return a value as a tensor that holds a real number for each element.
+    """Return a value as a dense tensor of real numbers.
 
     Raises:
-        IrgraphError: it is no such tensor, nor a list of numbers (exit code 2).
+        IrgraphError: it is neither such a tensor nor a list of numbers (exit code 2).
     """
     import torch
 
@@ -34,7 +34,7 @@ def tensor_of(value: Any, name: str, span: SourceSpan) -> Any:  # noqa: ANN401  
 
 
 def check_kind(tensor: Any, dtype: str, name: str, span: SourceSpan) -> None:  # noqa: ANN401
-    """Refuse fractions, or truth values, where a model takes whole numbers."""
+    """Raise ``IrgraphError`` for fractions or Booleans if the model expects integers."""
     import torch
 
     is_integer = dtype.startswith(("i", "u"))
@@ -45,10 +45,10 @@ def check_kind(tensor: Any, dtype: str, name: str, span: SourceSpan) -> None:  #
 
 
 def check_labels(labels: Any, logits: Any, span: SourceSpan) -> None:  # noqa: ANN401
-    """Refuse labels that are none of the predictions that logits make.
+    """Raise ``IrgraphError`` for labels that do not match the predictions of logits.
 
-    Of one event each (logits [N] or [N, 1]) a label is a chance from 0 to 1, of C classes
-    ([..., C]) the number of a class.
+    For binary logits ([N] or [N, 1]) a label is a probability, for C classes ([..., C]) the index
+    of a class.
     """
     is_event = is_binary(logits)
     count = logits.numel() if is_event else logits.numel() // int(logits.shape[-1])

@@ -31,7 +31,7 @@ class Made:
     def items(self) -> Sequence[FormatCost]:
         return [FormatCost(*pair, *known) for pair, known in self.known.items()]
 
-    def interaction(self, first: FormatCost, second: FormatCost) -> float:
+    def interaction(self, one: FormatCost, other: FormatCost) -> float:
         return 0.0
 
     def kl(self, plan: Mapping[int, str]) -> float:
@@ -79,7 +79,7 @@ class Leaning(Made):
             for pair, way in ways.items()
         }
 
-    def interaction(self, first: FormatCost, second: FormatCost) -> float:
+    def interaction(self, one: FormatCost, other: FormatCost) -> float:
         pairs = ((i.candidate, i.format) for i in (one, other))
         first, second = (self.ways[pair] for pair in pairs)
         return math.fsum(a * b for a, b in zip(first, second, strict=True))

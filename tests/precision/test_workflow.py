@@ -109,7 +109,7 @@ class Added:
         shared = {(a, b): kl - one[a] - one[b] for (a, b), kl in both.items()}
         self.known = one | shared
 
-    def interaction(self, first: FormatCost, second: FormatCost) -> float:
+    def interaction(self, one: FormatCost, other: FormatCost) -> float:
         first, second = sorted((item.candidate, item.format) for item in (one, other))
         return self.known[first, second]
 

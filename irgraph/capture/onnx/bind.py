@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.onnx.model import Node
+from irgraph.capture.onnx.model import OnnxNode
 
 Operand: TypeAlias = Any
 Type: TypeAlias = Any
@@ -53,7 +53,7 @@ class Ref(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Call:
+class ConverterCall:
     """A converter and its arguments, tensors by name."""
 
     convert: Convert
@@ -62,45 +62,45 @@ class Call:
 
     def __call__(self, lookup: Callable[[str], Torch]) -> Any:  # noqa: ANN401
         """Call the converter with the tensors that ``lookup`` returns."""
-        given = [_looked_up(v, lookup) if isinstance(v, Ref) else v for v in self.positional]
-        return self.convert(*given, **self.keywords)
+        arguments = [_look_up(v, lookup) if isinstance(v, Ref) else v for v in self.positional]
+        return self.convert(*arguments, **self.keywords)
 
     @property
-    def needs(self) -> list[str]:
+    def needed_inputs(self) -> list[str]:
         """Return the names of the inputs whose content it takes."""
         return [v.name for v in self.positional if isinstance(v, Ref) and not v.type_only]
 
 
-def _looked_up(ref: Ref, lookup: Callable[[str], Torch]) -> Any:  # noqa: ANN401
-    found = lookup(ref.name)
-    return found.dtype if ref.type_only else found
+def _look_up(ref: Ref, lookup: Callable[[str], Torch]) -> Any:  # noqa: ANN401
+    tensor = lookup(ref.name)
+    return tensor.dtype if ref.type_only else tensor
 
 
-def bind(convert: Convert, node: Node, known: Mapping[str, Torch]) -> Call:
-    """Return the call of a node's converter; ``known`` holds the values of constants.
+def bind(convert: Convert, node: OnnxNode, constants: Mapping[str, Torch]) -> ConverterCall:
+    """Return the call of a node's converter; ``constants`` holds the values of constants.
 
     Raises:
         UnsupportedError: the node has an input or attribute that the converter does not read, or an
             input that must be constant is not.
     """
-    call = Call(convert)
-    places, keywords = _parameters(convert)
+    call = ConverterCall(convert)
+    parameters, keywords = _parameters(convert)
     attributes = dict(node.attributes)
-    variadic = bool(places) and places[-1].kind is Parameter.VAR_POSITIONAL
+    variadic = bool(parameters) and parameters[-1].kind is Parameter.VAR_POSITIONAL
     for i, name in enumerate(node.inputs):
-        if i >= len(places) and not variadic and name:
+        if i >= len(parameters) and not variadic and name:
             raise UnsupportedError(f"its input {i + 1}, {name!r}, is not supported")
-        place = places[min(i, len(places) - 1)] if places else None
-        if place is not None and (i < len(places) or variadic):
-            call.positional.append(_input(place, name, node, known, attributes))
-    for place in places[len(node.inputs) :]:
-        if place.kind is not Parameter.VAR_POSITIONAL:
-            call.positional.append(_absent(place, attributes))
+        parameter = parameters[min(i, len(parameters) - 1)] if parameters else None
+        if parameter is not None and (i < len(parameters) or variadic):
+            call.positional.append(_input(parameter, name, node, constants, attributes))
+    for parameter in parameters[len(node.inputs) :]:
+        if parameter.kind is not Parameter.VAR_POSITIONAL:
+            call.positional.append(_default_input(parameter, attributes))
     for name in list(attributes):
         keyword = _python_name(name)
         if keyword not in keywords:
             raise UnsupportedError(
-                f"its attribute {name} = {_shown(attributes[name])} is not supported"
+                f"its attribute {name} = {_short_text(attributes[name])} is not supported"
             )
         call.keywords[keyword] = attributes.pop(name)
     if "outputs" in keywords:
@@ -115,9 +115,9 @@ def bind(convert: Convert, node: Node, known: Mapping[str, Torch]) -> Call:
 
 @cache
 def _parameters(convert: Convert) -> tuple[list[Parameter], dict[str, Parameter]]:
-    every = list(signature(convert).parameters.values())
-    keywords = {p.name: p for p in every if p.kind is Parameter.KEYWORD_ONLY}
-    return [p for p in every if p.name not in keywords], keywords
+    parameters = list(signature(convert).parameters.values())
+    keywords = {p.name: p for p in parameters if p.kind is Parameter.KEYWORD_ONLY}
+    return [p for p in parameters if p.name not in keywords], keywords
 
 
 def _python_name(attribute: str) -> str:
@@ -125,47 +125,47 @@ def _python_name(attribute: str) -> str:
     return word + "_" if word in ("min", "max", "to", "sorted", "id", "type", "axis_") else word
 
 
-def _absent(place: Parameter, attributes: dict[str, Any]) -> Any:  # noqa: ANN401
+def _default_input(parameter: Parameter, attributes: dict[str, Any]) -> Any:  # noqa: ANN401
     """Return what an input that is not there is: an attribute of older opsets, or a default."""
-    word = place.name
-    named = next((name for name in attributes if _python_name(name) == word), None)
-    if named is not None:
-        return attributes.pop(named)
-    if place.default is Parameter.empty:
+    word = parameter.name
+    attribute = next((name for name in attributes if _python_name(name) == word), None)
+    if attribute is not None:
+        return attributes.pop(attribute)
+    if parameter.default is Parameter.empty:
         raise UnsupportedError(f"its required input {word.rstrip('_')} is missing")
-    return place.default
+    return parameter.default
 
 
 def _input(
-    place: Parameter,
+    parameter: Parameter,
     name: str,
-    node: Node,
-    known: Mapping[str, Torch],
+    node: OnnxNode,
+    constants: Mapping[str, Torch],
     attributes: dict[str, Any],
 ) -> Any:  # noqa: ANN401
     if not name:
-        return _absent(place, attributes)
-    kind = str(place.annotation).partition(" ")[0]
-    value = known.get(name)
+        return _default_input(parameter, attributes)
+    kind = str(parameter.annotation).partition(" ")[0]
+    value = constants.get(name)
     if kind in ("Ints", "Floats", "Number", "Constant"):
         if value is None:
             raise UnsupportedError(
-                f"its input {place.name.rstrip('_')}, {name!r}, is not a constant"
+                f"its input {parameter.name.rstrip('_')}, {name!r}, is not a constant"
             )
         return _constant(kind, value)
     if (
         kind == "Operand"
         and value is not None
         and value.numel() == 1
-        and _is_number(value, node, known)
+        and _is_number(value, node, constants)
     ):
         return value.item()
     return Ref(name, kind == "Type")
 
 
-def _is_number(value: Torch, node: Node, known: Mapping[str, Torch]) -> bool:
+def _is_number(value: Torch, node: OnnxNode, constants: Mapping[str, Torch]) -> bool:
     """Tell whether a constant of one element may be a number: another operand is a tensor."""
-    others = [name for name in node.inputs if name and name not in known]
+    others = [name for name in node.inputs if name and name not in constants]
     return bool(others) and value.ndim == 0 and not value.is_complex()
 
 
@@ -178,6 +178,6 @@ def _constant(kind: str, value: Torch) -> Any:  # noqa: ANN401
     return elements[0]
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401
+def _short_text(value: Any) -> str:  # noqa: ANN401
     text = " ".join(str(value).split())
     return text if len(text) < 40 else text[:37] + "..."

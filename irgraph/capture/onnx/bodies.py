@@ -9,22 +9,22 @@ from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, defs, helper
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.onnx.bind import UnsupportedError
-from irgraph.capture.onnx.model import Node, node_of, number_of
+from irgraph.capture.onnx.model import OnnxNode, node_of, number_of
 
 
-def proto_of(node: Node) -> NodeProto:
+def proto_of(node: OnnxNode) -> NodeProto:
     """Return a node as onnx has it."""
     return helper.make_node(
         node.op, node.inputs, node.outputs, node.name, domain=node.domain, **node.attributes
     )
 
 
-def typed(tensor: Torch) -> TypeProto:
+def type_proto(tensor: Torch) -> TypeProto:
     """Return the type of a tensor as onnx has it."""
     return helper.make_tensor_type_proto(number_of(tensor.dtype), tuple(tensor.shape))
 
 
-def body_of(node: Node, opset: int, type_of: Callable[[str], Torch]) -> list[Node] | None:
+def body_of(node: OnnxNode, opset: int, type_of: Callable[[str], Torch]) -> list[OnnxNode] | None:
     """Return the nodes that onnx's own definition of an operator consists of, if it has any."""
     try:
         schema = defs.get_schema(node.op, opset, node.domain)
@@ -37,19 +37,21 @@ def body_of(node: Node, opset: int, type_of: Callable[[str], Torch]) -> list[Nod
     if unknown:
         raise UnsupportedError(f"its attribute {unknown[0]} is not defined by ONNX")
     if version in schema.context_dependent_function_opset_versions:
-        types = [typed(type_of(name)).SerializeToString() if name else b"" for name in node.inputs]
-        given = proto_of(node).SerializeToString()
-        raw = schema.get_context_dependent_function_with_opset_version(version, given, types)
+        types = [
+            type_proto(type_of(name)).SerializeToString() if name else b"" for name in node.inputs
+        ]
+        node_bytes = proto_of(node).SerializeToString()
+        raw = schema.get_context_dependent_function_with_opset_version(version, node_bytes, types)
     else:
         raw = schema.get_function_with_opset_version(version)
     if not raw:
         return None
     function = FunctionProto()
     function.ParseFromString(raw)
-    return _filled(function, schema, node)
+    return _inline_function(function, schema, node)
 
 
-def _filled(function: FunctionProto, schema: Any, node: Node) -> list[Node]:  # noqa: ANN401
+def _inline_function(function: FunctionProto, schema: Any, node: OnnxNode) -> list[OnnxNode]:  # noqa: ANN401
     """Return the nodes of a function as a node calls it."""
     names = dict(zip(function.input, node.inputs, strict=False))
     names |= dict.fromkeys(function.input[len(node.inputs) :], "")
@@ -60,30 +62,30 @@ def _filled(function: FunctionProto, schema: Any, node: Node) -> list[Node]:  # 
         for a in schema.attributes.values()
         if a.name in function.attribute and a.default_value.name
     }
-    return _renamed(function.node, node, names, {**defaults, **node.attributes})
+    return _rename_values(function.node, node, names, {**defaults, **node.attributes})
 
 
-def branch_of(node: Node, known: Mapping[str, Torch]) -> list[Node] | None:
+def branch_of(node: OnnxNode, constants: Mapping[str, Torch]) -> list[OnnxNode] | None:
     """Return the nodes of the branch that an ``If`` takes."""
     if node.op != "If" or node.domain:
         return None
-    if node.inputs[0] not in known:
+    if node.inputs[0] not in constants:
         raise UnsupportedError(f"its input cond, {node.inputs[0]!r}, is not a constant")
-    taken = bool(known[node.inputs[0]].item())
-    graph = node.attributes["then_branch" if taken else "else_branch"]
-    return inside(graph, node, {}, node.outputs, "")
+    condition = bool(constants[node.inputs[0]].item())
+    graph = node.attributes["then_branch" if condition else "else_branch"]
+    return inline_graph(graph, node, {}, node.outputs, "")
 
 
-def inside(
+def inline_graph(
     graph: GraphProto,
-    node: Node,
-    given: Mapping[str, str],
+    node: OnnxNode,
+    input_names: Mapping[str, str],
     outputs: Sequence[str],
     mark: str,
-) -> list[Node]:
+) -> list[OnnxNode]:
     """Return the nodes of a graph within a node, its inputs and outputs named as outside."""
-    found = [
-        Node(
+    nodes = [
+        OnnxNode(
             "Constant",
             "",
             tensor.name,
@@ -93,67 +95,73 @@ def inside(
         )
         for tensor in graph.initializer
     ]
-    names = {t.name: f"{node.name}/{mark}{t.name}" for t in graph.initializer} | dict(given)
-    found += _renamed(graph.node, node, names, {}, mark)
+    names = {t.name: f"{node.name}/{mark}{t.name}" for t in graph.initializer} | dict(input_names)
+    nodes += _rename_values(graph.node, node, names, {}, mark)
     ends = zip((o.name for o in graph.output), outputs, strict=True)
-    return found + [
-        Node("Identity", "", node.name, (names.get(inner, inner),), (outer,), {}, node.module)
+    return nodes + [
+        OnnxNode("Identity", "", node.name, (names.get(inner, inner),), (outer,), {}, node.module)
         for inner, outer in ends
         if outer
     ]
 
 
-def _renamed(
+def _rename_values(
     protos: Sequence[NodeProto],
-    node: Node,
+    node: OnnxNode,
     names: dict[str, str],
     attributes: Mapping[str, Any],
     mark: str = "",
-) -> list[Node]:
+) -> list[OnnxNode]:
     """Return nodes of a body with their values named anew; ``names`` learns what they define."""
-    found = []
+    nodes = []
     for proto in protos:
-        inner = _referring(proto, attributes, names)
+        inner = _resolve_node(proto, attributes, names)
         inputs = tuple(names.get(name, name) for name in inner.inputs)
         for name in inner.outputs:
             names.setdefault(name, f"{node.name}/{mark}{name}" if name else "")
         outputs = tuple(names[name] for name in inner.outputs)
-        found.append(
-            Node(inner.op, inner.domain, node.name, inputs, outputs, inner.attributes, node.module)
+        nodes.append(
+            OnnxNode(
+                inner.op, inner.domain, node.name, inputs, outputs, inner.attributes, node.module
+            )
         )
-    return found
+    return nodes
 
 
-def _referring(proto: NodeProto, attributes: Mapping[str, Any], names: Mapping[str, str]) -> Node:
+def _resolve_node(
+    proto: NodeProto, attributes: Mapping[str, Any], names: Mapping[str, str]
+) -> OnnxNode:
     """Return a node of a body with what it, and graphs in it, take from around the body."""
-    plain = NodeProto()
-    plain.CopyFrom(proto)
-    _refer(plain, attributes)
-    for graph in _graphs(plain):
-        _capture(graph, attributes, names)
-    return node_of(plain)
+    copy = NodeProto()
+    copy.CopyFrom(proto)
+    _resolve_references(copy, attributes)
+    for graph in _graphs(copy):
+        _rename_captures(graph, attributes, names)
+    return node_of(copy)
 
 
 def _graphs(node: NodeProto) -> list[GraphProto]:
     return [a.g for a in node.attribute if a.type == a.GRAPH]
 
 
-def _refer(node: NodeProto, attributes: Mapping[str, Any]) -> None:
+def _resolve_references(node: NodeProto, attributes: Mapping[str, Any]) -> None:
     """Replace the attributes that refer to the caller's by those."""
-    own = [a for a in node.attribute if not a.ref_attr_name]
+    resolved = [a for a in node.attribute if not a.ref_attr_name]
     for a in node.attribute:
         if a.ref_attr_name in attributes:
-            own.append(helper.make_attribute(a.name, attributes[a.ref_attr_name]))
+            resolved.append(helper.make_attribute(a.name, attributes[a.ref_attr_name]))
     del node.attribute[:]
-    node.attribute.extend(own)
+    node.attribute.extend(resolved)
 
 
-def _capture(graph: GraphProto, attributes: Mapping[str, Any], names: Mapping[str, str]) -> None:
+def _rename_captures(
+    graph: GraphProto, attributes: Mapping[str, Any], names: Mapping[str, str]
+) -> None:
     """Name anew what a graph within a body takes from it."""
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
-        _refer(node, attributes)
+        _resolve_references(node, attributes)
         for inner in _graphs(node):
-            _capture(inner, attributes, names)
+            _rename_captures(inner, attributes, names)
     for value in graph.output:
         value.name = names.get(value.name, value.name)

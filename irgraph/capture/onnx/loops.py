@@ -8,16 +8,16 @@ import torch
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.onnx.bind import UnsupportedError
-from irgraph.capture.onnx.bodies import inside
-from irgraph.capture.onnx.model import Node
+from irgraph.capture.onnx.bodies import inline_graph
+from irgraph.capture.onnx.model import OnnxNode
 
-MOST = 256
+MAX_ITERATIONS = 256
 """Rounds of a loop that are written out."""
 
 
-def looped(
-    node: Node, known: dict[str, Torch], add: Callable[[Sequence[Node]], None]
-) -> list[Node]:
+def unroll_loop(
+    node: OnnxNode, constants: dict[str, Torch], add: Callable[[Sequence[OnnxNode]], None]
+) -> list[OnnxNode]:
     """Add the rounds of a ``Loop`` whose number is known; return what gives its results.
 
     Args:
@@ -25,100 +25,105 @@ def looped(
         known: values of constants; learns what a round is told of itself.
         add: adds nodes; what of them is constant is known then.
     """
-    trips, more = _constant(node, "M", 0, known), _constant(node, "cond", 1, known)
+    trips, condition = _constant(node, "M", 0, constants), _constant(node, "cond", 1, constants)
     body, states = node.attributes["body"], list(node.inputs[2:])
-    kept: list[list[str]] = []
-    while more and len(kept) < min(trips, MOST):
-        mark = f"{len(kept)}/"
+    scan_outputs: list[list[str]] = []
+    while condition and len(scan_outputs) < min(trips, MAX_ITERATIONS):
+        mark = f"{len(scan_outputs)}/"
         names = (f"{node.name}/{mark}trip", f"{node.name}/{mark}going")
-        known |= {names[0]: torch.tensor(len(kept)), names[1]: torch.tensor(True)}
-        made = _round(node, body, (*names, *states), mark, add)
-        if made[0] not in known:
+        constants |= {names[0]: torch.tensor(len(scan_outputs)), names[1]: torch.tensor(True)}
+        outputs = _add_iteration(node, body, (*names, *states), mark, add)
+        if outputs[0] not in constants:
             raise UnsupportedError("its condition is not a constant")
-        more, states = int(known[made[0]]), made[1 : len(states) + 1]
-        kept.append(made[len(states) + 1 :])
-    if not kept or (more and trips > MOST):
-        raise UnsupportedError(f"it runs {trips} iterations, not 1 to {MOST}")
-    lists = list(zip(*kept, strict=True))
-    return _results(node, states, lists, [0] * len(lists))
+        condition, states = int(constants[outputs[0]]), outputs[1 : len(states) + 1]
+        scan_outputs.append(outputs[len(states) + 1 :])
+    if not scan_outputs or (condition and trips > MAX_ITERATIONS):
+        raise UnsupportedError(f"it runs {trips} iterations, not 1 to {MAX_ITERATIONS}")
+    lists = list(zip(*scan_outputs, strict=True))
+    return _result_nodes(node, states, lists, [0] * len(lists))
 
 
-def _constant(node: Node, word: str, place: int, known: Mapping[str, Torch]) -> int:
-    name = node.inputs[place]
-    if name and name not in known:
+def _constant(node: OnnxNode, word: str, position: int, constants: Mapping[str, Torch]) -> int:
+    name = node.inputs[position]
+    if name and name not in constants:
         raise UnsupportedError(f"its input {word}, {name!r}, is not a constant")
-    return int(known[name]) if name else MOST + 1
+    return int(constants[name]) if name else MAX_ITERATIONS + 1
 
 
-def scanned(node: Node, type_of: Callable[[str], Torch]) -> list[Node] | None:
+def unroll_scan(node: OnnxNode, type_of: Callable[[str], Torch]) -> list[OnnxNode] | None:
     """Return the nodes that a ``Scan`` runs."""
     if node.op != "Scan" or node.domain:
         return None
     body, count = node.attributes["body"], node.attributes["num_scan_inputs"]
     states, rows = list(node.inputs[:-count]), node.inputs[-count:]
-    axes, back = _of_each(node, "scan_input", count)
+    axes, is_reversed = _axes_and_directions(node, "scan_input", count)
     rounds = type_of(rows[0]).shape[axes[0]]
-    if not 0 < rounds <= MOST:
-        raise UnsupportedError(f"it runs {rounds} iterations, not 1 to {MOST}")
-    found: list[Node] = []
-    kept: list[list[str]] = []
+    if not 0 < rounds <= MAX_ITERATIONS:
+        raise UnsupportedError(f"it runs {rounds} iterations, not 1 to {MAX_ITERATIONS}")
+    nodes: list[OnnxNode] = []
+    scan_outputs: list[list[str]] = []
     for t in range(rounds):
-        places = [rounds - 1 - t if reverse else t for reverse in back]
-        given = list(states)
-        for row, axis, at in zip(rows, axes, places, strict=True):
-            given.append(f"{node.name}/{t}/{row}")
-            found += _taken(node, row, axis, at, given[-1])
-        made = _round(node, body, given, f"{t}/", found.extend)
-        states = made[: len(states)]
-        kept.append(made[len(states) :])
-    axes, back = _of_each(node, "scan_output", len(kept[0]))
-    lists = [r[::-1] if b else r for r, b in zip(zip(*kept, strict=True), back, strict=True)]
-    return found + _results(node, states, lists, axes)
+        places = [rounds - 1 - t if reverse else t for reverse in is_reversed]
+        inputs = list(states)
+        for row, axis, index in zip(rows, axes, places, strict=True):
+            inputs.append(f"{node.name}/{t}/{row}")
+            nodes += _slice_nodes(node, row, axis, index, inputs[-1])
+        outputs = _add_iteration(node, body, inputs, f"{t}/", nodes.extend)
+        states = outputs[: len(states)]
+        scan_outputs.append(outputs[len(states) :])
+    axes, is_reversed = _axes_and_directions(node, "scan_output", len(scan_outputs[0]))
+    lists = [
+        r[::-1] if b else r
+        for r, b in zip(zip(*scan_outputs, strict=True), is_reversed, strict=True)
+    ]
+    return nodes + _result_nodes(node, states, lists, axes)
 
 
-def _of_each(node: Node, word: str, count: int) -> tuple[Sequence[int], Sequence[int]]:
+def _axes_and_directions(
+    node: OnnxNode, word: str, count: int
+) -> tuple[Sequence[int], Sequence[int]]:
     none = [0] * count
-    said = node.attributes
-    return said.get(f"{word}_axes", none), said.get(f"{word}_directions", none)
+    attributes = node.attributes
+    return attributes.get(f"{word}_axes", none), attributes.get(f"{word}_directions", none)
 
 
-def _taken(node: Node, row: str, axis: int, at: int, out: str) -> list[Node]:
+def _slice_nodes(node: OnnxNode, row: str, axis: int, index: int, out: str) -> list[OnnxNode]:
     """Return the nodes that take one slice of what a ``Scan`` runs over."""
-    place = f"{out}/at"
+    index_name = f"{out}/at"
     return [
-        Node("Constant", "", node.name, (), (place,), {"value_int": at}),
-        Node("Gather", "", node.name, (row, place), (out,), {"axis": axis}, node.module),
+        OnnxNode("Constant", "", node.name, (), (index_name,), {"value_int": index}),
+        OnnxNode("Gather", "", node.name, (row, index_name), (out,), {"axis": axis}, node.module),
     ]
 
 
-def _round(
-    node: Node,
+def _add_iteration(
+    node: OnnxNode,
     body: Torch,
-    given: Sequence[str],
+    inputs: Sequence[str],
     mark: str,
-    add: Callable[[Sequence[Node]], None],
+    add: Callable[[Sequence[OnnxNode]], None],
 ) -> list[str]:
     """Add one round of a body; return the names of what it makes."""
-    made = [f"{node.name}/{mark}out{i}" for i in range(len(body.output))]
-    names = dict(zip((value.name for value in body.input), given, strict=True))
-    add(inside(body, node, names, made, mark))
-    return made
+    outputs = [f"{node.name}/{mark}out{i}" for i in range(len(body.output))]
+    names = dict(zip((value.name for value in body.input), inputs, strict=True))
+    add(inline_graph(body, node, names, outputs, mark))
+    return outputs
 
 
-def _results(
-    node: Node, states: Sequence[str], lists: Sequence[Sequence[str]], axes: Sequence[int]
-) -> list[Node]:
+def _result_nodes(
+    node: OnnxNode, states: Sequence[str], lists: Sequence[Sequence[str]], axes: Sequence[int]
+) -> list[OnnxNode]:
     """Return the nodes that give a loop's last states, and what each round made, stacked."""
-    found = [
-        Node("Identity", "", node.name, (state,), (out,), {}, node.module)
+    nodes = [
+        OnnxNode("Identity", "", node.name, (state,), (out,), {}, node.module)
         for state, out in zip(states, node.outputs, strict=False)
         if out
     ]
     for names, axis, out in zip(lists, axes, node.outputs[len(states) :], strict=False):
         parts = tuple(f"{name}/wide" for name in names)
-        found += [
-            Node("Unsqueeze", "", node.name, (name,), (part,), {"axes": [axis]}, node.module)
+        nodes += [
+            OnnxNode("Unsqueeze", "", node.name, (name,), (part,), {"axes": [axis]}, node.module)
             for name, part in zip(names, parts, strict=True)
         ]
-        found.append(Node("Concat", "", node.name, parts, (out,), {"axis": axis}, node.module))
-    return found
+        nodes.append(OnnxNode("Concat", "", node.name, parts, (out,), {"axis": axis}, node.module))
+    return nodes

@@ -17,9 +17,9 @@ from irgraph.ir.graph import Declared, Device, Graph
 from irgraph.ir.op import Value
 
 if TYPE_CHECKING:
-    from irgraph.capture.onnx.program import Program
+    from irgraph.capture.onnx.program import OnnxProgram
 
-INLINE = 64
+MAX_VALUE_ELEMENTS = 64
 """Elements up to which a float weight's content stands in the model; of larger ones none does."""
 
 
@@ -47,76 +47,79 @@ def lower_onnx(
     Raises:
         IrgraphError: onnx or torch is missing (exit code 2), or the model cannot be lowered.
     """
-    _need("onnx", "torch")
+    _require_packages("onnx", "torch")
     from irgraph.capture.onnx.model import read_onnx
-    from irgraph.capture.onnx.program import Program
+    from irgraph.capture.onnx.program import OnnxProgram
 
     dims = dict(dims or {})
     with Source.open_once(path) as source:
         data = source.read()
     title = name or Path(source.path).name.removesuffix(".onnx")
 
-    def at(sizes: Mapping[str, int]) -> Capture:
-        return _capture(Program(read_onnx(data, sizes, source.path)), title, sheet)
+    def capture_at(sizes: Mapping[str, int]) -> Capture:
+        return _capture(OnnxProgram(read_onnx(data, sizes, source.path)), title, sheet)
 
-    captured = at(dims)
+    capture = capture_at(dims)
     if not dims:
-        return captured
+        return capture
     first, size = next(iter(dims.items()))
-    graph, more = with_named_dim(
-        captured.graph, first, size, lambda n: at({**dims, first: n}).graph
+    graph, dim_notes = with_named_dim(
+        capture.graph, first, size, lambda n: capture_at({**dims, first: n}).graph
     )
-    return replace(captured, graph=graph, notes=(*captured.notes, *more))
+    return replace(capture, graph=graph, notes=(*capture.notes, *dim_notes))
 
 
-def _need(*packages: str) -> None:
+def _require_packages(*packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             hint = "pip install 'irgraph[onnx]'"
             raise fail(f"reading ONNX needs the package {package}", hint=hint, exit_code=2)
 
 
-def _capture(program: Program, name: str, sheet: str) -> Capture:
+def _capture(program: OnnxProgram, name: str, sheet: str) -> Capture:
     """Capture the program of a model."""
     from irgraph.capture.live import capture
     from irgraph.capture.onnx.weights import Weights
 
-    captured = capture(program, name=name, model=Weights(program.declared))
+    live_capture = capture(program, name=name, model=Weights(program.declared))
     model = program.model
     graph = replace(
-        captured.graph,
+        live_capture.graph,
         settings={"source": Path(model.source).name, "opset": model.opset},
         devices=(Device("gpu0", sheet),),
-        tensors=tuple(_declared(one, program) for one in captured.graph.tensors),
+        tensors=tuple(_with_value(declared, program) for declared in live_capture.graph.tensors),
     )
     notes = [
-        f"nothing in torch stands for {why}; no cost model knows it" for why in program.strangers
+        f"nothing in torch stands for {reason}; no cost model knows it"
+        for reason in program.opaque_reasons
     ]
-    return Capture(graph, (*captured.notes, *notes, *_left_out(graph)), captured.differing)
+    return Capture(
+        graph, (*live_capture.notes, *notes, *_omitted_values_note(graph)), live_capture.differing
+    )
 
 
-def _left_out(graph: Graph) -> Iterator[str]:
+def _omitted_values_note(graph: Graph) -> Iterator[str]:
     """Yield a note on the weights whose values the model does not hold."""
     sizes = [d.tensor.numel for d in graph.tensors if d.role == "param" and d.value is None]
     if sizes:
-        kept = f"the values of {len(sizes)} weight{'s' * (len(sizes) > 1)} are not kept"
-        yield f"{kept}: execution draws others (those of up to {INLINE} elements are)"
+        subject = f"the values of {len(sizes)} weight{'s' * (len(sizes) > 1)} are not kept"
+        yield f"{subject}: execution draws others (those of up to {MAX_VALUE_ELEMENTS} elements are)"
 
 
-def _declared(declared: Declared, program: Program) -> Declared:
+def _with_value(declared: Declared, program: OnnxProgram) -> Declared:
     """Return what exists before the step by its own name, with its value if that is a constant."""
     role, _ = program.declared[declared.label]
     label = "" if role == "input" and declared.label == declared.tensor.name else declared.label
     return Declared(role, declared.tensor, label, _value(declared.label, program))
 
 
-def _value(name: str, program: Program) -> tuple[Value, ...] | None:
+def _value(name: str, program: OnnxProgram) -> tuple[Value, ...] | None:
     """Return a constant's elements, ``None`` where execution may draw them: of large weights."""
-    value = program.known.get(name)
+    value = program.constant_values.get(name)
     if value is None or value.is_complex() or bool(value.isnan().any()):
         return None
     weight = name in program.model.constants and value.is_floating_point()
-    if weight and value.numel() > INLINE:
+    if weight and value.numel() > MAX_VALUE_ELEMENTS:
         return None
     flat = value.reshape(-1)
     if str(value.dtype) == "torch.float32":  # the shortest decimals that are the same numbers

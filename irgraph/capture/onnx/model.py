@@ -27,14 +27,14 @@ from onnx import (
 from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.dtypes import FROM_ONNX, FROM_TORCH, TORCH
 
-OLDEST, NATIVE = 7, 13
+MIN_OPSET, NATIVE_OPSET = 7, 13
 """The oldest opset that is read; what is older than the second is converted to it by onnx."""
 
-SMALL = 4096
+MAX_CONSTANT_ELEMENTS = 4096
 """Elements up to which constants are kept as values, so that shapes can follow from them."""
 
 
-class Node(Struct, frozen=True):
+class OnnxNode(Struct, frozen=True):
     """One call of an ONNX operator; names of absent inputs and outputs are empty."""
 
     op: str
@@ -62,16 +62,16 @@ class Model:
 
     source: str
     opset: int
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[OnnxNode] = field(default_factory=list)
     inputs: dict[str, Any] = field(default_factory=dict)
     weights: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
 
     @property
-    def native(self) -> int:
+    def native_opset(self) -> int:
         """Return the opset of its nodes, after what is old was converted."""
-        return max(self.opset, NATIVE)
+        return max(self.opset, NATIVE_OPSET)
 
 
 def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
@@ -89,13 +89,13 @@ def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
             dimension got no size, or a type is one that the IR lacks.
     """
     source = str(path)
-    proto, opset = _converted(_load(data, path), source)
-    _bind(proto.graph, dims, source)
-    graph = _inlined(proto).graph
-    _strip(graph, path)
+    proto, opset = _convert_opset(_load(data, path), source)
+    _bind_dims(proto.graph, dims, source)
+    graph = _inline_functions(proto).graph
+    _drop_large_contents(graph, path)
     weights, constants = {}, {}
     for tensor in graph.initializer:
-        if prod(tensor.dims) <= SMALL:
+        if prod(tensor.dims) <= MAX_CONSTANT_ELEMENTS:
             constants[tensor.name] = _content(tensor, source)
         else:
             place = f"the constant {tensor.name!r}"
@@ -104,57 +104,61 @@ def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
         raise fail(
             f"the sparse constant {sparse.values.name!r} is not supported", SourceSpan(source)
         )
-    given = [i for i in graph.input if i.name not in {*weights, *constants}]
+    inputs = [i for i in graph.input if i.name not in {*weights, *constants}]
     nodes = list(map(node_of, graph.node))
     outputs = tuple(value.name for value in graph.output)
-    _check_makers(nodes, outputs, [*weights, *constants, *(value.name for value in given)], source)
+    _check_producers(
+        nodes, outputs, [*weights, *constants, *(value.name for value in inputs)], source
+    )
     return Model(
         source,
         opset,
         nodes,
-        {value.name: _input(value, source) for value in given},
+        {value.name: _input_tensor(value, source) for value in inputs},
         weights,
         constants,
         outputs,
     )
 
 
-def _check_makers(
-    nodes: Iterable[Node], outputs: Iterable[str], before: Iterable[str], source: str
+def _check_producers(
+    nodes: Iterable[OnnxNode], outputs: Iterable[str], inputs: Iterable[str], source: str
 ) -> None:
     """Raise ``IrgraphError`` where two nodes make one value, a node none, or none an output."""
-    makers = dict.fromkeys(before, "the model's inputs and constants")
+    producers = dict.fromkeys(inputs, "the model's inputs and constants")
     for node in nodes:
         if not any(node.outputs):
             raise fail(f"the node {node.name or node.op!r} makes no value", SourceSpan(source))
         for name in filter(None, node.outputs):
-            if name in makers:
-                message = f"the value {name!r} is made twice: by {makers[name]}, and by {node.op}"
+            if name in producers:
+                message = (
+                    f"the value {name!r} is made twice: by {producers[name]}, and by {node.op}"
+                )
                 raise fail(message, SourceSpan(source), hint="in ONNX each value is made once")
-            makers[name] = node.op
-    lacking = [name for name in outputs if name not in makers]
-    if lacking:
-        raise fail(f"nothing makes the output {lacking[0]!r}", SourceSpan(source))
+            producers[name] = node.op
+    missing = [name for name in outputs if name not in producers]
+    if missing:
+        raise fail(f"nothing makes the output {missing[0]!r}", SourceSpan(source))
 
 
-def _input(value: Any, source: str) -> Any:  # noqa: ANN401
+def _input_tensor(value: Any, source: str) -> Any:  # noqa: ANN401
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         message = f"the input {value.name!r} is a {str(kind).removesuffix('_type')}, not a tensor"
         raise fail(message, SourceSpan(source))
-    typed = value.type.tensor_type
-    if not typed.HasField("shape"):
+    tensor_type = value.type.tensor_type
+    if not tensor_type.HasField("shape"):
         hint = "export it with the shapes of its inputs"
         raise fail(
             f"the model gives no shape for its input {value.name!r}", SourceSpan(source), hint=hint
         )
-    sizes = [size.dim_value for size in typed.shape.dim]
-    return _on_meta(typed.elem_type, sizes, f"the input {value.name!r}", source)
+    sizes = [size.dim_value for size in tensor_type.shape.dim]
+    return _on_meta(tensor_type.elem_type, sizes, f"the input {value.name!r}", source)
 
 
 def _on_meta(number: int, sizes: Iterable[int], place: str, source: str) -> Any:  # noqa: ANN401
     dtype = dtype_of(number)
-    if not in_ir(dtype):
+    if not is_ir_dtype(dtype):
         raise fail(
             f"{place} has type {type_word(number)}, which is not supported", SourceSpan(source)
         )
@@ -170,8 +174,8 @@ def _content(tensor: Any, source: str) -> Any:  # noqa: ANN401
 
 def type_word(number: int) -> str:
     """Return ONNX's word for an element type by its number."""
-    known = number in TensorProto.DataType.values()
-    return str(TensorProto.DataType.Name(number)).lower() if known else str(number)
+    is_known = number in TensorProto.DataType.values()
+    return str(TensorProto.DataType.Name(number)).lower() if is_known else str(number)
 
 
 @cache
@@ -182,7 +186,7 @@ def _dtypes() -> Mapping[int, Any]:
     return {number: getattr(torch, word) for number, word in {**words, **others}.items()}
 
 
-def in_ir(dtype: Any) -> bool:  # noqa: ANN401
+def is_ir_dtype(dtype: Any) -> bool:  # noqa: ANN401
     """Tell whether the IR has an element type of torch's."""
     return str(dtype).removeprefix("torch.") in FROM_TORCH
 
@@ -194,7 +198,7 @@ def dtype_of(number: int) -> Any:  # noqa: ANN401
 
 def number_of(dtype: Any) -> int:  # noqa: ANN401
     """Return ONNX's number of an element type of torch's."""
-    return next(number for number, known in _dtypes().items() if known == dtype)
+    return next(number for number, torch_dtype in _dtypes().items() if torch_dtype == dtype)
 
 
 def tensor_of(proto: Any) -> Any:  # noqa: ANN401
@@ -214,53 +218,55 @@ def _load(data: bytes, path: Path) -> Any:  # noqa: ANN401
         proto = onnx.load_model_from_string(data)
     except Exception as error:
         raise fail(f"not an ONNX model: {error}", SourceSpan(str(path))) from None
-    if not _is_text(proto):
+    if not _has_valid_text(proto):
         raise fail("not an ONNX model: it holds a name that is no UTF-8", SourceSpan(str(path)))
     if not proto.graph.node and not proto.graph.output:
         raise fail("not an ONNX model: it holds no graph", SourceSpan(str(path)))
     return proto
 
 
-def _is_text(message: Any) -> bool:  # noqa: ANN401
+def _has_valid_text(message: Any) -> bool:  # noqa: ANN401
     """Return whether every text in a message is one: protobuf gives others as bytes."""
-    for kind, found in message.ListFields():
+    for kind, content in message.ListFields():
         if kind.type not in (kind.TYPE_MESSAGE, kind.TYPE_STRING):
             continue
-        single = isinstance(found, (str, bytes)) or hasattr(found, "ListFields")
-        for value in (found,) if single else found:
-            if not (_is_text(value) if kind.type == kind.TYPE_MESSAGE else isinstance(value, str)):
+        is_single = isinstance(content, (str, bytes)) or hasattr(content, "ListFields")
+        for value in (content,) if is_single else content:
+            if not (
+                _has_valid_text(value) if kind.type == kind.TYPE_MESSAGE else isinstance(value, str)
+            ):
                 return False
     return True
 
 
-def _converted(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
+def _convert_opset(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
     """Return a model of an opset that the converters know, and its own opset."""
     newest = onnx.defs.onnx_opset_version()
     opsets = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
     version = int(opsets[0]) if opsets else newest
-    if version < OLDEST:
+    if version < MIN_OPSET:
         raise fail(
-            f"opset {version} is too old: irgraph reads {OLDEST} and newer", SourceSpan(source)
+            f"opset {version} is too old: irgraph reads {MIN_OPSET} and newer", SourceSpan(source)
         )
     if version > newest:
         hint = "pip install -U onnx"
         raise fail(
             f"opset {version} is newer than onnx {onnx.__version__}", SourceSpan(source), hint=hint
         )
-    if version >= NATIVE:
+    if version >= NATIVE_OPSET:
         return proto, version
     try:
-        return version_converter.convert_version(proto, NATIVE), version
+        return version_converter.convert_version(proto, NATIVE_OPSET), version
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        message = f"onnx cannot convert opset {version} to {NATIVE}: {first}"
+        message = f"onnx cannot convert opset {version} to {NATIVE_OPSET}: {first}"
         raise fail(message, SourceSpan(source)) from None
 
 
-def _bind(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noqa: ANN401
+def _bind_dims(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noqa: ANN401
     """Give open dimensions of the inputs their sizes; forget shapes that others may contradict."""
     constants = {tensor.name for tensor in graph.initializer}
-    opened: dict[str, None] = {}
+    open_dims: dict[str, None] = {}
     for value in graph.input:
         if value.name in constants:
             continue
@@ -268,34 +274,32 @@ def _bind(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noqa: AN
             if size.HasField("dim_value"):
                 continue
             name = size.dim_param or f"{value.name}_{axis}"
-            opened[name] = None
+            open_dims[name] = None
             if name in dims:
                 size.dim_value = dims[name]
-    unknown = [name for name in dims if name not in opened]
+    unknown = [name for name in dims if name not in open_dims]
     if unknown:
-        known = ", ".join(opened) or "none"
-        message = (
-            f"--dim: the model has no open dimension {unknown[0]!r}{suggestion(unknown[0], opened)}"
-        )
-        raise fail(message, SourceSpan(source), hint=f"its open dimensions: {known}", exit_code=2)
-    missing = [name for name in opened if name not in dims]
+        names = ", ".join(open_dims) or "none"
+        message = f"--dim: the model has no open dimension {unknown[0]!r}{suggestion(unknown[0], open_dims)}"
+        raise fail(message, SourceSpan(source), hint=f"its open dimensions: {names}", exit_code=2)
+    missing = [name for name in open_dims if name not in dims]
     if missing:
         hint = "give " + " ".join(f"--dim {name}=SIZE" for name in missing)
         message = f"the model leaves {', '.join(missing)} open"
         raise fail(message, SourceSpan(source), hint=hint, exit_code=2)
 
 
-def _inlined(proto: Any) -> Any:  # noqa: ANN401
+def _inline_functions(proto: Any) -> Any:  # noqa: ANN401
     if not proto.functions:
         return proto
     return inliner.inline_local_functions(proto)
 
 
-def _strip(graph: Any, path: Path) -> None:  # noqa: ANN401
+def _drop_large_contents(graph: Any, path: Path) -> None:  # noqa: ANN401
     """Drop the contents of large constants; read small ones that lie in other files."""
     for tensor in graph.initializer:
         external = tensor.data_location == tensor.EXTERNAL
-        if prod(tensor.dims) > SMALL:
+        if prod(tensor.dims) > MAX_CONSTANT_ELEMENTS:
             for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
                 tensor.ClearField(name)
         elif external:
@@ -309,11 +313,11 @@ def _strip(graph: Any, path: Path) -> None:  # noqa: ANN401
             del tensor.external_data[:]
 
 
-def node_of(node: Any) -> Node:  # noqa: ANN401
+def node_of(node: Any) -> OnnxNode:  # noqa: ANN401
     """Return a node with its attributes as plain values."""
-    attributes = {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute}
+    attributes = {a.name: _as_text(helper.get_attribute_value(a)) for a in node.attribute}
     scopes = {p.key: p.value for p in getattr(node, "metadata_props", ())}
-    return Node(
+    return OnnxNode(
         node.op_type,
         node.domain if node.domain != "ai.onnx" else "",
         node.name or next(iter(node.output), ""),
@@ -324,20 +328,22 @@ def node_of(node: Any) -> Node:  # noqa: ANN401
     )
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def _as_text(value: Any) -> Any:  # noqa: ANN401
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _module(name: str, scopes: Mapping[str, str]) -> str:
     """Return the path of the module that a node came from, as torch's exporters note it."""
-    noted = scopes.get("pkg.torch.onnx.name_scopes", "")
-    if noted:
+    scope_text = scopes.get("pkg.torch.onnx.name_scopes", "")
+    if scope_text:
         try:
             with warnings.catch_warnings(action="ignore"):  # which would show what it holds
-                paths = ast.literal_eval(noted)
+                paths = ast.literal_eval(scope_text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             paths = ()
-        known = isinstance(paths, (list, tuple)) and len(paths) > 1 and isinstance(paths[-2], str)
-        return paths[-2].encode("utf-8", "replace").decode() if known else ""
+        has_module = (
+            isinstance(paths, (list, tuple)) and len(paths) > 1 and isinstance(paths[-2], str)
+        )
+        return paths[-2].encode("utf-8", "replace").decode() if has_module else ""
     parts = name.split("/")
     return ".".join(parts[1:-1]) if name.startswith("/") else ""

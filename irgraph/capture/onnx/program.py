@@ -17,9 +17,9 @@ from irgraph.capture.common.lowering import MODULE, ORIGIN
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.onnx.bind import Convert, UnsupportedError, bind
 from irgraph.capture.onnx.bodies import body_of, branch_of
-from irgraph.capture.onnx.loops import looped, scanned
-from irgraph.capture.onnx.model import SMALL, Model, Node, in_ir
-from irgraph.capture.onnx.opaque import OpaqueOp, stranger
+from irgraph.capture.onnx.loops import unroll_loop, unroll_scan
+from irgraph.capture.onnx.model import MAX_CONSTANT_ELEMENTS, Model, OnnxNode, is_ir_dtype
+from irgraph.capture.onnx.opaque import OpaqueOp, opaque_op
 from irgraph.capture.onnx.operators import OPERATORS, linear
 from irgraph.capture.onnx.operators.recurrent import GATES
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
@@ -28,16 +28,16 @@ Values = dict[str, Any]
 """Tensors, or lists of them, by their names in the model."""
 
 
-class Step(Struct, frozen=True):
+class ProgramStep(Struct, frozen=True):
     """One call that the program makes: where its results go, and what it stands for."""
 
     call: Callable[[Callable[[str], Torch]], Any]
     outputs: tuple[str, ...]
-    node: Node
+    node: OnnxNode
 
 
 @dataclass
-class Program:
+class OnnxProgram:
     """The calls of a model, found by running them on the meta device.
 
     Attributes:
@@ -50,18 +50,18 @@ class Program:
     """
 
     model: Model
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ProgramStep] = field(default_factory=list)
     values: Values = field(default_factory=dict)
-    known: Values = field(default_factory=dict)
+    constant_values: Values = field(default_factory=dict)
     declared: dict[str, tuple[str, Torch]] = field(default_factory=dict)
-    strangers: list[str] = field(default_factory=list)
+    opaque_reasons: list[str] = field(default_factory=list)
     _users: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         for name, tensor in self.model.inputs.items():
             self.values[name] = tensor
             self.declared[name] = ("input", tensor)
-        self.known.update(self.model.constants)
+        self.constant_values.update(self.model.constants)
         for name, tensor in self.model.weights.items():
             self.values[name] = tensor
             self.declared[name] = ("param", tensor)
@@ -77,52 +77,52 @@ class Program:
         values = {name: tensor for name, (_, tensor) in self.declared.items()}
         with torch.no_grad():
             for step in self.steps:
-                with _marked(step.node):
-                    made = step.call(values.__getitem__)
-                values.update(zip(step.outputs, _several(made), strict=False))
-            found = [values[name] for name in self.model.outputs]
-            given = {id(tensor) for _, tensor in self.declared.values()}
-            return [torch.ops.aten.alias(t) if id(t) in given else t for t in found]
+                with _label_calls(step.node):
+                    outputs = step.call(values.__getitem__)
+                values.update(zip(step.outputs, _as_list(outputs), strict=False))
+            results = [values[name] for name in self.model.outputs]
+            declared_ids = {id(tensor) for _, tensor in self.declared.values()}
+            return [torch.ops.aten.alias(t) if id(t) in declared_ids else t for t in results]
 
     def tensor(self, name: str) -> Torch:
         """Return the tensor of a value; a constant is declared at its first use as one."""
         if name not in self.values:
-            if name not in self.known:
+            if name not in self.constant_values:
                 raise UnsupportedError(f"it uses {name!r}, which nothing makes")
-            self.values[name] = torch.empty_like(self.known[name], device="meta")
+            self.values[name] = torch.empty_like(self.constant_values[name], device="meta")
             self.declared[name] = ("param", self.values[name])
         return self.values[name]
 
-    def add(self, nodes: Sequence[Node]) -> None:
+    def add(self, nodes: Sequence[OnnxNode]) -> None:
         """Add the calls of nodes, in order."""
         merged: set[str] = set()
         for i, node in enumerate(nodes):
             if node.outputs[0] in merged:
                 continue
-            added = self._bias(node, nodes[i + 1 :])
-            if added is not None:
-                merged.add(added.outputs[0])
+            bias_add = self._add_linear(node, nodes[i + 1 :])
+            if bias_add is not None:
+                merged.add(bias_add.outputs[0])
             else:
                 self._add(node)
 
-    def _add(self, node: Node) -> None:
+    def _add(self, node: OnnxNode) -> None:
         """Add a node by its converter, else by what onnx says it is made of, else as it is."""
         reasons = []
-        for way in (self._converted, self._opened):
+        for add in (self._add_converted, self._add_expanded):
             try:
-                way(node)
+                add(node)
                 return
             except UnsupportedError as error:
                 reasons.append(str(error))
-        self._estranged(node, reasons[node.op not in OPERATORS and bool(reasons[1])])
+        self._add_opaque(node, reasons[node.op not in OPERATORS and bool(reasons[1])])
 
-    def _converted(self, node: Node) -> None:
+    def _add_converted(self, node: OnnxNode) -> None:
         convert = None if node.domain else OPERATORS.get(node.op)
         if convert is None:
             raise UnsupportedError("torch has no equivalent")
-        self._call(self._reordered(node) if node.op in GATES else node, convert)
+        self._add_call(self._mark_reordered(node) if node.op in GATES else node, convert)
 
-    def _reordered(self, node: Node) -> Node:
+    def _mark_reordered(self, node: OnnxNode) -> OnnxNode:
         """Let the weights of a recurrent layer have their gates in torch's order, if they can.
 
         Those have no values that the model holds, and no other use.
@@ -132,91 +132,91 @@ class Program:
             return node
         return replace(node, attributes={**node.attributes, "reordered": 1})
 
-    def _call(self, node: Node, convert: Convert) -> None:
-        call = bind(convert, node, self.known)
-        if all(name in self.known for name in call.needs) and _folds(node):
-            found = self._on("cpu", lambda: call(self._type), node)
-            if all(value.numel() <= SMALL for value in found):
-                self.known.update(zip(node.outputs, found, strict=False))
+    def _add_call(self, node: OnnxNode, convert: Convert) -> None:
+        call = bind(convert, node, self.constant_values)
+        if all(name in self.constant_values for name in call.needed_inputs) and _is_foldable(node):
+            results = self._run_on("cpu", lambda: call(self._type), node)
+            if all(value.numel() <= MAX_CONSTANT_ELEMENTS for value in results):
+                self.constant_values.update(zip(node.outputs, results, strict=False))
                 return
-        found = self._on("meta", lambda: call(self.tensor), node)
-        self._note_statistics(node)
-        on_host = [v.device.type == "cpu" for v in found if isinstance(v, torch.Tensor)]
+        results = self._run_on("meta", lambda: call(self.tensor), node)
+        self._declare_statistics(node)
+        on_host = [v.device.type == "cpu" for v in results if isinstance(v, torch.Tensor)]
         if on_host and all(on_host):
-            self.known.update(zip(node.outputs, found, strict=False))
+            self.constant_values.update(zip(node.outputs, results, strict=False))
             return
-        self.values.update(zip(node.outputs, found, strict=False))
-        self.steps.append(Step(_on_meta(call), node.outputs, node))
+        self.values.update(zip(node.outputs, results, strict=False))
+        self.steps.append(ProgramStep(_on_meta(call), node.outputs, node))
 
-    def _note_statistics(self, node: Node) -> None:
+    def _declare_statistics(self, node: OnnxNode) -> None:
         """Let running statistics be state: unlike weights they are not drawn below zero."""
         for name in node.inputs[3:5] if node.op == "BatchNormalization" else ():
             if self.declared.get(name, ("",))[0] == "param":
                 self.declared[name] = ("state", self.declared[name][1])
 
-    def _on(self, device: str, run: Callable[[], Any], node: Node) -> list[Any]:
+    def _run_on(self, device: str, run: Callable[[], Any], node: OnnxNode) -> list[Any]:
         try:
             with torch.device(device):
-                found = _several(run())
+                results = _as_list(run())
         except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise UnsupportedError(f"torch refuses it: {lines[0]}") from None
-        for name in node.outputs[len(found) :]:
+        for name in node.outputs[len(results) :]:
             if name:
                 raise UnsupportedError(f"its output {name!r} is not supported")
-        for value in found:
+        for value in results:
             _check_type(value)
-        return found
+        return results
 
-    def _opened(self, node: Node) -> None:
+    def _add_expanded(self, node: OnnxNode) -> None:
         """Add what a node is made of: the branch it takes, or the body that onnx gives it."""
-        undo = len(self.steps), len(self.strangers), set(self.declared)
+        undo = len(self.steps), len(self.opaque_reasons), set(self.declared)
         try:
             self.add(self._body(node))
         except IrgraphError as error:
             self._undo(*undo)
             reason = error.diagnostics[0].message.replace(" cannot be lowered", "")
             raise UnsupportedError(f"inside it, {reason}") from None
-        if len(self.strangers) > undo[1]:
-            reason = self.strangers[undo[1]]
+        if len(self.opaque_reasons) > undo[1]:
+            reason = self.opaque_reasons[undo[1]]
             self._undo(*undo)
             raise UnsupportedError(f"inside it, {reason}")
 
-    def _body(self, node: Node) -> list[Node]:
+    def _body(self, node: OnnxNode) -> list[OnnxNode]:
         if node.op == "Loop" and not node.domain:
-            return looped(node, self.known, self.add)
+            return unroll_loop(node, self.constant_values, self.add)
         if node.op == "Scan" and self.model.opset < 9:
             raise UnsupportedError("Scan of opset 8 is not supported, only that of 9 and newer")
-        body = branch_of(node, self.known) or scanned(node, self._type)
-        body = body or body_of(node, self.model.native, self._type)
+        body = branch_of(node, self.constant_values) or unroll_scan(node, self._type)
+        body = body or body_of(node, self.model.native_opset, self._type)
         if body is None:
             raise UnsupportedError("")
         return body
 
     def _undo(self, steps: int, strangers: int, declared: set[str]) -> None:
-        del self.steps[steps:], self.strangers[strangers:]
+        del self.steps[steps:], self.opaque_reasons[strangers:]
         for name in set(self.declared) - declared:
             del self.declared[name], self.values[name]
 
     def _type(self, name: str) -> Torch:
-        return self.known[name] if name in self.known else self.values[name]
+        return self.constant_values[name] if name in self.constant_values else self.values[name]
 
-    def _estranged(self, node: Node, reason: str) -> None:
+    def _add_opaque(self, node: OnnxNode, reason: str) -> None:
         """Keep a node as an op that nothing knows; its results must have known types."""
-        self.strangers.append(f"{node.op} ({node.name}): {reason}")
+        self.opaque_reasons.append(f"{node.op} ({node.name}): {reason}")
         try:
-            made = stranger(node, self.model.native, self._type, self.known)
+            op = opaque_op(node, self.model.native_opset, self._type, self.constant_values)
         except UnsupportedError as error:
             message = f"{node.op} ({node.name}) cannot be lowered: {reason}"
             hint = f"{error}; cut the model there"
             raise fail(message, SourceSpan(self.model.source), hint=hint) from None
-        given = [name for name in node.inputs if name]
-        call = _OpaqueCall(made, given)
+        input_names = [name for name in node.inputs if name]
+        call = _OpaqueCall(op, input_names)
         outputs = tuple(filter(None, node.outputs))
         self.values.update(zip(outputs, call(self.tensor), strict=True))
-        self.steps.append(Step(call, outputs, node))
+        self.steps.append(ProgramStep(call, outputs, node))
 
-    def _bias(self, node: Node, after: Sequence[Node]) -> Node | None:
+    def _add_linear(self, node: OnnxNode, after: Sequence[OnnxNode]) -> OnnxNode | None:
         """Add a ``MatMul`` by a weight and its bias as one layer; return the ``Add`` of that bias.
 
         So exporters write linear layers of more than two axes, and of other frameworks. The weight
@@ -224,44 +224,46 @@ class Program:
         """
         if node.op != "MatMul" or node.domain or not self._is_weight(node.inputs[1]):
             return None
-        made, weight = node.outputs[0], node.inputs[1]
-        added = next(
-            (n for n in after if n.op == "Add" and not n.domain and made in n.inputs), None
+        product, weight = node.outputs[0], node.inputs[1]
+        bias_add = next(
+            (n for n in after if n.op == "Add" and not n.domain and product in n.inputs), None
         )
-        if added is None or self._users[made] != 1 or self._users[weight] != 1:
+        if bias_add is None or self._users[product] != 1 or self._users[weight] != 1:
             return None
-        bias = added.inputs[added.inputs[0] == made]
+        bias = bias_add.inputs[bias_add.inputs[0] == product]
         rows, matrix = self.values.get(node.inputs[0]), self._type(weight)
         if rows is None or rows.ndim < 2 or matrix.ndim != 2 or not self._is_weight(bias):
             return None
         if tuple(self._type(bias).shape) != tuple(matrix.shape[1:]):
             return None
-        self._turn(weight)
+        self._transpose_weight(weight)
         inputs = (node.inputs[0], weight, bias)
-        self._call(Node("Linear", "", node.name, inputs, added.outputs, {}, node.module), linear)
-        return added
+        self._add_call(
+            OnnxNode("Linear", "", node.name, inputs, bias_add.outputs, {}, node.module), linear
+        )
+        return bias_add
 
     def _is_weight(self, name: str) -> bool:
         return name in self.model.weights or name in self.model.constants
 
-    def _turn(self, name: str) -> None:
+    def _transpose_weight(self, name: str) -> None:
         """Declare a matrix with its axes turned round, as torch keeps weights."""
-        if name in self.known:
-            self.known[name] = self.known[name].t().contiguous()
+        if name in self.constant_values:
+            self.constant_values[name] = self.constant_values[name].t().contiguous()
         else:
-            turned = self.values[name].shape[::-1]
-            self.values[name] = torch.empty(turned, dtype=self.values[name].dtype, device="meta")
+            shape = self.values[name].shape[::-1]
+            self.values[name] = torch.empty(shape, dtype=self.values[name].dtype, device="meta")
             self.declared[name] = ("param", self.values[name])
 
 
 class _OpaqueCall(Struct, frozen=True):
     """Calls a node that torch has no counterpart of."""
 
-    stranger: OpaqueOp
-    given: list[str]
+    op: OpaqueOp
+    input_names: list[str]
 
     def __call__(self, lookup: Callable[[str], Torch]) -> tuple[Torch, ...]:
-        return tuple(self.stranger([lookup(name) for name in self.given]))
+        return tuple(self.op([lookup(name) for name in self.input_names]))
 
 
 def _on_meta(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -272,7 +274,7 @@ def _on_meta(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _marked(node: Node) -> ExitStack:
+def _label_calls(node: OnnxNode) -> ExitStack:
     """Let what is called meanwhile bear a node's module and name."""
     stack = ExitStack()
     stack.enter_context(record_function(MODULE + node.module))
@@ -280,15 +282,15 @@ def _marked(node: Node) -> ExitStack:
     return stack
 
 
-def _several(made: Any) -> list[Any]:  # noqa: ANN401
-    return list(made) if isinstance(made, tuple) else [made]
+def _as_list(outputs: Any) -> list[Any]:  # noqa: ANN401
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
 
-def _folds(node: Node) -> bool:
+def _is_foldable(node: OnnxNode) -> bool:
     return not node.op.startswith(("Random", "Bernoulli", "Multinomial"))
 
 
 def _check_type(value: Any) -> None:  # noqa: ANN401
-    if isinstance(value, torch.Tensor) and not in_ir(value.dtype):
+    if isinstance(value, torch.Tensor) and not is_ir_dtype(value.dtype):
         word = str(value.dtype).removeprefix("torch.")
         raise UnsupportedError(f"its result has type {word}, which is not supported")

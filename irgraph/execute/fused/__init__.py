@@ -1,1 +1,1 @@
-"""Ops that a CUDA device runs as one kernel, in plain torch on the CPU."""
+"""Ops that are one kernel on a CUDA device, in plain torch on the CPU."""

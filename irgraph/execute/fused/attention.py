@@ -10,7 +10,7 @@ import torch
 from irgraph.execute.torch_values import Torch
 
 QUERY_ALIGNMENT = 32
-"""Queries are counted up to a multiple of this in the kernel's log-sum-exp."""
+"""Number to a multiple of which the kernel's log-sum-exp pads the queries."""
 
 
 def efficient_attention(
@@ -23,9 +23,9 @@ def efficient_attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Torch, Torch, Torch, Torch]:
-    """Return softmax(q k^T scale + bias) v, its log-sum-exp, and what dropout was drawn from.
+    """Return softmax(q k^T scale + bias) v, its log-sum-exp, and the seed and offset of dropout.
 
-    ``query`` is [batch, heads, length, width], ``key`` and ``value`` alike with their own length.
+    ``query`` is [batch, heads, length, width]; ``key`` and ``value`` may have another length.
     """
     scores = _scores(query, key, attn_bias, is_causal, scale)
     seed = torch.randint(2**62, ())
@@ -53,7 +53,7 @@ def efficient_attention_backward(
     scale: float | None = None,
     **_: object,
 ) -> tuple[Torch, ...]:
-    """Return the gradients of query, key, value and bias, ``None`` where not asked for."""
+    """Return the gradients of query, key, value and bias, ``None`` if not requested."""
     scores = _scores(query, key, attn_bias, is_causal, scale)
     dropout_scales = _dropout_scales(scores, dropout_p, philox_seed)
     shares = scores.softmax(-1)
@@ -80,9 +80,9 @@ def flash_attention(
     return_debug_mask: bool = False,
     scale: float | None = None,
 ) -> tuple[Torch, ...]:
-    """Return attention, its log-sum-exp, no lengths of sequences, and what dropout was drawn from.
+    """Return attention, its log-sum-exp, no sequence lengths, and the state of dropout.
 
-    Of ``key`` and ``value`` there may be fewer heads, each for as many of ``query``.
+    ``key`` and ``value`` may have fewer heads than ``query``, which share them evenly.
     """
     if return_debug_mask:
         raise RuntimeError("what dropout kept is not returned")
@@ -127,7 +127,7 @@ def flash_attention_backward(
 
 
 def _repeat_heads(tensor: Torch, heads: int) -> Torch:
-    """Return keys or values with as many heads as the queries have."""
+    """Return keys or values, repeated to the number of heads of the queries."""
     return tensor.repeat_interleave(heads // tensor.shape[1], 1)
 
 
@@ -146,7 +146,7 @@ def _scores(query: Torch, key: Torch, bias: Torch, causal: bool, scale: float | 
 
 
 def _dropout_scales(scores: Torch, dropout: float, seed: Torch) -> Torch:
-    """Return what dropout multiplies each share with: 0, or one over the share that is kept."""
+    """Return the factor of dropout for each weight: 0, or 1 over the probability of keeping it."""
     source = torch.Generator().manual_seed(int(seed))
     samples = torch.rand(scores.shape, generator=source)
     return (samples >= dropout).to(scores.dtype) / (1 - dropout)

@@ -1,4 +1,4 @@
-"""cuDNN's recurrent layers, and their gradient, by torch's own layers on the CPU."""
+"""cuDNN's recurrent layers and their gradients, computed by torch's layers on the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from irgraph.execute.torch_values import Torch
 from irgraph.ir.torch_schemas.recurrent import MODES, reserve_bytes
 
 SEED = 0
-"""Dropout between layers draws from here, so that the gradient sees what the forward pass saw."""
+"""Seed of dropout between layers, so that the gradient uses the forward pass's draws."""
 
 
 def cudnn_rnn(
@@ -31,7 +31,7 @@ def cudnn_rnn(
     batch_sizes: Sequence[int],
     dropout_state: Torch,
 ) -> tuple[Torch, ...]:
-    """Return results, last states, what is kept for the gradient (zeros), and no copied weights."""
+    """Return results, last states, the buffer saved for the gradient (zeros), and empty weights."""
     biased = weight_stride0 - bool(proj_size) == 4
     layer: Callable[..., Torch] = getattr(torch, MODES[mode])
     states = hx if cx is None else [hx, cx]
@@ -65,7 +65,7 @@ def cudnn_rnn_backward(
     *rest: Torch,
     **keywords: Torch,
 ) -> tuple[Torch, Torch, Torch, list[Torch]]:
-    """Return gradients of the input, of the states and of the weights, by running forward again."""
+    """Return gradients of the input, the states and the weights, by another forward pass."""
     names = (
         "mode",
         "hidden_size",

@@ -1,4 +1,4 @@
-"""Reference implementations of quantised ops, and how their parameters are prepared.
+"""Reference implementations of quantised ops, and preparation of their parameters.
 
 Lookups in packed rows are torch's own kernels, and so are the products: of integers
 (``aten::_int_mm``, which gives the same sums on every device), in f8 (``aten::_scaled_mm``), and
@@ -18,11 +18,11 @@ from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, MAX_VALUES, UNSCALED
 from irgraph.ir.narrow.prepared import ROWS, SCALE, WEIGHT, Prepared
 
 MIN_LARGEST = 1e-12
-"""Least largest element of a row of which a scale is taken: a row of zeros has one, too."""
+"""Minimum of a row's largest element for its scale, so that rows of zeros have one as well."""
 
 
 def prepare(prepared: Prepared, source: Torch) -> Torch:
-    """Return what a prepared parameter holds of its source [rows, columns]."""
+    """Return the value of a prepared parameter, from its source [rows, columns]."""
     if prepared.part == ROWS:
         return to_format(source, prepared.format)
     if prepared.part == SCALE:
@@ -43,10 +43,10 @@ def prepare(prepared: Prepared, source: Torch) -> Torch:
 
 
 def round_rows(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
-    """Return rows in ``i8`` or a type of f8, and each row's scale.
+    """Return rows in ``i8`` or an f8 type, and each row's scale.
 
-    A row's largest element becomes the largest number, 127 in ``i8``: symmetric quantisation by
-    row, as of torchao's dynamic ``i8`` and f8.
+    A row's largest element is mapped to the largest number of the type, 127 in ``i8``: symmetric
+    quantisation by row, as in torchao's dynamic ``i8`` and f8.
     """
     wide, max_value = values.float(), MAX_VALUES[kind]
     scales = wide.abs().amax(1).clamp(min=MIN_LARGEST) / max_value
@@ -54,14 +54,14 @@ def round_rows(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
 
 
 def steps_of(values: Torch, kind: str) -> Torch:
-    """Return values, over their scale, as the nearest numbers of a type, within its range."""
+    """Return scaled values rounded to the nearest numbers of a type, clamped to its range."""
     max_value = MAX_VALUES[kind]
     steps = values.round() if kind == "i8" else values
     return steps.clamp(-max_value, max_value).to(DTYPES[kind])
 
 
 def squared_error(values: Torch, largest: float) -> float:
-    """Return the sum of squares by which steps of ``i8`` up to a range miss values."""
+    """Return the sum of squared errors of values in ``i8`` with a given range."""
     step = largest / MAX_VALUES["i8"]
     nearest = steps_of(values / step, "i8").float() * step
     return float((nearest - values).double().square().sum())
@@ -70,7 +70,7 @@ def squared_error(values: Torch, largest: float) -> float:
 def quantize_groups(source: Torch) -> tuple[Torch, Torch]:
     """Return a weight [N, K] in steps of 0 to 15, and bf16 scales and zeros [K / 32, N, 2].
 
-    Both sizes are filled up. A step q means (q - 8) * scale + zero, as torch's kernels have it.
+    Both sizes are padded. A step q represents (q - 8) * scale + zero, as in torch's kernels.
     """
     layer_format, (outputs, inputs) = LAYER_FORMATS["i4"], source.shape
     padded = torch.nn.functional.pad(
@@ -87,7 +87,7 @@ def quantize_groups(source: Torch) -> tuple[Torch, Torch]:
 
 
 def round_to_groups(source: Torch) -> Torch:
-    """Return what ``i4`` holds of a weight [N, K], in f32."""
+    """Round a weight [N, K] to ``i4`` and back to f32."""
     steps, scales = quantize_groups(source)
     factors = scales.float().transpose(0, 1).unsqueeze(2)
     values = (steps.unflatten(1, (-1, GROUP)).float() - 8) * factors[..., 0] + factors[..., 1]
@@ -95,27 +95,27 @@ def round_to_groups(source: Torch) -> Torch:
 
 
 def _pack_halves(steps: Torch) -> Torch:
-    """Return steps of four bits, two to a byte, the first one in the low half."""
+    """Return steps of four bits packed in pairs, the first one in the low half of a byte."""
     return steps[:, ::2] | steps[:, 1::2] << 4
 
 
 def _pad(values: Torch, sizes: tuple[int, ...]) -> Torch:
-    """Return a matrix with zeros behind it, in f8 too, which torch does not pad."""
+    """Return a matrix padded with zeros; torch itself does not pad f8."""
     kind = values.dtype
     return torch.nn.functional.pad(values.view(torch.int8), sizes).view(kind)
 
 
 def quantize_rows(self: torch.Tensor, columns: int, dtype: torch.dtype = torch.int8) -> Torch:
-    """Return rows in a narrow type, filled up to so many columns, and each row's scale."""
+    """Return rows in a narrow type, padded to a number of columns, and each row's scale."""
     kind = FROM_TORCH[str(dtype or torch.int8).removeprefix("torch.")]
     steps, scales = round_rows(self, kind)
     return _pad(steps, (0, columns - steps.shape[1])), scales
 
 
 def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
-    """Return rows as integers in steps of one scale, filled up to so many columns.
+    """Return rows as integers in steps of one scale, padded to a number of columns.
 
-    What lies beyond 127 steps is cut off.
+    Values beyond 127 steps are clamped.
     """
     return _pad(steps_of(self.float() / scale, "i8"), (0, columns - self.shape[1]))
 
@@ -123,7 +123,7 @@ def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
 def dequantize_columns(
     self: torch.Tensor, columns: torch.Tensor, scale: float, bias: torch.Tensor | None = None
 ) -> Torch:
-    """Return sums of integers [M, N or more] times one scale of all rows and those of columns."""
+    """Return sums of integers [M, N or more] times one scale of all rows and the columns' scales."""
     scaled = self[:, : len(columns)].to(torch.float32) * scale * columns
     return scaled if bias is None else scaled + bias
 
@@ -180,7 +180,7 @@ def bag_means(
     offsets: torch.Tensor,
     include_last_offset: bool = False,
 ) -> Torch:
-    """Return sums of bags over their lengths; that of an empty bag as it is."""
+    """Return sums of bags divided by their lengths; sums of empty bags are unchanged."""
     end = offsets.new_tensor([indices.numel()])
     ends = offsets if include_last_offset else torch.cat([offsets, end])
     return self / ends.diff().clamp(min=1).unsqueeze(1)
@@ -198,4 +198,4 @@ QUANTIZED: dict[str, Callable[..., Torch]] = {
         bag_means,
     )
 }
-"""Implementation of each of our quantised ops; arguments go by the schema's names."""
+"""Implementation of each quantised op of irgraph; arguments are passed by the schema's names."""

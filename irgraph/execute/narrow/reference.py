@@ -1,8 +1,8 @@
-"""A model with what narrow formats hold of its parameters and activations: what to compare with.
+"""Reference for quantised models: the original with values rounded to narrow formats.
 
-Quantising loses digits, and how much that matters is measured elsewhere (``irgraph quantize``).
-That nothing else changed shows when the first model computes with values that the formats of the
-second one can hold: then both must agree, whatever the format.
+``irgraph quantize`` measures the accuracy that quantisation loses. This module tests that nothing
+else changed: if the original model computes with parameters and activations that the formats of the
+quantised model can represent, both must agree, whatever the format.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 FACTORS = {"aten.linear": (0, 1), "aten.mm": (0, 1), "aten.matmul": (0, 1), "aten.addmm": (1, 2)}
-"""Where products take their rows, and where their weight."""
+"""Operand positions of the rows and of the weight of each product."""
 
 
 def is_quantized(graph: Graph) -> bool:
@@ -35,7 +35,7 @@ def is_quantized(graph: Graph) -> bool:
 
 
 def tolerance_of(graph: Graph) -> float:
-    """Return the share by which a quantised model may differ, 0 of any other."""
+    """Return the relative tolerance for a quantised model, 0 for any other."""
     if not is_quantized(graph):
         return 0.0
     kinds = {_tolerance_kind(row_format) for row_format in _row_formats(graph).values()}
@@ -43,18 +43,18 @@ def tolerance_of(graph: Graph) -> float:
 
 
 def round_trip(prepared: Prepared, value: Torch) -> Torch:
-    """Return what a format holds of a table, in f32."""
+    """Round a table to a format and back to f32."""
     scale = scale_of(value, prepared.format) if prepared.format in SCALED else None
     return from_format(to_format(value, prepared.format), prepared.format, scale)
 
 
 def _round_weight(kind: str, value: Torch) -> Torch:
-    """Return what a format holds of a layer's weight [outputs, inputs], in f32."""
+    """Round a layer's weight [outputs, inputs] to a format and back to f32."""
     return round_to_groups(value) if kind == "i4" else _round_to_format(value, kind)
 
 
 def _round_to_format(values: Torch, row_format: str | float) -> Torch:
-    """Return rows as a layer's format holds them: a type of elements, or the step of a range."""
+    """Round rows to a layer's format, an element type or the step of a range, and back to f32."""
     if isinstance(row_format, float):
         return steps_of(values / row_format, "i8").float() * row_format
     if row_format in UNSCALED:
@@ -68,7 +68,7 @@ def _tolerance_kind(row_format: str | float) -> str:
 
 
 def _row_formats(graph: Graph) -> dict[str, str | float]:
-    """Return by their weights' sources how layers round their rows: to a type, or in one step."""
+    """Return the row format of each layer, a type or a static step, by the source of its weight."""
     sources = {p.name: p.source.name for p in prepared_of(graph) if p.part == WEIGHT}
     makers: dict[str, str | float] = {}
     format_by_source: dict[str, str | float] = {}
@@ -86,9 +86,9 @@ def _row_formats(graph: Graph) -> dict[str, str | float]:
 def run_reference(
     before: Graph, rewritten: Sequence[Graph], initial_run: Result, seed: int, ranks: int
 ) -> Result:
-    """Run a model with what the formats of others hold: of one, or of all ranks'.
+    """Run the original model rounded to the formats of a rewritten model, or of all its ranks.
 
-    ``initial_run`` is a run of the first as it is: this one starts from the same values.
+    ``initial_run`` is a run without rounding, whose initial values are reused.
     """
     declared = {d.tensor.name for d in before.tensors}
     parameters = [
@@ -116,7 +116,7 @@ def run_reference(
 
 
 class _RoundedLayer(Struct, frozen=True):
-    """How layers round their rows, their weight's format, and the parameter that it is made of."""
+    """Row format, weight format and source parameter of a quantised layer."""
 
     rows: str | float
     format: str
@@ -124,10 +124,10 @@ class _RoundedLayer(Struct, frozen=True):
 
 
 class _Rounding:
-    """Computes layers again, from rows and weights that were rounded.
+    """Recomputes layers from rounded rows and weights.
 
-    ``layers`` says how, by the weight's buffer. A layer's weight is rounded as the layer has it, be
-    it a part of a parameter; a table that is a layer's weight too is held in two formats.
+    ``layers`` has the formats, by the weight's buffer. A weight that is a slice of a parameter is
+    rounded as a slice. A table that is also a layer's weight has two formats.
     """
 
     def __init__(self, graph: Graph, layers: Mapping[str, _RoundedLayer]) -> None:
@@ -155,7 +155,7 @@ class _Rounding:
 
 
 def format_effect(graph: Graph, result: Result, other: Result) -> str:
-    """Return in a sentence by how much the formats alone move what a step returns."""
+    """Return a sentence on how much the formats alone change the results of a step."""
     shares = {t.name: _share(result[t.name], other[t.name]) for t in graph.returned or ()}
     if not shares:
         return ""

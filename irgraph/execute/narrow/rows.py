@@ -1,6 +1,6 @@
-"""Rows of embedding tables in narrow formats: quantised and read back, as torch and FBGEMM do.
+"""Converts rows of embedding tables to narrow formats and back, as torch and FBGEMM do.
 
-Both directions give the bits of torch's own operators ``quantized::embedding_bag_byte_prepack``,
+Both directions are bitwise equal to torch's operators ``quantized::embedding_bag_byte_prepack``,
 ``_4bit_``, ``_2bit_`` and their ``_unpack``, which follow FBGEMM's ``QuantUtils.cc``.
 """
 
@@ -13,16 +13,16 @@ from irgraph.ir.narrow.ops import MAX_VALUES
 from irgraph.ir.narrow.rows import FORMATS
 
 SCALED = ("f8e4m3", "f8e5m2")
-"""Formats of rows whose elements are multiplied with one scale of the whole table."""
+"""Formats of rows whose elements are multiplied by one scale of the table."""
 
 EPSILON = 1e-8
-"""What FBGEMM adds to a row's range before it divides by it (``kEpsilon``, ``i8`` alone)."""
+"""Number that FBGEMM adds to a row's range before dividing by it (``kEpsilon``, ``i8`` only)."""
 
 
 def to_format(values: Torch, name: str) -> Torch:
     """Return rows [E, D] of f32 in a format: bytes [E, columns], or elements [E, D] of its type.
 
-    Elements in f8 are to be multiplied with ``scale_of(values, name)``.
+    Elements in f8 must be multiplied by ``scale_of(values, name)``.
     """
     wide = values.to(torch.float32)
     if name in SCALED:
@@ -33,7 +33,7 @@ def to_format(values: Torch, name: str) -> Torch:
 
 
 def expand(table: Torch, mapping: Torch) -> Torch:
-    """Return a pruned table with a row for each index: zeros where the mapping has none."""
+    """Return a pruned table with a row for each index: zeros if the mapping has none."""
     expanded = table.new_zeros(len(mapping), table.shape[1])
     present = mapping >= 0
     expanded[present] = table[mapping[present].long()]
@@ -41,7 +41,7 @@ def expand(table: Torch, mapping: Torch) -> Torch:
 
 
 def from_format(rows: Torch, name: str, scale: Torch = None) -> Torch:
-    """Return rows in a format as f32 [E, D]; ``scale`` is that of a table in f8."""
+    """Return rows in a format as f32 [E, D]; ``scale`` is the scale of a table in f8."""
     if name in SCALED:
         return rows.to(torch.float32) * scale
     if not FORMATS[name].packed:
@@ -51,21 +51,21 @@ def from_format(rows: Torch, name: str, scale: Torch = None) -> Torch:
     steps = torch.stack([packed >> shift & 2**bits - 1 for shift in range(0, 8, bits)], -1)
     kind = torch.float32 if scales == 8 else torch.float16
     factors = rows[:, -scales:].contiguous().view(kind).double()
-    # The kernels multiply and add with one rounding: in f64 the product is exact.
+    # the kernels multiply and add with one rounding: in f64 the product is exact
     return (steps.flatten(1).double() * factors[:, :1] + factors[:, 1:]).float()
 
 
 def scale_of(values: Torch, name: str) -> Torch:
-    """Return the power of two, f32 [1], that brings a table's largest element within a f8 type.
+    """Return the power of two, f32 [1], that scales a table's largest element into an f8 type.
 
-    FBGEMM's tables in f8 have one exponent bias for all rows, and no scale in them.
+    FBGEMM's tables in f8 have one exponent bias for all rows and do not contain a scale.
     """
     largest = values.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
     return torch.exp2(torch.ceil(torch.log2(largest / MAX_VALUES[name]))).view(1)
 
 
 def _byte_rows(values: Torch) -> Torch:
-    """Return rows of bytes with scale and bias in f32 behind them."""
+    """Return rows of bytes, followed by scale and bias in f32."""
     low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
     span = high - low
     steps = ((values - low) * (255.0 / (span + EPSILON))).round().to(torch.uint8)
@@ -74,7 +74,7 @@ def _byte_rows(values: Torch) -> Torch:
 
 
 def _packed_rows(values: Torch, bits: int) -> Torch:
-    """Return rows of parts of bytes with scale and bias in f16 behind them."""
+    """Return rows of packed fractions of bytes, followed by scale and bias in f16."""
     max_step = 2**bits - 1
     low = values.amin(1, keepdim=True).half().float()
     span = values.amax(1, keepdim=True) - low

@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
 
 from irgraph.capture.onnx.bind import UnsupportedError, bind  # noqa: E402
-from irgraph.capture.onnx.model import Node  # noqa: E402
+from irgraph.capture.onnx.model import OnnxNode  # noqa: E402
 from irgraph.capture.onnx.operators import OPERATORS  # noqa: E402
 from tests.capture.onnx.node_tests import Outcome, cases, outcome, table  # noqa: E402
 
@@ -72,7 +72,7 @@ def test_no_attribute_of_an_operator_is_dropped(op: str) -> None:
     said = dict.fromkeys(a.name for a in schema.attributes.values() if a.required)
     base = dict.fromkeys(said, 1)
     for name in schema.attributes:
-        node = Node(op, "", "n", inputs, ("y",), {**base, name: 7})
+        node = OnnxNode(op, "", "n", inputs, ("y",), {**base, name: 7})
         try:
             call = bind(OPERATORS[op], node, known)
         except UnsupportedError as error:
@@ -82,7 +82,7 @@ def test_no_attribute_of_an_operator_is_dropped(op: str) -> None:
 
 
 def test_an_attribute_that_onnx_does_not_know_is_refused() -> None:
-    node = Node("Relu", "", "n", ("x",), ("y",), {"beta": 2.0})
+    node = OnnxNode("Relu", "", "n", ("x",), ("y",), {"beta": 2.0})
     with pytest.raises(UnsupportedError, match=r"its attribute beta = 2\.0 is not supported"):
         bind(OPERATORS["Relu"], node, {})
 

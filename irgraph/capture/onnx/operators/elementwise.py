@@ -83,36 +83,36 @@ def clip(x: Torch, min_: Operand = None, max_: Operand = None) -> Torch:
 
 def leaky_relu(x: Torch, *, alpha: float = 0.01) -> Torch:
     """``LeakyRelu``."""
-    return F.leaky_relu(x, _single(alpha))
+    return F.leaky_relu(x, _shortest_decimal(alpha))
 
 
 def elu(x: Torch, *, alpha: float = 1.0) -> Torch:
     """``Elu``."""
-    return F.elu(x, _single(alpha))
+    return F.elu(x, _shortest_decimal(alpha))
 
 
 def celu(x: Torch, *, alpha: float = 1.0) -> Torch:
     """``Celu``."""
-    return F.celu(x, _single(alpha))
+    return F.celu(x, _shortest_decimal(alpha))
 
 
 def selu(x: Torch, *, alpha: float = 1.67326319, gamma: float = 1.05070102) -> Torch:
     """``Selu``: torch's own has fixed parameters."""
     if abs(alpha - 1.67326319) < 1e-6 and abs(gamma - 1.05070102) < 1e-6:
         return F.selu(x)
-    return torch.ops.aten.elu(x, _single(alpha), _single(gamma))
+    return torch.ops.aten.elu(x, _shortest_decimal(alpha), _shortest_decimal(gamma))
 
 
 def hard_sigmoid(x: Torch, *, alpha: float = 0.2, beta: float = 0.5) -> Torch:
     """``HardSigmoid``: torch's own has a slope of one sixth."""
     if abs(alpha - 1 / 6) < 1e-6 and beta == 0.5:
         return F.hardsigmoid(x)
-    return torch.clamp(x * _single(alpha) + _single(beta), 0, 1)
+    return torch.clamp(x * _shortest_decimal(alpha) + _shortest_decimal(beta), 0, 1)
 
 
 def swish(x: Torch, *, alpha: float = 1.0) -> Torch:
     """``Swish``."""
-    return F.silu(x) if alpha == 1 else x * torch.sigmoid(x * _single(alpha))
+    return F.silu(x) if alpha == 1 else x * torch.sigmoid(x * _shortest_decimal(alpha))
 
 
 def gelu(x: Torch, *, approximate: str = "none") -> Torch:
@@ -120,9 +120,9 @@ def gelu(x: Torch, *, approximate: str = "none") -> Torch:
     return F.gelu(x, approximate=approximate)
 
 
-def thresholded(x: Torch, *, alpha: float = 1.0) -> Torch:
+def thresholded_relu(x: Torch, *, alpha: float = 1.0) -> Torch:
     """``ThresholdedRelu``."""
-    return F.threshold(x, _single(alpha), 0.0)
+    return F.threshold(x, _shortest_decimal(alpha), 0.0)
 
 
 def shrink(x: Torch, *, bias: float = 0.0, lambd: float = 0.5) -> Torch:
@@ -178,7 +178,7 @@ def _cast(x: Torch, dtype: Torch, saturate: int) -> Torch:
     return x.to(dtype)
 
 
-def whole(indices: Torch) -> Torch:
+def as_int64(indices: Torch) -> Torch:
     """Return indices as torch takes them everywhere."""
     return _cast(indices, torch.int64, 0)
 
@@ -188,7 +188,7 @@ def bit_cast(x: Torch, *, to_: int) -> Torch:
     return x.view(dtype_of(to_))
 
 
-def _single(value: float) -> float:
+def _shortest_decimal(value: float) -> float:
     """Return the shortest decimal that is the same number in f32, as attributes are."""
     return float(f"{value:.7g}")
 
@@ -238,7 +238,7 @@ ELEMENTWISE: Mapping[str, Convert] = {
     "HardSigmoid": hard_sigmoid,
     "Swish": swish,
     "Gelu": gelu,
-    "ThresholdedRelu": thresholded,
+    "ThresholdedRelu": thresholded_relu,
     "Shrink": shrink,
     "PRelu": prelu,
     "IsInf": is_inf,

@@ -10,10 +10,10 @@ import torch.nn.functional as F  # noqa: N812
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.onnx.bind import Convert, Floats, Ints, Number, UnsupportedError
-from irgraph.capture.onnx.operators.pooling import Window, padded
+from irgraph.capture.onnx.operators.pooling import Window, pad_image
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+_CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
 
 def conv(
@@ -29,8 +29,8 @@ def conv(
     strides: Ints = (),
 ) -> Torch:
     """``Conv``; padding that differs at both ends is made before."""
-    window = Window.of(x, weight.shape[2:], strides, dilations, pads, auto_pad)
-    x, padding = padded(x, window, pool=False)
+    window = Window.from_attributes(x, weight.shape[2:], strides, dilations, pads, auto_pad)
+    x, padding = pad_image(x, window, pool=False)
     return _CONV[window.rank](x, weight, bias, window.strides, padding, window.dilations, group)
 
 
@@ -49,35 +49,35 @@ def conv_transpose(
     strides: Ints = (),
 ) -> Torch:
     """``ConvTranspose``; where its padding differs at both ends the result is cut."""
-    window = Window.of(x, weight.shape[2:], strides, dilations, pads, "NOTSET")
-    more = tuple(output_padding) or (0,) * window.rank
-    wanted = tuple(output_shape)
-    if auto_pad.startswith("SAME") and not wanted:
-        wanted = tuple(n * s for n, s in zip(x.shape[2:], window.strides, strict=True))
+    window = Window.from_attributes(x, weight.shape[2:], strides, dilations, pads, "NOTSET")
+    extra = tuple(output_padding) or (0,) * window.rank
+    target = tuple(output_shape)
+    if auto_pad.startswith("SAME") and not target:
+        target = tuple(n * s for n, s in zip(x.shape[2:], window.strides, strict=True))
     before, after = window.before, window.after
-    if wanted:
-        before, after = _cut(x, window, more, wanted[-window.rank :], auto_pad)
-    apply = _TRANSPOSED[window.rank]
+    if target:
+        before, after = _cropped_padding(x, window, extra, target[-window.rank :], auto_pad)
+    apply = _CONV_TRANSPOSE[window.rank]
     if before == after and min(before) >= 0:
-        return apply(x, weight, bias, window.strides, before, more, group, window.dilations)
-    whole = apply(x, weight, bias, window.strides, 0, 0, group, window.dilations)
-    ends = [(-a, m - b) for a, b, m in zip(before, after, more, strict=True)]
-    return F.pad(whole, [n for pair in reversed(ends) for n in pair])
+        return apply(x, weight, bias, window.strides, before, extra, group, window.dilations)
+    full = apply(x, weight, bias, window.strides, 0, 0, group, window.dilations)
+    ends = [(-a, m - b) for a, b, m in zip(before, after, extra, strict=True)]
+    return F.pad(full, [n for pair in reversed(ends) for n in pair])
 
 
-def _cut(
-    x: Torch, window: Window, more: Sequence[int], wanted: Sequence[int], auto_pad: str
+def _cropped_padding(
+    x: Torch, window: Window, extra: Sequence[int], target: Sequence[int], auto_pad: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the padding by which a transposed convolution gives a shape."""
     total = [
         (n - 1) * s + m + (k - 1) * d + 1 - w
         for n, s, m, k, d, w in zip(
-            x.shape[2:], window.strides, more, window.kernel, window.dilations, wanted, strict=True
+            x.shape[2:], window.strides, extra, window.kernel, window.dilations, target, strict=True
         )
     ]
-    less = tuple(n // 2 for n in total)
-    rest = tuple(n - n // 2 for n in total)
-    return (less, rest) if auto_pad == "SAME_UPPER" else (rest, less)
+    smaller = tuple(n // 2 for n in total)
+    larger = tuple(n - n // 2 for n in total)
+    return (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
 
 
 def batch_norm(
@@ -94,7 +94,9 @@ def batch_norm(
     """``BatchNormalization`` as in inference."""
     if training_mode:
         raise UnsupportedError("its attribute training_mode = 1 is not supported")
-    return F.batch_norm(x, mean, var, scale, bias, False, round(1 - momentum, 6), _short(epsilon))
+    return F.batch_norm(
+        x, mean, var, scale, bias, False, round(1 - momentum, 6), _shortest_decimal(epsilon)
+    )
 
 
 def layer_norm(
@@ -108,22 +110,24 @@ def layer_norm(
     outputs: int = 1,
 ) -> Torch:
     """``LayerNormalization`` over the last axes."""
-    shape = _over(x, scale, axis, stash_type)
+    shape = _normalized_shape(x, scale, axis, stash_type)
     if bias is not None and bias.shape != scale.shape:
         raise UnsupportedError("its bias has another shape than its scale")
     if outputs == 1:
-        return F.layer_norm(x, shape, scale, bias, _short(epsilon))
-    return torch.native_layer_norm(x, shape, scale, bias, _short(epsilon))
+        return F.layer_norm(x, shape, scale, bias, _shortest_decimal(epsilon))
+    return torch.native_layer_norm(x, shape, scale, bias, _shortest_decimal(epsilon))
 
 
 def rms_norm(
     x: Torch, scale: Torch, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Torch:
     """``RMSNormalization`` over the last axes."""
-    return F.rms_norm(x, _over(x, scale, axis, stash_type), scale, _short(epsilon))
+    return F.rms_norm(
+        x, _normalized_shape(x, scale, axis, stash_type), scale, _shortest_decimal(epsilon)
+    )
 
 
-def _over(x: Torch, scale: Torch, axis: int, stash_type: int) -> list[int]:
+def _normalized_shape(x: Torch, scale: Torch, axis: int, stash_type: int) -> list[int]:
     shape = list(x.shape[axis % x.ndim :])
     if list(scale.shape) != shape:
         raise UnsupportedError(f"its scale is {list(scale.shape)}, not {shape}")
@@ -144,12 +148,12 @@ def group_norm(
     """``GroupNormalization`` with a scale for each channel (opset 21)."""
     if scale.shape != x.shape[1:2] or stash_type != 1:
         raise UnsupportedError(f"its scale is {list(scale.shape)}, stash_type = {stash_type}")
-    return F.group_norm(x, num_groups, scale, bias, _short(epsilon))
+    return F.group_norm(x, num_groups, scale, bias, _shortest_decimal(epsilon))
 
 
 def instance_norm(x: Torch, scale: Torch, bias: Torch, *, epsilon: float = 1e-5) -> Torch:
     """``InstanceNormalization``."""
-    return F.instance_norm(x, None, None, scale, bias, True, 0.1, _short(epsilon))
+    return F.instance_norm(x, None, None, scale, bias, True, 0.1, _shortest_decimal(epsilon))
 
 
 def local_response_norm(
@@ -158,7 +162,9 @@ def local_response_norm(
     """``LRN`` over an odd number of channels."""
     if size % 2 == 0:
         raise UnsupportedError(f"its attribute size = {size} is even")
-    return F.local_response_norm(x, size, _short(alpha), _short(beta), _short(bias))
+    return F.local_response_norm(
+        x, size, _shortest_decimal(alpha), _shortest_decimal(beta), _shortest_decimal(bias)
+    )
 
 
 def dropout(
@@ -210,34 +216,37 @@ def resize(
     target = [math.floor(n * f + 1e-6) for n, f in zip(x.shape, factors, strict=True)]
     if target[:2] != list(x.shape[:2]):
         raise UnsupportedError("it resizes the axes of the batch or the channels")
-    how = coordinate_transformation_mode
+    transform = coordinate_transformation_mode
     if mode == "nearest":
-        kind, said = _nearest(x.shape, target, factors, how, nearest_mode), {}
+        kind, options = _nearest_mode(x.shape, target, factors, transform, nearest_mode), {}
     else:
-        kind, said = _smooth(mode, how, x.ndim, target), {"align_corners": how == "align_corners"}
-    whole = all(abs(n * f - t) < 1e-6 for n, f, t in zip(x.shape, factors, target, strict=True))
-    if whole:
-        return F.interpolate(x, target[2:], mode=kind, **said)
-    if how == "align_corners" or mode == "nearest":
+        kind, options = (
+            _interpolation_mode(mode, transform, x.ndim, target),
+            {"align_corners": transform == "align_corners"},
+        )
+    is_exact = all(abs(n * f - t) < 1e-6 for n, f, t in zip(x.shape, factors, target, strict=True))
+    if is_exact:
+        return F.interpolate(x, target[2:], mode=kind, **options)
+    if transform == "align_corners" or mode == "nearest":
         raise UnsupportedError(f"its input scales = {list(scales or ())} gives no whole sizes")
     return F.interpolate(
-        x, scale_factor=factors[2:], mode=kind, recompute_scale_factor=False, **said
+        x, scale_factor=factors[2:], mode=kind, recompute_scale_factor=False, **options
     )
 
 
 def _factors(x: Torch, scales: Floats | None, sizes: Ints | None, axes: Ints) -> list[float]:
     """Return by how much each axis grows."""
-    found = [1.0] * x.ndim
+    factors = [1.0] * x.ndim
     places = [axis % x.ndim for axis in axes] or range(x.ndim)
     for i, axis in enumerate(places):
         if sizes:
-            found[axis] = sizes[i] / x.shape[axis]
+            factors[axis] = sizes[i] / x.shape[axis]
         elif scales is not None:
-            found[axis] = scales[i]
-    return found
+            factors[axis] = scales[i]
+    return factors
 
 
-_PLACE: Mapping[str, Callable[[int, int, int, float], float]] = {
+_SOURCE_POSITION: Mapping[str, Callable[[int, int, int, float], float]] = {
     "half_pixel": lambda i, old, new, f: (i + 0.5) / f - 0.5,
     "pytorch_half_pixel": lambda i, old, new, f: (i + 0.5) / f - 0.5 if new > 1 else 0.0,
     "asymmetric": lambda i, old, new, f: i / f,
@@ -252,48 +261,49 @@ _ROUND: Mapping[str, Callable[[float], int]] = {
     "round_prefer_ceil": lambda x: math.floor(x + 0.5),
 }
 
-_TORCH: Mapping[str, Callable[[int, float], int]] = {
+_TORCH_INDEX: Mapping[str, Callable[[int, float], int]] = {
     "nearest": lambda i, f: math.floor(i / f),
     "nearest-exact": lambda i, f: math.floor((i + 0.5) / f),
 }
 
 
-def _nearest(
-    old: Sequence[int], new: Sequence[int], factors: Sequence[float], how: str, rule: str
+def _nearest_mode(
+    old: Sequence[int], new: Sequence[int], factors: Sequence[float], transform: str, rule: str
 ) -> str:
     """Return torch's word for the way that takes the very same elements."""
-    place, whole = _PLACE.get(how), _ROUND[rule]
-    for kind, taken in _TORCH.items():
-        if place is not None and all(
-            min(max(whole(place(i, a, b, f)), 0), a - 1) == min(taken(i, b / a), a - 1)
+    position, round_position = _SOURCE_POSITION.get(transform), _ROUND[rule]
+    for kind, torch_index in _TORCH_INDEX.items():
+        if position is not None and all(
+            min(max(round_position(position(i, a, b, f)), 0), a - 1)
+            == min(torch_index(i, b / a), a - 1)
             for a, b, f in zip(old[2:], new[2:], factors[2:], strict=True)
             for i in range(b)
         ):
             return kind
-    words = f"coordinate_transformation_mode = {how}, nearest_mode = {rule}"
+    words = f"coordinate_transformation_mode = {transform}, nearest_mode = {rule}"
     raise UnsupportedError(f"its attributes {words} take other elements than torch does")
 
 
-def _smooth(mode: str, how: str, rank: int, new: Sequence[int]) -> str:
+def _interpolation_mode(mode: str, transform: str, rank: int, new: Sequence[int]) -> str:
     """Return torch's word for a way to interpolate between elements."""
-    half = how == "half_pixel" or (how == "pytorch_half_pixel" and 1 not in new[2:])
+    half = transform == "half_pixel" or (transform == "pytorch_half_pixel" and 1 not in new[2:])
     kinds = {
         ("linear", 3): "linear",
         ("linear", 4): "bilinear",
         ("linear", 5): "trilinear",
         ("cubic", 4): "bicubic",
     }
-    if (half or how == "align_corners") and (mode, rank) in kinds:
+    if (half or transform == "align_corners") and (mode, rank) in kinds:
         return kinds[mode, rank]
-    words = f"mode = {mode}, coordinate_transformation_mode = {how}"
+    words = f"mode = {mode}, coordinate_transformation_mode = {transform}"
     raise UnsupportedError(f"its attributes {words} of {rank} axes are not supported")
 
 
 def upsample(x: Torch, scales: Floats, *, mode: str = "nearest") -> Torch:
     """``Upsample``, which is deprecated."""
-    how = "asymmetric"
+    transform = "asymmetric"
     return resize(
-        x, (), scales, mode=mode, nearest_mode="floor", coordinate_transformation_mode=how
+        x, (), scales, mode=mode, nearest_mode="floor", coordinate_transformation_mode=transform
     )
 
 
@@ -337,7 +347,7 @@ def column_to_image(
     )
 
 
-def _short(value: float) -> float:
+def _shortest_decimal(value: float) -> float:
     """Return the shortest decimal that is the same number in f32, as attributes are."""
     return float(f"{value:.7g}")
 

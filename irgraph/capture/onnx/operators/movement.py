@@ -10,24 +10,24 @@ import torch.nn.functional as F  # noqa: N812
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.onnx.bind import Convert, Ints, Number, Operand, UnsupportedError
-from irgraph.capture.onnx.operators.elementwise import whole
+from irgraph.capture.onnx.operators.elementwise import as_int64
 
 
-def same(x: Torch) -> Torch:
+def identity(x: Torch) -> Torch:
     """``Identity``."""
     return x
 
 
 def reshape(x: Torch, shape: Ints, *, allowzero: int = 0) -> Torch:
     """``Reshape``; a size of 0 is the old one, unless ``allowzero`` says that it is 0."""
-    kept = [x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(shape)]
-    return x.reshape(kept)
+    sizes = [x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(shape)]
+    return x.reshape(sizes)
 
 
 def flatten(x: Torch, *, axis: int = 1) -> Torch:
     """``Flatten`` to a matrix."""
-    at = axis % x.ndim if axis < 0 else axis
-    return x.reshape(math.prod(x.shape[:at]), math.prod(x.shape[at:]))
+    position = axis % x.ndim if axis < 0 else axis
+    return x.reshape(math.prod(x.shape[:position]), math.prod(x.shape[position:]))
 
 
 def squeeze(x: Torch, axes: Ints | None = None) -> Torch:
@@ -77,8 +77,8 @@ def split(
 ) -> tuple[Torch, ...]:
     """``Split``: views."""
     if split is None:
-        each = -(-x.shape[axis] // outputs)
-        split = [each] * (outputs - 1) + [x.shape[axis] - each * (outputs - 1)]
+        size = -(-x.shape[axis] // outputs)
+        split = [size] * (outputs - 1) + [x.shape[axis] - size * (outputs - 1)]
     return tuple(torch.split(x, list(split), axis))
 
 
@@ -91,12 +91,12 @@ def gather(x: Torch, indices: Operand, *, axis: int = 0) -> Torch:
         return F.embedding(indices, x)
     if indices.ndim == 1:
         return x.index_select(axis, indices)
-    return x[(slice(None),) * axis + (whole(indices),)]
+    return x[(slice(None),) * axis + (as_int64(indices),)]
 
 
 def gather_elements(x: Torch, indices: Torch, *, axis: int = 0) -> Torch:
     """``GatherElements``."""
-    return torch.gather(x, axis, whole(indices))
+    return torch.gather(x, axis, as_int64(indices))
 
 
 def gather_nd(x: Torch, indices: Torch, *, batch_dims: int = 0) -> Torch:
@@ -105,7 +105,7 @@ def gather_nd(x: Torch, indices: Torch, *, batch_dims: int = 0) -> Torch:
         torch.arange(n).view([-1] + [1] * (indices.ndim - 2 - i))
         for i, n in enumerate(x.shape[:batch_dims])
     ]
-    return x[(*leads, *whole(indices).unbind(-1))]
+    return x[(*leads, *as_int64(indices).unbind(-1))]
 
 
 _SCATTER = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -116,15 +116,15 @@ def scatter_elements(
 ) -> Torch:
     """``ScatterElements`` and ``Scatter``."""
     if reduction == "none":
-        return x.scatter(axis, whole(indices), updates)
-    return x.scatter_reduce(axis, whole(indices), updates, _SCATTER[reduction])
+        return x.scatter(axis, as_int64(indices), updates)
+    return x.scatter_reduce(axis, as_int64(indices), updates, _SCATTER[reduction])
 
 
 def scatter_nd(x: Torch, indices: Torch, updates: Torch, *, reduction: str = "none") -> Torch:
     """``ScatterND`` that replaces or adds."""
     if reduction not in ("none", "add"):
         raise UnsupportedError(f"its attribute reduction = {reduction} is not supported")
-    return x.index_put(whole(indices).unbind(-1), updates, accumulate=reduction == "add")
+    return x.index_put(as_int64(indices).unbind(-1), updates, accumulate=reduction == "add")
 
 
 def concat(*xs: Torch, axis: int) -> Torch:
@@ -138,8 +138,8 @@ def pad(
     """``Pad``; what repeats or mirrors works on as many axes as torch takes."""
     count = len(pads) // 2
     places = [axis % x.ndim for axis in axes] if axes is not None else list(range(count))
-    both = {axis: (pads[i], pads[i + count]) for i, axis in enumerate(places)}
-    order = [n for axis in reversed(range(x.ndim)) for n in both.get(axis, (0, 0))]
+    pads_by_axis = {axis: (pads[i], pads[i + count]) for i, axis in enumerate(places)}
+    order = [n for axis in reversed(range(x.ndim)) for n in pads_by_axis.get(axis, (0, 0))]
     if mode == "constant":
         return F.pad(x, order, value=value)
     word = {"edge": "replicate", "wrap": "circular"}.get(mode, mode)
@@ -176,8 +176,8 @@ def one_hot(indices: Torch, depth: Number, values: Torch, *, axis: int = -1) -> 
     axis %= indices.ndim + 1
     places = torch.arange(int(depth)).view([-1] + [1] * (indices.ndim - axis))
     wrapped = torch.where(indices < 0, indices + int(depth), indices)
-    hit = wrapped.unsqueeze(axis) == places
-    return torch.where(hit, values[1], values[0])
+    is_hot = wrapped.unsqueeze(axis) == places
+    return torch.where(is_hot, values[1], values[0])
 
 
 def tensor_scatter(
@@ -197,7 +197,7 @@ def tensor_scatter(
 
 
 MOVEMENT: Mapping[str, Convert] = {
-    "Identity": same, "Reshape": reshape, "Flatten": flatten, "Squeeze": squeeze,
+    "Identity": identity, "Reshape": reshape, "Flatten": flatten, "Squeeze": squeeze,
     "Unsqueeze": unsqueeze, "Transpose": transpose, "Expand": expand, "Slice": slice_,
     "Split": split, "Gather": gather, "GatherElements": gather_elements, "GatherND": gather_nd,
     "ScatterElements": scatter_elements, "Scatter": scatter_elements, "ScatterND": scatter_nd,

@@ -28,7 +28,7 @@ class Window(Struct, frozen=True):
         return len(self.kernel)
 
     @classmethod
-    def of(
+    def from_attributes(
         cls,
         x: Torch,
         kernel: Sequence[int],
@@ -47,12 +47,12 @@ class Window(Struct, frozen=True):
             max(0, (math.ceil(size / step) - 1) * step + (k - 1) * gap + 1 - size)
             for size, step, k, gap in zip(x.shape[2:], steps, kernel, gaps, strict=True)
         ]
-        less, more = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
-        ends = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        smaller, larger = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
+        ends = (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
         return cls(tuple(kernel), steps, gaps, *ends)
 
 
-def padded(
+def pad_image(
     x: Torch, window: Window, value: float = 0.0, *, pool: bool = True
 ) -> tuple[Torch, tuple[int, ...]]:
     """Return the image, padded where its ends differ, and the padding that is left.
@@ -63,8 +63,8 @@ def padded(
     if window.before == window.after and (small or not pool):
         return x, window.before
     ends = list(zip(window.before, window.after, strict=True))
-    whole = F.pad(x, [n for pair in reversed(ends) for n in pair], value=value)
-    return whole, (0,) * window.rank
+    padded_image = F.pad(x, [n for pair in reversed(ends) for n in pair], value=value)
+    return padded_image, (0,) * window.rank
 
 
 _MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -84,9 +84,9 @@ def max_pool(
     outputs: int = 1,
 ) -> Torch | tuple[Torch, Torch]:
     """``MaxPool`` and the places of what it took."""
-    window = Window.of(x, kernel_shape, strides, dilations, pads, auto_pad)
+    window = Window.from_attributes(x, kernel_shape, strides, dilations, pads, auto_pad)
     low = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
-    image, padding = padded(x, window, low)
+    image, padding = pad_image(x, window, low)
     args = (image, window.kernel, window.strides, padding, window.dilations, bool(ceil_mode))
     if outputs == 1:
         return _MAX[window.rank](*args)
@@ -112,18 +112,18 @@ def average_pool(
     strides: Ints = (),
 ) -> Torch:
     """``AveragePool``; where padding differs at both ends, a sum over a count."""
-    window = Window.of(x, kernel_shape, strides, dilations, pads, auto_pad)
+    window = Window.from_attributes(x, kernel_shape, strides, dilations, pads, auto_pad)
     if set(window.dilations) != {1}:
         raise UnsupportedError(f"its attribute dilations = {list(dilations)} is not supported")
-    image, padding = padded(x, window)
+    image, padding = pad_image(x, window)
     pool, ceil = _AVERAGE[window.rank], bool(ceil_mode)
     if image is x:
         return pool(x, window.kernel, window.strides, padding, ceil, bool(count_include_pad))
-    found = pool(image, window.kernel, window.strides, 0, ceil)
+    average = pool(image, window.kernel, window.strides, 0, ceil)
     if count_include_pad:
-        return found
-    ones, _ = padded(torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype), window)
-    return found / pool(ones, window.kernel, window.strides, 0, ceil)
+        return average
+    ones, _ = pad_image(torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype), window)
+    return average / pool(ones, window.kernel, window.strides, 0, ceil)
 
 
 def lp_pool(
@@ -138,12 +138,12 @@ def lp_pool(
     strides: Ints = (),
 ) -> Torch:
     """``LpPool``: the root of a sum of powers."""
-    window = Window.of(x, kernel_shape, strides, dilations, pads, auto_pad)
+    window = Window.from_attributes(x, kernel_shape, strides, dilations, pads, auto_pad)
     if set(window.dilations) != {1} or ceil_mode:
         raise UnsupportedError(
             f"its attribute dilations = {list(dilations)} or ceil_mode is not supported"
         )
-    image, padding = padded(torch.pow(torch.abs(x), p), window)
+    image, padding = pad_image(torch.pow(torch.abs(x), p), window)
     mean = _AVERAGE[window.rank](image, window.kernel, window.strides, padding)
     return torch.pow(mean * math.prod(window.kernel), 1 / p)
 
@@ -168,7 +168,7 @@ def max_unpool(
     strides: Ints = (),
 ) -> Torch:
     """``MaxUnpool`` to the shape that follows from its window."""
-    window = Window.of(x, kernel_shape, strides, (), pads, "NOTSET")
+    window = Window.from_attributes(x, kernel_shape, strides, (), pads, "NOTSET")
     sizes = [
         (n - 1) * s + k - a - b
         for n, s, k, a, b in zip(

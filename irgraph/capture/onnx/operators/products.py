@@ -32,8 +32,8 @@ def gemm(
     trans_b: int = 0,
 ) -> Torch:
     """``Gemm``: a linear layer where the second matrix is transposed and nothing is scaled."""
-    plain = alpha == 1 and beta == 1 and not trans_a and trans_b
-    if plain and (bias is None or bias.shape == y.shape[:1]):
+    is_linear = alpha == 1 and beta == 1 and not trans_a and trans_b
+    if is_linear and (bias is None or bias.shape == y.shape[:1]):
         return F.linear(x, y, bias)
     x = x.t() if trans_a else x
     y = y.t() if trans_b else y
@@ -70,8 +70,8 @@ def attention(
         raise UnsupportedError(f"its attribute softcap = {softcap} is not supported")
     if outputs not in (1, 3):
         raise UnsupportedError("its output qk_matmul_output is not supported")
-    flat = q.ndim == 3
-    if flat:
+    is_flat = q.ndim == 3
+    if is_flat:
         q, k, v = _split(q, q_num_heads), _split(k, kv_num_heads), _split(v, kv_num_heads)
     if past_key is not None:
         if is_causal:
@@ -79,11 +79,11 @@ def attention(
         k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
     if mask is not None and (is_causal or mask.shape[-1] != k.shape[2]):
         raise UnsupportedError("its mask is shorter than the keys, or is_causal = 1 besides")
-    made = F.scaled_dot_product_attention(
+    output = F.scaled_dot_product_attention(
         q, k, v, mask, is_causal=bool(is_causal), scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
-    made = made.transpose(1, 2).flatten(2) if flat else made
-    return made if outputs == 1 else (made, k, v)
+    output = output.transpose(1, 2).flatten(2) if is_flat else output
+    return output if outputs == 1 else (output, k, v)
 
 
 def _split(x: Torch, heads: int) -> Torch:

@@ -31,11 +31,11 @@ def quantize(
         )
     if precision:
         raise UnsupportedError(f"its attribute precision = {precision} is not supported")
-    whole = torch.round(x / _along(scale, x, axis))
+    rounded = torch.round(x / _along(scale, x, axis))
     if zero is not None:
-        whole = whole + _along(zero, x, axis).to(x.dtype)
+        rounded = rounded + _along(zero, x, axis).to(x.dtype)
     info = torch.iinfo(dtype)
-    return torch.clamp(whole, info.min, info.max).to(dtype)
+    return torch.clamp(rounded, info.min, info.max).to(dtype)
 
 
 def dequantize(

@@ -20,7 +20,7 @@ GATES: Mapping[str, tuple[int, ...]] = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), 
 _STANDARD = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
 
-def in_order(op: str, tensor: Torch, axis: int) -> Torch:
+def reorder_gates(op: str, tensor: Torch, axis: int) -> Torch:
     """Return a weight, or biases, with their gates in torch's order along an axis."""
     count = len(GATES[op])
     if count == 1:
@@ -70,20 +70,22 @@ def _recurrent(op: str) -> Convert:
             }
         )
         layer = _Layer(op, w, r, b, direction, bool(layout), bool(reordered))
-        x = layer.start(x, sequence_lens)
-        state = layer.state(initial_h, x)
+        x = layer.prepare_input(x, sequence_lens)
+        state = layer.initial_state(initial_h, x)
         if op == "LSTM":
-            state = [state, layer.state(initial_c, x)]
+            state = [state, layer.initial_state(initial_c, x)]
         name = {"RNN": "rnn_relu" if rectified else "rnn_tanh"}.get(op, op.lower())
-        return layer.end(*getattr(torch.ops.aten, name).input(x, state, *layer.rest()))
+        return layer.restore_layout(
+            *getattr(torch.ops.aten, name).input(x, state, *layer.other_arguments())
+        )
 
     return convert
 
 
-def _refuse(said: Mapping[str, Any]) -> None:
-    for what, value in said.items():
+def _refuse(unsupported: Mapping[str, Any]) -> None:
+    for form, value in unsupported.items():
         if value:
-            raise UnsupportedError(f"{what} is not supported")
+            raise UnsupportedError(f"{form} is not supported")
 
 
 class _Layer:
@@ -99,31 +101,31 @@ class _Layer:
         batch_first: bool,
         reordered: bool,
     ) -> None:
-        given = [w, r] if b is None else [w, r, b]
+        weights = [w, r] if b is None else [w, r, b]
         if not reordered:
-            given = [in_order(op, tensor, 1) for tensor in given]
-        self._weights = [part for i in range(len(w)) for part in _of_direction(given, i)]
+            weights = [reorder_gates(op, tensor, 1) for tensor in weights]
+        self._weights = [part for i in range(len(w)) for part in _direction_weights(weights, i)]
         self._biased, self._hidden, self._directions = b is not None, r.shape[-1], len(w)
         self._backwards, self._batch_first = direction == "reverse", batch_first
 
-    def start(self, x: Torch, lengths: Ints) -> Torch:
+    def prepare_input(self, x: Torch, lengths: Ints) -> Torch:
         """Return the input, its steps along the first axis in the order that they are taken."""
         x = x.transpose(0, 1) if self._batch_first else x
         if any(length != x.shape[0] for length in lengths):
             raise UnsupportedError(f"its input sequence_lens = {list(lengths)} is not supported")
         return x.flip(0) if self._backwards else x
 
-    def state(self, given: Torch, x: Torch) -> Torch:
+    def initial_state(self, initial: Torch, x: Torch) -> Torch:
         """Return what the layer starts from."""
-        if given is None:
+        if initial is None:
             return x.new_zeros(self._directions, x.shape[1], self._hidden)
-        return given.transpose(0, 1) if self._batch_first else given
+        return initial.transpose(0, 1) if self._batch_first else initial
 
-    def rest(self) -> tuple[Any, ...]:
+    def other_arguments(self) -> tuple[Any, ...]:
         """Return the other arguments of torch's call."""
         return self._weights, self._biased, 1, 0.0, False, self._directions == 2, False
 
-    def end(self, out: Torch, *states: Torch) -> tuple[Torch, ...]:
+    def restore_layout(self, out: Torch, *states: Torch) -> tuple[Torch, ...]:
         """Return the results in ONNX's layout."""
         out = out.flip(0) if self._backwards else out
         out = out.unflatten(2, (self._directions, self._hidden))
@@ -132,9 +134,9 @@ class _Layer:
         return (out.transpose(1, 2), *states)
 
 
-def _of_direction(given: Sequence[Torch], number: int) -> list[Torch]:
+def _direction_weights(weights: Sequence[Torch], number: int) -> list[Torch]:
     """Return the weights of one direction; those of products and of the state have own biases."""
-    w, r, *biases = (tensor[number] for tensor in given)
+    w, r, *biases = (tensor[number] for tensor in weights)
     return [w, r, *(half for bias in biases for half in bias.chunk(2))]
 
 

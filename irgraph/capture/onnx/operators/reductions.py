@@ -8,7 +8,7 @@ import torch
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.onnx.bind import Convert, Ints, Number, UnsupportedError
-from irgraph.capture.onnx.operators.elementwise import whole
+from irgraph.capture.onnx.operators.elementwise import as_int64
 
 Reduce = Callable[[Torch, tuple[int, ...], bool], Torch]
 
@@ -82,8 +82,8 @@ def _cumulative(function: Callable[..., Torch], neutral: int) -> Convert:
         if exclusive:
             first = torch.full_like(x.narrow(axis, 0, 1), neutral)
             x = torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], axis)
-        found = function(x, axis, dtype=x.dtype)
-        return found.flip(axis) if reverse else found
+        totals = function(x, axis, dtype=x.dtype)
+        return totals.flip(axis) if reverse else totals
 
     return convert
 
@@ -130,7 +130,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Torch:
     """``NegativeLogLikelihoodLoss``."""
-    target = whole(target)
+    target = as_int64(target)
     return torch.nn.functional.nll_loss(
         x, target, weight, ignore_index=ignore_index, reduction=reduction
     )

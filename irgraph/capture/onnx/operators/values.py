@@ -42,17 +42,17 @@ def size(x: Torch) -> Torch:
     return torch.tensor(math.prod(x.shape), dtype=torch.int64, device="cpu")
 
 
-def filled(shape: Ints, *, value: Any = None) -> Torch:  # noqa: ANN401
+def constant_of_shape(shape: Ints, *, value: Any = None) -> Torch:  # noqa: ANN401
     """``ConstantOfShape``."""
-    one = torch.zeros(1) if value is None else tensor_of(value)
-    return torch.full(tuple(shape), one.item(), dtype=one.dtype)
+    fill = torch.zeros(1) if value is None else tensor_of(value)
+    return torch.full(tuple(shape), fill.item(), dtype=fill.dtype)
 
 
 def arange(start: Constant, limit: Constant, delta: Constant, *, stash_type: int = 1) -> Torch:
     """``Range``."""
     if stash_type != 1 and start.dtype in (torch.float16, torch.bfloat16):
         raise UnsupportedError(f"its attribute stash_type = {stash_type} is not supported")
-    first, last, step = (known.elements[0] for known in (start, limit, delta))
+    first, last, step = (bound.elements[0] for bound in (start, limit, delta))
     return torch.arange(first, last, step, dtype=start.dtype)
 
 
@@ -65,6 +65,6 @@ def eye(x: Torch, *, dtype: int = 0, k: int = 0) -> Torch:
 
 
 VALUES: Mapping[str, Convert] = {
-    "Constant": constant, "Shape": shape, "Size": size, "ConstantOfShape": filled,
+    "Constant": constant, "Shape": shape, "Size": size, "ConstantOfShape": constant_of_shape,
     "Range": arange, "EyeLike": eye,
 }  # fmt: skip
