@@ -226,11 +226,11 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 def test_errors_of_a_command_name_its_options() -> None:
-    from irgraph.cli.pipeline import STEPS
+    from irgraph.cli.pipeline import STEP_SOURCES
     from irgraph.manage.stage import PipelineStep, stages
 
     for name, text in (("pass_", "a,"), ("text", "fuze")):
-        kind, option = STEPS[name]
+        kind, option = STEP_SOURCES[name]
         with pytest.raises(irgraph.IrgraphError, match=f"^{option}:1:"):
             stages([PipelineStep(kind, text, option)])
 

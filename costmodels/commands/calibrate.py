@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import TorchDeviceOption, finite, writable, write_result
+from irgraph.cli.common import TorchDeviceOption, finite_value, writable_path, write_result
 
 PANEL = "cost models"
 
@@ -16,12 +16,14 @@ def calibrate(
     output: Annotated[
         str,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="The sheet; - prints it.", callback=writable
+            "-o", "--output", metavar="FILE", help="The sheet; - prints it.", callback=writable_path
         ),
     ] = "-",
     scale: Annotated[
         float,
-        typer.Option("--scale", min=0.001, max=1.0, callback=finite, help="Below 1: a quick look."),
+        typer.Option(
+            "--scale", min=0.001, max=1.0, callback=finite_value, help="Below 1: a quick look."
+        ),
     ] = 1.0,
 ) -> None:
     """Measure a device and write its sheet, for ``--device FILE``."""

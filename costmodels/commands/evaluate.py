@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, PlotOption, console, working, write_json
+from irgraph.cli.common import JsonOption, PlotOption, console, show_progress, write_json
 
 if TYPE_CHECKING:
     from costmodels.evaluate import Evaluation
@@ -47,7 +47,7 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Compare predictions with published measurements, with signed errors."""
-    with working(f"evaluating {what}"):
+    with show_progress(f"evaluating {what}"):
         result = _evaluated(what, baseline, models, keep)
     if plot is not None:
         _draw(result, what, plot)

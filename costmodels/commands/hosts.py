@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, finite, print_error, print_listing, working, write_json
+from irgraph.cli.common import (
+    JsonOption,
+    finite_value,
+    print_error,
+    print_listing,
+    show_progress,
+    write_json,
+)
 
 PANEL = "cost models"
 
@@ -21,7 +28,7 @@ def hosts(
         typer.Option(
             metavar="US",
             min=0.001,
-            callback=finite,
+            callback=finite_value,
             help="With --measure: the number of a table's host; prints the factor for --host.",
         ),
     ] = None,
@@ -49,7 +56,7 @@ def _measure(beside: float | None, json: bool) -> None:
     from costmodels.measure.run import torch_for
 
     torch = torch_for("cpu")
-    with working("measuring"):
+    with show_progress("measuring"):
         pace = measure_host(torch)
     factor = None if beside is None else round(pace.factor(beside), 3)
     if json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import TorchDeviceOption, finite, print_error, writable
+from irgraph.cli.common import TorchDeviceOption, finite_value, print_error, writable_path
 
 PANEL = "cost models"
 
@@ -28,12 +28,12 @@ def measure(
             "--output",
             metavar="FILE",
             help="Output file; an existing one is continued.",
-            callback=writable,
+            callback=writable_path,
         ),
     ] = "measurements.jsonl",
     count: Annotated[int, typer.Option("--count", min=1, help="Cases of each family.")] = 100,
     budget: Annotated[
-        float, typer.Option("--budget", min=0, callback=finite, help="Seconds to spend.")
+        float, typer.Option("--budget", min=0, callback=finite_value, help="Seconds to spend.")
     ] = 600.0,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same cases.")] = 0,
     dtype: Annotated[
@@ -88,11 +88,11 @@ def measure(
 def _measure_models(paths: list[str], device: str, output: str, seed: int) -> None:
     """Measure what models call."""
     from costmodels.measure.run import torch_for
-    from irgraph.cli.common import read_model, working
+    from irgraph.cli.common import read_model, show_progress
 
     torch_for(device)
     from costmodels.measure.calls import measure_calls
 
-    with working(f"measuring the calls of {', '.join(paths)}"):
+    with show_progress(f"measuring the calls of {', '.join(paths)}"):
         new = measure_calls(map(read_model, paths), device, output, seed=seed)
     print_error(f"{new} new measurements in {output}")

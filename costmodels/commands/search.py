@@ -16,7 +16,7 @@ from costmodels.commands._training import (
     progress,
     require,
 )
-from irgraph.cli.common import JsonOption, console, print_error, writable, write_json
+from irgraph.cli.common import JsonOption, console, print_error, writable_path, write_json
 
 if TYPE_CHECKING:
     from costmodels.learnable.family import LearnedFamily
@@ -36,7 +36,7 @@ def search(
         typer.Option(
             "--journal",
             metavar="FILE",
-            callback=writable,
+            callback=writable_path,
             help="Journal of trials; an existing one is continued.",
         ),
     ] = Path("search.journal"),
@@ -45,7 +45,7 @@ def search(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", callback=writable, help="Write the winner here."
+            "-o", "--output", metavar="FILE", callback=writable_path, help="Write the winner here."
         ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes, one core each.")] = 1,

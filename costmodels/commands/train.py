@@ -15,7 +15,7 @@ from costmodels.commands._training import (
     progress,
     require,
 )
-from irgraph.cli.common import print_error, writable
+from irgraph.cli.common import print_error, writable_path
 
 PANEL = "cost models"
 
@@ -26,7 +26,7 @@ def train(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", callback=writable, help="Write the weights here."
+            "-o", "--output", metavar="FILE", callback=writable_path, help="Write the weights here."
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same model.")] = 0,
@@ -94,7 +94,7 @@ def _train(
     from costmodels.training.recipe import learn
     from costmodels.training.study import doubts, experiments, short
 
-    writable(output)
+    writable_path(output)
     settings = replace(learned_families()[family].settings, seed=seed)
     if steps is not None:
         settings = replace(settings, steps=steps)

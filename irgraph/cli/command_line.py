@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-GIVEN: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())
+COMMAND_LINE: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())
 """Without the name of the program; empty outside a command."""

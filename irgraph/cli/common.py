@@ -23,7 +23,7 @@ PIPED_WIDTH = 160
 _PLAIN_CELL = re.compile(r"[-+]?[\d.,]*(?:e[-+]?\d+)?[ %\w]{0,4}")
 """A number with its sign and unit, or a dash."""
 
-DIGITS = 18
+MAX_SIZE_DIGITS = 18
 """Maximum digits of a size: it fits into 64 bits."""
 
 ProgramArgument = Annotated[
@@ -42,7 +42,7 @@ OutputOption = Annotated[
         "--output",
         metavar="FILE",
         help="Output file, written atomically (default: stdout).",
-        callback=lambda path: writable(path),
+        callback=lambda path: writable_path(path),
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -105,7 +105,7 @@ PlotOption = Annotated[
         "--plot",
         metavar="FILE",
         help="Draw the figures here (needs matplotlib).",
-        callback=lambda path: drawable(path),
+        callback=lambda path: plot_path(path),
     ),
 ]
 PassPathOption = Annotated[
@@ -125,9 +125,9 @@ def with_rank_options(graph: Graph, ranks: str | None, fabric: str | None) -> Gr
     """Return the graph with the settings that ``--ranks`` and ``--fabric`` give."""
     if ranks is None and fabric is None:
         return graph
-    from irgraph.predict.options import PredictOptions, prepared
+    from irgraph.predict.options import PredictOptions, apply_options
 
-    return prepared(graph, PredictOptions(ranks=ranks, fabric=fabric))
+    return apply_options(graph, PredictOptions(ranks=ranks, fabric=fabric))
 
 
 def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
@@ -141,13 +141,13 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
     for item in dims:
         name, _, size = item.partition("=")
         if name not in graph.dims:
-            known = ", ".join(graph.dims) or "none"
+            dim_names = ", ".join(graph.dims) or "none"
             message = f"--dim: the model has no dimension {name!r}{suggestion(name, graph.dims)}"
-            raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
-        if not (size.isdecimal() and len(size) <= DIGITS and int(size) >= 1):
+            raise fail(message, hint=f"its dimensions: {dim_names}", exit_code=2)
+        if not (size.isdecimal() and len(size) <= MAX_SIZE_DIGITS and int(size) >= 1):
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
-            if size.isdecimal() and len(size) > DIGITS:
-                message = f"--dim {name}: a size has at most {DIGITS} digits, not {size!r}"
+            if size.isdecimal() and len(size) > MAX_SIZE_DIGITS:
+                message = f"--dim {name}: a size has at most {MAX_SIZE_DIGITS} digits, not {size!r}"
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
     for note in (text for name in sizes for text in fixed_numbers(graph, name)):
@@ -168,7 +168,7 @@ def write_result(text: str, output: str | None) -> None:
     write_atomic(output, text)
 
 
-def writable(output: Any) -> Any:  # noqa: ANN401  (text or a path)
+def writable_path(output: Any) -> Any:  # noqa: ANN401  (text or a path)
     """Return the value of an output option, checked before any work: a callback of options."""
     from irgraph.files import check_writable
 
@@ -176,15 +176,15 @@ def writable(output: Any) -> Any:  # noqa: ANN401  (text or a path)
     return output
 
 
-def drawable(path: Any) -> Any:  # noqa: ANN401  (text or nothing)
+def plot_path(path: Any) -> Any:  # noqa: ANN401  (text or nothing)
     """Return where a plot goes, checked before any work: a callback of options."""
     from irgraph.report.plots import check_plot
 
-    check_plot(writable(path))
+    check_plot(writable_path(path))
     return path
 
 
-def finite(value: float | None) -> float | None:
+def finite_value(value: float | None) -> float | None:
     """Return the value of an option that must be a finite number: a callback of options."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"must be finite, not {value}")
@@ -216,12 +216,12 @@ def write_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]], folder: str) ->
     except OSError as error:
         raise fail(f"--csv: {error.strerror}: {folder}", exit_code=2) from None
     for name, rows in tables.items():
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+        buffer = io.StringIO(newline="")
+        writer = csv.DictWriter(buffer, list(rows[0]) if rows else [], lineterminator="\n")
         if rows:
             writer.writeheader()
             writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-        write_atomic(Path(folder) / f"{name}.csv", text.getvalue())
+        write_atomic(Path(folder) / f"{name}.csv", buffer.getvalue())
 
 
 def _cell(value: Any) -> Any:  # noqa: ANN401  (whatever a record holds)
@@ -241,19 +241,19 @@ def console(*, error: bool = False) -> Console:
     if len(columns) > 5:  # no width, which rich would read all the same
         del os.environ["COLUMNS"]
         columns = ""
-    given = int(columns) if columns.isdecimal() else 0
-    piped = max(given, PIPED_WIDTH)
-    width = None if stream.isatty() else piped
+    requested_width = int(columns) if columns.isdecimal() else 0
+    piped_width = max(requested_width, PIPED_WIDTH)
+    width = None if stream.isatty() else piped_width
     return PlainConsole(stderr=error, width=width, highlight=False, soft_wrap=False)
 
 
 @contextmanager
-def working(what: str) -> Iterator[Callable[[str], None]]:
+def show_progress(message: str) -> Iterator[Callable[[str], None]]:
     """Show progress on a terminal until the next message; silent in a pipe."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    with console(error=True).status(what) as status:
+    with console(error=True).status(message) as status:
         yield status.update
 
 

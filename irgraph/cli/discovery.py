@@ -36,7 +36,7 @@ _PANEL = re.compile(r'^PANEL = "(.+)"$', re.MULTILINE)
 _SUMMARY = re.compile(r'def \w+\(.*?\) -> None:\n    """(.+?)(?:"""|\n)', re.DOTALL)
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command as the help lists it.
 
     Attributes:
@@ -57,24 +57,24 @@ class Entry(NamedTuple):
 
 
 @cache
-def entries() -> dict[str, Entry]:
+def entries() -> dict[str, CommandEntry]:
     """Return all commands by name, panel by panel, alphabetically in each.
 
     Raises ``ValueError`` for a file that lacks what a command needs, and names what that is.
     """
-    found = [_entry(path, package) for package in PACKAGES for path in _files(package)]
-    found.sort(key=lambda entry: (PANELS.index(entry.panel), entry.name))
-    return {entry.name: entry for entry in found}
+    result = [_entry(path, package) for package in PACKAGES for path in _command_files(package)]
+    result.sort(key=lambda entry: (PANELS.index(entry.panel), entry.name))
+    return {entry.name: entry for entry in result}
 
 
-def _files(package: str) -> list[Path]:
+def _command_files(package: str) -> list[Path]:
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec is not None else None
     paths = (path for folder in folders or () for path in Path(folder).glob("*.py"))
     return [path for path in paths if not path.name.startswith("_")]
 
 
-def _entry(path: Path, package: str) -> Entry:
+def _entry(path: Path, package: str) -> CommandEntry:
     text = path.read_text(encoding="utf-8")
     panel = _PANEL.search(text)
     if panel is None or panel[1] not in PANELS:
@@ -82,4 +82,4 @@ def _entry(path: Path, package: str) -> Entry:
     summary = _SUMMARY.match(text, text.find(f"\ndef {path.stem}(") + 1)
     if summary is None:
         raise ValueError(f"{path}: a command needs def {path.stem}(...) -> None with a docstring")
-    return Entry(path.stem.replace("_", "-"), panel[1], summary[1], f"{package}.{path.stem}")
+    return CommandEntry(path.stem.replace("_", "-"), panel[1], summary[1], f"{package}.{path.stem}")

@@ -12,10 +12,10 @@ from irgraph.cli.discovery import PANELS, entries
 from irgraph.cli.options import expand_options
 
 if TYPE_CHECKING:
-    from irgraph.cli.discovery import Entry
+    from irgraph.cli.discovery import CommandEntry
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """The group of all commands; a command's file is imported when the command is looked up."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
@@ -25,7 +25,7 @@ class Group(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
         """Return a command, or None if there is none of that name."""
         entry = entries().get(cmd_name)
-        return None if entry is None else _command(entry)
+        return None if entry is None else _build_command(entry)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         """Return the command that ``args`` name; refuse an unknown one with the nearest name."""
@@ -45,7 +45,7 @@ class Group(TyperGroup):
                 formatter.write_dl(rows)
 
 
-def _command(entry: Entry) -> Any:  # noqa: ANN401  (Typer's own kind of command)
+def _build_command(entry: CommandEntry) -> Any:  # noqa: ANN401  (Typer's own kind of command)
     """Return the command that a file declares, or its group of commands, ``APP``."""
     module = entry.load()
     if hasattr(module, "APP"):

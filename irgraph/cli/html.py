@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from irgraph.cli.command_line import GIVEN
-from irgraph.cli.common import writable
+from irgraph.cli.command_line import COMMAND_LINE
+from irgraph.cli.common import writable_path
 
 if TYPE_CHECKING:
     from irgraph.html.page import Page
@@ -21,7 +21,7 @@ HtmlOption = Annotated[
         "--html",
         metavar="FILE",
         help="Write a report here: one HTML file that opens in a browser, without network.",
-        callback=lambda path: writable(path),
+        callback=lambda path: writable_path(path),
     ),
 ]
 
@@ -31,7 +31,7 @@ def write_page(page: Page, path: str) -> None:
     from irgraph.files import write_atomic
     from irgraph.html.page import page_html
 
-    command = shlex.join(("irgraph", *GIVEN.get())) if GIVEN.get() else ""
+    command = shlex.join(("irgraph", *COMMAND_LINE.get())) if COMMAND_LINE.get() else ""
     write_atomic(path, page_html(replace(page, command=command, versions=_versions())))
 
 

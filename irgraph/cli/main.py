@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.main import get_command
 
-from irgraph.cli.command_line import GIVEN
-from irgraph.cli.group import Group
+from irgraph.cli.command_line import COMMAND_LINE
+from irgraph.cli.group import CommandGroup
 from irgraph.diagnostics import visible_text
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="irgraph",
-    cls=Group,
+    cls=CommandGroup,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Predict what a PyTorch training step costs on a GPU, and what a change would do to it.",
@@ -29,8 +29,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         sys.stdout.write(f"irgraph {version('irgraph')}\n")
@@ -59,23 +59,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     _open_streams()
     try:
-        given = sys.argv[1:] if arguments is None else arguments
-        GIVEN.set(tuple(given))
-        code = get_command(app)(args=list(given), prog_name="irgraph", standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else arguments
+        COMMAND_LINE.set(tuple(words))
+        code = get_command(app)(args=list(words), prog_name="irgraph", standalone_mode=False)
         sys.stdout.flush()
     except IrgraphError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except typer.TyperException as error:
-        wrong = usage_error(error)
-        sys.stderr.write(f"{wrong}\n")
-        return wrong.exit_code
+        usage = usage_error(error)
+        sys.stderr.write(f"{usage}\n")
+        return usage.exit_code
     except BrokenPipeError:
         _drop_output()
         return 0
     except OSError as error:
-        where = error.filename or "output"
-        sys.stderr.write(visible_text(f"irgraph: {where}: {error.strerror or error}\n"))
+        location = error.filename or "output"
+        sys.stderr.write(visible_text(f"irgraph: {location}: {error.strerror or error}\n"))
         _drop_output()
         return 4
     except (KeyboardInterrupt, typer.Abort):
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("irgraph: not enough memory for this input\n")
         return 4
     except Exception as error:
-        return _defect(error)
+        return _report_defect(error)
     return code if isinstance(code, int) else 0
 
 
@@ -109,7 +109,7 @@ def _drop_output() -> None:
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
-def _defect(error: Exception) -> int:
+def _report_defect(error: Exception) -> int:
     """Report an internal error and its place; with IRGRAPH_DEBUG set, its traceback.
 
     A package of the user's that hides one of irgraph's is told instead.
@@ -121,13 +121,13 @@ def _defect(error: Exception) -> int:
 
     try:
         check_packages()
-    except IrgraphError as hidden:
-        sys.stderr.write(f"{hidden}\n")
-        return hidden.exit_code
+    except IrgraphError as shadowing:
+        sys.stderr.write(f"{shadowing}\n")
+        return shadowing.exit_code
     frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith("<")]
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     sys.stderr.write(
-        visible_text(f"irgraph: internal error: {type(error).__name__}: {error}{where}\n")
+        visible_text(f"irgraph: internal error: {type(error).__name__}: {error}{location}\n")
         + "hint: this is a bug in irgraph; set IRGRAPH_DEBUG=1 for the traceback\n"
     )
     if os.environ.get("IRGRAPH_DEBUG"):
@@ -146,7 +146,7 @@ def usage_error(error: typer.TyperException) -> IrgraphError:
         reason = error.message.rstrip(".")
         message = f"invalid {error.param.opts[-1]}: {reason[:1].lower()}{reason[1:]}"
     elif option is not None and hasattr(error, "possibilities") and ctx is not None:
-        known = [name for parameter in ctx.command.params for name in parameter.opts]
-        message = f"no option {option}{suggestion(option, known)}"
+        option_names = [name for parameter in ctx.command.params for name in parameter.opts]
+        message = f"no option {option}{suggestion(option, option_names)}"
     path = ctx.command_path if ctx is not None else "irgraph"
     return fail(message[:1].lower() + message[1:], hint=f"{path} --help", exit_code=2)

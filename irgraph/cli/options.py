@@ -30,10 +30,12 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ]
 
     @wraps(command)
-    def call(**given: Any) -> Any:  # noqa: ANN401
+    def call(**arguments: Any) -> Any:  # noqa: ANN401
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        return command(**given)
+            arguments[name] = group(
+                **{field.name: arguments.pop(field.name) for field in fields(group)}
+            )
+        return command(**arguments)
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
     from irgraph.manage.stage import PipelineStep, Stage
 
-ORDER = "irgraph.order"
-BARE = "--print-after"
+OPTION_ORDER_KEY = "irgraph.order"
+PRINT_AFTER_OPTION = "--print-after"
 """An option that means all steps where it is given without ``=``."""
 
-STEPS = {"pass_": ("pass", "--pass"), "text": ("text", "-e"), "script": ("script", "")}
+STEP_SOURCES = {"pass_": ("pass", "--pass"), "text": ("text", "-e"), "script": ("script", "")}
 """The kind of step of each option, and the source that messages name."""
 
 PassOption = Annotated[
@@ -40,9 +40,9 @@ class PipelineCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Note the order of options, then parse as usual."""
-        args = [f"{arg}=all" if arg == BARE else arg for arg in args]
+        args = [f"{arg}=all" if arg == PRINT_AFTER_OPTION else arg for arg in args]
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        ctx.meta[ORDER] = [parameter.name for parameter in order]
+        ctx.meta[OPTION_ORDER_KEY] = [parameter.name for parameter in order]
         return super().parse_args(ctx, args)
 
 
@@ -55,16 +55,16 @@ def steps_of(
     """Return the steps of a command line in the order in which they were given."""
     from irgraph.manage.stage import PipelineStep
 
-    given = {
+    values_by_option = {
         "pass_": iter(passes or ()),
         "text": iter(texts or ()),
         "script": iter(scripts or ()),
     }
-    order = [name for name in ctx.meta.get(ORDER, ()) if name in given]
+    order = [name for name in ctx.meta.get(OPTION_ORDER_KEY, ()) if name in values_by_option]
     steps = []
     for name in order:
-        kind, source = STEPS[name]
-        steps.append(PipelineStep(kind, next(given[name]), source))
+        kind, source = STEP_SOURCES[name]
+        steps.append(PipelineStep(kind, next(values_by_option[name]), source))
     return steps
 
 
@@ -97,8 +97,8 @@ def print_table(
     table.title_justify = table.caption_justify = "left"
     for name in rows[0]:
         texts = [row[name].strip("+-%").replace(".", "0") for row in rows if row[name]]
-        numbers = all(map(str.isdecimal, texts))
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        is_numeric = all(map(str.isdecimal, texts))
+        table.add_column(name, justify="right" if is_numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*row.values())
     console(error=stream is sys.stderr).print(table)

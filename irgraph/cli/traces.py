@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import DIGITS, console, print_error
+from irgraph.cli.common import MAX_SIZE_DIGITS, console, print_error
 
 if TYPE_CHECKING:
     from irgraph.capture.kineto.events.tree import Tree
@@ -29,21 +29,21 @@ OutliersOption = Annotated[
     str, typer.Option("--outliers", metavar="RULE", help="all, whiskers, trimmed or median.")
 ]
 
-_DIGITS = (*"+-0123456789",)
+_NUMBER_STARTS = (*"+-0123456789",)
 """What a number in a table begins with."""
 
-_PLAIN = 10
+_MIN_ONE_DECIMAL = 10
 """Numbers from which on one decimal is enough."""
 
-_REPORTED = 1e9
+_MIN_REPORTED_MEMORY = 1e9
 """Estimated memory above which it is reported before a trace is read, in bytes."""
 
-_LARGE = 10_000_000
+_MIN_ESTIMATED_FILE_SIZE = 10_000_000
 """File size above which memory is estimated, in bytes."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class TraceOptions:
     """Options about what is read of traces, as one parameter of a command."""
 
     steps: Annotated[
@@ -80,42 +80,44 @@ class Reading:
 
     def trees(self, paths: Sequence[str]) -> list[Tree]:
         """Return the event trees of traces; report their health on standard error."""
-        return read_trees(paths, strict=self.strict, health=self.health, part=self.part)
+        return read_trees(paths, strict=self.strict, health=self.health, selection=self.selection)
 
     @cached_property
-    def part(self) -> Selection:
+    def selection(self) -> Selection:
         """What to read of a trace."""
         from irgraph.capture.kineto.reading.selection import Marks, Selection, memory_limit
 
         if self.step_mark and self.whole:
-            raise _usage("--step-mark and --whole exclude each other")
+            raise _usage_error("--step-mark and --whole exclude each other")
 
         limit = int(0.8 * (memory_limit() or 0)) or None
         return Selection(
-            _range(self.steps) if self.steps else None,
+            _parse_range(self.steps) if self.steps else None,
             frozenset(name.lower() for name in self.skip or ()),
-            _bytes(self.memory) if self.memory else limit,
+            _parse_bytes(self.memory) if self.memory else limit,
             Marks(self.step_mark or "", self.whole),
         )
 
 
-def _range(text: str) -> tuple[int, int]:
+def _parse_range(text: str) -> tuple[int, int]:
     first, colon, last = text.partition(":")
-    written = all(part.isdecimal() and len(part) <= DIGITS for part in (first, last or first))
-    if not written or (colon and not last) or int(last or first) < int(first):
-        raise _usage(f"--steps: give two numbers such as 5:9, or one, not {text!r}")
+    is_valid = all(
+        part.isdecimal() and len(part) <= MAX_SIZE_DIGITS for part in (first, last or first)
+    )
+    if not is_valid or (colon and not last) or int(last or first) < int(first):
+        raise _usage_error(f"--steps: give two numbers such as 5:9, or one, not {text!r}")
     return int(first), int(last or first)
 
 
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)B?", text)
-    if found is None:
-        raise _usage(f"--memory: give a size such as 4GiB, not {text!r}")
-    number, prefix, binary = found.groups()
+def _parse_bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)B?", text)
+    if match is None:
+        raise _usage_error(f"--memory: give a size such as 4GiB, not {text!r}")
+    number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** (" KMGT".index(prefix or " ")))
 
 
-def _usage(message: str) -> Exception:
+def _usage_error(message: str) -> Exception:
     from irgraph.diagnostics import fail
 
     return fail(message, exit_code=2)
@@ -126,7 +128,7 @@ def read_trees(
     *,
     strict: bool,
     health: bool,
-    part: Selection | None = None,
+    selection: Selection | None = None,
 ) -> list[Tree]:
     """Return the event trees of traces; report their health on standard error."""
     from irgraph.capture.kineto.events import ranks
@@ -134,12 +136,12 @@ def read_trees(
     from irgraph.capture.kineto.reading.selection import EVERYTHING
     from irgraph.capture.recording.folder import kineto_trace
 
-    trees, part = [], part or EVERYTHING
+    trees, selection = [], selection or EVERYTHING
     files = [kineto_trace(path) for path in paths]
     for path in files:
-        _say_size(path, part)
-    found = ranks.read_trees(files, part, strict=strict, progress=_progress())
-    for path, tree in zip(files, found, strict=True):
+        _report_memory(path, selection)
+    trees_of_files = ranks.read_trees(files, selection, strict=strict, progress=_progress())
+    for path, tree in zip(files, trees_of_files, strict=True):
         report = tree.trace.health
         if strict:
             report.demand_clean()
@@ -156,7 +158,7 @@ def read_trees(
     return sorted(trees, key=lambda tree: tree.trace.rank)
 
 
-def _say_size(path: str, part: Selection) -> None:
+def _report_memory(path: str, selection: Selection) -> None:
     """Report the memory that a large trace will take."""
     from irgraph.capture.kineto.reading.selection import (
         BYTES_PER_EVENT,
@@ -164,14 +166,18 @@ def _say_size(path: str, part: Selection) -> None:
         memory_text,
     )
 
-    if path == "-" or not Path(path).is_file() or Path(path).stat().st_size < _LARGE:
+    if (
+        path == "-"
+        or not Path(path).is_file()
+        or Path(path).stat().st_size < _MIN_ESTIMATED_FILE_SIZE
+    ):
         return
     events = estimated_events(path)
-    needed = events * BYTES_PER_EVENT
-    if needed > _REPORTED:
-        limit = f", of {memory_text(part.memory)}" if part.memory else ""
+    memory = events * BYTES_PER_EVENT
+    if memory > _MIN_REPORTED_MEMORY:
+        limit = f", of {memory_text(selection.memory)}" if selection.memory else ""
         millions = f"{events / 1e6:.1f} million events"
-        print_error(f"{path}: about {millions}, {memory_text(needed)} of memory{limit}")
+        print_error(f"{path}: about {millions}, {memory_text(memory)} of memory{limit}")
 
 
 def _progress() -> Any:  # noqa: ANN401
@@ -186,7 +192,7 @@ def _progress() -> Any:  # noqa: ANN401
     return show
 
 
-def repaired(trees: Sequence[Tree]) -> int:
+def repair_exit_code(trees: Sequence[Tree]) -> int:
     """Return the exit code: 3 if any trace was repaired, else 0."""
     return max((tree.trace.health.exit_code for tree in trees), default=0)
 
@@ -201,11 +207,11 @@ def record_cells(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.1f}" if abs(value) >= _PLAIN else f"{value:.3g}"
+        return f"{value:.1f}" if abs(value) >= _MIN_ONE_DECIMAL else f"{value:.3g}"
     return "-" if value is None else str(value)[:90]
 
 
-def print_rows(title: str, rows: Sequence[dict[str, Any]], below: Sequence[str] = ()) -> None:
+def print_rows(title: str, rows: Sequence[dict[str, Any]], footnotes: Sequence[str] = ()) -> None:
     """Print rows as a table, numbers to the right, and below it what must be known beside it."""
     from rich.table import Table
 
@@ -213,11 +219,13 @@ def print_rows(title: str, rows: Sequence[dict[str, Any]], below: Sequence[str] 
         return
     table = Table(title=title, title_justify="left")
     for key in rows[0]:
-        number = any(isinstance(r[key], int | float) or str(r[key])[:1] in _DIGITS for r in rows)
-        table.add_column(key, justify="right" if number else "left", overflow="fold")
+        is_numeric = any(
+            isinstance(r[key], int | float) or str(r[key])[:1] in _NUMBER_STARTS for r in rows
+        )
+        table.add_column(key, justify="right" if is_numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row.values()))
     out = console()
     out.print(table)
-    for line in below:
+    for line in footnotes:
         out.print(line)

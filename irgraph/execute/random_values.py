@@ -181,7 +181,7 @@ def _draw_starts(rule: BagStarts, source: torch.Generator) -> Torch:
 
 
 def _positive_buffers(graph: Graph) -> set[str]:
-    """Return the buffers from which an op computes a root or a logarithm, directly or indirectly."""
+    """Return the buffers of which an op computes a root or a logarithm, directly or indirectly."""
     buffers: set[str] = set()
     for op in reversed(list(graph.leaves())):
         buffers.update(tensor.buffer for tensor in _positive_operands(op, graph, buffers))

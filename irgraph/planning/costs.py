@@ -69,10 +69,10 @@ class _Costs:
         self.base = float(self._base())
         self.times: dict[tuple[str, int], Mapping[str, float]] = {}
 
-    def _bytes(self, table: sharding_tables.Table) -> Iterator[int]:
+    def _bytes(self, table: sharding_tables.EmbeddingTable) -> Iterator[int]:
         """Yield the bytes of every buffer with a table's rows, its gradient or its state."""
         names = self.graph.by_name
-        yield from {names[n].buffer: names[n].nbytes for n in table.held}.values()
+        yield from {names[n].buffer: names[n].nbytes for n in table.tensor_names}.values()
 
     def _base(self) -> int:
         """Return the peak memory in bytes of a rank without tables."""
@@ -94,22 +94,24 @@ class _Costs:
             },
         )
 
-    def _is_possible(self, table: sharding_tables.Table, scheme: Scheme, holders: int) -> bool:
+    def _is_possible(
+        self, table: sharding_tables.EmbeddingTable, scheme: Scheme, holders: int
+    ) -> bool:
         rows, columns = map(int, table.weight.shape)
         if scheme in (ROW, TABLE_ROW):
-            is_splittable = not table.given.get("mode", 0) and not table.given.get(
+            is_splittable = not table.arguments.get("mode", 0) and not table.arguments.get(
                 "scale_grad_by_freq"
             )
             return is_splittable and -(-rows // holders) * (holders - 1) < rows
         return scheme != COLUMN or columns % (MIN_SHARD_COLUMNS * holders) == 0
 
-    def table(self, table: sharding_tables.Table) -> TableCosts:
+    def table(self, table: sharding_tables.EmbeddingTable) -> TableCosts:
         """Return a table with its costs under every scheme."""
         rows, columns = map(int, table.weight.shape)
         pooling = int(table.indices.numel) / max(int(table.offsets.numel), 1)
         return TableCosts(table.name, rows, columns, pooling, tuple(self.choices(table)))
 
-    def choices(self, table: sharding_tables.Table) -> Iterator[Choice]:
+    def choices(self, table: sharding_tables.EmbeddingTable) -> Iterator[Choice]:
         """Yield the possible shardings of a table, beginning with the unsplit table on one rank."""
         rows, columns = map(int, table.weight.shape)
         bags, ids = int(table.out.shape[0]), table.indices.nbytes + table.offsets.nbytes
@@ -135,7 +137,7 @@ class _Costs:
                 DATA, self.ranks, time, memory, copied=copied * (table.backward is not None)
             )
 
-    def _time(self, table: sharding_tables.Table, scheme: Scheme, holders: int) -> float:
+    def _time(self, table: sharding_tables.EmbeddingTable, scheme: Scheme, holders: int) -> float:
         key = scheme, holders
         if key not in self.times:
             self.times[key] = self._kernel_times(self._uniform_plan(scheme, holders))
@@ -149,7 +151,7 @@ class _Costs:
         lookups = {name: op for name, _, op in sharding_tables.lookups(model)}
         times = {}
         for table in self.tables:
-            table_ops = _ops_on_tables(model, table.held, lookups[table.name], producers)
+            table_ops = _ops_on_tables(model, table.tensor_names, lookups[table.name], producers)
             times[table.name] = sum(
                 kernel.time for op in table_ops for kernel in priced.kernels.get(id(op), ())
             )

@@ -96,7 +96,7 @@ def predict_options(
     return merged_options
 
 
-def prepared(graph: Graph, options: PredictOptions) -> Graph:
+def apply_options(graph: Graph, options: PredictOptions) -> Graph:
     """Return a graph with the sizes and the ranks of the options.
 
     Raises ``IrgraphError`` (exit code 2) for an argument that is no graph, and for impossible

@@ -27,7 +27,7 @@ from irgraph.predict.caveats import (
     untimed_collectives,
 )
 from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
-from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
+from irgraph.predict.options import PredictFields, PredictOptions, apply_options, predict_options
 from irgraph.report.console import time_text
 from irgraph.report.plots import Plot
 from irgraph.schedule.algorithm1 import algorithm1
@@ -185,7 +185,7 @@ def predict(
     """
     merged_options = predict_options(options, **changes)
     with gc_pause.gc_paused():
-        graph = prepared(graph, merged_options)
+        graph = apply_options(graph, merged_options)
         name = merged_options.device or device_of(graph)
         sheet, host = backend().device(name, graph), load_host(merged_options.host)
         priced = backend().price(graph, name, merged_options)

@@ -17,7 +17,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.expressions.evaluate import EvaluationError
 from irgraph.predict.caveats import untimed_collectives
-from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
+from irgraph.predict.options import PredictFields, PredictOptions, apply_options, predict_options
 from irgraph.predict.prediction import DEFAULT_DEVICE, predict
 
 
@@ -69,7 +69,7 @@ class _Times:
     def priced(self, level: int) -> Priced:
         """Return the priced graph with ``level`` levels of composite ops expanded."""
         while len(self._levels) <= level:
-            graph = prepared(self.graph, self._options)
+            graph = apply_options(self.graph, self._options)
             if self._levels:
                 last, _ = self._levels[-1]
                 graph = replace(graph, ops=tuple(_expand(last.graph.ops, last)))

@@ -28,8 +28,8 @@ from irgraph.predict.grid import KernelRegion, as_priced, columns_of, price_grid
 from irgraph.predict.options import (
     PredictFields,
     PredictOptions,
+    apply_options,
     predict_options,
-    prepared,
     resized,
 )
 from irgraph.schedule.accounting import Accounting
@@ -89,7 +89,7 @@ def predict_variants(
     if not merged_options.rules.simulated:
         message = f"accounting: {merged_options.rules.name!r} predicts one step at a time"
         raise fail(message, hint="call predict for each variant", exit_code=2)
-    graph = prepared(graph, merged_options)
+    graph = apply_options(graph, merged_options)
     devices, hosts = (
         argument_items("devices", devices, "names"),
         argument_items("hosts", hosts, "names"),

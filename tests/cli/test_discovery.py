@@ -13,7 +13,7 @@ import pytest
 
 from irgraph.backend import backend_name
 from irgraph.cli import discovery
-from irgraph.cli.discovery import PANELS, Entry, entries
+from irgraph.cli.discovery import PANELS, CommandEntry, entries
 from tests.cli.conftest import Ran
 
 COMMAND = '''"""``irgraph hello``: a greeting."""
@@ -113,7 +113,7 @@ def test_the_page_of_commands_calls_commands_that_exist() -> None:
 
 
 def test_entries_say_where_they_are() -> None:
-    assert entries()["calibrate-profiler"] == Entry(
+    assert entries()["calibrate-profiler"] == CommandEntry(
         "calibrate-profiler",
         "traces",
         "Measure what the profiler adds to each event, for `irgraph overheads --profiler`.",

@@ -12,12 +12,18 @@ from irgraph.cli.common import (
     JsonOption,
     PlotOption,
     print_error,
-    writable,
+    writable_path,
     write_csv,
     write_json,
 )
 from irgraph.cli.html import HtmlOption
-from irgraph.cli.traces import Reading, TracesArgument, print_rows, record_cells, repaired
+from irgraph.cli.traces import (
+    TraceOptions,
+    TracesArgument,
+    print_rows,
+    record_cells,
+    repair_exit_code,
+)
 
 if TYPE_CHECKING:
     from irgraph.analyze import Analysis
@@ -52,14 +58,14 @@ def analyze(
     ] = None,
     plot: PlotOption = None,
     *,
-    reading: Reading,
+    reading: TraceOptions,
     timeline: Annotated[
         str | None,
         typer.Option(
             "--timeline",
             metavar="FILE",
             help="Write the last usual step of every rank to one file for Perfetto.",
-            callback=lambda path: writable(path),
+            callback=lambda path: writable_path(path),
         ),
     ] = None,
     html: HtmlOption = None,
@@ -90,7 +96,7 @@ def analyze(
         _show(result, [r for tree in trees for r in tree.trace.health.reasons()], longest)
         for name, title in DETAILS.items():
             print_rows(title, [_shortened(row) for row in more.get(name, [])[:longest]])
-    raise typer.Exit(repaired(trees))
+    raise typer.Exit(repair_exit_code(trees))
 
 
 def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import print_error, read_model, working
+from irgraph.cli.common import print_error, read_model, show_progress
 
 PANEL = "traces"
 
@@ -35,7 +35,7 @@ def anonymise(
 
     models = [path for path in traces if path.endswith((".ir", ".ir.gz"))]
     others = [path for path in traces if path not in models]
-    with working("anonymising"):
+    with show_progress("anonymising"):
         written = run(others, folder, key=key)
     for number, path in enumerate(models, 1):
         written.append(_model(path, folder, number, key))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, print_error, working, write_json
+from irgraph.cli.common import JsonOption, print_error, show_progress, write_json
 
 PANEL = "traces"
 
@@ -18,7 +18,7 @@ def calibrate_profiler(
     """Measure what the profiler adds to each event, for `irgraph overheads --profiler`."""
     from irgraph.capture.recording.calibrate import calibrate_profiler as run
 
-    with working("calibrating"):
+    with show_progress("calibrating"):
         host, launch = run(device)
     if json:
         device_us = None if launch is None else round(launch, 3)

@@ -66,7 +66,7 @@ def capture(
     from irgraph.text import print_graph
 
     # what the program prints is not the model
-    with cli.working(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
+    with cli.show_progress(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
         captured = capture_file(
             target,
             batch=batch,

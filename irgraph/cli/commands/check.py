@@ -59,7 +59,7 @@ def check(
     limit: Annotated[
         float,
         typer.Option(
-            "--limit", min=0, callback=cli.finite, help="Memory limit of each model, GiB."
+            "--limit", min=0, callback=cli.finite_value, help="Memory limit of each model, GiB."
         ),
     ] = 2.0,
     draws: Annotated[
@@ -140,7 +140,7 @@ def sizes(given: list[str] | None) -> dict[str, int]:
     found = {}
     for item in given or ():
         name, _, size = item.partition("=")
-        if not size.isdecimal() or len(size) > cli.DIGITS or int(size) < 1:
+        if not size.isdecimal() or len(size) > cli.MAX_SIZE_DIGITS or int(size) < 1:
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
             raise fail(message, exit_code=2)
         found[name] = int(size)

@@ -8,7 +8,7 @@ import typer
 
 from irgraph.cli.common import CsvOption, JsonOption, print_error, write_csv, write_json
 from irgraph.cli.html import HtmlOption
-from irgraph.cli.traces import Reading, print_rows, repaired
+from irgraph.cli.traces import TraceOptions, print_rows, repair_exit_code
 
 if TYPE_CHECKING:
     from irgraph.analyze.compare import TimeChange
@@ -29,7 +29,7 @@ def compare(
     ] = "op",
     longest: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
     *,
-    reading: Reading,
+    reading: TraceOptions,
     html: HtmlOption = None,
     csv: CsvOption = None,
     json: JsonOption = False,
@@ -56,7 +56,7 @@ def compare(
         reasons = [reason for tree in both for reason in tree.trace.health.reasons()]
         print_rows("mean usual step", [_cells(c) for c in figures], reasons)
         _show(parts, by, longest)
-    raise typer.Exit(repaired(both))
+    raise typer.Exit(repair_exit_code(both))
 
 
 def _show(parts: list[TimeChange], by: str, longest: int) -> None:

@@ -32,7 +32,7 @@ def explore(
             "--json",
             metavar="FILE",
             help="Write the graph here, with a file beside it for each overlay; start no server.",
-            callback=lambda path: cli.writable(path),
+            callback=lambda path: cli.writable_path(path),
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 8080,

@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import DIGITS, OutputOption, print_capture_notes, working, write_result
+from irgraph.cli.common import (
+    MAX_SIZE_DIGITS,
+    OutputOption,
+    print_capture_notes,
+    show_progress,
+    write_result,
+)
 
 PANEL = "models"
 
@@ -54,7 +60,7 @@ def lower(
     from irgraph.text import print_graph
 
     sizes = _sizes(dim)
-    with working(f"lowering {trace}"):
+    with show_progress(f"lowering {trace}"):
         captured = lower_file(trace, name=name, step=step, kineto=kineto, dims=sizes, trust=trust)
     print_capture_notes(captured)
     write_result(print_graph(captured.graph), output)
@@ -68,7 +74,7 @@ def _sizes(dims: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for item in dims or ():
         name, _, size = item.rpartition("=")
-        whole = size.isdecimal() and len(size) <= DIGITS and int(size) >= 1
+        whole = size.isdecimal() and len(size) <= MAX_SIZE_DIGITS and int(size) >= 1
         if not name or not whole:
             message = f"--dim: give NAME=SIZE with a whole number of at least 1, not {item!r}"
             raise fail(message, exit_code=2)

@@ -19,7 +19,7 @@ from irgraph.cli.common import (
     write_json,
     write_result,
 )
-from irgraph.cli.traces import OutliersOption, Reading, print_rows, repaired
+from irgraph.cli.traces import OutliersOption, TraceOptions, print_rows, repair_exit_code
 
 if TYPE_CHECKING:
     from irgraph.overheads.extract import ProfilerCost
@@ -50,7 +50,7 @@ def overheads(
     plot: PlotOption = None,
     output: OutputOption = None,
     *,
-    reading: Reading,
+    reading: TraceOptions,
     json: JsonOption = False,
     csv: CsvOption = None,
 ) -> None:
@@ -110,7 +110,7 @@ def _table(
     name: str | None,
     outliers: str,
     cost: ProfilerCost,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> tuple[HostFile, int]:
     """Return the table of all sources together, and the exit code for what was read."""
     from irgraph.backend import architecture_of
@@ -140,7 +140,7 @@ def _table(
         }
         card = cards.pop() if len(cards) == 1 else ""
         files.append(extract(samples, title, rule=rule, cost=cost, source=names, architecture=card))
-    return (files[0] if len(files) == 1 else merge(files, title)), repaired(trees)
+    return (files[0] if len(files) == 1 else merge(files, title)), repair_exit_code(trees)
 
 
 def is_table(path: str) -> bool:

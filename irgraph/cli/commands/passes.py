@@ -61,13 +61,13 @@ def passes(
 
 def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> None:
     """Print the instances of a pass that change a model, one for each distinct result."""
-    from irgraph.cli.common import read_model, working
+    from irgraph.cli.common import read_model, show_progress
     from irgraph.manage.run import find_pass
     from irgraph.manage.space import space
 
     find_pass(name, folders)
     graph = read_model(model)
-    with working(f"trying {name}"):
+    with show_progress(f"trying {name}"):
         found = space(name, graph, pass_path=folders)
     calls = [str(instance) for instance in found.instances]
     if as_json:

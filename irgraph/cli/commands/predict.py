@@ -73,7 +73,7 @@ ChakraOption = Annotated[
     typer.Option(
         metavar="FILE",
         help="Write the timeline as a Chakra execution trace here, as ASTRA-sim reads it.",
-        callback=lambda path: cli.writable(path),
+        callback=lambda path: cli.writable_path(path),
     ),
 ]
 RecordedOption = Annotated[

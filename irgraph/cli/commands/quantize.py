@@ -67,7 +67,9 @@ PlanOption = Annotated[
 ]
 LimitOption = Annotated[
     float,
-    typer.Option("--limit", min=0, callback=cli.finite, help="Memory limit of an execution, GiB."),
+    typer.Option(
+        "--limit", min=0, callback=cli.finite_value, help="Memory limit of an execution, GiB."
+    ),
 ]
 
 

@@ -51,7 +51,7 @@ def ranks(
         typer.Option(
             metavar="PREFIX",
             help="Write each rank as a Chakra execution trace: PREFIX.0.et and so on.",
-            callback=lambda prefix: cli.writable(prefix and f"{prefix}.0.et") and prefix,
+            callback=lambda prefix: cli.writable_path(prefix and f"{prefix}.0.et") and prefix,
         ),
     ] = None,
     html: HtmlOption = None,

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from irgraph.cli.common import BatchOption, JsonOption, print_error, read_model, working, write_json
+from irgraph.cli.common import (
+    BatchOption,
+    JsonOption,
+    print_error,
+    read_model,
+    show_progress,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from irgraph.capture.recording.record import Recording
@@ -37,7 +44,7 @@ def record(
     from msgspec.structs import asdict
 
     run = record_model if target.endswith(".ir") else record_program
-    with working(f"recording {target}"):
+    with show_progress(f"recording {target}"):
         found = run(target, folder, batch=batch, device=device, steps=steps, runs=runs)
     if json:
         write_json(asdict(found))

@@ -64,7 +64,7 @@ def reduce(
     if found is None:
         what = "stay below the limit" if limit else "do not fail"
         raise fail(f"nothing to reduce: the stages {what} on this model", exit_code=2)
-    with cli.working(f"reducing {model}"):
+    with cli.show_progress(f"reducing {model}"):
         result = shrink(graph, found, max_tries=most)
     cli.print_error(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
     cli.write_result(print_graph(result.graph), output)

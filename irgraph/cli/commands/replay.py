@@ -9,15 +9,22 @@ import typer
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from irgraph.cli.common import CsvOption, JsonOption, finite, print_error, write_csv, write_json
+from irgraph.cli.common import (
+    CsvOption,
+    JsonOption,
+    finite_value,
+    print_error,
+    write_csv,
+    write_json,
+)
 from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import (
     OutliersOption,
-    Reading,
+    TraceOptions,
     TracesArgument,
     print_rows,
     read_trees,
-    repaired,
+    repair_exit_code,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +65,7 @@ def replay(
     limit: Annotated[
         float | None,
         typer.Option(
-            metavar="PERCENT", min=0, callback=finite, help="Exit with 1 above this error."
+            metavar="PERCENT", min=0, callback=finite_value, help="Exit with 1 above this error."
         ),
     ] = None,
     timeline: Annotated[
@@ -66,7 +73,7 @@ def replay(
         typer.Option(metavar="FILE", help="Write a timeline, measured beside simulated, here."),
     ] = None,
     *,
-    reading: Reading,
+    reading: TraceOptions,
     html: HtmlOption = None,
     csv: CsvOption = None,
     json: JsonOption = False,
@@ -77,7 +84,7 @@ def replay(
     from irgraph.replay.recorded_step import RecordedStep
 
     trees = reading.trees(traces)
-    other = None if overheads in ("own", "table") else _other(overheads, reading.part)
+    other = None if overheads in ("own", "table") else _other(overheads, reading.selection)
     found: list[Replayed] = []
     own: list[Replayed] = []
     origins: list[_Origin] = []
@@ -103,7 +110,7 @@ def replay(
     _show(found, own, notes, csv, json)
     _check_limit(found, limit)
     doubtful = _unexplained(own) or any(origin.strange for origin in origins)
-    raise typer.Exit(3 if doubtful else repaired(trees))
+    raise typer.Exit(3 if doubtful else repair_exit_code(trees))
 
 
 def _write(recorded: RecordedStep, simulated: Replayed, path: str) -> None:
@@ -175,7 +182,7 @@ def _other(path: str, part: Selection) -> Replayer:
     """Return another trace, its steps marked as those of the replayed ones."""
     from irgraph.replay.replay import build_replayer
 
-    (tree,) = read_trees([path], strict=False, health=False, part=replace(part, steps=None))
+    (tree,) = read_trees([path], strict=False, health=False, selection=replace(part, steps=None))
     return build_replayer(tree)
 
 

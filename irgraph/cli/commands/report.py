@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from irgraph.cli.common import print_error, writable
-from irgraph.cli.discovery import Entry, entries
+from irgraph.cli.common import print_error, writable_path
+from irgraph.cli.discovery import CommandEntry, entries
 
 PANEL = "predict"
 
@@ -38,7 +38,7 @@ def report(
     output: Annotated[
         str,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Write the report here.", callback=writable
+            "-o", "--output", metavar="FILE", help="Write the report here.", callback=writable_path
         ),
     ] = "report.html",
 ) -> None:
@@ -62,7 +62,7 @@ def report(
     raise typer.Exit(code)
 
 
-def reporting() -> Iterator[Entry]:
+def reporting() -> Iterator[CommandEntry]:
     """Yield the commands that write reports, by their files, none of which is run."""
     for entry in entries().values():
         found = find_spec(entry.module)

@@ -18,7 +18,7 @@ from irgraph.cli.common import (
     write_csv,
     write_json,
 )
-from irgraph.cli.traces import Reading, print_rows, repaired
+from irgraph.cli.traces import TraceOptions, print_rows, repair_exit_code
 
 if TYPE_CHECKING:
     from irgraph.backend import DeviceFacts
@@ -54,7 +54,7 @@ def roofline(
     ] = "torch-2",
     formulas: FormulasOption = False,
     *,
-    reading: Reading,
+    reading: TraceOptions,
     csv: CsvOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -73,7 +73,7 @@ def roofline(
         write_json({"device": name, **tables, "notes": below})
     elif csv is None:
         _show(tables, below, longest)
-    raise typer.Exit(repaired(trees))
+    raise typer.Exit(repair_exit_code(trees))
 
 
 def _is_model(files: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ SvgOption = Annotated[
         "--svg",
         metavar="FILE",
         help="Draw its outermost ops here instead (needs Graphviz).",
-        callback=lambda path: cli.writable(path),
+        callback=lambda path: cli.writable_path(path),
     ),
 ]
 

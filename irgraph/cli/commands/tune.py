@@ -15,7 +15,7 @@ from irgraph.cli.common import (
     print_error,
     print_listing,
     read_model,
-    working,
+    show_progress,
     write_json,
     write_result,
 )
@@ -83,7 +83,7 @@ def tune(
     if not explain:
         load_optuna()
     graph = read_model(model)
-    with working("trying passes"):
+    with show_progress("trying passes"):
         found, objectives = read_space(space, graph)
     if explain:
         _explain(found, json, output)

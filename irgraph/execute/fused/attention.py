@@ -30,9 +30,8 @@ def efficient_attention(
     scores = _scores(query, key, attn_bias, is_causal, scale)
     seed = torch.randint(2**62, ())
     dropout_scales = _dropout_scales(scores, dropout_p, seed)
-    out = (
-        torch._safe_softmax(scores, -1) * dropout_scales
-    ) @ value  # rows that are masked wholly are 0
+    # completely masked rows are 0
+    out = (torch._safe_softmax(scores, -1) * dropout_scales) @ value
     sums = scores.logsumexp(-1)
     sums = sums if sums.dtype == torch.float64 else sums.float()
     missing = -sums.shape[-1] % QUERY_ALIGNMENT

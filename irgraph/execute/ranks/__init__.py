@@ -1,1 +1,1 @@
-"""Several ranks, run in one process."""
+"""Runs several ranks in one process."""

@@ -1,4 +1,4 @@
-"""What collectives make on every rank, of what all ranks bring."""
+"""Results of collectives on every rank, from the operands of all ranks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _all_gather(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
 
 
 def _all_reduce(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
-    """Write every tensor's sum to where it lies on each rank."""
+    """Write every tensor's sum in place on each rank."""
     for tensors in zip(*values, strict=True):
         total = _reduce(ops[0], tensors)
         for tensor in tensors:
@@ -75,4 +75,4 @@ COLLECTIVE_OPS: Mapping[str, Callable[[Sequence[Op], Sequence[Values]], list[Tor
     "_c10d_functional.all_reduce_coalesced_": _all_reduce,
     "_c10d_functional.wait_tensor": _wait,
 }
-"""What each collective makes on every rank, of the operands of all."""
+"""Functions that compute each collective's results on all ranks from the operands of all ranks."""

@@ -1,7 +1,7 @@
-"""Runs the models of several ranks in one process, and holds what they leave against one step.
+"""Runs the models of several ranks in one process, and compares their results with one step.
 
-What a rank starts from is its part of what the whole step starts from, and what the ranks leave is
-put together again, by what each model says of its tensors (``irgraph.plans.layout``).
+The initial values of a rank are its part of the whole step's, and the results of the ranks are
+combined, according to the layouts of tensors in each model (``irgraph.plans.layout``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RankComparison(Trial, frozen=True, dict=True):
 
     @cached_property
     def second(self) -> Result:
-        """What the ranks left, put together."""
+        """Combined results of the ranks."""
         results = run_ranks(self.models, self.rank_inputs, self.seed, self.manner)
         names = [name for name in live_out(self.before) if name in self.first.values]
         gathered = {name: _gather(name, self.models, results, self.first[name]) for name in names}
@@ -56,19 +56,19 @@ class RankComparison(Trial, frozen=True, dict=True):
     def rounding_scatter(
         self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
     ) -> list[float]:
-        """Refuse: what roundings to short types scatter is known of one graph alone."""
+        """Raise an error: the scatter of roundings can only be computed for a single graph."""
         short = sorted(set().union(*map(short_types, (self.before, *self.models))))
         message = f"how far roundings to {' and '.join(short)} scatter over ranks is not known"
         raise fail(message, hint="without --narrow all is computed in f64", exit_code=2)
 
 
 def members(graph: Graph, layout: TensorLayout) -> tuple[int, ...]:
-    """Return the ranks that have the parts of a tensor, as one of them says."""
+    """Return the ranks that have the parts of a tensor, according to one of them."""
     return groups_of(graph).get(layout.over) or tuple(range(layout_of(graph).ranks))
 
 
 def _rank_part(value: Torch, layouts: Sequence[TensorLayout], graph: Graph, rank: int) -> Torch:
-    """Return what a rank starts from of a tensor."""
+    """Return a rank's part of a tensor."""
     for layout in layouts:
         ranks = members(graph, layout)
         if layout.kind == "split":
@@ -81,7 +81,7 @@ def _rank_part(value: Torch, layouts: Sequence[TensorLayout], graph: Graph, rank
 def _gather(
     name: str, models: Sequence[Graph], results: Sequence[Result], reference: Torch
 ) -> Torch:
-    """Return what ranks left of a tensor, put together; ``None`` where they have none."""
+    """Return the combined value of a tensor of all ranks, ``None`` if they have none."""
     rank_layouts = [layouts_of(graph).get(name, ()) for graph in models]
     values = [result.values.get(name) for result in results]
     first: Sequence[TensorLayout] = next(filter(None, rank_layouts), ())
@@ -100,7 +100,7 @@ def _gather(
 
 
 def _merge_group(layout: TensorLayout, values: Values) -> Torch:
-    """Return what the ranks of one group left, put together."""
+    """Return the combined value of a tensor of the ranks of one group."""
     if layout.kind == "split":
         return torch.cat(list(values), layout.rows[0])
     total = torch.stack(list(values)).sum(0)
@@ -145,7 +145,7 @@ def compare_ranks(
 ) -> Comparison:
     """Run a whole step and the models of all its ranks on the same values, several times.
 
-    ``irgraph.execute.compare_ranks`` says what is taken and raised.
+    See ``irgraph.execute.compare_ranks`` for the arguments and errors.
     """
     if any(peer_of(op) for graph in models for op in graph.leaves()):
         check_ranks(models)
@@ -178,7 +178,7 @@ def compare_ranks(
 
 
 def _check(before: Graph, models: Sequence[Graph]) -> str:
-    """Return the dimension that ranks share, ``""`` for none; refuse what are not their models."""
+    """Return the dimension that ranks share, ``""`` for none; raise an error for other models."""
     check_ranks(models)
     batch = str(models[0].settings.get(BATCH, ""))
     if batch and batch not in before.dims:
@@ -187,7 +187,7 @@ def _check(before: Graph, models: Sequence[Graph]) -> str:
 
 
 def check_ranks(models: Sequence[Graph]) -> None:
-    """Refuse what are not the models of all ranks, in order."""
+    """Raise an error unless the models are those of all ranks, in order."""
     ranks = [graph.settings.get(RANK) for graph in models]
     if ranks != list(range(len(models))) or any(
         layout_of(graph).ranks != len(models) for graph in models
@@ -214,7 +214,7 @@ class _Draw:
         self.shifts: dict[str, Torch] = {}
 
     def set_sizes(self, dims: Mapping[str, int], limit: int) -> None:
-        """Let the graphs have small sizes."""
+        """Resize the graphs to small sizes."""
         max_size = SIZES[self.number % len(SIZES)]
         small = {name: min(max_size, size) for name, size in self.models[0].dims.items()} | dict(
             dims
@@ -232,7 +232,7 @@ class _Draw:
         check_memory([self.before, *self.models], limit)
 
     def sizes(self) -> str:
-        """Return what a note says of the samples that each rank has."""
+        """Return a note on the number of samples of each rank."""
         if not self.dim:
             return f"all samples on each of {len(self.models)} ranks"
         group_size = len(self.models) // self.shares
@@ -240,7 +240,7 @@ class _Draw:
         return f"{self.dim} = {self.batch} on each of {groups} ranks"
 
     def trial(self, observer: Observer) -> RankComparison:
-        """Run the whole step; return it with what its ranks start from."""
+        """Run the whole step; return it with the initial values of its ranks."""
         manner = MANNERS[self.number % len(MANNERS)] if self.widen else MANNERS[0]
         first = self._run(observer, manner)
         if has_nan(self.before, first):
@@ -277,7 +277,7 @@ class _Draw:
         return Result(machine.values, machine.initial, machine.read)
 
     def _start_bags(self, machine: Machine, drawer: Drawer) -> None:
-        """Let every rank's bags have as many indices as its model says."""
+        """Redraw the starts of bags so that each rank has its model's number of indices."""
         self.shifts = {}
         declared = {d.tensor.name: d.tensor for d in self.before.tensors}
         for buffer, rules in integer_rules(self.before).items():

@@ -1,8 +1,8 @@
-"""Captured ranks of a pipeline, held against the step of the whole model.
+"""Compares captured ranks of a pipeline with the step of the whole model.
 
-What a rank starts from is what the whole step has under the same name; what a rank receives is nan
-until it has been received. Optimizers' state, which has no name, starts at zero everywhere. What
-the step leaves of each parameter, and returns, is compared.
+A rank starts from the whole step's tensors of the same names; a tensor that it receives is nan
+before. Optimizers' state, which has no name, starts at zero everywhere. The final values of
+parameters and the returned tensors are compared.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ HINT = "name the modules of each stage as the whole model does"
 
 
 class PipelineComparison(Trial, frozen=True, dict=True):
-    """A whole step and the ranks of its pipeline; ``after`` is the whole step, too.
+    """A whole step and the ranks of its pipeline; ``after`` is also the whole step.
 
     Attributes:
         models: of all ranks.
-        given: what each starts from, by its own names.
-        returned: the rank that returns what the whole step does, -1 for none.
+        rank_inputs: initial values of each rank, by its own names.
+        returned: the rank that returns the whole step's results, -1 for none.
     """
 
     models: tuple[Graph, ...] = ()
@@ -48,19 +48,19 @@ class PipelineComparison(Trial, frozen=True, dict=True):
 
     @cached_property
     def exact(self) -> bool:
-        """Never: sums over micro-batches are other sums."""
+        """Always false: sums over micro-batches round differently."""
         return False
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
-        """What has a name in both, and what is returned."""
+        """Kinds of the tensors with labels and of the returned ones, by name."""
         labelled = {d.tensor.name for d in self.before.tensors if d.label}
         live = live_out(self.before).items()
         return {name: kind for name, kind in live if kind == "returned" or name in labelled}
 
     @cached_property
     def second(self) -> Result:
-        """What the ranks left, under the whole step's names."""
+        """Results of the ranks, by the whole step's names."""
         results = run_ranks(self.models, self.rank_inputs, self.seed, self.manner)
         names = {d.label: d.tensor.name for d in self.before.tensors if d.label}
         values: dict[str, Torch] = {}
@@ -77,7 +77,7 @@ class PipelineComparison(Trial, frozen=True, dict=True):
 
 
 def _farther(first: Torch, second: Torch, reference: Torch) -> Torch:
-    """Return which of two ranks' copies is farther from the whole step's; nan is farthest."""
+    """Return the rank's copy that is farther from the whole step's value; nan is farthest."""
     if first is None:
         return second
     distances = [float((v.double() - reference.double()).abs().sum()) for v in (first, second)]
@@ -96,9 +96,9 @@ def compare_pipeline(
 ) -> Comparison:
     """Run a whole step and the ranks of its pipeline on the same values, several times.
 
-    Sizes are those of the capture where ``dims`` says no other: micro-batches have fixed ones.
-    Raises ``IrgraphError`` as ``irgraph.execute.compare_ranks``, and where it cannot be said which
-    tensor of the whole step a rank's is.
+    Sizes that are not in ``dims`` are those of the capture: micro-batches have fixed sizes. Raises
+    ``IrgraphError`` as ``irgraph.execute.compare_ranks`` does, and if a rank's tensor cannot be
+    matched with one of the whole step.
     """
     full_step = replace(resize(before, dims), returned=before.returned)
     ranks = [resize(graph, dims) for graph in models]
@@ -148,7 +148,7 @@ def _type(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
 
 
 def _check_names(full_step: Graph, ranks: Sequence[Graph]) -> None:
-    """Refuse ranks whose tensors have names that the whole step lacks, or that two stages share."""
+    """Raise an error for names of tensors that the whole step lacks, or that two stages share."""
     tensor_by_label = {d.label: d.tensor for d in full_step.tensors if d.label}
     holders: dict[str, list[int]] = {}
     for number, graph in enumerate(ranks):
@@ -177,7 +177,7 @@ def _trial(
     observer: Observer,
     settings: tuple[int, str, bool, int],
 ) -> PipelineComparison:
-    """Run the whole step; return it with what its ranks start from."""
+    """Run the whole step; return it with the initial values of its ranks."""
     seed, manner, widen, limit = settings
     wide = widen_types(full_step, "f64") if widen else full_step
     models = tuple(widen_types(graph, "f64") if widen else graph for graph in ranks)
@@ -215,7 +215,7 @@ def _full_tensor(tensor: Tensor, value: float) -> Torch:
 
 
 def _inputs_of_rank(full_step: Graph, first: Result, graph: Graph, rank: int) -> dict[str, Torch]:
-    """Return what a rank starts from, by its own names."""
+    """Return the initial values of a rank, by its own names."""
     names = {d.label: d.tensor.name for d in full_step.tensors if d.label}
     received = {
         t.name
@@ -239,7 +239,7 @@ def _inputs_of_rank(full_step: Graph, first: Result, graph: Graph, rank: int) ->
 
 
 def _matching_input(full_step: Graph, declared: Declared, rank: int) -> str:
-    """Return the whole step's input that a rank's is; refuse where that is not clear."""
+    """Return the whole step's input that matches a rank's; raise an error if it is ambiguous."""
     tensor = declared.tensor
     subject = f"rank {rank} starts from %{tensor.name}"
     if declared.role != "input":

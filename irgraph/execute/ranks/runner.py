@@ -1,8 +1,8 @@
 """Runs the models of several ranks in one process, in the order in which each launches its ops.
 
-A rank runs up to its next collective, or to a receive of which nothing was sent yet. A collective
-is computed when all ranks of its process group have come to it; what is sent is kept until the
-other rank receives it, in order.
+A rank runs up to its next collective, or to a receive for which nothing was sent yet. A collective
+is computed when all ranks of its process group have reached it. Sent tensors are queued until the
+other rank receives them, in order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.ranks import PEERS, group_of, groups_of, peer_of
 
 Mail: TypeAlias = dict[tuple[int, int], deque[list[Torch]]]
-"""What was sent and not yet received, in order, by the ranks from and to which it goes."""
+"""Queues of tensors that were sent and not yet received, by sending and receiving rank."""
 
 
 def run_ranks(
@@ -32,11 +32,11 @@ def run_ranks(
     seed: int,
     manner: str = TAME,
 ) -> list[Result]:
-    """Run the models of all ranks; ``rank_inputs`` are values of what each starts from.
+    """Run the models of all ranks; ``rank_inputs`` are the initial values of each.
 
     Raises:
-        IrgraphError: an op cannot be executed, the ranks come to different collectives, wait for
-            each other, or send what is not received.
+        IrgraphError: an op cannot be executed, the ranks reach different collectives, wait for each
+            other, or send tensors that are not received.
     """
     with without_autograd(precision(models[0])):
         ranks = [
@@ -56,10 +56,10 @@ def run_ranks(
 
 
 class _Rank:
-    """One rank under way.
+    """Execution of one rank.
 
     Attributes:
-        op: what it waits for, if anything.
+        op: the op at which it waits, if any.
         done: whether it has run to its end.
     """
 
@@ -73,7 +73,7 @@ class _Rank:
         self._ops = iter(op for op in graph.leaves() if not is_label(op))
 
     def __str__(self) -> str:
-        """Say what the rank waits for."""
+        """Return a description of the op at which the rank waits."""
         if self.op is None:
             return f"rank {self.number} has ended"
         peer = peer_of(self.op)
@@ -82,15 +82,15 @@ class _Rank:
 
     @property
     def at_collective(self) -> bool:
-        """Whether the rank has come to a collective."""
+        """Whether the rank has reached a collective."""
         return self.op is not None and peer_of(self.op) is None
 
     def members(self, op: Op) -> tuple[int, ...]:
-        """Return the ranks of a collective's process group, none where the model names none."""
+        """Return the ranks of a collective's process group, none if the model names none."""
         return self.groups.get(group_of(op), ())
 
     def other(self, op: Op) -> int:
-        """Return the rank that an op sends to, or receives from."""
+        """Return the rank to which an op sends, or from which it receives."""
         peer = peer_of(op)
         assert peer is not None
         members = self.members(op)
@@ -138,7 +138,7 @@ class _Rank:
 
 
 def _run_collectives(ranks: Sequence[_Rank]) -> Iterator[bool]:
-    """Compute the collectives to which all ranks of their group have come."""
+    """Compute the collectives that all ranks of their group have reached; yield for each."""
     for rank in ranks:
         if rank.op is None or not rank.at_collective:
             continue
@@ -150,7 +150,7 @@ def _run_collectives(ranks: Sequence[_Rank]) -> Iterator[bool]:
 
 
 def _run_collective(members: Sequence[_Rank]) -> None:
-    """Compute a collective to which all ranks of a group have come."""
+    """Compute a collective that all ranks of a group have reached."""
     names = ["nothing" if member.op is None else member.op.name for member in members]
     groups = [member.op is not None and member.members(member.op) for member in members]
     if len(set(names)) > 1 or len(set(groups)) > 1:

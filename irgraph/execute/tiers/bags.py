@@ -1,7 +1,8 @@
 """A cache of pooled bags, in plain torch: probe, and fill.
 
-Keys [slots, 2 + longest] hold for each slot the length of its bag (-1: none), when it was used
-last, or how often, and the bag's indices in order. A bag lies in the set that its indices hash to.
+Keys [slots, 2 + longest] have for each slot the length of its bag (-1: none), the time of its last
+use or the number of uses, and the bag's indices in order. A bag is stored in the set that its
+indices hash to.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ def bag_probe(
     include_last_offset: bool = False,
     ways: int = 32,
 ) -> tuple[list[Torch], list[Torch]]:
-    """Return each bag's slot, -1 where none holds it; and what to do about each index.
+    """Return each bag's slot, -1 if it is not cached, and a mark for each index.
 
-    That is -1 for an index that is wanted, -2 for one whose bag was found.
+    Marks are -1 for an index that must be read, and -2 for an index of a cached bag.
     """
     slot_lists, mark_lists = [], []
     for directory, index, offset in zip(keys, indices, offsets, strict=True):
@@ -52,7 +53,7 @@ def bag_lists(index: Torch, offset: Torch, closed: bool) -> list[list[int]]:
 
 
 def set_of(indices: Sequence[int], sets: int) -> int:
-    """Return the set that a bag belongs to."""
+    """Return the set of a bag."""
     code = 0
     for index in indices:
         code = (code * HASH_FACTOR + index + 1) % HASH_PRIME
@@ -60,7 +61,7 @@ def set_of(indices: Sequence[int], sets: int) -> int:
 
 
 def _slot(keys: torch.Tensor, bag: list[int], ways: int) -> int:
-    """Return the slot that holds a bag; empty bags, and those that are too long, lie in none."""
+    """Return the slot of a bag, -1 if it is not cached; empty and too long bags never are."""
     sets, wide = sets_of(len(keys), ways)
     first = set_of(bag, sets) * wide
     if bag and len(bag) <= keys.shape[1] - 2:
@@ -81,7 +82,7 @@ def bag_fill(
     include_last_offset: bool = False,
     ways: int = 32,
 ) -> None:
-    """Keep bags that were pooled, in place of those used least lately, or least often."""
+    """Cache pooled bags instead of the least recently, or least frequently, used ones."""
     tables = zip(keys, bags, indices, offsets, found, pooled, strict=True)
     for directory, values, index, offset, slots, pooled_bags in tables:
         last_use = directory[:, 1]
@@ -107,7 +108,10 @@ def insert_bag(
     pooled: torch.Tensor,
     state: tuple[set[int], int, int],
 ) -> None:
-    """Put a bag into its set, unless it is there; slots in use this step stay."""
+    """Insert a bag into its set unless it is cached; slots used in this step are not evicted.
+
+    ``state`` has the slots used in this step, the bag's initial stamp, and the number of ways.
+    """
     used_slots, stamp, ways = state
     sets, wide = sets_of(len(keys), ways)
     first = set_of(bag, sets) * wide

@@ -1,4 +1,4 @@
-"""What caches hold when a step begins: rows of their tables, whichever, and empty slots."""
+"""Initial content of caches: random rows of their tables, and empty slots."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 
 EMPTY_SHARE = 4
-"""One slot of so many is empty."""
+"""Average number of slots per empty slot."""
 
 
 def fill_caches(
     graph: Graph, values: Mapping[str, torch.Tensor], input_names: Collection[str], seed: int
 ) -> None:
-    """Let every cache of a graph hold rows of its table; those that were given stay as they are.
+    """Fill every cache of a graph with rows of its table, except caches in ``input_names``.
 
-    A cache and its directory exist before the step, but not any values will do: a slot that says
-    that it holds a row must hold that row.
+    A cache and its directory exist before the step, but their values must be consistent: a slot
+    must contain the row that its directory names.
     """
     for weight, directory, cache, ways in _caches(graph):
         if directory.name in input_names or cache.name in input_names:
             continue
         if not all(t.name in values for t in (weight, directory, cache)):
-            continue  # what the step makes itself is as its ops make it
+            continue  # the step itself creates one of them
         source = torch.Generator().manual_seed(seed)
         _fill_row_cache(
             values[weight.name], values[directory.name], values[cache.name], ways, source
@@ -48,9 +48,9 @@ def _fill_bag_caches(
     input_names: Collection[str],
     seed: int,
 ) -> None:
-    """Let caches of pooled bags hold some of the step's own bags: no others would ever be found.
+    """Fill caches of pooled bags with some of the step's own bags: others would never be found.
 
-    Where the step itself makes the indices, or the rows, they begin empty.
+    If the step itself creates the indices or the rows, they start empty.
     """
     pool_arguments = arguments_of(pool, graph.schemas)
     slots, bags = (_tensors(pool_arguments.get(name)) for name in ("found", "bags"))
@@ -91,7 +91,7 @@ def _pooled_bags(
     operands: list[torch.Tensor],
     values: Mapping[str, torch.Tensor],
 ) -> torch.Tensor:
-    """Return the bags of one table of a pooling op, all of its rows read."""
+    """Return the bags of one table of a pooling op, pooled from its rows without a cache."""
     weight, index, offset = operands
     kinds = pool_arguments.get("kinds")
     formats = [str(kind) for kind in kinds] if isinstance(kinds, tuple) else []
@@ -117,7 +117,7 @@ def _fill_row_cache(
     ways: int,
     source: torch.Generator,
 ) -> None:
-    """Draw which rows of a table lie in a cache, each in its set, none twice."""
+    """Draw the rows of a table that are in a cache, each in its set, none twice."""
     sets, wide = sets_of(directory.shape[1], ways)
     directory[0], directory[1] = EMPTY, 0
     for slot in range(sets * wide):
@@ -129,7 +129,7 @@ def _fill_row_cache(
 
 
 def _caches(graph: Graph) -> list[tuple[Tensor, Tensor, Tensor, int]]:
-    """Return each table that is read through a cache with its directory, its slots and its ways."""
+    """Return each table that is read through a cache, with its directory, slots and ways."""
     directories: dict[str, tuple[Tensor, int]] = {}
     weights: dict[str, Tensor] = {}
     caches: dict[str, Tensor] = {}

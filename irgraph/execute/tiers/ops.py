@@ -1,7 +1,8 @@
-"""Lookups through a cache, in plain torch: probe, reads of what is missing, pooling, fill.
+"""Lookups through a cache, in plain torch: probe, reads of missing rows, pooling, fill.
 
-A directory [2, slots] holds which row each slot of the cache holds (-1: none), and when it was used
-last, or how often. Slots are in sets of ``ways``; row r can lie in set r modulo their number.
+A directory [2, slots] has the row in each slot of the cache (-1: none), and the time of its last
+use or the number of uses. Slots are in sets of ``ways``; row r can only be in set r modulo their
+number.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from irgraph.ir.narrow.ops import LOOKUPS
 Tensors = Sequence[torch.Tensor]
 
 EMPTY, SKIPPED = -1, -2
-"""What stands for a slot: no slot holds the row; nobody wants it, as its whole bag was found."""
+"""Values instead of a slot: no slot contains the row; the row is not needed, as its bag is
+cached."""
 
 
 def sets_of(slots: int, ways: int) -> tuple[int, int]:
-    """Return how many sets a cache has, and how many slots each."""
+    """Return the number of sets of a cache, and the number of slots in each."""
     wide = max(min(slots, ways), 1)
     return max(slots // wide, 1), wide
 
@@ -30,7 +32,7 @@ def sets_of(slots: int, ways: int) -> tuple[int, int]:
 def tier_probe(
     directories: Tensors, indices: Tensors, wanted: Tensors = (), ways: int = 32
 ) -> list[Torch]:
-    """Return for each index the slot that holds its row, -1 where none does; -2 if not wanted."""
+    """Return the slot of each index's row, -1 if it is not cached, -2 if it is not needed."""
     slot_lists = []
     for number, (directory, index) in enumerate(zip(directories, indices, strict=True)):
         sets, wide = sets_of(directory.shape[1], ways)
@@ -47,7 +49,7 @@ def tier_probe(
 
 
 def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: object) -> list[Torch]:
-    """Return the rows of the indices that no slot holds, zeros for the others."""
+    """Return the rows of indices without a slot, zeros for the others."""
     slot_lists = slots or [torch.full_like(index, EMPTY) for index in indices]
     read = []
     for weight, index, slot in zip(weights, indices, slot_lists, strict=True):
@@ -60,7 +62,7 @@ def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: obje
 
 
 def _movable(rows: Torch) -> Torch:
-    """Return rows of a type of one byte as bytes: torch moves few elements of f8 about."""
+    """Return rows of a one-byte type as bytes: torch supports few copies of f8."""
     return rows.view(torch.uint8) if rows.element_size() == 1 else rows
 
 
@@ -76,10 +78,10 @@ def tier_pool(
     found: Tensors = (),
     bags: Tensors = (),
 ) -> list[Torch]:
-    """Return the bags of rows: those in a slot from the cache, all others as they were read.
+    """Return the bags of rows, from the cache for rows with a slot, else from the staged rows.
 
-    ``kinds`` are the rows' formats, ``""`` for plain elements; ``scales`` those of tables of f8.
-    Bags that were ``found`` are taken from those that were pooled before.
+    ``kinds`` are the rows' formats, ``""`` for plain elements; ``scales`` are the scales of f8
+    tables. Bags with a slot in ``found`` are copied from the cached ``bags``.
     """
     results, table_scales = [], iter(scales)
     formats = kinds or ("",) * len(staged)
@@ -99,7 +101,7 @@ def tier_pool(
 
 
 def _bags(rows: Torch, offset: Torch, kind: str, scale: Torch, mode: int, closed: bool) -> Torch:
-    """Return the bags of rows of one table, by the lookup that reads such rows."""
+    """Return the bags of rows of one table, by the lookup for their format."""
     positions = torch.arange(len(rows), dtype=offset.dtype)
     if not kind:
         return torch.ops.aten._embedding_bag(
@@ -120,9 +122,9 @@ def tier_fill(
     policy: str = "lru",
     ways: int = 32,
 ) -> None:
-    """Put rows that were read into the cache, in place of those used least lately, or least often.
+    """Cache rows that were read instead of the least recently, or least frequently, used ones.
 
-    What this step found stays; a row for which its set has no slot left is not kept.
+    Rows found in this step are not evicted; a row is not cached if its set has no other slot.
     """
     for directory, rows, index, slot, read in zip(
         directories, held, indices, slots, staged, strict=True
@@ -142,7 +144,10 @@ def _insert_rows(
     read: torch.Tensor,
     state: tuple[set[int], int, str, int],
 ) -> None:
-    """Put each row that was read once into its set."""
+    """Insert each row that was read into its set, once.
+
+    ``state`` has the slots used in this step, the current stamp, the policy and the ways.
+    """
     used_slots, stamp, policy, ways = state
     sets, wide = sets_of(directory.shape[1], ways)
     seen: set[int] = set()

@@ -50,8 +50,8 @@ class Shard(Statement):
         except RefusedError as error:
             raise illegal(refusal(error, "the step is not sharded", self.place, graph)) from None
         frame.state.graph = done.graph
-        what = f"rank {rank} of {plan.ranks}, {counted(done.made, 'new op')}"
-        return replace(frame.entry(self), done=what, made=done.made, legal=(done.legal,))
+        what = f"rank {rank} of {plan.ranks}, {counted(done.new_op_count, 'new op')}"
+        return replace(frame.entry(self), done=what, made=done.new_op_count, legal=(done.legal,))
 
     def _plan(self, frame: Frame) -> Plan:
         text, names = frame.value(self.plan), table_sizes(frame.state.graph)

@@ -61,26 +61,28 @@ class BatchCall(Struct, frozen=True):
     """An op, what its operands are, and along which axis each of its tensors is split."""
 
     op: Op
-    known: Mapping[str, BatchPlacement]
+    placements: Mapping[str, BatchPlacement]
     dim: str
 
-    def spread(self, tensor: Tensor) -> BatchPlacement:
+    def placement_of(self, tensor: Tensor) -> BatchPlacement:
         """Return what an operand is."""
-        return self.known[tensor.name]
+        return self.placements[tensor.name]
 
     def axis(self, tensor: Tensor) -> int | None:
         """Return the axis of the batch, if a tensor has one."""
         return batch_axis(tensor, self.dim)
 
-    def spreads(self, values: Sequence[Value] | None = None) -> list[BatchPlacement]:
+    def placements_of(self, values: Sequence[Value] | None = None) -> list[BatchPlacement]:
         """Return what the tensors among values are (default: all operands)."""
         tensors = self.op.inputs if values is None else tensors_in(values)
-        return [self.spread(tensor) for tensor in tensors]
+        return [self.placement_of(tensor) for tensor in tensors]
 
-    def option(self, name: str, place: int, default: Value = None) -> Value:
+    def option(self, name: str, position: int, default: Value = None) -> Value:
         """Return an argument by its name, or by its place among the operands."""
         operands = self.op.operands
-        return self.op.attributes.get(name, operands[place] if place < len(operands) else default)
+        return self.op.attributes.get(
+            name, operands[position] if position < len(operands) else default
+        )
 
     @property
     def counts(self) -> list[Dim]:
@@ -88,6 +90,6 @@ class BatchCall(Struct, frozen=True):
         values = (*self.op.operands, *self.op.attributes.values())
         return [v for v in values if isinstance(v, Dim) and depends(v, self.dim)]
 
-    def refuse(self, why: str) -> RefusedError:
+    def refuse(self, reason: str) -> RefusedError:
         """Return the refusal of this op."""
-        return op_refusal(self.op, why)
+        return op_refusal(self.op, reason)

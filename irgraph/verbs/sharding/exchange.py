@@ -18,10 +18,10 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType, Tensor
 from irgraph.plans.plan import ROW, TABLE_ROW, Plan, TableShard
 from irgraph.verbs.refusal import op_refusal
-from irgraph.verbs.sharding.tables import Table
+from irgraph.verbs.sharding.tables import EmbeddingTable
 from irgraph.verbs.sharding.writer import Writer
 
-Piece = tuple[Table, TableShard]
+Piece = tuple[EmbeddingTable, TableShard]
 
 
 @dataclass
@@ -33,13 +33,13 @@ class Exchange:
         batch: samples of one rank.
     """
 
-    tables: Sequence[Table]
+    tables: Sequence[EmbeddingTable]
     plan: Plan
     rank: int
     batch: int
     forward: Writer
     pieces: list[list[Piece]] = field(init=False)
-    known: dict[str, tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=dict)
+    lookup_inputs: dict[str, tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=dict)
     marks: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -53,175 +53,187 @@ class Exchange:
             last = self.tables[-1].forward
             raise op_refusal(last, "looks up a table of another type: they are exchanged together")
 
-    def scheme(self, table: Table) -> str:
+    def scheme(self, table: EmbeddingTable) -> str:
         """Return how a table is spread."""
         return self.plan.tables[table.name].scheme
 
-    def part(self, table: Table) -> TableShard | None:
+    def part(self, table: EmbeddingTable) -> TableShard | None:
         """Return what this rank holds of a table."""
-        return next((part for known, part in self.pieces[self.rank] if known is table), None)
+        return next((part for owner, part in self.pieces[self.rank] if owner is table), None)
 
-    def by_row(self, table: Table) -> bool:
+    def by_row(self, table: EmbeddingTable) -> bool:
         """Return whether a table's bags are sums over ranks."""
         return self.scheme(table) in (ROW, TABLE_ROW)
 
-    def look_up(self, finish: Callable[[Table, Tensor | None, Writer], Tensor]) -> None:
+    def look_up(self, finish: Callable[[EmbeddingTable, Tensor | None, Writer], Tensor]) -> None:
         """Write what stands in place of the lookups.
 
         ``finish`` says under which tensor a table's bags leave, given what they are so far.
         """
-        write, sent = self.forward, {}
-        ids = self._gathered("indices")
-        starts = self._starts()
+        write, bags = self.forward, {}
+        ids = self._gather_ids("indices")
+        starts = self._bag_starts()
         for table, part in self.pieces[self.rank]:
-            given = ids[table.name]
+            table_ids = ids[table.name]
             weights = None
             if self.by_row(table):
-                given, weights = self._masked(table, part, given)
-            self.known[table.name] = given, starts[table.name], weights
-            sent[table.name] = self._lookup(table, part)
-        self._reduced(sent, finish)
-        self._returned(sent, finish)
+                table_ids, weights = self._mask_ids(table, part, table_ids)
+            self.lookup_inputs[table.name] = table_ids, starts[table.name], weights
+            bags[table.name] = self._write_lookup(table, part)
+        self._reduce_bags(bags, finish)
+        self._return_bags(bags, finish)
         assert write.ops
 
-    def _gathered(self, what: str) -> dict[str, Tensor]:
+    def _gather_ids(self, attribute: str) -> dict[str, Tensor]:
         """Return the ids that all ranks have for each table here, one rank's after the other's."""
-        write, mine = self.forward, self.pieces[self.rank]
-        received = self._sent(what)
-        sizes = [int_of(getattr(table, what)) for table, _ in mine]
+        write, local_pieces = self.forward, self.pieces[self.rank]
+        received = self._send_inputs(attribute)
+        sizes = [vector_size(getattr(table, attribute)) for table, _ in local_pieces]
         total = write.sizes.plus(*sizes)
-        found = {}
-        for place, (table, _) in enumerate(mine):
-            before = write.sizes.plus(*sizes[:place])
+        ids = {}
+        for position, (table, _) in enumerate(local_pieces):
+            before = write.sizes.plus(*sizes[:position])
             starts = [
                 write.sizes.plus(write.sizes.times(rank, total), before)
                 for rank in range(self.plan.ranks)
             ]
-            cuts = received if len(mine) == 1 else None
-            found[table.name] = cuts or write.cat(
-                [write.cut(received, 0, start, sizes[place]) for start in starts], 0, "ids"
+            single = received if len(local_pieces) == 1 else None
+            ids[table.name] = single or write.cat(
+                [write.cut(received, 0, start, sizes[position]) for start in starts], 0, "ids"
             )
-        return found
+        return ids
 
-    def _sent(self, what: str) -> Tensor:
+    def _send_inputs(self, attribute: str) -> Tensor:
         """Send each rank the ids or offsets of its tables; return what comes."""
         write = self.forward
-        given = [getattr(table, what) for pieces in self.pieces for table, _ in pieces]
-        parts = [self._total(pieces, what) for pieces in self.pieces]
+        vectors = [getattr(table, attribute) for pieces in self.pieces for table, _ in pieces]
+        parts = [self._total(pieces, attribute) for pieces in self.pieces]
         received = [parts[self.rank]] * self.plan.ranks
-        return write.exchange(write.cat([write.whole(t) for t in given], 0), parts, received)
+        return write.exchange(write.cat([write.contiguous(t) for t in vectors], 0), parts, received)
 
-    def _total(self, pieces: Sequence[Piece], what: str) -> int:
-        return self.forward.sizes.plus(*(int_of(getattr(table, what)) for table, _ in pieces))
+    def _total(self, pieces: Sequence[Piece], attribute: str) -> int:
+        return self.forward.sizes.plus(
+            *(vector_size(getattr(table, attribute)) for table, _ in pieces)
+        )
 
-    def _starts(self) -> dict[str, Tensor]:
+    def _bag_starts(self) -> dict[str, Tensor]:
         """Return where bags start among the ids of all ranks: each rank's after those before."""
-        write, mine, ranks = self.forward, self.pieces[self.rank], self.plan.ranks
-        received = self._sent("offsets")
-        if not mine:
+        write, local_pieces, ranks = self.forward, self.pieces[self.rank], self.plan.ranks
+        received = self._send_inputs("offsets")
+        if not local_pieces:
             return {}
-        every = write.view(received, ranks, len(mine), self.batch)
-        numbers = write.view(write.counted(received.dtype, ranks), ranks, 1)
-        found = {}
-        for place, (table, _) in enumerate(mine):
-            rows = self._selected(every, place)
-            made = write.fresh("offsets", received.dtype, rows.shape)
-            count = int_of(table.indices)
-            write.call("aten.add", [rows, numbers], made, alpha=count)
-            found[table.name] = write.view(made, write.sizes.times(ranks, self.batch))
-        return found
+        all_offsets = write.view(received, ranks, len(local_pieces), self.batch)
+        numbers = write.view(write.arange(received.dtype, ranks), ranks, 1)
+        starts = {}
+        for position, (table, _) in enumerate(local_pieces):
+            rows = self._select_table(all_offsets, position)
+            offsets = write.fresh("offsets", received.dtype, rows.shape)
+            count = vector_size(table.indices)
+            write.call("aten.add", [rows, numbers], offsets, alpha=count)
+            starts[table.name] = write.view(offsets, write.sizes.times(ranks, self.batch))
+        return starts
 
-    def _selected(self, every: Tensor, place: int) -> Tensor:
+    def _select_table(self, offsets: Tensor, position: int) -> Tensor:
         """Return one table's offsets of all ranks: a place along the middle axis."""
-        write, (ranks, count, batch) = self.forward, every.shape
-        moved = write.sizes.times(place, batch, every.itemsize)
+        write, (ranks, count, batch) = self.forward, offsets.shape
+        shift = write.sizes.times(position, batch, offsets.itemsize)
         strides = (write.sizes.times(count, batch), 1)
-        made = replace(
-            every,
-            name=write.fresh("select", every.dtype, ()).name,
+        selected = replace(
+            offsets,
+            name=write.fresh("select", offsets.dtype, ()).name,
             shape=(ranks, batch),
             strides=None if count == 1 else strides,
-            offset=write.sizes.plus(every.offset, moved),
+            offset=write.sizes.plus(offsets.offset, shift),
         )
-        return write.call("aten.select", [every], made, dim=1, index=place)
+        return write.call("aten.select", [offsets], selected, dim=1, index=position)
 
-    def _masked(self, table: Table, part: TableShard, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _mask_ids(
+        self, table: EmbeddingTable, part: TableShard, ids: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the rows here that ids name, and weights: 0 for ids of rows held elsewhere."""
         write, (first, end) = self.forward, part.rows
-        if table.given.get("mode", 0) != 0 or table.given.get("scale_grad_by_freq"):
+        if table.arguments.get("mode", 0) != 0 or table.arguments.get("scale_grad_by_freq"):
             raise op_refusal(
                 table.forward, "does not make plain sums that could be added up over ranks"
             )
-        moved = ids
+        local_ids = ids
         if first:
-            moved = write.fresh("moved", ids.dtype, ids.shape)
-            write.call("aten.sub", [ids, first], moved)
+            local_ids = write.fresh("moved", ids.dtype, ids.shape)
+            write.call("aten.sub", [ids, first], local_ids)
         inside = write.fresh("inside", ids.dtype, ids.shape)
-        write.call("aten.clamp", [moved], inside, min=0, max=end - first - 1)
+        write.call("aten.clamp", [local_ids], inside, min=0, max=end - first - 1)
         equal = write.fresh("here", "bool", ids.shape)
-        write.call("aten.eq", [moved, inside], equal)
+        write.call("aten.eq", [local_ids, inside], equal)
         weights = write.fresh("weights", table.weight.dtype, ids.shape)
         write.call("aten._to_copy", [equal], weights, dtype=DType(table.weight.dtype))
         return inside, weights
 
-    def _lookup(self, table: Table, part: TableShard) -> Tensor:
+    def _write_lookup(self, table: EmbeddingTable, part: TableShard) -> Tensor:
         """Write the lookup of what is held here, for the samples of all ranks."""
         write = self.forward
         rows = write.sizes.times(self.plan.ranks, self.batch)
         columns = part.columns[1] - part.columns[0]
-        made = write.fresh("bags", table.out.dtype, (rows, columns))
+        bags = write.fresh("bags", table.out.dtype, (rows, columns))
         for tensor in table.forward.outputs[1:]:
             size = [write.sizes.times(self.plan.ranks, n) for n in tensor.shape]
             self.marks[tensor.name] = replace(tensor, shape=tuple(size))
-        self.forward.ops.append(self.changed(table, table.outer, {table.out.name: made}))
-        return made
+        self.forward.ops.append(
+            self.with_exchanged_inputs(table, table.outer, {table.out.name: bags})
+        )
+        return bags
 
-    def changed(self, table: Table, op: Op, more: Mapping[str, Tensor]) -> Op:
+    def with_exchanged_inputs(
+        self, table: EmbeddingTable, op: Op, results: Mapping[str, Tensor]
+    ) -> Op:
         """Return a table's op with ids, offsets and weights of all ranks."""
-        ids, offsets, weights = self.known[table.name]
-        names = {table.indices.name: ids, table.offsets.name: offsets, **self.marks, **more}
-        changed = map_tensors(op, lambda tensor: names.get(tensor.name, tensor))
-        return changed if weights is None else _weighted(changed, weights)
+        ids, offsets, weights = self.lookup_inputs[table.name]
+        names = {table.indices.name: ids, table.offsets.name: offsets, **self.marks, **results}
+        rewritten = map_tensors(op, lambda tensor: names.get(tensor.name, tensor))
+        return rewritten if weights is None else _with_weights(rewritten, weights)
 
-    def _reduced(
+    def _reduce_bags(
         self,
         bags: Mapping[str, Tensor],
-        finish: Callable[[Table, Tensor | None, Writer], Tensor],
+        finish: Callable[[EmbeddingTable, Tensor | None, Writer], Tensor],
     ) -> None:
         """Add up over all ranks what every rank has looked up of its rows."""
         write = self.forward
         tables = [table for table in self.tables if self.scheme(table) == ROW]
         if not tables:
             return
-        joined = write.cat([bags[table.name] for table in tables], 1)
-        summed = write.reduce_scatter(joined, self.plan.ranks, self.batch)
+        matrix = write.cat([bags[table.name] for table in tables], 1)
+        sums = write.reduce_scatter(matrix, self.plan.ranks, self.batch)
         before = 0
         for table in tables:
             columns = int(table.weight.shape[1])
-            finish(table, write.cut(summed, 1, before, columns), write)
+            finish(table, write.cut(sums, 1, before, columns), write)
             before += columns
 
-    def _returned(
+    def _return_bags(
         self,
         bags: Mapping[str, Tensor],
-        finish: Callable[[Table, Tensor | None, Writer], Tensor],
+        finish: Callable[[EmbeddingTable, Tensor | None, Writer], Tensor],
     ) -> None:
         """Send every rank the bags of its samples, and put together what comes."""
         tables = [table for table in self.tables if self.scheme(table) != ROW]
         if not tables:
             return
         write, widths = self.forward, [self.width(rank) for rank in range(self.plan.ranks)]
-        here = [bags[t.name] for t, _ in self.pieces[self.rank] if self.scheme(t) != ROW]
-        sent = write.flat(write.cat(here, 1)) if here else write.filled(tables[0].out.dtype, 0)
+        local_bags = [bags[t.name] for t, _ in self.pieces[self.rank] if self.scheme(t) != ROW]
+        sent = (
+            write.flat(write.cat(local_bags, 1))
+            if local_bags
+            else write.zeros(tables[0].out.dtype, 0)
+        )
         sizes = [write.sizes.times(self.batch, width) for width in widths]
         received = write.exchange(sent, [sizes[self.rank]] * self.plan.ranks, sizes)
         blocks = self._blocks(received, widths)
         for table in tables:
-            found = [
+            columns_by_piece = [
                 self.forward.cut(blocks[rank], 1, start, columns)
-                for rank, start, columns in self._places(table)
+                for rank, start, columns in self._column_spans(table)
             ]
-            self._put_together(table, found, finish)
+            self._assemble(table, columns_by_piece, finish)
 
     def width(self, rank: int) -> int:
         """Return the columns of all bags that a rank sends."""
@@ -241,44 +253,44 @@ class Exchange:
             start = write.sizes.plus(start, size)
         return blocks
 
-    def _places(self, table: Table) -> list[tuple[int, int, int]]:
+    def _column_spans(self, table: EmbeddingTable) -> list[tuple[int, int, int]]:
         """Return the rank of each part of a table, and its columns among those of that rank."""
-        found = []
+        spans = []
         for rank, pieces in enumerate(self.pieces):
             start = 0
-            for known, part in pieces:
+            for owner, part in pieces:
                 columns = part.columns[1] - part.columns[0]
-                if known is table:
-                    found.append((part.columns[0], rank, start, columns))
-                start += columns if self.scheme(known) != ROW else 0
-        return [place[1:] for place in sorted(found)]
+                if owner is table:
+                    spans.append((part.columns[0], rank, start, columns))
+                start += columns if self.scheme(owner) != ROW else 0
+        return [span[1:] for span in sorted(spans)]
 
-    def _put_together(
+    def _assemble(
         self,
-        table: Table,
-        found: Sequence[Tensor],
-        finish: Callable[[Table, Tensor | None, Writer], Tensor],
+        table: EmbeddingTable,
+        blocks: Sequence[Tensor],
+        finish: Callable[[EmbeddingTable, Tensor | None, Writer], Tensor],
     ) -> None:
         """Join groups of columns, or add up blocks of rows."""
         write = self.forward
-        if len(found) == 1:
-            finish(table, found[0], write)
+        if len(blocks) == 1:
+            finish(table, blocks[0], write)
         elif not self.by_row(table):
-            write.call("aten.cat", [tuple(found)], finish(table, None, write), dim=1)
+            write.call("aten.cat", [tuple(blocks)], finish(table, None, write), dim=1)
         else:
-            total = found[0]
-            for place, piece in enumerate(found[1:], 2):
-                last = place == len(found)
-                made = write.fresh("sum", piece.dtype, piece.shape)
-                made = finish(table, None, write) if last else made
-                total = write.call("aten.add", [total, piece], made)
+            total = blocks[0]
+            for number, block in enumerate(blocks[1:], 2):
+                is_last = number == len(blocks)
+                result = write.fresh("sum", block.dtype, block.shape)
+                result = finish(table, None, write) if is_last else result
+                total = write.call("aten.add", [total, block], result)
 
 
-def int_of(tensor: Tensor) -> int:
+def vector_size(tensor: Tensor) -> int:
     """Return the elements of a vector as an expression."""
     return tensor.shape[0]
 
 
-def _weighted(op: Op, weights: Tensor) -> Op:
-    body = tuple(_weighted(child, weights) for child in op.body)
+def _with_weights(op: Op, weights: Tensor) -> Op:
+    body = tuple(_with_weights(child, weights) for child in op.body)
     return replace(op, attributes={**op.attributes, "per_sample_weights": weights}, body=body)

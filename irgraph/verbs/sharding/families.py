@@ -10,7 +10,7 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.sharding.tables import KEEPING, OVER_ROWS, rows_of
+from irgraph.verbs.sharding.tables import ROW_PRESERVING, ROW_REDUCTIONS, rows_of
 
 STEP = "Optimizer.step"
 """How the scope of an optimizer's step begins, as torch names it."""
@@ -28,20 +28,20 @@ class Family:
 
     parameter: Tensor
     names: set[str] = field(default_factory=set)
-    refused: str = ""
+    refused_op: str = ""
 
 
-def follow(scope: Op, parameters: Sequence[Tensor]) -> list[Family]:
+def find_families(scope: Op, parameters: Sequence[Tensor]) -> list[Family]:
     """Return what belongs to each parameter in an optimizer's step."""
-    following = _FamilyFinder(scope, [Family(tensor, {tensor.name}) for tensor in parameters])
+    finder = _FamilyFinder(scope, [Family(tensor, {tensor.name}) for tensor in parameters])
     # A state may be written before the call that pairs it with its parameter (Adam's step counts,
     # its ``_foreach_mul_`` of the moments), so the calls are gone through until no tensor is new.
-    known = -1
-    while known != len(following.own):
-        known = len(following.own)
-        for leaf in following.leaves:
-            following.follow(leaf)
-    return following.families
+    count = -1
+    while count != len(finder.own):
+        count = len(finder.own)
+        for leaf in finder.leaves:
+            finder.follow(leaf)
+    return finder.families
 
 
 class _FamilyFinder:
@@ -55,21 +55,23 @@ class _FamilyFinder:
     def follow(self, leaf: Op) -> None:
         """Let what a call pairs with a parameter belong to it."""
         base = leaf.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
-        lists = leaf.base.startswith(("_foreach_", "_fused_"))
-        apart = base not in OVER_ROWS and (lists or is_pointwise(leaf.name) or base in KEEPING)
+        is_list_op = leaf.base.startswith(("_foreach_", "_fused_"))
+        is_separable = base not in ROW_REDUCTIONS and (
+            is_list_op or is_pointwise(leaf.name) or base in ROW_PRESERVING
+        )
         # A call on lists is judged place by place: the n-th of each list belong together.
         for row in rows_of(leaf):
             owners = {id(self.own[t.name]): self.own[t.name] for t in row if t.name in self.own}
             for family in owners.values():
-                if not apart or len(owners) > 1 or not self._takes(family, leaf, row):
-                    family.refused = leaf.name
+                if not is_separable or len(owners) > 1 or not self._accepts(family, leaf, row):
+                    family.refused_op = leaf.name
 
-    def _takes(self, family: Family, leaf: Op, row: Sequence[Tensor]) -> bool:
+    def _accepts(self, family: Family, leaf: Op, row: Sequence[Tensor]) -> bool:
         """Return whether a call's other tensors have the family's form, or are single numbers."""
         written = {tensor.name for tensor in written_by(leaf)}
         for tensor in row:
-            alike = tensor.shape == family.parameter.shape and tensor.contiguous
-            if alike and tensor.numel > 1:
+            has_same_form = tensor.shape == family.parameter.shape and tensor.contiguous
+            if has_same_form and tensor.numel > 1:
                 family.names.add(tensor.name)
                 self.own[tensor.name] = family
             elif tensor.numel != 1 or tensor.name in written:

@@ -17,23 +17,23 @@ LOSS = "aten.nll_loss_forward"
 MEAN, SUM = 1, 2
 """Reductions of losses, by torch's numbers."""
 
-PLACE = 3
+REDUCTION_POSITION = 3
 """Of the reduction among the operands."""
 
 
 def with_sums(graph: Graph) -> Graph:
     """Return a graph whose means over classes are quotients; the same one where it has none."""
     edit, write = Edit(graph), Writer(graph, graph.device)
-    found = [leaf for leaf in graph.leaves() if leaf.name == LOSS and _reduction(leaf) == MEAN]
-    for leaf in found:
+    means = [leaf for leaf in graph.leaves() if leaf.name == LOSS and _reduction(leaf) == MEAN]
+    for leaf in means:
         loss, count = leaf.outputs
         total = write.fresh("loss_sum", loss.dtype, ())
-        summed = replace(_summing(leaf), results=(total, count), notes=without_times(leaf.notes))
-        divided = Op("aten.div", (total, count), (loss,))
-        edit.insert(summed, before=leaf)
+        sum_op = replace(_as_sum(leaf), results=(total, count), notes=without_times(leaf.notes))
+        quotient = Op("aten.div", (total, count), (loss,))
+        edit.insert(sum_op, before=leaf)
         edit.insert(
             replace(
-                divided,
+                quotient,
                 thread=leaf.thread,
                 stream=leaf.stream,
                 phase=leaf.phase,
@@ -43,16 +43,22 @@ def with_sums(graph: Graph) -> Graph:
             before=leaf,
         )
         edit.remove(leaf)
-    return edit.commit() if found else graph
+    return edit.commit() if means else graph
 
 
 def _reduction(leaf: Op) -> Value:
-    given = leaf.operands[PLACE] if len(leaf.operands) > PLACE else MEAN
-    return leaf.attributes.get("reduction", given)
+    reduction = (
+        leaf.operands[REDUCTION_POSITION] if len(leaf.operands) > REDUCTION_POSITION else MEAN
+    )
+    return leaf.attributes.get("reduction", reduction)
 
 
-def _summing(leaf: Op) -> Op:
-    if len(leaf.operands) > PLACE:
-        operands = (*leaf.operands[:PLACE], SUM, *leaf.operands[PLACE + 1 :])
+def _as_sum(leaf: Op) -> Op:
+    if len(leaf.operands) > REDUCTION_POSITION:
+        operands = (
+            *leaf.operands[:REDUCTION_POSITION],
+            SUM,
+            *leaf.operands[REDUCTION_POSITION + 1 :],
+        )
         return replace(leaf, operands=operands)
     return replace(leaf, attributes={**leaf.attributes, "reduction": SUM})

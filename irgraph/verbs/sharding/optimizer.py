@@ -20,14 +20,14 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, row_major
 from irgraph.plans.layout import TensorLayout
 from irgraph.verbs.refusal import RefusedError, op_refusal
-from irgraph.verbs.sharding.families import STEP, Family, follow
+from irgraph.verbs.sharding.families import STEP, Family, find_families
 from irgraph.verbs.sharding.writer import Writer
 
 REDUCED = "_c10d_functional.all_reduce"
 
 
 def split_optimizer(
-    graph: Graph, rank: int, ranks: int, apart: frozenset[str]
+    graph: Graph, rank: int, ranks: int, excluded: frozenset[str]
 ) -> tuple[Graph, list[TensorLayout], int]:
     """Return a rank's model that updates its rows of parameters, and what changes of its tensors.
 
@@ -47,27 +47,29 @@ def split_optimizer(
     if len(scopes) != 1:
         count = len(scopes)
         raise RefusedError(f"the optimizer is to be split, and the model has {count} steps of one")
-    found = _shared(graph, scopes[0], ranks, apart)
-    if not found:
+    families = _splittable_families(graph, scopes[0], ranks, excluded)
+    if not families:
         raise op_refusal(scopes[0], f"updates no parameter whose rows {ranks} ranks can share")
-    cut = _Cutting(graph, scopes[0], rank, ranks, found)
-    return cut.graph(), cut.layouts, len(found)
+    splitter = _OptimizerSplitter(graph, scopes[0], rank, ranks, families)
+    return splitter.graph(), splitter.layouts, len(families)
 
 
-def _shared(graph: Graph, scope: Op, ranks: int, apart: frozenset[str]) -> list[Family]:
+def _splittable_families(
+    graph: Graph, scope: Op, ranks: int, excluded: frozenset[str]
+) -> list[Family]:
     """Return the parameters whose rows can be updated apart."""
     leaves = [leaf for leaf in scope.leaves() if not is_label(leaf)]
     written = {t.name for leaf in leaves for t in written_by(leaf)}
     parameters = [
         d.tensor
         for d in graph.tensors
-        if d.role == "param" and d.tensor.name in written and d.tensor.name not in apart
+        if d.role == "param" and d.tensor.name in written and d.tensor.name not in excluded
         if d.tensor.shape and d.tensor.shape[0] % ranks == 0 and d.tensor.contiguous
     ]
-    return [family for family in follow(scope, parameters) if not family.refused]
+    return [family for family in find_families(scope, parameters) if not family.refused_op]
 
 
-class _Cutting:
+class _OptimizerSplitter:
     """Writes the step of one rank's rows."""
 
     def __init__(
@@ -86,41 +88,41 @@ class _Cutting:
         self.gathered: list[tuple[Tensor, Tensor]] = []
         for family in families:
             for name in sorted(family.names):
-                self._cut(graph.by_name[name])
+                self._split_tensor(graph.by_name[name])
 
-    def _cut(self, tensor: Tensor) -> None:
+    def _split_tensor(self, tensor: Tensor) -> None:
         """Decide what stands for a tensor in the optimizer's step."""
         shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
-        touched = [leaf for _, leaf in self.before.touching[tensor.buffer]]
-        outside = [leaf for leaf in touched if id(leaf) not in self.inside]
+        users = [leaf for _, leaf in self.before.touching[tensor.buffer]]
+        outside = [leaf for leaf in users if id(leaf) not in self.inside]
         # Nothing but the optimizer touches it: only the rank's rows need to exist.
         if not outside:
-            self.names[tensor.name] = small = replace(tensor, shape=shape, strides=None)
+            self.names[tensor.name] = local = replace(tensor, shape=shape, strides=None)
             if tensor.buffer in self.before.lasting:
-                self.states[tensor.name] = small
+                self.states[tensor.name] = local
                 self.layouts.append(TensorLayout(tensor.name, "split", (0, 1)))
             return
-        made = any(
+        is_defined_inside = any(
             tensor in leaf.outputs and tensor.name not in leaf.written
-            for leaf in touched
+            for leaf in users
             if id(leaf) in self.inside
         )
         # The optimizer's step makes a view of memory from outside: the rank's view begins at its
         # rows.
         offset = tensor.offset + self.rank * shape[0] * row_major(tensor.shape)[0] * tensor.itemsize
-        if made:
+        if is_defined_inside:
             self.names[tensor.name] = replace(tensor, shape=shape, strides=None, offset=offset)
             return
         reduction = self._reduction(tensor, outside)
-        if reduction is not None and not self._renamed(tensor):
+        if reduction is not None and not self._has_aliases(tensor):
             self.scattered.setdefault(id(reduction), []).append(tensor)
             return
         first = self.rank * shape[0]
-        self.names[tensor.name] = cut = self.start.cut(tensor, 0, first, shape[0])
+        self.names[tensor.name] = local_rows = self.start.cut(tensor, 0, first, shape[0])
         if tensor.name in self.written:
-            self.gathered.append((tensor, cut))
+            self.gathered.append((tensor, local_rows))
 
-    def _renamed(self, tensor: Tensor) -> bool:
+    def _has_aliases(self, tensor: Tensor) -> bool:
         """Return whether the optimizer's step knows a tensor's memory by other names, too."""
         names = {
             t.name
@@ -141,7 +143,7 @@ class _Cutting:
         later = [
             leaf
             for leaf in outside
-            if places.get(id(leaf), len(places)) > places[id(sums[0])] and not _waits(leaf)
+            if places.get(id(leaf), len(places)) > places[id(sums[0])] and not _is_wait(leaf)
         ]
         return None if later else sums[0]
 
@@ -152,44 +154,44 @@ class _Cutting:
                 self._scatter(leaf, self.scattered[id(leaf)])
         self._gather()
         for op in self.start.ops:
-            self.edit.insert(self._like(op), before=self.scope)
+            self.edit.insert(self._as_optimizer_op(op), before=self.scope)
         for op in self.end.ops:
-            self.edit.insert(self._like(op), after=self.scope)
+            self.edit.insert(self._as_optimizer_op(op), after=self.scope)
         for leaf in self.scope.leaves():
             if any(t.name in self.names for t in (*leaf.inputs, *leaf.outputs)):
-                self.edit.insert(self._small(leaf), before=leaf)
+                self.edit.insert(self._on_local_rows(leaf), before=leaf)
                 self.edit.remove(leaf)
-        made = self.edit.commit()
+        committed = self.edit.commit()
         declared = tuple(
-            replace(d, tensor=self.states.get(d.tensor.name, d.tensor)) for d in made.tensors
+            replace(d, tensor=self.states.get(d.tensor.name, d.tensor)) for d in committed.tensors
         )
-        return replace(made, tensors=declared)
+        return replace(committed, tensors=declared)
 
-    def _like(self, op: Op) -> Op:
+    def _as_optimizer_op(self, op: Op) -> Op:
         return replace(op, phase="optimizer", thread=self.scope.thread, origin="shard")
 
-    def _small(self, leaf: Op) -> Op:
+    def _on_local_rows(self, leaf: Op) -> Op:
         """Return a call on a rank's rows; no op that keeps rows apart takes their number."""
-        made = map_tensors(leaf, lambda t: self.names.get(t.name, t))
-        return replace(made, notes=without_times(made.notes))
+        local = map_tensors(leaf, lambda t: self.names.get(t.name, t))
+        return replace(local, notes=without_times(local.notes))
 
     def _scatter(self, reduction: Op, tensors: Sequence[Tensor]) -> None:
         """Let a sum of gradients over ranks leave each rank its rows of them."""
         names = {tensor.name for tensor in tensors}
-        left = tuple(tensor for tensor in reduction.inputs if tensor.name not in names)
+        remaining = tuple(tensor for tensor in reduction.inputs if tensor.name not in names)
         write = Writer(self.before, self.before.device)
         write.taken = self.start.taken
-        if left:
-            write.all_reduce(left, "avg")
-        for same in _by_type(tensors):
+        if remaining:
+            write.all_reduce(remaining, "avg")
+        for group in _by_type(tensors):
             # reduce_scatter gives rank r the r-th block of its input: as [ranks, elements], the
             # parameters' blocks stand side by side, and one call serves all of a type.
-            joined = write.cat([self._block(write, tensor) for tensor in same], 1)
-            mine = write.reduce_scatter(joined, self.ranks, 1, "avg")
-            before = 0
-            for tensor in same:
+            blocks = write.cat([self._block(write, tensor) for tensor in group], 1)
+            block = write.reduce_scatter(blocks, self.ranks, 1, "avg")
+            start = 0
+            for tensor in group:
                 size = tensor.numel // self.ranks
-                cut, before = write.cut(mine, 1, before, size), before + size
+                cut, start = write.cut(block, 1, start, size), start + size
                 shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
                 self.names[tensor.name] = write.view(cut, *shape)
                 buffers = {tensor.buffer}
@@ -199,17 +201,19 @@ class _Cutting:
                     if self.before.by_name[name].buffer in buffers
                 ]
         for op in write.ops:
-            like = replace(
+            placed_op = replace(
                 op,
                 thread=reduction.thread,
                 stream=reduction.stream,
                 phase=reduction.phase,
                 origin="shard",
             )
-            self.edit.insert(like, before=reduction)
+            self.edit.insert(placed_op, before=reduction)
         self.edit.remove(reduction)
         for leaf in self.before.leaves():
-            if _waits(leaf) and {t.name for t in leaf.inputs} & {t.name for t in reduction.inputs}:
+            if _is_wait(leaf) and {t.name for t in leaf.inputs} & {
+                t.name for t in reduction.inputs
+            }:
                 self.edit.remove(leaf)
 
     def _block(self, write: Writer, tensor: Tensor) -> Tensor:
@@ -219,17 +223,17 @@ class _Cutting:
     def _gather(self) -> None:
         """Give every rank the rows that the others updated."""
         pairs = {tensor.name: (tensor, cut) for tensor, cut in self.gathered}
-        for same in _by_type([tensor for tensor, _ in self.gathered]):
-            parts = [self.end.flat(pairs[tensor.name][1]) for tensor in same]
-            every = self.end.all_gather(self.end.cat(parts, 0), self.ranks)
+        for group in _by_type([tensor for tensor, _ in self.gathered]):
+            parts = [self.end.flat(pairs[tensor.name][1]) for tensor in group]
+            gathered = self.end.all_gather(self.end.cat(parts, 0), self.ranks)
             total = sum(int(part.numel) for part in parts)
-            matrix, before = self.end.view(every, self.ranks, total), 0
-            for tensor in same:
+            matrix, start = self.end.view(gathered, self.ranks, total), 0
+            for tensor in group:
                 size = tensor.numel // self.ranks
-                cut, before = self.end.cut(matrix, 1, before, size), before + size
-                into = self._block(self.end, tensor)
-                written = frozenset([into.name])
-                self.end.ops.append(Op("aten.copy_", (into, cut), (), {}, written))
+                cut, start = self.end.cut(matrix, 1, start, size), start + size
+                target = self._block(self.end, tensor)
+                written = frozenset([target.name])
+                self.end.ops.append(Op("aten.copy_", (target, cut), (), {}, written))
 
 
 def _by_type(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
@@ -239,13 +243,16 @@ def _by_type(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     return list(groups.values())
 
 
-def _waits(leaf: Op) -> bool:
+def _is_wait(leaf: Op) -> bool:
     return leaf.base == "wait_tensor"
 
 
-def layouts_beside(
-    known: Sequence[TensorLayout], made: Sequence[TensorLayout]
+def merge_layouts(
+    layouts: Sequence[TensorLayout], new_layouts: Sequence[TensorLayout]
 ) -> list[TensorLayout]:
     """Return what a rank's tensors are, the new ones in the place of those known before."""
-    names: Mapping[str, TensorLayout] = {layout.name: layout for layout in made}
-    return [*(layout for layout in known if layout.name not in names), *names.values()]
+    layout_by_name: Mapping[str, TensorLayout] = {layout.name: layout for layout in new_layouts}
+    return [
+        *(layout for layout in layouts if layout.name not in layout_by_name),
+        *layout_by_name.values(),
+    ]

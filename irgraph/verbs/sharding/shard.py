@@ -24,9 +24,9 @@ from irgraph.verbs.sharding.exchange import Exchange
 from irgraph.verbs.sharding.gradients import Gradients
 from irgraph.verbs.sharding.layers.split import split_layers
 from irgraph.verbs.sharding.losses import with_sums
-from irgraph.verbs.sharding.optimizer import layouts_beside, split_optimizer
+from irgraph.verbs.sharding.optimizer import merge_layouts, split_optimizer
 from irgraph.verbs.sharding.propagation import Bucket, ShardPropagation
-from irgraph.verbs.sharding.tables import Table, table_sizes, tables_of, without
+from irgraph.verbs.sharding.tables import EmbeddingTable, table_sizes, tables_of, without_tensors
 from irgraph.verbs.sharding.writer import GROUP, Writer
 
 ORIGIN = "shard"
@@ -44,8 +44,8 @@ class ShardResult(Struct, frozen=True):
     """
 
     graph: Graph
-    made: int
-    summed: int
+    new_op_count: int
+    sum_count: int
     legal: str
     layouts: tuple[TensorLayout, ...] = ()
 
@@ -80,7 +80,7 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
     local = with_dims(graph, {dim: graph.dims[dim] // plan.ranks})
     local = with_sums(local) if plan.ranks > 1 else local
     tables = tables_of(local)
-    spread = [t for t in tables if plan.tables[t.name].scheme != DATA and plan.ranks > 1]
+    sharded = [t for t in tables if plan.tables[t.name].scheme != DATA and plan.ranks > 1]
     if plan.ranks == 1:
         return ShardResult(
             with_ranks(replace(graph, settings=_settings(graph, 0, dim, ())), 1),
@@ -88,9 +88,9 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
             0,
             "one rank runs the whole step",
         )
-    copied = [table for table in tables if table not in spread]
-    passage = ShardPropagation(local, dim, spread, copied)
-    return _Rank(local, plan, rank, dim, spread, passage, group).sharded()
+    replicated = [table for table in tables if table not in sharded]
+    propagation = ShardPropagation(local, dim, sharded, replicated)
+    return _RankBuilder(local, plan, rank, dim, sharded, propagation, group).build()
 
 
 def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> ShardResult:
@@ -102,24 +102,28 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
         raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
     split_layers(graph, replace(plan, ranks=1, mesh=None), 0)  # names, tables, the optimizer
     row, column = divmod(rank, mesh.tensor)
-    some = _by_samples(graph, Plan(mesh.data, tables=plan.tables), row, dim, SAMPLES)
-    inside = replace(plan, ranks=mesh.tensor, mesh=None)
-    done = _by_layers(some.graph, inside, column, LAYERS)
+    by_samples = _by_samples(graph, Plan(mesh.data, tables=plan.tables), row, dim, SAMPLES)
+    layer_plan = replace(plan, ranks=mesh.tensor, mesh=None)
+    by_layers = _by_layers(by_samples.graph, layer_plan, column, LAYERS)
     groups = {
         SAMPLES: range(column, plan.ranks, mesh.tensor),
         LAYERS: range(row * mesh.tensor, (row + 1) * mesh.tensor),
     }
     layouts = [
-        *(replace(layout, over=SAMPLES) for layout in some.layouts),
-        *(replace(layout, over=LAYERS) for layout in done.layouts),
+        *(replace(layout, over=SAMPLES) for layout in by_samples.layouts),
+        *(replace(layout, over=LAYERS) for layout in by_layers.layouts),
     ]
-    given: dict[str, Value] = {RANK: rank, GROUPS: groups_text(groups), PARTS: layout_text(layouts)}
-    made = replace(done.graph, settings={**done.graph.settings, **given})
-    legal = f"over {mesh.data} ranks {some.legal}; over {mesh.tensor} {done.legal}"
+    settings: dict[str, Value] = {
+        RANK: rank,
+        GROUPS: groups_text(groups),
+        PARTS: layout_text(layouts),
+    }
+    sharded = replace(by_layers.graph, settings={**by_layers.graph.settings, **settings})
+    legal = f"over {mesh.data} ranks {by_samples.legal}; over {mesh.tensor} {by_layers.legal}"
     return ShardResult(
-        with_ranks(made, plan.ranks),
-        some.made + done.made,
-        some.summed + done.summed,
+        with_ranks(sharded, plan.ranks),
+        by_samples.new_op_count + by_layers.new_op_count,
+        by_samples.sum_count + by_layers.sum_count,
         legal,
         tuple(layouts),
     )
@@ -127,16 +131,18 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
 
 def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> ShardResult:
     """Return what one rank runs that has parts of linear layers, and all samples."""
-    done = split_layers(graph, plan, rank, group)
+    layer_split = split_layers(graph, plan, rank, group)
     sums, gathers = (
-        f"{n} {what}{'s' * (n != 1)}"
-        for n, what in ((done.sums, "sum"), (done.gathers, "gathering"))
+        f"{n} {noun}{'s' * (n != 1)}"
+        for n, noun in ((layer_split.sums, "sum"), (layer_split.gathers, "gathering"))
     )
-    why = (
+    reason = (
         f"every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
         f" sum: {sums} and {gathers} over ranks before what needs tensors whole"
     )
-    return ShardResult(done.graph, done.made, done.sums, why, done.layouts)
+    return ShardResult(
+        layer_split.graph, layer_split.new_op_count, layer_split.sums, reason, layer_split.layouts
+    )
 
 
 def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
@@ -144,8 +150,8 @@ def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
     if not 0 <= rank < plan.ranks:
         raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
     if not dim and len(graph.dims) != 1:
-        named = ", ".join(graph.dims) or "none"
-        raise RefusedError(f"which dimension is the batch is not known: the model has {named}")
+        dim_names = ", ".join(graph.dims) or "none"
+        raise RefusedError(f"which dimension is the batch is not known: the model has {dim_names}")
     dim = dim or next(iter(graph.dims))
     if dim not in graph.dims:
         raise RefusedError(f"the model has no dimension {dim!r}")
@@ -159,7 +165,7 @@ def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
     return dim
 
 
-class _Rank:
+class _RankBuilder:
     """One rank's model in the making."""
 
     def __init__(
@@ -168,13 +174,13 @@ class _Rank:
         plan: Plan,
         rank: int,
         dim: str,
-        tables: Sequence[Table],
-        passage: ShardPropagation,
+        tables: Sequence[EmbeddingTable],
+        propagation: ShardPropagation,
         group: str = GROUP,
     ) -> None:
         self.group = group
         self.graph, self.plan, self.rank, self.dim = graph, plan, rank, dim
-        self.tables, self.passage = tables, passage
+        self.tables, self.passage = tables, propagation
         self.edit = Edit(graph)
         device = tables[0].weight.device if tables else graph.device
         self.forward, self.backward = (Writer(graph, device, group) for _ in range(2))
@@ -182,50 +188,52 @@ class _Rank:
         self.parts: dict[str, TableShard | None] = {}
         self.made = self.split = 0
 
-    def sharded(self) -> ShardResult:
+    def build(self) -> ShardResult:
         """Return the rank's model."""
         if self.tables:
             self._exchange()
         for bucket in self.passage.buckets:
             self._reduce(bucket)
-        graph, layouts = self._smaller(self.edit.commit()), self._layouts()
+        graph, layouts = self._with_local_shapes(self.edit.commit()), self._layouts()
         if self.plan.optimizer == SPLIT:
-            apart = frozenset(name for table in self.tables for name in table.held)
-            graph, made, self.split = split_optimizer(graph, self.rank, self.plan.ranks, apart)
-            layouts = layouts_beside(layouts, made)
+            excluded = frozenset(name for table in self.tables for name in table.tensor_names)
+            graph, split_layouts, self.split = split_optimizer(
+                graph, self.rank, self.plan.ranks, excluded
+            )
+            layouts = merge_layouts(layouts, split_layouts)
         settings = _settings(graph, self.rank, self.dim, layouts)
         graph = with_ranks(replace(graph, settings=settings), self.plan.ranks)
-        summed = sum(len(bucket.tensors) for bucket in self.passage.buckets)
-        return ShardResult(graph, self.made, summed, self._why(summed), tuple(layouts))
+        sum_count = sum(len(bucket.tensors) for bucket in self.passage.buckets)
+        return ShardResult(graph, self.made, sum_count, self._legality(sum_count), tuple(layouts))
 
-    def _why(self, summed: int) -> str:
-        updated = (
+    def _legality(self, sum_count: int) -> str:
+        update_text = (
             f"; rows of {self.split} parameters are updated apart, then gathered"
             if self.plan.optimizer
             else ""
         )
         return (
-            f"every tensor is the same on all ranks, or its part along {self.dim}; {summed} summed "
-            f"over ranks before {'they are' if summed != 1 else 'it is'} read whole{updated}"
+            f"every tensor is the same on all ranks, or its part along {self.dim}; {sum_count} summed "
+            f"over ranks before {'they are' if sum_count != 1 else 'it is'} read whole{update_text}"
         )
 
     def _exchange(self) -> None:
         """Put the exchanges in the place of lookups and of their gradients."""
         first = self.tables[0]
         sample = first.out.shape[0]
-        factors = {found.factor for found in self.passage.gradients.values()}
+        factors = {gradient.factor for gradient in self.passage.gradients.values()}
         if len(factors) > 1:
             raise op_refusal(first.forward, "and other lookups have gradients by different losses")
         exchange = Exchange(self.tables, self.plan, self.rank, sample, self.forward)
         for table in self.tables:
             part = exchange.part(table)
-            self.parts.update(dict.fromkeys(table.held, part))
+            self.parts.update(dict.fromkeys(table.tensor_names, part))
         last = self._last_lookup()
         exchange.look_up(self._finish)
-        self._put(self.forward, last, after=True)
+        self._insert_ops(self.forward, last, after=True)
         for table in self.tables:
             self.edit.remove(table.outer)
-        self._drop(exchange)
+        self._remove_absent(exchange)
         if all(table.backward is not None for table in self.tables):
             self._send_back(exchange, next(iter(factors), 0))
         elif any(table.backward is not None for table in self.tables):
@@ -233,8 +241,8 @@ class _Rank:
 
     def _last_lookup(self) -> Op:
         """Return the last lookup; nothing may read bags before it."""
-        places = self.graph.places
-        last = max(self.tables, key=lambda table: places[id(table.forward)])
+        position_by_id = self.graph.places
+        last = max(self.tables, key=lambda table: position_by_id[id(table.forward)])
         for table in self.tables:
             if table.out.shape[0] is not self.tables[0].out.shape[0] and str(
                 table.out.shape[0]
@@ -246,84 +254,90 @@ class _Rank:
             for _, leaf in chain.from_iterable(self.graph.touching[buffer] for buffer in marks):
                 if leaf not in (table.forward, table.backward):
                     raise op_refusal(leaf, "reads what a lookup keeps for its gradient")
-            for place, leaf in self.graph.touching[table.out.buffer]:
-                if leaf is not table.forward and place < places[id(last.forward)]:
+            for position, leaf in self.graph.touching[table.out.buffer]:
+                if leaf is not table.forward and position < position_by_id[id(last.forward)]:
                     raise op_refusal(
                         leaf, "reads bags before the last lookup: move lookups together"
                     )
         return last.outer
 
-    def _finish(self, table: Table, found: Tensor | None, write: Writer) -> Tensor:
+    def _finish(self, table: EmbeddingTable, bags: Tensor | None, write: Writer) -> Tensor:
         """Return the tensor that a table's bags leave as: a view, where only ``cat`` reads it."""
         out = table.out
-        if found is None:
+        if bags is None:
             return out
         readers = [leaf for _, leaf in self.graph.touching[out.buffer] if leaf is not table.forward]
         returned = any(tensor.buffer == out.buffer for tensor in self.graph.returned or ())
         if not returned and all(leaf.name == "aten.cat" for leaf in readers):
-            self.edit.rename(out, found)
-            return found
-        given: dict[str, Value] = {"memory_format": "contiguous_format"}
-        return write.call("aten.clone", [found], out, **given)
+            self.edit.rename(out, bags)
+            return bags
+        attributes: dict[str, Value] = {"memory_format": "contiguous_format"}
+        return write.call("aten.clone", [bags], out, **attributes)
 
     def _send_back(self, exchange: Exchange, scaled: int) -> None:
         """Exchange gradients before the first is used, once all are there."""
-        places = self.graph.places
+        position_by_id = self.graph.places
         leaves = [table.backward for table in self.tables if table.backward is not None]
-        first = min(leaves, key=lambda leaf: places[id(leaf)])
+        first = min(leaves, key=lambda leaf: position_by_id[id(leaf)])
         for table in self.tables:
             assert table.gradient is not None
-            for place, leaf in self.graph.touching[table.gradient.buffer]:
-                if table.gradient in leaf.outputs and place > places[id(first)]:
+            for position, leaf in self.graph.touching[table.gradient.buffer]:
+                if table.gradient in leaf.outputs and position > position_by_id[id(first)]:
                     raise op_refusal(leaf, "makes the gradient of bags after another was used")
         gradients = Gradients(exchange, self.backward, scaled)
-        found = gradients.send_back()
-        self._put(self.backward, self._node(first), after=False)
+        gradient_by_table = gradients.send_back()
+        self._insert_ops(self.backward, self._node(first), after=False)
         for table in self.tables:
             assert table.backward is not None
             part = exchange.part(table)
             if part is not None:
-                made = gradients.gradient_of(table, part, found[table.name])
-                self.edit.insert(made, before=table.backward)
+                backward = gradients.gradient_of(table, part, gradient_by_table[table.name])
+                self.edit.insert(backward, before=table.backward)
             self.edit.remove(table.backward)
 
     def _node(self, leaf: Op) -> Op:
         """Return the autograd node that called a leaf, or else what did."""
         body = self.graph.ops
-        for place in self.graph.paths[id(leaf)]:
-            outer = body[place]
+        for position in self.graph.paths[id(leaf)]:
+            outer = body[position]
             if outer.is_autograd:
                 return outer
             body = outer.body
         return outermost_call(self.graph, leaf)
 
-    def _put(self, write: Writer, at: Op, *, after: bool) -> None:
+    def _insert_ops(self, write: Writer, anchor: Op, *, after: bool) -> None:
         """Place new ops beside one, run as it is."""
-        kept = {id(table.outer) for table in self.tables}
+        outer_ids = {id(table.outer) for table in self.tables}
         for op in write.ops:
-            like = replace(op, thread=at.thread, stream=at.stream, phase=at.phase, origin=ORIGIN)
-            made = op if op.name.startswith("aten.embedding") or id(op) in kept else like
-            self.edit.insert(made, after=at) if after else self.edit.insert(made, before=at)
+            placed_op = replace(
+                op, thread=anchor.thread, stream=anchor.stream, phase=anchor.phase, origin=ORIGIN
+            )
+            new_op = (
+                op if op.name.startswith("aten.embedding") or id(op) in outer_ids else placed_op
+            )
+            self.edit.insert(new_op, after=anchor) if after else self.edit.insert(
+                new_op, before=anchor
+            )
         self.made += len(write.ops)
 
-    def _drop(self, exchange: Exchange) -> None:
+    def _remove_absent(self, exchange: Exchange) -> None:
         """Leave out what is done to tables that are not here."""
-        absent = {n for t in self.tables if exchange.part(t) is None for n in t.held}
+        absent = {n for t in self.tables if exchange.part(t) is None for n in t.tensor_names}
         lookups = {id(op) for t in self.tables for op in (t.forward, t.backward)}
         for leaf in self.graph.leaves():
             if id(leaf) in lookups or is_label(leaf):
                 continue
             if any(tensor.name in absent for tensor in (*leaf.inputs, *leaf.outputs)):
-                left = without(leaf, absent)
-                if left is not None:
-                    self.edit.insert(left, before=leaf)
+                remaining = without_tensors(leaf, absent)
+                if remaining is not None:
+                    self.edit.insert(remaining, before=leaf)
                 self.edit.remove(leaf)
 
     def _reduce(self, bucket: Bucket) -> None:
         """Sum the tensors of a bucket, those of one type and one kind of sum together."""
         groups: dict[tuple[str, int], list[Tensor]] = {}
-        for tensor, spread in bucket.tensors:
-            groups.setdefault((tensor.dtype, spread.factor), []).append(tensor)
+        for tensor, placement in bucket.tensors:
+            groups.setdefault((tensor.dtype, placement.factor), []).append(tensor)
         write = Writer(self.graph, self.graph.device, self.group)
         for (_, factor), tensors in groups.items():
             write.all_reduce(tensors, "avg" if factor else "sum")
@@ -332,61 +346,63 @@ class _Rank:
             if bucket.before is None:
                 self.edit.insert(replace(op, phase="backward", origin=ORIGIN))
                 continue
-            at = bucket.before
-            made = replace(op, thread=at.thread, stream=at.stream, phase=at.phase, origin=ORIGIN)
-            self.edit.insert(made, before=at)
+            anchor = bucket.before
+            new_op = replace(
+                op, thread=anchor.thread, stream=anchor.stream, phase=anchor.phase, origin=ORIGIN
+            )
+            self.edit.insert(new_op, before=anchor)
 
-    def _smaller(self, graph: Graph) -> Graph:
+    def _with_local_shapes(self, graph: Graph) -> Graph:
         """Give every tensor of a table the size of what is here, and forget those that are not."""
         shapes = {
             name: (part.rows[1] - part.rows[0], part.columns[1] - part.columns[0])
             for name, part in self.parts.items()
             if part is not None
         }
-        whole = {tuple(map(int, t.weight.shape)): t for t in self.tables}
+        table_by_shape = {tuple(map(int, t.weight.shape)): t for t in self.tables}
 
-        def tensor(given: Tensor) -> Tensor:
-            shape = shapes.get(given.name)
-            return replace(given, shape=shape, strides=None) if shape else given
+        def tensor(original: Tensor) -> Tensor:
+            shape = shapes.get(original.name)
+            return replace(original, shape=shape, strides=None) if shape else original
 
-        def op(given: Op) -> Op:
-            names = [t.name for t in (*given.inputs, *given.outputs) if t.name in shapes]
-            body = tuple(map(op, given.body))
-            if not names and all(a is b for a, b in zip(body, given.body, strict=True)):
-                return given
-            made = map_tensors(replace(given, body=()), tensor)
+        def op(original: Op) -> Op:
+            names = [t.name for t in (*original.inputs, *original.outputs) if t.name in shapes]
+            body = tuple(map(op, original.body))
+            if not names and all(a is b for a, b in zip(body, original.body, strict=True)):
+                return original
+            resized = map_tensors(replace(original, body=()), tensor)
             sizes: dict[str, Value] = {
-                name: shapes[names[0]] if value in whole and names else value
-                for name, value in made.attributes.items()
+                name: shapes[names[0]] if value in table_by_shape and names else value
+                for name, value in resized.attributes.items()
             }
-            return replace(made, attributes=sizes, body=body, notes=without_times(made.notes))
+            return replace(resized, attributes=sizes, body=body, notes=without_times(resized.notes))
 
-        kept = [d for d in graph.tensors if self.parts.get(d.tensor.name, True) is not None]
-        declared: tuple[Declared, ...] = tuple(replace(d, tensor=tensor(d.tensor)) for d in kept)
+        present = [d for d in graph.tensors if self.parts.get(d.tensor.name, True) is not None]
+        declared: tuple[Declared, ...] = tuple(replace(d, tensor=tensor(d.tensor)) for d in present)
         returned = map_value(graph.returned, tensor)
         return replace(graph, tensors=declared, ops=tuple(map(op, graph.ops)), returned=returned)
 
     def _layouts(self) -> list[TensorLayout]:
         """Return what every tensor that leaves the step, or starts it, is of the whole's."""
-        found = []
+        layouts = []
         for name in live_out(self.graph):
             tensor = self.graph.by_name[name]
-            spread, axis = self.passage.known.get(name), None
+            placement, axis = self.passage.known.get(name), None
             if name in self.parts:
                 part = self.parts[name]
                 if part is not None:
-                    found.append(TensorLayout(name, "piece", part.rows, part.columns))
+                    layouts.append(TensorLayout(name, "piece", part.rows, part.columns))
                 continue
             axis = batch_axis(tensor, self.dim)
             if axis is not None:
-                found.append(TensorLayout(name, "split", (axis, axis + 1)))
-            elif spread is not None and spread.kind == "part":
-                found.append(TensorLayout(name, "mean" if spread.factor else "sum"))
-        return found
+                layouts.append(TensorLayout(name, "split", (axis, axis + 1)))
+            elif placement is not None and placement.kind == "part":
+                layouts.append(TensorLayout(name, "mean" if placement.factor else "sum"))
+        return layouts
 
 
 def _settings(
     graph: Graph, rank: int, dim: str, layouts: Sequence[TensorLayout]
 ) -> dict[str, Value]:
-    given: dict[str, Value] = {RANK: rank, BATCH: dim, PARTS: layout_text(layouts)}
-    return {**graph.settings, **given}
+    settings: dict[str, Value] = {RANK: rank, BATCH: dim, PARTS: layout_text(layouts)}
+    return {**graph.settings, **settings}

@@ -23,15 +23,25 @@ BACKWARD = ("aten._embedding_bag_backward", "aten._embedding_bag_dense_backward"
 BATCHED = ("irgraph.batched_embedding", "irgraph.batched_embedding_backward",
            "irgraph.batched_embedding_sgd")  # fmt: skip
 
-KEEPING = ("detach", "alias", "zero", "clone", "copy", "to", "_to_copy", "contiguous", "zeros_like")
+ROW_PRESERVING = (
+    "detach",
+    "alias",
+    "zero",
+    "clone",
+    "copy",
+    "to",
+    "_to_copy",
+    "contiguous",
+    "zeros_like",
+)
 """Ops beside those by elements that do to each row of a table what they do to any other."""
 
-OVER_ROWS = ("norm", "sum", "mean", "max", "min", "prod")
+ROW_REDUCTIONS = ("norm", "sum", "mean", "max", "min", "prod")
 
-Known = Mapping[str, Value]
+Arguments = Mapping[str, Value]
 
 
-class Table(Struct, frozen=True):
+class EmbeddingTable(Struct, frozen=True):
     """One table.
 
     Attributes:
@@ -48,8 +58,8 @@ class Table(Struct, frozen=True):
     forward: Op
     outer: Op
     backward: Op | None
-    given: Known
-    held: frozenset[str] = frozenset()
+    arguments: Arguments
+    tensor_names: frozenset[str] = frozenset()
 
     @property
     def out(self) -> Tensor:
@@ -67,9 +77,9 @@ class Table(Struct, frozen=True):
         return self._tensor("offsets")
 
     def _tensor(self, name: str) -> Tensor:
-        found = self.given[name]
-        assert isinstance(found, Tensor)
-        return found
+        value = self.arguments[name]
+        assert isinstance(value, Tensor)
+        return value
 
     @property
     def gradient(self) -> Tensor | None:
@@ -93,7 +103,7 @@ def lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
             yield labels.get(weight.buffer, weight.name), weight, op
 
 
-def tables_of(graph: Graph) -> list[Table]:
+def tables_of(graph: Graph) -> list[EmbeddingTable]:
     """Return the tables in the order of their lookups.
 
     Raises ``RefusedError`` where one is looked up twice, or in a way that cannot be spread.
@@ -101,36 +111,36 @@ def tables_of(graph: Graph) -> list[Table]:
     for op in graph.leaves():
         if op.name in BATCHED:
             raise op_refusal(op, "is fused already: shard the model first")
-    found: dict[str, Table] = {}
+    table_by_name: dict[str, EmbeddingTable] = {}
     makers = {leaf.inputs[3].name: leaf for leaf in graph.leaves() if leaf.name in BACKWARD}
     for name, weight, op in lookups(graph):
-        if name in found:
+        if name in table_by_name:
             raise op_refusal(op, f"looks up table {name!r} a second time")
-        given = arguments_of(op, graph.schemas)
-        _check_lookup(op, weight, given, graph)
+        arguments = arguments_of(op, graph.schemas)
+        _check_lookup(op, weight, arguments, graph)
         marks = {tensor.name for tensor in op.outputs[1:]}
         backward = next((leaf for mark, leaf in makers.items() if mark in marks), None)
         outer = outermost_call(graph, op)
-        found[name] = Table(name, weight, op, outer, backward, given)
-    held = _TableTensors(graph, list(found.values())).found()
+        table_by_name[name] = EmbeddingTable(name, weight, op, outer, backward, arguments)
+    names_by_table = _TableTensors(graph, list(table_by_name.values())).find()
     return [
         replace(table, held=frozenset(names))
-        for table, names in zip(found.values(), held, strict=True)
+        for table, names in zip(table_by_name.values(), names_by_table, strict=True)
     ]
 
 
-def _check_lookup(op: Op, weight: Tensor, given: Known, graph: Graph) -> None:
+def _check_lookup(op: Op, weight: Tensor, arguments: Arguments, graph: Graph) -> None:
     """Refuse lookups whose arguments are not understood."""
-    indices, offsets = given.get("indices"), given.get("offsets")
+    indices, offsets = arguments.get("indices"), arguments.get("offsets")
     if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or indices.rank != 1:
         raise op_refusal(op, "does not look up bags by indices and offsets")
-    if given.get("include_last_offset"):
+    if arguments.get("include_last_offset"):
         raise op_refusal(op, "takes offsets that end with the total, which cannot be exchanged")
-    if isinstance(given.get("per_sample_weights"), Tensor):
+    if isinstance(arguments.get("per_sample_weights"), Tensor):
         raise op_refusal(op, "takes per-index weights, which cannot be exchanged")
-    if given.get("sparse"):
+    if arguments.get("sparse"):
         raise op_refusal(op, "has a sparse gradient, which cannot be exchanged")
-    if given.get("padding_idx") not in (None, -1):
+    if arguments.get("padding_idx") not in (None, -1):
         raise op_refusal(op, "leaves out a padding row, which some ranks would not know")
     if weight.buffer not in graph.lasting or not weight.contiguous:
         raise op_refusal(op, f"looks up %{weight.name}, which is no parameter that can be split")
@@ -139,7 +149,7 @@ def _check_lookup(op: Op, weight: Tensor, given: Known, graph: Graph) -> None:
 class _TableTensors:
     """Finds what belongs to each table: its gradient, its optimizer's state, views of these."""
 
-    def __init__(self, graph: Graph, tables: Sequence[Table]) -> None:
+    def __init__(self, graph: Graph, tables: Sequence[EmbeddingTable]) -> None:
         self.graph = graph
         self.tables = tables
         self.own: dict[str, int] = {}
@@ -148,13 +158,13 @@ class _TableTensors:
             if table.backward is not None:
                 self.own.update((tensor.name, number) for tensor in table.backward.outputs)
 
-    def found(self) -> list[set[str]]:
+    def find(self) -> list[set[str]]:
         """Return the names of what each table holds."""
         lookups = {id(op) for t in self.tables for op in (t.forward, t.backward) if op is not None}
         leaves = [op for op in self.graph.leaves() if id(op) not in lookups and not is_label(op)]
-        known = -1
-        while known != len(self.own):
-            known = len(self.own)
+        count = -1
+        while count != len(self.own):
+            count = len(self.own)
             for op in leaves:
                 if any(tensor.name in self.own for tensor in (*op.inputs, *op.outputs)):
                     self._follow(op)
@@ -166,8 +176,10 @@ class _TableTensors:
     def _follow(self, op: Op) -> None:
         """Let tensors that an op pairs with a table's belong to it."""
         base = op.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
-        if base in OVER_ROWS or not (
-            is_pointwise(op.name) or base in KEEPING or op.base.startswith(("_foreach_", "_fused_"))
+        if base in ROW_REDUCTIONS or not (
+            is_pointwise(op.name)
+            or base in ROW_PRESERVING
+            or op.base.startswith(("_foreach_", "_fused_"))
         ):
             raise op_refusal(op, "has no rule that keeps a table's rows separate")
         for row in rows_of(op):
@@ -191,30 +203,30 @@ def rows_of(op: Op) -> list[tuple[Tensor, ...]]:
     """Return the tensors of an op that it takes together: one list, or one for each place."""
     values = (*op.operands, *op.results)
     lists = [value for value in values if isinstance(value, tuple) and value]
-    alone = tuple(
+    single = tuple(
         tensors_in([v for v in (*values, *op.attributes.values()) if isinstance(v, Tensor)])
     )
     if not lists:
-        return [alone]
-    return [(*tensors_in(row), *alone) for row in zip(*lists, strict=False)]
+        return [single]
+    return [(*tensors_in(row), *single) for row in zip(*lists, strict=False)]
 
 
-def without(op: Op, names: Collection[str]) -> Op | None:
+def without_tensors(op: Op, names: Collection[str]) -> Op | None:
     """Return an op without what it does to these tensors: over lists the other places, if any."""
     rows = rows_of(op)
-    kept = [i for i, row in enumerate(rows) if not any(tensor.name in names for tensor in row)]
+    remaining = [i for i, row in enumerate(rows) if not any(tensor.name in names for tensor in row)]
     count = len(rows)
-    if len(kept) == count:
+    if len(remaining) == count:
         return op
-    if not kept or count == 1:
+    if not remaining or count == 1:
         return None
 
-    def few(value: Value) -> Value:
+    def select(value: Value) -> Value:
         listed = isinstance(value, tuple) and len(value) == count
-        return tuple(value[i] for i in kept) if listed else value  # type: ignore[index]
+        return tuple(value[i] for i in remaining) if listed else value  # type: ignore[index]
 
-    results: tuple[Result, ...] = tuple(map(few, op.results))  # type: ignore[arg-type]
-    operands = tuple(map(few, op.operands))
-    given = {name: few(value) for name, value in op.attributes.items()}
+    results: tuple[Result, ...] = tuple(map(select, op.results))  # type: ignore[arg-type]
+    operands = tuple(map(select, op.operands))
+    attributes = {name: select(value) for name, value in op.attributes.items()}
     written = op.written & {tensor.name for tensor in tensors_in(operands)}
-    return replace(op, operands=operands, results=results, attributes=given, written=written)
+    return replace(op, operands=operands, results=results, attributes=attributes, written=written)

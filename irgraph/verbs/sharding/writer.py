@@ -29,14 +29,16 @@ class Writer:
 
     def fresh(self, name: str, dtype: str, shape: Sequence[int]) -> Tensor:
         """Return a contiguous tensor of its own."""
-        found = free_name(name, self.taken)
-        self.taken.add(found)
-        return Tensor(found, dtype, tuple(shape), found, device=self.device)
+        free = free_name(name, self.taken)
+        self.taken.add(free)
+        return Tensor(free, dtype, tuple(shape), free, device=self.device)
 
-    def call(self, name: str, operands: Sequence[Value], made: Tensor, **given: Value) -> Tensor:
+    def call(
+        self, name: str, operands: Sequence[Value], result: Tensor, **attributes: Value
+    ) -> Tensor:
         """Add a call and return its one result."""
-        self.ops.append(Op(name, tuple(operands), (made,), given))
-        return made
+        self.ops.append(Op(name, tuple(operands), (result,), attributes))
+        return result
 
     def cat(self, tensors: Sequence[Tensor], dim: int, name: str = "cat") -> Tensor:
         """Join tensors; one alone stays as it is."""
@@ -44,25 +46,25 @@ class Writer:
             return tensors[0]
         shape = list(tensors[0].shape)
         shape[dim] = self.sizes.plus(*(tensor.shape[dim] for tensor in tensors))
-        made = self.fresh(name, tensors[0].dtype, shape)
-        return self.call("aten.cat", [tuple(tensors)], made, dim=dim)
+        result = self.fresh(name, tensors[0].dtype, shape)
+        return self.call("aten.cat", [tuple(tensors)], result, dim=dim)
 
     def view(self, tensor: Tensor, *shape: int) -> Tensor:
         """Return a contiguous tensor in another shape."""
         name = self.fresh("view", tensor.dtype, ()).name
-        made = replace(tensor, name=name, shape=shape, strides=None)
-        return self.call("aten.view", [tensor], made, size=shape)
+        view = replace(tensor, name=name, shape=shape, strides=None)
+        return self.call("aten.view", [tensor], view, size=shape)
 
     def flat(self, tensor: Tensor) -> Tensor:
         """Return a tensor's elements along one axis, copied where they do not lie so."""
-        return self.view(self.whole(tensor), self.sizes.times(*tensor.shape))
+        return self.view(self.contiguous(tensor), self.sizes.times(*tensor.shape))
 
-    def whole(self, tensor: Tensor, name: str = "clone") -> Tensor:
+    def contiguous(self, tensor: Tensor, name: str = "clone") -> Tensor:
         """Return a contiguous copy, or the tensor itself if it is one."""
         if tensor.contiguous:
             return tensor
-        made = self.fresh(name, tensor.dtype, tensor.shape)
-        return self.call("aten.clone", [tensor], made, memory_format="contiguous_format")
+        copy = self.fresh(name, tensor.dtype, tensor.shape)
+        return self.call("aten.clone", [tensor], copy, memory_format="contiguous_format")
 
     def cut(self, tensor: Tensor, dim: int, start: int, size: int) -> Tensor:
         """Return a view of some places along an axis."""
@@ -70,65 +72,69 @@ class Writer:
             return tensor
         steps = tensor.strides or row_major_of(self.sizes, tensor.shape)
         shape = (*tensor.shape[:dim], size, *tensor.shape[dim + 1 :])
-        moved = self.sizes.times(start, steps[dim], tensor.itemsize)
-        made = replace(
+        shift = self.sizes.times(start, steps[dim], tensor.itemsize)
+        view = replace(
             tensor,
             name=self.fresh("slice", tensor.dtype, ()).name,
             shape=shape,
             strides=canonical_strides(shape, tuple(steps)),
-            offset=self.sizes.plus(tensor.offset, moved),
+            offset=self.sizes.plus(tensor.offset, shift),
         )
         end = self.sizes.plus(start, size)
-        return self.call("aten.slice", [tensor], made, dim=dim, start=start, end=end)
+        return self.call("aten.slice", [tensor], view, dim=dim, start=start, end=end)
 
     def exchange(self, sent: Tensor, parts: Sequence[int], received: Sequence[int]) -> Tensor:
         """Send a part of a vector to each rank; return what comes from each, in order."""
-        made = self.fresh("all_to_all", sent.dtype, [self.sizes.plus(*received)])
+        result = self.fresh("all_to_all", sent.dtype, [self.sizes.plus(*received)])
         self.call(
             "_c10d_functional.all_to_all_single",
             [sent],
-            made,
+            result,
             output_split_sizes=tuple(received),
             input_split_sizes=tuple(parts),
             group_name=self.group,
         )
-        return self.wait(made)
+        return self.wait(result)
 
-    def reduce_scatter(self, given: Tensor, ranks: int, rows: int, how: str = "sum") -> Tensor:
+    def reduce_scatter(
+        self, matrix: Tensor, ranks: int, rows: int, reduction: str = "sum"
+    ) -> Tensor:
         """Add up (``avg``: average) a matrix over all ranks; return this rank's block of rows."""
-        made = self.fresh("reduce_scatter", given.dtype, [rows, *given.shape[1:]])
+        result = self.fresh("reduce_scatter", matrix.dtype, [rows, *matrix.shape[1:]])
         self.call(
             "_c10d_functional.reduce_scatter_tensor",
-            [given],
-            made,
-            reduce_op=how,
+            [matrix],
+            result,
+            reduce_op=reduction,
             group_size=ranks,
             group_name=self.group,
         )
-        return self.wait(made)
+        return self.wait(result)
 
-    def all_gather(self, given: Tensor, ranks: int) -> Tensor:
+    def all_gather(self, matrix: Tensor, ranks: int) -> Tensor:
         """Return the matrices of all ranks, one below the other."""
-        rows = self.sizes.times(given.shape[0], ranks)
-        made = self.fresh("all_gather", given.dtype, [rows, *given.shape[1:]])
+        rows = self.sizes.times(matrix.shape[0], ranks)
+        result = self.fresh("all_gather", matrix.dtype, [rows, *matrix.shape[1:]])
         self.call(
             "_c10d_functional.all_gather_into_tensor",
-            [given],
-            made,
+            [matrix],
+            result,
             group_size=ranks,
             group_name=self.group,
         )
-        return self.wait(made)
+        return self.wait(result)
 
-    def all_reduce(self, tensors: Sequence[Tensor], how: str) -> None:
+    def all_reduce(self, tensors: Sequence[Tensor], reduction: str) -> None:
         """Let tensors be the sums (``sum``) or means (``avg``) over all ranks, where they lie."""
         written = frozenset(tensor.name for tensor in tensors)
-        given = {"reduce_op": how, "group_name": self.group}
+        attributes = {"reduce_op": reduction, "group_name": self.group}
         name, operand = "_c10d_functional.all_reduce_", tensors[0]
         if len(tensors) > 1:
-            self.ops.append(Op(f"{name[:-1]}_coalesced_", (tuple(tensors),), (), given, written))
+            self.ops.append(
+                Op(f"{name[:-1]}_coalesced_", (tuple(tensors),), (), attributes, written)
+            )
         else:
-            self.ops.append(Op(name, (operand,), (), given, written))
+            self.ops.append(Op(name, (operand,), (), attributes, written))
         for tensor in tensors:
             self.wait(tensor)
 
@@ -137,21 +143,21 @@ class Writer:
         self.ops.append(Op("_c10d_functional.wait_tensor", (tensor,)))
         return tensor
 
-    def filled(self, dtype: str, size: int) -> Tensor:
+    def zeros(self, dtype: str, size: int) -> Tensor:
         """Return a vector of zeros."""
-        made = self.fresh("zeros", dtype, [size])
-        given: dict[str, Value] = {"size": (size,), "dtype": DType(dtype)}
-        return self.call("aten.zeros", [], made, **given, device=DeviceRef(self.device))
+        result = self.fresh("zeros", dtype, [size])
+        attributes: dict[str, Value] = {"size": (size,), "dtype": DType(dtype)}
+        return self.call("aten.zeros", [], result, **attributes, device=DeviceRef(self.device))
 
-    def counted(self, dtype: str, end: int) -> Tensor:
+    def arange(self, dtype: str, end: int) -> Tensor:
         """Return the numbers from 0 to below ``end``."""
-        made = self.fresh("arange", dtype, [end])
-        given: dict[str, Value] = {"end": end, "dtype": DType(dtype)}
-        return self.call("aten.arange", [], made, **given, device=DeviceRef(self.device))
+        result = self.fresh("arange", dtype, [end])
+        attributes: dict[str, Value] = {"end": end, "dtype": DType(dtype)}
+        return self.call("aten.arange", [], result, **attributes, device=DeviceRef(self.device))
 
 
 def row_major_of(sizes: Algebra, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a contiguous tensor as expressions."""
     if not any(type(size) is not int for size in shape):
         return row_major(tuple(shape))
-    return tuple(sizes.times(1, *shape[place + 1 :]) for place in range(len(shape)))
+    return tuple(sizes.times(1, *shape[axis + 1 :]) for axis in range(len(shape)))

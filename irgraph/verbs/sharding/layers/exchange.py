@@ -32,73 +32,73 @@ class LocalTensors:
         self._gathered: dict[str, dict[str, Tensor]] = {}
         self._stale: set[str] = set()
 
-    def learn(self, whole: Tensor, local: Tensor, place: LayerPlacement) -> None:
+    def record(self, tensor: Tensor, local: Tensor, placement: LayerPlacement) -> None:
         """Note what the rank has of a tensor."""
-        self.local[whole.name], self.places[whole.name] = local, place
-        self._names.setdefault(whole.buffer, {})[whole.name] = whole
-        self._stale.discard(whole.name)
+        self.local[tensor.name], self.places[tensor.name] = local, placement
+        self._names.setdefault(tensor.buffer, {})[tensor.name] = tensor
+        self._stale.discard(tensor.name)
 
-    def taken(self) -> list[Op]:
+    def drain_ops(self) -> list[Op]:
         """Return the ops that were written since the last time."""
-        found, self.write.ops = self.write.ops, []
-        return found
+        ops, self.write.ops = self.write.ops, []
+        return ops
 
-    def given(self, whole: Tensor, want: LayerPlacement) -> Tensor:
+    def materialize(self, tensor: Tensor, target: LayerPlacement) -> Tensor:
         """Return a tensor as an op wants it; writes what that takes.
 
         Raises ``RefusedError`` where the rank has a copy of what has been written since.
         """
-        if whole.name in self._stale:
-            raise RefusedError(f"%{whole.name} is a view of memory that was written after a copy")
-        have = self.places[whole.name]
-        if have == want:
-            return self.local[whole.name]
-        if have == PART:
-            self._add_up(whole)
-            return self.given(whole, want)
-        full = self._gather(whole) if have != SAME else self.local[whole.name]
-        if want == SAME:
+        if tensor.name in self._stale:
+            raise RefusedError(f"%{tensor.name} is a view of memory that was written after a copy")
+        current = self.places[tensor.name]
+        if current == target:
+            return self.local[tensor.name]
+        if current == PART:
+            self._sum_parts(tensor)
+            return self.materialize(tensor, target)
+        full = self._gather(tensor) if current != SAME else self.local[tensor.name]
+        if target == SAME:
             return full
-        size = full.shape[want.axis] // self.ranks
-        return self.write.cut(full, want.axis, self.rank * size, size)
+        size = full.shape[target.axis] // self.ranks
+        return self.write.cut(full, target.axis, self.rank * size, size)
 
-    def wrote(self, whole: Tensor) -> None:
+    def invalidate_copies(self, tensor: Tensor) -> None:
         """Forget copies of a tensor that was written: they are no longer what it is."""
-        self._gathered.pop(whole.buffer, None)
-        mine = self.local[whole.name].buffer
-        names = self._names[whole.buffer]
-        self._stale.update(name for name in names if self.local[name].buffer != mine)
+        self._gathered.pop(tensor.buffer, None)
+        local_buffer = self.local[tensor.name].buffer
+        names = self._names[tensor.buffer]
+        self._stale.update(name for name in names if self.local[name].buffer != local_buffer)
 
-    def _gather(self, whole: Tensor) -> Tensor:
+    def _gather(self, tensor: Tensor) -> Tensor:
         """Return the blocks of all ranks side by side."""
-        known = self._gathered.setdefault(whole.buffer, {})
-        if whole.name in known:
-            return known[whole.name]
-        local, axis = self.local[whole.name], self.places[whole.name].axis
-        every = self.write.all_gather(self.write.whole(local), self.ranks)
+        gathered = self._gathered.setdefault(tensor.buffer, {})
+        if tensor.name in gathered:
+            return gathered[tensor.name]
+        local, axis = self.local[tensor.name], self.places[tensor.name].axis
+        all_blocks = self.write.all_gather(self.write.contiguous(local), self.ranks)
         rows = local.shape[0]
         starts = [self.write.sizes.times(rank, rows) for rank in range(self.ranks)]
-        blocks = [self.write.cut(every, 0, start, rows) for start in starts]
-        known[whole.name] = every if axis == 0 else self.write.cat(blocks, axis)
+        blocks = [self.write.cut(all_blocks, 0, start, rows) for start in starts]
+        gathered[tensor.name] = all_blocks if axis == 0 else self.write.cat(blocks, axis)
         self.count["gather"] += 1
-        return known[whole.name]
+        return gathered[tensor.name]
 
-    def _add_up(self, whole: Tensor) -> None:
+    def _sum_parts(self, tensor: Tensor) -> None:
         """Add up parts over all ranks, where they lie if one tensor covers all that is known."""
-        names = self._names[whole.buffer]
+        names = self._names[tensor.buffer]
         views = [self.local[name] for name in names if self.places[name] == PART]
-        mine = self.local[whole.name]
-        views = [view for view in views if view.buffer == mine.buffer]
+        local = self.local[tensor.name]
+        views = [view for view in views if view.buffer == local.buffer]
         ends = min(v.extent[0] for v in views), max(v.extent[1] for v in views)
-        covering = (v for v in (mine, *views) if v.contiguous and v.extent == ends)
-        found = next(covering, None)
+        covering = (v for v in (local, *views) if v.contiguous and v.extent == ends)
+        total = next(covering, None)
         self.count["sum"] += 1
-        if found is None:
-            found = self.write.whole(mine)
-            self.write.all_reduce([found], "sum")
-            self.learn(whole, found, SAME)
+        if total is None:
+            total = self.write.contiguous(local)
+            self.write.all_reduce([total], "sum")
+            self.record(tensor, total, SAME)
             return
-        self.write.all_reduce([found], "sum")
+        self.write.all_reduce([total], "sum")
         for name in names:
-            if self.places[name] == PART and self.local[name].buffer == mine.buffer:
+            if self.places[name] == PART and self.local[name].buffer == local.buffer:
                 self.places[name] = SAME

@@ -11,11 +11,11 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.tf32 import plain_name
 
-ALIKE = ("to", "_to_copy", "detach", "alias", "contiguous", "clone")
+VALUE_PRESERVING = ("to", "_to_copy", "detach", "alias", "contiguous", "clone")
 """Ops whose result stands for the parameter: casts of autocast, and views."""
 
 
-class Layer(Struct, frozen=True):
+class LinearLayer(Struct, frozen=True):
     """One layer.
 
     Attributes:
@@ -29,31 +29,31 @@ class Layer(Struct, frozen=True):
     bias: Tensor | None = None
 
 
-def linear_layers(graph: Graph) -> dict[str, Layer]:
+def linear_layers(graph: Graph) -> dict[str, LinearLayer]:
     """Return by name the layers whose weight a product reads, in the order of their use.
 
     A weight is [outputs, inputs] as ``torch.nn.Linear`` keeps it: ``aten.linear`` reads it so,
     other products read it transposed.
     """
     labels = {d.tensor.name: d.label or d.tensor.name for d in graph.tensors}
-    known = {
+    parameters = {
         d.tensor.name: (d.tensor, False)
         for d in graph.tensors
         if d.role == "param" and d.tensor.contiguous
     }
-    found: dict[str, Layer] = {}
+    layers: dict[str, LinearLayer] = {}
     for op in _calls(graph):
-        if op.name.rpartition(".")[2] in ALIKE or op.base == "t":
-            _follow(op, known)
+        if op.name.rpartition(".")[2] in VALUE_PRESERVING or op.base == "t":
+            _propagate(op, parameters)
             continue
-        weight, bias = _read(op, known)
+        weight, bias = _weight_and_bias(op, parameters)
         if weight is not None:
             name = labels[weight.name].removesuffix(".weight")
-            found.setdefault(name, Layer(name, weight, bias))
-    return found
+            layers.setdefault(name, LinearLayer(name, weight, bias))
+    return layers
 
 
-Known = dict[str, tuple[Tensor, bool]]
+Parameters = dict[str, tuple[Tensor, bool]]
 """By name: the parameter that a tensor stands for, and whether it is transposed."""
 
 
@@ -69,29 +69,35 @@ def _calls(graph: Graph) -> Iterator[Op]:
         yield from (call for call in inner(op) if call.phase == "forward")
 
 
-def _follow(op: Op, known: Known) -> None:
-    if op.inputs and op.outputs and op.inputs[0].name in known:
-        parameter, turned = known[op.inputs[0].name]
+def _propagate(op: Op, parameters: Parameters) -> None:
+    if op.inputs and op.outputs and op.inputs[0].name in parameters:
+        parameter, is_transposed = parameters[op.inputs[0].name]
         for tensor in op.outputs:
-            known.setdefault(tensor.name, (parameter, turned ^ (op.base == "t")))
+            parameters.setdefault(tensor.name, (parameter, is_transposed ^ (op.base == "t")))
 
 
-def _read(op: Op, known: Mapping[str, tuple[Tensor, bool]]) -> tuple[Tensor | None, Tensor | None]:
+def _weight_and_bias(
+    op: Op, parameters: Mapping[str, tuple[Tensor, bool]]
+) -> tuple[Tensor | None, Tensor | None]:
     """Return the weight and the bias that a product reads, if they are parameters."""
     name, operands = plain_name(op.name), op.operands
     if name == "aten.linear" and len(operands) > 1:
         bias = operands[2] if len(operands) > 2 else None
-        return _parameter(operands[1], known, turned=False), _parameter(bias, known, turned=False)
+        return _parameter(operands[1], parameters, transposed=False), _parameter(
+            bias, parameters, transposed=False
+        )
     if name in ("aten.mm", "aten.addmm") and operands:
         bias = operands[0] if name == "aten.addmm" else None
-        return _parameter(operands[-1], known, turned=True), _parameter(bias, known, turned=False)
+        return _parameter(operands[-1], parameters, transposed=True), _parameter(
+            bias, parameters, transposed=False
+        )
     return None, None
 
 
 def _parameter(
-    value: Value, known: Mapping[str, tuple[Tensor, bool]], *, turned: bool
+    value: Value, parameters: Mapping[str, tuple[Tensor, bool]], *, transposed: bool
 ) -> Tensor | None:
-    if not isinstance(value, Tensor) or value.name not in known:
+    if not isinstance(value, Tensor) or value.name not in parameters:
         return None
-    parameter, way = known[value.name]
-    return parameter if way == turned else None
+    parameter, is_transposed = parameters[value.name]
+    return parameter if is_transposed == transposed else None

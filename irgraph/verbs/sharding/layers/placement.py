@@ -16,7 +16,7 @@ class LayerPlacement(Struct, frozen=True):
     """The ``same`` tensor on all ranks, its ``part`` of a sum, or one of equal blocks.
 
     Attributes:
-        kind: as above; blocks are ``split`` along an axis, in the order of the ranks.
+        kind: as above; blocks are ``split_along`` along an axis, in the order of the ranks.
         axis: of what is split.
     """
 
@@ -27,12 +27,12 @@ class LayerPlacement(Struct, frozen=True):
 SAME, PART = LayerPlacement("same"), LayerPlacement("part")
 
 
-def split(axis: int) -> LayerPlacement:
+def split_along(axis: int) -> LayerPlacement:
     """Return the place of what is split along an axis."""
     return LayerPlacement("split", axis)
 
 
-class Choice(Struct, frozen=True):
+class CallPlacement(Struct, frozen=True):
     """How an op runs on a rank.
 
     Attributes:
@@ -41,12 +41,12 @@ class Choice(Struct, frozen=True):
         given: arguments that have other values on a rank.
     """
 
-    wants: Mapping[str, LayerPlacement] = {}
-    makes: tuple[LayerPlacement, ...] = ()
-    given: Mapping[str, Value] = {}
+    operands: Mapping[str, LayerPlacement] = {}
+    results: tuple[LayerPlacement, ...] = ()
+    arguments: Mapping[str, Value] = {}
 
 
-WHOLE = Choice()
+WHOLE = CallPlacement()
 """All ranks do the same to whole tensors: legal for every op."""
 
 
@@ -59,30 +59,32 @@ class LayerCall(Struct, frozen=True):
     """
 
     op: Op
-    known: Mapping[str, LayerPlacement]
+    placements: Mapping[str, LayerPlacement]
     ranks: int
     sizes: Algebra
 
-    def place(self, tensor: Tensor) -> LayerPlacement:
+    def placement_of(self, tensor: Tensor) -> LayerPlacement:
         """Return what a rank has of an operand."""
-        return self.known[tensor.name]
+        return self.placements[tensor.name]
 
     def axis(self, tensor: Tensor) -> int | None:
         """Return the axis along which an operand is split, ``None`` where it is not."""
-        place = self.place(tensor)
-        return place.axis if place.kind == "split" else None
+        placement = self.placement_of(tensor)
+        return placement.axis if placement.kind == "split" else None
 
     def divides(self, size: int) -> bool:
         """Return whether ranks can share an axis of this size, whatever dimensions are."""
         return type(size) is int and size % self.ranks == 0
 
-    def option(self, name: str, place: int, default: Value = None) -> Value:
+    def option(self, name: str, position: int, default: Value = None) -> Value:
         """Return an argument by its name, or by its place among the operands."""
         operands = self.op.operands
-        return self.op.attributes.get(name, operands[place] if place < len(operands) else default)
+        return self.op.attributes.get(
+            name, operands[position] if position < len(operands) else default
+        )
 
-    def dims(self, name: str, place: int, rank: int) -> Sequence[int]:
+    def dims(self, name: str, position: int, rank: int) -> Sequence[int]:
         """Return the axes that an argument names, from 0; empty where it names none."""
-        value = self.option(name, place)
-        found = value if isinstance(value, tuple) else (value,)
-        return [d % rank for d in found if isinstance(d, int) and not isinstance(d, bool)]
+        value = self.option(name, position)
+        axes = value if isinstance(value, tuple) else (value,)
+        return [d % rank for d in axes if isinstance(d, int) and not isinstance(d, bool)]

@@ -15,9 +15,15 @@ from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.layers.exchange import LocalTensors
-from irgraph.verbs.sharding.layers.placement import PART, SAME, Choice, LayerCall, LayerPlacement
-from irgraph.verbs.sharding.layers.rules import choose, over_parts
-from irgraph.verbs.sharding.rules import draws
+from irgraph.verbs.sharding.layers.placement import (
+    PART,
+    SAME,
+    CallPlacement,
+    LayerCall,
+    LayerPlacement,
+)
+from irgraph.verbs.sharding.layers.rules import choose, needs_late_bias
+from irgraph.verbs.sharding.rules import draws_random
 from irgraph.verbs.sharding.tables import rows_of
 from irgraph.verbs.sharding.writer import GROUP
 
@@ -37,35 +43,35 @@ class RankOps:
         graph: Graph,
         rank: int,
         ranks: int,
-        places: Mapping[str, LayerPlacement],
+        placements: Mapping[str, LayerPlacement],
         group: str = GROUP,
     ) -> None:
-        """Begin a step; ``places`` say which declared tensors are split."""
+        """Begin a step; ``placements`` say which declared tensors are split."""
         self.graph, self.ranks = graph, ranks
         self.held = LocalTensors(graph, rank, ranks, group)
         self.made = 0
         for declared in graph.tensors:
-            tensor, place = declared.tensor, places.get(declared.tensor.name, SAME)
-            self.held.learn(tensor, self._block(tensor, place), place)
+            tensor, placement = declared.tensor, placements.get(declared.tensor.name, SAME)
+            self.held.record(tensor, self._block(tensor, placement), placement)
 
-    def _block(self, tensor: Tensor, place: LayerPlacement) -> Tensor:
-        if place == SAME:
+    def _block(self, tensor: Tensor, placement: LayerPlacement) -> Tensor:
+        if placement == SAME:
             return tensor
         shape = list(tensor.shape)
-        shape[place.axis] //= self.ranks
+        shape[placement.axis] //= self.ranks
         return replace(tensor, shape=tuple(shape), strides=None)
 
-    def graph_of(self) -> Graph:
+    def build_graph(self) -> Graph:
         """Return the rank's model.
 
         Raises:
             RefusedError: an op cannot run on parts, nor on what is put together of them.
         """
-        ops = [new for op in self.graph.ops for new in self._ops(op)]
+        ops = [new for op in self.graph.ops for new in self._rewrite(op)]
         for name in live_out(self.graph):
             if self.held.places[name] == PART:
-                self.held.given(self.graph.by_name[name], SAME)
-        ops += self._new(ops[-1]) if ops else []
+                self.held.materialize(self.graph.by_name[name], SAME)
+        ops += self._drain_ops(ops[-1]) if ops else []
         tensors = tuple(
             replace(d, tensor=self.held.local[d.tensor.name]) for d in self.graph.tensors
         )
@@ -75,75 +81,78 @@ class RankOps:
     def _local(self, tensor: Tensor) -> Tensor:
         return self.held.local.get(tensor.name, tensor)
 
-    def _ops(self, op: Op) -> list[Op]:
+    def _rewrite(self, op: Op) -> list[Op]:
         """Return what a rank runs in place of an op."""
         if not op.body:
-            return [self._renamed(op)] if is_label(op) else self._leaf(op)
-        body = [new for child in op.body for new in self._ops(child)]
+            return [self._with_local_tensors(op)] if is_label(op) else self._leaf(op)
+        body = [new for child in op.body for new in self._rewrite(child)]
         if len(body) == len(op.body) and all(a is b for a, b in zip(body, op.body, strict=True)):
             return [op]
         if op.is_annotation or op.is_autograd:
-            return [replace(self._renamed(op), body=tuple(body))]
+            return [replace(self._with_local_tensors(op), body=tuple(body))]
         return self._composite(op, body)
 
-    def _renamed(self, op: Op) -> Op:
+    def _with_local_tensors(self, op: Op) -> Op:
         """Return an op with the rank's tensors."""
         if all(self._local(tensor) is tensor for tensor in (*op.inputs, *op.outputs)):
             return op
         results: tuple[Result, ...] = map_value(op.results, self._local)
-        given = {name: map_value(value, self._local) for name, value in op.attributes.items()}
+        attributes = {name: map_value(value, self._local) for name, value in op.attributes.items()}
         return replace(
             op,
             operands=map_value(op.operands, self._local),
             results=results,
-            attributes=given,
+            attributes=attributes,
             notes=without_times(op.notes),
         )
 
     def _composite(self, op: Op, body: list[Op]) -> list[Op]:
         """Return a call with what it now calls, or that alone where it is another call."""
-        same = [new.name for new in body] == [child.name for child in op.body]
-        made = replace(self._renamed(op), body=tuple(body))
+        has_same_ops = [new.name for new in body] == [child.name for child in op.body]
+        call = replace(self._with_local_tensors(op), body=tuple(body))
         inside = {tensor.name for new in body for tensor in new.outputs}
-        taken = {tensor.name for new in body for tensor in new.inputs} - inside
-        if not same or not taken <= {tensor.name for tensor in made.inputs}:
+        operands = {tensor.name for new in body for tensor in new.inputs} - inside
+        if not has_same_ops or not operands <= {tensor.name for tensor in call.inputs}:
             return body
-        made = replace(made, attributes={**made.attributes, **_sizes(op, body)})
+        call = replace(call, attributes={**call.attributes, **_sizes(op, body)})
         try:
-            found = [
+            shapes = [
                 t.shape
                 for t in tensors_in(
-                    infer(replace(made, body=()), self.graph.schemas, self.graph.dims)
+                    infer(replace(call, body=()), self.graph.schemas, self.graph.dims)
                 )
             ]
         except ShapeError:
             return body
-        return [made] if found == [tensor.shape for tensor in made.outputs] else body
+        return [call] if shapes == [tensor.shape for tensor in call.outputs] else body
 
     def _leaf(self, op: Op) -> list[Op]:
         """Return an op on what the rank has, behind what that takes."""
-        if draws(op):
+        if draws_random(op):
             raise op_refusal(
                 op, "draws random numbers: ranks would draw others than the whole step"
             )
         call = LayerCall(op, self.held.places, self.ranks, self.held.write.sizes)
-        if over_parts(call):
+        if needs_late_bias(call):
             return self._with_bias(op)
         choice = choose(call)
-        wants = {tensor.name: choice.wants.get(tensor.name, SAME) for tensor in op.inputs}
+        placements = {tensor.name: choice.operands.get(tensor.name, SAME) for tensor in op.inputs}
         for tensor in written_by(op):
-            if self.held.places[tensor.name] not in (wants[tensor.name], PART):
+            if self.held.places[tensor.name] not in (placements[tensor.name], PART):
                 raise op_refusal(op, f"writes to %{tensor.name}, of which a rank has only a part")
-        given = {tensor.name: self.held.given(tensor, wants[tensor.name]) for tensor in op.inputs}
-        new = self._new(op)
-        made = self._made(op, choice, given)
-        return [*new, *self._new(op), made]
+        local = {
+            tensor.name: self.held.materialize(tensor, placements[tensor.name])
+            for tensor in op.inputs
+        }
+        new = self._drain_ops(op)
+        rewritten = self._localize(op, choice, local)
+        return [*new, *self._drain_ops(op), rewritten]
 
     def _with_bias(self, op: Op) -> list[Op]:
         """Return a product of what is split, its sum over ranks, and the bias on top."""
         bias, left, right = op.inputs
-        (made,) = op.outputs
-        tensor = self.held.write.fresh("product", made.dtype, made.shape)
+        (result,) = op.outputs
+        tensor = self.held.write.fresh("product", result.dtype, result.shape)
         product = replace(
             op,
             name="aten.mm" + op.name[len("aten.addmm") :]
@@ -152,28 +161,32 @@ class RankOps:
             operands=(left, right),
             results=(tensor,),
         )
-        added = replace(op, name="aten.add", operands=(tensor, bias), origin=ORIGIN)
+        sum_op = replace(op, name="aten.add", operands=(tensor, bias), origin=ORIGIN)
         self.made += 1
-        return [*self._leaf(product), *self._leaf(added)]
+        return [*self._leaf(product), *self._leaf(sum_op)]
 
-    def _made(self, op: Op, choice: Choice, given: Mapping[str, Tensor]) -> Op:
+    def _localize(self, op: Op, choice: CallPlacement, local: Mapping[str, Tensor]) -> Op:
         """Return an op on a rank's tensors, and learn what it makes."""
-        makes = choice.makes or (SAME,) * len(op.outputs)
-        same = all(given[tensor.name] is tensor for tensor in op.inputs)
-        if same and set(makes) <= {SAME}:
+        results = choice.results or (SAME,) * len(op.outputs)
+        is_unchanged = all(local[tensor.name] is tensor for tensor in op.inputs)
+        if is_unchanged and set(results) <= {SAME}:
             for tensor in op.outputs:
-                self.held.learn(tensor, tensor, SAME)
-            made = op
+                self.held.record(tensor, tensor, SAME)
+            rewritten = op
         else:
-            made = self._smaller(op, choice, given, makes)
+            rewritten = self._on_blocks(op, choice, local, results)
         for tensor in written_by(op):
-            self.held.wrote(tensor)
-        return made
+            self.held.invalidate_copies(tensor)
+        return rewritten
 
-    def _smaller(
-        self, op: Op, choice: Choice, given: Mapping[str, Tensor], makes: Sequence[LayerPlacement]
+    def _on_blocks(
+        self,
+        op: Op,
+        choice: CallPlacement,
+        given: Mapping[str, Tensor],
+        results: Sequence[LayerPlacement],
     ) -> Op:
-        attributes = {**op.attributes, **choice.given}
+        attributes = {**op.attributes, **choice.arguments}
         call = replace(
             op,
             operands=map_value(op.operands, lambda tensor: given[tensor.name]),
@@ -182,108 +195,122 @@ class RankOps:
             notes=without_times(op.notes),
         )
         if op.base.startswith("_fused_"):
-            call = self._aligned(op, call)
-        call, types = self._typed(op, call)
-        made = iter(zip(types, makes, strict=True))
+            call = self._align_gradients(op, call)
+        call, types = self._infer_call(op, call)
+        typed_results = iter(zip(types, results, strict=True))
 
-        def typed(whole: Tensor) -> Tensor:
-            kind, place = next(made)
-            local = self._as(op, whole, kind, place)
-            self.held.learn(whole, local, place)
-            return local
+        def local_result(tensor: Tensor) -> Tensor:
+            kind, placement = next(typed_results)
+            result = self._local_tensor(op, tensor, kind, placement)
+            self.held.record(tensor, result, placement)
+            return result
 
-        return replace(call, results=map_value(op.results, typed))
+        return replace(call, results=map_value(op.results, local_result))
 
-    def _typed(self, op: Op, call: Op) -> tuple[Op, list[Tensor]]:
+    def _infer_call(self, op: Op, call: Op) -> tuple[Op, list[Tensor]]:
         """Return a call whose results torch can type, and these; a view may need a copy before."""
         try:
-            return call, self._types(op, call)
+            return call, self._result_types(op, call)
         except ShapeError as error:
             if op.written or all(tensor.contiguous for tensor in call.inputs):
                 raise op_refusal(op, f"cannot run on parts of its operands: {error}") from None
-        kept = {tensor.name for tensor in written_by(call)}
-        loose = [t for t in call.inputs if not t.contiguous and t.name not in kept]
-        call = self._dense(call, loose)
+        written = {tensor.name for tensor in written_by(call)}
+        strided = [t for t in call.inputs if not t.contiguous and t.name not in written]
+        call = self._with_contiguous(call, strided)
         try:
-            return call, self._types(op, call)
+            return call, self._result_types(op, call)
         except ShapeError as error:
             raise op_refusal(op, f"cannot run on parts of its operands: {error}") from None
 
-    def _aligned(self, op: Op, call: Op) -> Op:
+    def _align_gradients(self, op: Op, call: Op) -> Op:
         """Return a fused update whose gradients lie in memory as their parameters do.
 
         Its kernels walk the memory of both in one order, whatever the strides. Raises
         ``RefusedError`` where a copy cannot give a gradient the layout of its parameter.
         """
-        loose: list[Tensor] = []
+        misaligned: list[Tensor] = []
         written = {tensor.name for tensor in written_by(call)}
         for parameter, *others in rows_of(call):
             steps = canonical_strides(parameter.shape, parameter.strides)
-            alike = (tensor for tensor in others if tensor.shape == parameter.shape)
-            odd = [
+            same_shape = (tensor for tensor in others if tensor.shape == parameter.shape)
+            differing = [
                 tensor
-                for tensor in alike
+                for tensor in same_shape
                 if canonical_strides(tensor.shape, tensor.strides) != steps
             ]
-            if odd and (not parameter.contiguous or any(t.name in written for t in odd)):
+            if differing and (
+                not parameter.contiguous or any(t.name in written for t in differing)
+            ):
                 raise op_refusal(
                     op, f"updates %{parameter.name} with tensors that lie otherwise in memory"
                 )
-            loose += odd
-        return self._dense(call, loose)
+            misaligned += differing
+        return self._with_contiguous(call, misaligned)
 
-    def _dense(self, call: Op, loose: Iterable[Tensor]) -> Op:
+    def _with_contiguous(self, call: Op, tensors: Iterable[Tensor]) -> Op:
         """Return a call on contiguous copies of some of what it reads."""
-        whole = {tensor.name: self.held.write.whole(tensor) for tensor in loose}
+        copies = {tensor.name: self.held.write.contiguous(tensor) for tensor in tensors}
         return replace(
             call,
-            operands=map_value(call.operands, lambda tensor: whole.get(tensor.name, tensor)),
-            written=frozenset(whole[n].name if n in whole else n for n in call.written),
+            operands=map_value(call.operands, lambda tensor: copies.get(tensor.name, tensor)),
+            written=frozenset(copies[n].name if n in copies else n for n in call.written),
         )
 
-    def _types(self, op: Op, call: Op) -> list[Tensor]:
+    def _result_types(self, op: Op, call: Op) -> list[Tensor]:
         if not op.outputs:
             return []
-        found = infer(call, self.graph.schemas, self.graph.dims, op.outputs[0].device)
-        types = list(tensors_in(found))
+        inferred = infer(call, self.graph.schemas, self.graph.dims, op.outputs[0].device)
+        types = list(tensors_in(inferred))
         if len(types) != len(op.outputs):
             raise ShapeError(f"torch makes {len(types)} tensors, and {len(op.outputs)} are known")
         return types
 
-    def _as(self, op: Op, whole: Tensor, kind: Tensor, place: LayerPlacement) -> Tensor:
+    def _local_tensor(
+        self, op: Op, tensor: Tensor, inferred: Tensor, placement: LayerPlacement
+    ) -> Tensor:
         """Return a rank's tensor: by name that of the whole step, by form what torch makes."""
-        shape = list(whole.shape)
-        if place.kind == "split":
-            shape[place.axis] //= self.ranks
-        if list(map(int, kind.shape)) != list(map(int, shape)):
-            raise op_refusal(op, f"makes %{whole.name} in another form on a rank")
+        shape = list(tensor.shape)
+        if placement.kind == "split":
+            shape[placement.axis] //= self.ranks
+        if list(map(int, inferred.shape)) != list(map(int, shape)):
+            raise op_refusal(op, f"makes %{tensor.name} in another form on a rank")
         # Fresh memory keeps its buffer's name; a view lies where its operand now lies.
-        where = (kind.buffer, kind.offset) if kind.buffer else (whole.buffer, whole.offset)
+        location = (
+            (inferred.buffer, inferred.offset)
+            if inferred.buffer
+            else (tensor.buffer, tensor.offset)
+        )
         return replace(
-            whole, shape=tuple(shape), strides=kind.strides, buffer=where[0], offset=where[1]
+            tensor,
+            shape=tuple(shape),
+            strides=inferred.strides,
+            buffer=location[0],
+            offset=location[1],
         )
 
-    def _new(self, at: Op) -> list[Op]:
+    def _drain_ops(self, op: Op) -> list[Op]:
         """Return the ops that were written, run where and when an op is."""
-        found = self.held.taken()
-        self.made += len(found)
+        new_ops = self.held.drain_ops()
+        self.made += len(new_ops)
         return [
             replace(
                 new,
-                thread=at.thread,
-                stream=at.stream,
-                module=at.module,
-                phase=at.phase,
+                thread=op.thread,
+                stream=op.stream,
+                module=op.module,
+                phase=op.phase,
                 origin=ORIGIN,
             )
-            for new in found
+            for new in new_ops
         ]
 
 
 def _sizes(op: Op, body: Sequence[Op]) -> dict[str, Value]:
     """Return the sizes that a call names, as the call in it that names them has them now."""
-    found = {}
+    sizes = {}
     for old, new in zip(op.body, body, strict=True):
-        named = {str(value): new.attributes[name] for name, value in old.attributes.items()}
-        found.update({n: named[str(v)] for n, v in op.attributes.items() if str(v) in named})
-    return {name: value for name, value in found.items() if isinstance(value, tuple)}
+        new_by_old = {str(value): new.attributes[name] for name, value in old.attributes.items()}
+        sizes.update(
+            {n: new_by_old[str(v)] for n, v in op.attributes.items() if str(v) in new_by_old}
+        )
+    return {name: value for name, value in sizes.items() if isinstance(value, tuple)}

@@ -18,15 +18,15 @@ from irgraph.verbs.sharding.layers.placement import (
     PART,
     SAME,
     WHOLE,
-    Choice,
+    CallPlacement,
     LayerCall,
     LayerPlacement,
-    split,
+    split_along,
 )
 from irgraph.verbs.sharding.layers.views import VIEWS
-from irgraph.verbs.sharding.tables import OVER_ROWS, rows_of
+from irgraph.verbs.sharding.tables import ROW_REDUCTIONS, rows_of
 
-Rule: TypeAlias = Callable[[LayerCall], Choice]
+Rule: TypeAlias = Callable[[LayerCall], CallPlacement]
 
 LINEAR = ("add", "sub", "neg", "clone", "to", "_to_copy", "detach", "alias", "contiguous", "copy")
 """Ops of one or several operands that are sums of multiples of them."""
@@ -34,7 +34,7 @@ LINEAR = ("add", "sub", "neg", "clone", "to", "_to_copy", "detach", "alias", "co
 SCALING = ("mul", "div")
 """Ops that are linear in one operand."""
 
-ELEMENTS = (
+ELEMENTWISE = (
     *LINEAR, *SCALING, "zero", "fill", "zeros_like", "ones_like", "full_like", "empty_like",
     "where", "masked_fill", "lift_fresh", "threshold_backward", "sigmoid_backward", "tanh_backward",
     "gelu_backward", "silu_backward", "hardtanh_backward", "leaky_relu_backward", "elu_backward",
@@ -42,98 +42,109 @@ ELEMENTS = (
 """Ops by elements beside those that torch marks."""
 
 
-def choose(call: LayerCall) -> Choice:
+def choose(call: LayerCall) -> CallPlacement:
     """Return how an op runs on a rank; all of its operands whole where no rule knows more."""
     base = plain_name(call.op.name).rpartition(".")[2].rstrip("_")
-    if all(call.place(tensor) == SAME for tensor in call.op.inputs):
+    if all(call.placement_of(tensor) == SAME for tensor in call.op.inputs):
         return WHOLE
     rule = RULES.get(base) or VIEWS.get(base)
-    if rule is None and by_elements(call.op):
-        rule = _elements
+    if rule is None and is_elementwise(call.op):
+        rule = _elementwise
     return rule(call) if rule else WHOLE
 
 
-def by_elements(op: Op) -> bool:
+def is_elementwise(op: Op) -> bool:
     """Return whether an op, or each place of one over lists, goes element by element."""
     base = op.base.rstrip("_")
     if base.startswith(("_foreach_", "_fused_")):
-        return base.removeprefix("_foreach_").removeprefix("_fused_") not in OVER_ROWS
-    return base in ELEMENTS or is_pointwise(op.name)
+        return base.removeprefix("_foreach_").removeprefix("_fused_") not in ROW_REDUCTIONS
+    return base in ELEMENTWISE or is_pointwise(op.name)
 
 
-def _elements(call: LayerCall) -> Choice:
+def _elementwise(call: LayerCall) -> CallPlacement:
     """Each row of tensors that an op takes together is split alike."""
-    wants: dict[str, LayerPlacement] = {}
-    made = {tensor.name for tensor in call.op.outputs}
-    makes: dict[str, LayerPlacement] = {}
+    operand_placements: dict[str, LayerPlacement] = {}
+    results = {tensor.name for tensor in call.op.outputs}
+    result_placements: dict[str, LayerPlacement] = {}
     for row in rows_of(call.op):
-        taken = [tensor for tensor in row if tensor.name not in made]
+        operands = [tensor for tensor in row if tensor.name not in results]
         rank = max((tensor.rank for tensor in row), default=0)
-        target = _target(call, taken, rank)
+        target = _row_placement(call, operands, rank)
         for tensor in row:
-            place = _aligned(tensor, target, rank)
-            (makes if tensor.name in made else wants)[tensor.name] = place
-    return Choice(wants, tuple(makes.get(tensor.name, SAME) for tensor in call.op.outputs))
+            placement = _tensor_placement(tensor, target, rank)
+            (result_placements if tensor.name in results else operand_placements)[tensor.name] = (
+                placement
+            )
+    return CallPlacement(
+        operand_placements,
+        tuple(result_placements.get(tensor.name, SAME) for tensor in call.op.outputs),
+    )
 
 
-def _target(call: LayerCall, taken: Sequence[Tensor], rank: int) -> LayerPlacement:
+def _row_placement(call: LayerCall, operands: Sequence[Tensor], rank: int) -> LayerPlacement:
     """Return how all tensors of a row are split, by the broadcast axes; what is written decides."""
     written = {tensor.name for tensor in written_by(call.op)}
-    if any(call.place(tensor) == PART for tensor in taken) and _linear(call, taken):
+    if any(call.placement_of(tensor) == PART for tensor in operands) and _preserves_parts(
+        call, operands
+    ):
         return PART
-    for tensor in taken:
+    for tensor in operands:
         if tensor.name in written:
-            return _spread(call, tensor, rank)
-    found = (_spread(call, tensor, rank) for tensor in taken)
-    return next((place for place in found if place.kind == "split"), SAME)
+            return _broadcast_placement(call, tensor, rank)
+    placements = (_broadcast_placement(call, tensor, rank) for tensor in operands)
+    return next((placement for placement in placements if placement.kind == "split"), SAME)
 
 
-def _spread(call: LayerCall, tensor: Tensor, rank: int) -> LayerPlacement:
+def _broadcast_placement(call: LayerCall, tensor: Tensor, rank: int) -> LayerPlacement:
     axis = call.axis(tensor)
-    return SAME if axis is None else split(axis + rank - tensor.rank)
+    return SAME if axis is None else split_along(axis + rank - tensor.rank)
 
 
-def _linear(call: LayerCall, taken: Sequence[Tensor]) -> bool:
+def _preserves_parts(call: LayerCall, operands: Sequence[Tensor]) -> bool:
     """Return whether a row of parts of sums, and what multiplies them, makes such parts."""
     base = call.op.base.rstrip("_").removeprefix("_foreach_")
-    parts = [call.place(tensor) == PART for tensor in taken]
+    parts = [call.placement_of(tensor) == PART for tensor in operands]
     if base in LINEAR:
         numbers = [value for value in call.op.operands[1:] if isinstance(value, (int, float))]
         return all(parts) and (base not in ("add", "sub") or not numbers)
     return base in SCALING and parts[0] and not any(parts[1:])
 
 
-def _aligned(tensor: Tensor, target: LayerPlacement, rank: int) -> LayerPlacement:
+def _tensor_placement(tensor: Tensor, target: LayerPlacement, rank: int) -> LayerPlacement:
     """Return a tensor's own place where the row is split along an axis of its broadcast shape."""
     axis = target.axis - rank + tensor.rank
     if target.kind != "split":
         return target if target == PART and tensor.rank == rank and tensor.numel > 1 else SAME
-    return split(axis) if axis >= 0 and tensor.shape[axis] != 1 else SAME
+    return split_along(axis) if axis >= 0 and tensor.shape[axis] != 1 else SAME
 
 
-def _product(call: LayerCall) -> Choice:
+def _product(call: LayerCall) -> CallPlacement:
     """Matrix products: a product over what is split makes parts of a sum."""
     *bias, left, right = call.op.inputs
-    (made,) = call.op.outputs
-    axes, last = (call.axis(left), call.axis(right)), made.rank - 1
+    (product,) = call.op.outputs
+    axes, last = (call.axis(left), call.axis(right)), product.rank - 1
     if axes[0] == last or axes[1] == last - 1:
         if bias:
             return WHOLE
-        return Choice({left.name: split(last), right.name: split(last - 1)}, (PART,))
-    found = next((axis for axis in axes if axis is not None), None)
-    if found is None:
+        return CallPlacement(
+            {left.name: split_along(last), right.name: split_along(last - 1)}, (PART,)
+        )
+    shared_axis = next((axis for axis in axes if axis is not None), None)
+    if shared_axis is None:
         return WHOLE
-    place = split(found)
-    wants = {}
-    if found != last:
-        wants[left.name] = place
-    if found != last - 1:
-        wants[right.name] = place
-    wants |= {tensor.name: _aligned(tensor, place, made.rank) for tensor in bias}
-    return Choice(wants, (place,))
+    placement = split_along(shared_axis)
+    operand_placements = {}
+    if shared_axis != last:
+        operand_placements[left.name] = placement
+    if shared_axis != last - 1:
+        operand_placements[right.name] = placement
+    operand_placements |= {
+        tensor.name: _tensor_placement(tensor, placement, product.rank) for tensor in bias
+    }
+    return CallPlacement(operand_placements, (placement,))
 
 
-def over_parts(call: LayerCall) -> bool:
+def needs_late_bias(call: LayerCall) -> bool:
     """Return whether a product with a bias goes over what is split: its bias is added later."""
     op = call.op
     if op.base not in ("addmm", "addmm_tf32") or op.attributes or len(op.operands) != 3:
@@ -142,59 +153,60 @@ def over_parts(call: LayerCall) -> bool:
     return call.axis(left) == left.rank - 1 or call.axis(right) == right.rank - 2
 
 
-def _sum(call: LayerCall) -> Choice:
+def _sum(call: LayerCall) -> CallPlacement:
     """Sums over what is split are parts of a sum."""
-    source, (made,) = call.op.inputs[0], call.op.outputs
+    source, (total,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
     if axis is None:
         return WHOLE
     over = call.dims("dim", 1, source.rank) or range(source.rank)
     if axis in over:
-        return Choice({source.name: split(axis)}, (PART,))
-    kept = made.rank == source.rank
-    moved = axis if kept else axis - sum(dim < axis for dim in over)
-    return Choice({source.name: split(axis)}, (split(moved),))
+        return CallPlacement({source.name: split_along(axis)}, (PART,))
+    keeps_rank = total.rank == source.rank
+    result_axis = axis if keeps_rank else axis - sum(dim < axis for dim in over)
+    return CallPlacement({source.name: split_along(axis)}, (split_along(result_axis),))
 
 
-def _along(call: LayerCall) -> Choice:
+def _softmax(call: LayerCall) -> CallPlacement:
     """Softmax and its gradient: rows along an axis are treated apart."""
     source = call.op.inputs[0]
-    found = (call.axis(tensor) for tensor in call.op.inputs)
-    axis = next((axis for axis in found if axis is not None), None)
-    place = 2 if "backward" in call.op.base else 1
-    if axis is None or axis in call.dims("dim", place, source.rank):
+    axes = (call.axis(tensor) for tensor in call.op.inputs)
+    axis = next((axis for axis in axes if axis is not None), None)
+    position = 2 if "backward" in call.op.base else 1
+    if axis is None or axis in call.dims("dim", position, source.rank):
         return WHOLE
-    return Choice({t.name: split(axis) for t in call.op.inputs}, (split(axis),))
+    return CallPlacement({t.name: split_along(axis) for t in call.op.inputs}, (split_along(axis),))
 
 
-def _attention(call: LayerCall) -> Choice:
+def _attention(call: LayerCall) -> CallPlacement:
     """Fused attention and its gradient: heads are treated apart."""
     axes = {call.axis(tensor) for tensor in call.op.inputs if tensor.rank == 4} - {None}
     heads = {tensor.shape[1] for tensor in call.op.inputs if tensor.rank == 4}
     if axes != {1} or not all(call.divides(size) or size == 1 for size in heads):
         return WHOLE
-    most = max(heads)
+    max_heads = max(heads)
 
-    def place(tensor: Tensor) -> LayerPlacement:
-        return split(1) if tensor.rank >= 3 and tensor.shape[1] in heads - {1} else SAME
+    def placement(tensor: Tensor) -> LayerPlacement:
+        return split_along(1) if tensor.rank >= 3 and tensor.shape[1] in heads - {1} else SAME
 
-    makes = tuple(
-        place(t) if t.rank == 4 or most in t.shape[1:2] else SAME for t in call.op.outputs
+    results = tuple(
+        placement(t) if t.rank == 4 or max_heads in t.shape[1:2] else SAME for t in call.op.outputs
     )
-    return Choice({tensor.name: place(tensor) for tensor in call.op.inputs}, makes)
+    return CallPlacement({tensor.name: placement(tensor) for tensor in call.op.inputs}, results)
 
 
-def _apart(call: LayerCall) -> Choice:
+def _foreign_collective(call: LayerCall) -> CallPlacement:
     """Collectives of other ranks, each of which has the same part: sums and means are linear."""
-    return Choice({tensor.name: call.place(tensor) for tensor in call.op.inputs})
+    return CallPlacement({tensor.name: call.placement_of(tensor) for tensor in call.op.inputs})
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("all_reduce", "all_reduce_coalesced", "wait_tensor"), _apart),
+    **dict.fromkeys(("all_reduce", "all_reduce_coalesced", "wait_tensor"), _foreign_collective),
     **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _product),
     "sum": _sum,
     **dict.fromkeys(
-        ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"), _along
+        ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+        _softmax,
     ),
     **{
         f"_scaled_dot_product_{kind}{suffix}": _attention

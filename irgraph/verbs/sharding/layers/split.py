@@ -23,15 +23,15 @@ from irgraph.ir.tensor import Tensor
 from irgraph.plans.layout import PARTS, TensorLayout, layout_text
 from irgraph.plans.plan import COLUMNS, DATA, Plan
 from irgraph.verbs.refusal import RefusedError, op_refusal
-from irgraph.verbs.sharding.families import STEP, follow
+from irgraph.verbs.sharding.families import STEP, find_families
 from irgraph.verbs.sharding.layers.exchange import LocalTensors
-from irgraph.verbs.sharding.layers.linear import Layer, linear_layers
-from irgraph.verbs.sharding.layers.placement import LayerPlacement, split
+from irgraph.verbs.sharding.layers.linear import LinearLayer, linear_layers
+from irgraph.verbs.sharding.layers.placement import LayerPlacement, split_along
 from irgraph.verbs.sharding.layers.rewrite import RankOps
 from irgraph.verbs.sharding.writer import GROUP
 
 
-class Split(Struct, frozen=True):
+class LayerSplit(Struct, frozen=True):
     """What one rank runs.
 
     Attributes:
@@ -43,14 +43,14 @@ class Split(Struct, frozen=True):
     """
 
     graph: Graph
-    made: int
+    new_op_count: int
     sums: int
     gathers: int
     layers: int
     layouts: tuple[TensorLayout, ...] = ()
 
 
-def split_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Split:
+def split_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> LayerSplit:
     """Return what one rank of a plan runs: all samples, and its parts of linear layers.
 
     Args:
@@ -64,23 +64,29 @@ def split_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Spl
         RefusedError: a layer cannot be split so, or an op cannot run on parts.
     """
     _check(graph, plan, rank, group)
-    layers = _named(plan, linear_layers(graph))
-    places = _places(graph, plan, layers) if plan.ranks > 1 else {}
-    ops = RankOps(graph, rank, plan.ranks, places, group)
-    made = ops.graph_of()
+    layers = _match_layers(plan, linear_layers(graph))
+    placements = _placements(graph, plan, layers) if plan.ranks > 1 else {}
+    ops = RankOps(graph, rank, plan.ranks, placements, group)
+    graph_of_rank = ops.build_graph()
     layouts = _layouts(graph, ops.held)
-    given: dict[str, Value] = {RANK: rank, PARTS: layout_text(layouts)}
-    made = with_ranks(replace(made, settings={**graph.settings, **given}), plan.ranks)
+    settings: dict[str, Value] = {RANK: rank, PARTS: layout_text(layouts)}
+    graph_of_rank = with_ranks(
+        replace(graph_of_rank, settings={**graph.settings, **settings}), plan.ranks
+    )
     count = ops.held.count
-    return Split(made, ops.made, count["sum"], count["gather"], len(layers), tuple(layouts))
+    return LayerSplit(
+        graph_of_rank, ops.made, count["sum"], count["gather"], len(layers), tuple(layouts)
+    )
 
 
 def _check(graph: Graph, plan: Plan, rank: int, group: str) -> None:
     if not 0 <= rank < plan.ranks:
         raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
-    spread = [name for name, placed in plan.tables.items() if placed.scheme != DATA]
-    if spread:
-        message = f"table {spread[0]!r} is spread, which shares samples: split layers have all"
+    sharded_tables = [name for name, table_plan in plan.tables.items() if table_plan.scheme != DATA]
+    if sharded_tables:
+        message = (
+            f"table {sharded_tables[0]!r} is spread, which shares samples: split layers have all"
+        )
         raise RefusedError(f"{message} samples on every rank, so that tables are data-parallel")
     if plan.optimizer:
         raise RefusedError(
@@ -91,69 +97,75 @@ def _check(graph: Graph, plan: Plan, rank: int, group: str) -> None:
             raise op_refusal(op, "is there already: the step runs on several ranks")
 
 
-def _named(plan: Plan, layers: Mapping[str, Layer]) -> dict[str, tuple[Layer, str]]:
+def _match_layers(
+    plan: Plan, layers: Mapping[str, LinearLayer]
+) -> dict[str, tuple[LinearLayer, str]]:
     """Return the layers of a plan with their splits; ``*`` in a name stands for any text."""
-    found: dict[str, tuple[Layer, str]] = {}
+    matched: dict[str, tuple[LinearLayer, str]] = {}
     for pattern, scheme in plan.layers.items():
         names = [name for name in layers if name == pattern or fnmatchcase(name, pattern)]
         if not names:
             message = (
                 f"plan: the model has no linear layer {pattern!r}{suggestion(pattern, layers)}"
             )
-            shown = ", ".join(list(layers)[:8]) or "none"
-            raise fail(message, hint=f"linear layers: {shown}", exit_code=2)
+            layer_names = ", ".join(list(layers)[:8]) or "none"
+            raise fail(message, hint=f"linear layers: {layer_names}", exit_code=2)
         for name in names:
-            if found.setdefault(name, (layers[name], scheme))[1] != scheme:
-                message = f"plan: layer {name!r} is {found[name][1]}, and {scheme} by {pattern!r}"
+            if matched.setdefault(name, (layers[name], scheme))[1] != scheme:
+                message = f"plan: layer {name!r} is {matched[name][1]}, and {scheme} by {pattern!r}"
                 raise fail(message, exit_code=2)
-    return found
+    return matched
 
 
-def _places(
-    graph: Graph, plan: Plan, layers: Mapping[str, tuple[Layer, str]]
+def _placements(
+    graph: Graph, plan: Plan, layers: Mapping[str, tuple[LinearLayer, str]]
 ) -> dict[str, LayerPlacement]:
     """Return how the weights of layers, their biases and their optimizer's state are split."""
     axes: dict[str, int] = {}
     tensors: list[Tensor] = []
     for name, (layer, scheme) in layers.items():
         axis = 0 if scheme == COLUMNS else 1
-        size, what = layer.weight.shape[axis], "inputs" if axis else "outputs"
+        size, kind = layer.weight.shape[axis], "inputs" if axis else "outputs"
         if size % plan.ranks:
             raise RefusedError(
-                f"layer {name!r} has {size} {what}, which {plan.ranks} ranks cannot share equally"
+                f"layer {name!r} has {size} {kind}, which {plan.ranks} ranks cannot share equally"
             )
         axes[layer.weight.name] = axis
         tensors.append(layer.weight)
         if layer.bias is not None and axis == 0:
             axes[layer.bias.name] = 0
             tensors.append(layer.bias)
-    shared = {t.buffer: t.name for t in tensors}
+    name_by_buffer = {t.buffer: t.name for t in tensors}
     for declared in graph.tensors:
-        other = declared.tensor
-        if shared.get(other.buffer, other.name) != other.name:
-            raise RefusedError(f"%{other.name} shares its memory with a layer that is split")
-    return {name: split(axis) for name, axis in (axes | _states(graph, tensors, axes)).items()}
+        tensor = declared.tensor
+        if name_by_buffer.get(tensor.buffer, tensor.name) != tensor.name:
+            raise RefusedError(f"%{tensor.name} shares its memory with a layer that is split")
+    return {
+        name: split_along(axis) for name, axis in (axes | _state_axes(graph, tensors, axes)).items()
+    }
 
 
-def _states(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> dict[str, int]:
+def _state_axes(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> dict[str, int]:
     """Return the axes along which what optimizers keep of parameters is split."""
     declared = {d.tensor.name for d in graph.tensors}
-    found: dict[str, int] = {}
+    axis_by_state: dict[str, int] = {}
     for scope in (op for op in graph.ops if op.name.startswith(STEP)):
-        for family in follow(scope, tensors):
+        for family in find_families(scope, tensors):
             name = family.parameter.name
-            if family.refused:
-                message = f"{family.refused} updates %{name} as a whole: its parts cannot be apart"
+            if family.refused_op:
+                message = (
+                    f"{family.refused_op} updates %{name} as a whole: its parts cannot be apart"
+                )
                 raise RefusedError(message)
-            found.update(dict.fromkeys(family.names & declared, axes[name]))
-    return found
+            axis_by_state.update(dict.fromkeys(family.names & declared, axes[name]))
+    return axis_by_state
 
 
-def _layouts(graph: Graph, held: LocalTensors) -> list[TensorLayout]:
+def _layouts(graph: Graph, local_tensors: LocalTensors) -> list[TensorLayout]:
     """Return what every tensor that leaves the step, or starts it, is of the whole's."""
-    places = ((name, held.places[name]) for name in live_out(graph))
+    placements = ((name, local_tensors.places[name]) for name in live_out(graph))
     return [
-        TensorLayout(name, "split", (place.axis, place.axis + 1))
-        for name, place in places
-        if place.kind == "split"
+        TensorLayout(name, "split", (placement.axis, placement.axis + 1))
+        for name, placement in placements
+        if placement.kind == "split"
     ]

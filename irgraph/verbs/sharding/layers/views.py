@@ -11,37 +11,41 @@ from irgraph.ir.tensor import Tensor
 from irgraph.verbs.sharding.layers.placement import (
     PART,
     WHOLE,
-    Choice,
+    CallPlacement,
     LayerCall,
     LayerPlacement,
-    split,
+    split_along,
 )
 
-Rule: TypeAlias = Callable[[LayerCall], Choice]
+Rule: TypeAlias = Callable[[LayerCall], CallPlacement]
 
 
-def _kept(call: LayerCall, axis: int | None, given: Mapping[str, Value] | None = None) -> Choice:
+def _same_layout(
+    call: LayerCall, axis: int | None, arguments: Mapping[str, Value] | None = None
+) -> CallPlacement:
     """Return the choice that leaves the one operand as it is: its results are split so, too."""
     source = call.op.inputs[0]
-    place = call.place(source)
-    if place == PART:
-        return Choice({source.name: PART}, tuple(PART for _ in call.op.outputs))
+    placement = call.placement_of(source)
+    if placement == PART:
+        return CallPlacement({source.name: PART}, tuple(PART for _ in call.op.outputs))
     if axis is None:
         return WHOLE
-    return Choice({source.name: place}, tuple(split(axis) for _ in call.op.outputs), given or {})
+    return CallPlacement(
+        {source.name: placement}, tuple(split_along(axis) for _ in call.op.outputs), arguments or {}
+    )
 
 
-def _reshaped(call: LayerCall) -> Choice:
+def _reshape(call: LayerCall) -> CallPlacement:
     """Another shape: an axis is split in blocks before and after, where the ranks divide it."""
-    source, (made,) = call.op.inputs[0], call.op.outputs
+    source, (view,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
     if axis is None:
-        return _kept(call, None)
+        return _same_layout(call, None)
     before = _product(call.sizes, source.shape[:axis])
-    for place, size in enumerate(made.shape):
-        starts = str(_product(call.sizes, made.shape[:place])) == str(before)
+    for position, size in enumerate(view.shape):
+        starts = str(_product(call.sizes, view.shape[:position])) == str(before)
         if starts and size != 1 and call.divides(size):
-            return _kept(call, place, _smaller(call, place, size))
+            return _same_layout(call, position, _local_shape_argument(call, position, size))
     return WHOLE
 
 
@@ -49,7 +53,7 @@ def _product(sizes: Algebra, shape: Sequence[int]) -> int:
     return sizes.times(*shape)
 
 
-def _smaller(call: LayerCall, axis: int, size: int) -> dict[str, Value]:
+def _local_shape_argument(call: LayerCall, axis: int, size: int) -> dict[str, Value]:
     """Return the argument that names the shape, with a rank's size along an axis."""
     for name in ("size", "shape", "sizes"):
         value = call.op.attributes.get(name)
@@ -58,106 +62,112 @@ def _smaller(call: LayerCall, axis: int, size: int) -> dict[str, Value]:
     return {}
 
 
-def _turned(call: LayerCall) -> Choice:
+def _transpose(call: LayerCall) -> CallPlacement:
     """Two axes change places."""
     source = call.op.inputs[0]
     axis = call.axis(source)
-    one, other = 0, source.rank - 1
+    first, second = 0, source.rank - 1
     if call.op.base != "t":
-        (one,) = call.dims("dim0", 1, source.rank)
-        (other,) = call.dims("dim1", 2, source.rank)
+        (first,) = call.dims("dim0", 1, source.rank)
+        (second,) = call.dims("dim1", 2, source.rank)
     if axis is None or source.rank < 2:
-        return _kept(call, axis)
-    return _kept(call, {one: other, other: one}.get(axis, axis))
+        return _same_layout(call, axis)
+    return _same_layout(call, {first: second, second: first}.get(axis, axis))
 
 
-def _permuted(call: LayerCall) -> Choice:
+def _permute(call: LayerCall) -> CallPlacement:
     """Axes in another order."""
     source = call.op.inputs[0]
     order, axis = list(call.dims("dims", 1, source.rank)), call.axis(source)
-    return _kept(call, None if axis is None else order.index(axis))
+    return _same_layout(call, None if axis is None else order.index(axis))
 
 
-def _expanded(call: LayerCall) -> Choice:
+def _expand(call: LayerCall) -> CallPlacement:
     """Axes of one element repeat; others stay, counted from the last."""
-    source, (made,) = call.op.inputs[0], call.op.outputs
+    source, (view,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
     if axis is None:
-        return _kept(call, None)
-    place = axis + made.rank - source.rank
-    return _kept(call, place, _smaller(call, place, made.shape[place]))
+        return _same_layout(call, None)
+    result_axis = axis + view.rank - source.rank
+    return _same_layout(
+        call, result_axis, _local_shape_argument(call, result_axis, view.shape[result_axis])
+    )
 
 
-def _deepened(call: LayerCall) -> Choice:
+def _unsqueeze(call: LayerCall) -> CallPlacement:
     """A new axis of one element."""
     source = call.op.inputs[0]
     axis, (new,) = call.axis(source), call.dims("dim", 1, source.rank + 1)
-    return _kept(call, None if axis is None else axis + (new <= axis))
+    return _same_layout(call, None if axis is None else axis + (new <= axis))
 
 
-def _squeezed(call: LayerCall) -> Choice:
+def _squeeze(call: LayerCall) -> CallPlacement:
     """Axes of one element go."""
     source = call.op.inputs[0]
     axis = call.axis(source)
     if axis is None:
-        return _kept(call, None)
-    gone = call.dims("dim", 1, source.rank) or range(source.rank)
-    before = sum(source.shape[dim] == 1 for dim in gone if dim < axis)
-    return _kept(call, axis - before)
+        return _same_layout(call, None)
+    removed = call.dims("dim", 1, source.rank) or range(source.rank)
+    before = sum(source.shape[dim] == 1 for dim in removed if dim < axis)
+    return _same_layout(call, axis - before)
 
 
-def _cut(call: LayerCall) -> Choice:
+def _slice(call: LayerCall) -> CallPlacement:
     """Places along an axis: another one than that which is split."""
     source = call.op.inputs[0]
-    axis, (along,) = call.axis(source), call.dims("dim", 1, source.rank) or (0,)
-    if axis is None or axis == along:
-        return WHOLE if call.place(source) != PART else _kept(call, None)
-    lost = call.op.outputs and call.op.outputs[0].rank < source.rank
-    return _kept(call, axis - bool(lost and along < axis))
+    axis, (dim,) = call.axis(source), call.dims("dim", 1, source.rank) or (0,)
+    if axis is None or axis == dim:
+        return WHOLE if call.placement_of(source) != PART else _same_layout(call, None)
+    loses_axis = call.op.outputs and call.op.outputs[0].rank < source.rank
+    return _same_layout(call, axis - bool(loses_axis and dim < axis))
 
 
-def _padded(call: LayerCall) -> Choice:
+def _pad(call: LayerCall) -> CallPlacement:
     """More places at the ends of the last axes."""
     source, pad = call.op.inputs[0], call.option("pad", 1)
     axis, count = call.axis(source), len(pad) // 2 if isinstance(pad, tuple) else source.rank
-    return _kept(call, axis if axis is not None and axis < source.rank - count else None)
+    return _same_layout(call, axis if axis is not None and axis < source.rank - count else None)
 
 
-def _put_back(call: LayerCall) -> Choice:
+def _slice_backward(call: LayerCall) -> CallPlacement:
     """The gradient of places along an axis: zeros everywhere else."""
-    axis, (made,) = call.axis(call.op.inputs[0]), call.op.outputs
-    if axis is None or axis in call.dims("dim", 2, made.rank) or call.op.base != "slice_backward":
+    axis, (gradient,) = call.axis(call.op.inputs[0]), call.op.outputs
+    if (
+        axis is None
+        or axis in call.dims("dim", 2, gradient.rank)
+        or call.op.base != "slice_backward"
+    ):
         return WHOLE
     sizes = call.option("input_sizes", 1)
     if not isinstance(sizes, tuple) or "input_sizes" not in call.op.attributes:
         return WHOLE
-    smaller = (*sizes[:axis], made.shape[axis] // call.ranks, *sizes[axis + 1 :])
-    return _kept(call, axis, {"input_sizes": smaller})
+    local_sizes = (*sizes[:axis], gradient.shape[axis] // call.ranks, *sizes[axis + 1 :])
+    return _same_layout(call, axis, {"input_sizes": local_sizes})
 
 
-def _joined(call: LayerCall) -> Choice:
+def _concatenate(call: LayerCall) -> CallPlacement:
     """Tensors side by side, along another axis than that which is split."""
     tensors: Sequence[Tensor] = call.op.inputs
     axes = {call.axis(tensor) for tensor in tensors} - {None}
-    along = call.dims("dim", 1, call.op.outputs[0].rank) or (0,)
-    if len(axes) != 1 or axes & set(along) or call.op.base != "cat":
+    dims = call.dims("dim", 1, call.op.outputs[0].rank) or (0,)
+    if len(axes) != 1 or axes & set(dims) or call.op.base != "cat":
         return WHOLE
-    place: LayerPlacement = split(int(next(iter(axes)) or 0))
-    return Choice({tensor.name: place for tensor in tensors}, (place,))
+    placement: LayerPlacement = split_along(int(next(iter(axes)) or 0))
+    return CallPlacement({tensor.name: placement for tensor in tensors}, (placement,))
 
 
 VIEWS: Mapping[str, Rule] = {
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "_reshape_alias"),
-                    _reshaped),
-    **dict.fromkeys(("t", "transpose", "swapaxes"), _turned),
-    "permute": _permuted,
-    **dict.fromkeys(("expand", "broadcast_to"), _expanded),
-    "unsqueeze": _deepened,
-    "squeeze": _squeezed,
+                    _reshape),
+    **dict.fromkeys(("t", "transpose", "swapaxes"), _transpose),
+    "permute": _permute,
+    **dict.fromkeys(("expand", "broadcast_to"), _expand),
+    "unsqueeze": _unsqueeze,
+    "squeeze": _squeeze,
     **dict.fromkeys(("slice", "select", "narrow", "unbind", "split", "chunk", "split_with_sizes"),
-                    _cut),
-    "cat": _joined,
-    "constant_pad_nd": _padded,
-    "slice_backward": _put_back,
+                    _slice),
+    "cat": _concatenate,
+    "constant_pad_nd": _pad,
+    "slice_backward": _slice_backward,
 }  # fmt: skip
 """By the last part of an op's name."""

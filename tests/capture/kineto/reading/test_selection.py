@@ -17,7 +17,7 @@ from irgraph.capture.kineto.reading.selection import (
     memory_text,
     text_size,
 )
-from irgraph.cli.traces import Reading
+from irgraph.cli.traces import TraceOptions
 from irgraph.diagnostics import IrgraphError
 from tests.capture.kineto.builder import Event, events, host, write
 
@@ -96,19 +96,19 @@ def test_events_are_estimated_from_the_first_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["a", "5:", ":5", "9:5", "5:6:7"])
 def test_steps_are_two_numbers(text: str) -> None:
     with pytest.raises(IrgraphError, match="--steps: give two numbers"):
-        _ = Reading(text).part
+        _ = TraceOptions(text).selection
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("4GiB", 4 << 30), ("500MB", 500_000_000), ("1.5K", 1500)]
 )
 def test_memory_has_a_unit(text: str, size: int) -> None:
-    assert Reading(memory=text).part.memory == size
+    assert TraceOptions(memory=text).selection.memory == size
 
 
 def test_memory_is_a_size() -> None:
     with pytest.raises(IrgraphError, match="--memory: give a size"):
-        _ = Reading(memory="much").part
+        _ = TraceOptions(memory="much").selection
 
 
 @pytest.mark.parametrize(
