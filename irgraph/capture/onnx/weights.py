@@ -15,8 +15,8 @@ class Weights(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, declared: Mapping[str, tuple[str, Torch]]) -> None:
         super().__init__()
-        self._named = [(name, tensor) for name, (_, tensor) in declared.items()]
+        self._tensors = [(name, tensor) for name, (_, tensor) in declared.items()]
 
     def named_buffers(self, *_: Any, **__: Any) -> Iterator[tuple[str, Torch]]:  # noqa: ANN401
         """Yield every tensor by its name."""
-        yield from self._named
+        yield from self._tensors
