@@ -1,8 +1,8 @@
-"""The words of the command line that runs, for what it writes."""
+"""Words of the running command line, for reports."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 
-COMMAND_LINE: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())
-"""Without the name of the program; empty outside a command."""
+COMMAND_LINE: ContextVar[tuple[str, ...]] = ContextVar("COMMAND_LINE", default=())
+"""Words after the name of the program; empty outside a command."""

@@ -1,4 +1,4 @@
-"""Shared by commands: options, reading models, writing results."""
+"""Shared code of commands: options, reading models, writing results."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PIPED_WIDTH = 160
 """Width of tables outside a terminal, in characters."""
 
 _PLAIN_CELL = re.compile(r"[-+]?[\d.,]*(?:e[-+]?\d+)?[ %\w]{0,4}")
-"""A number with its sign and unit, or a dash."""
+"""Pattern of a number with its sign and unit, or a dash."""
 
 MAX_SIZE_DIGITS = 18
-"""Maximum digits of a size: it fits into 64 bits."""
+"""Maximum number of digits of a size, so that it fits into 64 bits."""
 
 ProgramArgument = Annotated[
     str,
@@ -122,7 +122,7 @@ def read_model(path: str) -> Graph:
 
 
 def with_rank_options(graph: Graph, ranks: str | None, fabric: str | None) -> Graph:
-    """Return the graph with the settings that ``--ranks`` and ``--fabric`` give."""
+    """Return the graph with the settings of ``--ranks`` and ``--fabric``."""
     if ranks is None and fabric is None:
         return graph
     from irgraph.predict.options import PredictOptions, apply_options
@@ -131,7 +131,7 @@ def with_rank_options(graph: Graph, ranks: str | None, fabric: str | None) -> Gr
 
 
 def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
-    """Return the graph with the sizes that ``--dim`` options give."""
+    """Return the graph with the sizes of ``--dim`` options."""
     if not dims:
         return graph
     from irgraph.diagnostics import fail, suggestion
@@ -159,7 +159,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
 
 
 def write_result(text: str, output: str | None) -> None:
-    """Write a result to a file, whole or not at all, or to standard output."""
+    """Write a result atomically to a file, or to standard output."""
     if output is None or output == "-":
         sys.stdout.write(text)
         return
@@ -177,7 +177,7 @@ def writable_path(output: Any) -> Any:  # noqa: ANN401  (text or a path)
 
 
 def plot_path(path: Any) -> Any:  # noqa: ANN401  (text or nothing)
-    """Return where a plot goes, checked before any work: a callback of options."""
+    """Return the value of a plot option, checked before any work: a callback of options."""
     from irgraph.report.plots import check_plot
 
     check_plot(writable_path(path))
@@ -191,7 +191,7 @@ def finite_value(value: float | None) -> float | None:
     return value
 
 
-def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)
+def write_json(value: Any) -> None:  # noqa: ANN401  (any JSON)
     """Print a value as JSON."""
     from irgraph.diagnostics import json_text
 
@@ -199,10 +199,10 @@ def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)
 
 
 def write_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]], folder: str) -> None:
-    """Write each table of records as ``NAME.csv``: names of columns first, nothing for ``None``.
+    """Write each table of records as ``NAME.csv``, with a header row and empty cells for ``None``.
 
-    A table without rows makes an empty file: its columns are not known. A text that spreadsheets
-    would take for a formula has an apostrophe before it.
+    The file of a table without rows is empty, because its columns are unknown. Texts that
+    spreadsheets would interpret as formulas are prefixed by an apostrophe.
     """
     import csv
     import io
@@ -224,21 +224,24 @@ def write_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]], folder: str) ->
         write_atomic(Path(folder) / f"{name}.csv", buffer.getvalue())
 
 
-def _cell(value: Any) -> Any:  # noqa: ANN401  (whatever a record holds)
+def _cell(value: Any) -> Any:  # noqa: ANN401  (any value of a record)
     if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return value
     return value if _PLAIN_CELL.fullmatch(value) else f"'{value}"
 
 
 def console(*, error: bool = False) -> Console:
-    """Return a console for tables; in a pipe plain and wide, or as wide as ``COLUMNS``."""
+    """Return a console for tables; in a pipe plain, and at least ``PIPED_WIDTH`` wide.
+
+    ``COLUMNS`` can only increase the width in a pipe.
+    """
     import os
 
     from irgraph.report.console import PlainConsole
 
     stream = sys.stderr if error else sys.stdout
     columns = os.environ.get("COLUMNS", "")
-    if len(columns) > 5:  # no width, which rich would read all the same
+    if len(columns) > 5:  # not a valid width, but rich would use it
         del os.environ["COLUMNS"]
         columns = ""
     requested_width = int(columns) if columns.isdecimal() else 0
@@ -249,7 +252,7 @@ def console(*, error: bool = False) -> Console:
 
 @contextmanager
 def show_progress(message: str) -> Iterator[Callable[[str], None]]:
-    """Show progress on a terminal until the next message; silent in a pipe."""
+    """Show a progress message on a terminal, silent in a pipe; yield a function to change it."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -265,7 +268,7 @@ def print_error(message: str) -> None:
 
 
 def print_capture_notes(captured: Capture) -> None:
-    """Print what a front end repaired and assumed, and which ops differ on the accelerator."""
+    """Print repairs and assumptions of a front end, and ops that differ on the accelerator."""
     for line in captured.health:
         print_error(line)
     for note in captured.notes:
@@ -275,7 +278,7 @@ def print_capture_notes(captured: Capture) -> None:
 
 
 def print_listing(title: str, rows: list[dict[str, str]]) -> None:
-    """Print rows as a table whose first column is never broken, or that there are none."""
+    """Print rows as a table whose first column is never wrapped, or ``no TITLE`` without rows."""
     from rich.table import Table
 
     if not rows:

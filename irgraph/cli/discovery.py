@@ -1,11 +1,11 @@
-"""Finds the commands: one for each file of the folders of commands, without importing them.
+"""Discovers the commands, one per file of the command folders, without importing them.
 
 ``irgraph --help`` shows some thirty commands and runs none, so a file is read as text; it is
-imported when its command runs. A file ``NAME.py`` holds
+imported when its command runs. A file ``NAME.py`` contains
 
-- ``PANEL = "..."``, the group that the help lists it in, one of ``PANELS``;
-- ``def NAME(...) -> None``, whose docstring begins with the line that the help shows;
-- ``COMMAND = ...`` if the command needs a class of its own;
+- ``PANEL = "..."``, its section of the help, one of ``PANELS``;
+- ``def NAME(...) -> None``, whose docstring starts with the summary for the help;
+- ``COMMAND = ...`` if the command needs its own class;
 - ``APP = ...`` if it is a group of commands, whose callback is ``NAME``.
 
 Files whose names begin with an underscore are not commands.
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PACKAGES = ("irgraph.cli.commands", "irgraph.studio.commands", f"{backend_name()}.commands")
-"""Folders of commands: irgraph's own, the studio's, which stands above them, and those that the
-cost models add."""
+"""Packages of commands: of irgraph, of the studio, which is a layer above it, and of the cost
+models."""
 
 PANELS = ("models", "transform", "predict", "traces", "cost models", "evaluate")
-"""The groups of commands, in the order in which the help lists them."""
+"""Groups of commands, in the order of the help."""
 
 _PANEL = re.compile(r'^PANEL = "(.+)"$', re.MULTILINE)
 _SUMMARY = re.compile(r'def \w+\(.*?\) -> None:\n    """(.+?)(?:"""|\n)', re.DOTALL)
 
 
 class CommandEntry(NamedTuple):
-    """A command as the help lists it.
+    """A command in the help.
 
     Attributes:
-        name: as it is typed, with dashes.
-        panel: the group that it is listed in.
+        name: name on the command line, with dashes.
+        panel: its group in the help.
         summary: the first line of its docstring.
-        module: what to import to run it.
+        module: name of the module that implements it.
     """
 
     name: str
@@ -58,9 +58,9 @@ class CommandEntry(NamedTuple):
 
 @cache
 def entries() -> dict[str, CommandEntry]:
-    """Return all commands by name, panel by panel, alphabetically in each.
+    """Return all commands by name, in the order of panels and alphabetically in each.
 
-    Raises ``ValueError`` for a file that lacks what a command needs, and names what that is.
+    Raises ``ValueError`` for a file without a valid ``PANEL`` or without a documented function.
     """
     result = [_entry(path, package) for package in PACKAGES for path in _command_files(package)]
     result.sort(key=lambda entry: (PANELS.index(entry.panel), entry.name))

@@ -1,4 +1,4 @@
-"""Finds, imports and lists commands, each on demand."""
+"""Looks up, imports and lists commands on demand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CommandGroup(TyperGroup):
         return None if entry is None else _build_command(entry)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Return the command that ``args`` name; refuse an unknown one with the nearest name."""
+        """Return the command named by ``args``; suggest a similar name for an unknown one."""
         name = args[0]
         if not name.startswith("-") and name not in entries():
             from irgraph.diagnostics import fail, suggestion

@@ -1,4 +1,4 @@
-"""Writes the reports that ``--html`` asks for, with the command line that made them."""
+"""Writes the reports of ``--html``, with the command line that produced them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HtmlOption = Annotated[
 
 
 def write_page(page: Page, path: str) -> None:
-    """Write a report to a file, whole or not at all, with its command line and versions."""
+    """Write a report atomically to a file, with its command line and versions."""
     from irgraph.files import write_atomic
     from irgraph.html.page import page_html
 

@@ -54,7 +54,7 @@ def options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; no error reaches the user as a traceback."""
+    """Run the command line and return its exit code; errors are reported without a traceback."""
     from irgraph.diagnostics import IrgraphError
 
     _open_streams()
@@ -90,9 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Replace standard streams that the caller closed; let none fail on what it cannot show.
+    """Replace standard streams that the caller closed; escape characters that one cannot encode.
 
-    A terminal shows such characters by their codes. A pipe or file gets UTF-8, as every format is.
+    A terminal shows the codes of such characters. Pipes and files use UTF-8, like all formats.
     """
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
@@ -105,14 +105,14 @@ def _open_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Discard further output: its reader is gone."""
+    """Discard further output, because its reader has exited."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _report_defect(error: Exception) -> int:
-    """Report an internal error and its place; with IRGRAPH_DEBUG set, its traceback.
+    """Report an internal error and its position; with IRGRAPH_DEBUG set, raise it again.
 
-    A package of the user's that hides one of irgraph's is told instead.
+    If a package of the user shadows one of irgraph's, that is reported instead.
     """
     from traceback import extract_tb
 

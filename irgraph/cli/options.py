@@ -1,4 +1,4 @@
-"""Options that several commands share, taken as one parameter: a frozen dataclass of them."""
+"""Options that several commands share as one parameter, a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, get_type_hints
 
 
 def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command that takes each option of its dataclasses as a parameter of its own.
+    """Return a command in which each field of its dataclass parameters is a separate parameter.
 
-    An option stands where the parameter of its dataclass does, and has the field's type, with what
-    is annotated about the option, and the field's default.
+    The parameters replace the parameter of the dataclass, and have the types, annotations and
+    defaults of its fields.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}

@@ -1,4 +1,4 @@
-"""Options shared by the commands that run pipelines, in the order given."""
+"""Shared options of commands that run pipelines; their order is significant."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 OPTION_ORDER_KEY = "irgraph.order"
 PRINT_AFTER_OPTION = "--print-after"
-"""An option that means all steps where it is given without ``=``."""
+"""Option that selects all steps if it has no ``=``."""
 
 STEP_SOURCES = {"pass_": ("pass", "--pass"), "text": ("text", "-e"), "script": ("script", "")}
-"""The kind of step of each option, and the source that messages name."""
+"""Kind of step and its source in messages, by parameter."""
 
 PassOption = Annotated[
     list[str] | None,
@@ -36,10 +36,10 @@ ScriptOption = Annotated[
 
 
 class PipelineCommand(TyperCommand):
-    """A command that remembers the order in which ``--pass``, ``-e`` and ``-s`` were given."""
+    """A command that records the order of ``--pass``, ``-e`` and ``-s``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Note the order of options, then parse as usual."""
+        """Record the order of options in ``ctx.meta``, then parse them."""
         args = [f"{arg}=all" if arg == PRINT_AFTER_OPTION else arg for arg in args]
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         ctx.meta[OPTION_ORDER_KEY] = [parameter.name for parameter in order]
@@ -52,7 +52,7 @@ def steps_of(
     texts: Sequence[str] | None,
     scripts: Sequence[str] | None,
 ) -> list[PipelineStep]:
-    """Return the steps of a command line in the order in which they were given."""
+    """Return the steps of a command line in order."""
     from irgraph.manage.stage import PipelineStep
 
     values_by_option = {
@@ -86,7 +86,7 @@ def load_pipeline(
 def print_table(
     title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, caption: str = ""
 ) -> None:
-    """Print rows as a table; columns of numbers to the right."""
+    """Print rows as a table, with columns of numbers right-aligned."""
     from rich.table import Table
 
     from irgraph.cli.common import console

@@ -1,4 +1,4 @@
-"""Shared by the commands that read traces."""
+"""Shared code of commands that read traces."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ OutliersOption = Annotated[
 ]
 
 _NUMBER_STARTS = (*"+-0123456789",)
-"""What a number in a table begins with."""
+"""First characters of numbers in a table."""
 
 _MIN_ONE_DECIMAL = 10
-"""Numbers from which on one decimal is enough."""
+"""Minimum absolute value of numbers with one decimal in tables."""
 
 _MIN_REPORTED_MEMORY = 1e9
-"""Estimated memory above which it is reported before a trace is read, in bytes."""
+"""Minimum estimated memory that is reported before a trace is read, in bytes."""
 
 _MIN_ESTIMATED_FILE_SIZE = 10_000_000
-"""File size above which memory is estimated, in bytes."""
+"""Minimum file size for an estimate of memory, in bytes."""
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Options about what is read of traces, as one parameter of a command."""
+    """Options for reading traces, as one parameter of a command."""
 
     steps: Annotated[
         str | None,
@@ -84,7 +84,7 @@ class TraceOptions:
 
     @cached_property
     def selection(self) -> Selection:
-        """What to read of a trace."""
+        """Parts of a trace to read."""
         from irgraph.capture.kineto.reading.selection import Marks, Selection, memory_limit
 
         if self.step_mark and self.whole:
@@ -198,7 +198,7 @@ def repair_exit_code(trees: Sequence[Tree]) -> int:
 
 
 def record_cells(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cells of a record: names in words, numbers short, ``-`` where unknown."""
+    """Return the cells of a record: names in words, rounded numbers, ``-`` if unknown."""
     return {
         key.replace("_gb_s", " GB/s").replace("_", " "): _cell(value)
         for key, value in record.items()
@@ -212,7 +212,7 @@ def _cell(value: object) -> str:
 
 
 def print_rows(title: str, rows: Sequence[dict[str, Any]], footnotes: Sequence[str] = ()) -> None:
-    """Print rows as a table, numbers to the right, and below it what must be known beside it."""
+    """Print rows as a table with numbers right-aligned, followed by footnotes."""
     from rich.table import Table
 
     if not rows:

@@ -1,1 +1,1 @@
-"""What the reports of commands show: predictions, differences, rewrites, traces, plans."""
+"""Reports of commands as pages: predictions, differences, rewrites, traces, plans."""

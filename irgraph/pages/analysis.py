@@ -1,4 +1,4 @@
-"""The reports of recorded steps: what they spent their time on, and what changed between two."""
+"""Reports of recorded steps: breakdowns of their time, and changes between two traces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from irgraph.capture.kineto.events.tree import Tree
 from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
-from irgraph.pages.breakdowns import BESIDE
+from irgraph.pages.breakdowns import SIDES
 from irgraph.pages.recording import compared_sections, recorded_sections
 from irgraph.pages.roofline import roof_sections
 from irgraph.pages.timelines import longest
@@ -33,13 +33,13 @@ TITLES = {
     "stragglers": "Ranks in collectives, a step",
     "attribution": "Attribution of device events",
 }
-"""Tables of an analysis, and what they are called."""
+"""Titles of the tables of an analysis."""
 
 
 def analysis_page(
     result: Analysis, trees: Sequence[Tree], more: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Page:
-    """Return the report of an analysis; ``more`` are tables that were asked for, by name."""
+    """Return the report of an analysis; ``more`` are tables that were requested, by name."""
     tables = result.tables()
     recorded = recorded_sections(trees, result.last)
     parts = [_headline(result, recorded), *_repairs(trees), *recorded]
@@ -53,17 +53,17 @@ def analysis_page(
     parts += _roofline(trees)
     parts += [sections.records(name, name.replace("_", " "), rows) for name, rows in more.items()]
     sources = dict.fromkeys(Path(tree.trace.source).name for tree in trees)
-    return Page(", ".join(sources), f"recorded on {_cards(trees)}", parts)
+    return Page(", ".join(sources), f"recorded on {_card_names(trees)}", parts)
 
 
 def comparison_page(
     names: Sequence[str],
     figures: Sequence[TimeChange],
     parts: Sequence[TimeChange],
-    by: str,
+    key: str,
     sides: Sequence[Sequence[Tree]],
 ) -> Page:
-    """Return the report of two traces: the mean usual step of each, and its parts ``by`` a key."""
+    """Return the report of two traces: the mean usual step of each, and its parts by ``key``."""
     trees = [tree for side in sides for tree in side]
     step = figures[0]
     share = f"{step.delta / step.before:+.1%}" if step.before else ""
@@ -72,26 +72,29 @@ def comparison_page(
         {
             "label": "change of the mean usual step",
             "tone": tone,
-            "value": _signed(step.delta),
+            "value": _signed_time(step.delta),
             "detail": f"{share}, as recorded",
         },
         {"label": "before", "value": time_text(step.before)},
         {"label": "after", "value": time_text(step.after)},
     ]
-    found = [
+    page_sections = [
         sections.headline(numbers),
         *_repairs(trees),
-        _rows("step", "Mean usual step", figures),
+        _change_table("step", "Mean usual step", figures),
     ]
-    of = "time of the host" if by == "host" else "device work"
-    total = f"{of[0].upper()}{of[1:]}: {_signed(sum(part.delta for part in parts))} a step in all."
-    found.append(_rows(by, f"Time a step by {by}, largest change first", parts, total))
-    found += compared_sections(dict(zip(BESIDE, sides, strict=True)))
+    subject = "time of the host" if key == "host" else "device work"
+    change = _signed_time(sum(part.delta for part in parts))
+    total = f"{subject[0].upper()}{subject[1:]}: {change} a step in all."
+    page_sections.append(
+        _change_table(key, f"Time a step by {key}, largest change first", parts, total)
+    )
+    page_sections += compared_sections(dict(zip(SIDES, sides, strict=True)))
     title = " → ".join(Path(name).name for name in names)
-    return Page(title, f"recorded on {_cards(trees)}", found)
+    return Page(title, f"recorded on {_card_names(trees)}", page_sections)
 
 
-def _rows(name: str, title: str, changes: Sequence[TimeChange], text: str = "") -> Section:
+def _change_table(name: str, title: str, changes: Sequence[TimeChange], text: str = "") -> Section:
     columns = [("name", "text"), ("before", "us"), ("after", "us"), ("change", "change")]
     rows = [[c.name, c.before, c.after, c.delta] for c in changes]
     if any(c.calls_before or c.calls_after for c in changes):
@@ -100,14 +103,14 @@ def _rows(name: str, title: str, changes: Sequence[TimeChange], text: str = "") 
             [*row, c.calls_before, c.calls_after, c.status]
             for row, c in zip(rows, changes, strict=True)
         ]
-    return sections.table(name, title, columns, rows, text=text, bars=BESIDE)
+    return sections.table(name, title, columns, rows, text=text, bars=SIDES)
 
 
-def _signed(change: float) -> str:
+def _signed_time(change: float) -> str:
     return f"{'+' if change > 0 else ''}{time_text(change)}"
 
 
-def _cards(trees: Sequence[Tree]) -> str:
+def _card_names(trees: Sequence[Tree]) -> str:
     names = dict.fromkeys(tree.trace.device_name for tree in trees)
     return ", ".join(filter(None, names)) or "a device that the trace does not name"
 
@@ -118,23 +121,23 @@ def _repairs(trees: Sequence[Tree]) -> list[Section]:
 
 
 def _headline(result: Analysis, recorded: Sequence[Section]) -> Section:
-    usual = [step for step in result.steps if not step.left_out]
-    steps = f"mean of {len(usual)} usual of {len(result.steps)} steps, as recorded"
-    if not usual:
+    typical = [step for step in result.steps if not step.left_out]
+    steps = f"mean of {len(typical)} usual of {len(result.steps)} steps, as recorded"
+    if not typical:
         return sections.headline([{"label": "step time", "value": "–", "detail": steps}])
-    whole = mean(step.time for step in usual)
-    numbers = [{"label": "step time", "value": time_text(whole), "detail": steps}]
-    if all(step.on_device for step in usual):
-        active = mean(step.active for step in usual)
+    step_time = mean(step.time for step in typical)
+    numbers = [{"label": "step time", "value": time_text(step_time), "detail": steps}]
+    if all(step.on_device for step in typical):
+        active = mean(step.active for step in typical)
         numbers += [
             {
                 "label": "GPU active",
-                "value": f"{active / whole:.1%}" if whole else "–",
-                "detail": f"idle {time_text(whole - active)}",
+                "value": f"{active / step_time:.1%}" if step_time else "–",
+                "detail": f"idle {time_text(step_time - active)}",
             },
             {
                 "label": "exposed communication",
-                "value": time_text(mean(step.exposed for step in usual)),
+                "value": time_text(mean(step.exposed for step in typical)),
             },
         ]
     if result.covered is not None:
@@ -145,9 +148,9 @@ def _headline(result: Analysis, recorded: Sequence[Section]) -> Section:
 
 def _breakdown(tables: Mapping[str, list[dict[str, Any]]]) -> Section:
     parts = {
-        label: sections.records(f"work-{by}", f"device work {label}", tables[by], bars=("time",))
-        for by, label in TABS.items()
-        if {row[by] for row in tables[by]} - {"(no module)", "(no annotation)"}
+        label: sections.records(f"work-{key}", f"device work {label}", tables[key], bars=("time",))
+        for key, label in TABS.items()
+        if {row[key] for row in tables[key]} - {"(no module)", "(no annotation)"}
     }
     if not parts:
         return sections.notes(["the trace has no device work"])

@@ -8,28 +8,30 @@ from typing import Any
 from irgraph.html import sections
 from irgraph.html.sections import Section
 
-ROWS = 400
-"""Rows of a breakdown; the rest is summed up in one more."""
+MAX_ROWS = 400
+"""Maximum number of rows of a breakdown; one more has the sum of the rest."""
 
-BESIDE = ("before", "after")
+SIDES = ("before", "after")
 
 
-def shares(name: str, title: str, what: str, times: Mapping[str, float], total: float) -> Section:
-    """Return a breakdown: microseconds by ``what``, and their shares of ``total``."""
+def shares(
+    name: str, title: str, heading: str, times: Mapping[str, float], total: float
+) -> Section:
+    """Return a breakdown: microseconds by ``heading``, and their shares of ``total``."""
     items = list(times.items())
-    rest = sum(time for _, time in items[ROWS:])
+    rest = sum(time for _, time in items[MAX_ROWS:])
     rows = [
         (label or "(none)", time, time / total if total else None)
-        for label, time in items[:ROWS] + ([("the rest", rest)] if rest else [])
+        for label, time in items[:MAX_ROWS] + ([("the rest", rest)] if rest else [])
     ]
-    columns = ((what, "text"), ("time", "us"), ("share", "share"))
+    columns = ((heading, "text"), ("time", "us"), ("share", "share"))
     return sections.table(name, title, columns, rows, bars=("time",))
 
 
-def of_prediction(summary: Mapping[str, Any]) -> Section:
+def prediction_breakdowns(summary: Mapping[str, Any]) -> Section:
     """Return the breakdowns of a predicted step (``Prediction.summary``)."""
     total = summary["step_time_us"]
-    families = {family: found["time_us"] for family, found in summary["kernels"].items()}
+    families = {family: figures["time_us"] for family, figures in summary["kernels"].items()}
     parts = {
         "by cause": shares(
             "path-by-cause", "critical path by cause", "cause", summary["critical_path_us"], total
@@ -61,22 +63,22 @@ def of_prediction(summary: Mapping[str, Any]) -> Section:
 
 
 def pairs(
-    name: str, title: str, what: str, times: Mapping[str, Sequence[float]], text: str = ""
+    name: str, title: str, heading: str, times: Mapping[str, Sequence[float]], text: str = ""
 ) -> Section:
     """Return a breakdown of two steps: microseconds before and after, and the change."""
     rows = [
         (label or "(none)", first, second, second - first)
-        for label, (first, second) in list(times.items())[:ROWS]
+        for label, (first, second) in list(times.items())[:MAX_ROWS]
     ]
-    columns = ((what, "text"), *((label, "us") for label in BESIDE), ("change", "change"))
-    return sections.table(name, title, columns, rows, bars=BESIDE, text=text)
+    columns = ((heading, "text"), *((label, "us") for label in SIDES), ("change", "change"))
+    return sections.table(name, title, columns, rows, bars=SIDES, text=text)
 
 
 def what_ifs(sensitivity: Mapping[str, Any], unvalidated: str) -> Section:
-    """Return what the step would take if parts of it were faster."""
+    """Return tables of the step's time if parts of it were faster."""
     keys = ("name", "module", "count", "step_time_us", "saved_us")
-    usual = {"module": "", "count": 1}
-    ops = [[{**usual, **row}[key] for key in keys] for row in sensitivity["ops"]]
+    defaults = {"module": "", "count": 1}
+    ops = [[{**defaults, **row}[key] for key in keys] for row in sensitivity["ops"]]
     groups = [
         (row["name"], row["kind"], row["step_time_us"], row["saved_us"])
         for row in sensitivity["groups"]

@@ -1,4 +1,4 @@
-"""The report of what changed between two models."""
+"""The report of the changes between two models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
-from irgraph.pages.breakdowns import BESIDE, pairs, what_ifs
+from irgraph.pages.breakdowns import SIDES, pairs, what_ifs
 from irgraph.pages.memory import memory_over_time
 from irgraph.pages.prediction import provenance
 from irgraph.pages.slices import Slices
@@ -31,17 +31,21 @@ def difference_page(
 ) -> Page:
     """Return the report of a difference.
 
-    ``groups`` are its changes (``report.structure``), ``summary`` its figures if they are at hand.
+    ``groups`` are its changes (``report.structure``), ``summary`` its figures if available.
     """
-    found = difference.summary() if summary is None else summary
-    names = " → ".join(Path(name).name for name in found["models"])
-    about = f"predicted on {found['device']}, host {found['host']}"
-    parts = [difference_headline(difference, found), *remarks(found), changes(groups, timed=True)]
-    return Page(names, about, [*parts, *difference_sections(difference, found)])
+    figures = difference.summary() if summary is None else summary
+    names = " → ".join(Path(name).name for name in figures["models"])
+    about = f"predicted on {figures['device']}, host {figures['host']}"
+    parts = [
+        difference_headline(difference, figures),
+        *remarks(figures),
+        changes(groups, timed=True),
+    ]
+    return Page(names, about, [*parts, *difference_sections(difference, figures)])
 
 
 def structure_page(names: Sequence[str], groups: Sequence[Group]) -> Page:
-    """Return the report of what changed, without a device and so without times."""
+    """Return the report of the changes, without a device and so without times."""
     title = " → ".join(Path(name).name for name in names)
     return Page(title, "structure alone", [changes(groups, timed=False)])
 
@@ -56,7 +60,7 @@ def difference_headline(difference: Difference, summary: Mapping[str, Any]) -> S
     tone = "good" if high < 0 else "bad" if low > 0 else ""
     within = f"90 % interval {time_text(low)} to {time_text(high)}"
     sides = (difference.before, difference.after)
-    ends = [" to ".join(map(time_text, one.interval)) for one in sides]
+    ends = [" to ".join(map(time_text, prediction.interval)) for prediction in sides]
     numbers = [
         {
             "label": "change of the step time",
@@ -82,11 +86,11 @@ def difference_headline(difference: Difference, summary: Mapping[str, Any]) -> S
 
 
 def remarks(summary: Mapping[str, Any]) -> list[Section]:
-    """Return whether the gain was measured, what it rests on, and warnings."""
+    """Return the notes on a difference: its validation, its assumptions, and warnings."""
     lines = [validation_text(summary["validation"]), *summary["collectives"]]
     lines += [f"rests on: {reason}" for reason in summary["assumptions"]]
     warnings = list(summary["warnings"])
-    for name, unknown in zip(BESIDE, summary["unknown"], strict=True):
+    for name, unknown in zip(SIDES, summary["unknown"], strict=True):
         count = sum(unknown["ops"].values())
         warnings += [f"{count} ops {name} have no cost model"] if count else []
     return [sections.notes(warnings, warning=True), sections.notes(lines)]
@@ -97,9 +101,11 @@ def changes(groups: Sequence[Group], *, timed: bool) -> Section:
     rows = []
     for group in groups:
         before, after = group.times
-        what = f"{group.kind} {group.detail}".strip()
+        description = f"{group.kind} {group.detail}".strip()
         times = (before or None, after or None, after - before) if timed else ()
-        rows.append((KINDS[group.kind], group.name, what, group.where, len(group.changes), *times))
+        rows.append(
+            (KINDS[group.kind], group.name, description, group.where, len(group.changes), *times)
+        )
     columns = [
         ("±", "text"),
         ("op", "text"),
@@ -114,7 +120,7 @@ def changes(groups: Sequence[Group], *, timed: bool) -> Section:
 
 def difference_sections(difference: Difference, summary: Mapping[str, Any]) -> list[Section]:
     """Return paths, timelines and breakdowns of both steps, and the memory of each."""
-    sides = dict(zip(BESIDE, (difference.before, difference.after), strict=True))
+    sides = dict(zip(SIDES, (difference.before, difference.after), strict=True))
     paths, lines = Slices(), Slices()
     for name, side in sides.items():
         add_path(paths, side.path, name)

@@ -1,4 +1,4 @@
-"""The reports of services: where tables lie, the hosts that it takes, and a query's step."""
+"""Reports of services: placements of tables, the required hosts, and a query's step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
-from irgraph.pages.prediction import about, prediction_sections, rests_on
+from irgraph.pages.prediction import about_prediction, headline_details, prediction_sections
 from irgraph.predict.prediction import Prediction
 from irgraph.predict.tables import bytes_text
 from irgraph.report.console import time_text
@@ -31,44 +31,46 @@ ALONE = "One query alone, predicted, and its 90 % interval"
 QUERY_TEXT = "one query alone on the chosen placement, at the load that the fleet puts on it"
 
 
-def service_page(what: str, ways: Sequence[Service], prediction: Prediction, limit: float) -> Page:
+def service_page(
+    scenario: str, services: Sequence[Service], prediction: Prediction, limit: float
+) -> Page:
     """Return the report of the ways to serve a load, the best one first.
 
     Args:
-        what: the load and the platform, as a line.
-        ways: how it can be served.
-        prediction: of a query, its tables placed in the first way.
-        limit: mean microseconds of a query at most.
+        scenario: the load and the platform, as a line.
+        services: possible services for the load.
+        prediction: of a query, its tables placed as in the first service.
+        limit: maximum mean time of a query, microseconds.
     """
-    best, summary = ways[0], prediction.summary()
-    numbers = [*_fleet(best), _query(best, limit), _alone(summary)]
+    best, summary = services[0], prediction.summary()
+    numbers = [*_fleet_figures(best), _query_figure(best, limit), _query_alone(summary)]
     parts = [
-        sections.headline(numbers, span_title=ALONE, **rests_on(summary)),
+        sections.headline(numbers, span_title=ALONE, **headline_details(summary)),
         sections.notes(summary["warnings"], warning=True),
-        _ways(ways),
-        *_moved(best),
+        _services_table(services),
+        *_moved_tables(best),
         *prediction_sections(prediction, summary),
     ]
-    return Page(summary["model"], f"{what}; {QUERY_TEXT}, {about(summary)}", parts)
+    return Page(summary["model"], f"{scenario}; {QUERY_TEXT}, {about_prediction(summary)}", parts)
 
 
 def tradeoff_page(
-    what: str,
+    scenario: str,
     data: str,
     rows: Sequence[Mapping[str, Any]],
     aim: str,
     budget: float,
     prediction: Prediction | None,
 ) -> Page:
-    """Return the report of narrower tables beside where they lie.
+    """Return the report of table formats in all placements.
 
     Args:
-        what: the load and the platform, as a line.
-        data: what the accuracy was executed on.
+        scenario: the load and the platform, as a line.
+        data: data on which the accuracy was executed.
         rows: all plans (``tradeoff.as_row``), each with ``chosen``.
-        aim: what stands against accuracy.
+        aim: key of ``AIMS``: the figure that is traded for accuracy.
         budget: divergence allowed, nats.
-        prediction: of a query of the chosen plan, ``None`` where none keeps the budget.
+        prediction: of a query of the chosen plan, ``None`` if no plan meets the budget.
     """
     field, label, kind = AIMS[aim]
     points = [
@@ -83,9 +85,9 @@ def tradeoff_page(
     ]
     chosen = next((row for row in rows if row["chosen"]), None)
     summary = prediction.summary() if prediction is not None else None
-    more = rests_on(summary) if summary else {}
+    headline_parts = headline_details(summary) if summary else {}
     parts = [
-        sections.headline(_chosen(chosen, budget), span_title=ALONE, **more),
+        sections.headline(_plan_figures(chosen, budget), span_title=ALONE, **headline_parts),
         sections.notes([f"accuracy was executed on: {data}"]),
         sections.scatter(
             "front",
@@ -99,32 +101,40 @@ def tradeoff_page(
     ]
     if prediction is not None and summary is not None:
         parts += prediction_sections(prediction, summary)
-    name = summary["model"] if summary else what
-    return Page(name, f"{what}; {about(summary)}" if summary else what, parts)
+    name = summary["model"] if summary else scenario
+    return Page(name, f"{scenario}; {about_prediction(summary)}" if summary else scenario, parts)
 
 
-def _fleet(way: Service) -> list[dict[str, str]]:
-    price = "unknown" if way.fleet.usd is None else f"{way.fleet.usd:,.0f} $"
+def _fleet_figures(service: Service) -> list[dict[str, str]]:
+    price = "unknown" if service.fleet.usd is None else f"{service.fleet.usd:,.0f} $"
     return [
-        {"label": "hosts", "value": f"{way.fleet.hosts:,}", "detail": f"tables on {way.name}"},
+        {
+            "label": "hosts",
+            "value": f"{service.fleet.hosts:,}",
+            "detail": f"tables on {service.name}",
+        },
         {
             "label": "queries a second a host",
-            "value": f"{way.qps:,.0f}",
-            "detail": f"bound by {way.bound}",
+            "value": f"{service.qps:,.0f}",
+            "detail": f"bound by {service.bound}",
         },
-        {"label": "power", "value": f"{way.fleet.watts / 1e3:,.1f} kW", "detail": f"price {price}"},
+        {
+            "label": "power",
+            "value": f"{service.fleet.watts / 1e3:,.1f} kW",
+            "detail": f"price {price}",
+        },
     ]
 
 
-def _query(way: Service, limit: float) -> dict[str, str]:
+def _query_figure(service: Service, limit: float) -> dict[str, str]:
     return {
         "label": "mean time of a query",
-        "value": time_text(way.latency),
+        "value": time_text(service.latency),
         "detail": f"at most {time_text(limit)}, waits included",
     }
 
 
-def _alone(summary: Mapping[str, Any]) -> dict[str, str]:
+def _query_alone(summary: Mapping[str, Any]) -> dict[str, str]:
     low, high = map(time_text, summary["step_time_interval_us"])
     return {
         "label": "one query alone, predicted",
@@ -133,8 +143,8 @@ def _alone(summary: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _chosen(row: Mapping[str, Any] | None, budget: float) -> list[dict[str, str]]:
-    if row is None:
+def _plan_figures(plan: Mapping[str, Any] | None, budget: float) -> list[dict[str, str]]:
+    if plan is None:
         return [
             {
                 "label": "plan",
@@ -144,43 +154,52 @@ def _chosen(row: Mapping[str, Any] | None, budget: float) -> list[dict[str, str]
             }
         ]
     return [
-        {"label": "hosts", "value": f"{row['hosts']:,}", "detail": f"tables on {row['tables_on']}"},
+        {
+            "label": "hosts",
+            "value": f"{plan['hosts']:,}",
+            "detail": f"tables on {plan['tables_on']}",
+        },
         {
             "label": "formats",
-            "value": _formats(row),
-            "detail": f"{row['kl']:.3g} nats of {budget:.3g} allowed",
+            "value": _formats(plan),
+            "detail": f"{plan['kl']:.3g} nats of {budget:.3g} allowed",
         },
-        {"label": "power", "value": f"{row['watts'] / 1e3:,.1f} kW"},
+        {"label": "power", "value": f"{plan['watts'] / 1e3:,.1f} kW"},
         {
             "label": "mean time of a query",
-            "value": time_text(row["latency_us"]),
-            "detail": f"alone: {time_text(row['step_us'])}",
+            "value": time_text(plan["latency_us"]),
+            "detail": f"alone: {time_text(plan['step_us'])}",
         },
     ]
 
 
 def _formats(row: Mapping[str, Any]) -> str:
     kinds = list(row["formats"].values())
-    return ", ".join(f"{kinds.count(to)} {to}" for to in dict.fromkeys(kinds)) or "as they are"
+    return (
+        ", ".join(
+            f"{kinds.count(format_name)} {format_name}" for format_name in dict.fromkeys(kinds)
+        )
+        or "as they are"
+    )
 
 
-def _ways(ways: Sequence[Service]) -> Section:
+def _services_table(services: Sequence[Service]) -> Section:
     rows = [
         (
-            way.name,
-            way.latency,
-            way.step,
-            way.qps,
-            way.bound,
-            way.fleet.hosts,
-            way.fleet.watts,
-            way.fleet.usd,
-            way.hits if way.moved else None,
-            way.reads if way.moved else None,
-            way.load if way.moved else None,
-            way.hours,
+            service.name,
+            service.latency,
+            service.step,
+            service.qps,
+            service.bound,
+            service.fleet.hosts,
+            service.fleet.watts,
+            service.fleet.usd,
+            service.hits if service.moved else None,
+            service.reads if service.moved else None,
+            service.load if service.moved else None,
+            service.hours,
         )
-        for way in ways
+        for service in services
     ]
     columns = (
         ("tables on", "text"),
@@ -203,20 +222,22 @@ def _ways(ways: Sequence[Service]) -> Section:
     return sections.table("ways", "Ways to serve it", columns, rows, text=text, bars=("query",))
 
 
-def _moved(way: Service) -> list[Section]:
-    if not way.moved:
+def _moved_tables(service: Service) -> list[Section]:
+    if not service.moved:
         return []
     bags, lookups = "", "of their lookups"
-    if way.pooled:
-        size = f"{bytes_text(way.pooled_bytes)} of {way.pooled:,} pooled bags of each"
-        bags, lookups = f"{size} answer {way.pooled_hits:.1%} {lookups}, ", "of the others"
+    if service.pooled:
+        size = f"{bytes_text(service.pooled_bytes)} of {service.pooled:,} pooled bags of each"
+        bags, lookups = f"{size} answer {service.pooled_hits:.1%} {lookups}, ", "of the others"
     text = (
-        f"{bytes_text(way.moved_bytes)} on {way.name}; {bags}{bytes_text(way.cache_bytes)} of "
-        f"cache answer {way.hits:.1%} {lookups}."
+        f"{bytes_text(service.moved_bytes)} on {service.name}; {bags}"
+        f"{bytes_text(service.cache_bytes)} of cache answer {service.hits:.1%} {lookups}."
     )
     columns = (("table", "text"), ("rows in the cache", "number"))
     return [
-        sections.table("moved", "Tables on the slower tier", columns, way.moved.items(), text=text)
+        sections.table(
+            "moved", "Tables on the slower tier", columns, service.moved.items(), text=text
+        )
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
-from irgraph.pages.breakdowns import of_prediction, what_ifs
+from irgraph.pages.breakdowns import prediction_breakdowns, what_ifs
 from irgraph.pages.memory import memory_over_time
 from irgraph.pages.roofline import roof_sections
 from irgraph.pages.slices import Slices, add_events
@@ -25,8 +25,8 @@ PATH_TEXT = (
     "begins when the one before it ends, so that their lengths add up to the step time. Only what "
     "is on it can make the step shorter."
 )
-LONGEST = 5
-"""Operations that a headline names."""
+MAX_LONGEST = 5
+"""Maximum number of operations that a headline names."""
 
 TIMELINE_TEXT = (
     "Host threads show operations and, below them, what they spend their time on (T1 to T5); "
@@ -44,30 +44,30 @@ def prediction_page(
     """Return the report of a prediction.
 
     Args:
-        prediction: what was predicted.
-        summary: its figures, if they are at hand (``Prediction.summary``).
+        prediction: the prediction.
+        summary: its figures, if they are available (``Prediction.summary``).
         measured: a measured step time, microseconds.
         recorded: the recorded step, to be shown above the predicted one.
     """
-    found = prediction.summary() if summary is None else summary
-    parts = [_headline(found, measured), sections.notes(found["warnings"], warning=True)]
-    parts += prediction_sections(prediction, found, measured=measured, recorded=recorded)
-    return Page(_title(found), about(found), parts)
+    figures = prediction.summary() if summary is None else summary
+    parts = [_headline(figures, measured), sections.notes(figures["warnings"], warning=True)]
+    parts += prediction_sections(prediction, figures, measured=measured, recorded=recorded)
+    return Page(_title(figures), about_prediction(figures), parts)
 
 
-def about(summary: Mapping[str, Any]) -> str:
-    """Return where a step was predicted, as one line."""
+def about_prediction(summary: Mapping[str, Any]) -> str:
+    """Return the device and the host of a prediction, as one line."""
     return f"predicted on {summary['device']['name']}, host {summary['host']}"
 
 
 def prediction_sections(
     prediction: Prediction,
-    found: Mapping[str, Any],
+    figures: Mapping[str, Any],
     *,
     measured: float | None = None,
     recorded: Part | None = None,
 ) -> list[Section]:
-    """Return what a report shows of a prediction below its headline; ``found`` is its summary."""
+    """Return the sections of a prediction below its headline; ``figures`` is its summary."""
     parts = [
         sections.slices(
             "path", "Critical path", path_slices(prediction.path), text=PATH_TEXT, tall=True
@@ -75,11 +75,11 @@ def prediction_sections(
         sections.slices(
             "timeline", "Timeline", _timeline(prediction, recorded), text=TIMELINE_TEXT
         ),
-        of_prediction(found),
-        what_ifs(found["sensitivity"], UNVALIDATED),
+        prediction_breakdowns(figures),
+        what_ifs(figures["sensitivity"], UNVALIDATED),
         *roof_sections(works_of(prediction.priced, prediction.sheet), prediction.sheet),
         memory_over_time(prediction),
-        sections.facts("figures", "All figures", figure_rows(found, measured)),
+        sections.facts("figures", "All figures", figure_rows(figures, measured)),
     ]
     return [part for part in parts if part is not None]
 
@@ -123,11 +123,11 @@ def _headline(summary: Mapping[str, Any], measured: float | None) -> Section:
         },
         _coverage(summary),
     ]
-    return sections.headline(numbers, **rests_on(summary, measured))
+    return sections.headline(numbers, **headline_details(summary, measured))
 
 
-def rests_on(summary: Mapping[str, Any], measured: float | None = None) -> dict[str, Any]:
-    """Return a step's interval, its provenance and what takes longest, for a headline."""
+def headline_details(summary: Mapping[str, Any], measured: float | None = None) -> dict[str, Any]:
+    """Return a step's interval, its provenance and its longest operations, for a headline."""
     low, high = summary["step_time_interval_us"]
     step = summary["step_time_us"]
     span = {"low": low, "value": step, "high": high, "measured": measured}
@@ -139,16 +139,16 @@ def rests_on(summary: Mapping[str, Any], measured: float | None = None) -> dict[
 
 
 def provenance(coverage: Mapping[str, float]) -> dict[str, float]:
-    """Return shares of device time by where they come from, which add up to one."""
-    return {by: share for by, share in coverage.items() if by != "outside range"}
+    """Return shares of device time by their source, which add up to one."""
+    return {source: share for source, share in coverage.items() if source != "outside range"}
 
 
 def longest(times: Mapping[str, float]) -> list[tuple[str, float, float]]:
     """Return the operations with most time on a critical path, and their shares of it."""
     total = sum(times.values())
-    named = [(name, time) for name, time in times.items() if name and time > 0]
-    named.sort(key=lambda item: -item[1])
-    return [(name, time, time / total) for name, time in named[:LONGEST]]
+    operations = [(name, time) for name, time in times.items() if name and time > 0]
+    operations.sort(key=lambda item: -item[1])
+    return [(name, time, time / total) for name, time in operations[:MAX_LONGEST]]
 
 
 def _coverage(summary: Mapping[str, Any]) -> dict[str, str]:

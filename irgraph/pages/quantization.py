@@ -1,4 +1,4 @@
-"""The report of a search for formats: what accuracy pays for, and the step before and after."""
+"""The report of a search for formats: gains against accuracy, and the step before and after."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCATTER_TEXT = (
 
 
 def quantized_page(
-    found: SearchResult,
+    result: SearchResult,
     difference: Difference,
     *,
     aim: str,
@@ -39,33 +39,33 @@ def quantized_page(
     """Return the report of a search for formats.
 
     Args:
-        found: the plan and its figures.
+        result: the plan and its figures.
         difference: the step before and after.
-        aim: what was made less (``precision.measure.AIMS``).
-        data: what the accuracy was executed on.
-        refused: by parameter, why a format was not tried.
+        aim: the figure that was reduced (``precision.measure.AIMS``).
+        data: data on which the accuracy was executed.
+        refused: by parameter and format, the reason why it was not tried.
     """
     summary = difference.summary()
     head = difference_headline(difference, summary)
-    head["numbers"] += list(_accuracy(found))
-    lines = [f"accuracy was executed on: {data}", *found.messages]
-    if not found.plan:
+    head["numbers"] += list(_accuracy(result))
+    lines = [f"accuracy was executed on: {data}", *result.messages]
+    if not result.plan:
         lines.append("nothing chosen: no format gains anything within the budget")
-    parts = [head, *remarks(summary), sections.notes(lines), *_plan(found)]
-    parts += [_scatter(found.rows, aim), _tried(found.rows), *_refused(refused)]
+    parts = [head, *remarks(summary), sections.notes(lines), *_plan(result)]
+    parts += [_scatter(result.rows, aim), _formats_table(result.rows), *_refused_table(refused)]
     parts += difference_sections(difference, summary)
     about = f"formats within a budget, predicted on {summary['device']}, host {summary['host']}"
     return Page(difference.before.priced.graph.name, about, parts)
 
 
-def _accuracy(found: SearchResult) -> Iterator[dict[str, str]]:
-    errors = found.errors
-    tone = "bad" if errors.kl > found.budget else "good"
-    before, after = (found.figures[side]["parameter_bytes"] for side in ("before", "after"))
+def _accuracy(result: SearchResult) -> Iterator[dict[str, str]]:
+    errors = result.errors
+    tone = "bad" if errors.kl > result.budget else "good"
+    before, after = (result.figures[side]["parameter_bytes"] for side in ("before", "after"))
     yield {
         "label": "divergence of predictions, executed",
         "value": f"{errors.kl:.3g} nats",
-        "detail": f"budget {found.budget:.3g}, {100 * errors.share:.3g}% of the entropy",
+        "detail": f"budget {result.budget:.3g}, {100 * errors.share:.3g}% of the entropy",
         "tone": tone,
     }
     if errors.rise is not None:
@@ -81,9 +81,9 @@ def _accuracy(found: SearchResult) -> Iterator[dict[str, str]]:
     }
 
 
-def _plan(found: SearchResult) -> list[Section]:
+def _plan(result: SearchResult) -> list[Section]:
     text = "What irgraph opt -s runs; the divergence is of all of it together."
-    return [sections.listing("plan", "The plan", found.script, text=text)] if found.script else []
+    return [sections.listing("plan", "The plan", result.script, text=text)] if result.script else []
 
 
 def _scatter(rows: Sequence[Mapping[str, Any]], aim: str) -> Section:
@@ -116,7 +116,7 @@ def _scatter(rows: Sequence[Mapping[str, Any]], aim: str) -> Section:
     )
 
 
-def _tried(rows: Sequence[Mapping[str, Any]]) -> Section:
+def _formats_table(rows: Sequence[Mapping[str, Any]]) -> Section:
     chosen = {True: "chosen", False: ""}
     cells = [[chosen[row[key]] if key == "chosen" else row[key] for key in COLUMNS] for row in rows]
     return sections.table(
@@ -128,7 +128,11 @@ def _tried(rows: Sequence[Mapping[str, Any]]) -> Section:
     )
 
 
-def _refused(refused: Mapping[str, Mapping[str, str]]) -> list[Section]:
-    rows = [(name, to, why) for name, whys in refused.items() for to, why in whys.items()]
+def _refused_table(refused: Mapping[str, Mapping[str, str]]) -> list[Section]:
+    rows = [
+        (name, format_name, reason)
+        for name, reasons in refused.items()
+        for format_name, reason in reasons.items()
+    ]
     columns = [(name, "text") for name in ("parameter", "format", "why not")]
     return [sections.table("refused", "What was not tried", columns, rows)] if rows else []

@@ -1,4 +1,4 @@
-"""The reports of several ranks: a step of all of them, and plans of where tables lie."""
+"""Reports of several ranks: a step of all of them, and plans of table placements."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ INTERVALS = (
 )
 
 
-def _within(low: float, high: float) -> str:
+def _interval_text(low: float, high: float) -> str:
     return f"90 % interval {time_text(low)} to {time_text(high)}"
 
 
 def ranks_page(
-    found: Ranks,
+    ranks: Ranks,
     figures: Mapping[str, Any],
     lines: Sequence[str],
     predictions: Sequence[Prediction],
@@ -40,37 +40,37 @@ def ranks_page(
     """Return the report of ranks.
 
     Args:
-        found: the ranks, simulated together.
+        ranks: the ranks, simulated together.
         figures: as the command prints them.
         lines: remarks.
         predictions: of each rank alone.
     """
-    kernels = [kernel for one in predictions for kernel in one.kernels()]
-    drawn = figures.get("step_draws_us", {})
+    kernels = [kernel for prediction in predictions for kernel in prediction.kernels()]
+    draw_times = figures.get("step_draws_us", {})
     path = figures["path"]
-    transfer = sum(meeting.transfer for meeting in found.meetings)
-    most = (
-        f"the others wait longest for rank {found.straggler}"
-        if any(found.waiting)
+    transfer = sum(meeting.transfer for meeting in ranks.meetings)
+    waiting_text = (
+        f"the others wait longest for rank {ranks.straggler}"
+        if any(ranks.waiting)
         else "none waits"
     )
     low, high = figures["step_time_interval_us"]
     numbers = [
         {
             "label": "step time of all ranks",
-            "value": time_text(found.step_time),
-            "detail": _within(low, high),
+            "value": time_text(ranks.step_time),
+            "detail": _interval_text(low, high),
         },
-        {"label": "ranks", "value": str(len(found.steps)), "detail": most},
+        {"label": "ranks", "value": str(len(ranks.steps)), "detail": waiting_text},
         {
             "label": "collectives",
-            "value": str(len(found.meetings)),
+            "value": str(len(ranks.meetings)),
             "detail": f"{time_text(transfer)} of transfer",
         },
         {"label": "hops of the critical path", "value": str(path["hops"])},
         *(
             {"label": f"step, {name} of draws", "value": time_text(time)}
-            for name, time in drawn.items()
+            for name, time in draw_times.items()
         ),
     ]
     collectives = [
@@ -79,45 +79,47 @@ def ranks_page(
     ]
     rows = [{key: row[key] for key in row if key != "shares_us"} for row in figures["ranks"]]
     names = dict.fromkeys(Path(row["model"]).name for row in rows)
-    drawn_ranks = ranks_sections(found)
+    rank_sections = ranks_sections(ranks)
     parts = [
         sections.headline(
             numbers,
-            span={"low": low, "value": found.step_time, "high": high},
+            span={"low": low, "value": ranks.step_time, "high": high},
             provenance=provenance(coverage(kernels)),
-            longest=longest(drawn_ranks[0]),
+            longest=longest(rank_sections[0]),
         ),
         sections.notes(lines),
-        *drawn_ranks,
+        *rank_sections,
         sections.records(
             "path-parts", "Critical path by what is on it", path["parts"], bars=("path",)
         ),
         sections.records("ranks", "Ranks", rows, bars=("step", "waits", "exposed", "idle")),
         sections.records("meetings", "Collectives", collectives, bars=("transfer",)),
     ]
-    where = dict.fromkeys(f"{one.sheet.name}, host {one.host.name}" for one in predictions)
-    about = f"{len(rows)} ranks together, predicted on {'; '.join(where)}"
+    places = dict.fromkeys(
+        f"{prediction.sheet.name}, host {prediction.host.name}" for prediction in predictions
+    )
+    about = f"{len(rows)} ranks together, predicted on {'; '.join(places)}"
     return Page(", ".join(names), about, parts)
 
 
 def plan_page(
-    model: str, tried: Sequence[PlanResult], rows: Sequence[Mapping[str, Any]], lines: Sequence[str]
+    model: str, plans: Sequence[PlanResult], rows: Sequence[Mapping[str, Any]], lines: Sequence[str]
 ) -> Page:
     """Return the report of a search for a plan.
 
     Args:
         model: its name.
-        tried: plans, the best first.
-        rows: the figures of all that were tried.
+        plans: plans, the best first.
+        rows: the figures of all plans that were tried.
         lines: remarks.
     """
-    best, *others = tried
+    best, *other_plans = plans
     low, high = best.interval
     numbers = [
         {
             "label": f"step time of the plan: {best.name}",
             "value": time_text(best.step_time),
-            "detail": _within(low, high),
+            "detail": _interval_text(low, high),
         },
         {
             "label": "imbalance of tables",
@@ -126,8 +128,8 @@ def plan_page(
         },
         {"label": "memory of the fullest rank", "value": f"{max(best.memory) / 2**30:.2f} GiB"},
     ]
-    if others:
-        rival = min(others, key=lambda one: one.step_time)
+    if other_plans:
+        rival = min(other_plans, key=lambda plan: plan.step_time)
         gain = f"{best.step_time / rival.step_time - 1:+.1%} against it"
         numbers.append(
             {
@@ -136,53 +138,53 @@ def plan_page(
                 "value": time_text(rival.step_time),
             }
         )
-    drawn = ranks_sections(best.ranks)
+    rank_sections = ranks_sections(best.ranks)
     parts = [
         sections.headline(
             numbers,
             span={"low": low, "value": best.step_time, "high": high},
             provenance=provenance(best.coverage),
-            longest=longest(drawn[0]),
+            longest=longest(rank_sections[0]),
         ),
         sections.notes([INTERVALS, *lines]),
         sections.records(
             "plans",
             "Plans that were tried",
-            [_in_bytes(row) for row in rows],
+            [_with_memory_bytes(row) for row in rows],
             bars=("step", "tables", "exposed", "waits"),
         ),
-        _placed(best),
-        *drawn,
+        _placement_table(best),
+        *rank_sections,
     ]
     timeline = best.ranks.timeline
-    where = f"predicted on {timeline.device}, host {timeline.host}"
-    return Page(model, f"tables over {best.plan.ranks} ranks, {where}", parts)
+    about = f"predicted on {timeline.device}, host {timeline.host}"
+    return Page(model, f"tables over {best.plan.ranks} ranks, {about}", parts)
 
 
-def _in_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's figures with its memory in bytes, which tables show in their own units."""
-    found = {
+def _with_memory_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan's figures with its memory in bytes, which tables show in suitable units."""
+    figures = {
         key: " to ".join(map(time_text, row[key])) if key == "interval_us" else row[key]
         for key in row
     }
-    found["memory_bytes"] = found.pop("memory_mib") * 2**20
-    return found
+    figures["memory_bytes"] = figures.pop("memory_mib") * 2**20
+    return figures
 
 
-def ranks_sections(found: Ranks) -> list[Section]:
+def ranks_sections(ranks: Ranks) -> list[Section]:
     """Return the critical path over ranks, and the timeline of all of them."""
-    path, slices = critical_path(found.timeline), Slices()
-    add_timeline(slices, found.timeline, path)
+    path, slices = critical_path(ranks.timeline), Slices()
+    add_timeline(slices, ranks.timeline, path)
     return [
         sections.slices("path", "Critical path", path_slices(path), text=PATH_TEXT, tall=True),
         sections.slices("timeline", "Timeline of all ranks", slices.record()),
     ]
 
 
-def _placed(best: PlanResult) -> Section:
+def _placement_table(best: PlanResult) -> Section:
     rows = [
-        (name, placed.scheme, ", ".join(map(str, best.plan.ranks_of(name))))
-        for name, placed in best.plan.tables.items()
+        (name, placement.scheme, ", ".join(map(str, best.plan.ranks_of(name))))
+        for name, placement in best.plan.tables.items()
     ]
     columns = [("table", "text"), ("scheme", "text"), ("ranks", "text")]
     return sections.table("placed", "Where the tables lie", columns, rows)

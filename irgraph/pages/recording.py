@@ -17,8 +17,8 @@ from irgraph.replay.replay import select_typical_steps
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import Timeline
 
-RANKS = 8
-"""Ranks whose steps are shown at most."""
+MAX_RANKS = 8
+"""Maximum number of ranks whose steps are shown."""
 
 TEXT = "The last usual step as it was recorded, from its start: calls on threads, work on streams."
 
@@ -31,38 +31,38 @@ PATH_TEXT = (
 
 
 def last_steps(trees: Sequence[Tree]) -> Iterator[tuple[str, Tree, TraceStep]]:
-    """Yield a name, the trace and its last usual step, of those that have one."""
-    seen: set[str] = set()
+    """Yield a name, the trace and its last usual step, for each trace that has one."""
+    names: set[str] = set()
     for number, tree in enumerate(trees):
-        usual = select_typical_steps(tree)
+        typical_steps = select_typical_steps(tree)
         name = f"rank {tree.trace.rank}"
-        name = name if name not in seen else f"trace {number}"
-        seen.add(name)
-        if usual:
-            yield name, tree, usual[-1]
+        name = name if name not in names else f"trace {number}"
+        names.add(name)
+        if typical_steps:
+            yield name, tree, typical_steps[-1]
 
 
 def recorded_slices(trees: Sequence[Tree]) -> dict[str, Any]:
-    """Return the last usual step of each rank as slices; one after the other, all from zero."""
+    """Return the last usual step of each rank as slices, rank by rank, all from zero."""
     slices = Slices()
-    found = list(last_steps(trees))[:RANKS]
-    for name, tree, step in found:
-        group = name if len(found) > 1 else ""
+    steps = list(last_steps(trees))[:MAX_RANKS]
+    for name, tree, step in steps:
+        group = name if len(steps) > 1 else ""
         events = RecordedStep(tree, step).slices(group or "measured")
         add_events(slices, events, group or "measured", group)
     return slices.record()
 
 
 def compared_sections(sides: Mapping[str, Sequence[Tree]]) -> list[Section]:
-    """Return the last usual step of the first rank of each side, on one clock; by their names."""
+    """Return the last usual steps of the first rank of each side, by name, on one clock."""
     slices = Slices()
     for side, trees in sides.items():
         for _, tree, step in islice(last_steps(trees), 1):
             events = RecordedStep(tree, step).slices(side)
             add_events(slices, events, side, side)
-    drawn = slices.record()
-    found = sections.slices("timeline", "Timelines", drawn, text=BOTH_TEXT)
-    return [found] if drawn["tracks"] else []
+    record = slices.record()
+    timeline = sections.slices("timeline", "Timelines", record, text=BOTH_TEXT)
+    return [timeline] if record["tracks"] else []
 
 
 def recorded_sections(trees: Sequence[Tree], replayed: Sequence[Timeline | None]) -> list[Section]:
@@ -70,14 +70,14 @@ def recorded_sections(trees: Sequence[Tree], replayed: Sequence[Timeline | None]
 
     ``replayed`` has each trace's last usual step, simulated with its own times.
     """
-    found = next(last_steps(trees), None)
-    if found is None:
+    last_step = next(last_steps(trees), None)
+    if last_step is None:
         return []
-    name, tree, _ = found
+    name, tree, _ = last_step
     timeline = sections.slices("timeline", "Timeline", recorded_slices(trees), text=TEXT)
     simulated = next(filter(None, replayed), None)
     if simulated is None or not tree.trace.on_device.any():
         return [timeline]
-    several = len({id(tree) for tree in trees}) > 1
-    path = path_slices(critical_path(simulated), name if several else "")
+    has_several = len({id(tree) for tree in trees}) > 1
+    path = path_slices(critical_path(simulated), name if has_several else "")
     return [sections.slices("path", "Critical path", path, text=PATH_TEXT, tall=True), timeline]

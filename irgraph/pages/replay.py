@@ -1,4 +1,4 @@
-"""The report of a replay: recorded steps, simulated beside measured."""
+"""The report of a replay: recorded steps, measured and simulated."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from irgraph.replay.replay import Replayed
 from irgraph.report.console import time_text
 from irgraph.schedule.critical_path import critical_path
 
-WHOLE = {"kernel kernel": "kernels", "kernel memcpy": "copies", "kernel memset": "fills"}
-"""Causes of a recorded step on its device, and what they are called here."""
+CAUSE_NAMES = {"kernel kernel": "kernels", "kernel memcpy": "copies", "kernel memset": "fills"}
+"""Names in reports of a recorded step's causes on its device."""
 
 TEXT = "The last complete step as it was recorded, and simulated below it; both from their starts."
 
@@ -40,8 +40,8 @@ def replay_page(
         recorded: the last step.
         simulated: the same step, with its timeline.
         rows: figures of all steps.
-        errors: signed shares by what they are of (``mean``, ``median``, ``worst``).
-        lines: where the host times come from, and what was mended or is missing.
+        errors: signed shares by statistic (``mean``, ``median``, ``worst``).
+        lines: the sources of the host times, and repaired or missing parts of the trace.
     """
     path = critical_path(simulated.timeline)
     slices = Slices()
@@ -68,7 +68,7 @@ def replay_page(
             for name, error in errors.items()
         ),
     ]
-    causes = {WHOLE.get(cause, cause): time for cause, time in path.by_cause().items()}
+    causes = {CAUSE_NAMES.get(cause, cause): time for cause, time in path.by_cause().items()}
     cause = shares(
         "path-by-cause",
         "Critical path of the simulated step, by cause",

@@ -1,4 +1,4 @@
-"""The report of a rewrite: what was done, why that was legal, and what it is worth."""
+"""The report of a rewrite: its changes, the reasons why they are legal, and their effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from irgraph.html.sections import Section
 from irgraph.ir.graph import Graph
 from irgraph.language.running.report import Entry
 from irgraph.manage.stage import Outcome
-from irgraph.pages.breakdowns import BESIDE
+from irgraph.pages.breakdowns import SIDES
 from irgraph.pages.difference import (
     changes,
     difference_headline,
@@ -22,8 +22,8 @@ from irgraph.predict.difference import Difference
 from irgraph.report.structure import grouped, structural_diff
 from irgraph.schedule.memory import peak_memory
 
-SHOWN = 4
-"""Reasons of one statement that a table lists; how many more there are, it says."""
+MAX_REASONS = 4
+"""Maximum number of reasons of one statement in a table, which also counts the others."""
 
 
 def rewrite_page(
@@ -31,32 +31,32 @@ def rewrite_page(
     outcome: Outcome,
     *,
     steps: Sequence[tuple[str, float, int]] = (),
-    checked: Sequence[str] = (),
+    check_lines: Sequence[str] = (),
     difference: Difference | None = None,
 ) -> Page:
     """Return the report of a pipeline of passes and scripts.
 
     Args:
-        before: the model that it began with.
-        outcome: what it did.
+        before: the original model.
+        outcome: the result of the pipeline.
         steps: each stage's label, step time (us) and peak memory (bytes), the start first.
-        checked: what running both models showed, as lines.
+        check_lines: results of running both models.
         difference: both predicted on a device, if one was named.
     """
-    after, found = outcome.graph, difference.summary() if difference is not None else None
-    shown = grouped(difference.changes if difference else structural_diff(before, after))
+    after, figures = outcome.graph, difference.summary() if difference is not None else None
+    groups = grouped(difference.changes if difference else structural_diff(before, after))
     parts = [
-        difference_headline(difference, found)
-        if difference is not None and found
+        difference_headline(difference, figures)
+        if difference is not None and figures
         else _headline(before, outcome)
     ]
-    parts += [sections.notes(checked)] if checked else []
-    parts += remarks(found) if found else []
-    parts += [_statements(outcome), *_refused(outcome), *_stages(steps)]
-    parts.append(changes(shown, timed=difference is not None))
-    parts += difference_sections(difference, found) if difference and found else []
+    parts += [sections.notes(check_lines)] if check_lines else []
+    parts += remarks(figures) if figures else []
+    parts += [_statements_table(outcome), *_refused_table(outcome), *_stages_table(steps)]
+    parts.append(changes(groups, timed=difference is not None))
+    parts += difference_sections(difference, figures) if difference and figures else []
     about = f"rewritten by {', '.join(step.label for step in outcome.applied) or 'nothing'}"
-    device = f", predicted on {found['device']}, host {found['host']}" if found else ""
+    device = f", predicted on {figures['device']}, host {figures['host']}" if figures else ""
     return Page(before.name, about + device, parts)
 
 
@@ -86,13 +86,13 @@ def _entries(outcome: Outcome) -> list[tuple[str, Entry]]:
     ]
 
 
-def _statements(outcome: Outcome) -> Section:
+def _statements_table(outcome: Outcome) -> Section:
     rows = [
         (
             stage,
             entry.summary,
-            _several(entry.legal),
-            _several(entry.assumptions),
+            _joined_reasons(entry.legal),
+            _joined_reasons(entry.assumptions),
             str(entry.statement),
         )
         for stage, entry in _entries(outcome)
@@ -108,7 +108,7 @@ def _statements(outcome: Outcome) -> Section:
     )
 
 
-def _refused(outcome: Outcome) -> list[Section]:
+def _refused_table(outcome: Outcome) -> list[Section]:
     rows = [
         (stage, str(entry.statement), str(refused))
         for stage, entry in _entries(outcome)
@@ -120,8 +120,8 @@ def _refused(outcome: Outcome) -> list[Section]:
     return [sections.table("refused", "What was not rewritten, and warnings", columns, rows)]
 
 
-def _stages(steps: Sequence[tuple[str, float, int]]) -> list[Section]:
-    """Return what each stage is worth, where a device was named."""
+def _stages_table(steps: Sequence[tuple[str, float, int]]) -> list[Section]:
+    """Return the effect of each stage, if a device was named."""
     rows = [
         (label, last, time, time - last, peak)
         for (_, last, _), (label, time, peak) in pairwise(steps)
@@ -129,17 +129,17 @@ def _stages(steps: Sequence[tuple[str, float, int]]) -> list[Section]:
     columns = [("stage", "text"), ("before", "us"), ("after", "us"), ("change", "change")]
     columns.append(("peak memory", "bytes"))
     return (
-        [sections.table("stages", "What each stage is worth", columns, rows, bars=BESIDE)]
+        [sections.table("stages", "What each stage is worth", columns, rows, bars=SIDES)]
         if rows
         else []
     )
 
 
-def _several(reasons: Sequence[str]) -> str:
-    """Return different reasons as one text, each with how often it was given."""
+def _joined_reasons(reasons: Sequence[str]) -> str:
+    """Return distinct reasons as one text, each with the number of its occurrences."""
     counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
     texts = [
         f"{reason} ({count} times)" if count > 1 else reason for reason, count in counts.items()
     ]
-    more = [f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else []
-    return "; ".join([*texts[:SHOWN], *more])
+    more = [f"and {len(texts) - MAX_REASONS} more"] if len(texts) > MAX_REASONS else []
+    return "; ".join([*texts[:MAX_REASONS], *more])

@@ -11,8 +11,8 @@ from irgraph.html import sections
 from irgraph.html.sections import Section
 from irgraph.report.roofline import CallWork, roofline
 
-POINTS = 600
-"""Points of the chart at most, those of the longest calls."""
+MAX_POINTS = 600
+"""Maximum number of points of the chart; they are those of the longest calls."""
 
 TEXT = (
     "operations a second over operations a byte, for calls of products, convolutions and "
@@ -21,11 +21,11 @@ TEXT = (
 
 
 def roof_sections(works: Sequence[CallWork], device: DeviceFacts, steps: int = 1) -> list[Section]:
-    """Return the chart, where some call's operations are counted, and the table of all calls."""
+    """Return the chart, if some call's operations are counted, and the table of all calls."""
     total = sum(work.time for work in works) / steps
     rows = [row.row("op", total) for row in roofline(works, "op", device, steps)]
     rows = [{key: row[key] for key in row if key != "uncounted_calls"} for row in rows]
-    listed = sections.records(
+    table = sections.records(
         "roofline-ops",
         "Operators beside the device's limits",
         rows,
@@ -34,13 +34,13 @@ def roof_sections(works: Sequence[CallWork], device: DeviceFacts, steps: int = 1
     )
     points = _points(works, steps)
     if not points:
-        return [listed] if rows else []
+        return [table] if rows else []
     dtypes = sorted({work.dtype for work in works if work.flop})
     peaks = {dtype: device.peak(dtype)[0] for dtype in dtypes}
     chart = sections.roof(
         "roofline", "Roofline", points, peaks, device.bandwidth, text=f"{device.name}: {TEXT}"
     )
-    return [chart, listed]
+    return [chart, table]
 
 
 def _points(works: Sequence[CallWork], steps: int) -> list[dict[str, Any]]:
@@ -53,10 +53,10 @@ def _points(works: Sequence[CallWork], steps: int) -> list[dict[str, Any]]:
         {
             "name": f"{op}({shape})",
             "group": f"{op}, {dtype}",
-            "calls": len(same) / steps,
-            "flop": same[0].flop,
-            "bytes": same[0].nbytes,
-            "us": sum(work.time for work in same) / len(same),
+            "calls": len(equal_calls) / steps,
+            "flop": equal_calls[0].flop,
+            "bytes": equal_calls[0].nbytes,
+            "us": sum(work.time for work in equal_calls) / len(equal_calls),
         }
-        for (op, shape, dtype), same in longest[:POINTS]
+        for (op, shape, dtype), equal_calls in longest[:MAX_POINTS]
     ]

@@ -1,8 +1,8 @@
 """Timelines and recorded steps as columns of slices, for the reports.
 
 A slice has a track, a start and a length in nanoseconds (starts count from the slice before it on
-the same track), a name, a kind that gives its colour, and facts; texts are kept once. For 50,000
-slices that is about 1.5 MB.
+the same track), a name, a kind that determines its colour, and facts; texts are stored once. 50,000
+slices need about 1.5 MB.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.pages.texts import InternTable
 
-NS = 1000
+NS_PER_US = 1000
 """Nanoseconds in a microsecond."""
 
 FIELDS = ("start", "length", "track", "name", "kind", "facts", "critical")
@@ -24,7 +24,7 @@ FIELDS = ("start", "length", "track", "name", "kind", "facts", "critical")
 
 
 CALL = "call"
-"""Kind of a recorded call of which no phase is known."""
+"""Kind of a recorded call without a known phase."""
 
 _OF_COPIES = {
     "Memcpy": EventKind.MEMCPY,
@@ -52,22 +52,22 @@ class Slices:
         """Return the number of a track: a thread or stream of a timeline named ``group``."""
         return self._tracks((group, process, thread))
 
-    def facts(self, known: Iterable[tuple[str, Any]]) -> int:
-        """Return the number of a slice's facts, those that are empty left out."""
-        return self.joined(self.pairs(known))
+    def facts(self, items: Iterable[tuple[str, Any]]) -> int:
+        """Return the number of a slice's facts, without empty ones."""
+        return self.join(self.pairs(items))
 
-    def pairs(self, known: Iterable[tuple[str, Any]]) -> tuple[int, ...]:
-        """Return the numbers of labels and texts of facts, those that are empty left out."""
+    def pairs(self, items: Iterable[tuple[str, Any]]) -> tuple[int, ...]:
+        """Return the numbers of the labels and texts of facts, without empty ones."""
         texts = self.texts
         return tuple(
             number
-            for label, value in known
+            for label, value in items
             if value
             for number in (texts(label), texts(_text(value)))
         )
 
-    def joined(self, *parts: tuple[int, ...]) -> int:
-        """Return the number of facts of which ``pairs`` gave the parts."""
+    def join(self, *parts: tuple[int, ...]) -> int:
+        """Return the number of facts that consist of several results of ``pairs``."""
         return self._facts(sum(parts, ()))
 
     def add(
@@ -81,17 +81,19 @@ class Slices:
         critical: np.ndarray | bool = False,
     ) -> None:
         """Add slices: ends in microseconds; numbers of tracks, texts and facts; ``[n]`` each."""
-        first, last = (np.rint(np.asarray(ends) * NS).astype(np.int64) for ends in (start, end))
+        first, last = (
+            np.rint(np.asarray(ends) * NS_PER_US).astype(np.int64) for ends in (start, end)
+        )
         marks = np.broadcast_to(np.asarray(critical, np.int64), first.shape)
         columns = (first, np.maximum(last - first, 0), track, name, kind, facts, marks)
         self._columns.append(np.stack([np.asarray(column, np.int64) for column in columns]))
 
     def record(self) -> dict[str, Any]:
-        """Return what ``irgraph.html.sections.slices`` takes."""
-        found = np.concatenate([np.zeros((len(FIELDS), 0), np.int64), *self._columns], axis=1)
-        start, length, track = found[:3]
-        found = found[:, np.lexsort((-length, start, track))]
-        columns = dict(zip(FIELDS, found, strict=True))
+        """Return the slices as a record for ``irgraph.html.sections.slices``."""
+        rows = np.concatenate([np.zeros((len(FIELDS), 0), np.int64), *self._columns], axis=1)
+        start, length, track = rows[:3]
+        rows = rows[:, np.lexsort((-length, start, track))]
+        columns = dict(zip(FIELDS, rows, strict=True))
         gaps = np.diff(columns["start"], prepend=0)
         first = np.diff(columns["track"], prepend=-1) != 0
         columns["start"] = np.where(first, columns["start"], gaps)
@@ -117,27 +119,29 @@ def add_events(
 ) -> None:
     """Add the slices among trace events, such as those of a recorded step.
 
-    ``prefix`` is what the events put before names of tracks; ``group`` replaces it.
+    ``prefix`` is the prefix of track names in the events; ``group`` replaces it.
     """
     names: dict[tuple[int, int], list[str]] = {}
-    found = []
+    keyed_events = []
     for event in events:
         key = (event.get("pid", 0), event.get("tid", 0))
         if event["ph"] == "M":
-            part = ("process_name", "thread_name").index(event["name"]) if _names(event) else None
-            if part is not None:
-                names.setdefault(key, ["", ""])[part] = event["args"]["name"]
+            name_index = (
+                ("process_name", "thread_name").index(event["name"]) if _is_name(event) else None
+            )
+            if name_index is not None:
+                names.setdefault(key, ["", ""])[name_index] = event["args"]["name"]
         elif event["ph"] == "X":
-            found.append((key, event))
-    shown = prefix if group is None else group
-    tracks = {key: slices.track(shown, *_track(prefix, name)) for key, name in names.items()}
-    rows = [_row(slices, tracks[key], event) for key, event in found]
+            keyed_events.append((key, event))
+    group_name = prefix if group is None else group
+    tracks = {key: slices.track(group_name, *_track(prefix, name)) for key, name in names.items()}
+    rows = [_row(slices, tracks[key], event) for key, event in keyed_events]
     if rows:
         start, end, *others = (np.array(column) for column in zip(*rows, strict=True))
         slices.add(start, end, *others)
 
 
-def _names(event: Mapping[str, Any]) -> bool:
+def _is_name(event: Mapping[str, Any]) -> bool:
     return event["name"] in ("process_name", "thread_name")
 
 

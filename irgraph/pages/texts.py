@@ -1,4 +1,4 @@
-"""Texts that many slices share, and tables of facts that name them by number."""
+"""Interning of texts and facts that many slices share, by number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class InternTable:
-    """Values by number, each once, in the order in which they came."""
+    """Distinct values by number, in the order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}

@@ -19,7 +19,7 @@ def write_report(
     """Write a prediction or a difference as one HTML file that opens without network.
 
     Args:
-        found: what to show.
+        found: the prediction or the difference.
         path: the file; it is written whole or not at all.
         measured: of a prediction, the measured step time in microseconds, if there is one.
 

@@ -67,7 +67,7 @@ def test_the_table_holds_what_differs_and_counts_the_rest() -> None:
     result = Comparison((same, replace(same, name="b", absolute=2.0, relative=2.0)))
     assert table(result).row_count == 1
     assert table(result).caption == "1 more are the same (--all shows them)"
-    assert table(result, every=True).row_count == 2
+    assert table(result, all_tensors=True).row_count == 2
 
 
 def test_sizes_and_seed_are_taken(run: Callable, step: Path) -> None:

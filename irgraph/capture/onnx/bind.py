@@ -1,13 +1,14 @@
-"""From a node to the call of what converts its operator: nothing that a node says is left unread.
+"""Binds a node's inputs and attributes to its operator's converter; none of them is ignored.
 
 A converter is a plain function on torch tensors. Its positional parameters are the operator's
 inputs, its keyword parameters the attributes, each by its name (``transA`` is ``trans_a``, ``max``
-is ``max_``); an attribute may also bind to the input that later opsets made of it. Annotations say
-what an input must be:
+is ``max_``); an attribute may also bind to the input that replaces it in later opsets. Annotations
+specify the form of an input:
 
-- ``Torch``: a tensor. ``Operand``: a tensor, or a number where a constant of one element stands.
-- ``Type``: a tensor of which only the element type counts.
-- ``Ints``, ``Floats``, ``Number``, ``Known``: a constant, as numbers, a number, or with its type.
+- ``Torch``: a tensor. ``Operand``: a tensor, or a number if it is a constant of one element.
+- ``Type``: the element type of a tensor.
+- ``Ints``, ``Floats``, ``Number``, ``Constant``: a constant, as numbers, one number, or with its
+  type.
 
 A keyword parameter ``outputs`` is the number of results that the node names.
 """
@@ -35,18 +36,18 @@ Convert: TypeAlias = Callable[..., Any]
 
 
 class Constant(NamedTuple):
-    """A constant: its elements in row-major order, and their type."""
+    """A constant: its elements in row-major order, and their element type."""
 
     elements: Sequence[float]
     dtype: Torch
 
 
 class UnsupportedError(Exception):
-    """A converter does not take this form of a node; the text says what of it."""
+    """Raised if a converter does not support a form of a node; the text names the form."""
 
 
 class Ref(Struct, frozen=True):
-    """An input that is a tensor, by its name in the model; or only its element type."""
+    """A tensor input, by its name in the model; or its element type with ``type_only``."""
 
     name: str
     type_only: bool = False
@@ -67,7 +68,7 @@ class ConverterCall:
 
     @property
     def needed_inputs(self) -> list[str]:
-        """Return the names of the inputs whose content it takes."""
+        """Return the names of the inputs whose content is used."""
         return [v.name for v in self.positional if isinstance(v, Ref) and not v.type_only]
 
 
@@ -77,7 +78,7 @@ def _look_up(ref: Ref, lookup: Callable[[str], Torch]) -> Any:  # noqa: ANN401
 
 
 def bind(convert: Convert, node: OnnxNode, constants: Mapping[str, Torch]) -> ConverterCall:
-    """Return the call of a node's converter; ``constants`` holds the values of constants.
+    """Return the call of a node's converter; ``constants`` are the values of constants by name.
 
     Raises:
         UnsupportedError: the node has an input or attribute that the converter does not read, or an
@@ -126,7 +127,7 @@ def _python_name(attribute: str) -> str:
 
 
 def _default_input(parameter: Parameter, attributes: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Return what an input that is not there is: an attribute of older opsets, or a default."""
+    """Return the value of an absent input: an attribute of older opsets, or the default."""
     word = parameter.name
     attribute = next((name for name in attributes if _python_name(name) == word), None)
     if attribute is not None:
@@ -164,7 +165,7 @@ def _input(
 
 
 def _is_number(value: Torch, node: OnnxNode, constants: Mapping[str, Torch]) -> bool:
-    """Tell whether a constant of one element may be a number: another operand is a tensor."""
+    """Return whether a constant of one element may be a number, as another operand is a tensor."""
     others = [name for name in node.inputs if name and name not in constants]
     return bool(others) and value.ndim == 0 and not value.is_complex()
 

@@ -1,4 +1,4 @@
-"""What a node is made of: the body that onnx gives its operator, or the branch it takes."""
+"""Expands a node into other nodes: onnx's definition of its operator, or the selected branch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from irgraph.capture.onnx.model import OnnxNode, node_of, number_of
 
 
 def proto_of(node: OnnxNode) -> NodeProto:
-    """Return a node as onnx has it."""
+    """Return a node as onnx's message."""
     return helper.make_node(
         node.op, node.inputs, node.outputs, node.name, domain=node.domain, **node.attributes
     )
 
 
 def type_proto(tensor: Torch) -> TypeProto:
-    """Return the type of a tensor as onnx has it."""
+    """Return the type of a tensor as onnx's message."""
     return helper.make_tensor_type_proto(number_of(tensor.dtype), tuple(tensor.shape))
 
 
 def body_of(node: OnnxNode, opset: int, type_of: Callable[[str], Torch]) -> list[OnnxNode] | None:
-    """Return the nodes that onnx's own definition of an operator consists of, if it has any."""
+    """Return the nodes of onnx's definition of an operator, ``None`` if it has none."""
     try:
         schema = defs.get_schema(node.op, opset, node.domain)
     except defs.SchemaError:
@@ -52,7 +52,7 @@ def body_of(node: OnnxNode, opset: int, type_of: Callable[[str], Torch]) -> list
 
 
 def _inline_function(function: FunctionProto, schema: Any, node: OnnxNode) -> list[OnnxNode]:  # noqa: ANN401
-    """Return the nodes of a function as a node calls it."""
+    """Return the nodes of a function with the inputs, outputs and attributes of a node."""
     names = dict(zip(function.input, node.inputs, strict=False))
     names |= dict.fromkeys(function.input[len(node.inputs) :], "")
     names |= dict(zip(function.output, node.outputs, strict=False))
@@ -66,7 +66,7 @@ def _inline_function(function: FunctionProto, schema: Any, node: OnnxNode) -> li
 
 
 def branch_of(node: OnnxNode, constants: Mapping[str, Torch]) -> list[OnnxNode] | None:
-    """Return the nodes of the branch that an ``If`` takes."""
+    """Return the nodes of the selected branch of an ``If``, ``None`` for other nodes."""
     if node.op != "If" or node.domain:
         return None
     if node.inputs[0] not in constants:
@@ -83,7 +83,7 @@ def inline_graph(
     outputs: Sequence[str],
     mark: str,
 ) -> list[OnnxNode]:
-    """Return the nodes of a graph within a node, its inputs and outputs named as outside."""
+    """Return the nodes of a graph within a node, with the outer names of its inputs and outputs."""
     nodes = [
         OnnxNode(
             "Constant",
@@ -112,7 +112,7 @@ def _rename_values(
     attributes: Mapping[str, Any],
     mark: str = "",
 ) -> list[OnnxNode]:
-    """Return nodes of a body with their values named anew; ``names`` learns what they define."""
+    """Return the nodes of a body with new names of values; their results are added to ``names``."""
     nodes = []
     for proto in protos:
         inner = _resolve_node(proto, attributes, names)
@@ -131,7 +131,10 @@ def _rename_values(
 def _resolve_node(
     proto: NodeProto, attributes: Mapping[str, Any], names: Mapping[str, str]
 ) -> OnnxNode:
-    """Return a node of a body with what it, and graphs in it, take from around the body."""
+    """Return a node of a body, its references to outer attributes and names resolved.
+
+    References of graphs inside the node are resolved as well.
+    """
     copy = NodeProto()
     copy.CopyFrom(proto)
     _resolve_references(copy, attributes)
@@ -145,7 +148,7 @@ def _graphs(node: NodeProto) -> list[GraphProto]:
 
 
 def _resolve_references(node: NodeProto, attributes: Mapping[str, Any]) -> None:
-    """Replace the attributes that refer to the caller's by those."""
+    """Replace attributes that refer to the caller's attributes by those attributes."""
     resolved = [a for a in node.attribute if not a.ref_attr_name]
     for a in node.attribute:
         if a.ref_attr_name in attributes:
@@ -157,7 +160,7 @@ def _resolve_references(node: NodeProto, attributes: Mapping[str, Any]) -> None:
 def _rename_captures(
     graph: GraphProto, attributes: Mapping[str, Any], names: Mapping[str, str]
 ) -> None:
-    """Name anew what a graph within a body takes from it."""
+    """Rename the values that a graph within a body uses from the body."""
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         _resolve_references(node, attributes)

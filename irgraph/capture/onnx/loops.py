@@ -1,4 +1,4 @@
-"""Loops written out, round by round."""
+"""Unrolls loops, one iteration after the other."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from irgraph.capture.onnx.bodies import inline_graph
 from irgraph.capture.onnx.model import OnnxNode
 
 MAX_ITERATIONS = 256
-"""Rounds of a loop that are written out."""
+"""Maximum number of iterations of a loop to unroll."""
 
 
 def unroll_loop(
     node: OnnxNode, constants: dict[str, Torch], add: Callable[[Sequence[OnnxNode]], None]
 ) -> list[OnnxNode]:
-    """Add the rounds of a ``Loop`` whose number is known; return what gives its results.
+    """Add the iterations of a ``Loop`` of constant length; return the nodes of its results.
 
     Args:
         node: the loop.
-        known: values of constants; learns what a round is told of itself.
-        add: adds nodes; what of them is constant is known then.
+        constants: values of constants by name; each iteration's number and condition are added.
+        add: adds nodes, and the constants among their results to ``constants``.
     """
     trips, condition = _constant(node, "M", 0, constants), _constant(node, "cond", 1, constants)
     body, states = node.attributes["body"], list(node.inputs[2:])
@@ -51,7 +51,7 @@ def _constant(node: OnnxNode, word: str, position: int, constants: Mapping[str, 
 
 
 def unroll_scan(node: OnnxNode, type_of: Callable[[str], Torch]) -> list[OnnxNode] | None:
-    """Return the nodes that a ``Scan`` runs."""
+    """Return the unrolled nodes of a ``Scan``, ``None`` for other nodes."""
     if node.op != "Scan" or node.domain:
         return None
     body, count = node.attributes["body"], node.attributes["num_scan_inputs"]
@@ -88,7 +88,7 @@ def _axes_and_directions(
 
 
 def _slice_nodes(node: OnnxNode, row: str, axis: int, index: int, out: str) -> list[OnnxNode]:
-    """Return the nodes that take one slice of what a ``Scan`` runs over."""
+    """Return the nodes that select one slice of a scanned input of a ``Scan``."""
     index_name = f"{out}/at"
     return [
         OnnxNode("Constant", "", node.name, (), (index_name,), {"value_int": index}),
@@ -103,7 +103,7 @@ def _add_iteration(
     mark: str,
     add: Callable[[Sequence[OnnxNode]], None],
 ) -> list[str]:
-    """Add one round of a body; return the names of what it makes."""
+    """Add one iteration of a body; return the names of its outputs."""
     outputs = [f"{node.name}/{mark}out{i}" for i in range(len(body.output))]
     names = dict(zip((value.name for value in body.input), inputs, strict=True))
     add(inline_graph(body, node, names, outputs, mark))
@@ -113,7 +113,7 @@ def _add_iteration(
 def _result_nodes(
     node: OnnxNode, states: Sequence[str], lists: Sequence[Sequence[str]], axes: Sequence[int]
 ) -> list[OnnxNode]:
-    """Return the nodes that give a loop's last states, and what each round made, stacked."""
+    """Return the nodes of a loop's results: its last states, and the stacked outputs of rounds."""
     nodes = [
         OnnxNode("Identity", "", node.name, (state,), (out,), {}, node.module)
         for state, out in zip(states, node.outputs, strict=False)

@@ -1,4 +1,4 @@
-"""Lower an ONNX model: its forward pass as torch would run it."""
+"""Lowers the forward pass of an ONNX model to the ops that torch would run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from irgraph.capture.onnx.program import OnnxProgram
 
 MAX_VALUE_ELEMENTS = 64
-"""Elements up to which a float weight's content stands in the model; of larger ones none does."""
+"""Maximum number of elements of a float weight whose values are stored in the graph."""
 
 
 def lower_onnx(
@@ -32,17 +32,17 @@ def lower_onnx(
 ) -> Capture:
     """Lower an ONNX model of opset 7 or newer to a graph of torch's ops.
 
-    Each node becomes the calls of torch that do the same, run on the meta device under the observer
-    of live captures. Constants keep their values, but for float weights of more than 64 elements.
-    Nodes without counterpart become ops ``onnx.NAME``, which no cost model knows; the notes name
-    each, and why.
+    Each node becomes the equivalent calls of torch, run on the meta device under the observer of
+    live captures. Constants retain their values, except float weights of more than 64 elements.
+    Nodes without equivalent become ops ``onnx.NAME``, which no cost model supports; the notes list
+    each with the reason.
 
     Args:
         path: the model; contents of large weights are not needed.
-        dims: sizes of the dimensions that the model leaves open, by name. The first one stays a
-            dimension of the graph, if the model can be lowered at other sizes too.
-        name: the graph's name; by default the file's.
-        sheet: name of the device sheet that the graph's device stands for.
+        dims: sizes of the model's open dimensions, by name. The first one remains a dimension of
+            the graph, if the model can be lowered at other sizes as well.
+        name: the graph's name; by default the file's name.
+        sheet: name of the device sheet of the graph's device.
 
     Raises:
         IrgraphError: onnx or torch is missing (exit code 2), or the model cannot be lowered.
@@ -77,7 +77,7 @@ def _require_packages(*packages: str) -> None:
 
 
 def _capture(program: OnnxProgram, name: str, sheet: str) -> Capture:
-    """Capture the program of a model."""
+    """Capture the program of a model as a graph."""
     from irgraph.capture.live import capture
     from irgraph.capture.onnx.weights import Weights
 
@@ -99,22 +99,24 @@ def _capture(program: OnnxProgram, name: str, sheet: str) -> Capture:
 
 
 def _omitted_values_note(graph: Graph) -> Iterator[str]:
-    """Yield a note on the weights whose values the model does not hold."""
+    """Yield a note on the weights whose values are not stored in the graph."""
     sizes = [d.tensor.numel for d in graph.tensors if d.role == "param" and d.value is None]
     if sizes:
         subject = f"the values of {len(sizes)} weight{'s' * (len(sizes) > 1)} are not kept"
-        yield f"{subject}: execution draws others (those of up to {MAX_VALUE_ELEMENTS} elements are)"
+        yield (
+            f"{subject}: execution draws others (those of up to {MAX_VALUE_ELEMENTS} elements are)"
+        )
 
 
 def _with_value(declared: Declared, program: OnnxProgram) -> Declared:
-    """Return what exists before the step by its own name, with its value if that is a constant."""
+    """Return a declared tensor with its role, its name in the model, and a constant's value."""
     role, _ = program.declared[declared.label]
     label = "" if role == "input" and declared.label == declared.tensor.name else declared.label
     return Declared(role, declared.tensor, label, _value(declared.label, program))
 
 
 def _value(name: str, program: OnnxProgram) -> tuple[Value, ...] | None:
-    """Return a constant's elements, ``None`` where execution may draw them: of large weights."""
+    """Return a constant's elements, ``None`` if execution generates them, as for large weights."""
     value = program.constant_values.get(name)
     if value is None or value.is_complex() or bool(value.isnan().any()):
         return None

@@ -28,10 +28,10 @@ from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.dtypes import FROM_ONNX, FROM_TORCH, TORCH
 
 MIN_OPSET, NATIVE_OPSET = 7, 13
-"""The oldest opset that is read; what is older than the second is converted to it by onnx."""
+"""Minimum opset to read, and the opset to which onnx converts older models."""
 
 MAX_CONSTANT_ELEMENTS = 4096
-"""Elements up to which constants are kept as values, so that shapes can follow from them."""
+"""Maximum number of elements of constants whose values are read, as shapes may depend on them."""
 
 
 class OnnxNode(Struct, frozen=True):
@@ -53,11 +53,11 @@ class Model:
     Attributes:
         source: the file.
         opset: version of the default operator set.
-        nodes: in topological order.
-        inputs: what the caller gives: by name, tensors on torch's meta device.
-        weights: the same of constants whose content is too large to be looked at.
-        constants: the other constants, on the CPU.
-        outputs: names of what the caller gets.
+        nodes: nodes in topological order.
+        inputs: inputs by name, as tensors on torch's meta device.
+        weights: constants whose content is too large to read, likewise.
+        constants: the other constants by name, on the CPU.
+        outputs: names of the outputs.
     """
 
     source: str
@@ -70,23 +70,23 @@ class Model:
 
     @property
     def native_opset(self) -> int:
-        """Return the opset of its nodes, after what is old was converted."""
+        """Return the opset of its nodes, after the conversion of an old model."""
         return max(self.opset, NATIVE_OPSET)
 
 
 def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
     """Read a model from the content of its file.
 
-    Weights that lie in other files are not read: their shapes are enough.
+    Large weights in external files are not read: their shapes are enough.
 
     Args:
         data: the content.
-        dims: sizes of the dimensions that the model leaves open, by name.
-        path: the file, for messages; small constants may lie in others beside it.
+        dims: sizes of the model's open dimensions, by name.
+        path: the file, for messages and for small constants in external files next to it.
 
     Raises:
-        IrgraphError: onnx is missing; the file is no model, of another opset, or wrong; an open
-            dimension got no size, or a type is one that the IR lacks.
+        IrgraphError: onnx is missing; the file is not a model, of an unsupported opset, or
+            invalid; an open dimension has no size, or the IR lacks a type.
     """
     source = str(path)
     proto, opset = _convert_opset(_load(data, path), source)
@@ -124,7 +124,7 @@ def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
 def _check_producers(
     nodes: Iterable[OnnxNode], outputs: Iterable[str], inputs: Iterable[str], source: str
 ) -> None:
-    """Raise ``IrgraphError`` where two nodes make one value, a node none, or none an output."""
+    """Raise ``IrgraphError`` if a value has two producers, a node no result, or an output none."""
     producers = dict.fromkeys(inputs, "the model's inputs and constants")
     for node in nodes:
         if not any(node.outputs):
@@ -173,36 +173,36 @@ def _content(tensor: Any, source: str) -> Any:  # noqa: ANN401
 
 
 def type_word(number: int) -> str:
-    """Return ONNX's word for an element type by its number."""
+    """Return ONNX's name of an element type by its number."""
     is_known = number in TensorProto.DataType.values()
     return str(TensorProto.DataType.Name(number)).lower() if is_known else str(number)
 
 
 @cache
 def _dtypes() -> Mapping[int, Any]:
-    """Return torch's element types by ONNX's numbers: the IR's, and others that constants have."""
+    """Return torch's element types by ONNX's numbers: the IR's types, and others of constants."""
     words = {number: TORCH[name] for number, name in FROM_ONNX.items()}
     others = {4: "uint16", 12: "uint32", 13: "uint64", 18: "float8_e4m3fnuz", 20: "float8_e5m2fnuz"}
     return {number: getattr(torch, word) for number, word in {**words, **others}.items()}
 
 
 def is_ir_dtype(dtype: Any) -> bool:  # noqa: ANN401
-    """Tell whether the IR has an element type of torch's."""
+    """Return whether the IR has one of torch's element types."""
     return str(dtype).removeprefix("torch.") in FROM_TORCH
 
 
 def dtype_of(number: int) -> Any:  # noqa: ANN401
-    """Return torch's element type for ONNX's number, ``None`` where there is none."""
+    """Return torch's element type for ONNX's number, ``None`` if there is none."""
     return _dtypes().get(number)
 
 
 def number_of(dtype: Any) -> int:  # noqa: ANN401
-    """Return ONNX's number of an element type of torch's."""
+    """Return ONNX's number of one of torch's element types."""
     return next(number for number, torch_dtype in _dtypes().items() if torch_dtype == dtype)
 
 
 def tensor_of(proto: Any) -> Any:  # noqa: ANN401
-    """Return a constant on the CPU; raise ``TypeError`` where torch has no such type."""
+    """Return a constant on the CPU; raise ``TypeError`` if torch has no such type."""
     dtype = dtype_of(proto.data_type)
     if dtype is None:
         raise TypeError(f"torch has no {type_word(proto.data_type)}")
@@ -226,7 +226,7 @@ def _load(data: bytes, path: Path) -> Any:  # noqa: ANN401
 
 
 def _has_valid_text(message: Any) -> bool:  # noqa: ANN401
-    """Return whether every text in a message is one: protobuf gives others as bytes."""
+    """Return whether all texts of a message are valid: protobuf returns invalid ones as bytes."""
     for kind, content in message.ListFields():
         if kind.type not in (kind.TYPE_MESSAGE, kind.TYPE_STRING):
             continue
@@ -240,7 +240,7 @@ def _has_valid_text(message: Any) -> bool:  # noqa: ANN401
 
 
 def _convert_opset(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
-    """Return a model of an opset that the converters know, and its own opset."""
+    """Return a model of an opset that the converters support, and its original opset."""
     newest = onnx.defs.onnx_opset_version()
     opsets = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
     version = int(opsets[0]) if opsets else newest
@@ -264,7 +264,7 @@ def _convert_opset(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
 
 
 def _bind_dims(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noqa: ANN401
-    """Give open dimensions of the inputs their sizes; forget shapes that others may contradict."""
+    """Set the sizes of the inputs' open dimensions in place."""
     constants = {tensor.name for tensor in graph.initializer}
     open_dims: dict[str, None] = {}
     for value in graph.input:
@@ -280,7 +280,8 @@ def _bind_dims(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noq
     unknown = [name for name in dims if name not in open_dims]
     if unknown:
         names = ", ".join(open_dims) or "none"
-        message = f"--dim: the model has no open dimension {unknown[0]!r}{suggestion(unknown[0], open_dims)}"
+        similar = suggestion(unknown[0], open_dims)
+        message = f"--dim: the model has no open dimension {unknown[0]!r}{similar}"
         raise fail(message, SourceSpan(source), hint=f"its open dimensions: {names}", exit_code=2)
     missing = [name for name in open_dims if name not in dims]
     if missing:
@@ -296,7 +297,7 @@ def _inline_functions(proto: Any) -> Any:  # noqa: ANN401
 
 
 def _drop_large_contents(graph: Any, path: Path) -> None:  # noqa: ANN401
-    """Drop the contents of large constants; read small ones that lie in other files."""
+    """Drop the contents of large constants; read small ones from external files."""
     for tensor in graph.initializer:
         external = tensor.data_location == tensor.EXTERNAL
         if prod(tensor.dims) > MAX_CONSTANT_ELEMENTS:
@@ -333,11 +334,11 @@ def _as_text(value: Any) -> Any:  # noqa: ANN401
 
 
 def _module(name: str, scopes: Mapping[str, str]) -> str:
-    """Return the path of the module that a node came from, as torch's exporters note it."""
+    """Return the module path of a node, as recorded by torch's exporters, ``""`` if unknown."""
     scope_text = scopes.get("pkg.torch.onnx.name_scopes", "")
     if scope_text:
         try:
-            with warnings.catch_warnings(action="ignore"):  # which would show what it holds
+            with warnings.catch_warnings(action="ignore"):  # warnings would quote the content
                 paths = ast.literal_eval(scope_text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             paths = ()

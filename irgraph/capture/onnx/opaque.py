@@ -1,4 +1,4 @@
-"""Nodes that nothing in torch stands for, as ops ``onnx.NAME`` of the model's own schemas."""
+"""Nodes without equivalent in torch, as opaque ops ``onnx.NAME`` with their own schemas."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _SCHEMA = "(Tensor[] inputs, str attributes) -> Tensor[]"
 Types: TypeAlias = list[tuple[torch.dtype, tuple[int, ...]]]
 
 _PENDING_RESULTS: list[Types] = []
-"""The types of what the op that is called next gives."""
+"""Result types of the op that is called next."""
 
 
 class OpaqueOp(Struct, frozen=True):
-    """An op that stands for a node: called with its tensors it gives empty ones of known types."""
+    """An op that represents a node: a call returns empty tensors of known types."""
 
     call: Callable[..., list[Torch]]
     attributes: str
     results: Types
 
     def __call__(self, inputs: Sequence[Torch]) -> list[Torch]:
-        """Call the op."""
+        """Call the op on its tensor inputs."""
         _PENDING_RESULTS.append(self.results)
         return self.call(list(inputs), self.attributes)
 
@@ -39,10 +39,10 @@ class OpaqueOp(Struct, frozen=True):
 def opaque_op(
     node: OnnxNode, opset: int, type_of: Callable[[str], Torch], constants: Mapping[str, Torch]
 ) -> OpaqueOp:
-    """Return the op that stands for a node whose results have types that onnx infers.
+    """Return the op that represents a node, with the result types that onnx infers.
 
     Raises:
-        UnsupportedError: the type of a result cannot be known.
+        UnsupportedError: the type of a result cannot be inferred.
     """
     inferred = _infer_types(node, opset, type_of, constants)
     results = [_result_type(name, inferred.get(name)) for name in node.outputs if name]
@@ -66,7 +66,7 @@ def _infer_types(
         )
     except defs.SchemaError:
         raise UnsupportedError(f"onnx knows no operator {node.domain}.{node.op}") from None
-    except Exception as error:  # its C++ code raises what it likes
+    except Exception as error:  # its C++ code raises various types
         first = (str(error).strip().splitlines() or [""])[0]
         raise UnsupportedError(f"onnx cannot infer the types of its results: {first}") from None
 
@@ -88,7 +88,7 @@ def _result_type(name: str, proto: TypeProto | None) -> tuple[torch.dtype, tuple
 
 
 def _empty_results(inputs: list[Torch], attributes: str) -> list[Torch]:
-    """Give results of the types that were said; nothing is computed."""
+    """Return empty tensors of the pending result types; nothing is computed."""
     return [
         torch.empty(shape, dtype=dtype, device="meta") for dtype, shape in _PENDING_RESULTS.pop()
     ]
@@ -106,4 +106,4 @@ def _define_op(name: str) -> Callable[..., list[Torch]]:
 
 
 _LIBRARIES: list[torch.library.Library] = []
-"""Kept, as what a library defines goes with it."""
+"""References to the libraries: the operators of a library are removed with it."""

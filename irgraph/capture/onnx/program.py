@@ -1,4 +1,4 @@
-"""A model as a program of torch: what each node calls, constants folded on the way."""
+"""A model as a program of torch calls, with constants folded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Values = dict[str, Any]
 
 
 class ProgramStep(Struct, frozen=True):
-    """One call that the program makes: where its results go, and what it stands for."""
+    """One call of the program: the call, the names of its results, and the node it implements."""
 
     call: Callable[[Callable[[str], Torch]], Any]
     outputs: tuple[str, ...]
@@ -41,12 +41,12 @@ class OnnxProgram:
     """The calls of a model, found by running them on the meta device.
 
     Attributes:
-        model: what is run.
-        steps: what is left when constants are folded, in order.
+        model: the model.
+        steps: remaining calls after constants are folded, in order.
         values: every tensor by name, on the meta device.
-        known: values of constants, on the CPU.
-        declared: names of what the step takes and its tensors, with their roles.
-        strangers: what nothing in torch stands for, and why.
+        constant_values: values of constants by name, on the CPU.
+        declared: role and tensor of each input and weight of the step, by name.
+        opaque_reasons: nodes without equivalent in torch, with the reasons.
     """
 
     model: Model
@@ -85,7 +85,7 @@ class OnnxProgram:
             return [torch.ops.aten.alias(t) if id(t) in declared_ids else t for t in results]
 
     def tensor(self, name: str) -> Torch:
-        """Return the tensor of a value; a constant is declared at its first use as one."""
+        """Return the tensor of a value; a constant is declared when first used as a tensor."""
         if name not in self.values:
             if name not in self.constant_values:
                 raise UnsupportedError(f"it uses {name!r}, which nothing makes")
@@ -94,7 +94,7 @@ class OnnxProgram:
         return self.values[name]
 
     def add(self, nodes: Sequence[OnnxNode]) -> None:
-        """Add the calls of nodes, in order."""
+        """Add the calls of nodes in order."""
         merged: set[str] = set()
         for i, node in enumerate(nodes):
             if node.outputs[0] in merged:
@@ -106,7 +106,7 @@ class OnnxProgram:
                 self._add(node)
 
     def _add(self, node: OnnxNode) -> None:
-        """Add a node by its converter, else by what onnx says it is made of, else as it is."""
+        """Add a node by its converter, else by onnx's definition of it, else as an opaque op."""
         reasons = []
         for add in (self._add_converted, self._add_expanded):
             try:
@@ -123,9 +123,9 @@ class OnnxProgram:
         self._add_call(self._mark_reordered(node) if node.op in GATES else node, convert)
 
     def _mark_reordered(self, node: OnnxNode) -> OnnxNode:
-        """Let the weights of a recurrent layer have their gates in torch's order, if they can.
+        """Mark a recurrent layer's weights as having their gates in torch's order, if possible.
 
-        Those have no values that the model holds, and no other use.
+        This requires weights without values in the model and without other uses.
         """
         names = [name for name in node.inputs[1:4] if name]
         if any(name not in self.model.weights or self._users[name] != 1 for name in names):
@@ -149,7 +149,7 @@ class OnnxProgram:
         self.steps.append(ProgramStep(_on_meta(call), node.outputs, node))
 
     def _declare_statistics(self, node: OnnxNode) -> None:
-        """Let running statistics be state: unlike weights they are not drawn below zero."""
+        """Declare running statistics as state: unlike weights, they are never sampled below 0."""
         for name in node.inputs[3:5] if node.op == "BatchNormalization" else ():
             if self.declared.get(name, ("",))[0] == "param":
                 self.declared[name] = ("state", self.declared[name][1])
@@ -169,7 +169,7 @@ class OnnxProgram:
         return results
 
     def _add_expanded(self, node: OnnxNode) -> None:
-        """Add what a node is made of: the branch it takes, or the body that onnx gives it."""
+        """Add the nodes that a node expands to: its selected branch, or onnx's definition."""
         undo = len(self.steps), len(self.opaque_reasons), set(self.declared)
         try:
             self.add(self._body(node))
@@ -202,7 +202,7 @@ class OnnxProgram:
         return self.constant_values[name] if name in self.constant_values else self.values[name]
 
     def _add_opaque(self, node: OnnxNode, reason: str) -> None:
-        """Keep a node as an op that nothing knows; its results must have known types."""
+        """Add a node as an opaque op; the types of its results must be known."""
         self.opaque_reasons.append(f"{node.op} ({node.name}): {reason}")
         try:
             op = opaque_op(node, self.model.native_opset, self._type, self.constant_values)
@@ -219,8 +219,8 @@ class OnnxProgram:
     def _add_linear(self, node: OnnxNode, after: Sequence[OnnxNode]) -> OnnxNode | None:
         """Add a ``MatMul`` by a weight and its bias as one layer; return the ``Add`` of that bias.
 
-        So exporters write linear layers of more than two axes, and of other frameworks. The weight
-        must have no other use: torch keeps it turned round.
+        Exporters write linear layers of more than two axes, and of other frameworks, in this form.
+        The weight must have no other use, as torch stores it transposed.
         """
         if node.op != "MatMul" or node.domain or not self._is_weight(node.inputs[1]):
             return None
@@ -247,7 +247,7 @@ class OnnxProgram:
         return name in self.model.weights or name in self.model.constants
 
     def _transpose_weight(self, name: str) -> None:
-        """Declare a matrix with its axes turned round, as torch keeps weights."""
+        """Declare a matrix with its axes swapped, as torch stores weights."""
         if name in self.constant_values:
             self.constant_values[name] = self.constant_values[name].t().contiguous()
         else:
@@ -257,7 +257,7 @@ class OnnxProgram:
 
 
 class _OpaqueCall(Struct, frozen=True):
-    """Calls a node that torch has no counterpart of."""
+    """Calls the opaque op of a node without equivalent in torch."""
 
     op: OpaqueOp
     input_names: list[str]
@@ -275,7 +275,7 @@ def _on_meta(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _label_calls(node: OnnxNode) -> ExitStack:
-    """Let what is called meanwhile bear a node's module and name."""
+    """Return a context that labels torch's calls with a node's module and name."""
     stack = ExitStack()
     stack.enter_context(record_function(MODULE + node.module))
     stack.enter_context(record_function(f"{ORIGIN}onnx#{node.name}"))

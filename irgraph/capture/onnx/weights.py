@@ -1,4 +1,4 @@
-"""What a model takes, as the module whose parameters a capture names."""
+"""Inputs and weights of a model as a module, whose buffers a capture names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from irgraph.capture.common.torch_object import Torch
 
 
 class Weights(torch.nn.Module):  # type: ignore[misc]
-    """A module that has tensors by the names of an ONNX model, which are no Python names."""
+    """A module with tensors by the names of an ONNX model, which need not be identifiers."""
 
     def __init__(self, declared: Mapping[str, tuple[str, Torch]]) -> None:
         super().__init__()

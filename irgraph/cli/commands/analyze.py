@@ -80,7 +80,7 @@ def analyze(
     if plot is not None:
         result.plot().save(plot)
     if timeline is not None:
-        _merge(trees, timeline)
+        _write_timeline(trees, timeline)
     more = _details(trees, show or [])
     if html is not None:
         from irgraph.cli.html import write_page
@@ -95,7 +95,7 @@ def analyze(
     elif csv is None:
         _show(result, [r for tree in trees for r in tree.trace.health.reasons()], longest)
         for name, title in DETAILS.items():
-            print_rows(title, [_shortened(row) for row in more.get(name, [])[:longest]])
+            print_rows(title, [_short_cells(row) for row in more.get(name, [])[:longest]])
     raise typer.Exit(repair_exit_code(trees))
 
 
@@ -117,16 +117,16 @@ def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str
         "memory": memory.memory_peaks,
         "path": launches.critical_work,
     }
-    found = {name: makers[name](trees) for name in dict.fromkeys(names)}
-    if "memory" in found:
-        found["memory_timeline"] = memory.memory_timeline(trees)
-        without = [tree.trace.source for tree in trees if not tree.trace.memory.size]
-        for source in without:
+    tables = {name: makers[name](trees) for name in dict.fromkeys(names)}
+    if "memory" in tables:
+        tables["memory_timeline"] = memory.memory_timeline(trees)
+        unrecorded = [tree.trace.source for tree in trees if not tree.trace.memory.size]
+        for source in unrecorded:
             print_error(f"{source}: no [memory] events were read: record with profile_memory=True")
-    return found
+    return tables
 
 
-def _shortened(record: dict[str, Any]) -> dict[str, str]:
+def _short_cells(record: dict[str, Any]) -> dict[str, str]:
     """Return the cells of a record; of a sequence each kernel's name without its template."""
     if "sequence" in record:
         names = (part.partition("<")[0] for part in record["sequence"].split(" → "))
@@ -134,7 +134,7 @@ def _shortened(record: dict[str, Any]) -> dict[str, str]:
     return record_cells(record)
 
 
-def _merge(trees: list[Tree], path: str) -> None:
+def _write_timeline(trees: list[Tree], path: str) -> None:
     """Write the last usual step of each rank as tracks of one file; all begin at zero."""
     from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import select_typical_steps
@@ -142,33 +142,35 @@ def _merge(trees: list[Tree], path: str) -> None:
 
     steps = {}
     for number, tree in enumerate(trees):
-        usual = select_typical_steps(tree)
+        typical = select_typical_steps(tree)
         name = f"rank {tree.trace.rank}"
-        if usual:
-            steps[name if name not in steps else f"trace {number}"] = RecordedStep(tree, usual[-1])
+        if typical:
+            steps[name if name not in steps else f"trace {number}"] = RecordedStep(
+                tree, typical[-1]
+            )
         else:
             print_error(f"--timeline: {tree.trace.source} has no usual step, and is left out")
     write_side_by_side(steps, path)
 
 
 def _show(result: Analysis, reasons: list[str], longest: int) -> None:
-    within = "" if result.covered is None else f" ({result.covered:.1%} of the device time)"
-    print_rows(f"steps{within}", [_step(step.row()) for step in result.steps], reasons)
-    for by, title in VIEWS.items():
-        rows = result.breakdowns[by]
+    coverage = "" if result.covered is None else f" ({result.covered:.1%} of the device time)"
+    print_rows(f"steps{coverage}", [_step(step.row()) for step in result.steps], reasons)
+    for grouping, title in VIEWS.items():
+        rows = result.breakdowns[grouping]
         if set(rows) <= {"(no module)", "(no annotation)"}:
             continue
         total = sum(us for us, _ in rows.values()) or 1.0
-        shown = [
+        rows_to_print = [
             {
-                by: key[:90],
+                grouping: key[:90],
                 "us a step": f"{us:.1f}",
                 "share": f"{us / total:.1%}",
                 "events a step": f"{count:.1f}",
             }
             for key, (us, count) in list(rows.items())[:longest]
         ]
-        print_rows(title, shown)
+        print_rows(title, rows_to_print)
     idle = sum(result.idle.values()) or 1.0
     on_device = any(step.on_device for step in result.steps)
     title = "device idle, by what the host did" if on_device else "time of the host"
@@ -183,37 +185,41 @@ def _show(result: Analysis, reasons: list[str], longest: int) -> None:
     _collectives(result, longest)
     if not on_device:
         return
-    shown = [{"device events": key, "count": str(count)} for key, count in result.orphans.items()]
-    print_rows("attribution", shown)
+    rows_to_print = [
+        {"device events": key, "count": str(count)} for key, count in result.orphans.items()
+    ]
+    print_rows("attribution", rows_to_print)
 
 
 def _collectives(result: Analysis, longest: int) -> None:
     """Print collectives by kind, and who waits for whom."""
     rows = [record_cells(row) for row in result.collectives_by_kind[:longest]]
-    parted = any(row["transfer_us"] is not None for row in result.collectives_by_kind)
-    below = (
+    is_separated = any(row["transfer_us"] is not None for row in result.collectives_by_kind)
+    footnotes = (
         []
-        if parted
+        if is_separated
         else ["one rank alone does not separate transfer from waiting: bandwidths are lower bounds"]
     )
-    lonely = sum(row["transfer_us"] is None for row in result.collectives)
-    if parted and lonely:
-        below = [f"{lonely} collectives are not in all traces: transfer and waiting not separated"]
-    print_rows("collectives", rows, below)
+    incomplete = sum(row["transfer_us"] is None for row in result.collectives)
+    if is_separated and incomplete:
+        footnotes = [
+            f"{incomplete} collectives are not in all traces: transfer and waiting not separated"
+        ]
+    print_rows("collectives", rows, footnotes)
     print_rows("ranks in collectives, a step", list(map(record_cells, result.stragglers)))
 
 
 def _host_rows(result: Analysis, longest: int) -> list[dict[str, Any]]:
-    total = sum(own for own, _, _ in result.host.values()) or 1.0
+    total = sum(self_us for self_us, _, _ in result.host.values()) or 1.0
     return [
         {
             "op": name[:90],
-            "self us a step": f"{own:.1f}",
-            "share": f"{own / total:.1%}",
-            "us a step": f"{whole:.1f}",
+            "self us a step": f"{self_us:.1f}",
+            "share": f"{self_us / total:.1%}",
+            "us a step": f"{total_us:.1f}",
             "calls a step": f"{calls:.1f}",
         }
-        for name, (own, whole, calls) in list(result.host.items())[:longest]
+        for name, (self_us, total_us, calls) in list(result.host.items())[:longest]
     ]
 
 

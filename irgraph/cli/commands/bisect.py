@@ -64,12 +64,12 @@ def bisect(
     if check:
         broken = results_differ(graph)
     folders, pricer = tuple(pass_path or ()), find_target(device, options)
-    found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
-    if found.stage is None:
-        cli.print_error(f"no stage breaks it ({len(pipeline)} stages; checks: {found.checks})")
+    result = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
+    if result.stage is None:
+        cli.print_error(f"no stage breaks it ({len(pipeline)} stages; checks: {result.checks})")
         raise typer.Exit
-    verb = "fails" if found.after is None else "breaks it"
-    cli.print_error(f"{found.stage} {verb} (checks: {found.checks}):\n{found.reason}")
+    verb = "fails" if result.after is None else "breaks it"
+    cli.print_error(f"{result.stage} {verb} (checks: {result.checks}):\n{result.reason}")
     if output is not None:
-        cli.write_result(print_graph(found.before), output)
+        cli.write_result(print_graph(result.before), output)
     raise typer.Exit(1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PANEL = "transform"
 
-SHOWN = 12
+MAX_DIFFERING_ROWS = 12
 """Tensors that differ that the table shows unless all are asked for, the worst first."""
 
 SizesOption = Annotated[
@@ -94,7 +94,7 @@ def check(
         )
         _show(result, "", every, json)
         return
-    differs = beside(first, second, program) if program else ""
+    differs = program_difference(first, second, program) if program else ""
     result = compare(
         first,
         second,
@@ -105,46 +105,50 @@ def check(
         widen=not narrow,
         draws=draws,
     )
-    told = differs or "as the program captured anew, call by call"
-    about = f"{first.name} at B = {second.dims.get('B')}: {told}" if program else ""
+    difference = differs or "as the program captured anew, call by call"
+    about = f"{first.name} at B = {second.dims.get('B')}: {difference}" if program else ""
     _show(result, about, every, json, {"program": differs or "same"} if program else {})
     if differs:
         raise typer.Exit(1)
 
 
 def _show(
-    result: Comparison, about: str, every: bool, json: bool, more: dict[str, str] | None = None
+    result: Comparison,
+    about: str,
+    all_tensors: bool,
+    json: bool,
+    more: dict[str, str] | None = None,
 ) -> None:
     """Print a comparison; end with 1 where the models differ."""
     if json:
         cli.write_json(as_json(result) | (more or {}))
     else:
         typer.echo(visible_text("\n".join(filter(None, (str(result), about)))))
-        if every or not all(one.same for one in result.compared):
-            cli.console().print(table(result, every=every))
+        if all_tensors or not all(tensor.same for tensor in result.compared):
+            cli.console().print(table(result, all_tensors=all_tensors))
     if not result.same:
         raise typer.Exit(1)
 
 
-def beside(before: Graph, after: Graph, program: str) -> str:
+def program_difference(before: Graph, after: Graph, program: str) -> str:
     """Return how the first model, at the second one's batch size, differs from its program."""
     from irgraph.capture.live.recapture import compare_with_program
 
     return compare_with_program(before, program, after.dims.get("B", before.dims.get("B", 1)))
 
 
-def sizes(given: list[str] | None) -> dict[str, int]:
+def sizes(options: list[str] | None) -> dict[str, int]:
     """Return the sizes that ``--dim`` options give."""
     from irgraph.diagnostics import fail
 
-    found = {}
-    for item in given or ():
+    result = {}
+    for item in options or ():
         name, _, size = item.partition("=")
         if not size.isdecimal() or len(size) > cli.MAX_SIZE_DIGITS or int(size) < 1:
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
             raise fail(message, exit_code=2)
-        found[name] = int(size)
-    return found
+        result[name] = int(size)
+    return result
 
 
 def as_json(result: Comparison) -> dict[str, Any]:
@@ -153,7 +157,7 @@ def as_json(result: Comparison) -> dict[str, Any]:
         "same": result.same,
         "exact": result.exact,
         "precision": dict(zip(("type", "tolerance"), result.precision, strict=True)),
-        "compared": [{**asdict(one), "same": one.same} for one in result.compared],
+        "compared": [{**asdict(tensor), "same": tensor.same} for tensor in result.compared],
         "only_before": [list(pair) for pair in result.only_before],
         "only_after": [list(pair) for pair in result.only_after],
         "lost": result.lost,
@@ -162,21 +166,26 @@ def as_json(result: Comparison) -> dict[str, Any]:
     }
 
 
-def table(result: Comparison, *, every: bool = False) -> Table:
+def table(result: Comparison, *, all_tensors: bool = False) -> Table:
     """Return the tensors that differ, the worst first, with their figures; or every tensor."""
     from rich.table import Table
 
     columns = ("tensor", "kind", "type", "difference", "of its change", "allowed", "")
-    made = Table(*columns, title="what leaves the step", title_justify="left")
-    worst = sorted(result.compared, key=lambda one: (one.same, -one.relative))
-    differing = [one for one in worst if not one.same]
-    for one in worst if every else differing[:SHOWN]:
-        label = f"%{one.name}" + (f' "{one.label}"' if one.label else "")
-        figures = (f"{one.absolute:.3g}", f"{one.relative:.3g}", f"{one.allowed:.3g}")
-        made.add_row(label, one.kind, one.type, *figures, "same" if one.same else "differs")
-    counts = ((len(differing) - SHOWN, "differ"), (len(worst) - len(differing), "are the same"))
-    left = ", ".join(f"{count} more {what}" for count, what in counts if count > 0)
-    if left and not every:
-        made.caption = f"{left} (--all shows them)"
-        made.caption_justify = "left"
-    return made
+    tensor_table = Table(*columns, title="what leaves the step", title_justify="left")
+    worst = sorted(result.compared, key=lambda tensor: (tensor.same, -tensor.relative))
+    differing = [tensor for tensor in worst if not tensor.same]
+    for tensor in worst if all_tensors else differing[:MAX_DIFFERING_ROWS]:
+        label = f"%{tensor.name}" + (f' "{tensor.label}"' if tensor.label else "")
+        figures = (f"{tensor.absolute:.3g}", f"{tensor.relative:.3g}", f"{tensor.allowed:.3g}")
+        tensor_table.add_row(
+            label, tensor.kind, tensor.type, *figures, "same" if tensor.same else "differs"
+        )
+    counts = (
+        (len(differing) - MAX_DIFFERING_ROWS, "differ"),
+        (len(worst) - len(differing), "are the same"),
+    )
+    omitted = ", ".join(f"{count} more {state}" for count, state in counts if count > 0)
+    if omitted and not all_tensors:
+        tensor_table.caption = f"{omitted} (--all shows them)"
+        tensor_table.caption_justify = "left"
+    return tensor_table

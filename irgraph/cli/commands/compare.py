@@ -41,7 +41,7 @@ def compare(
     trees = [reading.trees([path]) for path in (before, after)]
     old, new = map(analyze, trees)
     figures, parts = run(old, new, by)
-    both = [tree for found in trees for tree in found]
+    all_trees = [tree for group in trees for tree in group]
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.analysis import comparison_page
@@ -53,24 +53,24 @@ def compare(
     if json:
         write_json(tables)
     elif csv is None:
-        reasons = [reason for tree in both for reason in tree.trace.health.reasons()]
+        reasons = [reason for tree in all_trees for reason in tree.trace.health.reasons()]
         print_rows("mean usual step", [_cells(c) for c in figures], reasons)
         _show(parts, by, longest)
-    raise typer.Exit(repair_exit_code(both))
+    raise typer.Exit(repair_exit_code(all_trees))
 
 
-def _show(parts: list[TimeChange], by: str, longest: int) -> None:
-    of = "time of the host" if by == "host" else "device work"
+def _show(parts: list[TimeChange], grouping: str, longest: int) -> None:
+    subject = "time of the host" if grouping == "host" else "device work"
     rows = [
         {**_cells(c), "calls": f"{c.calls_before:g} → {c.calls_after:g}", "": c.status}
         for c in parts[:longest]
     ]
-    print_rows(f"{of} a step by {by}, largest change first", rows)
-    total = sum(c.delta for c in parts)
-    shown = sum(c.delta for c in parts[:longest])
+    print_rows(f"{subject} a step by {grouping}, largest change first", rows)
+    total_us = sum(c.delta for c in parts)
+    listed_us = sum(c.delta for c in parts[:longest])
     print_error(
-        f"{of} in all: {sum(c.before for c in parts):.1f} → {sum(c.after for c in parts):.1f} us a "
-        f"step, {total:+.1f} us, of which {shown:+.1f} us are shown"
+        f"{subject} in all: {sum(c.before for c in parts):.1f} → {sum(c.after for c in parts):.1f} us a "
+        f"step, {total_us:+.1f} us, of which {listed_us:+.1f} us are shown"
     )
 
 

@@ -56,8 +56,8 @@ def init(db: DbOption = "") -> None:
 
     database = Database(db)
     before, after = upgrade(database)
-    how = f"migrated from schema {before} to {after}" if before else f"made with schema {after}"
-    print_error(f"{database}: {how if before != after else f'already of schema {after}'}")
+    status = f"migrated from schema {before} to {after}" if before else f"made with schema {after}"
+    print_error(f"{database}: {status if before != after else f'already of schema {after}'}")
 
 
 @APP.command()
@@ -91,13 +91,13 @@ def add(
     if name and len(files) > 1:
         raise fail("--name: give one file", exit_code=2)
     database = _open(db)
-    said = Provenance(by, card, driver, software, clock, source)
+    provenance = Provenance(by, card, driver, software, clock, source)
     for file in files:
-        found = entries(file, said, private)
-        for reason in (reason for entry in found for reason in entry.omissions):
+        records = entries(file, provenance, private)
+        for reason in (reason for entry in records for reason in entry.omissions):
             print_error(f"{file}: left out: {reason}")
-        for one in store(database, found, name):
-            print_error(f"{file}: {_told(one)}")
+        for result in store(database, records, name):
+            print_error(f"{file}: {_describe(result)}")
 
 
 @APP.command("list")
@@ -105,11 +105,11 @@ def list_records(json: JsonOption = False, db: DbOption = "") -> None:
     """List all records with their provenance."""
     from irgraph.database.query import records
 
-    found = records(_open(db))
+    rows = records(_open(db))
     if json:
-        write_json(found)
+        write_json(rows)
     else:
-        _print("records", found)
+        _print("records", rows)
 
 
 @APP.command()
@@ -159,9 +159,9 @@ def import_records(
     """Add what another database exported, all of it or nothing."""
     from irgraph.database.exchange import import_file
 
-    done = import_file(_open(db), file)
-    new, rows = sum(one.is_new for one in done), sum(one.new_rows for one in done)
-    print_error(f"{file}: {new} new of {len(done)} records, {rows} new rows")
+    results = import_file(_open(db), file)
+    new, rows = sum(result.is_new for result in results), sum(result.new_rows for result in results)
+    print_error(f"{file}: {new} new of {len(results)} records, {rows} new rows")
 
 
 def _open(name: str) -> Database:
@@ -175,21 +175,21 @@ def _open(name: str) -> Database:
     return database
 
 
-def _told(one: AddResult) -> str:
+def _describe(result: AddResult) -> str:
     """Return what became of a record, in words."""
-    rows = [_rows(one.new_rows) + " added"] if one.new_rows else []
-    rows += [_rows(one.existing_rows) + " there already"] if one.existing_rows else []
-    return ", ".join([f"{one.kind} {one.name}: {'new' if one.is_new else 'known'}", *rows])
+    rows = [_rows(result.new_rows) + " added"] if result.new_rows else []
+    rows += [_rows(result.existing_rows) + " there already"] if result.existing_rows else []
+    return ", ".join([f"{result.kind} {result.name}: {'new' if result.is_new else 'known'}", *rows])
 
 
 def _rows(count: int) -> str:
     return f"{count} row{'' if count == 1 else 's'}"
 
 
-def _list(kind: str, where: list[str], most: int, json: bool, db: str) -> None:
+def _list(kind: str, conditions: list[str], max_rows: int, json: bool, db: str) -> None:
     from irgraph.database.query import query_rows
 
-    rows, total = query_rows(_open(db), kind, where, None if json else most)
+    rows, total = query_rows(_open(db), kind, conditions, None if json else max_rows)
     if json:
         write_json(rows)
         return
@@ -202,6 +202,10 @@ def _print(title: str, rows: list[dict[str, Any]]) -> None:
     """Print rows without the columns in which no row says anything."""
     from irgraph.database.query import SHORT
 
-    shown = [{**row, "hash": row["hash"][:SHORT]} for row in rows]
-    used = [name for name in (shown[0] if shown else {}) if any(row[name] for row in shown)]
-    print_listing(title, [record_cells({name: row[name] for name in used}) for row in shown])
+    short_rows = [{**row, "hash": row["hash"][:SHORT]} for row in rows]
+    used = [
+        name
+        for name in (short_rows[0] if short_rows else {})
+        if any(row[name] for row in short_rows)
+    ]
+    print_listing(title, [record_cells({name: row[name] for name in used}) for row in short_rows])

@@ -58,13 +58,13 @@ def diff(
     """Compare two models: ops added, removed, moved and retyped, with the time of each."""
     from irgraph.report.structure import structural_diff
 
-    measured = _measured(measured_before, measured_after)
+    measured = _measured_times(measured_before, measured_after)
     first, second = (
         cli.with_rank_options(cli.with_dim_options(cli.read_model(path), dim), ranks, fabric)
         for path in (before, after)
     )
     if device == NO_DEVICE:
-        _refuse(timeline)
+        _refuse_timeline(timeline)
         changes = structural_diff(first, second)
         if html is not None:
             _write_structure((before, after), changes, html)
@@ -72,7 +72,7 @@ def diff(
         return
     from irgraph.predict.difference import diff as subtract
 
-    found = subtract(
+    difference = subtract(
         first,
         second,
         device=device,
@@ -86,20 +86,20 @@ def diff(
     if timeline is not None:
         from irgraph.schedule.perfetto import write_side_by_side
 
-        sides = {"before": found.before.timeline, "after": found.after.timeline}
+        sides = {"before": difference.before.timeline, "after": difference.after.timeline}
         write_side_by_side(sides, timeline)
-    figures = found.summary()
+    figures = difference.summary()
     if html is not None:
-        _write(found, figures, html)
-    _show(found.changes, figures, each, json)
+        _write(difference, figures, html)
+    _show(difference.changes, figures, each, json)
 
 
-def _write(found: Difference, figures: dict[str, Any], path: str) -> None:
+def _write(difference: Difference, figures: dict[str, Any], path: str) -> None:
     from irgraph.cli.html import write_page
     from irgraph.pages.difference import difference_page
     from irgraph.report.structure import grouped
 
-    write_page(difference_page(found, grouped(found.changes), figures), path)
+    write_page(difference_page(difference, grouped(difference.changes), figures), path)
 
 
 def _write_structure(names: tuple[str, str], changes: list[Change], path: str) -> None:
@@ -110,14 +110,14 @@ def _write_structure(names: tuple[str, str], changes: list[Change], path: str) -
     write_page(structure_page(names, grouped(changes)), path)
 
 
-def _refuse(timeline: str | None) -> None:
+def _refuse_timeline(timeline: str | None) -> None:
     from irgraph.diagnostics import fail
 
     if timeline is not None:
         raise fail("--timeline needs a device: without one there are no times", exit_code=2)
 
 
-def _measured(before: str | None, after: str | None) -> tuple[float, float] | None:
+def _measured_times(before: str | None, after: str | None) -> tuple[float, float] | None:
     """Return the measured step times, microseconds; one without the other is refused."""
     from irgraph.diagnostics import fail
     from irgraph.predict.limits import parse_time
@@ -125,18 +125,18 @@ def _measured(before: str | None, after: str | None) -> tuple[float, float] | No
     if before is None and after is None:
         return None
     if before is None or after is None:
-        lacking = "--measured-before" if before is None else "--measured-after"
-        raise fail(f"measured times come in pairs: give {lacking} as well", exit_code=2)
+        missing = "--measured-before" if before is None else "--measured-after"
+        raise fail(f"measured times come in pairs: give {missing} as well", exit_code=2)
     return parse_time(before, "--measured-before"), parse_time(after, "--measured-after")
 
 
-def _show(changes: list[Change], figures: dict[str, Any], each: bool, as_json: bool) -> None:
+def _show(changes: list[Change], figures: dict[str, Any], ungrouped: bool, as_json: bool) -> None:
     """Print the figures, where a device gave any, and the changes of the structure."""
     from irgraph.predict.tables import difference_tables
     from irgraph.report.structure import Group, grouped
     from irgraph.report.structure_table import structure_table
 
-    groups = [Group(c.kind, c.op.name, [c]) for c in changes] if each else grouped(changes)
+    groups = [Group(c.kind, c.op.name, [c]) for c in changes] if ungrouped else grouped(changes)
     if as_json:
         cli.write_json({**figures, "changes": [group.row() for group in groups]})
         return

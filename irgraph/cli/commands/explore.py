@@ -48,33 +48,35 @@ def explore(
     predictions = [
         predict(graph, device=card, host=host, ranks=ranks, fabric=fabric) for graph in graphs
     ]
-    for line in dict.fromkeys(line for each in predictions for line in each.warnings):
+    for line in dict.fromkeys(line for prediction in predictions for line in prediction.warnings):
         cli.print_error(f"WARNING: {line}")
-    shown = _shown(predictions)
+    explorer_models = _explorer_models(predictions)
     if json is not None:
         from irgraph.exchange.explorer.model_files import write_json
 
-        for path in write_json(shown, json):
+        for path in write_json(explorer_models, json):
             cli.print_error(f"wrote {path}")
         return
     from irgraph.exchange.explorer.serve import serve
 
-    serve(shown, port=port, browser=browser)
+    serve(explorer_models, port=port, browser=browser)
 
 
-def _shown(predictions: list[Prediction]) -> list[ExplorerModel]:
+def _explorer_models(predictions: list[Prediction]) -> list[ExplorerModel]:
     """Return models with their overlays; two also with what changed from one to the other."""
     from irgraph.exchange.explorer.model_files import ExplorerModel
     from irgraph.exchange.explorer.overlays import changes, overlays
 
-    found = [overlays(p.priced, p.timeline, p.path) for p in predictions]
+    overlays_by_model = [overlays(p.priced, p.timeline, p.path) for p in predictions]
     graphs = [p.priced.graph for p in predictions]
     names = [graph.name for graph in graphs]
     if len(graphs) == 2:
         from irgraph.report.structure import structural_diff
 
         rows = [(c.kind, c.before, c.after) for c in structural_diff(graphs[0], graphs[1])]
-        for each, change in zip(found, changes(graphs[0], graphs[1], rows), strict=True):
-            each.append(change)
+        for model_overlays, change in zip(
+            overlays_by_model, changes(graphs[0], graphs[1], rows), strict=True
+        ):
+            model_overlays.append(change)
         names = [f"{name} ({when})" for name, when in zip(names, ("before", "after"), strict=True)]
-    return [ExplorerModel(*each) for each in zip(names, graphs, found, strict=True)]
+    return [ExplorerModel(*fields) for fields in zip(names, graphs, overlays_by_model, strict=True)]

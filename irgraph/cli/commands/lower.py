@@ -71,12 +71,12 @@ def _sizes(dims: list[str] | None) -> dict[str, int]:
     """Return the sizes that ``--dim`` options give."""
     from irgraph.diagnostics import fail
 
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for item in dims or ():
         name, _, size = item.rpartition("=")
-        whole = size.isdecimal() and len(size) <= MAX_SIZE_DIGITS and int(size) >= 1
-        if not name or not whole:
+        is_valid = size.isdecimal() and len(size) <= MAX_SIZE_DIGITS and int(size) >= 1
+        if not name or not is_valid:
             message = f"--dim: give NAME=SIZE with a whole number of at least 1, not {item!r}"
             raise fail(message, exit_code=2)
-        found[name] = int(size)
-    return found
+        result[name] = int(size)
+    return result

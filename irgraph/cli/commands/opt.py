@@ -108,30 +108,30 @@ def opt(
     graph, recorded = _read(model, verified=not no_verify)
     graph = cli.with_rank_options(cli.with_dim_options(graph, dim), ranks, fabric)
     pipeline = stages(steps or recorded)
-    _tell_hidden(pipeline, pass_path or ())
-    priced = _Priced(device, host, ranks, fabric)
+    _note_shadowed_passes(pipeline, pass_path or ())
+    priced = _PricingOptions(device, host, ranks, fabric)
     tables = _tables(stats, time_passes, priced)
-    checked = ResultCheck(tuple(pass_path or ()))
-    shown = _shown(pipeline, print_after, diff, stop_after)
-    kept = _RunSettings(reproducer, tuple(pass_path or ()), verified=not no_verify)
-    outcome = _run(graph, pipeline, priced, [*tables, *shown, checked], kept)
+    result_check = ResultCheck(tuple(pass_path or ()))
+    watchers = _watchers(pipeline, print_after, diff, stop_after)
+    settings = _RunSettings(reproducer, tuple(pass_path or ()), verified=not no_verify)
+    outcome = _run(graph, pipeline, priced, [*tables, *watchers, result_check], settings)
     if not quiet:
         for line in outcome.report_lines():
             cli.print_error(line)
-        _say_memory(graph, outcome.graph)
+        _print_memory_change(graph, outcome.graph)
     for stage in outcome.skipped:
         cli.print_error(f"left out: {stage}")
     for table in tables:
         print_table(table.title, table.rows(), sys.stderr, table.caption)
         for line in table.remarks():
             cli.print_error(line)
-    told = _check(checked) if check else []
+    check_lines = _check(result_check) if check else []
     if html is not None:
-        _report(graph, outcome, tables, told, priced, html)
+        _report(graph, outcome, tables, check_lines, priced, html)
     cli.write_result(print_graph(outcome.graph), output)
 
 
-def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
+def _note_shadowed_passes(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
     """Say which pass is used where several folders have one of that name."""
     from irgraph.manage.run import find_pass, shadowed_passes
 
@@ -143,7 +143,7 @@ def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
         )
 
 
-class _Priced(NamedTuple):
+class _PricingOptions(NamedTuple):
     """The device and the host that a command line names, if any."""
 
     device: str | None
@@ -162,8 +162,8 @@ class _Priced(NamedTuple):
 
     def __str__(self) -> str:
         names = ("device", "host", "ranks", "fabric") if self.device is not None else ()
-        given = ((name, getattr(self, name)) for name in names)
-        return "".join(f" --{name} {value}" for name, value in given if value is not None)
+        options = ((name, getattr(self, name)) for name in names)
+        return "".join(f" --{name} {value}" for name, value in options if value is not None)
 
 
 class _RunSettings(NamedTuple):
@@ -177,16 +177,16 @@ class _RunSettings(NamedTuple):
 def _run(
     graph: Graph,
     pipeline: Sequence[Stage],
-    priced: _Priced,
+    priced: _PricingOptions,
     watchers: Sequence[Watcher],
-    kept: _RunSettings,
+    settings: _RunSettings,
 ) -> Outcome:
     """Run a pipeline; if it fails, say how to reproduce the failure."""
     from irgraph.manage.reproducer import Reproducer
     from irgraph.manage.run import run_stages
 
-    path, folders = kept.reproducer or DEFECT, kept.folders
-    written = Reproducer(path, folders, defects=kept.reproducer is None)
+    path, folders = settings.reproducer or DEFECT, settings.folders
+    reproducer = Reproducer(path, folders, defects=settings.reproducer is None)
     try:
         return run_stages(
             graph,
@@ -194,26 +194,26 @@ def _run(
             pass_path=folders,
             pricer=priced.target(),
             targets=priced.find,
-            watchers=[*watchers, written],
-            verified=kept.verified,
+            watchers=[*watchers, reproducer],
+            verified=settings.verified,
         )
     finally:
-        if written.written:
+        if reproducer.written:
             cli.print_error(f"note: irgraph opt {path}{priced} reproduces the failure")
 
 
-def _tables(stats: bool, times: bool, priced: _Priced) -> list[Tabular]:
+def _tables(stats: bool, times: bool, priced: _PricingOptions) -> list[Tabular]:
     """Return what collects the tables that options ask for."""
     from irgraph.manage import gains, watch
 
     target = priced.target()
-    found: list[Tabular] = [watch.Statistics()] if stats else []
-    found += [watch.Timing()] if times else []
-    found += [gains.Gains(target)] if target is not None else []
-    return found
+    tables: list[Tabular] = [watch.Statistics()] if stats else []
+    tables += [watch.Timing()] if times else []
+    tables += [gains.Gains(target)] if target is not None else []
+    return tables
 
 
-def _shown(
+def _watchers(
     pipeline: Sequence[Stage], print_after: str | None, diff: bool, stop_after: int | None
 ) -> list[Watcher]:
     """Return the watchers that options ask for."""
@@ -221,13 +221,15 @@ def _shown(
 
     if print_after is not None:
         _check_name(print_after, {*watch.PRINT_CHOICES, *(stage.name for stage in pipeline)})
-    found: list[Watcher] = [watch.PrintAfter(print_after, cli.print_error)] if print_after else []
-    found += [watch.PrintDiff(cli.print_error)] if diff else []
-    found += [watch.StopAfter(stop_after)] if stop_after is not None else []
-    return found
+    watchers: list[Watcher] = (
+        [watch.PrintAfter(print_after, cli.print_error)] if print_after else []
+    )
+    watchers += [watch.PrintDiff(cli.print_error)] if diff else []
+    watchers += [watch.StopAfter(stop_after)] if stop_after is not None else []
+    return watchers
 
 
-def _say_memory(before: Graph, after: Graph) -> None:
+def _print_memory_change(before: Graph, after: Graph) -> None:
     """Say how the peak memory of the step changed, if it did."""
     from irgraph.predict.tables import bytes_text
     from irgraph.schedule.memory import peak_memory
@@ -243,8 +245,8 @@ def _report(
     graph: Graph,
     outcome: Outcome,
     tables: Sequence[Tabular],
-    told: Sequence[str],
-    priced: _Priced,
+    check_lines: Sequence[str],
+    priced: _PricingOptions,
     path: str,
 ) -> None:
     """Write the report of a pipeline, with predictions where a device was named."""
@@ -254,16 +256,16 @@ def _report(
     from irgraph.predict.difference import diff as subtract
 
     steps = [step for table in tables if isinstance(table, Gains) for step in table.steps]
-    found = None
+    difference = None
     if priced.device is not None:
-        found = subtract(graph, outcome.graph, device=priced.device, host=priced.host)
-    page = rewrite_page(graph, outcome, steps=steps, checked=told, difference=found)
+        difference = subtract(graph, outcome.graph, device=priced.device, host=priced.host)
+    page = rewrite_page(graph, outcome, steps=steps, check_lines=check_lines, difference=difference)
     write_page(page, path)
 
 
-def _check(checked: ResultCheck) -> list[str]:
+def _check(result_check: ResultCheck) -> list[str]:
     """Run the models around the stages, say how results compare; exit with 1 if they differ."""
-    verdicts = list(checked.verdicts())
+    verdicts = list(result_check.verdicts())
     lines = [line for verdict in verdicts for line in _verdict_lines(verdict, len(verdicts))]
     lines = lines or ["same: the model has not changed"]
     for line in lines:
@@ -287,12 +289,12 @@ def _verdict_lines(verdict: Verdict, count: int) -> Iterator[str]:
         yield f"the first stage whose results differ: {verdict.culprit}"
 
 
-def _check_name(given: str, known: set[str]) -> None:
+def _check_name(name: str, stage_names: set[str]) -> None:
     from irgraph.diagnostics import fail, suggestion
 
-    if given not in known:
-        message = f"--print-after: unknown stage {given!r}{suggestion(given, known)}"
-        raise fail(message, hint=f"known: {', '.join(sorted(known))}", exit_code=2)
+    if name not in stage_names:
+        message = f"--print-after: unknown stage {name!r}{suggestion(name, stage_names)}"
+        raise fail(message, hint=f"known: {', '.join(sorted(stage_names))}", exit_code=2)
 
 
 def _read(path: str, *, verified: bool) -> tuple[Graph, list[PipelineStep]]:

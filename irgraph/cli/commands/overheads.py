@@ -91,14 +91,16 @@ def _cost(text: str) -> ProfilerCost:
     return ProfilerCost(host, device)
 
 
-def _say_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
+def _print_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
     """Say how many samples are shorter than the profiler's cost."""
     from irgraph.overheads.extract import clipped_counts
 
-    found = clipped_counts(samples, cost)
-    if not found:
+    counts_by_kind = clipped_counts(samples, cost)
+    if not counts_by_kind:
         return
-    counts = ", ".join(f"{short} of {count} of {kind}" for kind, (short, count) in found.items())
+    counts = ", ".join(
+        f"{short} of {count} of {kind}" for kind, (short, count) in counts_by_kind.items()
+    )
     print_error(
         f"note: samples shorter than the profiler's cost, counted as 0: {counts}; if there "
         "are many, measure this machine's cost with `irgraph calibrate-profiler`"
@@ -132,7 +134,7 @@ def _table(
         samples = [
             build_replayer(tree).samples().require_sufficient(trace) for trace, tree in pairs
         ]
-        _say_clipped(samples, cost)
+        _print_clipped(samples, cost)
         names = ", ".join(Path(trace).name for trace in traces)
         cards = {
             "cpu" if is_cpu_trace(tree.trace) else architecture_of(tree.trace.device_name)
@@ -162,8 +164,8 @@ def _records(file: HostFile, other: HostFile | None) -> list[dict[str, Any]]:
     if other is None:
         return file.records()
     key = itemgetter("kind", "operation", "shapes")
-    beside = {key(row): row["mean_us"] for row in other.records()}
-    return [{**row, "other_mean_us": beside.get(key(row))} for row in file.records()]
+    other_means = {key(row): row["mean_us"] for row in other.records()}
+    return [{**row, "other_mean_us": other_means.get(key(row))} for row in file.records()]
 
 
 def _show(file: HostFile, other: HostFile | None, longest: int) -> None:
@@ -179,8 +181,8 @@ def _show(file: HostFile, other: HostFile | None, longest: int) -> None:
     costs.sort(key=lambda cost: -cost[0])
     for _, kind, op, stat in costs[:longest]:
         entry = other.ops.get(op) if other else None
-        beside = getattr(entry, kind) if entry is not None else None
-        rows.append(_row(kind.replace("t", "T"), op, stat, beside))
+        other_stat = getattr(entry, kind) if entry is not None else None
+        rows.append(_row(kind.replace("t", "T"), op, stat, other_stat))
     if other is None:
         rows = [{k: v for k, v in row.items() if k != "other us"} for row in rows]
     print_rows(f"host overheads: {file.name}", rows)

@@ -12,7 +12,7 @@ from irgraph.diagnostics import visible_text
 
 PANEL = "transform"
 
-FIRST = "the first folder with a name wins; those of --pass-path come before the library"
+PRECEDENCE_NOTE = "the first folder with a name wins; those of --pass-path come before the library"
 """Why one file of a pass hides another."""
 
 
@@ -55,7 +55,7 @@ def passes(
     for row in rows:
         if row["hides"]:
             print_error(
-                f"note: {row['name']} is from {row['source']}; it hides {row['hides']}: {FIRST}"
+                f"note: {row['name']} is from {row['source']}; it hides {row['hides']}: {PRECEDENCE_NOTE}"
             )
 
 
@@ -68,8 +68,8 @@ def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> No
     find_pass(name, folders)
     graph = read_model(model)
     with show_progress(f"trying {name}"):
-        found = space(name, graph, pass_path=folders)
-    calls = [str(instance) for instance in found.instances]
+        pass_space = space(name, graph, pass_path=folders)
+    calls = [str(instance) for instance in pass_space.instances]
     if as_json:
         write_json(calls)
         return
@@ -109,8 +109,8 @@ def _show(name: str, folders: tuple[str, ...], as_json: bool) -> None:
     sys.stdout.write(f"# {declared.description}\n# from {file.source}\n")
     for parameter in parameters:
         default = parameter["default"]
-        said = "required" if default is None else f"{default} by default"
-        sys.stdout.write(f"# parameter {parameter['name']}: {parameter['type']}, {said}\n")
+        default_text = "required" if default is None else f"{default} by default"
+        sys.stdout.write(f"# parameter {parameter['name']}: {parameter['type']}, {default_text}\n")
     for path in hidden:
-        sys.stdout.write(f"# hides {path}: {FIRST}\n")
+        sys.stdout.write(f"# hides {path}: {PRECEDENCE_NOTE}\n")
     sys.stdout.write(visible_text(file.text))

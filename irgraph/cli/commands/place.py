@@ -26,7 +26,7 @@ PANEL = "predict"
 BUDGET = "0.02%"
 """The budget of what is written, unless one is given."""
 
-DRAWN = "drawn"
+DRAWN_LISTS = "drawn"
 """What ``--lists`` takes where rows of a bag are drawn one by one."""
 
 PlatformOption = Annotated[
@@ -147,45 +147,47 @@ def place(
     graph = cli.with_dim_options(cli.read_model(model), dim)
     host = load_platform(platform)
     options = PredictOptions(device=host.device, host=host.host, indices=indices or ())
-    wanted = _wanted(qps, latency, policy, rows, lists)
-    what = f"{host.name}: {qps:g} queries a second, {latency} each"
-    asked = PlacementRequest(graph, host, wanted, options, what, spread)
+    service_load = _service_load(qps, latency, policy, rows, lists)
+    subject = f"{host.name}: {qps:g} queries a second, {latency} each"
+    request = PlacementRequest(graph, host, service_load, options, subject, spread)
     if formats is not None:
-        against = (BUDGET if budget is None else budget, "power" if aim is None else aim)
-        _tradeoff(asked, formats, data, executed, *against, output, html, json)
+        budget_and_aim = (BUDGET if budget is None else budget, "power" if aim is None else aim)
+        _tradeoff(request, formats, data, executed, *budget_and_aim, output, html, json)
         return
-    for name, given in (
+    for name, value in (
         ("--data", data),
         ("--executed", executed),
         ("--spread", spread or None),
         ("--budget", budget),
         ("--for", aim),
     ):
-        if given is not None:
+        if value is not None:
             raise fail(f"{name} is for formats of tables: --formats is missing", exit_code=2)
     try:
-        found, others = services_and_others(graph, host, wanted, options)
+        service_list, omissions = services_and_others(graph, host, service_load, options)
     except RefusedError as error:
         raise fail(f"the tables are not placed: {error.reason}") from None
-    _written(asked, graph, found, output, html)
+    _write_outputs(request, graph, service_list, output, html)
     if json:
         from msgspec import to_builtins
 
-        cli.write_json([to_builtins(one) | {"latency_us": one.latency} for one in found])
+        cli.write_json(
+            [to_builtins(service) | {"latency_us": service.latency} for service in service_list]
+        )
     else:
-        print_rows(what, list(map(_row, found)))
-        for one in found:
-            _say(one)
-    _uncounted(graph, found)
-    for reason in others:
+        print_rows(subject, list(map(_row, service_list)))
+        for service in service_list:
+            _print_service(service)
+    _print_omissions(graph, service_list)
+    for reason in omissions:
         cli.print_error(f"not shown: {reason}")
 
 
-def _uncounted(graph: Graph, ways: Sequence[Service]) -> None:
+def _print_omissions(graph: Graph, service_list: Sequence[Service]) -> None:
     """Say what is left out of ways to serve a model, and which of its tables have one place."""
     from irgraph.serving.problem import fixed_of
 
-    if any(one.group > 1 for one in ways):
+    if any(service.group > 1 for service in service_list):
         cli.print_error("traffic between hosts that share a copy is not counted")
     for table in fixed_of(graph):
         cli.print_error(
@@ -193,10 +195,10 @@ def _uncounted(graph: Graph, ways: Sequence[Service]) -> None:
         )
 
 
-def _written(
-    asked: PlacementRequest,
+def _write_outputs(
+    request: PlacementRequest,
     graph: Graph,
-    ways: Sequence[Service],
+    service_list: Sequence[Service],
     output: str | None,
     html: str | None,
 ) -> None:
@@ -205,19 +207,23 @@ def _written(
         return
     from irgraph.text import print_graph
 
-    made = asked.placed(graph, ways[0])
+    placed = request.place(graph, service_list[0])
     if output is not None:
-        cli.write_result(print_graph(made), output)
+        cli.write_result(print_graph(placed), output)
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.placement import service_page
         from irgraph.predict.prediction import predict
 
-        query = predict(made, asked.options)
-        write_page(service_page(asked.what, ways, query, asked.wanted.latency), html)
+        query = predict(placed, request.options)
+        write_page(
+            service_page(request.subject, service_list, query, request.service_load.latency), html
+        )
 
 
-def _wanted(qps: float, latency: str, policy: str, rows: bool, lists: str | None) -> ServiceLoad:
+def _service_load(
+    qps: float, latency: str, policy: str, rows: bool, lists: str | None
+) -> ServiceLoad:
     """Return what is asked of the service by the command's options."""
     from irgraph.diagnostics import fail, suggestion
     from irgraph.predict.limits import parse_time
@@ -225,46 +231,46 @@ def _wanted(qps: float, latency: str, policy: str, rows: bool, lists: str | None
     from irgraph.tiers.bags import read_lists
     from irgraph.tiers.hits import POLICIES
 
-    named = next((known for known in POLICIES if known == policy), None)
-    if named is None:
+    policy_name = next((name for name in POLICIES if name == policy), None)
+    if policy_name is None:
         message = f"--policy: expected one of {', '.join(POLICIES)}, not {policy!r}"
         raise fail(message + suggestion(policy, POLICIES), exit_code=2)
     if not 0 < qps < float("inf"):
         raise fail(f"--qps: expected more than 0 queries per second, not {qps:g}", exit_code=2)
-    if lists is not None and lists != DRAWN and read_lists(lists) is None:
-        hint = f"as in '100000 zipf:0.9', or {DRAWN}"
+    if lists is not None and lists != DRAWN_LISTS and read_lists(lists) is None:
+        hint = f"as in '100000 zipf:0.9', or {DRAWN_LISTS}"
         raise fail(f"--lists: expected a number and a law, not {lists!r}", hint=hint, exit_code=2)
-    wanted = "" if lists == DRAWN else lists
-    return ServiceLoad(qps, parse_time(latency, "--latency"), named, rows, wanted)
+    list_law = "" if lists == DRAWN_LISTS else lists
+    return ServiceLoad(qps, parse_time(latency, "--latency"), policy_name, rows, list_law)
 
 
-def _row(one: Service) -> dict[str, Any]:
-    price = "unknown" if one.fleet.usd is None else f"{one.fleet.usd:,.0f}"
+def _row(service: Service) -> dict[str, Any]:
+    price = "unknown" if service.fleet.usd is None else f"{service.fleet.usd:,.0f}"
     return {
-        "tables on": one.name,
-        "query ms": f"{one.latency / 1e3:.2f}",
-        "qps a host": f"{one.qps:,.0f}",
-        "bound by": one.bound,
-        "hosts": f"{one.fleet.hosts:,}",
-        "kW": f"{one.fleet.watts / 1e3:,.1f}",
+        "tables on": service.name,
+        "query ms": f"{service.latency / 1e3:.2f}",
+        "qps a host": f"{service.qps:,.0f}",
+        "bound by": service.bound,
+        "hosts": f"{service.fleet.hosts:,}",
+        "kW": f"{service.fleet.watts / 1e3:,.1f}",
         "$": price,
     }
 
 
-def _say(one: Service) -> None:
+def _print_service(service: Service) -> None:
     """Say what lies on the slower tier."""
-    if not one.moved:
+    if not service.moved:
         return
-    hours = "unknown" if one.hours is None else f"at least {one.hours:.2g} h apart"
-    many = f"{len(one.moved)} table{'s' * (len(one.moved) > 1)}"
+    hours = "unknown" if service.hours is None else f"at least {service.hours:.2g} h apart"
+    table_count = f"{len(service.moved)} table{'s' * (len(service.moved) > 1)}"
     bags, lookups = "", "of their lookups"
-    if one.pooled:
-        size = f"{one.pooled_bytes / 1e9:,.3g} GB of {one.pooled:,} pooled bags of each"
-        bags, lookups = f"{size} answer {one.pooled_hits:.1%} {lookups}; ", "of the others"
+    if service.pooled:
+        size = f"{service.pooled_bytes / 1e9:,.3g} GB of {service.pooled:,} pooled bags of each"
+        bags, lookups = f"{size} answer {service.pooled_hits:.1%} {lookups}; ", "of the others"
     cli.print_error(
-        f"{one.name}: {many}, {one.moved_bytes / 1e9:,.3g} GB; {bags}"
-        f"{one.cache_bytes / 1e9:,.3g} GB of cache answer {one.hits:.1%} {lookups}; "
-        f"{one.reads:,.0f} reads a query, load {one.load:.0%}; rewrites of all: {hours}"
+        f"{service.name}: {table_count}, {service.moved_bytes / 1e9:,.3g} GB; {bags}"
+        f"{service.cache_bytes / 1e9:,.3g} GB of cache answer {service.hits:.1%} {lookups}; "
+        f"{service.reads:,.0f} reads a query, load {service.load:.0%}; rewrites of all: {hours}"
     )
 
 
@@ -273,20 +279,22 @@ class PlacementRequest(NamedTuple):
 
     graph: Graph
     platform: Platform
-    wanted: ServiceLoad
+    service_load: ServiceLoad
     options: PredictOptions
-    what: str
+    subject: str
     spread: bool = False
 
-    def placed(self, graph: Graph, way: Service) -> Graph:
+    def place(self, graph: Graph, service: Service) -> Graph:
         """Return a step with its tables placed as a way has them."""
         from irgraph.serving.service import placed_model
 
-        return placed_model(graph, self.platform, way, self.wanted, list(self.options.indices))
+        return placed_model(
+            graph, self.platform, service, self.service_load, list(self.options.indices)
+        )
 
 
 def _tradeoff(
-    asked: PlacementRequest,
+    request: PlacementRequest,
     formats: str,
     data: str | None,
     executed: str | None,
@@ -306,61 +314,74 @@ def _tradeoff(
 
     if aim not in AIMS:
         raise fail(f"--for: expected one of {', '.join(AIMS)}, not {aim!r}", exit_code=2)
-    small = asked.graph if executed is None else cli.read_model(executed)
-    held = random_batch(small) if data is None else read_data(data, small)
-    known = [c for c in candidates(small, read_formats(formats, TABLE)) if c.kind == TABLE]
-    bench = PrecisionBench(small, known, held, asked.options)
+    executed_graph = request.graph if executed is None else cli.read_model(executed)
+    bench_data = random_batch(executed_graph) if data is None else read_data(data, executed_graph)
+    table_candidates = [
+        c for c in candidates(executed_graph, read_formats(formats, TABLE)) if c.kind == TABLE
+    ]
+    bench = PrecisionBench(executed_graph, table_candidates, bench_data, request.options)
     limit = read_budget(budget, bench)
     points = tradeoff(
-        bench, asked.graph, asked.platform, asked.wanted, asked.options, aim, spread=asked.spread
+        bench,
+        request.graph,
+        request.platform,
+        request.service_load,
+        request.options,
+        aim,
+        spread=request.spread,
     )
     best = best_within_budget(points, limit)
-    rows = [as_row(one) | {"chosen": one is best} for one in points]
+    rows = [as_row(point) | {"chosen": point is best} for point in points]
     if output is not None:
-        _write(asked, bench, best, output)
+        _write(request, bench, best, output)
     if html is not None:
-        _report(asked, bench, best, rows, (aim, limit), html)
+        _report(request, bench, best, rows, (aim, limit), html)
     if as_json:
-        cli.write_json({"data": held.source, "for": aim, "budget": limit, "points": rows})
+        cli.write_json({"data": bench_data.source, "for": aim, "budget": limit, "points": rows})
         return
-    print_rows(asked.what, [_cells(one, asked.wanted, one is best) for one in points if one.front])
-    over = [one for one in points if one.sharded_plan is not None and not one.front]
-    if over:
+    print_rows(
+        request.subject,
+        [_cells(point, request.service_load, point is best) for point in points if point.front],
+    )
+    dominated = [point for point in points if point.sharded_plan is not None and not point.front]
+    if dominated:
         print_rows(
             "sharded over devices, dominated by other plans",
-            [_cells(one, asked.wanted, False) for one in over],
+            [_cells(point, request.service_load, False) for point in dominated],
         )
-    cli.print_error(f"data: {held.source}")
+    cli.print_error(f"data: {bench_data.source}")
     cli.print_error(f"{len(points)} plans simulated; those on the Pareto front are shown")
-    _uncounted(asked.graph, [one.service for one in points if one.front])
+    _print_omissions(request.graph, [point.service for point in points if point.front])
 
 
-def _made(asked: PlacementRequest, bench: PrecisionBench, best: TradeoffPoint) -> Graph:
+def _placed_model(request: PlacementRequest, bench: PrecisionBench, point: TradeoffPoint) -> Graph:
     """Return the model of a point, its tables in their formats and placed."""
     from irgraph.tradeoff import ServedFormatSearch
 
-    return asked.placed(ServedFormatSearch(bench, asked.graph).rewritten(best.plan), best.service)
+    return request.place(
+        ServedFormatSearch(bench, request.graph).rewritten(point.plan), point.service
+    )
 
 
 def _write(
-    asked: PlacementRequest, bench: PrecisionBench, best: TradeoffPoint | None, output: str
+    request: PlacementRequest, bench: PrecisionBench, point: TradeoffPoint | None, output: str
 ) -> None:
     """Write the model of a point."""
     from irgraph.diagnostics import fail
     from irgraph.text import print_graph
 
-    if best is None:
+    if point is None:
         raise fail("no plan is within the budget", exit_code=1)
-    if best.sharded_plan is not None:
-        _write_ranks(best.sharded_plan, output)
+    if point.sharded_plan is not None:
+        _write_ranks(point.sharded_plan, output)
         return
-    cli.write_result(print_graph(_made(asked, bench, best)), output)
+    cli.write_result(print_graph(_placed_model(request, bench, point)), output)
 
 
 def _report(
-    asked: PlacementRequest,
+    request: PlacementRequest,
     bench: PrecisionBench,
-    best: TradeoffPoint | None,
+    point: TradeoffPoint | None,
     rows: Sequence[dict[str, Any]],
     aim: tuple[str, float],
     path: str,
@@ -370,35 +391,41 @@ def _report(
     from irgraph.pages.placement import tradeoff_page
     from irgraph.predict.prediction import predict
 
-    one = best if best is not None and best.sharded_plan is None else None
-    query = None if one is None else predict(_made(asked, bench, one), asked.options)
-    write_page(tradeoff_page(asked.what, bench.data.source, rows, *aim, query), path)
+    single_device = point if point is not None and point.sharded_plan is None else None
+    query = (
+        None
+        if single_device is None
+        else predict(_placed_model(request, bench, single_device), request.options)
+    )
+    write_page(tradeoff_page(request.subject, bench.data.source, rows, *aim, query), path)
 
 
-def _write_ranks(spread: ShardedPlan, folder: str) -> None:
+def _write_ranks(sharded_plan: ShardedPlan, folder: str) -> None:
     """Write the models of all ranks, their tables in their formats, and the plan."""
     from irgraph.text import print_graph
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for rank, made in enumerate(spread.models):
-        cli.write_result(print_graph(made), str(Path(folder) / f"rank{rank}.ir"))
-    cli.write_result(str(spread.plan), str(Path(folder) / "plan.json"))
+    for rank, model in enumerate(sharded_plan.models):
+        cli.write_result(print_graph(model), str(Path(folder) / f"rank{rank}.ir"))
+    cli.write_result(str(sharded_plan.plan), str(Path(folder) / "plan.json"))
 
 
-def _cells(one: TradeoffPoint, wanted: ServiceLoad, chosen: bool) -> dict[str, Any]:
+def _cells(point: TradeoffPoint, service_load: ServiceLoad, chosen: bool) -> dict[str, Any]:
     """Return a point of the front as cells; tables of one format are counted."""
-    way, counts = one.service, list(one.formats.values())
-    kinds = ", ".join(f"{counts.count(to)} {to}" for to in dict.fromkeys(counts))
+    service, counts = point.service, list(point.formats.values())
+    kinds = ", ".join(
+        f"{counts.count(number_format)} {number_format}" for number_format in dict.fromkeys(counts)
+    )
     return {
         "tables": kinds or "as they are",
-        "KL": f"{one.kl:.2g}",
-        "of entropy": f"{one.share:.2g}",
-        "on": way.name,
-        "hits": f"{way.hits:.1%}" if way.moved else "",
-        "reads/s": f"{way.reads * wanted.qps:,.0f}" if way.moved else "",
-        "step us": f"{way.step:,.0f}",
-        "hosts": f"{way.fleet.hosts:,}",
-        "kW": f"{way.fleet.watts / 1e3:,.2f}",
-        "$": "unknown" if way.fleet.usd is None else f"{way.fleet.usd:,.0f}",
+        "KL": f"{point.kl:.2g}",
+        "of entropy": f"{point.share:.2g}",
+        "on": service.name,
+        "hits": f"{service.hits:.1%}" if service.moved else "",
+        "reads/s": f"{service.reads * service_load.qps:,.0f}" if service.moved else "",
+        "step us": f"{service.step:,.0f}",
+        "hosts": f"{service.fleet.hosts:,}",
+        "kW": f"{service.fleet.watts / 1e3:,.2f}",
+        "$": "unknown" if service.fleet.usd is None else f"{service.fleet.usd:,.0f}",
         "": "chosen" if chosen else "",
     }

@@ -56,16 +56,16 @@ def plan(
     options = PredictOptions(device=device, host=host, fabric=fabric)
     size = parse_bytes(memory, "--memory")
     try:
-        tried = plans_of(
+        results = plans_of(
             graph, ranks, size, options, seed=seed, seconds=seconds, with_baselines=not quick
         )
     except RefusedError as error:
         raise fail(f"the step is not sharded: {error.reason}") from None
-    best = best_of(tried)
+    best = best_of(results)
     if models is not None:
-        for rank, made in enumerate(best.models):
+        for rank, rank_model in enumerate(best.models):
             Path(models).mkdir(parents=True, exist_ok=True)
-            cli.write_result(print_graph(made), str(Path(models) / f"rank{rank}.ir"))
+            cli.write_result(print_graph(rank_model), str(Path(models) / f"rank{rank}.ir"))
     if output is not None:
         cli.write_result(str(best.plan), output)
     lines = collective_notes(best.predictions)
@@ -73,41 +73,45 @@ def plan(
         from irgraph.cli.html import write_page
         from irgraph.pages.ranks import plan_page
 
-        write_page(plan_page(graph.name, tried, [_figures(one) for one in tried], lines), html)
-    _show(tried, lines, output, json)
+        write_page(
+            plan_page(graph.name, results, [_figures(result) for result in results], lines), html
+        )
+    _show(results, lines, output, json)
 
 
-def _show(tried: list[PlanResult], lines: list[str], output: str | None, as_json: bool) -> None:
+def _show(results: list[PlanResult], lines: list[str], output: str | None, as_json: bool) -> None:
     """Print a row for each plan, the fastest first, and the plan if it is not written."""
-    rows = [_figures(one) for one in tried]
+    rows = [_figures(result) for result in results]
     if as_json:
         from msgspec import to_builtins
 
-        plan, coverage = to_builtins(tried[0].plan), tried[0].coverage
+        plan, coverage = to_builtins(results[0].plan), results[0].coverage
         cli.write_json({"plan": plan, "tried": rows, "coverage": coverage, "rests_on": lines})
         return
     from irgraph.pages.ranks import INTERVALS
 
     print_rows("plans", [{k: _cell(k, v) for k, v in row.items()} for row in rows])
-    shares = ", ".join(f"{share:.1%} {by}" for by, share in tried[0].coverage.items())
+    shares = ", ".join(
+        f"{share:.1%} {provenance}" for provenance, share in results[0].coverage.items()
+    )
     cli.print_error(f"device time of the first plan: {shares}")
     cli.print_error(INTERVALS)
     for line in lines:
         cli.print_error(line)
     if output is None:
-        cli.print_error(str(tried[0].plan).rstrip())
+        cli.print_error(str(results[0].plan).rstrip())
 
 
-def _figures(one: PlanResult) -> dict[str, Any]:
+def _figures(result: PlanResult) -> dict[str, Any]:
     return {
-        "plan": one.name,
-        "step_us": one.step_time,
-        "interval_us": list(one.interval),
-        "tables_us": one.cost,
-        "imbalance": one.imbalance,
-        "exposed_us": max(one.ranks.exposed),
-        "waits_us": max(one.ranks.waiting),
-        "memory_mib": max(one.memory) / 2**20,
+        "plan": result.name,
+        "step_us": result.step_time,
+        "interval_us": list(result.interval),
+        "tables_us": result.cost,
+        "imbalance": result.imbalance,
+        "exposed_us": max(result.ranks.exposed),
+        "waits_us": max(result.ranks.waiting),
+        "memory_mib": max(result.memory) / 2**20,
     }
 
 

@@ -108,12 +108,12 @@ def predict(
     from irgraph.predict.limits import broken_limits, parse_time
     from irgraph.predict.prediction import predict as run
 
-    graph, known = _model(model, device)
+    graph, measured_us = _model(model, device)
     _check_ops(graph, model)
-    known = parse_time(measured, "--measured") if measured is not None else known
-    beside = recorded_step(recorded) if recorded is not None else None
-    if beside is not None and known is None:
-        known = beside.step.time
+    measured_us = parse_time(measured, "--measured") if measured is not None else measured_us
+    recorded_run = recorded_step(recorded) if recorded is not None else None
+    if recorded_run is not None and measured_us is None:
+        measured_us = recorded_run.step.time
     prediction = run(
         cli.with_dim_options(graph, dim),
         device=device,
@@ -129,19 +129,21 @@ def predict(
         fabric=fabric,
     )
     summary = prediction.summary()
-    broken = broken_limits(limit or [], summary, known)
+    broken = broken_limits(limit or [], summary, measured_us)
     if timeline is not None:
-        _write_timeline(timeline, prediction.timeline, beside)
+        _write_timeline(timeline, prediction.timeline, recorded_run)
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.prediction import prediction_page
 
-        write_page(prediction_page(prediction, summary, measured=known, recorded=beside), html)
+        write_page(
+            prediction_page(prediction, summary, measured=measured_us, recorded=recorded_run), html
+        )
     if chakra is not None:
         from irgraph.exchange.chakra import write_chakra
 
         write_chakra(prediction.timeline, prediction.priced, chakra)
-    _show(summary, known, broken, json)
+    _show(summary, measured_us, broken, json)
     raise typer.Exit(1 if broken else 0)
 
 
@@ -154,15 +156,15 @@ def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
 
     captured = lower_file(path)
     cli.print_capture_notes(captured)
-    found = figures(path)
-    if device is not None or not found.on_accelerator:
-        where = "another device" if found.on_accelerator else "the CPU"
+    recording = figures(path)
+    if device is not None or not recording.on_accelerator:
+        device_text = "another device" if recording.on_accelerator else "the CPU"
         cli.print_error(
-            f"note: recorded on {where}, so its step time, {found.step_time_us / 1e3:.3f} ms, is "
+            f"note: recorded on {device_text}, so its step time, {recording.step_time_us / 1e3:.3f} ms, is "
             "not compared with the prediction (use --measured for that)"
         )
         return captured.graph, None
-    return captured.graph, found.step_time_us
+    return captured.graph, recording.step_time_us
 
 
 def _check_ops(graph: Graph, path: str) -> None:
@@ -174,25 +176,27 @@ def _check_ops(graph: Graph, path: str) -> None:
     raise fail("the model has no op, so there is no step to predict", SourceSpan(path))
 
 
-def _write_timeline(path: str, predicted: Timeline, beside: RecordedStep | None) -> None:
+def _write_timeline(path: str, predicted: Timeline, recorded: RecordedStep | None) -> None:
     """Write a timeline for Perfetto, with the recorded step if there is one."""
     from irgraph.schedule.perfetto import write_side_by_side, write_timeline
 
-    if beside is None:
+    if recorded is None:
         write_timeline(predicted, path)
     else:
-        write_side_by_side({"measured": beside, "predicted": predicted}, path)
+        write_side_by_side({"measured": recorded, "predicted": predicted}, path)
 
 
-def _show(summary: dict[str, Any], known: float | None, broken: list[str], as_json: bool) -> None:
+def _show(
+    summary: dict[str, Any], measured_us: float | None, broken: list[str], as_json: bool
+) -> None:
     """Print figures and the limits that they exceed."""
     from irgraph.predict.tables import prediction_tables
 
     if as_json:
-        cli.write_json({**summary, "measured_us": known, "broken_limits": broken})
+        cli.write_json({**summary, "measured_us": measured_us, "broken_limits": broken})
     else:
         out = cli.console()
-        for table in prediction_tables(summary, known):
+        for table in prediction_tables(summary, measured_us):
             out.print(table)
     for line in broken:
         cli.print_error(line)

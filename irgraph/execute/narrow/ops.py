@@ -123,7 +123,7 @@ def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
 def dequantize_columns(
     self: torch.Tensor, columns: torch.Tensor, scale: float, bias: torch.Tensor | None = None
 ) -> Torch:
-    """Return sums of integers [M, N or more] times the rows' single scale and the columns' scales."""
+    """Return sums of integers [M, N or more] times a scale of all rows and the columns' scales."""
     scaled = self[:, : len(columns)].to(torch.float32) * scale * columns
     return scaled if bias is None else scaled + bias
 

@@ -1,1 +1,1 @@
-"""A step, spread over ranks: its batch, and its embedding tables by a plan."""
+"""Sharding of a step over ranks: of its batch, and of its embedding tables and layers by a plan."""

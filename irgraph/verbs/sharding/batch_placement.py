@@ -1,9 +1,9 @@
-"""What each rank's tensors are of the whole step's, when every rank runs it on a part of the batch.
+"""Placements of a rank's tensors, if every rank runs the step on a part of the batch.
 
-A tensor is ``same`` on all ranks, a ``split`` of the whole along the axis of the batch, or a
-``part`` of a sum over ranks. Gradients by a mean loss come out larger on a rank than they are of
-the whole, since it divides by its own batch: ``factor`` says how many times, in powers of the
-number of ranks.
+A tensor is the ``same`` on all ranks, a ``split`` of the full tensor along the axis of the batch,
+or a ``part`` of a sum over ranks. Gradients of a mean loss are larger on a rank than in the full
+step, because the rank divides by its own batch: ``factor`` is the power of the number of ranks by
+which they are larger.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from irgraph.verbs.refusal import RefusedError, op_refusal
 
 
 class BatchPlacement(Struct, frozen=True):
-    """How one rank's tensor follows from the whole: ``same``, ``split`` or ``part``.
+    """Relation of one rank's tensor to the full tensor: ``same``, ``split`` or ``part``.
 
     Attributes:
-        kind: as the module says; ``zero`` is ``same`` and ``part`` at once.
-        factor: it is larger than that by the number of ranks to this power.
+        kind: as described in the module; ``zero`` is both ``same`` and ``part``.
+        factor: power of the number of ranks by which the rank's tensor is larger.
     """
 
     kind: str
@@ -34,13 +34,13 @@ SAME, SPLIT, ZERO = BatchPlacement("same"), BatchPlacement("split"), BatchPlacem
 
 
 class PartialSumError(Exception):
-    """An op needs whole values of what ranks hold parts of a sum of."""
+    """An op needs full values of a tensor of which ranks have parts of a sum."""
 
 
 def batch_axis(tensor: Tensor, dim: str) -> int | None:
     """Return the axis along which a tensor is split, ``None`` if none depends on the batch.
 
-    Raises ``RefusedError`` where several do, or one is no multiple of the batch.
+    Raises ``RefusedError`` if several axes do, or if one is no multiple of the batch.
     """
     axes = [axis for axis, size in enumerate(tensor.shape) if depends(size, dim)]
     if not axes:
@@ -53,32 +53,32 @@ def batch_axis(tensor: Tensor, dim: str) -> int | None:
 
 
 def depends(size: int, dim: str) -> bool:
-    """Return whether a size follows from a dimension."""
+    """Return whether a size depends on a dimension."""
     return isinstance(size, Dim) and any(dim in names for names, _ in size.terms)
 
 
 class BatchCall(Struct, frozen=True):
-    """An op, what its operands are, and along which axis each of its tensors is split."""
+    """An op with the placements of its operands, and the dimension of the batch."""
 
     op: Op
     placements: Mapping[str, BatchPlacement]
     dim: str
 
     def placement_of(self, tensor: Tensor) -> BatchPlacement:
-        """Return what an operand is."""
+        """Return the placement of an operand."""
         return self.placements[tensor.name]
 
     def axis(self, tensor: Tensor) -> int | None:
-        """Return the axis of the batch, if a tensor has one."""
+        """Return the axis of the batch of a tensor, ``None`` if it has none."""
         return batch_axis(tensor, self.dim)
 
     def placements_of(self, values: Sequence[Value] | None = None) -> list[BatchPlacement]:
-        """Return what the tensors among values are (default: all operands)."""
+        """Return the placements of the tensors among values (default: all operands)."""
         tensors = self.op.inputs if values is None else tensors_in(values)
         return [self.placement_of(tensor) for tensor in tensors]
 
     def option(self, name: str, position: int, default: Value = None) -> Value:
-        """Return an argument by its name, or by its place among the operands."""
+        """Return an argument by its name, or by its position among the operands."""
         operands = self.op.operands
         return self.op.attributes.get(
             name, operands[position] if position < len(operands) else default
@@ -86,7 +86,7 @@ class BatchCall(Struct, frozen=True):
 
     @property
     def counts(self) -> list[Dim]:
-        """The numbers among arguments that follow the size of the batch."""
+        """The numbers among the arguments that depend on the size of the batch."""
         values = (*self.op.operands, *self.op.attributes.values())
         return [v for v in values if isinstance(v, Dim) and depends(v, self.dim)]
 

@@ -1,9 +1,9 @@
-"""What a rank runs in place of its lookups: ids come from all ranks, bags go to all ranks.
+"""Exchange of lookups: ids are received from all ranks, bags are sent to all ranks.
 
-Every rank has its own samples. It sends the ids and offsets of a table to the ranks that hold
-parts of it (two all-to-alls for all tables together), each looks up what it holds for all samples,
-and the bags come back: by an all-to-all, or added up by a reduce-scatter where every rank holds
-rows. Their gradients go back the same ways (``irgraph.verbs.sharding.gradients``).
+Every rank has its own samples. It sends the ids and offsets of a table to the ranks that store
+parts of the table (two all-to-alls for all tables together). Each rank looks up its parts for all
+samples, and the bags are returned: by an all-to-all, or summed by a reduce-scatter if every rank
+stores rows. Their gradients are sent the same ways (``irgraph.verbs.sharding.gradients``).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Piece = tuple[EmbeddingTable, TableShard]
 
 @dataclass
 class Exchange:
-    """The lookups of all tables that are spread over ranks, as one of the ranks runs them.
+    """The lookups of all sharded tables on one rank.
 
     Attributes:
-        tables: those that are spread, in the order of their lookups.
-        batch: samples of one rank.
+        tables: the sharded tables, in the order of their lookups.
+        batch: number of samples of one rank.
     """
 
     tables: Sequence[EmbeddingTable]
@@ -54,11 +54,11 @@ class Exchange:
             raise op_refusal(last, "looks up a table of another type: they are exchanged together")
 
     def scheme(self, table: EmbeddingTable) -> str:
-        """Return how a table is spread."""
+        """Return the sharding scheme of a table."""
         return self.plan.tables[table.name].scheme
 
     def part(self, table: EmbeddingTable) -> TableShard | None:
-        """Return what this rank holds of a table."""
+        """Return this rank's part of a table, ``None`` if it has none."""
         return next((part for owner, part in self.pieces[self.rank] if owner is table), None)
 
     def by_row(self, table: EmbeddingTable) -> bool:
@@ -66,9 +66,9 @@ class Exchange:
         return self.scheme(table) in (ROW, TABLE_ROW)
 
     def look_up(self, finish: Callable[[EmbeddingTable, Tensor | None, Writer], Tensor]) -> None:
-        """Write what stands in place of the lookups.
+        """Write the ops that replace the lookups.
 
-        ``finish`` says under which tensor a table's bags leave, given what they are so far.
+        ``finish`` returns the tensor of a table's bags, given the tensor computed so far.
         """
         write, bags = self.forward, {}
         ids = self._gather_ids("indices")
@@ -85,7 +85,7 @@ class Exchange:
         assert write.ops
 
     def _gather_ids(self, attribute: str) -> dict[str, Tensor]:
-        """Return the ids that all ranks have for each table here, one rank's after the other's."""
+        """Return the ids of all ranks for each local table, concatenated in order of ranks."""
         write, local_pieces = self.forward, self.pieces[self.rank]
         received = self._send_inputs(attribute)
         sizes = [vector_size(getattr(table, attribute)) for table, _ in local_pieces]
@@ -104,7 +104,7 @@ class Exchange:
         return ids
 
     def _send_inputs(self, attribute: str) -> Tensor:
-        """Send each rank the ids or offsets of its tables; return what comes."""
+        """Send each rank the ids or offsets of its tables; return the received vector."""
         write = self.forward
         vectors = [getattr(table, attribute) for pieces in self.pieces for table, _ in pieces]
         parts = [self._total(pieces, attribute) for pieces in self.pieces]
@@ -117,7 +117,7 @@ class Exchange:
         )
 
     def _bag_starts(self) -> dict[str, Tensor]:
-        """Return where bags start among the ids of all ranks: each rank's after those before."""
+        """Return the starts of bags in the concatenated ids of all ranks, by local table."""
         write, local_pieces, ranks = self.forward, self.pieces[self.rank], self.plan.ranks
         received = self._send_inputs("offsets")
         if not local_pieces:
@@ -134,7 +134,7 @@ class Exchange:
         return starts
 
     def _select_table(self, offsets: Tensor, position: int) -> Tensor:
-        """Return one table's offsets of all ranks: a place along the middle axis."""
+        """Return one table's offsets of all ranks: a position along the middle axis."""
         write, (ranks, count, batch) = self.forward, offsets.shape
         shift = write.sizes.times(position, batch, offsets.itemsize)
         strides = (write.sizes.times(count, batch), 1)
@@ -150,7 +150,7 @@ class Exchange:
     def _mask_ids(
         self, table: EmbeddingTable, part: TableShard, ids: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the rows here that ids name, and weights: 0 for ids of rows held elsewhere."""
+        """Return the local rows of ids, and weights: 0 for ids of rows on other ranks."""
         write, (first, end) = self.forward, part.rows
         if table.arguments.get("mode", 0) != 0 or table.arguments.get("scale_grad_by_freq"):
             raise op_refusal(
@@ -169,7 +169,7 @@ class Exchange:
         return inside, weights
 
     def _write_lookup(self, table: EmbeddingTable, part: TableShard) -> Tensor:
-        """Write the lookup of what is held here, for the samples of all ranks."""
+        """Write the lookup of a local part, for the samples of all ranks; return its bags."""
         write = self.forward
         rows = write.sizes.times(self.plan.ranks, self.batch)
         columns = part.columns[1] - part.columns[0]
@@ -196,7 +196,7 @@ class Exchange:
         bags: Mapping[str, Tensor],
         finish: Callable[[EmbeddingTable, Tensor | None, Writer], Tensor],
     ) -> None:
-        """Add up over all ranks what every rank has looked up of its rows."""
+        """Sum the bags of row-wise tables over all ranks."""
         write = self.forward
         tables = [table for table in self.tables if self.scheme(table) == ROW]
         if not tables:
@@ -214,7 +214,7 @@ class Exchange:
         bags: Mapping[str, Tensor],
         finish: Callable[[EmbeddingTable, Tensor | None, Writer], Tensor],
     ) -> None:
-        """Send every rank the bags of its samples, and put together what comes."""
+        """Send every rank the bags of its samples, and assemble the received bags."""
         tables = [table for table in self.tables if self.scheme(table) != ROW]
         if not tables:
             return
@@ -244,7 +244,7 @@ class Exchange:
         )
 
     def _blocks(self, received: Tensor, widths: Sequence[int]) -> list[Tensor]:
-        """Return what comes from each rank as a matrix of this rank's samples."""
+        """Return the received block of each rank as a matrix of this rank's samples."""
         write, start, blocks = self.forward, 0, []
         for width in widths:
             size = write.sizes.times(self.batch, width)
@@ -254,7 +254,7 @@ class Exchange:
         return blocks
 
     def _column_spans(self, table: EmbeddingTable) -> list[tuple[int, int, int]]:
-        """Return the rank of each part of a table, and its columns among those of that rank."""
+        """Return rank, first column and number of columns of each part in its rank's block."""
         spans = []
         for rank, pieces in enumerate(self.pieces):
             start = 0
@@ -287,7 +287,7 @@ class Exchange:
 
 
 def vector_size(tensor: Tensor) -> int:
-    """Return the elements of a vector as an expression."""
+    """Return the number of elements of a vector, as an expression."""
     return tensor.shape[0]
 
 

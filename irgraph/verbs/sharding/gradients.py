@@ -1,4 +1,4 @@
-"""Gradients of bags: back to the ranks that hold the rows, the way the bags came."""
+"""Exchange of the gradients of bags, back to the ranks that store the rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from irgraph.verbs.sharding.writer import Writer
 
 @dataclass
 class Gradients:
-    """The gradients of the bags that an exchange brought.
+    """The gradients of the bags that an exchange returned.
 
     Attributes:
         forward: the exchange.
-        write: where to.
-        scaled: by how much they are too large, a power of the number of ranks.
+        write: the writer of the ops.
+        scale_power: power of the number of ranks by which the gradients are too large.
     """
 
     forward: Exchange
@@ -30,7 +30,7 @@ class Gradients:
     scale_power: int = 0
 
     def send_back(self) -> dict[str, Tensor]:
-        """Write the exchange of the bags' gradients; return those of each table held here."""
+        """Write the exchange of the bags' gradients; return the gradient of each local table."""
         gradients = self._gather_row_gradients()
         tables = [table for table in self.forward.tables if self.forward.scheme(table) != ROW]
         if not tables:
@@ -56,7 +56,7 @@ class Gradients:
         return gradients
 
     def _piece_gradients(self, pieces: Sequence[Piece]) -> Tensor | None:
-        """Return the gradients of the bags whose parts one rank holds, as a vector."""
+        """Return the gradients of the bags whose parts one rank stores, as a vector."""
         write, slices = self.write, []
         for table, part in pieces:
             if self.forward.scheme(table) != ROW:
@@ -66,7 +66,7 @@ class Gradients:
         return write.flat(write.cat(slices, 1)) if slices else None
 
     def _gather_row_gradients(self) -> dict[str, Tensor]:
-        """Gather the gradients of bags of which every rank holds rows."""
+        """Gather the gradients of bags of row-wise tables, by table."""
         write = self.write
         tables = [table for table in self.forward.tables if self.forward.scheme(table) == ROW]
         if not tables:
@@ -82,7 +82,7 @@ class Gradients:
         return gradients
 
     def _unscale(self, gradients: Tensor) -> Tensor:
-        """Return gradients of the whole step's loss: a rank divides by its own samples alone."""
+        """Return gradients of the full step's loss: a rank divides by its own samples only."""
         if not self.scale_power:
             return gradients
         quotient = self.write.fresh("scaled", gradients.dtype, gradients.shape)
@@ -91,7 +91,7 @@ class Gradients:
         )
 
     def gradient_of(self, table: EmbeddingTable, part: TableShard, gradient: Tensor) -> Op:
-        """Return the op that makes the gradient of what is held here."""
+        """Return the op that computes the gradient of a local part of a table."""
         assert table.backward is not None and table.gradient is not None
         backward = self.forward.with_exchanged_inputs(
             table, table.backward, {table.gradient.name: gradient}

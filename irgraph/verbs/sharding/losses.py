@@ -1,7 +1,7 @@
-"""Means over classes, as a sum divided by what it is a mean of, so that ranks can add up both.
+"""Mean losses over classes, as a sum divided by the total weight, so that ranks can add up both.
 
-Such a mean leaves out samples of a class that says so (-100), and may weigh them by their class.
-Ranks have more and less of these, so that the mean of their means is another number.
+Such a mean excludes samples of an ignored class (-100), and may weight samples by their class.
+Ranks have different numbers of these, therefore the mean of their means is another number.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MEAN, SUM = 1, 2
 """Reductions of losses, by torch's numbers."""
 
 REDUCTION_POSITION = 3
-"""Of the reduction among the operands."""
+"""Position of the reduction among the operands."""
 
 
 def with_sums(graph: Graph) -> Graph:
-    """Return a graph whose means over classes are quotients; the same one where it has none."""
+    """Return a graph whose mean losses over classes are quotients; the same graph without any."""
     edit, write = Edit(graph), Writer(graph, graph.device)
     means = [leaf for leaf in graph.leaves() if leaf.name == LOSS and _reduction(leaf) == MEAN]
     for leaf in means:

@@ -1,7 +1,7 @@
-"""What norms, softmax, attention, embeddings and losses over classes make of a rank's samples.
+"""Placement rules of norms, softmax, attention, embeddings and losses over classes.
 
-Results may differ in kind: a norm's gradient of data is split, those of its weights are parts of
-sums. So rules here give a spread for each result.
+Results may differ in kind: a norm's gradient of data is split, its gradients of weights are parts
+of sums. Therefore the rules of this module return a placement for each result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rule: TypeAlias = Callable[[BatchCall], tuple[BatchPlacement, ...]]
 
 
 def _check_unscaled(call: BatchCall, first: int = 0) -> None:
-    """Refuse what is no function of a sample: parts of sums, scaled gradients behind ``first``."""
+    """Refuse operands that are parts of sums, and scaled gradients from position ``first`` on."""
     placements = call.placements_of()
     if any(placement.kind == "part" for placement in placements):
         raise PartialSumError
@@ -33,7 +33,7 @@ def _check_unscaled(call: BatchCall, first: int = 0) -> None:
 
 
 def _split_or_partial(call: BatchCall, factor: int) -> tuple[BatchPlacement, ...]:
-    """Return results with samples as split, others as parts of sums over samples."""
+    """Return results with a batch axis as split, others as parts of sums over samples."""
     axes = (call.axis(tensor) for tensor in call.op.outputs)
     return tuple(BatchPlacement("part" if axis is None else "split", factor) for axis in axes)
 
@@ -54,7 +54,7 @@ def _check_normalized_axes(call: BatchCall) -> None:
 
 
 def _norm_gradient(call: BatchCall) -> tuple[BatchPlacement, ...]:
-    """Its gradients: of data sample by sample, of weights summed over samples."""
+    """Gradients of normalisation: of data per sample, of weights summed over samples."""
     _check_unscaled(call, 1)
     _check_normalized_axes(call)
     return _split_or_partial(call, call.placement_of(call.op.inputs[0]).factor)
@@ -72,7 +72,7 @@ def _softmax(call: BatchCall) -> tuple[BatchPlacement, ...]:
 
 
 def _embedding(call: BatchCall) -> tuple[BatchPlacement, ...]:
-    """Rows of a table that all ranks have."""
+    """Lookup of rows in a table that all ranks have."""
     _check_unscaled(call)
     if call.axis(call.op.inputs[0]) is not None:
         raise call.refuse("looks up samples by their position in the batch")
@@ -80,7 +80,7 @@ def _embedding(call: BatchCall) -> tuple[BatchPlacement, ...]:
 
 
 def _embedding_gradient(call: BatchCall) -> tuple[BatchPlacement, ...]:
-    """The gradient of such a table: a sum over samples."""
+    """Gradient of a table that all ranks have: a sum over samples."""
     _check_unscaled(call, 1)
     if call.option("scale_grad_by_freq", 4, default=False):
         raise call.refuse("counts how often samples of all ranks name a row")
@@ -96,7 +96,7 @@ def _class_loss(call: BatchCall) -> tuple[BatchPlacement, ...]:
 
 
 def _class_loss_gradient(call: BatchCall) -> tuple[BatchPlacement, ...]:
-    """Its gradient; of a mean divided by the weights of all ranks' samples."""
+    """Gradient of a loss over classes; a mean is divided by the weights of all ranks' samples."""
     *others, count = call.placements_of()
     if any(placement.kind == "part" for placement in others):
         raise PartialSumError
@@ -108,7 +108,7 @@ def _class_loss_gradient(call: BatchCall) -> tuple[BatchPlacement, ...]:
 
 
 def _attention(call: BatchCall) -> tuple[BatchPlacement, ...]:
-    """Fused attention, in which words of one sample meet, and its gradient."""
+    """Fused attention, which combines words of one sample, and its gradient."""
     gradient = "backward" in call.op.base
     _check_unscaled(call, int(gradient))
     if {call.axis(tensor) for tensor in call.op.inputs} - {None} != {0}:
@@ -141,4 +141,4 @@ MODULES: Mapping[str, Rule] = {
         for suffix in ("", "_backward")
     },
 }
-"""By the last part of an op's name."""
+"""Rules by the last part of an op's name."""

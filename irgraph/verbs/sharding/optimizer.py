@@ -1,9 +1,9 @@
-"""ZeRO-1: each rank updates its rows of every parameter, and keeps the state of these alone.
+"""ZeRO-1: each rank updates its rows of every parameter, and stores the state of these rows only.
 
-What an optimizer does to a parameter, its gradient and its state is followed within its step: where
-all of it treats rows apart, the rank does it to its block of rows. Gradients that nothing else
-reads once they are summed are reduced and scattered, others are cut; parameters are gathered at
-the end.
+The ops of an optimizer's step on a parameter, its gradient and its state are collected: if all of
+them treat rows separately, the rank runs them on its block of rows. Gradients that no other op
+reads after their sum are reduced and scattered, others are sliced; parameters are gathered at the
+end.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ REDUCED = "_c10d_functional.all_reduce"
 def split_optimizer(
     graph: Graph, rank: int, ranks: int, excluded: frozenset[str]
 ) -> tuple[Graph, list[TensorLayout], int]:
-    """Return a rank's model that updates its rows of parameters, and what changes of its tensors.
+    """Return a rank's model that updates its rows of parameters, and the new layouts.
 
     Args:
-        graph: what a rank runs, gradients summed over ranks before the optimizer.
-        rank: which it is.
-        ranks: how many there are.
-        apart: tensors that other ranks do not have, which stay as they are.
+        graph: a rank's model, with gradients summed over ranks before the optimizer.
+        rank: index of the rank.
+        ranks: number of ranks.
+        excluded: tensors that other ranks do not have, which are not split.
 
-    The third is how many parameters are updated so; one whose rows the ranks do not divide, and one
-    whose update reads across rows, is updated whole by every rank.
+    The third result is the number of split parameters; a parameter whose rows the number of ranks
+    does not divide, and one whose update reads across rows, is updated completely by every rank.
 
     Raises:
-        RefusedError: there is not one step of an optimizer, or none of its parameters can be split.
+        RefusedError: there is not exactly one step of an optimizer, or none of its parameters can
+            be split.
     """
     scopes = [op for op in graph.ops if op.name.startswith(STEP)]
     if len(scopes) != 1:
@@ -57,7 +58,7 @@ def split_optimizer(
 def _splittable_families(
     graph: Graph, scope: Op, ranks: int, excluded: frozenset[str]
 ) -> list[Family]:
-    """Return the parameters whose rows can be updated apart."""
+    """Return the families of the parameters whose rows can be updated separately."""
     leaves = [leaf for leaf in scope.leaves() if not is_label(leaf)]
     written = {t.name for leaf in leaves for t in written_by(leaf)}
     parameters = [
@@ -70,35 +71,35 @@ def _splittable_families(
 
 
 class _OptimizerSplitter:
-    """Writes the step of one rank's rows."""
+    """Rewriting of an optimizer's step for one rank's rows."""
 
     def __init__(
         self, graph: Graph, scope: Op, rank: int, ranks: int, families: Sequence[Family]
     ) -> None:
-        self.before, self.scope, self.rank, self.ranks = graph, scope, rank, ranks
+        self.original, self.scope, self.rank, self.ranks = graph, scope, rank, ranks
         self.inside = {id(leaf) for leaf in scope.leaves()}
         self.edit = Edit(graph)
         self.start, self.end = Writer(graph, graph.device), Writer(graph, graph.device)
-        self.end.taken = self.start.taken
+        self.end.used_names = self.start.used_names
         self.names: dict[str, Tensor] = {}
         self.states: dict[str, Tensor] = {}
         self.layouts: list[TensorLayout] = []
         self.written = {t.name for leaf in scope.leaves() for t in written_by(leaf)}
-        self.scattered: dict[int, list[Tensor]] = {}
-        self.gathered: list[tuple[Tensor, Tensor]] = []
+        self.gradients_by_sum: dict[int, list[Tensor]] = {}
+        self.rows_to_gather: list[tuple[Tensor, Tensor]] = []
         for family in families:
             for name in sorted(family.names):
                 self._split_tensor(graph.by_name[name])
 
     def _split_tensor(self, tensor: Tensor) -> None:
-        """Decide what stands for a tensor in the optimizer's step."""
+        """Choose the tensor that replaces a tensor in the optimizer's step."""
         shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
-        users = [leaf for _, leaf in self.before.touching[tensor.buffer]]
+        users = [leaf for _, leaf in self.original.touching[tensor.buffer]]
         outside = [leaf for leaf in users if id(leaf) not in self.inside]
-        # Nothing but the optimizer touches it: only the rank's rows need to exist.
+        # Only the optimizer accesses it: only the rank's rows need to exist.
         if not outside:
             self.names[tensor.name] = local = replace(tensor, shape=shape, strides=None)
-            if tensor.buffer in self.before.lasting:
+            if tensor.buffer in self.original.lasting:
                 self.states[tensor.name] = local
                 self.layouts.append(TensorLayout(tensor.name, "split", (0, 1)))
             return
@@ -107,7 +108,7 @@ class _OptimizerSplitter:
             for leaf in users
             if id(leaf) in self.inside
         )
-        # The optimizer's step makes a view of memory from outside: the rank's view begins at its
+        # The optimizer's step creates a view of outside memory: the rank's view starts at its
         # rows.
         offset = tensor.offset + self.rank * shape[0] * row_major(tensor.shape)[0] * tensor.itemsize
         if is_defined_inside:
@@ -115,15 +116,15 @@ class _OptimizerSplitter:
             return
         reduction = self._reduction(tensor, outside)
         if reduction is not None and not self._has_aliases(tensor):
-            self.scattered.setdefault(id(reduction), []).append(tensor)
+            self.gradients_by_sum.setdefault(id(reduction), []).append(tensor)
             return
         first = self.rank * shape[0]
         self.names[tensor.name] = local_rows = self.start.cut(tensor, 0, first, shape[0])
         if tensor.name in self.written:
-            self.gathered.append((tensor, local_rows))
+            self.rows_to_gather.append((tensor, local_rows))
 
     def _has_aliases(self, tensor: Tensor) -> bool:
-        """Return whether the optimizer's step knows a tensor's memory by other names, too."""
+        """Return whether the optimizer's step uses a tensor's memory under other names as well."""
         names = {
             t.name
             for leaf in self.scope.leaves()
@@ -133,11 +134,11 @@ class _OptimizerSplitter:
         return names != {tensor.name} or tensor.name in self.written
 
     def _reduction(self, tensor: Tensor, outside: Sequence[Op]) -> Op | None:
-        """Return the sum over ranks after which the optimizer alone reads a gradient, if any."""
-        places = self.before.places
+        """Return the sum over ranks after which only the optimizer reads a gradient, if any."""
+        places = self.original.places
         sums = [leaf for leaf in outside if leaf.name.startswith(REDUCED) and tensor in leaf.inputs]
-        # Written: an in-place sum, so that the gradient holds it. A sum that returns a new tensor
-        # leaves the gradient as it was, and a sum that does not average would need another scale.
+        # Written: an in-place sum, so that the gradient contains it. A sum that returns a new
+        # tensor does not change the gradient, and one without average would need another scale.
         if len(sums) != 1 or sums[0].attributes.get("reduce_op") != "avg" or not sums[0].written:
             return None
         later = [
@@ -149,9 +150,9 @@ class _OptimizerSplitter:
 
     def graph(self) -> Graph:
         """Return the rank's model."""
-        for leaf in list(self.before.leaves()):
-            if id(leaf) in self.scattered:
-                self._scatter(leaf, self.scattered[id(leaf)])
+        for leaf in list(self.original.leaves()):
+            if id(leaf) in self.gradients_by_sum:
+                self._scatter(leaf, self.gradients_by_sum[id(leaf)])
         self._gather()
         for op in self.start.ops:
             self.edit.insert(self._as_optimizer_op(op), before=self.scope)
@@ -171,21 +172,21 @@ class _OptimizerSplitter:
         return replace(op, phase="optimizer", thread=self.scope.thread, origin="shard")
 
     def _on_local_rows(self, leaf: Op) -> Op:
-        """Return a call on a rank's rows; no op that keeps rows apart takes their number."""
+        """Return a call on a rank's rows; ops on separate rows have no argument for their number."""
         local = map_tensors(leaf, lambda t: self.names.get(t.name, t))
         return replace(local, notes=without_times(local.notes))
 
     def _scatter(self, reduction: Op, tensors: Sequence[Tensor]) -> None:
-        """Let a sum of gradients over ranks leave each rank its rows of them."""
+        """Replace a sum of gradients over ranks with a reduce-scatter of their rows."""
         names = {tensor.name for tensor in tensors}
         remaining = tuple(tensor for tensor in reduction.inputs if tensor.name not in names)
-        write = Writer(self.before, self.before.device)
-        write.taken = self.start.taken
+        write = Writer(self.original, self.original.device)
+        write.used_names = self.start.used_names
         if remaining:
             write.all_reduce(remaining, "avg")
         for group in _by_type(tensors):
-            # reduce_scatter gives rank r the r-th block of its input: as [ranks, elements], the
-            # parameters' blocks stand side by side, and one call serves all of a type.
+            # reduce_scatter returns the r-th block of its input on rank r: as [ranks, elements],
+            # the parameters' blocks are adjacent, and one call serves all tensors of a type.
             blocks = write.cat([self._block(write, tensor) for tensor in group], 1)
             block = write.reduce_scatter(blocks, self.ranks, 1, "avg")
             start = 0
@@ -197,8 +198,8 @@ class _OptimizerSplitter:
                 buffers = {tensor.buffer}
                 self.layouts += [
                     TensorLayout(name, "mean")
-                    for name in live_out(self.before)
-                    if self.before.by_name[name].buffer in buffers
+                    for name in live_out(self.original)
+                    if self.original.by_name[name].buffer in buffers
                 ]
         for op in write.ops:
             placed_op = replace(
@@ -210,7 +211,7 @@ class _OptimizerSplitter:
             )
             self.edit.insert(placed_op, before=reduction)
         self.edit.remove(reduction)
-        for leaf in self.before.leaves():
+        for leaf in self.original.leaves():
             if _is_wait(leaf) and {t.name for t in leaf.inputs} & {
                 t.name for t in reduction.inputs
             }:
@@ -221,9 +222,9 @@ class _OptimizerSplitter:
         return write.view(tensor, self.ranks, tensor.numel // self.ranks)
 
     def _gather(self) -> None:
-        """Give every rank the rows that the others updated."""
-        pairs = {tensor.name: (tensor, cut) for tensor, cut in self.gathered}
-        for group in _by_type([tensor for tensor, _ in self.gathered]):
+        """Gather the updated rows of parameters from all ranks."""
+        pairs = {tensor.name: (tensor, cut) for tensor, cut in self.rows_to_gather}
+        for group in _by_type([tensor for tensor, _ in self.rows_to_gather]):
             parts = [self.end.flat(pairs[tensor.name][1]) for tensor in group]
             gathered = self.end.all_gather(self.end.cat(parts, 0), self.ranks)
             total = sum(int(part.numel) for part in parts)
@@ -250,7 +251,7 @@ def _is_wait(leaf: Op) -> bool:
 def merge_layouts(
     layouts: Sequence[TensorLayout], new_layouts: Sequence[TensorLayout]
 ) -> list[TensorLayout]:
-    """Return what a rank's tensors are, the new ones in the place of those known before."""
+    """Return the layouts of a rank's tensors, with new layouts replacing those of equal name."""
     layout_by_name: Mapping[str, TensorLayout] = {layout.name: layout for layout in new_layouts}
     return [
         *(layout for layout in layouts if layout.name not in layout_by_name),

@@ -1,4 +1,4 @@
-"""Walks a step on one rank's samples: what each tensor is of the whole, and what must be summed."""
+"""Propagation of placements through a step on one rank's samples, with the sums that it needs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Bucket:
     """Tensors that are summed over all ranks together.
 
     Attributes:
-        before: the op before which that happens; ``None`` for the end of the step.
-        place: the first leaf of it.
-        tensors: with what they are: parts of a sum, or of a mean.
+        before: the op before which they are summed; ``None`` for the end of the step.
+        position: position of the first leaf of this op.
+        tensors: the tensors with their placements: parts of a sum, or of a mean.
     """
 
     before: Op | None
@@ -39,12 +39,12 @@ class Bucket:
 
 
 class ShardPropagation:
-    """What the tensors of one rank's step are, op by op.
+    """Placements of the tensors of one rank's step, op by op.
 
     Attributes:
-        known: by name, what a tensor is at the end.
-        gradients: what the gradient of each table's bags is.
-        buckets: what must be summed over ranks, and before which op.
+        placements: placement of each tensor at the end of the step, by name.
+        gradients: placement of the gradient of each table's bags.
+        buckets: tensors that must be summed over ranks, and the op before which they are.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class ShardPropagation:
         tables: Sequence[EmbeddingTable],
         copied: Sequence[EmbeddingTable] = (),
     ) -> None:
-        """Walk a rank's graph: some tables are spread, of others every rank has a copy."""
+        """Visit a rank's graph: ``tables`` are sharded, ``copied`` are replicated on all ranks."""
         self.graph, self.dim = graph, dim
-        self.known: dict[str, BatchPlacement] = {}
+        self.placements: dict[str, BatchPlacement] = {}
         self.gradients: dict[str, BatchPlacement] = {}
         self.buckets: list[Bucket] = []
-        self._held = {name for table in tables for name in table.tensor_names}
+        self._table_tensors = {name for table in tables for name in table.tensor_names}
         all_tables = (*tables, *copied)
         self._forward = {id(table.forward): table for table in all_tables}
         self._backward = {id(t.backward): t for t in all_tables if t.backward is not None}
-        self._copied = {table.name for table in copied}
-        self._touched: dict[str, int] = {}
-        self._names: dict[str, dict[str, Tensor]] = {}
+        self._replicated = {table.name for table in copied}
+        self._last_access: dict[str, int] = {}
+        self._tensors_by_buffer: dict[str, dict[str, Tensor]] = {}
         self._walk()
 
     def _walk(self) -> None:
@@ -77,9 +77,9 @@ class ShardPropagation:
             if not is_label(leaf):
                 self._visit(leaf)
             for tensor in (*leaf.inputs, *leaf.outputs):
-                self._touched[tensor.buffer] = position
+                self._last_access[tensor.buffer] = position
         for declared in self.graph.tensors:
-            if self.known[declared.tensor.name].kind == "part":
+            if self.placements[declared.tensor.name].kind == "part":
                 self._sum(declared.tensor, None)
 
     def _visit(self, leaf: Op) -> None:
@@ -89,34 +89,34 @@ class ShardPropagation:
             return
         if id(leaf) in self._backward:
             table = self._backward[id(leaf)]
-            gradient = self.known[leaf.inputs[0].name]
-            if table.name in self._copied:
+            gradient = self.placements[leaf.inputs[0].name]
+            if table.name in self._replicated:
                 self._record(leaf.outputs[0], BatchPlacement("part", gradient.factor))
             else:
                 self.gradients[table.name] = gradient
             return
-        op = without_tensors(leaf, self._held)
+        op = without_tensors(leaf, self._table_tensors)
         if op is not None:
             self._propagate(op, leaf)
 
     def _propagate(self, op: Op, leaf: Op) -> None:
-        """Find what an op makes; what it needs whole is summed first."""
+        """Record the placements of an op's results; sum operands first if it needs full values."""
         if not op.outputs and not written_by(op) and op.name not in HOST_READS:
             return
-        call = BatchCall(op, self.known, self.dim)
+        call = BatchCall(op, self.placements, self.dim)
         try:
             results = result_placements(call)
         except PartialSumError:
             for tensor in op.inputs:
-                if self.known[tensor.name].kind == "part":
+                if self.placements[tensor.name].kind == "part":
                     self._sum(tensor, leaf)
             results = self._retry(call)
         placements = results if len(results) > 1 else results * len(op.outputs)
         for tensor, placement in zip(op.outputs, placements, strict=True):
             self._record(tensor, self._with_batch_axis(op, tensor, placement))
         for tensor in written_by(op):
-            for name, view in self._names[tensor.buffer].items():
-                self.known[name] = self._with_batch_axis(op, view, results[0])
+            for name, view in self._tensors_by_buffer[tensor.buffer].items():
+                self.placements[name] = self._with_batch_axis(op, view, results[0])
 
     def _retry(self, call: BatchCall) -> tuple[BatchPlacement, ...]:
         try:
@@ -125,7 +125,7 @@ class ShardPropagation:
             raise call.refuse("needs sums over all samples that are not there yet") from None
 
     def _with_batch_axis(self, op: Op, tensor: Tensor, placement: BatchPlacement) -> BatchPlacement:
-        """Return what is true of a tensor by its own axes."""
+        """Return a tensor's placement, split if it has a batch axis."""
         axis = batch_axis(tensor, self.dim)
         if placement.kind == "split" and axis is None:
             raise op_refusal(op, "leaves no axis for the batch")
@@ -136,34 +136,34 @@ class ShardPropagation:
         )
 
     def _record(self, tensor: Tensor, placement: BatchPlacement) -> None:
-        self.known[tensor.name] = placement
-        self._names.setdefault(tensor.buffer, {})[tensor.name] = tensor
+        self.placements[tensor.name] = placement
+        self._tensors_by_buffer.setdefault(tensor.buffer, {})[tensor.name] = tensor
 
     def _sum(self, tensor: Tensor, consumer: Op | None) -> None:
-        """Let a tensor be summed over ranks, where it lies, before an op needs it whole."""
-        placement = self.known[tensor.name]
+        """Add an in-place sum of a tensor over ranks before the op that needs its full value."""
+        placement = self.placements[tensor.name]
         if placement.kind != "part":
             return
         covering = self._covering_tensor(tensor)
         if covering is None or placement.factor not in (0, 1):
             last = consumer or next(self.graph.leaves())
             raise op_refusal(last, f"needs %{tensor.name} whole, which is a part of no plain sum")
-        self._bucket(consumer, self._touched.get(tensor.buffer, -1)).tensors.append(
+        self._bucket(consumer, self._last_access.get(tensor.buffer, -1)).tensors.append(
             (covering, placement)
         )
-        for name in self._names[tensor.buffer]:
-            self.known[name] = SAME
+        for name in self._tensors_by_buffer[tensor.buffer]:
+            self.placements[name] = SAME
 
     def _covering_tensor(self, tensor: Tensor) -> Tensor | None:
-        """Return the contiguous tensor that covers all there is of a buffer's parts."""
-        views = self._names[tensor.buffer].values()
+        """Return a contiguous tensor that covers all known tensors of a buffer, if any."""
+        views = self._tensors_by_buffer[tensor.buffer].values()
         start = min(view.extent[0] for view in views)
         end = max(view.extent[1] for view in views)
         candidates = (view for view in views if view.contiguous and view.extent == (start, end))
         return next(candidates, None)
 
     def _bucket(self, consumer: Op | None, last_access: int) -> Bucket:
-        """Return the bucket that a tensor joins: the last one, if it comes after its last use."""
+        """Return the bucket for a tensor: the last bucket if it follows the tensor's last use."""
         if self.buckets and self.buckets[-1].position > last_access:
             return self.buckets[-1]
         self.buckets.append(self._new_bucket(consumer, last_access))

@@ -1,6 +1,6 @@
-"""What an op makes of tensors that are the same on all ranks, split, or parts of sums, by op.
+"""Placement rules by op: results of operands that are the same, split, or parts of sums.
 
-Every rule says when a result is one of these; what no rule knows is refused.
+Every rule returns the placement of the results; ops without a rule are refused.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from irgraph.verbs.sharding.batch_placement import (
 from irgraph.verbs.sharding.modules import MODULES
 
 MEAN = 1
-"""The reduction of losses over which gradients are divided by the batch."""
+"""The reduction of losses whose gradients are divided by the batch."""
 
 REDUCTION_POSITIONS = {"binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4}
-"""Where losses by element take their reduction, if not third."""
+"""Position of the reduction among the operands of pointwise losses; the default is 2."""
 
 Rule: TypeAlias = Callable[[BatchCall], BatchPlacement]
 
@@ -49,11 +49,11 @@ def draws_random(op: Op) -> bool:
 
 
 def result_placements(call: BatchCall) -> tuple[BatchPlacement, ...]:
-    """Return what each of an op's results is, or one for all of them and for what it writes.
+    """Return the placement of each result of an op, or one for all its results and writes.
 
     Raises:
-        PartsError: it needs whole values of a sum.
-        RefusedError: it mixes samples of different ranks, or no rule knows it.
+        PartialSumError: it needs full values of a sum.
+        RefusedError: it mixes samples of different ranks, or has no rule.
     """
     op = call.op
     rule = RULES.get(op.name) or RULES.get(op.base.rstrip("_").removeprefix("_foreach_"))
@@ -75,14 +75,14 @@ def result_placements(call: BatchCall) -> tuple[BatchPlacement, ...]:
         rule = _pointwise
     if rule is None:
         raise call.refuse("has no rule that keeps samples separate")
-    found = rule(call)
+    result = rule(call)
     if rule not in SIZE_RULES:
-        found = replace(found, factor=found.factor + _counts(call, rule))
-    return (found,)
+        result = replace(result, factor=result.factor + _counts(call, rule))
+    return (result,)
 
 
 def _counts(call: BatchCall, rule: Rule) -> int:
-    """Return the power of the number of ranks that division by the size of the batch brings."""
+    """Return the power of the number of ranks due to a division by the size of the batch."""
     if not call.counts:
         return 0
     if rule is not _quotient or [names for names, _ in call.counts[0].terms] != [(call.dim,)]:
@@ -91,7 +91,7 @@ def _counts(call: BatchCall, rule: Rule) -> int:
 
 
 def _check_aligned(call: BatchCall, values: Sequence[Value] | None = None) -> None:
-    """Refuse operands whose axes of the batch do not meet when they broadcast."""
+    """Refuse operands whose batch axes do not align when they broadcast."""
     op = call.op
     tensors = list(op.inputs if values is None else tensors_in(values))
     results = (*op.outputs, *(t for t in op.inputs if t.name in op.written))
@@ -106,13 +106,13 @@ def _check_aligned(call: BatchCall, values: Sequence[Value] | None = None) -> No
 
 
 def _linear(call: BatchCall) -> BatchPlacement:
-    """Sums and copies: what all operands are."""
+    """Sums and copies: the common placement of all operands."""
     _check_aligned(call)
     return _combine(call, call.placements_of())
 
 
 def _combine(call: BatchCall, placements: Sequence[BatchPlacement]) -> BatchPlacement:
-    """Return what a sum of operands is."""
+    """Return the placement of a sum of operands."""
     distinct = dict.fromkeys(placement for placement in placements if placement.kind != "zero")
     kinds = {placement.kind for placement in distinct}
     if "part" in kinds and len(distinct) > 1:
@@ -125,7 +125,7 @@ def _combine(call: BatchCall, placements: Sequence[BatchPlacement]) -> BatchPlac
 
 
 def _pointwise(call: BatchCall) -> BatchPlacement:
-    """Any function of elements: nothing may be scaled."""
+    """Any pointwise function: no operand may be scaled."""
     _check_aligned(call)
     if any(placement.kind == "part" for placement in call.placements_of()):
         raise PartialSumError
@@ -135,7 +135,7 @@ def _pointwise(call: BatchCall) -> BatchPlacement:
 
 
 def _product(call: BatchCall) -> BatchPlacement:
-    """Elements times elements: factors add up."""
+    """Pointwise products: factors are added."""
     _check_aligned(call)
     placements = call.placements_of()
     parts = [placement for placement in placements if placement.kind == "part"]
@@ -146,7 +146,7 @@ def _product(call: BatchCall) -> BatchPlacement:
 
 
 def _quotient(call: BatchCall) -> BatchPlacement:
-    """Linear in what is divided."""
+    """Quotients: linear in the dividend."""
     over = call.placements_of(call.op.operands[1:])
     if any(placement.kind == "part" for placement in over):
         raise PartialSumError
@@ -156,7 +156,7 @@ def _quotient(call: BatchCall) -> BatchPlacement:
 
 
 def _gradient(call: BatchCall) -> BatchPlacement:
-    """The gradient of a function of elements: linear in its first operand."""
+    """The gradient of a pointwise function: linear in its first operand."""
     _check_aligned(call)
     first, *others = call.placements_of()
     if "part" in {placement.kind for placement in (first, *others)}:
@@ -167,7 +167,7 @@ def _gradient(call: BatchCall) -> BatchPlacement:
 
 
 def _masked_fill(call: BatchCall) -> BatchPlacement:
-    """A number where a mask says so: linear in the rest where it is 0."""
+    """A number at masked elements: linear in the other elements if the number is 0."""
     value = call.option("value", 2)
     zero = isinstance(value, (int, float)) and value == 0
     return _gradient(call) if zero else _pointwise(call)
@@ -197,7 +197,7 @@ def _matmul(call: BatchCall) -> BatchPlacement:
 
 
 def _sum(call: BatchCall) -> BatchPlacement:
-    """Sums over axes; over the batch they are parts of a sum, means parts of a mean."""
+    """Sums and means over axes; over the batch, parts of a sum and parts of a mean."""
     source = call.op.inputs[0]
     axis, placement = call.axis(source), call.placement_of(source)
     dims = call.option("dim", 1)
@@ -210,14 +210,14 @@ def _sum(call: BatchCall) -> BatchPlacement:
 
 
 def _loss(call: BatchCall) -> BatchPlacement:
-    """Losses by element: a mean over a rank's samples is its part of a mean."""
+    """Pointwise losses: a mean over a rank's samples is its part of a mean."""
     placement = _pointwise(call)
     reduction = call.option("reduction", REDUCTION_POSITIONS.get(call.op.base, 2), MEAN)
     return BatchPlacement("part", 1 if reduction == MEAN else 0) if reduction else placement
 
 
 def _loss_gradient(call: BatchCall) -> BatchPlacement:
-    """Their gradients: divided by a rank's samples, where the whole step divides by all."""
+    """Gradients of pointwise losses: divided by a rank's samples instead of all samples."""
     gradient = call.placement_of(call.op.inputs[0])
     if gradient.kind == "part":
         raise PartialSumError
@@ -228,7 +228,7 @@ def _loss_gradient(call: BatchCall) -> BatchPlacement:
 
 
 def _reshape(call: BatchCall) -> BatchPlacement:
-    """Views in another shape: the samples must stay in order."""
+    """Views in another shape: the order of samples must be preserved."""
     source, view = call.op.inputs[0], call.op.outputs[0]
     source_axis, view_axis = call.axis(source), call.axis(view)
     if source_axis is not None and (
@@ -240,7 +240,7 @@ def _reshape(call: BatchCall) -> BatchPlacement:
 
 
 def _move(call: BatchCall) -> BatchPlacement:
-    """Views and copies that leave the batch whole."""
+    """Views and copies that preserve the batch."""
     source, view = call.op.inputs[0], call.op.outputs[0]
     source_axis, view_axis = call.axis(source), call.axis(view)
     if source_axis is not None and (
@@ -251,7 +251,7 @@ def _move(call: BatchCall) -> BatchPlacement:
 
 
 def _copy(call: BatchCall) -> BatchPlacement:
-    """What is copied over."""
+    """Copies into a tensor: the placement of the source."""
     _check_aligned(call)
     return call.placement_of(call.op.inputs[1])
 
@@ -267,7 +267,7 @@ def _concatenate(call: BatchCall) -> BatchPlacement:
 
 
 def _index(call: BatchCall) -> BatchPlacement:
-    """Elements at given places, of every sample the same."""
+    """Elements at given indices, equal for every sample."""
     source = call.op.inputs[0]
     axis, indices = call.axis(source), call.option("indices", 1)
     index_values = indices if isinstance(indices, tuple) else (indices,)
@@ -284,12 +284,12 @@ def _index(call: BatchCall) -> BatchPlacement:
 
 
 def _zeros(call: BatchCall) -> BatchPlacement:
-    """What is filled with zeros."""
+    """Tensors of zeros."""
     return ZERO
 
 
 def _fill(call: BatchCall) -> BatchPlacement:
-    """What is filled with one number: its part is the same number."""
+    """Tensors filled with one number, which is the same on all ranks."""
     attributes = call.op.attributes
     last = call.op.operands[-1] if call.op.operands else 0
     value = attributes.get("fill_value", attributes.get("value", last))
@@ -306,7 +306,7 @@ def _empty(call: BatchCall) -> BatchPlacement:
 
 
 SIZE_RULES = (_move, _reshape, _zeros, _fill, _empty)
-"""Rules of ops whose numbers are sizes of what they make, or places in what they take."""
+"""Rules of ops whose numbers are sizes of their results, or positions in their operands."""
 
 ZEROS = ("zero", "zeros", "zeros_like", "new_zeros")
 
@@ -339,4 +339,4 @@ RULES: Mapping[str, Rule] = {
                     _fill),
     **dict.fromkeys(("empty", "empty_like"), _empty),
 }  # fmt: skip
-"""By the last part of an op's name, without marks of lists and places."""
+"""Rules by the last part of an op's name, without marks of list and in-place ops."""

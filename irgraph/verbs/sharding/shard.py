@@ -1,4 +1,4 @@
-"""``shard``: a step becomes what one of several ranks runs, with the collectives that it needs."""
+"""``shard``: rewrites a step to the model of one of several ranks, with its collectives."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ ORIGIN = "shard"
 
 
 class ShardResult(Struct, frozen=True):
-    """What one rank runs.
+    """The model of one rank.
 
     Attributes:
         graph: the rank's model.
-        made: new ops.
-        summed: tensors that are summed over ranks.
-        legal: why each rank's results are its part of the whole step's, as a sentence.
-        layouts: what the rank's tensors are of the whole step's.
+        new_op_count: number of new ops.
+        sum_count: number of tensors that are summed over ranks.
+        legal: the reason why each rank's results are its part of the full step's, as a sentence.
+        layouts: relations of the rank's tensors to the full step's tensors.
     """
 
     graph: Graph
@@ -51,20 +51,20 @@ class ShardResult(Struct, frozen=True):
 
 
 def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
-    """Return what one rank of a plan runs: its share of the batch, and its parts of the tables.
+    """Return the model of one rank of a plan: its share of the batch, and its parts of the tables.
 
-    Every rank has as many samples of its own; ids are exchanged, and bags come back. Gradients of
-    what all ranks have are averaged before anything reads them whole.
+    All ranks have equal numbers of samples; ids are exchanged, and bags are returned. Gradients of
+    replicated parameters are averaged before an op reads their full values.
 
     Args:
-        graph: the whole step, whose batch all ranks share.
-        plan: names a scheme for every table.
-        rank: from 0.
+        graph: the full step, whose batch all ranks share.
+        plan: a plan with a scheme for every table.
+        rank: index of the rank, from 0.
         dim: the dimension of the batch (default: the only one).
 
     Raises:
         IrgraphError: the plan does not fit the model (exit code 2).
-        RefusedError: something is not understood, or mixes samples of different ranks.
+        RefusedError: an op is not supported, or mixes samples of different ranks.
     """
     check_plan(plan, table_sizes(graph))
     if plan.mesh is not None:
@@ -75,7 +75,7 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
 
 
 def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROUP) -> ShardResult:
-    """Return what one rank runs that has samples of its own."""
+    """Return the model of one rank with its own samples."""
     dim = _dimension(graph, plan, rank, dim)
     local = with_dims(graph, {dim: graph.dims[dim] // plan.ranks})
     local = with_sums(local) if plan.ranks > 1 else local
@@ -94,7 +94,7 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
 
 
 def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> ShardResult:
-    """Return what one rank of a mesh runs: the batch is shared first, and then the layers.
+    """Return the model of one rank of a mesh: the batch is split first, and then the layers.
 
     Gradients are averaged over the ranks that have other samples and the same parts of layers.
     """
@@ -130,7 +130,7 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
 
 
 def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> ShardResult:
-    """Return what one rank runs that has parts of linear layers, and all samples."""
+    """Return the model of one rank with parts of linear layers, and all samples."""
     layer_split = split_layers(graph, plan, rank, group)
     sums, gathers = (
         f"{n} {noun}{'s' * (n != 1)}"
@@ -146,7 +146,7 @@ def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Shard
 
 
 def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
-    """Return the dimension of the batch, if its size can be shared."""
+    """Return the dimension of the batch; refuse one whose size the ranks cannot share."""
     if not 0 <= rank < plan.ranks:
         raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
     if not dim and len(graph.dims) != 1:
@@ -166,7 +166,7 @@ def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
 
 
 class _RankBuilder:
-    """One rank's model in the making."""
+    """Builder of one rank's model."""
 
     def __init__(
         self,
@@ -180,48 +180,51 @@ class _RankBuilder:
     ) -> None:
         self.group = group
         self.graph, self.plan, self.rank, self.dim = graph, plan, rank, dim
-        self.tables, self.passage = tables, propagation
+        self.tables, self.propagation = tables, propagation
         self.edit = Edit(graph)
         device = tables[0].weight.device if tables else graph.device
         self.forward, self.backward = (Writer(graph, device, group) for _ in range(2))
-        self.backward.taken = self.forward.taken
+        self.backward.used_names = self.forward.used_names
         self.parts: dict[str, TableShard | None] = {}
-        self.made = self.split = 0
+        self.new_op_count = self.split_count = 0
 
     def build(self) -> ShardResult:
         """Return the rank's model."""
         if self.tables:
             self._exchange()
-        for bucket in self.passage.buckets:
+        for bucket in self.propagation.buckets:
             self._reduce(bucket)
         graph, layouts = self._with_local_shapes(self.edit.commit()), self._layouts()
         if self.plan.optimizer == SPLIT:
             excluded = frozenset(name for table in self.tables for name in table.tensor_names)
-            graph, split_layouts, self.split = split_optimizer(
+            graph, split_layouts, self.split_count = split_optimizer(
                 graph, self.rank, self.plan.ranks, excluded
             )
             layouts = merge_layouts(layouts, split_layouts)
         settings = _settings(graph, self.rank, self.dim, layouts)
         graph = with_ranks(replace(graph, settings=settings), self.plan.ranks)
-        sum_count = sum(len(bucket.tensors) for bucket in self.passage.buckets)
-        return ShardResult(graph, self.made, sum_count, self._legality(sum_count), tuple(layouts))
+        sum_count = sum(len(bucket.tensors) for bucket in self.propagation.buckets)
+        return ShardResult(
+            graph, self.new_op_count, sum_count, self._legality(sum_count), tuple(layouts)
+        )
 
     def _legality(self, sum_count: int) -> str:
         update_text = (
-            f"; rows of {self.split} parameters are updated apart, then gathered"
+            f"; rows of {self.split_count} parameters are updated apart, then gathered"
             if self.plan.optimizer
             else ""
         )
+        verb = "they are" if sum_count != 1 else "it is"
         return (
-            f"every tensor is the same on all ranks, or its part along {self.dim}; {sum_count} summed "
-            f"over ranks before {'they are' if sum_count != 1 else 'it is'} read whole{update_text}"
+            f"every tensor is the same on all ranks, or its part along {self.dim}; "
+            f"{sum_count} summed over ranks before {verb} read whole{update_text}"
         )
 
     def _exchange(self) -> None:
-        """Put the exchanges in the place of lookups and of their gradients."""
+        """Replace lookups and their gradients with exchanges."""
         first = self.tables[0]
         sample = first.out.shape[0]
-        factors = {gradient.factor for gradient in self.passage.gradients.values()}
+        factors = {gradient.factor for gradient in self.propagation.gradients.values()}
         if len(factors) > 1:
             raise op_refusal(first.forward, "and other lookups have gradients by different losses")
         exchange = Exchange(self.tables, self.plan, self.rank, sample, self.forward)
@@ -240,7 +243,7 @@ class _RankBuilder:
             raise op_refusal(first.forward, "has a gradient or none, and others do not")
 
     def _last_lookup(self) -> Op:
-        """Return the last lookup; nothing may read bags before it."""
+        """Return the outer op of the last lookup; refuse ops that read bags before it."""
         position_by_id = self.graph.places
         last = max(self.tables, key=lambda table: position_by_id[id(table.forward)])
         for table in self.tables:
@@ -262,7 +265,7 @@ class _RankBuilder:
         return last.outer
 
     def _finish(self, table: EmbeddingTable, bags: Tensor | None, write: Writer) -> Tensor:
-        """Return the tensor that a table's bags leave as: a view, where only ``cat`` reads it."""
+        """Return the tensor of a table's bags: the given view if only ``cat`` reads it."""
         out = table.out
         if bags is None:
             return out
@@ -275,7 +278,7 @@ class _RankBuilder:
         return write.call("aten.clone", [bags], out, **attributes)
 
     def _send_back(self, exchange: Exchange, scaled: int) -> None:
-        """Exchange gradients before the first is used, once all are there."""
+        """Exchange gradients before the first is used; refuse if others are computed later."""
         position_by_id = self.graph.places
         leaves = [table.backward for table in self.tables if table.backward is not None]
         first = min(leaves, key=lambda leaf: position_by_id[id(leaf)])
@@ -296,7 +299,7 @@ class _RankBuilder:
             self.edit.remove(table.backward)
 
     def _node(self, leaf: Op) -> Op:
-        """Return the autograd node that called a leaf, or else what did."""
+        """Return the autograd node that called a leaf, or else its outermost call."""
         body = self.graph.ops
         for position in self.graph.paths[id(leaf)]:
             outer = body[position]
@@ -306,7 +309,7 @@ class _RankBuilder:
         return outermost_call(self.graph, leaf)
 
     def _insert_ops(self, write: Writer, anchor: Op, *, after: bool) -> None:
-        """Place new ops beside one, run as it is."""
+        """Insert new ops before or after an op, on its thread and stream and in its phase."""
         outer_ids = {id(table.outer) for table in self.tables}
         for op in write.ops:
             placed_op = replace(
@@ -318,10 +321,10 @@ class _RankBuilder:
             self.edit.insert(new_op, after=anchor) if after else self.edit.insert(
                 new_op, before=anchor
             )
-        self.made += len(write.ops)
+        self.new_op_count += len(write.ops)
 
     def _remove_absent(self, exchange: Exchange) -> None:
-        """Leave out what is done to tables that are not here."""
+        """Remove the ops on tables that this rank does not store."""
         absent = {n for t in self.tables if exchange.part(t) is None for n in t.tensor_names}
         lookups = {id(op) for t in self.tables for op in (t.forward, t.backward)}
         for leaf in self.graph.leaves():
@@ -334,14 +337,14 @@ class _RankBuilder:
                 self.edit.remove(leaf)
 
     def _reduce(self, bucket: Bucket) -> None:
-        """Sum the tensors of a bucket, those of one type and one kind of sum together."""
+        """Sum the tensors of a bucket, with one collective per type and kind of sum."""
         groups: dict[tuple[str, int], list[Tensor]] = {}
         for tensor, placement in bucket.tensors:
             groups.setdefault((tensor.dtype, placement.factor), []).append(tensor)
         write = Writer(self.graph, self.graph.device, self.group)
         for (_, factor), tensors in groups.items():
             write.all_reduce(tensors, "avg" if factor else "sum")
-        self.made += len(write.ops)
+        self.new_op_count += len(write.ops)
         for op in write.ops:
             if bucket.before is None:
                 self.edit.insert(replace(op, phase="backward", origin=ORIGIN))
@@ -353,7 +356,7 @@ class _RankBuilder:
             self.edit.insert(new_op, before=anchor)
 
     def _with_local_shapes(self, graph: Graph) -> Graph:
-        """Give every tensor of a table the size of what is here, and forget those that are not."""
+        """Return a graph whose tables have the sizes of their local parts, without absent tables."""
         shapes = {
             name: (part.rows[1] - part.rows[0], part.columns[1] - part.columns[0])
             for name, part in self.parts.items()
@@ -383,11 +386,11 @@ class _RankBuilder:
         return replace(graph, tensors=declared, ops=tuple(map(op, graph.ops)), returned=returned)
 
     def _layouts(self) -> list[TensorLayout]:
-        """Return what every tensor that leaves the step, or starts it, is of the whole's."""
+        """Return the layouts of all tensors that exist before the step or leave it."""
         layouts = []
         for name in live_out(self.graph):
             tensor = self.graph.by_name[name]
-            placement, axis = self.passage.known.get(name), None
+            placement, axis = self.propagation.placements.get(name), None
             if name in self.parts:
                 part = self.parts[name]
                 if part is not None:

@@ -1,4 +1,4 @@
-"""The embedding tables of a step: how each is looked up, and what else bears its rows."""
+"""The embedding tables of a step: their lookups, and the other tensors with their rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROW_PRESERVING = (
     "contiguous",
     "zeros_like",
 )
-"""Ops beside those by elements that do to each row of a table what they do to any other."""
+"""Ops, in addition to pointwise ones, that treat all rows of a table separately."""
 
 ROW_REDUCTIONS = ("norm", "sum", "mean", "max", "min", "prod")
 
@@ -42,15 +42,15 @@ Arguments = Mapping[str, Value]
 
 
 class EmbeddingTable(Struct, frozen=True):
-    """One table.
+    """One embedding table.
 
     Attributes:
         name: its label, or its tensor's name.
         weight: the rows.
-        forward, outer: the leaf that looks it up, and what called it.
-        backward: the leaf that makes its gradient, ``None`` in inference.
-        given: arguments of the lookup by the schema's names.
-        held: names of all tensors that have its rows and columns.
+        forward, outer: the leaf that looks it up, and the outermost call of this leaf.
+        backward: the leaf that computes its gradient, ``None`` in inference.
+        arguments: arguments of the lookup by the schema's names.
+        tensor_names: names of all tensors that have its rows and columns.
     """
 
     name: str
@@ -63,17 +63,17 @@ class EmbeddingTable(Struct, frozen=True):
 
     @property
     def out(self) -> Tensor:
-        """A row for each bag."""
+        """Result of the lookup, with a row for each bag."""
         return self.forward.outputs[0]
 
     @property
     def indices(self) -> Tensor:
-        """The rows that are looked up."""
+        """Indices of the rows that are looked up."""
         return self._tensor("indices")
 
     @property
     def offsets(self) -> Tensor:
-        """Where bags start among them."""
+        """Start of each bag among the indices."""
         return self._tensor("offsets")
 
     def _tensor(self, name: str) -> Tensor:
@@ -88,7 +88,7 @@ class EmbeddingTable(Struct, frozen=True):
 
 
 def table_sizes(graph: Graph) -> Sizes:
-    """Return rows and columns of every table that bags are looked up in, by name."""
+    """Return rows and columns of every table with lookups of bags, by name."""
     return {
         name: (int(weight.shape[0]), int(weight.shape[1])) for name, weight, _ in lookups(graph)
     }
@@ -106,7 +106,7 @@ def lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
 def tables_of(graph: Graph) -> list[EmbeddingTable]:
     """Return the tables in the order of their lookups.
 
-    Raises ``RefusedError`` where one is looked up twice, or in a way that cannot be spread.
+    Raises ``RefusedError`` if one is looked up twice, or if a lookup cannot be sharded.
     """
     for op in graph.leaves():
         if op.name in BATCHED:
@@ -124,13 +124,13 @@ def tables_of(graph: Graph) -> list[EmbeddingTable]:
         table_by_name[name] = EmbeddingTable(name, weight, op, outer, backward, arguments)
     names_by_table = _TableTensors(graph, list(table_by_name.values())).find()
     return [
-        replace(table, held=frozenset(names))
+        replace(table, tensor_names=frozenset(names))
         for table, names in zip(table_by_name.values(), names_by_table, strict=True)
     ]
 
 
 def _check_lookup(op: Op, weight: Tensor, arguments: Arguments, graph: Graph) -> None:
-    """Refuse lookups whose arguments are not understood."""
+    """Refuse lookups with unsupported arguments."""
     indices, offsets = arguments.get("indices"), arguments.get("offsets")
     if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or indices.rank != 1:
         raise op_refusal(op, "does not look up bags by indices and offsets")
@@ -147,34 +147,36 @@ def _check_lookup(op: Op, weight: Tensor, arguments: Arguments, graph: Graph) ->
 
 
 class _TableTensors:
-    """Finds what belongs to each table: its gradient, its optimizer's state, views of these."""
+    """Search for each table's tensors: its gradient, its optimizer's state, views of these."""
 
     def __init__(self, graph: Graph, tables: Sequence[EmbeddingTable]) -> None:
         self.graph = graph
         self.tables = tables
-        self.own: dict[str, int] = {}
+        self.table_by_tensor: dict[str, int] = {}
         for number, table in enumerate(tables):
-            self.own[table.weight.name] = number
+            self.table_by_tensor[table.weight.name] = number
             if table.backward is not None:
-                self.own.update((tensor.name, number) for tensor in table.backward.outputs)
+                self.table_by_tensor.update(
+                    (tensor.name, number) for tensor in table.backward.outputs
+                )
 
     def find(self) -> list[set[str]]:
-        """Return the names of what each table holds."""
+        """Return the names of each table's tensors."""
         lookups = {id(op) for t in self.tables for op in (t.forward, t.backward) if op is not None}
         leaves = [op for op in self.graph.leaves() if id(op) not in lookups and not is_label(op)]
         count = -1
-        while count != len(self.own):
-            count = len(self.own)
+        while count != len(self.table_by_tensor):
+            count = len(self.table_by_tensor)
             for op in leaves:
-                if any(tensor.name in self.own for tensor in (*op.inputs, *op.outputs)):
+                if any(tensor.name in self.table_by_tensor for tensor in (*op.inputs, *op.outputs)):
                     self._follow(op)
         return [
-            {name for name, n in self.own.items() if n == number}
+            {name for name, n in self.table_by_tensor.items() if n == number}
             for number in range(len(self.tables))
         ]
 
     def _follow(self, op: Op) -> None:
-        """Let tensors that an op pairs with a table's belong to it."""
+        """Add tensors that an op pairs with a table's tensors to the table."""
         base = op.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
         if base in ROW_REDUCTIONS or not (
             is_pointwise(op.name)
@@ -183,7 +185,11 @@ class _TableTensors:
         ):
             raise op_refusal(op, "has no rule that keeps a table's rows separate")
         for row in rows_of(op):
-            owners = {self.own[tensor.name] for tensor in row if tensor.name in self.own}
+            owners = {
+                self.table_by_tensor[tensor.name]
+                for tensor in row
+                if tensor.name in self.table_by_tensor
+            }
             if len(owners) > 1:
                 raise op_refusal(op, "pairs two tables")
             for number in owners:
@@ -194,13 +200,13 @@ class _TableTensors:
         written = {tensor.name for tensor in written_by(op)}
         for tensor in row:
             if tensor.shape == table.weight.shape and tensor.contiguous and not tensor.offset:
-                self.own[tensor.name] = number
+                self.table_by_tensor[tensor.name] = number
             elif tensor.numel > 1 or tensor.name in written:
                 raise op_refusal(op, f"pairs {table.name!r} with %{tensor.name} of another form")
 
 
 def rows_of(op: Op) -> list[tuple[Tensor, ...]]:
-    """Return the tensors of an op that it takes together: one list, or one for each place."""
+    """Return the tensors that an op combines: one row, or a row per position of its lists."""
     values = (*op.operands, *op.results)
     lists = [value for value in values if isinstance(value, tuple) and value]
     single = tuple(
@@ -212,7 +218,7 @@ def rows_of(op: Op) -> list[tuple[Tensor, ...]]:
 
 
 def without_tensors(op: Op, names: Collection[str]) -> Op | None:
-    """Return an op without what it does to these tensors: over lists the other places, if any."""
+    """Return an op without the rows of these tensors; ``None`` if no other row remains."""
     rows = rows_of(op)
     remaining = [i for i, row in enumerate(rows) if not any(tensor.name in names for tensor in row)]
     count = len(rows)

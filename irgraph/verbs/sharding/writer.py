@@ -1,4 +1,4 @@
-"""Writes the ops that one rank runs in place of a lookup: slices, copies and collectives."""
+"""Writer of the ops that replace a lookup on a rank: slices, copies and collectives."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ GROUP = "0"
 
 
 class Writer:
-    """Ops in launch order, with names and buffers that a graph does not have yet."""
+    """A list of new ops in launch order, with names and buffers that are new in a graph."""
 
     def __init__(self, graph: Graph, device: str, group: str = GROUP) -> None:
-        """Begin; collectives are those of a process group."""
+        """Start an empty list; collectives use the process group ``group``."""
         self.group = group
         self.sizes = Algebra(graph.dims)
         self.device = device
-        self.taken = names_of(graph)
+        self.used_names = names_of(graph)
         self.ops: list[Op] = []
 
     def fresh(self, name: str, dtype: str, shape: Sequence[int]) -> Tensor:
-        """Return a contiguous tensor of its own."""
-        free = free_name(name, self.taken)
-        self.taken.add(free)
+        """Return a contiguous tensor with a new name and buffer."""
+        free = free_name(name, self.used_names)
+        self.used_names.add(free)
         return Tensor(free, dtype, tuple(shape), free, device=self.device)
 
     def call(
@@ -41,7 +41,7 @@ class Writer:
         return result
 
     def cat(self, tensors: Sequence[Tensor], dim: int, name: str = "cat") -> Tensor:
-        """Join tensors; one alone stays as it is."""
+        """Concatenate tensors; return a single tensor unchanged."""
         if len(tensors) == 1:
             return tensors[0]
         shape = list(tensors[0].shape)
@@ -56,7 +56,7 @@ class Writer:
         return self.call("aten.view", [tensor], view, size=shape)
 
     def flat(self, tensor: Tensor) -> Tensor:
-        """Return a tensor's elements along one axis, copied where they do not lie so."""
+        """Return a tensor's elements along one axis, copied if it is not contiguous."""
         return self.view(self.contiguous(tensor), self.sizes.times(*tensor.shape))
 
     def contiguous(self, tensor: Tensor, name: str = "clone") -> Tensor:
@@ -67,7 +67,7 @@ class Writer:
         return self.call("aten.clone", [tensor], copy, memory_format="contiguous_format")
 
     def cut(self, tensor: Tensor, dim: int, start: int, size: int) -> Tensor:
-        """Return a view of some places along an axis."""
+        """Return a view of ``size`` positions along an axis."""
         if start == 0 and size == tensor.shape[dim]:
             return tensor
         steps = tensor.strides or row_major_of(self.sizes, tensor.shape)
@@ -84,7 +84,7 @@ class Writer:
         return self.call("aten.slice", [tensor], view, dim=dim, start=start, end=end)
 
     def exchange(self, sent: Tensor, parts: Sequence[int], received: Sequence[int]) -> Tensor:
-        """Send a part of a vector to each rank; return what comes from each, in order."""
+        """Send a part of a vector to each rank; return the received parts in order of ranks."""
         result = self.fresh("all_to_all", sent.dtype, [self.sizes.plus(*received)])
         self.call(
             "_c10d_functional.all_to_all_single",
@@ -99,7 +99,7 @@ class Writer:
     def reduce_scatter(
         self, matrix: Tensor, ranks: int, rows: int, reduction: str = "sum"
     ) -> Tensor:
-        """Add up (``avg``: average) a matrix over all ranks; return this rank's block of rows."""
+        """Sum (``avg``: average) a matrix over all ranks; return this rank's block of rows."""
         result = self.fresh("reduce_scatter", matrix.dtype, [rows, *matrix.shape[1:]])
         self.call(
             "_c10d_functional.reduce_scatter_tensor",
@@ -112,7 +112,7 @@ class Writer:
         return self.wait(result)
 
     def all_gather(self, matrix: Tensor, ranks: int) -> Tensor:
-        """Return the matrices of all ranks, one below the other."""
+        """Return the matrices of all ranks, concatenated along the rows."""
         rows = self.sizes.times(matrix.shape[0], ranks)
         result = self.fresh("all_gather", matrix.dtype, [rows, *matrix.shape[1:]])
         self.call(
@@ -125,7 +125,7 @@ class Writer:
         return self.wait(result)
 
     def all_reduce(self, tensors: Sequence[Tensor], reduction: str) -> None:
-        """Let tensors be the sums (``sum``) or means (``avg``) over all ranks, where they lie."""
+        """Replace tensors in place by their sums (``sum``) or means (``avg``) over all ranks."""
         written = frozenset(tensor.name for tensor in tensors)
         attributes = {"reduce_op": reduction, "group_name": self.group}
         name, operand = "_c10d_functional.all_reduce_", tensors[0]
@@ -139,7 +139,7 @@ class Writer:
             self.wait(tensor)
 
     def wait(self, tensor: Tensor) -> Tensor:
-        """Let what follows wait for a collective."""
+        """Add a wait for a collective; return its tensor."""
         self.ops.append(Op("_c10d_functional.wait_tensor", (tensor,)))
         return tensor
 

@@ -1,4 +1,4 @@
-"""ONNX operators as the calls of torch that do the same."""
+"""ONNX operators as the equivalent calls of torch."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ OPERATORS: Mapping[str, Convert] = {
     **ELEMENTWISE, **LAYERS, **MOVEMENT, **POOLING, **PRODUCTS, **QUANTIZED,
     **RECURRENT, **REDUCTIONS, **VALUES,
 }  # fmt: skip
-"""What converts each operator of ONNX's default domain."""
+"""Converter of each operator of ONNX's default domain."""

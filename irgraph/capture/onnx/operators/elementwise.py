@@ -48,7 +48,7 @@ def mean(*xs: Torch) -> Torch:
 
 
 def divide(x: Torch, y: Operand) -> Torch:
-    """``Div``: of whole numbers towards zero."""
+    """``Div``, which rounds integers towards zero."""
     if x.is_floating_point():
         return torch.div(x, y)
     return torch.div(x, y, rounding_mode="trunc")
@@ -97,14 +97,14 @@ def celu(x: Torch, *, alpha: float = 1.0) -> Torch:
 
 
 def selu(x: Torch, *, alpha: float = 1.67326319, gamma: float = 1.05070102) -> Torch:
-    """``Selu``: torch's own has fixed parameters."""
+    """``Selu``; torch's function only has the default parameters."""
     if abs(alpha - 1.67326319) < 1e-6 and abs(gamma - 1.05070102) < 1e-6:
         return F.selu(x)
     return torch.ops.aten.elu(x, _shortest_decimal(alpha), _shortest_decimal(gamma))
 
 
 def hard_sigmoid(x: Torch, *, alpha: float = 0.2, beta: float = 0.5) -> Torch:
-    """``HardSigmoid``: torch's own has a slope of one sixth."""
+    """``HardSigmoid``; torch's function only has a slope of one sixth."""
     if abs(alpha - 1 / 6) < 1e-6 and beta == 0.5:
         return F.hardsigmoid(x)
     return torch.clamp(x * _shortest_decimal(alpha) + _shortest_decimal(beta), 0, 1)
@@ -151,9 +151,9 @@ def is_inf(x: Torch, *, detect_negative: int = 1, detect_positive: int = 1) -> T
 
 
 def cast(x: Torch, *, to_: int, saturate: int = 1, round_mode: str = "up") -> Torch:
-    """``Cast``: a copy, or nothing where the type stays.
+    """``Cast``: a copy, or nothing if the type does not change.
 
-    ``round_mode`` bears on float8e8m0 alone, which is no type of the IR's.
+    ``round_mode`` only affects float8e8m0, which the IR does not have.
     """
     dtype = dtype_of(to_)
     if dtype is None:
@@ -167,7 +167,7 @@ def cast_like(x: Torch, like: Type, *, saturate: int = 1, round_mode: str = "up"
 
 
 def _cast(x: Torch, dtype: Torch, saturate: int) -> Torch:
-    """Convert: torch gives the largest number for what is beyond it in e4m3fn, infinity in e5m2."""
+    """Convert to a type; torch saturates out-of-range values in e4m3fn, not in e5m2."""
     if dtype == x.dtype:
         return x
     if dtype == torch.float8_e4m3fn and not saturate:
@@ -179,7 +179,7 @@ def _cast(x: Torch, dtype: Torch, saturate: int) -> Torch:
 
 
 def as_int64(indices: Torch) -> Torch:
-    """Return indices as torch takes them everywhere."""
+    """Return indices as int64, which all torch functions accept."""
     return _cast(indices, torch.int64, 0)
 
 
@@ -189,7 +189,7 @@ def bit_cast(x: Torch, *, to_: int) -> Torch:
 
 
 def _shortest_decimal(value: float) -> float:
-    """Return the shortest decimal that is the same number in f32, as attributes are."""
+    """Return the shortest decimal that equals a number in f32, the type of attributes."""
     return float(f"{value:.7g}")
 
 

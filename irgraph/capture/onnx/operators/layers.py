@@ -28,7 +28,7 @@ def conv(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Torch:
-    """``Conv``; padding that differs at both ends is made before."""
+    """``Conv``; padding that differs between both ends is applied before."""
     window = Window.from_attributes(x, weight.shape[2:], strides, dilations, pads, auto_pad)
     x, padding = pad_image(x, window, pool=False)
     return _CONV[window.rank](x, weight, bias, window.strides, padding, window.dilations, group)
@@ -48,7 +48,7 @@ def conv_transpose(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Torch:
-    """``ConvTranspose``; where its padding differs at both ends the result is cut."""
+    """``ConvTranspose``; if its padding differs between both ends the result is cropped."""
     window = Window.from_attributes(x, weight.shape[2:], strides, dilations, pads, "NOTSET")
     extra = tuple(output_padding) or (0,) * window.rank
     target = tuple(output_shape)
@@ -68,7 +68,7 @@ def conv_transpose(
 def _cropped_padding(
     x: Torch, window: Window, extra: Sequence[int], target: Sequence[int], auto_pad: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the padding by which a transposed convolution gives a shape."""
+    """Return the padding with which a transposed convolution has a given output shape."""
     total = [
         (n - 1) * s + m + (k - 1) * d + 1 - w
         for n, s, m, k, d, w in zip(
@@ -175,7 +175,7 @@ def dropout(
     seed: int | None = None,
     outputs: int = 1,
 ) -> Torch | tuple[Torch, Torch]:
-    """``Dropout``: nothing in inference."""
+    """``Dropout``: the identity in inference."""
     if training_mode and ratio and seed is not None:
         raise UnsupportedError(f"its attribute seed = {seed} is not supported: torch draws others")
     if not training_mode or not ratio:
@@ -199,9 +199,9 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Torch:
-    """``Resize`` of images in the forms that torch has.
+    """``Resize`` of images in the forms that torch supports.
 
-    ``roi`` and ``extrapolation_value`` bear on ``tf_crop_and_resize`` alone, which is refused.
+    ``roi`` and ``extrapolation_value`` only affect ``tf_crop_and_resize``, which is refused.
     """
     refused = {
         "antialias": antialias,
@@ -235,7 +235,7 @@ def resize(
 
 
 def _factors(x: Torch, scales: Floats | None, sizes: Ints | None, axes: Ints) -> list[float]:
-    """Return by how much each axis grows."""
+    """Return the scale factor of each axis."""
     factors = [1.0] * x.ndim
     places = [axis % x.ndim for axis in axes] or range(x.ndim)
     for i, axis in enumerate(places):
@@ -252,7 +252,7 @@ _SOURCE_POSITION: Mapping[str, Callable[[int, int, int, float], float]] = {
     "asymmetric": lambda i, old, new, f: i / f,
     "align_corners": lambda i, old, new, f: i * (old - 1) / (new - 1) if new > 1 else 0.0,
 }
-"""Where in the image an element of the result lies, by its place, both sizes and the factor."""
+"""Position in the image of an element of the result, from its index, both sizes and the factor."""
 
 _ROUND: Mapping[str, Callable[[float], int]] = {
     "floor": math.floor,
@@ -270,7 +270,7 @@ _TORCH_INDEX: Mapping[str, Callable[[int, float], int]] = {
 def _nearest_mode(
     old: Sequence[int], new: Sequence[int], factors: Sequence[float], transform: str, rule: str
 ) -> str:
-    """Return torch's word for the way that takes the very same elements."""
+    """Return torch's interpolation mode that selects the same elements."""
     position, round_position = _SOURCE_POSITION.get(transform), _ROUND[rule]
     for kind, torch_index in _TORCH_INDEX.items():
         if position is not None and all(
@@ -285,7 +285,7 @@ def _nearest_mode(
 
 
 def _interpolation_mode(mode: str, transform: str, rank: int, new: Sequence[int]) -> str:
-    """Return torch's word for a way to interpolate between elements."""
+    """Return torch's interpolation mode for linear or cubic interpolation."""
     half = transform == "half_pixel" or (transform == "pytorch_half_pixel" and 1 not in new[2:])
     kinds = {
         ("linear", 3): "linear",
@@ -334,7 +334,7 @@ def column_to_image(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Torch:
-    """``Col2Im`` of images, padded alike at both ends."""
+    """``Col2Im`` of images with equal padding at both ends."""
     rank = len(image_shape)
     pads = tuple(pads) or (0,) * 2 * rank
     if rank != 2 or pads[:rank] != pads[rank:]:
@@ -348,7 +348,7 @@ def column_to_image(
 
 
 def _shortest_decimal(value: float) -> float:
-    """Return the shortest decimal that is the same number in f32, as attributes are."""
+    """Return the shortest decimal that equals a number in f32, the type of attributes."""
     return float(f"{value:.7g}")
 
 

@@ -1,4 +1,4 @@
-"""Operators that move data, or only look at it otherwise."""
+"""Operators that move data or return views."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def identity(x: Torch) -> Torch:
 
 
 def reshape(x: Torch, shape: Ints, *, allowzero: int = 0) -> Torch:
-    """``Reshape``; a size of 0 is the old one, unless ``allowzero`` says that it is 0."""
+    """``Reshape``; a size of 0 is the original size, unless ``allowzero`` is set."""
     sizes = [x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(shape)]
     return x.reshape(sizes)
 
@@ -55,7 +55,7 @@ def expand(x: Torch, shape: Ints) -> Torch:
 def slice_(
     x: Torch, starts: Ints, ends: Ints, axes: Ints | None = None, steps: Ints | None = None
 ) -> Torch:
-    """``Slice``: views, of a mirrored copy where a step is negative."""
+    """``Slice``: views, of a mirrored copy if a step is negative."""
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis = (axes[i] if axes is not None else i) % x.ndim
         step = steps[i] if steps is not None else 1
@@ -135,7 +135,7 @@ def concat(*xs: Torch, axis: int) -> Torch:
 def pad(
     x: Torch, pads: Ints, value: Number = 0, axes: Ints | None = None, *, mode: str = "constant"
 ) -> Torch:
-    """``Pad``; what repeats or mirrors works on as many axes as torch takes."""
+    """``Pad``; repeating and mirroring modes support as many axes as torch does."""
     count = len(pads) // 2
     places = [axis % x.ndim for axis in axes] if axes is not None else list(range(count))
     pads_by_axis = {axis: (pads[i], pads[i + count]) for i, axis in enumerate(places)}
@@ -188,7 +188,7 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Torch:
-    """``TensorScatter`` that writes at one place for all of the batch."""
+    """``TensorScatter`` that writes at the same index for the whole batch."""
     starts = {0} if write_indices is None else set(write_indices)
     if len(starts) > 1 or mode != "linear":
         raise UnsupportedError(f"its attribute mode = {mode} with several places is not supported")

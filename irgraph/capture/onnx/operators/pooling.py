@@ -1,4 +1,4 @@
-"""Windows that move over images, and the operators that pool what is in them."""
+"""Sliding windows over images, and the operators that pool their elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irgraph.capture.onnx.bind import Convert, Ints, UnsupportedError
 
 
 class Window(Struct, frozen=True):
-    """What slides over an image; ``before`` and ``after`` are the padding of each axis."""
+    """A sliding window over an image; ``before`` and ``after`` are the padding of each axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -55,9 +55,9 @@ class Window(Struct, frozen=True):
 def pad_image(
     x: Torch, window: Window, value: float = 0.0, *, pool: bool = True
 ) -> tuple[Torch, tuple[int, ...]]:
-    """Return the image, padded where its ends differ, and the padding that is left.
+    """Return the image, padded if its ends differ, and the remaining padding.
 
-    Torch pads windows of pools by half of their size at most.
+    Torch pads windows of pools by at most half of their size.
     """
     small = all(2 * a <= k for a, k in zip(window.before, window.kernel, strict=True))
     if window.before == window.after and (small or not pool):
@@ -83,7 +83,7 @@ def max_pool(
     strides: Ints = (),
     outputs: int = 1,
 ) -> Torch | tuple[Torch, Torch]:
-    """``MaxPool`` and the places of what it took."""
+    """``MaxPool``, with the indices of the maxima as second output."""
     window = Window.from_attributes(x, kernel_shape, strides, dilations, pads, auto_pad)
     low = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
     image, padding = pad_image(x, window, low)
@@ -111,7 +111,7 @@ def average_pool(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Torch:
-    """``AveragePool``; where padding differs at both ends, a sum over a count."""
+    """``AveragePool``; a sum over a count if padding differs between both ends."""
     window = Window.from_attributes(x, kernel_shape, strides, dilations, pads, auto_pad)
     if set(window.dilations) != {1}:
         raise UnsupportedError(f"its attribute dilations = {list(dilations)} is not supported")
@@ -167,7 +167,7 @@ def max_unpool(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Torch:
-    """``MaxUnpool`` to the shape that follows from its window."""
+    """``MaxUnpool`` to the shape given by its window."""
     window = Window.from_attributes(x, kernel_shape, strides, (), pads, "NOTSET")
     sizes = [
         (n - 1) * s + k - a - b

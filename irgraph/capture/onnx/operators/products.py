@@ -12,7 +12,7 @@ from irgraph.capture.onnx.bind import Convert, UnsupportedError
 
 
 def linear(x: Torch, weight: Torch, bias: Torch) -> Torch:
-    """Multiply by a weight that is kept turned round, and add a bias."""
+    """Multiply by a transposed weight, and add a bias."""
     return F.linear(x, weight, bias)
 
 
@@ -31,7 +31,7 @@ def gemm(
     trans_a: int = 0,
     trans_b: int = 0,
 ) -> Torch:
-    """``Gemm``: a linear layer where the second matrix is transposed and nothing is scaled."""
+    """``Gemm``: a linear layer if the second matrix is transposed and nothing is scaled."""
     is_linear = alpha == 1 and beta == 1 and not trans_a and trans_b
     if is_linear and (bias is None or bias.shape == y.shape[:1]):
         return F.linear(x, y, bias)
@@ -65,7 +65,7 @@ def attention(
     qk_matmul_output_mode: int = 0,
     outputs: int = 1,
 ) -> Torch | tuple[Torch, Torch, Torch]:
-    """``Attention`` as one fused call; the scores themselves are no result of it."""
+    """``Attention`` as one fused call, which does not return the scores."""
     if softcap:
         raise UnsupportedError(f"its attribute softcap = {softcap} is not supported")
     if outputs not in (1, 3):

@@ -1,4 +1,4 @@
-"""Operators between numbers and their quantised forms, as the arithmetic that they are."""
+"""Quantisation and dequantisation operators, as their arithmetic."""
 
 from __future__ import annotations
 

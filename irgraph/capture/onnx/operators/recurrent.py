@@ -1,7 +1,7 @@
-"""Operators that go along a sequence: long short-term memory, gated recurrent units, plain layers.
+"""Recurrent operators: long short-term memory, gated recurrent units, plain layers.
 
-ONNX keeps the gates of a layer in another order than torch. A weight whose values the model does
-not hold is taken to have torch's already (``reordered``); any other is put together anew.
+ONNX stores the gates of a layer in another order than torch. A weight without values in the model
+is assumed to have torch's order already (``reordered``); any other weight is reordered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.onnx.bind import Convert, Floats, Ints, UnsupportedError
 
 GATES: Mapping[str, tuple[int, ...]] = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
-"""By operator, where each of torch's gates lies among ONNX's."""
+"""Index of each of torch's gates among ONNX's gates, by operator."""
 
 _STANDARD = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
@@ -89,7 +89,7 @@ def _refuse(unsupported: Mapping[str, Any]) -> None:
 
 
 class _Layer:
-    """A recurrent layer with its weights as torch takes them."""
+    """A recurrent layer with its weights in torch's form."""
 
     def __init__(
         self,
@@ -109,20 +109,20 @@ class _Layer:
         self._backwards, self._batch_first = direction == "reverse", batch_first
 
     def prepare_input(self, x: Torch, lengths: Ints) -> Torch:
-        """Return the input, its steps along the first axis in the order that they are taken."""
+        """Return the input with its steps along the first axis, in processing order."""
         x = x.transpose(0, 1) if self._batch_first else x
         if any(length != x.shape[0] for length in lengths):
             raise UnsupportedError(f"its input sequence_lens = {list(lengths)} is not supported")
         return x.flip(0) if self._backwards else x
 
     def initial_state(self, initial: Torch, x: Torch) -> Torch:
-        """Return what the layer starts from."""
+        """Return the layer's initial state, zeros if ``initial`` is ``None``."""
         if initial is None:
             return x.new_zeros(self._directions, x.shape[1], self._hidden)
         return initial.transpose(0, 1) if self._batch_first else initial
 
     def other_arguments(self) -> tuple[Any, ...]:
-        """Return the other arguments of torch's call."""
+        """Return the remaining arguments of torch's call."""
         return self._weights, self._biased, 1, 0.0, False, self._directions == 2, False
 
     def restore_layout(self, out: Torch, *states: Torch) -> tuple[Torch, ...]:
@@ -135,7 +135,7 @@ class _Layer:
 
 
 def _direction_weights(weights: Sequence[Torch], number: int) -> list[Torch]:
-    """Return the weights of one direction; those of products and of the state have own biases."""
+    """Return the weights of one direction, with separate biases for input and state."""
     w, r, *biases = (tensor[number] for tensor in weights)
     return [w, r, *(half for bias in biases for half in bias.chunk(2))]
 

@@ -18,7 +18,7 @@ def _reduction(
     before: Callable[[Torch], Torch] = lambda x: x,
     after: Callable[[Torch], Torch] = lambda x: x,
 ) -> Convert:
-    """Return what applies ``before``, reduces and applies ``after``."""
+    """Return a converter that applies ``before``, reduces and applies ``after``."""
 
     def convert(
         x: Torch, axes: Ints | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
@@ -99,7 +99,7 @@ def log_softmax(x: Torch, *, axis: int = -1) -> Torch:
 
 
 def hardmax(x: Torch, *, axis: int = -1) -> Torch:
-    """``Hardmax``: one where the first largest value is."""
+    """``Hardmax``: one at the first maximum, zero elsewhere."""
     return torch.zeros_like(x).scatter(axis, x.argmax(axis, keepdim=True), 1.0)
 
 
@@ -158,7 +158,7 @@ def dft(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Torch:
-    """``DFT`` of numbers whose last axis holds the real part, or both parts."""
+    """``DFT`` of numbers whose last axis is the real part, or both parts."""
     axis = int(axis) % x.ndim
     if axis == x.ndim - 1:
         raise UnsupportedError("its axis is the one of real and imaginary parts")

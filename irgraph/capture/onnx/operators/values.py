@@ -1,4 +1,4 @@
-"""Operators that make values: constants, shapes, ranges; and those that draw them."""
+"""Operators that create values: constants, shapes, ranges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def constant(
     value_int: int | None = None,
     value_ints: Sequence[int] | None = None,
 ) -> Torch:
-    """``Constant`` of any kind that holds numbers."""
+    """``Constant`` of any numeric kind."""
     if value is not None:
         try:
             return tensor_of(value)

@@ -25,7 +25,7 @@ class LocalTensors:
     def __init__(self, graph: Graph, rank: int, ranks: int, group: str = GROUP) -> None:
         self.rank, self.ranks = rank, ranks
         self.local: dict[str, Tensor] = {}
-        self.places: dict[str, LayerPlacement] = {}
+        self.placements: dict[str, LayerPlacement] = {}
         self.write = Writer(graph, graph.device, group)
         self.count: Counter[str] = Counter()
         self._names: dict[str, dict[str, Tensor]] = {}
@@ -34,7 +34,7 @@ class LocalTensors:
 
     def record(self, tensor: Tensor, local: Tensor, placement: LayerPlacement) -> None:
         """Note what the rank has of a tensor."""
-        self.local[tensor.name], self.places[tensor.name] = local, placement
+        self.local[tensor.name], self.placements[tensor.name] = local, placement
         self._names.setdefault(tensor.buffer, {})[tensor.name] = tensor
         self._stale.discard(tensor.name)
 
@@ -50,7 +50,7 @@ class LocalTensors:
         """
         if tensor.name in self._stale:
             raise RefusedError(f"%{tensor.name} is a view of memory that was written after a copy")
-        current = self.places[tensor.name]
+        current = self.placements[tensor.name]
         if current == target:
             return self.local[tensor.name]
         if current == PART:
@@ -74,7 +74,7 @@ class LocalTensors:
         gathered = self._gathered.setdefault(tensor.buffer, {})
         if tensor.name in gathered:
             return gathered[tensor.name]
-        local, axis = self.local[tensor.name], self.places[tensor.name].axis
+        local, axis = self.local[tensor.name], self.placements[tensor.name].axis
         all_blocks = self.write.all_gather(self.write.contiguous(local), self.ranks)
         rows = local.shape[0]
         starts = [self.write.sizes.times(rank, rows) for rank in range(self.ranks)]
@@ -86,7 +86,7 @@ class LocalTensors:
     def _sum_parts(self, tensor: Tensor) -> None:
         """Add up parts over all ranks, where they lie if one tensor covers all that is known."""
         names = self._names[tensor.buffer]
-        views = [self.local[name] for name in names if self.places[name] == PART]
+        views = [self.local[name] for name in names if self.placements[name] == PART]
         local = self.local[tensor.name]
         views = [view for view in views if view.buffer == local.buffer]
         ends = min(v.extent[0] for v in views), max(v.extent[1] for v in views)
@@ -100,5 +100,5 @@ class LocalTensors:
             return
         self.write.all_reduce([total], "sum")
         for name in names:
-            if self.places[name] == PART and self.local[name].buffer == local.buffer:
-                self.places[name] = SAME
+            if self.placements[name] == PART and self.local[name].buffer == local.buffer:
+                self.placements[name] = SAME

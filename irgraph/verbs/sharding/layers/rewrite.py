@@ -48,11 +48,11 @@ class RankOps:
     ) -> None:
         """Begin a step; ``placements`` say which declared tensors are split."""
         self.graph, self.ranks = graph, ranks
-        self.held = LocalTensors(graph, rank, ranks, group)
-        self.made = 0
+        self.tensors = LocalTensors(graph, rank, ranks, group)
+        self.new_op_count = 0
         for declared in graph.tensors:
             tensor, placement = declared.tensor, placements.get(declared.tensor.name, SAME)
-            self.held.record(tensor, self._block(tensor, placement), placement)
+            self.tensors.record(tensor, self._block(tensor, placement), placement)
 
     def _block(self, tensor: Tensor, placement: LayerPlacement) -> Tensor:
         if placement == SAME:
@@ -69,17 +69,17 @@ class RankOps:
         """
         ops = [new for op in self.graph.ops for new in self._rewrite(op)]
         for name in live_out(self.graph):
-            if self.held.places[name] == PART:
-                self.held.materialize(self.graph.by_name[name], SAME)
+            if self.tensors.placements[name] == PART:
+                self.tensors.materialize(self.graph.by_name[name], SAME)
         ops += self._drain_ops(ops[-1]) if ops else []
         tensors = tuple(
-            replace(d, tensor=self.held.local[d.tensor.name]) for d in self.graph.tensors
+            replace(d, tensor=self.tensors.local[d.tensor.name]) for d in self.graph.tensors
         )
         returned = map_value(self.graph.returned, self._local)
         return replace(self.graph, tensors=tensors, ops=tuple(ops), returned=returned)
 
     def _local(self, tensor: Tensor) -> Tensor:
-        return self.held.local.get(tensor.name, tensor)
+        return self.tensors.local.get(tensor.name, tensor)
 
     def _rewrite(self, op: Op) -> list[Op]:
         """Return what a rank runs in place of an op."""
@@ -132,16 +132,16 @@ class RankOps:
             raise op_refusal(
                 op, "draws random numbers: ranks would draw others than the whole step"
             )
-        call = LayerCall(op, self.held.places, self.ranks, self.held.write.sizes)
+        call = LayerCall(op, self.tensors.placements, self.ranks, self.tensors.write.sizes)
         if needs_late_bias(call):
             return self._with_bias(op)
         choice = choose(call)
         placements = {tensor.name: choice.operands.get(tensor.name, SAME) for tensor in op.inputs}
         for tensor in written_by(op):
-            if self.held.places[tensor.name] not in (placements[tensor.name], PART):
+            if self.tensors.placements[tensor.name] not in (placements[tensor.name], PART):
                 raise op_refusal(op, f"writes to %{tensor.name}, of which a rank has only a part")
         local = {
-            tensor.name: self.held.materialize(tensor, placements[tensor.name])
+            tensor.name: self.tensors.materialize(tensor, placements[tensor.name])
             for tensor in op.inputs
         }
         new = self._drain_ops(op)
@@ -152,7 +152,7 @@ class RankOps:
         """Return a product of what is split, its sum over ranks, and the bias on top."""
         bias, left, right = op.inputs
         (result,) = op.outputs
-        tensor = self.held.write.fresh("product", result.dtype, result.shape)
+        tensor = self.tensors.write.fresh("product", result.dtype, result.shape)
         product = replace(
             op,
             name="aten.mm" + op.name[len("aten.addmm") :]
@@ -162,7 +162,7 @@ class RankOps:
             results=(tensor,),
         )
         sum_op = replace(op, name="aten.add", operands=(tensor, bias), origin=ORIGIN)
-        self.made += 1
+        self.new_op_count += 1
         return [*self._leaf(product), *self._leaf(sum_op)]
 
     def _localize(self, op: Op, choice: CallPlacement, local: Mapping[str, Tensor]) -> Op:
@@ -171,27 +171,27 @@ class RankOps:
         is_unchanged = all(local[tensor.name] is tensor for tensor in op.inputs)
         if is_unchanged and set(results) <= {SAME}:
             for tensor in op.outputs:
-                self.held.record(tensor, tensor, SAME)
+                self.tensors.record(tensor, tensor, SAME)
             rewritten = op
         else:
             rewritten = self._on_blocks(op, choice, local, results)
         for tensor in written_by(op):
-            self.held.invalidate_copies(tensor)
+            self.tensors.invalidate_copies(tensor)
         return rewritten
 
     def _on_blocks(
         self,
         op: Op,
         choice: CallPlacement,
-        given: Mapping[str, Tensor],
+        operands: Mapping[str, Tensor],
         results: Sequence[LayerPlacement],
     ) -> Op:
         attributes = {**op.attributes, **choice.arguments}
         call = replace(
             op,
-            operands=map_value(op.operands, lambda tensor: given[tensor.name]),
-            attributes={n: map_value(v, lambda t: given[t.name]) for n, v in attributes.items()},
-            written=frozenset(given[name].name for name in op.written if name in given),
+            operands=map_value(op.operands, lambda tensor: operands[tensor.name]),
+            attributes={n: map_value(v, lambda t: operands[t.name]) for n, v in attributes.items()},
+            written=frozenset(operands[name].name for name in op.written if name in operands),
             notes=without_times(op.notes),
         )
         if op.base.startswith("_fused_"):
@@ -202,7 +202,7 @@ class RankOps:
         def local_result(tensor: Tensor) -> Tensor:
             kind, placement = next(typed_results)
             result = self._local_tensor(op, tensor, kind, placement)
-            self.held.record(tensor, result, placement)
+            self.tensors.record(tensor, result, placement)
             return result
 
         return replace(call, results=map_value(op.results, local_result))
@@ -249,7 +249,7 @@ class RankOps:
 
     def _with_contiguous(self, call: Op, tensors: Iterable[Tensor]) -> Op:
         """Return a call on contiguous copies of some of what it reads."""
-        copies = {tensor.name: self.held.write.contiguous(tensor) for tensor in tensors}
+        copies = {tensor.name: self.tensors.write.contiguous(tensor) for tensor in tensors}
         return replace(
             call,
             operands=map_value(call.operands, lambda tensor: copies.get(tensor.name, tensor)),
@@ -290,8 +290,8 @@ class RankOps:
 
     def _drain_ops(self, op: Op) -> list[Op]:
         """Return the ops that were written, run where and when an op is."""
-        new_ops = self.held.drain_ops()
-        self.made += len(new_ops)
+        new_ops = self.tensors.drain_ops()
+        self.new_op_count += len(new_ops)
         return [
             replace(
                 new,

@@ -68,14 +68,14 @@ def split_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Lay
     placements = _placements(graph, plan, layers) if plan.ranks > 1 else {}
     ops = RankOps(graph, rank, plan.ranks, placements, group)
     graph_of_rank = ops.build_graph()
-    layouts = _layouts(graph, ops.held)
+    layouts = _layouts(graph, ops.tensors)
     settings: dict[str, Value] = {RANK: rank, PARTS: layout_text(layouts)}
     graph_of_rank = with_ranks(
         replace(graph_of_rank, settings={**graph.settings, **settings}), plan.ranks
     )
-    count = ops.held.count
+    count = ops.tensors.count
     return LayerSplit(
-        graph_of_rank, ops.made, count["sum"], count["gather"], len(layers), tuple(layouts)
+        graph_of_rank, ops.new_op_count, count["sum"], count["gather"], len(layers), tuple(layouts)
     )
 
 
@@ -163,7 +163,7 @@ def _state_axes(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]
 
 def _layouts(graph: Graph, local_tensors: LocalTensors) -> list[TensorLayout]:
     """Return what every tensor that leaves the step, or starts it, is of the whole's."""
-    placements = ((name, local_tensors.places[name]) for name in live_out(graph))
+    placements = ((name, local_tensors.placements[name]) for name in live_out(graph))
     return [
         TensorLayout(name, "split", (placement.axis, placement.axis + 1))
         for name, placement in placements
