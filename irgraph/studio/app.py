@@ -27,10 +27,20 @@ from irgraph.studio import folder, page_data, patterns, words
 from irgraph.studio.guard import Guard
 from irgraph.studio.session import Session
 
-OF_REPORTS = ("base", "colours", "table", "figures", "slices", "draw", "lanes", "steer", "search")
+REPORT_SCRIPTS = (
+    "base",
+    "colours",
+    "table",
+    "figures",
+    "slices",
+    "draw",
+    "lanes",
+    "steer",
+    "search",
+)
 """Scripts that the page shares with reports."""
 
-OWN = ("server", "editor", "ops", "passes", "result", "main")
+PAGE_SCRIPTS = ("server", "editor", "ops", "passes", "result", "main")
 """Scripts of the page, in the order in which they need each other."""
 
 LIBRARY = ("codemirror/codemirror.js", "codemirror/show-hint.js")
@@ -57,7 +67,7 @@ class HistoryRequest(msgspec.Struct):
     by: int
 
 
-class Saved(msgspec.Struct):
+class SaveRequest(msgspec.Struct):
     """Names of the files to write."""
 
     script: str
@@ -75,8 +85,10 @@ class Studio:
         place: the folder where files are written.
     """
 
-    def __init__(self, session: Session, about: tuple[str, str], name: str, place: Path) -> None:
-        self.session, self.about, self.name, self.place = session, about, name, place
+    def __init__(
+        self, session: Session, about: tuple[str, str], name: str, directory: Path
+    ) -> None:
+        self.session, self.about, self.name, self.directory = session, about, name, directory
         self.lock = threading.Lock()
         self.passes = irgraph.passes(session.pass_path)
         self._latest = 0
@@ -87,64 +99,70 @@ class Studio:
         return {
             "title": self.about[0],
             "about": self.about[1],
-            "folder": str(self.place),
+            "folder": str(self.directory),
             "names": {"script": f"{stem}-edited.irg", "model": f"{stem}-edited.ir"},
             "rules": words.rules(),
             "forms": [[verb, label] for verb, (label, _) in patterns.FORMS.items()],
             "passes": [
-                [one.name, one.description, words.call(one), one.changing] for one in self.passes
+                [
+                    script_pass.name,
+                    script_pass.description,
+                    words.call(script_pass),
+                    script_pass.changing,
+                ]
+                for script_pass in self.passes
             ],
             "state": page_data.state(self.session),
         }
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Take the session; put garbage collection off, which takes a quarter of an edit's time."""
         with self.lock, gc_pause.gc_paused():
             yield
 
-    def tried(self, asked: PreviewRequest) -> dict[str, Any]:
+    def preview(self, request: PreviewRequest) -> dict[str, Any]:
         """Return what statements would do, nothing where others were tried since."""
-        self._latest = max(self._latest, asked.number)
-        with self._alone():
-            if asked.number < self._latest:
+        self._latest = max(self._latest, request.number)
+        with self._exclusive():
+            if request.number < self._latest:
                 return {"late": True}
-            return page_data.attempt(self.session, self.session.attempt(asked.text))
+            return page_data.attempt(self.session, self.session.attempt(request.text))
 
-    def applied(self, asked: PreviewRequest) -> dict[str, Any]:
+    def apply(self, request: PreviewRequest) -> dict[str, Any]:
         """Apply statements; return the state after them, or why they are refused."""
-        with self._alone():
-            found = self.session.apply(asked.text)
-            if found.step is None:
-                return page_data.attempt(self.session, found)
+        with self._exclusive():
+            attempt = self.session.apply(request.text)
+            if attempt.step is None:
+                return page_data.attempt(self.session, attempt)
             return {"legal": True, "state": page_data.state(self.session)}
 
-    def moved(self, asked: HistoryRequest) -> dict[str, Any]:
+    def move(self, request: HistoryRequest) -> dict[str, Any]:
         """Undo or redo edits."""
         with self.lock:
-            self.session.move(asked.by)
+            self.session.move(request.by)
             return {"state": page_data.state(self.session)}
 
-    def selected(self, asked: SelectionRequest) -> dict[str, Any]:
+    def select(self, request: SelectionRequest) -> dict[str, Any]:
         """Return a statement about ops."""
         with self.lock:
-            return {"text": patterns.statement(self.session.step.graph, asked.verb, asked.ops)}
+            return {"text": patterns.statement(self.session.step.graph, request.verb, request.ops)}
 
-    def completed(self, asked: PreviewRequest) -> dict[str, Any]:
+    def complete(self, request: PreviewRequest) -> dict[str, Any]:
         """Return the words that may follow a text."""
-        earlier = "".join(step.text.rstrip() + "\n" for step in self.session.done)
+        earlier_text = "".join(step.text.rstrip() + "\n" for step in self.session.edits)
         graph = self.session.step.graph
-        part, found = words.completions(earlier + asked.text, graph, self.passes)
-        return {"part": len(part), "words": found}
+        part, candidates = words.completions(earlier_text + request.text, graph, self.passes)
+        return {"part": len(part), "words": candidates}
 
-    def saved(self, asked: Saved) -> dict[str, Any]:
+    def save(self, request: SaveRequest) -> dict[str, Any]:
         """Write the script and the model into the folder."""
         with self.lock:
             text = self.session.script()
             model = irgraph.print_graph(self.session.step.graph)
-        files = {"script": (asked.script, text), "model": (asked.model, model)}
+        files = {"script": (request.script, text), "model": (request.model, model)}
         try:
-            paths = folder.write(self.place, files, replace=asked.replace)
+            paths = folder.write(self.directory, files, replace=request.replace)
         except folder.FileConflictError as error:
             return {"taken": error.diagnostics[0].message}
         return {"saved": [path.name for path in paths]}
@@ -153,12 +171,12 @@ class Studio:
 def application(studio: Studio, token: str, port: int) -> Guard:
     """Return what a server runs: the studio, to its own page alone."""
     calls: dict[str, tuple[type[msgspec.Struct], Callable[[Any], dict[str, Any]]]] = {
-        "try": (PreviewRequest, studio.tried),
-        "apply": (PreviewRequest, studio.applied),
-        "move": (HistoryRequest, studio.moved),
-        "select": (SelectionRequest, studio.selected),
-        "complete": (PreviewRequest, studio.completed),
-        "save": (Saved, studio.saved),
+        "try": (PreviewRequest, studio.preview),
+        "apply": (PreviewRequest, studio.apply),
+        "move": (HistoryRequest, studio.move),
+        "select": (SelectionRequest, studio.select),
+        "complete": (PreviewRequest, studio.complete),
+        "save": (SaveRequest, studio.save),
     }
     routes = [
         Route("/", lambda _: _page(studio)),
@@ -177,17 +195,20 @@ def _call(
 
     async def answer(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            return _json({"problems": _said("send JSON")}, 415)
+            return _json({"problems": _problems("send JSON")}, 415)
         try:
-            asked = msgspec.json.decode(await request.body(), type=kind)
+            body = msgspec.json.decode(await request.body(), type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return _json({"problems": _said(f"not what this takes: {error}")}, 400)
+            return _json({"problems": _problems(f"not what this takes: {error}")}, 400)
         try:
-            return _json(await run_in_threadpool(act, asked))
+            return _json(await run_in_threadpool(act, body))
         except IrgraphError as error:
-            return _json({"problems": [page_data.problem(one) for one in error.diagnostics]}, 422)
+            return _json(
+                {"problems": [page_data.problem(diagnostic) for diagnostic in error.diagnostics]},
+                422,
+            )
         except Exception as error:
-            return _json({"problems": _said(_defect(error))}, 500)
+            return _json({"problems": _problems(_defect(error))}, 500)
 
     return answer
 
@@ -200,7 +221,7 @@ def _defect(error: Exception) -> str:
     return f"internal error: {type(error).__name__}: {error}; this is a bug in irgraph"
 
 
-def _said(message: str) -> list[dict[str, Any]]:
+def _problems(message: str) -> list[dict[str, Any]]:
     return [page_data.problem(Diagnostic(message))]
 
 
@@ -225,8 +246,8 @@ def _asset(name: str) -> str:
 
 @cache
 def _script() -> str:
-    parts = [asset(f"js/{name}.js") for name in OF_REPORTS]
-    parts += [_asset(f"js/{name}.js") for name in OWN]
+    parts = [asset(f"js/{name}.js") for name in REPORT_SCRIPTS]
+    parts += [_asset(f"js/{name}.js") for name in PAGE_SCRIPTS]
     return '(() => {\n"use strict";\n' + "\n".join(parts) + "\n})();"
 
 

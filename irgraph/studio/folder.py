@@ -58,9 +58,9 @@ def write(folder: Path, files: Mapping[str, tuple[str, str]], *, replace: bool) 
         IrgraphError: a name is refused, or a file cannot be written.
     """
     paths = [path_of(folder, name, kind) for kind, (name, _) in files.items()]
-    there = [path.name for path in paths if path.exists()]
-    if there and not replace:
-        raise FileConflictError(fail(f"{', '.join(there)}: there already").diagnostics, 2)
+    existing_names = [path.name for path in paths if path.exists()]
+    if existing_names and not replace:
+        raise FileConflictError(fail(f"{', '.join(existing_names)}: there already").diagnostics, 2)
     for path, (_, text) in zip(paths, files.values(), strict=True):
         write_atomic(path, text)
     return paths

@@ -15,7 +15,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-MOST = 1 << 20
+MAX_BYTES = 1 << 20
 """Bytes that a request may have: far more than a script, which is read as a whole."""
 
 POLICY = (
@@ -57,26 +57,26 @@ class Guard:
         if scope["type"] != "http":  # a web socket: none is served
             await send({"type": "websocket.close", "code": 1008})
             return
-        reason = self._reason(scope)
+        reason = self._refusal(scope)
         body = None if reason else await _body(scope, receive)
         if reason or body is None:
             status = 403 if reason else 413
-            await _refuse(send, status, reason or f"more than {MOST} bytes")
+            await _refuse(send, status, reason or f"more than {MAX_BYTES} bytes")
             return
         inner = {**scope, "path": "/" + scope["path"].split("/", 2)[2], "root_path": ""}
-        await self.app(inner, _given(body, receive), _with_headers(send))
+        await self.app(inner, _replay_body(body, receive), _with_headers(send))
 
-    def _reason(self, scope: Scope) -> str:
+    def _refusal(self, scope: Scope) -> str:
         """Return why a request is refused, ``""`` where it is not."""
         headers = scope["headers"]
         host = _values(headers, b"host")
         if len(host) != 1 or host[0] not in self.hosts:
             return "this answers to this machine's own name alone"
         parts = scope["path"].split("/", 2)
-        known = len(parts) == 3 and secrets.compare_digest(
+        has_token = len(parts) == 3 and secrets.compare_digest(
             parts[1].encode(errors="replace"), self.token.encode()
         )
-        if not known:
+        if not has_token:
             return "the address lacks the token that irgraph studio printed"
         origins = _values(headers, b"origin")
         if scope["method"] not in ("GET", "HEAD") and len(origins) != 1:
@@ -95,10 +95,12 @@ def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 async def _body(scope: Scope, receive: Receive) -> bytes | None:
     """Return a request's body, ``None`` where it is too large; no more than that is read."""
-    said = _values(scope["headers"], b"content-length")
-    if any(not length.isdecimal() or int(length) > MOST for length in said if len(length) < 19):
+    lengths = _values(scope["headers"], b"content-length")
+    if any(
+        not length.isdecimal() or int(length) > MAX_BYTES for length in lengths if len(length) < 19
+    ):
         return None
-    if any(len(length) >= 19 for length in said):
+    if any(len(length) >= 19 for length in lengths):
         return None
     parts, size = [], 0
     while True:
@@ -107,36 +109,36 @@ async def _body(scope: Scope, receive: Receive) -> bytes | None:
             return b""
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        if size > MOST:
+        if size > MAX_BYTES:
             return None
         if not message.get("more_body", False):
             return b"".join(parts)
 
 
-def _given(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """Return what hands a body on as a whole, and then what comes after it."""
-    left = [{"type": "http.request", "body": body, "more_body": False}]
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def given() -> MutableMapping[str, Any]:
-        return left.pop() if left else await receive()
+    async def receive_next() -> MutableMapping[str, Any]:
+        return messages.pop() if messages else await receive()
 
-    return given
+    return receive_next
 
 
 def _with_headers(send: Send) -> Send:
-    async def sent(message: MutableMapping[str, Any]) -> None:
+    async def send_message(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *_encoded()]
+            message["headers"] = [*message.get("headers", []), *_encoded_headers()]
         await send(message)
 
-    return sent
+    return send_message
 
 
-def _encoded() -> list[tuple[bytes, bytes]]:
+def _encoded_headers() -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 async def _refuse(send: Send, status: int, reason: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *_encoded()]
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *_encoded_headers()]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{reason}\n".encode()})

@@ -23,32 +23,32 @@ def state(session: Session) -> Record:
     step = session.step
     return {
         "ops": ops(step),
-        "figures": figures(step.prediction, total=step.total if session.done else None),
-        "drawn": drawn(step.prediction),
-        "done": [edit(one) for one in session.done],
-        "undone": [edit(one) for one in session.undone],
+        "figures": figures(step.prediction, total=step.total if session.edits else None),
+        "drawn": path_and_timeline(step.prediction),
+        "done": [edit(revision) for revision in session.edits],
+        "undone": [edit(revision) for revision in session.undone_edits],
         "warnings": warnings(step.prediction),
     }
 
 
-def attempt(session: Session, found: Attempt) -> Record:
+def attempt(session: Session, result: Attempt) -> Record:
     """Return what statements would do: the change and why it is legal, or why it is refused."""
-    if found.step is None:
-        problems = [problem(one) for one in found.problems]
-        return {"legal": False, "wrong": found.wrong, "problems": problems}
-    step, now = found.step, session.step
+    if result.step is None:
+        problems = [problem(diagnostic) for diagnostic in result.problems]
+        return {"legal": False, "wrong": result.is_invalid, "problems": problems}
+    step, current = result.step, session.step
     change = session.difference(step)
-    changed = step.graph is not now.graph
+    changed = step.graph is not current.graph
     return {
         "legal": True,
         "changed": changed,
-        "entries": [entry(one) for one in step.entries if not one.spare],
-        "problems": [problem(one) for one in _remarks(step)],
+        "entries": [entry(script_entry) for script_entry in step.entries if not script_entry.spare],
+        "problems": [problem(diagnostic) for diagnostic in _remarks(step)],
         "figures": figures(step.prediction, change=change, total=step.total),
         "comparable": change is not None,
         "changes": changes(grouped(change.changes), timed=True) if change else None,
-        "marks": marks(now, change) if change else {},
-        "drawn": drawn(step.prediction) if changed else None,
+        "marks": marks(current, change) if change else {},
+        "drawn": path_and_timeline(step.prediction) if changed else None,
         "warnings": warnings(step.prediction),
     }
 
@@ -66,9 +66,9 @@ def ops(step: Revision) -> Record:
     lines = [line for line in lines if line.strip() not in ("}", "")][-len(all_ops) :]
     kernels = step.prediction.priced.kernels
     path: dict[int, float] = {}
-    for part in step.prediction.path.intervals:
-        if part.op is not None:
-            path[id(part.op)] = path.get(id(part.op), 0.0) + part.length
+    for path_interval in step.prediction.path.intervals:
+        if path_interval.op is not None:
+            path[id(path_interval.op)] = path.get(id(path_interval.op), 0.0) + path_interval.length
     return {
         "text": [line.strip().removesuffix(" {") for line in lines],
         "depth": [(len(line) - len(line.lstrip())) // 2 for line in lines],
@@ -93,7 +93,7 @@ def figures(
     shares: dict[str, float] = {}
     for kernel in prediction.kernels():
         shares[kernel.by] = shares.get(kernel.by, 0.0) + kernel.time
-    everything = sum(shares.values()) or 1.0
+    total_time = sum(shares.values()) or 1.0
     return {
         "step": _span(prediction.step_time, prediction.interval),
         "change": _span(change.step_time_change, change.interval) if change else None,
@@ -101,7 +101,7 @@ def figures(
         "memory": prediction.memory.peak,
         "memory_before": change.before.memory.peak if change else None,
         "provenance": [
-            [name, time / everything]
+            [name, time / total_time]
             for name, time in sorted(shares.items(), key=lambda item: -item[1])
         ],
         "unknown": sorted({op.name for op in prediction.priced.unknown}),
@@ -113,7 +113,7 @@ def _span(value: float, interval: tuple[float, float]) -> Record:
     return {"value": value, "low": low, "high": high}
 
 
-def drawn(prediction: Prediction) -> list[Record]:
+def path_and_timeline(prediction: Prediction) -> list[Record]:
     """Return the critical path and the timeline of a model, as reports draw them."""
     paths, lines = Slices(), Slices()
     add_path(paths, prediction.path)
@@ -126,24 +126,24 @@ def drawn(prediction: Prediction) -> list[Record]:
 
 def marks(step: Revision, change: Difference) -> dict[str, str]:
     """Return what happens to ops of a model: by their places, a kind of ``Change``."""
-    found: dict[str, str] = {}
-    for one in change.changes:
-        if one.before is None:
+    kinds: dict[str, str] = {}
+    for op_change in change.changes:
+        if op_change.before is None:
             continue
-        inner = one.before.walk() if one.kind == "removed" else [one.before]
+        inner = op_change.before.walk() if op_change.kind == "removed" else [op_change.before]
         for op in inner:
-            found[str(step.numbers[id(op)])] = one.kind
-    return found
+            kinds[str(step.numbers[id(op)])] = op_change.kind
+    return kinds
 
 
-def entry(found: Entry) -> Record:
+def entry(script_entry: Entry) -> Record:
     """Return what one statement did, and why that is legal."""
     return {
-        "caller": found.caller,
-        "statement": str(found.statement),
-        "summary": found.summary,
-        "legal": _several(found.legal),
-        "assumed": _several(found.assumptions),
+        "caller": script_entry.caller,
+        "statement": str(script_entry.statement),
+        "summary": script_entry.summary,
+        "legal": _counted_reasons(script_entry.legal),
+        "assumed": _counted_reasons(script_entry.assumptions),
     }
 
 
@@ -152,17 +152,17 @@ def edit(step: Revision) -> Record:
     return {"text": step.text, "step": step.prediction.step_time}
 
 
-def problem(found: Diagnostic) -> Record:
+def problem(diagnostic: Diagnostic) -> Record:
     """Return why something is refused: the message, its place, and the chain of reasons."""
-    place = found.place
-    own = place is not None and place.source == "script" and place.line > 0
+    span = diagnostic.place
+    is_in_script = span is not None and span.source == "script" and span.line > 0
     return {
-        "severity": found.severity,
-        "message": found.message,
-        "hint": found.hint,
-        "where": str(place) if place else "",
-        "mark": [place.line, place.column, place.length] if place and own else None,
-        "notes": [problem(note) for note in found.notes],
+        "severity": diagnostic.severity,
+        "message": diagnostic.message,
+        "hint": diagnostic.hint,
+        "where": str(span) if span else "",
+        "mark": [span.line, span.column, span.length] if span and is_in_script else None,
+        "notes": [problem(note) for note in diagnostic.notes],
     }
 
 
@@ -175,12 +175,12 @@ def warnings(prediction: Prediction) -> list[str]:
 
 def _remarks(step: Revision) -> Iterable[Diagnostic]:
     yield from step.warnings
-    for one in step.entries:
-        yield from one.refused
-        yield from (w for w in one.warnings if not one.spare)
+    for script_entry in step.entries:
+        yield from script_entry.refused
+        yield from (w for w in script_entry.warnings if not script_entry.spare)
 
 
-def _several(reasons: Sequence[str]) -> list[str]:
+def _counted_reasons(reasons: Sequence[str]) -> list[str]:
     """Return different reasons, each with how often it was given."""
     return [
         reason + (f" ({times} times)" if times > 1 else "")

@@ -24,7 +24,7 @@ FORMS: dict[str, tuple[str, Callable[[str], str]]] = {
 """By verb: what a button says, and the statement about a pattern."""
 
 
-def statement(graph: Graph, verb: str, places: Sequence[int]) -> str:
+def statement(graph: Graph, verb: str, positions: Sequence[int]) -> str:
     """Return a statement about ops, one a line where they have different names.
 
     Args:
@@ -36,12 +36,16 @@ def statement(graph: Graph, verb: str, places: Sequence[int]) -> str:
         IrgraphError: there is no such op, or a pattern would match others, too (exit code 2).
     """
     ops = list(graph.walk())
-    if verb not in FORMS or not places or not all(0 <= place < len(ops) for place in places):
+    if (
+        verb not in FORMS
+        or not positions
+        or not all(0 <= position < len(ops) for position in positions)
+    ):
         raise fail("select ops of the list", exit_code=2)
-    chosen: dict[str, list[Op]] = {}
-    for place in sorted(set(places)):
-        chosen.setdefault(ops[place].name, []).append(ops[place])
-    patterns = [_pattern(name, found, ops) for name, found in chosen.items()]
+    ops_by_name: dict[str, list[Op]] = {}
+    for position in sorted(set(positions)):
+        ops_by_name.setdefault(ops[position].name, []).append(ops[position])
+    patterns = [_pattern(name, same_name_ops, ops) for name, same_name_ops in ops_by_name.items()]
     if verb == "find" and len(patterns) > 1:
         names = [f"chosen{number}" for number in range(1, len(patterns) + 1)]
         return "\n".join(f"find {n} = {p}" for n, p in zip(names, patterns, strict=True))
@@ -50,20 +54,20 @@ def statement(graph: Graph, verb: str, places: Sequence[int]) -> str:
 
 def _pattern(name: str, chosen: Sequence[Op], ops: Sequence[Op]) -> str:
     """Return a pattern that matches some ops of a name, and no others."""
-    named = [op for op in ops if op.name == name]
-    quoted = name if PLAIN.fullmatch(name) else _quoted(name)
+    same_name = [op for op in ops if op.name == name]
+    quoted = name if PLAIN.fullmatch(name) else _quote(name)
     many = "many " if len(chosen) > 1 else ""
-    if len(named) == len(chosen):
+    if len(same_name) == len(chosen):
         return many + quoted
     results = [_result(op) for op in chosen]
-    same = [op for op in named if _result(op) in results]
-    if len(same) != len(chosen) or "" in results:
-        raise _alike(name, len(same) - len(chosen))
-    tests = [f"op.result == {_quoted(result)}" for result in results]
+    same_result = [op for op in same_name if _result(op) in results]
+    if len(same_result) != len(chosen) or "" in results:
+        raise _ambiguity_error(name, len(same_result) - len(chosen))
+    tests = [f"op.result == {_quote(result)}" for result in results]
     return f"{many}{quoted} where {' or '.join(tests)}"
 
 
-def _alike(name: str, others: int) -> IrgraphError:
+def _ambiguity_error(name: str, others: int) -> IrgraphError:
     message = f"{name}: {others} more make or write tensors of the same names"
     hint = "select these, too, or tell them apart by hand: within, where op.phase == ..."
     return fail(message, hint=hint, exit_code=2)
@@ -71,11 +75,11 @@ def _alike(name: str, others: int) -> IrgraphError:
 
 def _result(op: Op) -> str:
     """Return the name by which ``op.result`` knows an op, ``""`` for none."""
-    made = next(iter(op.outputs), None)
-    if made is not None:
-        return made.name
+    output = next(iter(op.outputs), None)
+    if output is not None:
+        return output.name
     return next((tensor.name for tensor in op.inputs if tensor.name in op.written), "")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 def serve(
-    studio: Studio, *, port: int = 0, browser: bool = True, say: Callable[[str], None]
+    studio: Studio, *, port: int = 0, browser: bool = True, announce: Callable[[str], None]
 ) -> None:
     """Answer on 127.0.0.1 until the program is interrupted.
 
@@ -29,11 +29,11 @@ def serve(
     """
     import uvicorn
 
-    listening = _listening(port)
-    found = listening.getsockname()[1]
+    listener = _open_listener(port)
+    bound_port = listener.getsockname()[1]
     token = secrets.token_urlsafe(24)
-    address = f"http://{HOST}:{found}/{token}/"
-    app: Any = application(studio, token, found)
+    address = f"http://{HOST}:{bound_port}/{token}/"
+    app: Any = application(studio, token, bound_port)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -43,21 +43,21 @@ def serve(
         h11_max_incomplete_event_size=1 << 16,
         timeout_graceful_shutdown=2,
     )
-    say(f"{address}\nEnds with Ctrl + C.")
+    announce(f"{address}\nEnds with Ctrl + C.")
     if browser:
         import webbrowser
 
         webbrowser.open(address)
-    uvicorn.Server(config).run(sockets=[listening])
+    uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listening(port: int) -> socket.socket:
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _open_listener(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
+        listener.bind((HOST, port))
     except OSError:
-        found.close()
+        listener.close()
         message = f"--port: {HOST}:{port} is already in use"
         raise fail(message, exit_code=2) from None
-    return found
+    return listener

@@ -25,10 +25,10 @@ from irgraph import (
 SOURCE = "script"
 """What messages call the text of the script."""
 
-CARRIED = re.compile(r"\b(?:as|find|let|pass|sweep|target)\b")
+DECLARING_WORDS = re.compile(r"\b(?:as|find|let|pass|sweep|target)\b")
 """Words of statements that matter to later ones: names, passes, and the device that prices them."""
 
-KEPT = 8
+MAX_ATTEMPTS = 8
 """Attempts whose results are kept: one that is applied was tried just before."""
 
 
@@ -58,7 +58,7 @@ class Revision:
     @cached_property
     def numbers(self) -> dict[int, int]:
         """The place of each op among all ops in launch order, outer before inner; by its ``id``."""
-        return {id(op): at for at, op in enumerate(self.graph.walk())}
+        return {id(op): position for position, op in enumerate(self.graph.walk())}
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +75,7 @@ class Attempt:
     text: str
     step: Revision | None = None
     problems: tuple[Diagnostic, ...] = ()
-    wrong: bool = False
+    is_invalid: bool = False
 
 
 class Session:
@@ -93,13 +93,13 @@ class Session:
         first = irgraph.predict(graph, options)
         self.pass_path = tuple(pass_path)
         self._steps = [Revision("", graph, Difference(first, first))]
-        self._at = 0
-        self._tried: dict[tuple[int, str], Attempt] = {}
+        self._position = 0
+        self._attempts: dict[tuple[int, str], Attempt] = {}
 
     @property
     def step(self) -> Revision:
         """The present model."""
-        return self._steps[self._at]
+        return self._steps[self._position]
 
     @property
     def first(self) -> Revision:
@@ -107,47 +107,47 @@ class Session:
         return self._steps[0]
 
     @property
-    def done(self) -> list[Revision]:
+    def edits(self) -> list[Revision]:
         """The edits that led to the present model, in order."""
-        return self._steps[1 : self._at + 1]
+        return self._steps[1 : self._position + 1]
 
     @property
-    def undone(self) -> list[Revision]:
+    def undone_edits(self) -> list[Revision]:
         """The edits that ``redo`` would apply again, the next one first."""
-        return self._steps[self._at + 1 :]
+        return self._steps[self._position + 1 :]
 
     def attempt(self, text: str) -> Attempt:
         """Return what statements would do to the present model; nothing is kept of it.
 
         A refusal is a result, with all its reasons.
         """
-        key = self._at, text
-        if key not in self._tried:
-            while len(self._tried) >= KEPT:
-                del self._tried[next(iter(self._tried))]
-            self._tried[key] = self._attempted(text)
-        return self._tried[key]
+        key = self._position, text
+        if key not in self._attempts:
+            while len(self._attempts) >= MAX_ATTEMPTS:
+                del self._attempts[next(iter(self._attempts))]
+            self._attempts[key] = self._evaluate(text)
+        return self._attempts[key]
 
     def apply(self, text: str) -> Attempt:
         """Apply statements to the present model, where they are legal; what was undone is lost."""
-        found = self.attempt(text)
-        if found.step is not None:
-            self._steps[self._at + 1 :] = [found.step]
-            self._at += 1
-            self._tried.clear()
-        return found
+        attempt = self.attempt(text)
+        if attempt.step is not None:
+            self._steps[self._position + 1 :] = [attempt.step]
+            self._position += 1
+            self._attempts.clear()
+        return attempt
 
-    def move(self, by: int) -> None:
+    def move(self, count: int) -> None:
         """Undo edits (negative) or apply undone ones again, as far as there are any."""
-        self._at = min(max(self._at + by, 0), len(self._steps) - 1)
-        self._tried.clear()
+        self._position = min(max(self._position + count, 0), len(self._steps) - 1)
+        self._attempts.clear()
 
     def script(self) -> str:
         """Return the script of all edits.
 
         Raises ``IrgraphError`` where it would not make the present model of the first one.
         """
-        text = _joined([step.text for step in self.done])
+        text = _concatenate([step.text for step in self.edits])
         if text and self._run(text, self.first.graph).graph != self.step.graph:
             message = "the script as a whole makes another model than its parts did"
             hint = "undo to where it last could be saved"
@@ -158,26 +158,31 @@ class Session:
         """Return what an edit changes, ``None`` where the predictions rest on different times."""
         if self.step is self.first:
             return step.total
-        rests = [one.total.before.measured for one in (self.step, step)]
-        same = rests[0] == rests[1]
-        return Difference(self.step.prediction, step.prediction) if same else None
+        measured_remarks = [revision.total.before.measured for revision in (self.step, step)]
+        is_comparable = measured_remarks[0] == measured_remarks[1]
+        return Difference(self.step.prediction, step.prediction) if is_comparable else None
 
-    def _attempted(self, text: str) -> Attempt:
-        earlier = [step.text for step in self.done]
-        carried = any(CARRIED.search(part) for part in [*earlier, text]) and bool(earlier)
-        before = _joined(earlier) if carried else ""
-        skipped = sum(len(step.entries) for step in self.done) if carried else 0
+    def _evaluate(self, text: str) -> Attempt:
+        earlier_texts = [step.text for step in self.edits]
+        starts_over = any(DECLARING_WORDS.search(part) for part in [*earlier_texts, text]) and bool(
+            earlier_texts
+        )
+        earlier_script = _concatenate(earlier_texts) if starts_over else ""
+        earlier_entries = sum(len(step.entries) for step in self.edits) if starts_over else 0
         try:
-            graph = self.first.graph if carried else self.step.graph
-            ran = self._run(before + text, graph)
-            total = self._total(ran.graph)
+            graph = self.first.graph if starts_over else self.step.graph
+            outcome = self._run(earlier_script + text, graph)
+            total = self._total(outcome.graph)
         except IrgraphError as error:
-            problems = _from(error.diagnostics, before)
-            return Attempt(text, problems=problems, wrong=error.exit_code != 1)
-        reports = [done.report for done in ran.applied]
-        entries = tuple(entry for report in reports for entry in report.entries)[skipped:]
+            problems = _shift_lines(error.diagnostics, earlier_script)
+            return Attempt(text, problems=problems, is_invalid=error.exit_code != 1)
+        reports = [applied.report for applied in outcome.applied]
+        entries = tuple(entry for report in reports for entry in report.entries)[earlier_entries:]
         unused = tuple(line for report in reports for line in report.unused)
-        return Attempt(text, Revision(text, ran.graph, total, entries, _from(unused, before)))
+        return Attempt(
+            text,
+            Revision(text, outcome.graph, total, entries, _shift_lines(unused, earlier_script)),
+        )
 
     def _total(self, graph: Graph) -> Difference:
         """Return what changed since the session began; a model that is there is known."""
@@ -190,18 +195,18 @@ class Session:
         return irgraph.run_script(graph, text, device=options, pass_path=self.pass_path)
 
 
-def _joined(texts: Sequence[str]) -> str:
+def _concatenate(texts: Sequence[str]) -> str:
     return "".join(text.rstrip() + "\n" for text in texts)
 
 
-def _from(problems: Sequence[Diagnostic], before: str) -> tuple[Diagnostic, ...]:
+def _shift_lines(problems: Sequence[Diagnostic], earlier_script: str) -> tuple[Diagnostic, ...]:
     """Return diagnostics with lines that count from the end of an earlier text on."""
-    lines, text = before.count("\n"), len(before)
+    lines, text = earlier_script.count("\n"), len(earlier_script)
 
-    def moved(one: Diagnostic) -> Diagnostic:
-        place = one.place
-        if place is not None and place.source == SOURCE and place.line > lines:
-            place = replace(place, line=place.line - lines, text=place.text[text:])
-        return replace(one, place=place, notes=tuple(map(moved, one.notes)))
+    def shift(diagnostic: Diagnostic) -> Diagnostic:
+        span = diagnostic.place
+        if span is not None and span.source == SOURCE and span.line > lines:
+            span = replace(span, line=span.line - lines, text=span.text[text:])
+        return replace(diagnostic, place=span, notes=tuple(map(shift, diagnostic.notes)))
 
-    return tuple(map(moved, problems))
+    return tuple(map(shift, problems))

@@ -16,13 +16,13 @@ import irgraph
 from grammars.vocabulary import WORD
 from irgraph import Graph
 
-PART = re.compile(r'(?:"[^"\n]*|[%@]?[\w.*-]*)\Z')
+PARTIAL_WORD = re.compile(r'(?:"[^"\n]*|[%@]?[\w.*-]*)\Z')
 """What is being typed at the end of a text."""
 
 MEMBER = re.compile(r"(op|%\w+)\.(\w*)\Z")
-NAMED = re.compile(r"\b(?:find|as|let)\s+([A-Za-z_]\w*)")
+DECLARED_NAME = re.compile(r"\b(?:find|as|let)\s+([A-Za-z_]\w*)")
 HOLES = re.compile(r"%\w+")
-MOST = 80
+MAX_WORDS = 80
 """Words that are offered at once."""
 
 Word = tuple[str, str]
@@ -57,85 +57,87 @@ def completions(text: str, graph: Graph, passes: Iterable[irgraph.Pass]) -> tupl
     """
     member = MEMBER.search(text)
     if member:
-        found: Iterable[Word] = ((name, "property") for name in _properties(member[1]))
+        candidates: Iterable[Word] = ((name, "property") for name in _properties(member[1]))
         part = member[2]
     else:
-        match = PART.search(text)
+        match = PARTIAL_WORD.search(text)
         part = match[0] if match else ""
-        found = _allowed(text[: len(text) - len(part)], text, graph, passes)
-    typed = part.lower()
-    unique = {word: kind for word, kind in found if word.lower().startswith(typed) and word != part}
-    return part, list(unique.items())[:MOST]
+        candidates = _next_words(text[: len(text) - len(part)], text, graph, passes)
+    prefix = part.lower()
+    unique = {
+        word: kind for word, kind in candidates if word.lower().startswith(prefix) and word != part
+    }
+    return part, list(unique.items())[:MAX_WORDS]
 
 
-def _allowed(
-    before: str, text: str, graph: Graph, passes: Iterable[irgraph.Pass]
+def _next_words(
+    earlier_text: str, text: str, graph: Graph, passes: Iterable[irgraph.Pass]
 ) -> Iterator[Word]:
     """Yield the words with which the text may go on."""
     names = {terminal.name: terminal for terminal in grammars.load("transform").terminals}
-    accepted = _accepted(before)
-    offers = _offers(before, text, graph, passes)
-    for name in sorted(accepted, key=lambda name: (name not in offers, name)):
-        if name in offers:
-            yield from offers[name]
+    symbols = _next_symbols(earlier_text)
+    words_by_symbol = _words_by_symbol(earlier_text, text, graph, passes)
+    for name in sorted(symbols, key=lambda name: (name not in words_by_symbol, name)):
+        if name in words_by_symbol:
+            yield from words_by_symbol[name]
         elif name in names:
             yield from ((word, "keyword") for word in _words(str(names[name].pattern.value)))
 
 
-def _accepted(before: str) -> set[str]:
+def _next_symbols(earlier_text: str) -> set[str]:
     """Return the symbols that the grammar has behind a text, none where it is wrong already."""
     from lark.exceptions import LarkError
 
     try:
-        parser = grammars.load("transform").parse_interactive(before)
+        parser = grammars.load("transform").parse_interactive(earlier_text)
         parser.exhaust_lexer()
-        accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
-        return accepted
+        symbols: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+        return symbols
     except LarkError:
         return set()
 
 
 def _words(pattern: str) -> list[str]:
     """Return the words that a terminal stands for, if it stands for words."""
-    whole = WORD.fullmatch(pattern)
-    listed = re.fullmatch(r"\(\?:([a-z0-9|]+)\)\\b", pattern)
-    found = whole or listed
-    return found[1].split("|") if found else []
+    single_word = WORD.fullmatch(pattern)
+    alternatives = re.fullmatch(r"\(\?:([a-z0-9|]+)\)\\b", pattern)
+    match = single_word or alternatives
+    return match[1].split("|") if match else []
 
 
-def _offers(
-    before: str, text: str, graph: Graph, passes: Iterable[irgraph.Pass]
+def _words_by_symbol(
+    earlier_text: str, text: str, graph: Graph, passes: Iterable[irgraph.Pass]
 ) -> Mapping[str, list[Word]]:
     """Return what the model has for symbols that are names."""
     ops = sorted({op.name for op in graph.walk() if not op.is_annotation})
-    dotted = [(name, "op") for name in ops if "." in name]
-    own = [(name, "name") for name in dict.fromkeys(NAMED.findall(text))]
+    dotted_ops = [(name, "op") for name in ops if "." in name]
+    script_names = [(name, "name") for name in dict.fromkeys(DECLARED_NAME.findall(text))]
     dims = [(name, "dimension") for name in graph.dims]
     modules = sorted({op.module for op in graph.walk() if op.module})
-    holes = [(hole, "tensor") for hole in dict.fromkeys(HOLES.findall(before))]
+    holes = [(hole, "tensor") for hole in dict.fromkeys(HOLES.findall(earlier_text))]
     return {
-        "PASSNAME": [(call(found), "pass") for found in passes],
-        "NAME": [*own, *(dims if before.rstrip().endswith("resize") else [])],
-        "OPGLOB": dotted,
-        "OPNAME": dotted,
+        "PASSNAME": [(call(script_pass), "pass") for script_pass in passes],
+        "NAME": [*script_names, *(dims if earlier_text.rstrip().endswith("resize") else [])],
+        "OPGLOB": dotted_ops,
+        "OPNAME": dotted_ops,
         "VALUE": holes,
         "STRING": [(json.dumps(name, ensure_ascii=False), "module") for name in modules],
         "DEVICE": [(f"@{device.name}", "device") for device in graph.devices],
     }
 
 
-def call(found: irgraph.Pass) -> str:
+def call(script_pass: irgraph.Pass) -> str:
     """Return the call of a pass with what must be given, or else may be."""
-    given = [
-        f"{one.name} = {one.default if one.default is not None else '?'}"
-        for one in found.parameters
+    arguments = [
+        f"{parameter.name} = {parameter.default if parameter.default is not None else '?'}"
+        for parameter in script_pass.parameters
     ]
-    return f"{found.name}({', '.join(given)})" if given else found.name
+    return f"{script_pass.name}({', '.join(arguments)})" if arguments else script_pass.name
 
 
-def _properties(of: str) -> list[str]:
+def _properties(subject: str) -> list[str]:
     from irgraph.language.expressions.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
 
-    if of.startswith("%"):
+    if subject.startswith("%"):
         return sorted(TENSOR_ATTRIBUTES)
     return sorted({*OP_ATTRIBUTES, "time", "idle", "unread", "dead", "scope"})

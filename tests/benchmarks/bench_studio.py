@@ -42,10 +42,10 @@ def edited(studio: Studio, text: str) -> tuple[list[float], int, bool]:
     times, size, legal = [], 0, False
     for number in range(RUNS + 1):
         tried = PreviewRequest(f"{text.format(n=100 + number)} # {number}\n", number + 1)
-        studio.session._tried.clear()
+        studio.session._attempts.clear()
         studio._latest = 0
         begun = time.process_time()
-        answer = studio.tried(tried)
+        answer = studio.preview(tried)
         body = msgspec.json.encode(answer)
         times.append(1e3 * (time.process_time() - begun))
         size, legal = len(body), bool(answer["legal"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from irgraph.cli.commands.report import reporting
+from irgraph.cli.commands.report import commands_with_reports
 from irgraph.cli.main import main
 from tests.cli.fuzz.seeds import FORMATS, MODEL
 from tests.html.test_page import texts
@@ -162,4 +162,4 @@ def test_every_command_with_a_report_is_one_that_is_tested() -> None:
     from tests.pages import test_searches
 
     tested = {words[0] for words in (*COMMANDS.values(), *test_searches.COMMANDS.values())}
-    assert {entry.name for entry in reporting()} == tested
+    assert {entry.name for entry in commands_with_reports()} == tested

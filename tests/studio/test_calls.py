@@ -55,15 +55,15 @@ def test_words_that_may_follow(post: Post) -> None:
 
 def test_only_the_last_of_several_is_worked_on(tmp_path: Path) -> None:
     made = studio(irgraph.parse(SMALL), tmp_path)
-    made.tried(PreviewRequest("resize B = 2", 7))
-    assert made.tried(PreviewRequest("resize B = 3", 6)) == {"late": True}
+    made.preview(PreviewRequest("resize B = 2", 7))
+    assert made.preview(PreviewRequest("resize B = 3", 6)) == {"late": True}
 
 
 def test_garbage_is_collected_again_after_an_edit(tmp_path: Path) -> None:
     made = studio(irgraph.parse(SMALL), tmp_path)
     for text in ("resize B = 2", "remove aten.relu", "("):
-        made.tried(PreviewRequest(text))
-        made.applied(PreviewRequest(text))
+        made.preview(PreviewRequest(text))
+        made.apply(PreviewRequest(text))
         assert gc.isenabled()
 
 

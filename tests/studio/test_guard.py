@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from irgraph.studio.guard import MOST
+from irgraph.studio.guard import MAX_BYTES
 from tests.studio.conftest import HOST, OWN, PORT, TOKEN
 
 PAGES = ("", "studio.js", "editor.js", "studio.css")
@@ -105,11 +105,11 @@ def test_what_is_no_request_is_refused(client: TestClient, body: bytes) -> None:
 
 
 def test_what_is_too_large_is_refused(client: TestClient, post: Callable[..., Any]) -> None:
-    post("try", text="#" * (MOST - 100))
+    post("try", text="#" * (MAX_BYTES - 100))
     headers = {**OWN, "content-type": "application/json"}
-    body = b'{"text": "' + b"#" * MOST + b'"}'
+    body = b'{"text": "' + b"#" * MAX_BYTES + b'"}'
     assert client.post(f"/{TOKEN}/try", content=body, headers=headers).status_code == 413
-    parts = iter([body[: MOST // 2], body[MOST // 2 :]])  # of a length that is not said
+    parts = iter([body[: MAX_BYTES // 2], body[MAX_BYTES // 2 :]])  # of a length that is not said
     assert client.post(f"/{TOKEN}/try", content=parts, headers=headers).status_code == 413
     said = {**headers, "content-length": "9" * 30}
     assert client.post(f"/{TOKEN}/try", content=b"", headers=said).status_code == 413

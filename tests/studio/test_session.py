@@ -43,7 +43,7 @@ def test_undo_and_redo(session: Session) -> None:
     after = session.step
     session.move(-1)
     assert session.step.graph.dims["B"] == 64
-    assert [step.text for step in session.undone] == ["resize B = 128"]
+    assert [step.text for step in session.undone_edits] == ["resize B = 128"]
     session.move(1)
     assert session.step is after
     session.move(-9)
@@ -52,13 +52,13 @@ def test_undo_and_redo(session: Session) -> None:
     assert session.step is after
     session.move(-2)
     session.apply("resize B = 32")
-    assert session.undone == []
+    assert session.undone_edits == []
     assert session.script() == "resize B = 32\n"
 
 
 def test_a_refusal_has_its_reasons(session: Session) -> None:
     found = session.apply("remove aten.relu")
-    assert found.step is None and not found.wrong
+    assert found.step is None and not found.is_invalid
     assert session.step is session.first
     (problem,) = page_data.attempt(session, found)["problems"]
     assert problem["message"] == "a result that this removes is still in use"
@@ -70,7 +70,7 @@ def test_a_refusal_has_its_reasons(session: Session) -> None:
 @pytest.mark.parametrize("text", ["remoove", "remove", 'pass "', "remove aten.nope", "\0"])
 def test_what_cannot_be_read_is_told_apart(session: Session, text: str) -> None:
     found = session.attempt(text)
-    assert found.wrong and found.problems
+    assert found.is_invalid and found.problems
 
 
 def test_names_carry_over(session: Session) -> None:
@@ -108,4 +108,4 @@ def test_only_the_last_is_kept_of_what_was_tried(session: Session) -> None:
     for size in range(1, 30):
         session.attempt(f"resize B = {size}")
     assert session.attempt("resize B = 29") is session.attempt("resize B = 29")
-    assert len(session._tried) < 10
+    assert len(session._attempts) < 10

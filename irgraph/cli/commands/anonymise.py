@@ -36,10 +36,10 @@ def anonymise(
     models = [path for path in traces if path.endswith((".ir", ".ir.gz"))]
     others = [path for path in traces if path not in models]
     with show_progress("anonymising"):
-        written = run(others, folder, key=key)
+        targets = run(others, folder, key=key)
     for number, path in enumerate(models, 1):
-        written.append(_model(path, folder, number, key))
-    for source, target in zip([*others, *models], written, strict=True):
+        targets.append(_model(path, folder, number, key))
+    for source, target in zip([*others, *models], targets, strict=True):
         print_error(f"{source} -> {target}")
 
 

@@ -105,31 +105,31 @@ def quantize(
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.prediction import device_of
 
-    less = AIMS[0] if aim is None else aim
-    if less not in AIMS:
-        raise fail(f"--for: expected one of {', '.join(AIMS)}, not {less!r}", exit_code=2)
-    searched = {"--html": html, "--for": aim, "--formats": formats, "--place": place}
-    for name, given in searched.items():
-        if plan is not None and given is not None:
+    objective = AIMS[0] if aim is None else aim
+    if objective not in AIMS:
+        raise fail(f"--for: expected one of {', '.join(AIMS)}, not {objective!r}", exit_code=2)
+    search_options = {"--html": html, "--for": aim, "--formats": formats, "--place": place}
+    for name, value in search_options.items():
+        if plan is not None and value is not None:
             raise fail(f"{name} applies to a search: --plan only measures", exit_code=2)
     graph = cli.with_dim_options(cli.read_model(model), dim)
-    chosen = [] if formats is None else read_formats(formats)
-    held = random_batch(graph) if data is None else read_data(data, graph)
-    known = [] if plan else candidates(graph, chosen, device or device_of(graph))
+    chosen_formats = [] if formats is None else read_formats(formats)
+    bench_data = random_batch(graph) if data is None else read_data(data, graph)
+    table_candidates = [] if plan else candidates(graph, chosen_formats, device or device_of(graph))
     options = PredictOptions(device=device, host=host)
     bench = PrecisionBench(
-        graph, known, held, options, output_name, int(limit * 2**30), place or ()
+        graph, table_candidates, bench_data, options, output_name, int(limit * 2**30), place or ()
     )
-    allowed = read_budget(budget, bench)
+    max_divergence = read_budget(budget, bench)
     if plan is not None:
-        _monitor(bench, plan, allowed, output, json)
+        _monitor(bench, plan, max_divergence, output, json)
         return
-    found = find_plan(bench, allowed, less)
+    result = find_plan(bench, max_divergence, objective)
     if output is not None:
-        cli.write_result(found.script, output)
+        cli.write_result(result.script, output)
     if html is not None:
-        _report(found, bench, less, html)
-    _show(found, bench, output, json)
+        _report(result, bench, objective, html)
+    _show(result, bench, output, json)
 
 
 def _monitor(
@@ -140,25 +140,25 @@ def _monitor(
     from irgraph.files import read_text
     from irgraph.language import load_script, run
 
-    done = run(load_script(read_text(plan), plan), bench.graph)
-    for entry in done.report.entries:
+    rewritten = run(load_script(read_text(plan), plan), bench.graph)
+    for entry in rewritten.report.entries:
         if not entry.changed:
             hint = "is it a plan of this model?"
             raise fail(f"the plan does not fit: {entry}", hint=hint, exit_code=2)
         if entry.refused:
             cli.print_error(str(entry))
-    if not done.report.entries:
+    if not rewritten.report.entries:
         cli.print_error("the plan is empty: nothing is changed")
-    errors = bench.compare(done.graph)
+    errors = bench.compare(rewritten.graph)
     over = errors.kl > limit
     if as_json:
-        found = {**_errors(errors), **_compared(bench), "budget": limit, "over": over}
-        text = json_text(found, indent=2) + "\n"
+        figures = {**_errors(errors), **_compared_names(bench), "budget": limit, "over": over}
+        text = json_text(figures, indent=2) + "\n"
     else:
         verdict = "over" if over else "within"
         lines = (
             predictions_text(bench),
-            _said(errors),
+            _errors_text(errors),
             f"{verdict} the budget of {limit:.3g} nats",
         )
         text = "\n".join(lines) + "\n"
@@ -167,7 +167,7 @@ def _monitor(
         raise typer.Exit(1)
 
 
-def _compared(bench: PrecisionBench) -> dict[str, Any]:
+def _compared_names(bench: PrecisionBench) -> dict[str, Any]:
     """Return the names of the predictions that are compared, and of others that are not."""
     return {
         "predictions": list(bench.logits),
@@ -180,7 +180,7 @@ def _errors(errors: Errors) -> dict[str, Any]:
     return {"kl": errors.kl, "kl_share": errors.share, "logits_l2": errors.logits, **labels}
 
 
-def _said(errors: Errors) -> str:
+def _errors_text(errors: Errors) -> str:
     share = f"{100 * errors.share:.3g}% of the predictions' entropy"
     text = f"KL {errors.kl:.3g} nats, {share}; logits differ by {errors.logits:.3g} (L2)"
     if errors.rise is not None:
@@ -188,62 +188,70 @@ def _said(errors: Errors) -> str:
     return text
 
 
-def _report(found: SearchResult, bench: PrecisionBench, aim: str, path: str) -> None:
+def _report(result: SearchResult, bench: PrecisionBench, aim: str, path: str) -> None:
     from irgraph.cli.html import write_page
     from irgraph.pages.quantization import quantized_page
     from irgraph.predict.difference import Difference
 
-    step = Difference(bench.prediction({}), bench.prediction(found.plan))
-    source, refused = f"{bench.data.source}; {predictions_text(bench)}", _refused(bench)
-    write_page(quantized_page(found, step, aim=aim, data=source, refused=refused), path)
+    step = Difference(bench.prediction({}), bench.prediction(result.plan))
+    source, refused = f"{bench.data.source}; {predictions_text(bench)}", _refusals(bench)
+    write_page(quantized_page(result, step, aim=aim, data=source, refused=refused), path)
 
 
-def _refused(bench: PrecisionBench) -> dict[str, dict[str, str]]:
-    return {one.name: dict(one.refused) for one in bench.candidates if one.refused}
+def _refusals(bench: PrecisionBench) -> dict[str, dict[str, str]]:
+    return {
+        candidate.name: dict(candidate.refused)
+        for candidate in bench.candidates
+        if candidate.refused
+    }
 
 
-def _show(found: SearchResult, bench: PrecisionBench, output: str | None, as_json: bool) -> None:
-    refused = _refused(bench)
+def _show(result: SearchResult, bench: PrecisionBench, output: str | None, as_json: bool) -> None:
+    refused = _refusals(bench)
     if as_json:
         about = {
             "data": bench.data.source,
-            "budget": found.budget,
-            "sum_of_kl": found.separate_kl,
-            "added_kl": found.additive_kl,
-            **_compared(bench),
+            "budget": result.budget,
+            "sum_of_kl": result.separate_kl,
+            "added_kl": result.additive_kl,
+            **_compared_names(bench),
         }
         cli.write_json(
             {
                 **about,
-                **_errors(found.errors),
-                "script": found.script,
-                "rows": list(found.rows),
-                "figures": found.figures,
+                **_errors(result.errors),
+                "script": result.script,
+                "rows": list(result.rows),
+                "figures": result.figures,
                 "refused": refused,
-                "search": list(found.messages),
+                "search": list(result.messages),
             }
         )
         return
-    links = found.figures["before"]["link_bytes"] > 0
-    print_rows("formats, each alone", [_cells(row, links) for row in found.rows])
-    for line in _lines(found, bench, refused):
+    links = result.figures["before"]["link_bytes"] > 0
+    print_rows("formats, each alone", [_cells(row, links) for row in result.rows])
+    for line in _lines(result, bench, refused):
         cli.print_error(line)
     if output is None:
-        cli.write_result(found.script, None)
+        cli.write_result(result.script, None)
 
 
 def predictions_text(bench: PrecisionBench) -> str:
     """Return in a line what the predictions are, and what of the step's results they are not."""
     names = ", ".join(f"%{name}" for name in bench.logits)
-    left = ", ".join(f"%{name}" for name in bench.prediction_tensors.not_compared)
-    alike = ", ".join(f"%{name}" for name in bench.constant_predictions())
-    text = f"predictions: {names}" + (f"; not compared: {left} (--output-name)" if left else "")
-    return text + (f"; the same for all samples, so errors hardly show: {alike}" if alike else "")
+    not_compared = ", ".join(f"%{name}" for name in bench.prediction_tensors.not_compared)
+    constant = ", ".join(f"%{name}" for name in bench.constant_predictions())
+    text = f"predictions: {names}" + (
+        f"; not compared: {not_compared} (--output-name)" if not_compared else ""
+    )
+    return text + (
+        f"; the same for all samples, so errors hardly show: {constant}" if constant else ""
+    )
 
 
 def _cells(row: dict[str, Any], links: bool) -> dict[str, str]:
     """Return a format as cells; with ``links`` what it saves over links has a column."""
-    over = {"over links": f"{row['link_bytes'] / 1024:.1f}"} if links else {}
+    links_cell = {"over links": f"{row['link_bytes'] / 1024:.1f}"} if links else {}
     return {
         "parameter": row["parameter"],
         "format": row["format"],
@@ -254,45 +262,48 @@ def _cells(row: dict[str, Any], links: bool) -> dict[str, str]:
         "step, us less": f"{row['step_us']:.1f}",
         "active": f"{row['active_us']:.1f}",
         "KiB less": f"{row['bytes'] / 1024:.1f}",
-        **over,
+        **links_cell,
         "": "chosen" if row["chosen"] else "",
     }
 
 
 def _lines(
-    found: SearchResult, bench: PrecisionBench, refused: dict[str, dict[str, str]]
+    result: SearchResult, bench: PrecisionBench, refused: dict[str, dict[str, str]]
 ) -> list[str]:
-    before, after = found.figures["before"], found.figures["after"]
+    before, after = result.figures["before"], result.figures["after"]
     low, high = after["step_interval_us"]
     lines = [
         f"data: {bench.data.source}",
         predictions_text(bench),
-        *found.messages,
-        _said(found.errors),
+        *result.messages,
+        _errors_text(result.errors),
     ]
-    added = (
-        f"errors added up would be {found.additive_kl:.3g}, KL alone summed {found.separate_kl:.3g}"
-    )
-    lines.append(f"{added}, budget {found.budget:.3g} nats")
+    sums = f"errors added up would be {result.additive_kl:.3g}, KL alone summed {result.separate_kl:.3g}"
+    lines.append(f"{sums}, budget {result.budget:.3g} nats")
     step = f"step {before['step_us']:.1f} to {after['step_us']:.1f} us ({low:.1f} to {high:.1f})"
     active = f"device {before['active_us']:.1f} to {after['active_us']:.1f} us"
-    size = [each["parameter_bytes"] / 2**20 for each in (before, after)]
-    links = [each["link_bytes"] / 2**20 for each in (before, after)]
-    over = f", over links {links[0]:.3g} to {links[1]:.3g} MiB" if links[0] else ""
-    lines.append(f"{step}, {active}, parameters {size[0]:.3g} to {size[1]:.3g} MiB{over}")
-    lines += _not_tried(refused)
-    if not found.plan:
+    size = [figures["parameter_bytes"] / 2**20 for figures in (before, after)]
+    links = [figures["link_bytes"] / 2**20 for figures in (before, after)]
+    links_text = f", over links {links[0]:.3g} to {links[1]:.3g} MiB" if links[0] else ""
+    lines.append(f"{step}, {active}, parameters {size[0]:.3g} to {size[1]:.3g} MiB{links_text}")
+    lines += _untried_lines(refused)
+    if not result.plan:
         lines.append("nothing chosen: no format gains anything within the budget")
     return lines
 
 
-def _not_tried(refused: dict[str, dict[str, str]]) -> list[str]:
+def _untried_lines(refused: dict[str, dict[str, str]]) -> list[str]:
     """Return a line for each reason, with the parameters that were not brought to some formats."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for name, whys in refused.items():
-        for why in dict.fromkeys(whys.values()):
-            kinds = ", ".join(to for to, reason in whys.items() if reason == why)
+    for name, reason_by_format in refused.items():
+        for why in dict.fromkeys(reason_by_format.values()):
+            kinds = ", ".join(
+                number_format
+                for number_format, other_reason in reason_by_format.items()
+                if other_reason == why
+            )
             groups.setdefault((kinds, why), []).append(name)
     return [
-        f"not tried: {', '.join(names)} in {kinds}: {why}" for (kinds, why), names in groups.items()
+        f"not tried: {', '.join(names)} in {kinds}: {reason}"
+        for (kinds, reason), names in groups.items()
     ]

@@ -68,67 +68,75 @@ def ranks(
     }
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
     predictions = predict_each_rank([graphs[path] for path in models], options)
-    begins, timelines = (
+    start_times, timelines = (
         parse_start_times(late or [], len(models)),
         [p.timeline for p in predictions],
     )
     groups = rank_groups([graphs[path] for path in models])
-    found = simulate_ranks(timelines, starts=[each.mean for each in begins], groups=groups)
+    result = simulate_ranks(timelines, starts=[start.mean for start in start_times], groups=groups)
     if timeline is not None:
         from irgraph.schedule.perfetto import write_timeline
 
-        write_timeline(found.timeline, timeline)
+        write_timeline(result.timeline, timeline)
     if chakra is not None:
         from irgraph.exchange.chakra import write_rank_traces
 
         write_rank_traces([(p.timeline, p.priced) for p in predictions], groups, chakra)
-    drawn = None
-    if any(each.distribution for each in begins):
-        drawn = draw_step_times(timelines, draw_start_times(begins, draws, seed), groups=groups)
-    figures = _figures(models, found, predictions)
-    if drawn is not None:
-        figures["step_draws_us"] = _percentiles(drawn)
+    step_samples = None
+    if any(start.distribution for start in start_times):
+        step_samples = draw_step_times(
+            timelines, draw_start_times(start_times, draws, seed), groups=groups
+        )
+    figures = _figures(models, result, predictions)
+    if step_samples is not None:
+        figures["step_draws_us"] = _percentiles(step_samples)
     lines = collective_notes(predictions)
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.ranks import ranks_page
 
-        write_page(ranks_page(found, figures, lines, predictions), html)
-    _show(figures, found, drawn, lines, json)
+        write_page(ranks_page(result, figures, lines, predictions), html)
+    _show(figures, result, step_samples, lines, json)
 
 
 def _show(
-    figures: dict[str, Any], found: Ranks, drawn: Floats | None, lines: list[str], as_json: bool
+    figures: dict[str, Any],
+    result: Ranks,
+    step_samples: Floats | None,
+    lines: list[str],
+    as_json: bool,
 ) -> None:
     """Print a row for each rank, the critical path across them, and the straggler."""
     if as_json:
-        cli.write_json({"straggler": found.straggler, **figures, "rests_on": lines})
+        cli.write_json({"straggler": result.straggler, **figures, "rests_on": lines})
         return
     from irgraph.predict.tables import bytes_text
 
     cli.print_error(_step(figures))
     rows = figures["ranks"]
-    apart = ("shares_us", "sent_bytes")
-    cells = [{k: _cell(k, v) for k, v in row.items() if k not in apart} for row in rows]
+    separate_keys = ("shares_us", "sent_bytes")
+    cells = [{k: _cell(k, v) for k, v in row.items() if k not in separate_keys} for row in rows]
     print_rows("ranks", cells)
     path = figures["path"]
     title = f"critical path, {path['hops']} hop{'s' if path['hops'] != 1 else ''}"
     print_rows(title, [{k: _cell(k, v) for k, v in row.items()} for row in path["parts"]])
-    count, transfer = len(found.meetings), sum(m.transfer for m in found.meetings) / 1e3
+    count, transfer = len(result.meetings), sum(m.transfer for m in result.meetings) / 1e3
     sent = bytes_text(max(row["sent_bytes"] for row in rows))
-    what = f"{transfer:.3f} ms of transfer, {sent} sent by the rank that sends most"
-    cli.print_error(f"{count} collective{'s' if count != 1 else ''}, {what}")
-    if found.in_pairs:
-        share = f"{100 * found.bubble:.1f} %"
+    transfer_text = f"{transfer:.3f} ms of transfer, {sent} sent by the rank that sends most"
+    cli.print_error(f"{count} collective{'s' if count != 1 else ''}, {transfer_text}")
+    if result.in_pairs:
+        share = f"{100 * result.bubble:.1f} %"
         cli.print_error(
             f"bubble: devices neither compute nor transfer for {share} of the step, on average"
         )
-    if any(found.waiting):
-        cli.print_error(f"the others wait longest for rank {found.straggler}")
-    if drawn is not None:
-        told = ", ".join(f"{k} {v / 1e3:.3f} ms" for k, v in figures["step_draws_us"].items())
+    if any(result.waiting):
+        cli.print_error(f"the others wait longest for rank {result.straggler}")
+    if step_samples is not None:
+        samples_text = ", ".join(
+            f"{k} {v / 1e3:.3f} ms" for k, v in figures["step_draws_us"].items()
+        )
         cli.print_error(
-            f"step over {len(drawn)} draws of start times: {told}; tables: at the mean start times"
+            f"step over {len(step_samples)} draws of start times: {samples_text}; tables: at the mean start times"
         )
     for line in lines:
         cli.print_error(line)
@@ -139,55 +147,59 @@ def _step(figures: dict[str, Any]) -> str:
     from irgraph.report.console import time_text
 
     low, high = map(time_text, figures["step_time_interval_us"])
-    shares = ", ".join(f"{share:.1%} {by}" for by, share in figures["coverage"].items())
+    shares = ", ".join(
+        f"{share:.1%} {provenance}" for provenance, share in figures["coverage"].items()
+    )
     step = time_text(figures["step_time_us"])
     return f"step of all ranks {step}, 90 % interval {low} to {high}; device time: {shares}"
 
 
-def _percentiles(drawn: Floats) -> dict[str, float]:
+def _percentiles(step_samples: Floats) -> dict[str, float]:
     import numpy as np
 
-    shares = np.percentile(drawn, PERCENTILES).tolist()
-    named = {f"p{n}": time for n, time in zip(PERCENTILES, shares, strict=True)}
-    return {"mean": float(drawn.mean()), **named}
+    times = np.percentile(step_samples, PERCENTILES).tolist()
+    percentiles = {f"p{n}": time for n, time in zip(PERCENTILES, times, strict=True)}
+    return {"mean": float(step_samples.mean()), **percentiles}
 
 
-def _figures(models: list[str], found: Ranks, predictions: list[Prediction]) -> dict[str, Any]:
+def _figures(models: list[str], result: Ranks, predictions: list[Prediction]) -> dict[str, Any]:
     from irgraph.predict.figures import coverage
     from irgraph.predict.ranks import rank_samples
     from irgraph.schedule.rank_path import hops, rank_path, times_by_activity
     from irgraph.schedule.sampling import interval
 
-    path = rank_path(found)
-    columns = zip(models, found.steps, found.waiting, found.exposed, found.shares, strict=True)
+    path = rank_path(result)
+    columns = zip(models, result.steps, result.waiting, result.exposed, result.shares, strict=True)
     return {
-        "step_time_us": found.step_time,
-        "step_time_interval_us": list(interval(rank_samples(found, predictions))),
-        "coverage": coverage(kernel for one in predictions for kernel in one.kernels()),
-        **({"bubble": found.bubble} if found.in_pairs else {}),
+        "step_time_us": result.step_time,
+        "step_time_interval_us": list(interval(rank_samples(result, predictions))),
+        "coverage": coverage(
+            kernel for prediction in predictions for kernel in prediction.kernels()
+        ),
+        **({"bubble": result.bubble} if result.in_pairs else {}),
         "ranks": [
             {
                 "rank": rank,
                 "model": model,
                 "step_us": step,
                 "waits_us": wait,
-                "exposed_us": alone,
+                "exposed_us": exposed,
                 "idle_us": shares["idle"],
                 "shares_us": dict(shares),
-                "sent_bytes": _sent(predictions[rank]),
+                "sent_bytes": _sent_bytes(predictions[rank]),
             }
-            for rank, (model, step, wait, alone, shares) in enumerate(columns)
+            for rank, (model, step, wait, exposed, shares) in enumerate(columns)
         ],
         "path": {
             "hops": hops(path),
             "parts": [
                 {
-                    "what": what,
+                    "what": activity,
                     "path_us": time,
-                    "share": time / found.step_time,
+                    "share": time / result.step_time,
                     "ranks": ",".join(map(str, ranks)),
                 }
-                for what, (time, ranks) in times_by_activity(path).items()
+                for activity, (time, ranks) in times_by_activity(path).items()
             ],
         },
         "collectives": [
@@ -198,12 +210,12 @@ def _figures(models: list[str], found: Ranks, predictions: list[Prediction]) -> 
                 "waits_us": list(m.waits),
                 "last": m.last,
             }
-            for m in found.meetings
+            for m in result.meetings
         ],
     }
 
 
-def _sent(prediction: Prediction) -> float:
+def _sent_bytes(prediction: Prediction) -> float:
     """Return the bytes that a rank sends to others at least."""
     from irgraph.ir.cost import COLLECTIVE
 

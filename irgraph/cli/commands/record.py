@@ -45,13 +45,13 @@ def record(
 
     run = record_model if target.endswith(".ir") else record_program
     with show_progress(f"recording {target}"):
-        found = run(target, folder, batch=batch, device=device, steps=steps, runs=runs)
+        recording = run(target, folder, batch=batch, device=device, steps=steps, runs=runs)
     if json:
-        write_json(asdict(found))
+        write_json(asdict(recording))
         return
     print_error(
-        f"step {found.step_time_us / 1e3:.3f} ms without a profiler (median of {runs}), "
-        f"{found.profiled_us / 1e3:.3f} ms with it; traces in {folder}"
+        f"step {recording.step_time_us / 1e3:.3f} ms without a profiler (median of {runs}), "
+        f"{recording.profiled_us / 1e3:.3f} ms with it; traces in {folder}"
     )
 
 

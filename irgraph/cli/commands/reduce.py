@@ -56,15 +56,15 @@ def reduce(
     graph, pipeline = load_pipeline(ctx, model, dim, (pass_, text, script), (ranks, fabric))
     options = PredictOptions(device=device, host=host)
     pricer = find_target(device, options)
-    found = (
+    predicate = (
         broken_result_predicate(graph, pipeline, exceeds_limits(limit, options), folders, pricer)
         if limit
         else same_failure_predicate(graph, pipeline, folders, pricer)
     )
-    if found is None:
-        what = "stay below the limit" if limit else "do not fail"
-        raise fail(f"nothing to reduce: the stages {what} on this model", exit_code=2)
+    if predicate is None:
+        condition = "stay below the limit" if limit else "do not fail"
+        raise fail(f"nothing to reduce: the stages {condition} on this model", exit_code=2)
     with cli.show_progress(f"reducing {model}"):
-        result = shrink(graph, found, max_tries=most)
+        result = shrink(graph, predicate, max_tries=most)
     cli.print_error(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
     cli.write_result(print_graph(result.graph), output)

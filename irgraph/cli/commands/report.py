@@ -50,22 +50,22 @@ def report(
     from irgraph.diagnostics import fail, suggestion
 
     name = words[0]
-    known = [entry.name for entry in reporting()]
-    if name not in known:
-        hint = f"commands with reports: {', '.join(known)}"
-        raise fail(f"no report of {name!r}{suggestion(name, known)}", hint=hint, exit_code=2)
+    names = [entry.name for entry in commands_with_reports()]
+    if name not in names:
+        hint = f"commands with reports: {', '.join(names)}"
+        raise fail(f"no report of {name!r}{suggestion(name, names)}", hint=hint, exit_code=2)
     path = Path(output)
-    before = path.stat().st_mtime_ns if path.exists() else -1
+    previous_mtime = path.stat().st_mtime_ns if path.exists() else -1
     code = main([*words, "--html", output])
-    if path.exists() and path.stat().st_mtime_ns != before:
+    if path.exists() and path.stat().st_mtime_ns != previous_mtime:
         print_error(f"the report: {output}")
     raise typer.Exit(code)
 
 
-def reporting() -> Iterator[CommandEntry]:
+def commands_with_reports() -> Iterator[CommandEntry]:
     """Yield the commands that write reports, by their files, none of which is run."""
     for entry in entries().values():
-        found = find_spec(entry.module)
-        source = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+        spec = find_spec(entry.module)
+        source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
         if _HTML.search(source):
             yield entry

@@ -61,18 +61,18 @@ def roofline(
     """Show FLOP, bytes, TFLOP/s, TB/s and share of the device's limit, by shape, op and kernel."""
     trees: list[Tree] = []
     if _is_model(files):
-        works, sheet, count, below = _predicted(files[0], device, dim, software, formulas)
+        works, sheet, count, footnotes = _predicted_works(files[0], device, dim, software, formulas)
     else:
         trees = reading.trees(files)
-        works, sheet, count, below = _measured(trees, device)
+        works, sheet, count, footnotes = _measured_works(trees, device)
     tables = _tables(works, sheet, count)
     if csv is not None:
         write_csv(tables, csv)
     if json:
         name = sheet.name if sheet is not None else None
-        write_json({"device": name, **tables, "notes": below})
+        write_json({"device": name, **tables, "notes": footnotes})
     elif csv is None:
-        _show(tables, below, longest)
+        _show(tables, footnotes, longest)
     raise typer.Exit(repair_exit_code(trees))
 
 
@@ -85,7 +85,7 @@ def _is_model(files: Sequence[str]) -> bool:
         return not source.path.is_dir() and re.search(rb'^model "', source.text, re.M) is not None
 
 
-def _predicted(
+def _predicted_works(
     path: str, device: str | None, dim: list[str] | None, software: str, formulas: bool
 ) -> tuple[list[CallWork], DeviceFacts | None, int, list[str]]:
     from irgraph.backend import backend
@@ -98,13 +98,13 @@ def _predicted(
     sheet = backend().device(name, graph)
     options = PredictOptions(device=name, software=software, measured=not formulas)
     priced = backend().price(graph, name, options)
-    below = [f"times are predicted for {sheet.name}, or measured where the model has them"]
+    footnotes = [f"times are predicted for {sheet.name}, or measured where the model has them"]
     if priced.unknown:
-        below.append(f"{len(priced.unknown)} calls have no cost model: their time is not known")
-    return works_of(priced, sheet), sheet, 1, below
+        footnotes.append(f"{len(priced.unknown)} calls have no cost model: their time is not known")
+    return works_of(priced, sheet), sheet, 1, footnotes
 
 
-def _measured(
+def _measured_works(
     trees: Sequence[Tree], device: str | None
 ) -> tuple[list[CallWork], DeviceFacts | None, int, list[str]]:
     from irgraph.analyze.roofline import works_of
@@ -113,14 +113,16 @@ def _measured(
     cards = sorted({tree.trace.device_name for tree in trees})
     names = {device} if device else {backend().device_of_card(card) for card in cards}
     sheet = backend().device(names.pop()) if len(names) == 1 and "" not in names else None
-    below = [reason for tree in trees for reason in tree.trace.health.reasons()]
+    footnotes = [reason for tree in trees for reason in tree.trace.health.reasons()]
     if sheet is None:
-        what = ", ".join(map(repr, filter(None, cards))) or "a device that the trace does not name"
-        below.append(f"limits of {what} are not known: name its sheet with --device")
+        card_names = (
+            ", ".join(map(repr, filter(None, cards))) or "a device that the trace does not name"
+        )
+        footnotes.append(f"limits of {card_names} are not known: name its sheet with --device")
     else:
-        below.append(f"limits: {sheet.name}")
+        footnotes.append(f"limits: {sheet.name}")
     works, steps = works_of(trees)
-    return works, sheet, steps, below
+    return works, sheet, steps, footnotes
 
 
 def _tables(
@@ -130,39 +132,42 @@ def _tables(
     from irgraph.report.roofline import roofline as rows_of
 
     total = sum(work.time for work in works) / max(1, steps)
-    found = {
-        by: [row.row(by, total) for row in rows_of(works, by, sheet, max(1, steps))] for by in BY
+    tables = {
+        grouping: [
+            row.row(grouping, total) for row in rows_of(works, grouping, sheet, max(1, steps))
+        ]
+        for grouping in BY
     }
-    return {**found, "uncounted": uncounted(works, max(1, steps))}
+    return {**tables, "uncounted": uncounted(works, max(1, steps))}
 
 
-def _show(tables: dict[str, list[dict[str, Any]]], below: list[str], longest: int) -> None:
-    for by, title in TITLES.items():
-        print_rows(title, [_cells(row, by) for row in tables[by][:longest]])
+def _show(tables: dict[str, list[dict[str, Any]]], footnotes: list[str], longest: int) -> None:
+    for grouping, title in TITLES.items():
+        print_rows(title, [_cells(row, grouping) for row in tables[grouping][:longest]])
     missing = tables["uncounted"]
     lines = []
     if missing:
         time, calls = (sum(row[key] for row in missing) for key in ("us", "calls"))
-        whole = sum(row["us"] for row in tables["op"]) or 1.0
+        device_us = sum(row["us"] for row in tables["op"]) or 1.0
         lines.append(
             f"without a count of operations or bytes: {calls:.0f} calls of {len(missing)} "
-            f"operators, {time:.1f} us a step, {time / whole:.1%} of the device work"
+            f"operators, {time:.1f} us a step, {time / device_us:.1%} of the device work"
         )
-    shown = [{k: str(v) for k, v in row.items()} for row in missing[:longest]]
-    print_rows("calls without a count", shown, [*lines, *below])
+    rows = [{k: str(v) for k, v in row.items()} for row in missing[:longest]]
+    print_rows("calls without a count", rows, [*lines, *footnotes])
     if not missing:
         from irgraph.cli.common import print_error
 
-        for line in below:
+        for line in footnotes:
             print_error(line)
 
 
-def _cells(row: dict[str, Any], by: str) -> dict[str, str]:
+def _cells(row: dict[str, Any], grouping: str) -> dict[str, str]:
     def text(key: str, form: str) -> str:
         return "-" if row[key] is None else format(row[key], form)
 
     return {
-        by: row[by][:90],
+        grouping: row[grouping][:90],
         "calls": f"{row['calls']:g}",
         "us a step": text("us", ".1f"),
         "share": text("share", ".1%"),

@@ -79,25 +79,31 @@ def sweep(
         tuple(weights or ()),
         chunk,
     )
-    many = (os.cpu_count() or 1) if workers is None else workers
-    done = _swept(model, grid, output, Engine(many, scheduler, dashboard))
-    found, refused = done.results.fastest(best)
+    worker_count = (os.cpu_count() or 1) if workers is None else workers
+    outcome = _run_sweep(model, grid, output, Engine(worker_count, scheduler, dashboard))
+    fastest, refused = outcome.results.fastest(best)
     if json:
         counts = {"variants": grid.variants, "refused": refused}
         write_json(
-            {**counts, "chunks": done.computed, "chunks_known": done.existing, "fastest": found}
+            {
+                **counts,
+                "chunks": outcome.computed,
+                "chunks_known": outcome.existing,
+                "fastest": fastest,
+            }
         )
         return
-    print_listing("shortest steps", [record_cells(row) for row in found])
-    kept = f"; {done.existing} of {done.computed + done.existing} chunks were done before" * bool(
-        done.existing
+    print_listing("shortest steps", [record_cells(row) for row in fastest])
+    resumed_text = (
+        f"; {outcome.existing} of {outcome.computed + outcome.existing} chunks were done before"
+        * bool(outcome.existing)
     )
-    print_error(f"{grid.variants:,} variants in {output}{kept}")
+    print_error(f"{grid.variants:,} variants in {output}{resumed_text}")
     if refused:
         print_error(f"{refused:,} of them are refused: the column 'refused' says why")
 
 
-def _swept(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutcome:
+def _run_sweep(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutcome:
     """Run the sweep; show its progress on a terminal."""
     from importlib.metadata import version
 
@@ -114,7 +120,7 @@ def _swept(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutcome:
             bar.update(task, completed=done, total=total)
 
         graph: Any = read_model(model)
-        sizes = [{name: size} for name, many in grid.dims.items() for size in many]
+        sizes = [{name: size} for name, values in grid.dims.items() for size in values]
         for line in unresized_warnings(graph, *sizes):
             print_error(f"warning: {line}")
         return run(graph, grid, output, engine, version=version("irgraph"), progress=show)
@@ -122,7 +128,7 @@ def _swept(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutcome:
 
 def _names(text: str) -> tuple[str, ...]:
     """Return names between commas, each once."""
-    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not found:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
         raise typer.BadParameter("give at least one name")
-    return found
+    return names

@@ -30,18 +30,18 @@ def tiers(
     from irgraph.tiers.library import list_platforms, list_tiers, load_platform, load_tier
 
     if name is not None:
-        one = load_tier(name)
+        requested_tier = load_tier(name)
         if json:
-            write_json(to_builtins(one))
+            write_json(to_builtins(requested_tier))
         else:
-            print_listing(one.name, _figures(one))
+            print_listing(requested_tier.name, _figures(requested_tier))
         return
-    known = [load_tier(tier) for tier in list_tiers()]
+    all_tiers = [load_tier(tier) for tier in list_tiers()]
     hosts = [load_platform(platform) for platform in list_platforms()]
     if json:
-        write_json({"tiers": to_builtins(known), "platforms": to_builtins(hosts)})
+        write_json({"tiers": to_builtins(all_tiers), "platforms": to_builtins(hosts)})
         return
-    print_listing("tiers", [_row(tier) for tier in known])
+    print_listing("tiers", [_row(tier) for tier in all_tiers])
     print_listing("platforms", [_platform(host) for host in hosts])
 
 
@@ -49,14 +49,14 @@ def _figures(tier: Tier) -> list[dict[str, str]]:
     """Return a row for each figure of a tier."""
     from irgraph.tiers.tier import SourcedFigure
 
-    found = []
+    rows = []
     for field in tier.__struct_fields__:
         value = getattr(tier, field)
         if isinstance(value, SourcedFigure):
-            found.append({"figure": field, "value": f"{value.value:g}", "source": value.source})
+            rows.append({"figure": field, "value": f"{value.value:g}", "source": value.source})
         elif value is None:
-            found.append({"figure": field, "value": "unknown", "source": ""})
-    return found
+            rows.append({"figure": field, "value": "unknown", "source": ""})
+    return rows
 
 
 def _row(tier: Tier) -> dict[str, str]:
@@ -64,18 +64,18 @@ def _row(tier: Tier) -> dict[str, str]:
         "name": tier.name,
         "aliases": ", ".join(tier.aliases),
         "kind": tier.kind,
-        "GB": _shown(tier.capacity_gb),
-        "latency us": _shown(tier.latency_us),
+        "GB": _figure_text(tier.capacity_gb),
+        "latency us": _figure_text(tier.latency_us),
         "reads/s": f"{tier.rate:.3g}",
-        "read GB/s": _shown(tier.read_gbs),
-        "unit bytes": _shown(tier.granularity_bytes),
-        "W idle / active": f"{_shown(tier.idle_watts)} / {_shown(tier.active_watts)}",
-        "$": _shown(tier.price_usd),
-        "DWPD": _shown(tier.dwpd),
+        "read GB/s": _figure_text(tier.read_gbs),
+        "unit bytes": _figure_text(tier.granularity_bytes),
+        "W idle / active": f"{_figure_text(tier.idle_watts)} / {_figure_text(tier.active_watts)}",
+        "$": _figure_text(tier.price_usd),
+        "DWPD": _figure_text(tier.dwpd),
     }
 
 
-def _shown(figure: SourcedFigure | None) -> str:
+def _figure_text(figure: SourcedFigure | None) -> str:
     return "-" if figure is None else f"{figure.value:g}"
 
 

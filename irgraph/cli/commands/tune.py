@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 PANEL = "predict"
 
-SHOWN = 20
+MAX_LISTED_TRIALS = 20
 """Best trials that a table lists."""
 
-REASONS = 3
+MAX_REASONS = 3
 """Reasons of refusals that are told."""
 
 
@@ -84,37 +84,37 @@ def tune(
         load_optuna()
     graph = read_model(model)
     with show_progress("trying passes"):
-        found, objectives = read_space(space, graph)
+        search_space, objectives = read_space(space, graph)
     if explain:
-        _explain(found, json, output)
+        _explain(search_space, json, output)
         return
-    _tell_left_out(found)
-    sought = tuple(objective or objectives or ("step.time",))
-    opened = _study(found, sought, storage, study, sampler, seed)
-    known = opened.finished
-    _run(opened, trials)
-    _report(opened, known, json)
+    _check_choices(search_space)
+    objective_names = tuple(objective or objectives or ("step.time",))
+    tuning_study = _study(search_space, objective_names, storage, study, sampler, seed)
+    previous_trials = tuning_study.finished
+    _run(tuning_study, trials)
+    _report(tuning_study, previous_trials, json)
     if html is not None:
-        _write_report(opened, known, html)
+        _write_report(tuning_study, previous_trials, html)
     if output is not None:
-        _write(opened, output)
+        _write(tuning_study, output)
 
 
 def _explain(space: SearchSpace, json: bool, output: str | None) -> None:
     write_result(space.to_json() if json else space.explain() + "\n", output)
 
 
-def _tell_left_out(space: SearchSpace) -> None:
+def _check_choices(space: SearchSpace) -> None:
     """Say which passes take no part; refuse a space in which there is nothing to choose."""
     from irgraph.diagnostics import Diagnostic, fail
 
-    told = [f"{name} is left out: {why}" for name, why in space.left_out.items()]
+    lines = [f"{name} is left out: {reason}" for name, reason in space.left_out.items()]
     if space.most == 1:
-        notes = [Diagnostic(line, severity="note") for line in told]
+        notes = [Diagnostic(line, severity="note") for line in lines]
         hint = "give several sizes (dims), devices or hosts, or passes that change this step"
         message = "there is nothing to choose: the space has one point"
         raise fail(message, hint=hint, notes=notes, exit_code=2)
-    for line in told:
+    for line in lines:
         print_error(line)
 
 
@@ -154,14 +154,14 @@ def _run(study: Study, trials: int) -> None:
             print_error(f"ended after {study.finished} of {trials} trials")
 
 
-def _told(study: Study, known: int) -> dict[str, Any]:
-    """Return the figures of a study as plain values; ``known`` trials were made before."""
+def _summary(study: Study, previous_trials: int) -> dict[str, Any]:
+    """Return the figures of a study as plain values; ``previous_trials`` trials were made before."""
     return {
         "study": study.optuna.study_name,
         "objectives": list(study.objectives),
         "points": study.space.most,
         "trials": study.finished,
-        "trials_known": known,
+        "trials_known": previous_trials,
         "infeasible": study.infeasible,
         "refused": study.refused,
         "best": [dict(_json(study, trial)) for trial in study.best],
@@ -169,58 +169,62 @@ def _told(study: Study, known: int) -> dict[str, Any]:
     }
 
 
-def _write_report(study: Study, known: int, path: str) -> None:
+def _write_report(study: Study, previous_trials: int, path: str) -> None:
     """Write the report of a study, with the step of the best trial."""
     from irgraph.cli.html import write_page
     from irgraph.pages.search import tuned_page
     from irgraph.tuning.limits import FIGURES
 
-    told, best = _told(study, known), study.best
+    summary, best = _summary(study, previous_trials), study.best
     values = best[0].values if best else {}
-    told["texts"] = {name: FIGURES[name].text(value) for name, value in values.items()}
+    summary["texts"] = {name: FIGURES[name].text(value) for name, value in values.items()}
     trials = [
         {
-            "trial": one.number,
-            "point": one.point,
-            "figures": one.values,
+            "trial": trial.number,
+            "point": trial.point,
+            "figures": trial.values,
             "broken": ", ".join(broken),
         }
-        for one, broken in study.tried
+        for trial, broken in study.tried
     ]
     step = study.space.prediction(best[0].point) if best else None
-    write_page(tuned_page(told, trials, step), path)
+    write_page(tuned_page(summary, trials, step), path)
 
 
-def _report(study: Study, known: int, json: bool) -> None:
+def _report(study: Study, previous_trials: int, json: bool) -> None:
     """Print the best trials, what mattered, and how many were refused or broke a limit."""
     if json:
-        write_json(_told(study, known))
+        write_json(_summary(study, previous_trials))
         return
     best, importances = study.best, study.importances()
-    print_listing("best trials (predicted, unvalidated)", [_row(t) for t in best[:SHOWN]])
-    if len(best) > SHOWN:
+    print_listing(
+        "best trials (predicted, unvalidated)", [_row(t) for t in best[:MAX_LISTED_TRIALS]]
+    )
+    if len(best) > MAX_LISTED_TRIALS:
         print_error(
-            f"{len(best) - SHOWN} more are as good in one of the objectives: --json lists all"
+            f"{len(best) - MAX_LISTED_TRIALS} more are as good in one of the objectives: --json lists all"
         )
     rows = [
         {
             "choice": name,
-            **{what: f"{shares.get(name, 0):.1%}" for what, shares in importances.items()},
+            **{
+                objective: f"{shares.get(name, 0):.1%}" for objective, shares in importances.items()
+            },
         }
         for name in max(importances.values(), key=len, default={})
     ]
     if rows:
         print_listing("importances of the choices, over these trials (Optuna's)", rows)
-    kept = f", {known} of them before" if known else ""
-    print_error(f"{study.finished} trials{kept}, of at most {study.space.most:,} points")
+    previous_text = f", {previous_trials} of them before" if previous_trials else ""
+    print_error(f"{study.finished} trials{previous_text}, of at most {study.space.most:,} points")
     if study.infeasible:
         print_error(f"{study.infeasible} of them break a limit")
-    _tell_nearest(study)
-    for why, count in list(study.refused.items())[:REASONS]:
-        print_error(f"{count} refused: {why}")
+    _print_nearest(study)
+    for reason, count in list(study.refused.items())[:MAX_REASONS]:
+        print_error(f"{count} refused: {reason}")
 
 
-def _tell_nearest(study: Study) -> None:
+def _print_nearest(study: Study) -> None:
     """Say by how much the limits are broken, where no trial keeps them."""
     from irgraph.tuning.limits import FIGURES, limit_text
 
@@ -230,8 +234,8 @@ def _tell_nearest(study: Study) -> None:
     print_error(f"no trial meets all limits; the nearest is trial {trial.number}:")
     for name, share in shares.items():
         value = FIGURES[name].text(trial.values[name]) if name in trial.values else "not known"
-        kept = f"breaks it by {share:.1%}" if share > 0 else "keeps it"
-        print_error(f"  {name} {value}, {limit_text(name, study.space.limits[name])}: {kept}")
+        verdict = f"breaks it by {share:.1%}" if share > 0 else "keeps it"
+        print_error(f"  {name} {value}, {limit_text(name, study.space.limits[name])}: {verdict}")
 
 
 def _row(trial: Trial) -> dict[str, str]:
@@ -259,5 +263,5 @@ def _write(study: Study, output: str) -> None:
         raise fail(f"{output} is not written: no trial meets all limits", exit_code=1)
     best = study.best[0]
     figures = ", ".join(f"{name} {FIGURES[name].text(v)}" for name, v in best.values.items())
-    said = f"trial {best.number} of {study.finished}: {figures} (predicted, unvalidated)"
-    write_result(study.space.script(best.point, said), output)
+    comment = f"trial {best.number} of {study.finished}: {figures} (predicted, unvalidated)"
+    write_result(study.space.script(best.point, comment), output)

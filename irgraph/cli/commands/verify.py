@@ -27,7 +27,7 @@ def verify(model: ModelArgument) -> None:
         hint = f"; {warning.hint}" if warning.hint else ""
         print_error(f"warning: {describe(graph, warning)}{hint}")
     findings = [*find(graph), *_unknown_sheets(graph)]
-    findings = findings or _mistyped(graph)
+    findings = findings or _type_mismatches(graph)
     for finding in findings:
         print_error(describe(graph, finding))
     count = sum(1 for _ in graph.walk())
@@ -37,7 +37,7 @@ def verify(model: ModelArgument) -> None:
     raise typer.Exit(1 if findings else 0)
 
 
-def _mistyped(graph: Graph) -> list[Finding]:
+def _type_mismatches(graph: Graph) -> list[Finding]:
     """Return the types that torch does not give, where there is torch to be asked."""
     from importlib.util import find_spec
 

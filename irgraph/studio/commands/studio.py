@@ -36,13 +36,15 @@ def studio(
 
     graph = cli.with_dim_options(cli.read_model(model), dim)
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
-    made = _studio(graph, options, tuple(pass_path or ()), model)
+    page_studio = _build_studio(graph, options, tuple(pass_path or ()), model)
     from irgraph.studio.serve import serve
 
-    serve(made, port=port, browser=browser, say=cli.print_error)
+    serve(page_studio, port=port, browser=browser, announce=cli.print_error)
 
 
-def _studio(graph: Graph, options: PredictOptions, pass_path: tuple[str, ...], path: str) -> Studio:
+def _build_studio(
+    graph: Graph, options: PredictOptions, pass_path: tuple[str, ...], path: str
+) -> Studio:
     """Return the studio of a model; what it writes goes into the present folder."""
     try:
         import uvicorn  # noqa: F401
@@ -56,7 +58,7 @@ def _studio(graph: Graph, options: PredictOptions, pass_path: tuple[str, ...], p
     from irgraph.studio.session import Session
 
     session = Session(graph, options, pass_path)
-    found = session.first.prediction
-    about = f"predicted on {found.sheet.name}, host {found.host.name}"
+    prediction = session.first.prediction
+    about = f"predicted on {prediction.sheet.name}, host {prediction.host.name}"
     title = graph.name if path == "-" else f"{graph.name} ({Path(path).name})"
     return Studio(session, (title, about), graph.name, Path.cwd())

@@ -172,7 +172,7 @@ class _OptimizerSplitter:
         return replace(op, phase="optimizer", thread=self.scope.thread, origin="shard")
 
     def _on_local_rows(self, leaf: Op) -> Op:
-        """Return a call on a rank's rows; ops on separate rows have no argument for their number."""
+        """Return a call on a rank's rows; such ops have no argument for the number of rows."""
         local = map_tensors(leaf, lambda t: self.names.get(t.name, t))
         return replace(local, notes=without_times(local.notes))
 

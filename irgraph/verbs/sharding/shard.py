@@ -356,7 +356,7 @@ class _RankBuilder:
             self.edit.insert(new_op, before=anchor)
 
     def _with_local_shapes(self, graph: Graph) -> Graph:
-        """Return a graph whose tables have the sizes of their local parts, without absent tables."""
+        """Return a graph with the local parts' sizes of tables, and without absent tables."""
         shapes = {
             name: (part.rows[1] - part.rows[0], part.columns[1] - part.columns[0])
             for name, part in self.parts.items()

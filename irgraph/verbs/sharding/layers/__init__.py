@@ -1,1 +1,1 @@
-"""Column- and row-parallel linear layers: what a rank runs that has parts of their weights."""
+"""Column- and row-parallel linear layers: the model of a rank with parts of their weights."""

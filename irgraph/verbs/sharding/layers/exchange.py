@@ -1,4 +1,4 @@
-"""Parts of tensors become whole, and whole ones are cut, as the ops of a rank need them."""
+"""Conversion between full tensors and a rank's parts, as the rank's ops need them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from irgraph.verbs.sharding.writer import GROUP, Writer
 
 
 class LocalTensors:
-    """What a rank has of the tensors of the whole step, and the ops that bring the rest.
+    """A rank's tensors of the full step, and the ops that convert them.
 
     Attributes:
-        local: the rank's tensor, by the name in the whole step.
-        places: what it is of the whole.
-        write: the ops that stand before the next one.
-        count: collectives by kind.
+        local: the rank's tensor, by the name in the full step.
+        placements: placement of the rank's tensor, by the name in the full step.
+        write: writer of the ops before the next op.
+        count: number of collectives by kind.
     """
 
     def __init__(self, graph: Graph, rank: int, ranks: int, group: str = GROUP) -> None:
@@ -33,20 +33,20 @@ class LocalTensors:
         self._stale: set[str] = set()
 
     def record(self, tensor: Tensor, local: Tensor, placement: LayerPlacement) -> None:
-        """Note what the rank has of a tensor."""
+        """Record the rank's tensor and placement of a tensor of the full step."""
         self.local[tensor.name], self.placements[tensor.name] = local, placement
         self._names.setdefault(tensor.buffer, {})[tensor.name] = tensor
         self._stale.discard(tensor.name)
 
     def drain_ops(self) -> list[Op]:
-        """Return the ops that were written since the last time."""
+        """Return the ops that were written since the last call."""
         ops, self.write.ops = self.write.ops, []
         return ops
 
     def materialize(self, tensor: Tensor, target: LayerPlacement) -> Tensor:
-        """Return a tensor as an op wants it; writes what that takes.
+        """Return a tensor in the target placement; write the ops that convert it.
 
-        Raises ``RefusedError`` where the rank has a copy of what has been written since.
+        Raises ``RefusedError`` if the rank's tensor is a copy of memory that was written later.
         """
         if tensor.name in self._stale:
             raise RefusedError(f"%{tensor.name} is a view of memory that was written after a copy")
@@ -63,14 +63,14 @@ class LocalTensors:
         return self.write.cut(full, target.axis, self.rank * size, size)
 
     def invalidate_copies(self, tensor: Tensor) -> None:
-        """Forget copies of a tensor that was written: they are no longer what it is."""
+        """Discard copies of a written tensor, and mark stale copies of its buffer."""
         self._gathered.pop(tensor.buffer, None)
         local_buffer = self.local[tensor.name].buffer
         names = self._names[tensor.buffer]
         self._stale.update(name for name in names if self.local[name].buffer != local_buffer)
 
     def _gather(self, tensor: Tensor) -> Tensor:
-        """Return the blocks of all ranks side by side."""
+        """Return the concatenated blocks of all ranks."""
         gathered = self._gathered.setdefault(tensor.buffer, {})
         if tensor.name in gathered:
             return gathered[tensor.name]
@@ -84,7 +84,7 @@ class LocalTensors:
         return gathered[tensor.name]
 
     def _sum_parts(self, tensor: Tensor) -> None:
-        """Add up parts over all ranks, where they lie if one tensor covers all that is known."""
+        """Sum parts over all ranks, in place if one tensor covers all known parts of the buffer."""
         names = self._names[tensor.buffer]
         views = [self.local[name] for name in names if self.placements[name] == PART]
         local = self.local[tensor.name]

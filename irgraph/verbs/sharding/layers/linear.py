@@ -1,4 +1,4 @@
-"""The linear layers of a step: their weights and biases, as programs name them."""
+"""The linear layers of a step: their weights and biases, by the program's names."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ir.tf32 import plain_name
 
 VALUE_PRESERVING = ("to", "_to_copy", "detach", "alias", "contiguous", "clone")
-"""Ops whose result stands for the parameter: casts of autocast, and views."""
+"""Ops whose result represents the parameter: casts of autocast, and views."""
 
 
 class LinearLayer(Struct, frozen=True):
-    """One layer.
+    """One linear layer.
 
     Attributes:
-        name: of its module, or of its weight where that has no other name.
+        name: name of its module, or of its weight if the module is unknown.
         weight: [outputs, inputs].
-        bias: [outputs], if it has one.
+        bias: [outputs], ``None`` without a bias.
     """
 
     name: str
@@ -30,9 +30,9 @@ class LinearLayer(Struct, frozen=True):
 
 
 def linear_layers(graph: Graph) -> dict[str, LinearLayer]:
-    """Return by name the layers whose weight a product reads, in the order of their use.
+    """Return the layers whose weight a product reads, by name and in the order of their use.
 
-    A weight is [outputs, inputs] as ``torch.nn.Linear`` keeps it: ``aten.linear`` reads it so,
+    A weight is [outputs, inputs] as in ``torch.nn.Linear``: ``aten.linear`` reads it in this form,
     other products read it transposed.
     """
     labels = {d.tensor.name: d.label or d.tensor.name for d in graph.tensors}
@@ -54,11 +54,11 @@ def linear_layers(graph: Graph) -> dict[str, LinearLayer]:
 
 
 Parameters = dict[str, tuple[Tensor, bool]]
-"""By name: the parameter that a tensor stands for, and whether it is transposed."""
+"""By name: the parameter that a tensor represents, and whether it is transposed."""
 
 
 def _calls(graph: Graph) -> Iterator[Op]:
-    """Yield all calls of the forward pass, outer ones after those in them."""
+    """Yield all calls of the forward pass, outer calls after inner ones."""
 
     def inner(op: Op) -> Iterator[Op]:
         for child in op.body:

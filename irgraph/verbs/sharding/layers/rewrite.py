@@ -1,4 +1,4 @@
-"""Goes through a step and writes what one rank runs of it."""
+"""Rewriting of a step to the model of one rank, op by op."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ORIGIN = "shard"
 
 
 class RankOps:
-    """The ops of one rank, made from those of the whole step in launch order.
+    """The ops of one rank, rewritten from the ops of the full step in launch order.
 
     Attributes:
-        held: what the rank has of every tensor, at the end of what was gone through.
-        made: new ops.
+        tensors: the rank's tensors after the ops that have been rewritten.
+        new_op_count: number of new ops.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RankOps:
         placements: Mapping[str, LayerPlacement],
         group: str = GROUP,
     ) -> None:
-        """Begin a step; ``placements`` say which declared tensors are split."""
+        """Start a step; ``placements`` has the declared tensors that are split."""
         self.graph, self.ranks = graph, ranks
         self.tensors = LocalTensors(graph, rank, ranks, group)
         self.new_op_count = 0
@@ -65,7 +65,7 @@ class RankOps:
         """Return the rank's model.
 
         Raises:
-            RefusedError: an op cannot run on parts, nor on what is put together of them.
+            RefusedError: an op can run neither on parts nor on tensors assembled from parts.
         """
         ops = [new for op in self.graph.ops for new in self._rewrite(op)]
         for name in live_out(self.graph):
@@ -82,7 +82,7 @@ class RankOps:
         return self.tensors.local.get(tensor.name, tensor)
 
     def _rewrite(self, op: Op) -> list[Op]:
-        """Return what a rank runs in place of an op."""
+        """Return the ops of a rank that replace an op."""
         if not op.body:
             return [self._with_local_tensors(op)] if is_label(op) else self._leaf(op)
         body = [new for child in op.body for new in self._rewrite(child)]
@@ -107,7 +107,7 @@ class RankOps:
         )
 
     def _composite(self, op: Op, body: list[Op]) -> list[Op]:
-        """Return a call with what it now calls, or that alone where it is another call."""
+        """Return a call with its rewritten body, or the body only if it is no longer this call."""
         has_same_ops = [new.name for new in body] == [child.name for child in op.body]
         call = replace(self._with_local_tensors(op), body=tuple(body))
         inside = {tensor.name for new in body for tensor in new.outputs}
@@ -127,7 +127,7 @@ class RankOps:
         return [call] if shapes == [tensor.shape for tensor in call.outputs] else body
 
     def _leaf(self, op: Op) -> list[Op]:
-        """Return an op on what the rank has, behind what that takes."""
+        """Return an op on the rank's tensors, after the ops that convert its operands."""
         if draws_random(op):
             raise op_refusal(
                 op, "draws random numbers: ranks would draw others than the whole step"
@@ -149,7 +149,7 @@ class RankOps:
         return [*new, *self._drain_ops(op), rewritten]
 
     def _with_bias(self, op: Op) -> list[Op]:
-        """Return a product of what is split, its sum over ranks, and the bias on top."""
+        """Return a product of split factors, its sum over ranks, and the addition of the bias."""
         bias, left, right = op.inputs
         (result,) = op.outputs
         tensor = self.tensors.write.fresh("product", result.dtype, result.shape)
@@ -166,7 +166,7 @@ class RankOps:
         return [*self._leaf(product), *self._leaf(sum_op)]
 
     def _localize(self, op: Op, choice: CallPlacement, local: Mapping[str, Tensor]) -> Op:
-        """Return an op on a rank's tensors, and learn what it makes."""
+        """Return an op on a rank's tensors, and record its results."""
         results = choice.results or (SAME,) * len(op.outputs)
         is_unchanged = all(local[tensor.name] is tensor for tensor in op.inputs)
         if is_unchanged and set(results) <= {SAME}:
@@ -208,7 +208,7 @@ class RankOps:
         return replace(call, results=map_value(op.results, local_result))
 
     def _infer_call(self, op: Op, call: Op) -> tuple[Op, list[Tensor]]:
-        """Return a call whose results torch can type, and these; a view may need a copy before."""
+        """Return a call and torch's types of its results; a view may need a copy before."""
         try:
             return call, self._result_types(op, call)
         except ShapeError as error:
@@ -223,10 +223,10 @@ class RankOps:
             raise op_refusal(op, f"cannot run on parts of its operands: {error}") from None
 
     def _align_gradients(self, op: Op, call: Op) -> Op:
-        """Return a fused update whose gradients lie in memory as their parameters do.
+        """Return a fused update whose gradients have their parameters' layouts in memory.
 
-        Its kernels walk the memory of both in one order, whatever the strides. Raises
-        ``RefusedError`` where a copy cannot give a gradient the layout of its parameter.
+        Its kernels traverse the memory of both in one order, regardless of strides. Raises
+        ``RefusedError`` if a copy cannot give a gradient the layout of its parameter.
         """
         misaligned: list[Tensor] = []
         written = {tensor.name for tensor in written_by(call)}
@@ -248,7 +248,7 @@ class RankOps:
         return self._with_contiguous(call, misaligned)
 
     def _with_contiguous(self, call: Op, tensors: Iterable[Tensor]) -> Op:
-        """Return a call on contiguous copies of some of what it reads."""
+        """Return a call on contiguous copies of some of its operands."""
         copies = {tensor.name: self.tensors.write.contiguous(tensor) for tensor in tensors}
         return replace(
             call,
@@ -268,13 +268,13 @@ class RankOps:
     def _local_tensor(
         self, op: Op, tensor: Tensor, inferred: Tensor, placement: LayerPlacement
     ) -> Tensor:
-        """Return a rank's tensor: by name that of the whole step, by form what torch makes."""
+        """Return a rank's tensor, with the full step's name and the shape inferred by torch."""
         shape = list(tensor.shape)
         if placement.kind == "split":
             shape[placement.axis] //= self.ranks
         if list(map(int, inferred.shape)) != list(map(int, shape)):
             raise op_refusal(op, f"makes %{tensor.name} in another form on a rank")
-        # Fresh memory keeps its buffer's name; a view lies where its operand now lies.
+        # Fresh memory has the original buffer's name; a view is in its operand's new buffer.
         location = (
             (inferred.buffer, inferred.offset)
             if inferred.buffer
@@ -289,7 +289,7 @@ class RankOps:
         )
 
     def _drain_ops(self, op: Op) -> list[Op]:
-        """Return the ops that were written, run where and when an op is."""
+        """Return the newly written ops, with the thread, stream, module and phase of an op."""
         new_ops = self.tensors.drain_ops()
         self.new_op_count += len(new_ops)
         return [
@@ -306,7 +306,7 @@ class RankOps:
 
 
 def _sizes(op: Op, body: Sequence[Op]) -> dict[str, Value]:
-    """Return the sizes that a call names, as the call in it that names them has them now."""
+    """Return the sizes in a call's arguments, with the new values from its inner call."""
     sizes = {}
     for old, new in zip(op.body, body, strict=True):
         new_by_old = {str(value): new.attributes[name] for name, value in old.attributes.items()}

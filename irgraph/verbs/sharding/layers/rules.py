@@ -1,7 +1,7 @@
-"""How ops run on a rank that has parts of some tensors: which parts they take, what they make.
+"""Placement rules of ops on a rank with parts of tensors: placements of operands and results.
 
-An op without a rule takes whole tensors. That is legal for every op: what is split is gathered
-before it, what are parts of a sum are added up.
+An op without a rule requires full tensors. This is legal for every op: split tensors are gathered
+before it, and parts of a sum are summed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from irgraph.verbs.sharding.tables import ROW_REDUCTIONS, rows_of
 Rule: TypeAlias = Callable[[LayerCall], CallPlacement]
 
 LINEAR = ("add", "sub", "neg", "clone", "to", "_to_copy", "detach", "alias", "contiguous", "copy")
-"""Ops of one or several operands that are sums of multiples of them."""
+"""Ops whose result is a linear combination of one or several operands."""
 
 SCALING = ("mul", "div")
 """Ops that are linear in one operand."""
@@ -39,11 +39,11 @@ ELEMENTWISE = (
     "where", "masked_fill", "lift_fresh", "threshold_backward", "sigmoid_backward", "tanh_backward",
     "gelu_backward", "silu_backward", "hardtanh_backward", "leaky_relu_backward", "elu_backward",
 )  # fmt: skip
-"""Ops by elements beside those that torch marks."""
+"""Pointwise ops, in addition to those that torch marks as pointwise."""
 
 
 def choose(call: LayerCall) -> CallPlacement:
-    """Return how an op runs on a rank; all of its operands whole where no rule knows more."""
+    """Return the placements of an op's tensors on a rank; full tensors if it has no rule."""
     base = plain_name(call.op.name).rpartition(".")[2].rstrip("_")
     if all(call.placement_of(tensor) == SAME for tensor in call.op.inputs):
         return WHOLE
@@ -54,7 +54,7 @@ def choose(call: LayerCall) -> CallPlacement:
 
 
 def is_elementwise(op: Op) -> bool:
-    """Return whether an op, or each place of one over lists, goes element by element."""
+    """Return whether an op, or each position of an op over lists, is pointwise."""
     base = op.base.rstrip("_")
     if base.startswith(("_foreach_", "_fused_")):
         return base.removeprefix("_foreach_").removeprefix("_fused_") not in ROW_REDUCTIONS
@@ -62,7 +62,7 @@ def is_elementwise(op: Op) -> bool:
 
 
 def _elementwise(call: LayerCall) -> CallPlacement:
-    """Each row of tensors that an op takes together is split alike."""
+    """Pointwise ops: all tensors of a row are split along the same axis."""
     operand_placements: dict[str, LayerPlacement] = {}
     results = {tensor.name for tensor in call.op.outputs}
     result_placements: dict[str, LayerPlacement] = {}
@@ -82,7 +82,7 @@ def _elementwise(call: LayerCall) -> CallPlacement:
 
 
 def _row_placement(call: LayerCall, operands: Sequence[Tensor], rank: int) -> LayerPlacement:
-    """Return how all tensors of a row are split, by the broadcast axes; what is written decides."""
+    """Return the placement of a row, by broadcast axes: a written tensor's, or the first split."""
     written = {tensor.name for tensor in written_by(call.op)}
     if any(call.placement_of(tensor) == PART for tensor in operands) and _preserves_parts(
         call, operands
@@ -101,7 +101,7 @@ def _broadcast_placement(call: LayerCall, tensor: Tensor, rank: int) -> LayerPla
 
 
 def _preserves_parts(call: LayerCall, operands: Sequence[Tensor]) -> bool:
-    """Return whether a row of parts of sums, and what multiplies them, makes such parts."""
+    """Return whether an op on a row with parts of sums returns parts of sums."""
     base = call.op.base.rstrip("_").removeprefix("_foreach_")
     parts = [call.placement_of(tensor) == PART for tensor in operands]
     if base in LINEAR:
@@ -111,7 +111,7 @@ def _preserves_parts(call: LayerCall, operands: Sequence[Tensor]) -> bool:
 
 
 def _tensor_placement(tensor: Tensor, target: LayerPlacement, rank: int) -> LayerPlacement:
-    """Return a tensor's own place where the row is split along an axis of its broadcast shape."""
+    """Return a tensor's placement in a row that is split along an axis of its broadcast shape."""
     axis = target.axis - rank + tensor.rank
     if target.kind != "split":
         return target if target == PART and tensor.rank == rank and tensor.numel > 1 else SAME
@@ -119,7 +119,7 @@ def _tensor_placement(tensor: Tensor, target: LayerPlacement, rank: int) -> Laye
 
 
 def _product(call: LayerCall) -> CallPlacement:
-    """Matrix products: a product over what is split makes parts of a sum."""
+    """Matrix products: a product over a split axis returns parts of a sum."""
     *bias, left, right = call.op.inputs
     (product,) = call.op.outputs
     axes, last = (call.axis(left), call.axis(right)), product.rank - 1
@@ -145,7 +145,7 @@ def _product(call: LayerCall) -> CallPlacement:
 
 
 def needs_late_bias(call: LayerCall) -> bool:
-    """Return whether a product with a bias goes over what is split: its bias is added later."""
+    """Return whether a product with a bias sums over a split axis: its bias is added later."""
     op = call.op
     if op.base not in ("addmm", "addmm_tf32") or op.attributes or len(op.operands) != 3:
         return False
@@ -154,7 +154,7 @@ def needs_late_bias(call: LayerCall) -> bool:
 
 
 def _sum(call: LayerCall) -> CallPlacement:
-    """Sums over what is split are parts of a sum."""
+    """Sums: over a split axis they return parts of a sum."""
     source, (total,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
     if axis is None:
@@ -168,7 +168,7 @@ def _sum(call: LayerCall) -> CallPlacement:
 
 
 def _softmax(call: LayerCall) -> CallPlacement:
-    """Softmax and its gradient: rows along an axis are treated apart."""
+    """Softmax and its gradient: rows along an axis are independent."""
     source = call.op.inputs[0]
     axes = (call.axis(tensor) for tensor in call.op.inputs)
     axis = next((axis for axis in axes if axis is not None), None)
@@ -179,7 +179,7 @@ def _softmax(call: LayerCall) -> CallPlacement:
 
 
 def _attention(call: LayerCall) -> CallPlacement:
-    """Fused attention and its gradient: heads are treated apart."""
+    """Fused attention and its gradient: heads are independent."""
     axes = {call.axis(tensor) for tensor in call.op.inputs if tensor.rank == 4} - {None}
     heads = {tensor.shape[1] for tensor in call.op.inputs if tensor.rank == 4}
     if axes != {1} or not all(call.divides(size) or size == 1 for size in heads):
@@ -196,7 +196,7 @@ def _attention(call: LayerCall) -> CallPlacement:
 
 
 def _foreign_collective(call: LayerCall) -> CallPlacement:
-    """Collectives of other ranks, each of which has the same part: sums and means are linear."""
+    """Collectives over other groups, whose ranks have the same part: sums and means are linear."""
     return CallPlacement({tensor.name: call.placement_of(tensor) for tensor in call.op.inputs})
 
 
@@ -219,4 +219,4 @@ RULES: Mapping[str, Rule] = {
         for suffix in ("", "_backward")
     },
 }
-"""By the last part of an op's name."""
+"""Rules by the last part of an op's name."""

@@ -1,9 +1,9 @@
-"""Linear layers whose weights ranks share: what one rank runs of the step.
+"""Splitting of linear layers over ranks: the model of one rank.
 
-A column-parallel layer has its outputs split over ranks, a row-parallel one its inputs
-(Megatron-LM, arXiv:1909.08053). Every rank has all samples. What follows from that for each tensor
-is worked out op by op (``rules``, ``views``): a tensor is the same on all ranks, one of equal
-blocks, or its part of a sum; where an op needs another form, it is summed, gathered or cut before.
+A column-parallel layer has its outputs split over ranks, a row-parallel layer its inputs
+(Megatron-LM, arXiv:1909.08053). Every rank has all samples. The placement of each tensor is derived
+op by op (``rules``, ``views``): a tensor is the same on all ranks, one of equal blocks, or a part
+of a sum. If an op needs another placement, the tensor is summed, gathered or sliced before it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from irgraph.verbs.sharding.writer import GROUP
 
 
 class LayerSplit(Struct, frozen=True):
-    """What one rank runs.
+    """The model of one rank.
 
     Attributes:
         graph: the rank's model.
-        made: new ops.
-        sums, gathers: collectives.
-        layers: how many are split.
-        layouts: what the rank's tensors are of the whole step's.
+        new_op_count: number of new ops.
+        sums, gathers: number of collectives.
+        layers: number of split layers.
+        layouts: relations of the rank's tensors to the full step's tensors.
     """
 
     graph: Graph
@@ -51,17 +51,17 @@ class LayerSplit(Struct, frozen=True):
 
 
 def split_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> LayerSplit:
-    """Return what one rank of a plan runs: all samples, and its parts of linear layers.
+    """Return the model of one rank of a plan: all samples, and its parts of linear layers.
 
     Args:
-        graph: the whole step.
-        plan: names layers.
-        rank: from 0.
-        group: the process group of the ranks; the step may have collectives of another.
+        graph: the full step.
+        plan: a plan with schemes of layers.
+        rank: index of the rank, from 0.
+        group: the process group of the ranks; the step may have collectives of another group.
 
     Raises:
-        IrgraphError: the plan names a layer that is not there (exit code 2).
-        RefusedError: a layer cannot be split so, or an op cannot run on parts.
+        IrgraphError: the plan names a layer that the model lacks (exit code 2).
+        RefusedError: a layer cannot be split in this way, or an op cannot run on parts.
     """
     _check(graph, plan, rank, group)
     layers = _match_layers(plan, linear_layers(graph))
@@ -100,7 +100,7 @@ def _check(graph: Graph, plan: Plan, rank: int, group: str) -> None:
 def _match_layers(
     plan: Plan, layers: Mapping[str, LinearLayer]
 ) -> dict[str, tuple[LinearLayer, str]]:
-    """Return the layers of a plan with their splits; ``*`` in a name stands for any text."""
+    """Return the layers of a plan with their schemes; ``*`` in a name matches any text."""
     matched: dict[str, tuple[LinearLayer, str]] = {}
     for pattern, scheme in plan.layers.items():
         names = [name for name in layers if name == pattern or fnmatchcase(name, pattern)]
@@ -120,7 +120,7 @@ def _match_layers(
 def _placements(
     graph: Graph, plan: Plan, layers: Mapping[str, tuple[LinearLayer, str]]
 ) -> dict[str, LayerPlacement]:
-    """Return how the weights of layers, their biases and their optimizer's state are split."""
+    """Return the placements of the weights, biases and optimizer's state of layers, by name."""
     axes: dict[str, int] = {}
     tensors: list[Tensor] = []
     for name, (layer, scheme) in layers.items():
@@ -146,7 +146,7 @@ def _placements(
 
 
 def _state_axes(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> dict[str, int]:
-    """Return the axes along which what optimizers keep of parameters is split."""
+    """Return the axes along which the optimizer's state of parameters is split, by name."""
     declared = {d.tensor.name for d in graph.tensors}
     axis_by_state: dict[str, int] = {}
     for scope in (op for op in graph.ops if op.name.startswith(STEP)):
@@ -162,7 +162,7 @@ def _state_axes(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]
 
 
 def _layouts(graph: Graph, local_tensors: LocalTensors) -> list[TensorLayout]:
-    """Return what every tensor that leaves the step, or starts it, is of the whole's."""
+    """Return the layouts of all split tensors that exist before the step or leave it."""
     placements = ((name, local_tensors.placements[name]) for name in live_out(graph))
     return [
         TensorLayout(name, "split", (placement.axis, placement.axis + 1))

@@ -1,4 +1,4 @@
-"""Views and copies in another form: along which axis what they make of a split tensor is split."""
+"""Placement rules of views and copies: the axis along which results of a split tensor are split."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ Rule: TypeAlias = Callable[[LayerCall], CallPlacement]
 def _same_layout(
     call: LayerCall, axis: int | None, arguments: Mapping[str, Value] | None = None
 ) -> CallPlacement:
-    """Return the choice that leaves the one operand as it is: its results are split so, too."""
+    """Return the placement that uses the one operand unchanged: its results are split along axis.
+
+    With axis ``None``, a split operand is gathered; a part of a sum gives parts of a sum.
+    """
     source = call.op.inputs[0]
     placement = call.placement_of(source)
     if placement == PART:
@@ -36,7 +39,7 @@ def _same_layout(
 
 
 def _reshape(call: LayerCall) -> CallPlacement:
-    """Another shape: an axis is split in blocks before and after, where the ranks divide it."""
+    """Another shape: an axis stays split in blocks if the number of ranks divides its new size."""
     source, (view,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
     if axis is None:
@@ -54,7 +57,7 @@ def _product(sizes: Algebra, shape: Sequence[int]) -> int:
 
 
 def _local_shape_argument(call: LayerCall, axis: int, size: int) -> dict[str, Value]:
-    """Return the argument that names the shape, with a rank's size along an axis."""
+    """Return the argument with the shape, with a rank's size along an axis."""
     for name in ("size", "shape", "sizes"):
         value = call.op.attributes.get(name)
         if isinstance(value, tuple) and axis < len(value) and value[axis] == size:
@@ -63,7 +66,7 @@ def _local_shape_argument(call: LayerCall, axis: int, size: int) -> dict[str, Va
 
 
 def _transpose(call: LayerCall) -> CallPlacement:
-    """Two axes change places."""
+    """Exchange of two axes."""
     source = call.op.inputs[0]
     axis = call.axis(source)
     first, second = 0, source.rank - 1
@@ -83,7 +86,7 @@ def _permute(call: LayerCall) -> CallPlacement:
 
 
 def _expand(call: LayerCall) -> CallPlacement:
-    """Axes of one element repeat; others stay, counted from the last."""
+    """Repetition of axes of one element; other axes are unchanged, counted from the last."""
     source, (view,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
     if axis is None:
@@ -102,7 +105,7 @@ def _unsqueeze(call: LayerCall) -> CallPlacement:
 
 
 def _squeeze(call: LayerCall) -> CallPlacement:
-    """Axes of one element go."""
+    """Removal of axes of one element."""
     source = call.op.inputs[0]
     axis = call.axis(source)
     if axis is None:
@@ -113,7 +116,7 @@ def _squeeze(call: LayerCall) -> CallPlacement:
 
 
 def _slice(call: LayerCall) -> CallPlacement:
-    """Places along an axis: another one than that which is split."""
+    """Positions along an axis that is not split."""
     source = call.op.inputs[0]
     axis, (dim,) = call.axis(source), call.dims("dim", 1, source.rank) or (0,)
     if axis is None or axis == dim:
@@ -123,14 +126,14 @@ def _slice(call: LayerCall) -> CallPlacement:
 
 
 def _pad(call: LayerCall) -> CallPlacement:
-    """More places at the ends of the last axes."""
+    """More positions at the ends of the last axes."""
     source, pad = call.op.inputs[0], call.option("pad", 1)
     axis, count = call.axis(source), len(pad) // 2 if isinstance(pad, tuple) else source.rank
     return _same_layout(call, axis if axis is not None and axis < source.rank - count else None)
 
 
 def _slice_backward(call: LayerCall) -> CallPlacement:
-    """The gradient of places along an axis: zeros everywhere else."""
+    """The gradient of positions along an axis: zeros at all other positions."""
     axis, (gradient,) = call.axis(call.op.inputs[0]), call.op.outputs
     if (
         axis is None
@@ -146,7 +149,7 @@ def _slice_backward(call: LayerCall) -> CallPlacement:
 
 
 def _concatenate(call: LayerCall) -> CallPlacement:
-    """Tensors side by side, along another axis than that which is split."""
+    """Concatenation along an axis that is not split."""
     tensors: Sequence[Tensor] = call.op.inputs
     axes = {call.axis(tensor) for tensor in tensors} - {None}
     dims = call.dims("dim", 1, call.op.outputs[0].rank) or (0,)
@@ -170,4 +173,4 @@ VIEWS: Mapping[str, Rule] = {
     "constant_pad_nd": _pad,
     "slice_backward": _slice_backward,
 }  # fmt: skip
-"""By the last part of an op's name."""
+"""Rules by the last part of an op's name."""
