@@ -1,4 +1,4 @@
-"""What the studio answers: the page, its scripts and styles, and the session in JSON."""
+"""Web application of the studio: the page, its scripts and styles, and the session in JSON."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ REPORT_SCRIPTS = (
 """Scripts that the page shares with reports."""
 
 PAGE_SCRIPTS = ("server", "editor", "ops", "passes", "result", "main")
-"""Scripts of the page, in the order in which they need each other."""
+"""Scripts of the page, in the order of their dependences."""
 
 LIBRARY = ("codemirror/codemirror.js", "codemirror/show-hint.js")
 STYLES = ("codemirror/codemirror.css", "codemirror/show-hint.css", "studio.css")
 
 
 class PreviewRequest(msgspec.Struct):
-    """Statements; ``number`` counts the page's requests, so that only the last is worked on."""
+    """Statements; ``number`` counts the page's requests, so that only the last is evaluated."""
 
     text: str
     number: int = 0
 
 
 class SelectionRequest(msgspec.Struct):
-    """Ops that were selected, by their places among all."""
+    """Ops that were selected, by their positions among all."""
 
     verb: str
     ops: list[int]
 
 
 class HistoryRequest(msgspec.Struct):
-    """Edits to undo (negative) or to apply again."""
+    """Number of edits to undo (negative) or to apply again."""
 
     by: int
 
@@ -76,13 +76,13 @@ class SaveRequest(msgspec.Struct):
 
 
 class Studio:
-    """A session, and who asks what of it; one request at a time.
+    """Handler of the page's requests to a session, one at a time.
 
     Args:
         session: the edits.
         about: title and one line about the model, as the page shows them.
-        name: from which names of files are made.
-        place: the folder where files are written.
+        name: base of the names of files.
+        directory: the folder where files are written.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Studio:
         self._latest = 0
 
     def start(self) -> dict[str, Any]:
-        """Return all that the page begins with."""
+        """Return the initial data of the page."""
         stem = re.sub(r"[^A-Za-z0-9_]", "", self.name)[:60] or "model"
         return {
             "title": self.about[0],
@@ -117,12 +117,12 @@ class Studio:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Take the session; put garbage collection off, which takes a quarter of an edit's time."""
+        """Lock the session without garbage collection, which takes a quarter of an edit's time."""
         with self.lock, gc_pause.gc_paused():
             yield
 
     def preview(self, request: PreviewRequest) -> dict[str, Any]:
-        """Return what statements would do, nothing where others were tried since."""
+        """Return the effect of statements, or only that they are late if others followed."""
         self._latest = max(self._latest, request.number)
         with self._exclusive():
             if request.number < self._latest:
@@ -130,7 +130,7 @@ class Studio:
             return page_data.attempt(self.session, self.session.attempt(request.text))
 
     def apply(self, request: PreviewRequest) -> dict[str, Any]:
-        """Apply statements; return the state after them, or why they are refused."""
+        """Apply statements; return the state after them, or the reasons of a refusal."""
         with self._exclusive():
             attempt = self.session.apply(request.text)
             if attempt.step is None:
@@ -169,7 +169,7 @@ class Studio:
 
 
 def application(studio: Studio, token: str, port: int) -> Guard:
-    """Return what a server runs: the studio, to its own page alone."""
+    """Return the application for a server: the studio, accessible only to its own page."""
     calls: dict[str, tuple[type[msgspec.Struct], Callable[[Any], dict[str, Any]]]] = {
         "try": (PreviewRequest, studio.preview),
         "apply": (PreviewRequest, studio.apply),
@@ -191,7 +191,7 @@ def application(studio: Studio, token: str, port: int) -> Guard:
 def _call(
     kind: type[msgspec.Struct], act: Callable[[Any], dict[str, Any]]
 ) -> Callable[[Request], Any]:
-    """Return what answers a request in JSON; a refusal is an answer, too."""
+    """Return a handler that answers requests in JSON; a refusal is an answer as well."""
 
     async def answer(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":

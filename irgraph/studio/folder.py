@@ -1,4 +1,4 @@
-"""The folder that the studio was started in: the only place where it writes."""
+"""Files in the folder that the studio was started in, the only folder that it writes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from irgraph.diagnostics import fail
 from irgraph.files import write_atomic
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +=,@-]{0,119}")
-"""Names that files may have: no folder, nothing hidden."""
+"""Names that files may have: without a folder, and not hidden."""
 
 SUFFIXES = {"script": ".irg", "model": ".ir"}
 
 
 class FileConflictError(IrgraphError):
-    """A file is there already, and nobody said that it may be replaced."""
+    """Raised if a file exists already and may not be replaced."""
 
 
 def path_of(folder: Path, name: str, kind: str) -> Path:
     """Return the path of a file of the folder.
 
     Args:
-        folder: where it lies.
+        folder: the folder of the file.
         name: the file's name.
         kind: a key of ``SUFFIXES``.
 
     Raises:
-        IrgraphError: the name is none of a file of this folder and kind, or is that of a link or
-            of something that is no file.
+        IrgraphError: the name is not valid for a file of this folder and kind, or it is the name of
+            a link or of something that is no file.
     """
     suffix = SUFFIXES[kind]
     if not NAME.fullmatch(name) or not name.endswith(suffix) or name == suffix:
@@ -43,18 +43,18 @@ def path_of(folder: Path, name: str, kind: str) -> Path:
 
 
 def write(folder: Path, files: Mapping[str, tuple[str, str]], *, replace: bool) -> list[Path]:
-    """Write files, each whole or not at all, once all of their names are found good.
+    """Write files, each whole or not at all, after all of their names have been checked.
 
     Args:
-        folder: where they lie.
+        folder: the folder of the files.
         files: name and text of each kind.
-        replace: whether files that are there may be replaced.
+        replace: whether existing files may be replaced.
 
     Returns:
         The paths, in the same order.
 
     Raises:
-        TakenError: one is there already.
+        FileConflictError: a file exists already.
         IrgraphError: a name is refused, or a file cannot be written.
     """
     paths = [path_of(folder, name, kind) for kind, (name, _) in files.items()]

@@ -1,7 +1,7 @@
-"""Who is answered: this machine's browser, on the page with the token, and nobody else.
+"""Access control: only this machine's browser is answered, on the page with the token.
 
-Other users of the machine and pages of other origins do not know the token. A name of another host
-that was made to lead to 127.0.0.1 (DNS rebinding) stands in the header ``Host``, and is refused.
+Other users of the machine and pages of other origins do not know the token. The name of another
+host that resolves to 127.0.0.1 (DNS rebinding) appears in the header ``Host``, and is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BYTES = 1 << 20
-"""Bytes that a request may have: far more than a script, which is read as a whole."""
+"""Maximum number of bytes of a request's body, far more than a script; it is read as a whole."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the page may load: its own scripts and styles; and ask for: answers from here."""
+"""Content security policy: the page loads and calls only this server."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -37,10 +37,10 @@ HEADERS = {
 
 
 class Guard:
-    """Answers what has the token and comes from the page itself; refuses all else.
+    """Middleware that refuses requests without the token or from other pages.
 
     Args:
-        app: what answers, with paths from behind the token on.
+        app: the application, which receives paths without the token.
         token: the first part of every path.
         port: of this server.
     """
@@ -50,7 +50,7 @@ class Guard:
         self.hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or say why not."""
+        """Answer a request, or refuse it with the reason."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -67,7 +67,7 @@ class Guard:
         await self.app(inner, _replay_body(body, receive), _with_headers(send))
 
     def _refusal(self, scope: Scope) -> str:
-        """Return why a request is refused, ``""`` where it is not."""
+        """Return the reason why a request is refused, ``""`` if it is not."""
         headers = scope["headers"]
         host = _values(headers, b"host")
         if len(host) != 1 or host[0] not in self.hosts:
@@ -94,7 +94,7 @@ def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes | None:
-    """Return a request's body, ``None`` where it is too large; no more than that is read."""
+    """Return a request's body, ``None`` if it is too large; reading stops at the limit."""
     lengths = _values(scope["headers"], b"content-length")
     if any(
         not length.isdecimal() or int(length) > MAX_BYTES for length in lengths if len(length) < 19
@@ -116,7 +116,7 @@ async def _body(scope: Scope, receive: Receive) -> bytes | None:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return what hands a body on as a whole, and then what comes after it."""
+    """Return a receiver of a body as one message, and then of the messages after it."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_next() -> MutableMapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What the page shows, as plain records: names are data in them, and stay text on the page."""
+"""Data of the page as plain records: names are data in them, and remain text on the page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def state(session: Session) -> Record:
 
 
 def attempt(session: Session, result: Attempt) -> Record:
-    """Return what statements would do: the change and why it is legal, or why it is refused."""
+    """Return the effect of statements: the change and why it is legal, or why it is refused."""
     if result.step is None:
         problems = [problem(diagnostic) for diagnostic in result.problems]
         return {"legal": False, "wrong": result.is_invalid, "problems": problems}
@@ -56,7 +56,7 @@ def attempt(session: Session, result: Attempt) -> Record:
 def ops(step: Revision) -> Record:
     """Return all ops in launch order, outer before inner, as columns.
 
-    Times are microseconds: the device's work priced at an op, and what its calls add to the
+    Times are microseconds: the device's work priced at an op, and the time of its calls on the
     critical path.
     """
     all_ops = list(step.graph.walk())
@@ -83,7 +83,7 @@ def ops(step: Revision) -> Record:
 def figures(
     prediction: Prediction, *, change: Difference | None = None, total: Difference | None = None
 ) -> Record:
-    """Return the step time with its interval, and how much it changed; microseconds and bytes.
+    """Return the step time with its interval, and its change, in microseconds; peaks in bytes.
 
     Args:
         prediction: of the model.
@@ -125,7 +125,7 @@ def path_and_timeline(prediction: Prediction) -> list[Record]:
 
 
 def marks(step: Revision, change: Difference) -> dict[str, str]:
-    """Return what happens to ops of a model: by their places, a kind of ``Change``."""
+    """Return the changes of a model's ops: a kind of ``Change`` by their positions."""
     kinds: dict[str, str] = {}
     for op_change in change.changes:
         if op_change.before is None:
@@ -137,7 +137,7 @@ def marks(step: Revision, change: Difference) -> dict[str, str]:
 
 
 def entry(script_entry: Entry) -> Record:
-    """Return what one statement did, and why that is legal."""
+    """Return the effect of one statement, and why it is legal."""
     return {
         "caller": script_entry.caller,
         "statement": str(script_entry.statement),
@@ -153,7 +153,7 @@ def edit(step: Revision) -> Record:
 
 
 def problem(diagnostic: Diagnostic) -> Record:
-    """Return why something is refused: the message, its place, and the chain of reasons."""
+    """Return a diagnostic: the message, its position, and the chain of reasons."""
     span = diagnostic.place
     is_in_script = span is not None and span.source == "script" and span.line > 0
     return {
@@ -167,7 +167,7 @@ def problem(diagnostic: Diagnostic) -> Record:
 
 
 def warnings(prediction: Prediction) -> list[str]:
-    """Return what makes the figures doubtful, and which ops no cost model knows."""
+    """Return the warnings about the figures, and the ops without a cost model."""
     unknown = Counter(op.name for op in prediction.priced.unknown)
     lines = [f"{name}: no cost model knows it ({n} times)" for name, n in unknown.items()]
     return [*prediction.warnings, *lines]
@@ -181,7 +181,7 @@ def _remarks(step: Revision) -> Iterable[Diagnostic]:
 
 
 def _counted_reasons(reasons: Sequence[str]) -> list[str]:
-    """Return different reasons, each with how often it was given."""
+    """Return distinct reasons, each with the number of its occurrences."""
     return [
         reason + (f" ({times} times)" if times > 1 else "")
         for reason, times in Counter(reasons).items()

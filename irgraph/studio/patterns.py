@@ -1,4 +1,4 @@
-"""Statements about ops that were selected on the page: the first draft that a reader edits."""
+"""Statements about ops that were selected on the page, as a draft for the reader to edit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from irgraph import Graph, IrgraphError, Op
 from irgraph.diagnostics import fail
 
 PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
-"""Names that patterns write without quotes."""
+"""Names that patterns contain without quotes."""
 
 FORMS: dict[str, tuple[str, Callable[[str], str]]] = {
     "find": ("Name them", lambda pattern: f"find chosen = {pattern}"),
@@ -21,19 +21,19 @@ FORMS: dict[str, tuple[str, Callable[[str], str]]] = {
     "reorder": ("Run as early as is legal", lambda pattern: f"reorder {pattern} earliest"),
     "expect": ("Expect none", lambda pattern: f"expect no {pattern.removeprefix('many ')}"),
 }
-"""By verb: what a button says, and the statement about a pattern."""
+"""By verb: the label of a button, and the statement about a pattern."""
 
 
 def statement(graph: Graph, verb: str, positions: Sequence[int]) -> str:
-    """Return a statement about ops, one a line where they have different names.
+    """Return a statement about ops, one a line if they have different names.
 
     Args:
         graph: the model.
         verb: a key of ``FORMS``.
-        places: where the ops are among all, in launch order, outer before inner.
+        positions: indices of the ops among all, in launch order, outer before inner.
 
     Raises:
-        IrgraphError: there is no such op, or a pattern would match others, too (exit code 2).
+        IrgraphError: there is no such op, or a pattern would also match others (exit code 2).
     """
     ops = list(graph.walk())
     if (

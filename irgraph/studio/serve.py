@@ -1,4 +1,4 @@
-"""Serves the studio on this machine, until it is interrupted."""
+"""Server of the studio on this machine, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def serve(
     """Answer on 127.0.0.1 until the program is interrupted.
 
     Args:
-        studio: what to serve.
-        port: where it listens; 0 takes any that is free.
+        studio: the studio to serve.
+        port: of the server; 0 selects any free one.
         browser: whether to open the page in a browser.
-        say: called with the address, which holds the token.
+        announce: called with the address, which contains the token.
 
     Raises:
-        IrgraphError: the port is taken (exit code 2).
+        IrgraphError: the port is in use (exit code 2).
     """
     import uvicorn
 

@@ -1,7 +1,7 @@
-"""The edits of one session: what was tried, applied, undone; each with what it is worth.
+"""Edits of one session, previewed, applied and undone, each with its predicted effect.
 
-It computes nothing itself: models are rewritten and predicted by the public functions of
-``irgraph``, so a script can do all that the page can.
+Models are rewritten and predicted only by the public functions of ``irgraph``, so a script can do
+everything that the page can.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from irgraph import (
 )
 
 SOURCE = "script"
-"""What messages call the text of the script."""
+"""Name of the script's text in messages."""
 
 DECLARING_WORDS = re.compile(r"\b(?:as|find|let|pass|sweep|target)\b")
-"""Words of statements that matter to later ones: names, passes, and the device that prices them."""
+"""Words of statements that affect later ones: names, passes, and the device of their prices."""
 
 MAX_ATTEMPTS = 8
-"""Attempts whose results are kept: one that is applied was tried just before."""
+"""Maximum number of cached attempts: an attempt is usually previewed before it is applied."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +39,8 @@ class Revision:
     Attributes:
         text: the statements of the edit.
         graph: the model.
-        total: the first model and this one, predicted so that they can be compared.
-        entries: what the statements did.
+        total: comparable predictions of the first model and of this one.
+        entries: the effects of the statements.
         warnings: about names that the script never uses.
     """
 
@@ -57,19 +57,19 @@ class Revision:
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """The place of each op among all ops in launch order, outer before inner; by its ``id``."""
+        """The index of each op among all ops in launch order, outer before inner; by its ``id``."""
         return {id(op): position for position, op in enumerate(self.graph.walk())}
 
 
 @dataclass(frozen=True, repr=False)
 class Attempt:
-    """What statements would do to the present model.
+    """Result of statements on the present model.
 
     Attributes:
         text: the statements.
-        step: the model after them, ``None`` where they are refused or wrong.
-        problems: why, then; their lines count from the first of ``text``.
-        wrong: whether the statements cannot be read, or name what is not there.
+        step: the model after them, ``None`` if they are refused or invalid.
+        problems: the reasons for it; their lines count from the first of ``text``.
+        is_invalid: whether the statements cannot be parsed, or have unknown names.
     """
 
     text: str
@@ -83,7 +83,7 @@ class Session:
 
     Args:
         graph: the model.
-        options: the device, the host and all else that predictions depend on.
+        options: the device, the host and all other options of predictions.
         pass_path: further folders of passes.
     """
 
@@ -113,11 +113,11 @@ class Session:
 
     @property
     def undone_edits(self) -> list[Revision]:
-        """The edits that ``redo`` would apply again, the next one first."""
+        """The undone edits that ``move`` can apply again, the next one first."""
         return self._steps[self._position + 1 :]
 
     def attempt(self, text: str) -> Attempt:
-        """Return what statements would do to the present model; nothing is kept of it.
+        """Return the result of statements on the present model, without applying them.
 
         A refusal is a result, with all its reasons.
         """
@@ -129,7 +129,7 @@ class Session:
         return self._attempts[key]
 
     def apply(self, text: str) -> Attempt:
-        """Apply statements to the present model, where they are legal; what was undone is lost."""
+        """Apply statements to the present model if they are legal; undone edits are dropped."""
         attempt = self.attempt(text)
         if attempt.step is not None:
             self._steps[self._position + 1 :] = [attempt.step]
@@ -145,7 +145,7 @@ class Session:
     def script(self) -> str:
         """Return the script of all edits.
 
-        Raises ``IrgraphError`` where it would not make the present model of the first one.
+        Raises ``IrgraphError`` if it would not rewrite the first model into the present one.
         """
         text = _concatenate([step.text for step in self.edits])
         if text and self._run(text, self.first.graph).graph != self.step.graph:
@@ -155,7 +155,7 @@ class Session:
         return text
 
     def difference(self, step: Revision) -> Difference | None:
-        """Return what an edit changes, ``None`` where the predictions rest on different times."""
+        """Return the difference by an edit, ``None`` if the predictions use different times."""
         if self.step is self.first:
             return step.total
         measured_remarks = [revision.total.before.measured for revision in (self.step, step)]
@@ -185,7 +185,7 @@ class Session:
         )
 
     def _total(self, graph: Graph) -> Difference:
-        """Return what changed since the session began; a model that is there is known."""
+        """Return the difference from the first model; for the present model it is known."""
         if graph is self.step.graph:
             return self.step.total
         return irgraph.diff(self.first.prediction, graph)

@@ -1,4 +1,4 @@
-"""What the editor knows of the language: how its texts are coloured, and which words may follow.
+"""Syntax colouring and completion of the script language for the editor.
 
 Both come from the grammar: the rules of the lexers, whose words are the grammar's, and the symbols
 that the parser would accept at the cursor.
@@ -17,24 +17,24 @@ from grammars.vocabulary import WORD
 from irgraph import Graph
 
 PARTIAL_WORD = re.compile(r'(?:"[^"\n]*|[%@]?[\w.*-]*)\Z')
-"""What is being typed at the end of a text."""
+"""Unfinished word at the end of a text."""
 
 MEMBER = re.compile(r"(op|%\w+)\.(\w*)\Z")
 DECLARED_NAME = re.compile(r"\b(?:find|as|let)\s+([A-Za-z_]\w*)")
 HOLES = re.compile(r"%\w+")
 MAX_WORDS = 80
-"""Words that are offered at once."""
+"""Maximum number of words that are offered."""
 
 Word = tuple[str, str]
-"""A word, and what it is."""
+"""A word and its kind."""
 
 
 @cache
 def rules() -> list[tuple[str, list[str]]]:
     """Return the regular expressions of the script's lexer, each with the classes of its groups.
 
-    Of the first that matches at a place. They are written for JavaScript, where ``]`` at the start
-    of a class needs a backslash.
+    The first one that matches at a position applies. They are written for JavaScript, where ``]``
+    at the start of a class needs a backslash.
     """
     from irgraph.text.lexers import SCRIPT_RULES
 
@@ -48,12 +48,12 @@ def rules() -> list[tuple[str, list[str]]]:
 
 
 def completions(text: str, graph: Graph, passes: Iterable[irgraph.Pass]) -> tuple[str, list[Word]]:
-    """Return the end of a text that a word would replace, and the words that may stand there.
+    """Return the end of a text that a word would replace, and the possible words.
 
     Args:
-        text: all that stands before the cursor.
+        text: the text before the cursor.
         graph: the model, for the names of its ops, modules, dimensions and devices.
-        passes: those that can be applied.
+        passes: the passes that can be applied.
     """
     member = MEMBER.search(text)
     if member:
@@ -73,7 +73,7 @@ def completions(text: str, graph: Graph, passes: Iterable[irgraph.Pass]) -> tupl
 def _next_words(
     earlier_text: str, text: str, graph: Graph, passes: Iterable[irgraph.Pass]
 ) -> Iterator[Word]:
-    """Yield the words with which the text may go on."""
+    """Yield the words that may follow in the text."""
     names = {terminal.name: terminal for terminal in grammars.load("transform").terminals}
     symbols = _next_symbols(earlier_text)
     words_by_symbol = _words_by_symbol(earlier_text, text, graph, passes)
@@ -85,7 +85,7 @@ def _next_words(
 
 
 def _next_symbols(earlier_text: str) -> set[str]:
-    """Return the symbols that the grammar has behind a text, none where it is wrong already."""
+    """Return the symbols that the grammar accepts after a text, none if the text is invalid."""
     from lark.exceptions import LarkError
 
     try:
@@ -98,7 +98,7 @@ def _next_symbols(earlier_text: str) -> set[str]:
 
 
 def _words(pattern: str) -> list[str]:
-    """Return the words that a terminal stands for, if it stands for words."""
+    """Return the words of a terminal, none if it does not consist of words."""
     single_word = WORD.fullmatch(pattern)
     alternatives = re.fullmatch(r"\(\?:([a-z0-9|]+)\)\\b", pattern)
     match = single_word or alternatives
@@ -108,7 +108,7 @@ def _words(pattern: str) -> list[str]:
 def _words_by_symbol(
     earlier_text: str, text: str, graph: Graph, passes: Iterable[irgraph.Pass]
 ) -> Mapping[str, list[Word]]:
-    """Return what the model has for symbols that are names."""
+    """Return the words of the model and the script for symbols that are names."""
     ops = sorted({op.name for op in graph.walk() if not op.is_annotation})
     dotted_ops = [(name, "op") for name in ops if "." in name]
     script_names = [(name, "name") for name in dict.fromkeys(DECLARED_NAME.findall(text))]
@@ -127,7 +127,7 @@ def _words_by_symbol(
 
 
 def call(script_pass: irgraph.Pass) -> str:
-    """Return the call of a pass with what must be given, or else may be."""
+    """Return the call of a pass with its parameters: defaults, or ``?`` if required."""
     arguments = [
         f"{parameter.name} = {parameter.default if parameter.default is not None else '?'}"
         for parameter in script_pass.parameters

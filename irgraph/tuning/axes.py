@@ -22,7 +22,7 @@ OFF, ON = "off", "on"
 
 KINDS = ("pass", "parameter", "size", "device", "host", "ranks")
 
-SHOWN = 12
+MAX_LISTED = 12
 """Choices that a text lists one by one."""
 
 
@@ -58,10 +58,10 @@ class Axis(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the choices as text."""
-        if self.step and len(self.choices) > SHOWN:
+        if self.step and len(self.choices) > MAX_LISTED:
             return f"{self.choices[0]} to {self.choices[-1]} in steps of {self.step}"
-        few = ", ".join(map(str, self.choices[:SHOWN]))
-        more = len(self.choices) - SHOWN
+        few = ", ".join(map(str, self.choices[:MAX_LISTED]))
+        more = len(self.choices) - MAX_LISTED
         return f"{few} and {more} more" if more > 0 else few
 
 
@@ -75,7 +75,7 @@ def spacing(choices: Sequence[Choice]) -> int:
     return step if even and step > 0 else 0
 
 
-def ordered(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+def sort_axes(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """Return axes such that each comes behind those that it depends on, else as they are given.
 
     Raises ``IrgraphError`` (exit code 2) where a condition names what is not there, or itself.
@@ -113,14 +113,12 @@ def condition(axis: Axis) -> str:
     )
 
 
-def check_choice(axis: Axis, value: object, where: str) -> None:
+def check_choice(axis: Axis, value: object, context: str) -> None:
     """Raise ``IrgraphError`` (exit code 2) for what an axis cannot be."""
-    if any(value == known and type(value) is type(known) for known in axis.choices):
+    if any(value == choice and type(value) is type(choice) for choice in axis.choices):
         return
     hint = f"its choices: {axis}"
-    message = (
-        f"{where}: {axis.name} cannot be {value!r}{suggestion(str(value), map(str, axis.choices))}"
-    )
+    message = f"{context}: {axis.name} cannot be {value!r}{suggestion(str(value), map(str, axis.choices))}"
     raise fail(message, hint=hint, exit_code=2)
 
 
@@ -145,15 +143,15 @@ def check_point(axes: Sequence[Axis], point: Point) -> None:
 def every_point(axes: Sequence[Axis]) -> Iterator[dict[str, Choice]]:
     """Yield every point of a space once; the last axis changes fastest."""
 
-    def grown(point: dict[str, Choice], at: int) -> Iterator[dict[str, Choice]]:
-        if at == len(axes):
+    def extensions(point: dict[str, Choice], index: int) -> Iterator[dict[str, Choice]]:
+        if index == len(axes):
             yield point
             return
-        axis = axes[at]
+        axis = axes[index]
         if not axis.takes_part(point):
-            yield from grown(point, at + 1)
+            yield from extensions(point, index + 1)
             return
         for value in axis.choices:
-            yield from grown({**point, axis.name: value}, at + 1)
+            yield from extensions({**point, axis.name: value}, index + 1)
 
-    return grown({}, 0)
+    return extensions({}, 0)

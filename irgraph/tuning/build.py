@@ -17,14 +17,14 @@ from irgraph.language.statements.apply import Apply
 from irgraph.manage.space import Instance, Space, space
 from irgraph.overheads import load_host
 from irgraph.predict.options import PredictOptions, resized
-from irgraph.tuning.axes import OFF, ON, Axis, Choice, ordered
+from irgraph.tuning.axes import OFF, ON, Axis, Choice, sort_axes
 from irgraph.tuning.limits import FIGURES, limit
 from irgraph.tuning.space import SearchSpace
 
 BATCH = "B"
 """The dimension that counts samples unless another one is named."""
 
-GIVEN = "given"
+USER_INPUT = "given"
 
 
 def search_space(
@@ -68,7 +68,7 @@ def search_space(
         IrgraphError: an unknown name, a size, limit or condition that cannot be (exit code 2), or
             an unsound pass.
     """
-    chosen = _options(options)
+    base_options = _options(options)
     check_graph(graph)
     dims = {} if dims is None else dims
     check_sizes("dims", dims)
@@ -80,17 +80,21 @@ def search_space(
         argument_items("devices", devices, "names"),
         argument_items("hosts", hosts, "names"),
     )
-    places = list(_places(graph, devices, hosts, ranks))
-    axes, left_out = _pass_axes(graph, passes, values or {}, pass_path)
+    environment_axes = list(_environment_axes(graph, devices, hosts, ranks))
+    pass_axes, left_out = _pass_axes(graph, passes, values or {}, pass_path)
     lists = {name: argument_items(f"dims: {name}", sizes, "sizes") for name, sizes in dims.items()}
-    found = [*places, *axes, *(_size(graph, name, sizes) for name, sizes in lists.items())]
+    all_axes = [
+        *environment_axes,
+        *pass_axes,
+        *(_size(graph, name, sizes) for name, sizes in lists.items()),
+    ]
     return SearchSpace(
         graph,
-        _ordered(found, when or {}),
+        _with_conditions(all_axes, when or {}),
         {name: limit(name, bound) for name, bound in (limits or {}).items()},
         _prices(prices or {}, devices, limits or {}),
         _samples(graph, samples),
-        chosen,
+        base_options,
         tuple(name for name in dict.fromkeys(passes) if name not in left_out),
         tuple(pass_path),
         left_out,
@@ -113,18 +117,20 @@ def _pass_axes(
     pass_path: Sequence[str],
 ) -> tuple[list[Axis], dict[str, str]]:
     """Return the axes of passes, and why passes without any are left out."""
-    found: list[Axis] = []
+    all_axes: list[Axis] = []
     left_out: dict[str, str] = {}
     for name in dict.fromkeys(passes):
-        given = _values(name, values.get(name, {}), pass_path)
-        axes, why = _of_pass(name, space(name, graph, values=given, pass_path=pass_path))
-        found += axes
-        left_out.update({name: why} if not axes else {})
-    _check_named(values, passes, "values")
-    return found, left_out
+        pass_values = _values(name, values.get(name, {}), pass_path)
+        axes_of_pass, reason = _axes_of_pass(
+            name, space(name, graph, values=pass_values, pass_path=pass_path)
+        )
+        all_axes += axes_of_pass
+        left_out.update({name: reason} if not axes_of_pass else {})
+    _check_names(values, passes, "values")
+    return all_axes, left_out
 
 
-def _ordered(
+def _with_conditions(
     axes: Sequence[Axis], when: Mapping[str, Mapping[str, Sequence[Choice]]]
 ) -> tuple[Axis, ...]:
     """Return the axes with their conditions."""
@@ -132,37 +138,37 @@ def _ordered(
     for name in names:
         if names.count(name) > 1:
             raise fail(f"two axes would have the name {name!r}", exit_code=2)
-    _check_named(when, names, "when")
+    _check_names(when, names, "when")
     with_conditions = []
     for axis in axes:
-        given = {name: tuple(v) for name, v in when.get(axis.name, {}).items()}
-        both = set(given) & set(axis.when)
-        if both:
-            raise fail(f"when.{axis.name}: {both.pop()} is a condition already", exit_code=2)
-        changed = Axis(
-            axis.name, axis.kind, axis.choices, {**axis.when, **given}, axis.why, axis.calls
+        conditions = {name: tuple(v) for name, v in when.get(axis.name, {}).items()}
+        duplicates = set(conditions) & set(axis.when)
+        if duplicates:
+            raise fail(f"when.{axis.name}: {duplicates.pop()} is a condition already", exit_code=2)
+        conditional_axis = Axis(
+            axis.name, axis.kind, axis.choices, {**axis.when, **conditions}, axis.why, axis.calls
         )
-        with_conditions.append(changed)
-    return ordered(with_conditions)
+        with_conditions.append(conditional_axis)
+    return sort_axes(with_conditions)
 
 
-def _check_named(given: Iterable[str], known: Sequence[str], where: str) -> None:
-    for name in given:
-        if name not in known:
-            hint = f"there are: {', '.join(known) or 'none'}"
-            message = f"{where}: there is no {name!r} here{suggestion(name, known)}"
+def _check_names(names: Iterable[str], allowed: Sequence[str], context: str) -> None:
+    for name in names:
+        if name not in allowed:
+            hint = f"there are: {', '.join(allowed) or 'none'}"
+            message = f"{context}: there is no {name!r} here{suggestion(name, allowed)}"
             raise fail(message, hint=hint, exit_code=2)
 
 
 def _values(
-    name: str, given: Mapping[str, Sequence[Any]], pass_path: Sequence[str]
+    name: str, value_lists: Mapping[str, Sequence[Any]], pass_path: Sequence[str]
 ) -> dict[str, tuple[Value | Quantity, ...]]:
     """Return values of a pass's parameters; texts are read as a pipeline has them."""
     types = {parameter.name: parameter.type for parameter in load_pass(name, pass_path).parameters}
-    _check_named(given, list(types), f"values.{name}")
+    _check_names(value_lists, list(types), f"values.{name}")
     return {
         parameter: tuple(_value(name, parameter, types[parameter], value) for value in values)
-        for parameter, values in given.items()
+        for parameter, values in value_lists.items()
     }
 
 
@@ -182,33 +188,35 @@ def _value(name: str, parameter: str, kind: str, value: Any) -> Value | Quantity
     raise fail(message, exit_code=2)
 
 
-def _of_pass(name: str, found: Space) -> tuple[list[Axis], str]:
+def _axes_of_pass(name: str, pass_space: Space) -> tuple[list[Axis], str]:
     """Return the axes of a pass: itself, and its parameters where they vary freely."""
-    tried = len(found.instances) + len(found.dropped)
-    if not found.instances:
-        call, reason = found.dropped[0] if found.dropped else (name, "there is nothing to try")
-        return [], f"none of {tried} calls tried changes this step: {call}: {reason}"
-    why = f"{len(found.instances)} of {tried} calls tried give results of their own on this step"
-    varied = {p: values for p, values in found.values.items() if len(values) > 1}
-    if len(varied) <= 1:
-        calls = dict(_labelled(found.instances, next(iter(varied), "")))
+    call_count = len(pass_space.instances) + len(pass_space.dropped)
+    if not pass_space.instances:
+        call, reason = (
+            pass_space.dropped[0] if pass_space.dropped else (name, "there is nothing to try")
+        )
+        return [], f"none of {call_count} calls tried changes this step: {call}: {reason}"
+    why = f"{len(pass_space.instances)} of {call_count} calls tried give results of their own on this step"
+    free_values = {p: values for p, values in pass_space.values.items() if len(values) > 1}
+    if len(free_values) <= 1:
+        calls = dict(_label_calls(pass_space.instances, next(iter(free_values), "")))
         return [Axis(name, "pass", (OFF, *calls), why=why, calls=calls)], ""
     count = 1
-    for values in varied.values():
+    for values in free_values.values():
         count *= len(values)
-    if count > len(found.instances):
-        calls = {str(instance): str(instance) for instance in found.instances}
+    if count > len(pass_space.instances):
+        calls = {str(instance): str(instance) for instance in pass_space.instances}
         return [Axis(name, "pass", (OFF, *calls), why=why, calls=calls)], ""
     axes = [Axis(name, "pass", (OFF, ON), why=why, calls={ON: name})]
-    for parameter, values in found.values.items():
+    for parameter, values in pass_space.values.items():
         texts = {_label(value): str(Literal(value)) for value in values}
-        said = f"values of {parameter} that differ in what they give"
+        source = f"values of {parameter} that differ in what they give"
         label = f"{name}.{parameter}"
-        axes.append(Axis(label, "parameter", tuple(texts), {name: (ON,)}, said, texts))
+        axes.append(Axis(label, "parameter", tuple(texts), {name: (ON,)}, source, texts))
     return axes, ""
 
 
-def _labelled(instances: Sequence[Instance], parameter: str) -> Iterator[tuple[str, str]]:
+def _label_calls(instances: Sequence[Instance], parameter: str) -> Iterator[tuple[str, str]]:
     """Yield the choices of a pass with their calls: named by the one parameter that varies."""
     for instance in instances:
         label = _label(instance.arguments[parameter]) if parameter else ON
@@ -219,7 +227,7 @@ def _label(value: Value | Quantity) -> str:
     return value if isinstance(value, str) and type(value) is str else str(Literal(value))
 
 
-def _places(
+def _environment_axes(
     graph: Graph, devices: Sequence[str], hosts: Sequence[str], ranks: Sequence[int | str]
 ) -> Iterator[Axis]:
     """Yield the axes of what a step runs on."""
@@ -230,23 +238,23 @@ def _places(
     _check_cards(devices)
     for name in hosts:
         load_host(name)
-    yield Axis("device", "device", tuple(devices), why=GIVEN)
-    yield Axis("host", "host", tuple(hosts), why=GIVEN)
+    yield Axis("device", "device", tuple(devices), why=USER_INPUT)
+    yield Axis("host", "host", tuple(hosts), why=USER_INPUT)
     if ranks:
         texts = tuple(map(str, ranks))
         _check_distinct("ranks", texts)
         for text in texts:
             with_ranks(graph, text, None)
-        yield Axis("ranks", "ranks", texts, why=GIVEN)
+        yield Axis("ranks", "ranks", texts, why=USER_INPUT)
 
 
 def _check_cards(devices: Sequence[str]) -> None:
     """Raise ``IrgraphError`` (exit code 2) for an unknown device, or one under two names."""
     sheets = [backend().device(name) for name in devices]
-    for at, sheet in enumerate(sheets):
-        if sheet in sheets[:at]:
+    for index, sheet in enumerate(sheets):
+        if sheet in sheets[:index]:
             first = devices[sheets.index(sheet)]
-            message = f"devices: {first!r} and {devices[at]!r} are one device, {sheet.name}"
+            message = f"devices: {first!r} and {devices[index]!r} are one device, {sheet.name}"
             raise fail(message, hint="give each once", exit_code=2)
 
 
@@ -257,26 +265,26 @@ def _size(graph: Graph, name: str, sizes: tuple[int, ...]) -> Axis:
     for size in (min(sizes), max(sizes)) if all(isinstance(n, int) for n in sizes) else sizes:
         resized(graph, {name: size})
     return Axis(
-        name, "size", tuple(map(int, sizes)), why=f"{GIVEN}; {graph.dims[name]} as captured"
+        name, "size", tuple(map(int, sizes)), why=f"{USER_INPUT}; {graph.dims[name]} as captured"
     )
 
 
-def _check_distinct(where: str, given: Sequence[object]) -> None:
-    if len(set(given)) < len(given):
-        raise fail(f"{where}: one is given twice", exit_code=2)
+def _check_distinct(context: str, values: Sequence[object]) -> None:
+    if len(set(values)) < len(values):
+        raise fail(f"{context}: one is given twice", exit_code=2)
 
 
 def _prices(
     prices: Mapping[str, float], devices: Sequence[str], limits: Mapping[str, object]
 ) -> dict[str, float]:
-    _check_named(prices, list(devices), "prices")
+    _check_names(prices, list(devices), "prices")
     for name, price in prices.items():
         limit("price", price)  # a number above 0
         if isinstance(price, str):
             raise fail(f"prices: {name}: give a number, USD an hour", exit_code=2)
-    lacking = [name for name in devices if name not in prices]
-    if (prices or "price" in limits) and lacking:
-        message = f"prices: there is none of {', '.join(lacking)}"
+    missing = [name for name in devices if name not in prices]
+    if (prices or "price" in limits) and missing:
+        message = f"prices: there is none of {', '.join(missing)}"
         raise fail(message, hint="give USD an hour of every device", exit_code=2)
     return {name: float(price) for name, price in prices.items()}
 
@@ -284,7 +292,7 @@ def _prices(
 def _samples(graph: Graph, samples: str | None) -> str:
     if samples is None:
         return BATCH if BATCH in graph.dims else ""
-    _check_named([samples], list(graph.dims), "samples")
+    _check_names([samples], list(graph.dims), "samples")
     return samples
 
 

@@ -33,84 +33,87 @@ def load_optuna() -> Any:  # noqa: ANN401  (a module)
     return optuna
 
 
-def opened(optuna: Any, storage: str | None, name: str, objectives: Sequence[str]) -> Any:  # noqa: ANN401
+def open_study(optuna: Any, storage: str | None, name: str, objectives: Sequence[str]) -> Any:  # noqa: ANN401
     """Return the study of a name, made where there is none."""
-    directions = ["maximize" if FIGURES[one].more else "minimize" for one in objectives]
+    directions = [
+        "maximize" if FIGURES[objective].higher_is_better else "minimize"
+        for objective in objectives
+    ]
     try:
-        where = storage and _stored(optuna, storage)
-        found = optuna.create_study(
-            storage=where, study_name=name, directions=directions, load_if_exists=True
+        resolved_storage = storage and _open_storage(optuna, storage)
+        study = optuna.create_study(
+            storage=resolved_storage, study_name=name, directions=directions, load_if_exists=True
         )
     except Exception as error:
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise fail(f"--storage: {storage} cannot be used: {text}", exit_code=2) from None
-    if [d.name.lower() for d in found.directions] != directions or (
-        found.metric_names not in (None, list(objectives))
+    if [d.name.lower() for d in study.directions] != directions or (
+        study.metric_names not in (None, list(objectives))
     ):
-        message = f"the study {name!r} has other objectives: {', '.join(found.metric_names or ())}"
+        message = f"the study {name!r} has other objectives: {', '.join(study.metric_names or ())}"
         raise fail(message, hint="give it another name, or the same objectives", exit_code=2)
-    if found.metric_names is None:
+    if study.metric_names is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found.set_metric_names(list(objectives))
-    return found
+            study.set_metric_names(list(objectives))
+    return study
 
 
-def _stored(optuna: Any, storage: str) -> Any:  # noqa: ANN401  (Optuna's storage)
+def _open_storage(optuna: Any, storage: str) -> Any:  # noqa: ANN401  (Optuna's storage)
     """Return a storage; one in a database tells dead trials by their heartbeat."""
     if "://" not in storage or storage.startswith("redis"):
         return storage
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = optuna.storages.RDBStorage(storage, heartbeat_interval=HEARTBEAT)
+        database = optuna.storages.RDBStorage(storage, heartbeat_interval=HEARTBEAT)
     if storage.startswith("sqlite"):
-        _logged(found.engine)
-    return found
+        _enable_write_ahead_log(database.engine)
+    return database
 
 
-def _logged(engine: Any) -> None:  # noqa: ANN401  (SQLAlchemy's)
+def _enable_write_ahead_log(engine: Any) -> None:  # noqa: ANN401  (SQLAlchemy's)
     """Let a SQLite file keep a log of what is written: Optuna commits a dozen times a trial.
 
     What was written is there after the process is killed; a power cut may cost the last trials.
     """
     from sqlalchemy import event
 
-    def set_up(connection: Any, _: object) -> None:  # noqa: ANN401  (sqlite3's)
+    def set_pragmas(connection: Any, _: object) -> None:  # noqa: ANN401  (sqlite3's)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
 
-    event.listen(engine, "connect", set_up)
+    event.listen(engine, "connect", set_pragmas)
     engine.dispose()  # its connections so far do not know of it
 
 
-def sampler_of(optuna: Any, given: object, seed: int | None, done: int) -> Any:  # noqa: ANN401
+def sampler_of(optuna: Any, sampler: object, seed: int | None, trial_count: int) -> Any:  # noqa: ANN401
     """Return a sampler; one that goes on does not draw the same numbers again."""
-    start = None if seed is None else seed + done
-    if given is None:
-        given = "TPESampler"
-    if not isinstance(given, str):
-        return given
+    start = None if seed is None else seed + trial_count
+    if sampler is None:
+        sampler = "TPESampler"
+    if not isinstance(sampler, str):
+        return sampler
     names = [
         name for name in vars(optuna.samplers) if name.endswith("Sampler") and name[:4] != "Base"
     ]
-    if given not in names:
+    if sampler not in names:
         hint = f"samplers: {', '.join(sorted(names))}"
-        message = f"--sampler: Optuna has no {given!r}{suggestion(given, names)}"
+        message = f"--sampler: Optuna has no {sampler!r}{suggestion(sampler, names)}"
         raise fail(message, hint=hint, exit_code=2)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what is experimental
-            return getattr(optuna.samplers, given)(seed=start)
+            return getattr(optuna.samplers, sampler)(seed=start)
     except (TypeError, ImportError) as error:
-        raise fail(f"--sampler: {given} cannot be made: {error}", exit_code=2) from None
+        raise fail(f"--sampler: {sampler} cannot be made: {error}", exit_code=2) from None
 
 
-def suggested(trial: Any, axis: Axis) -> Choice:  # noqa: ANN401  (Optuna's trial)
+def suggest_choice(trial: Any, axis: Axis) -> Choice:  # noqa: ANN401  (Optuna's trial)
     """Return Optuna's choice: of evenly spaced numbers as a number, of anything else as a name."""
     if len(axis.choices) == 1:
         return axis.choices[0]
     if axis.step:
         first, last = axis.choices[0], axis.choices[-1]
         return int(trial.suggest_int(axis.name, first, last, step=axis.step))
-    found: Choice = trial.suggest_categorical(axis.name, axis.choices)
-    return found
+    choice: Choice = trial.suggest_categorical(axis.name, axis.choices)
+    return choice

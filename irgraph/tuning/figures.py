@@ -67,7 +67,7 @@ class Pricing:
         self.space = space
         self.structures = Structures(space.graph, space.pass_path)
         self._devices: dict[str, DeviceFacts] = {}
-        self._known: dict[Key, tuple[float, float, int] | str] = {}
+        self._results: dict[Key, tuple[float, float, int] | str] = {}
         self._choices = {axis.kind: axis for axis in space.axes}
 
     def figures(self, points: Sequence[Point]) -> list[PointFigures]:
@@ -75,17 +75,17 @@ class Pricing:
         keys = [self._key(point) for point in points]
         groups: dict[Key, dict[Key, None]] = defaultdict(dict)
         for key in keys:
-            if key not in self._known:
+            if key not in self._results:
                 calls, ranks, host, device, _ = key
                 groups[calls, ranks, host, device, ()][key] = None
         for group in groups.values():
             self._price(list(group))
-        return [self._told(point, key) for point, key in zip(points, keys, strict=True)]
+        return [self._point_figures(point, key) for point, key in zip(points, keys, strict=True)]
 
     def prediction(self, point: Point) -> Prediction:
         """Return the prediction of one point; raises ``IrgraphError`` where it is refused."""
         calls, ranks, host, device, sizes = self._key(point)
-        structure = self.structures.of(calls)
+        structure = self.structures.variant(calls)
         if structure.refused:
             raise fail(structure.refused)
         options = replace(self.space.options, device=device, host=host, ranks=ranks or None)
@@ -97,10 +97,10 @@ class Pricing:
             for axis in self.space.axes
             if axis.kind == "size" and axis.name in point
         )
-        places = (self._chosen(point, kind) for kind in ("ranks", "host", "device"))
+        places = (self._choice_of_kind(point, kind) for kind in ("ranks", "host", "device"))
         return (calls_of(self.space, point), *places, sizes)  # type: ignore[return-value]
 
-    def _chosen(self, point: Point, kind: str) -> str:
+    def _choice_of_kind(self, point: Point, kind: str) -> str:
         axis = self._choices.get(kind)
         if axis is None:
             return ""
@@ -108,45 +108,48 @@ class Pricing:
 
     def _price(self, keys: Sequence[Key]) -> None:
         """Price points that differ in their sizes alone."""
-        structure = self.structures.of(keys[0][0])
+        structure = self.structures.variant(keys[0][0])
         if structure.refused:
-            self._known.update(dict.fromkeys(keys, structure.refused))
+            self._results.update(dict.fromkeys(keys, structure.refused))
             return
         try:
-            self._known.update(self._together(structure, keys))
+            self._results.update(self._price_sizes(structure, keys))
         except IrgraphError as error:
             if len(keys) == 1:
-                self._known[keys[0]] = error.diagnostics[0].message
+                self._results[keys[0]] = error.diagnostics[0].message
             for key in keys if len(keys) > 1 else ():
                 self._price([key])
 
-    def _together(
+    def _price_sizes(
         self, structure: Structure, keys: Sequence[Key]
     ) -> dict[Key, tuple[float, float, int]]:
         _, ranks, host, device, _ = keys[0]
         sizes = [dict(key[-1]) for key in keys]
         options = replace(self.space.options, host=host, ranks=ranks or None)
-        found = predict_variants(structure.graph, [device], sizes, options)
+        variants = predict_variants(structure.graph, [device], sizes, options)
         assert structure.peaks is not None
-        columns = {name: np.array([one[name] for one in sizes], np.int64) for name in sizes[0]}
+        columns = {
+            name: np.array([point_sizes[name] for point_sizes in sizes], np.int64)
+            for name in sizes[0]
+        }
         peaks = np.broadcast_to(structure.peaks.bytes_at(columns), (len(keys),))
-        rows = zip(found.step_time[0], found.active_time[0], peaks, strict=True)
+        rows = zip(variants.step_time[0], variants.active_time[0], peaks, strict=True)
         return {
             key: (float(step), float(active), int(peak))
             for key, (step, active, peak) in zip(keys, rows, strict=True)
         }
 
-    def _told(self, point: Point, key: Key) -> PointFigures:
-        found = self._known[key]
-        if isinstance(found, str):
-            return PointFigures(point, {}, found)
-        step, active, peak = found
+    def _point_figures(self, point: Point, key: Key) -> PointFigures:
+        cached = self._results[key]
+        if isinstance(cached, str):
+            return PointFigures(point, {}, cached)
+        step, active, peak = cached
         _, ranks, _, device, sizes = key
         facts = self._facts(device)
         needed = peak + workspace(facts.architecture)
         values = {"step.time": step, "gpu.active": active, "memory.peak": float(needed)}
         samples = {**self.space.graph.dims, **dict(sizes)}.get(self.space.samples, 0)
-        count = _count(ranks)
+        count = _rank_count(ranks)
         samples *= count
         if samples and step:
             values["throughput"] = samples / step * 1e6
@@ -155,11 +158,13 @@ class Pricing:
         return PointFigures(point, values, "", self._excess(values, facts))
 
     def _excess(self, values: Mapping[str, float], facts: DeviceFacts) -> dict[str, float]:
-        found = {}
+        excess_by_limit = {}
         for name, bound in self.space.limits.items():
-            most = facts.memory_bytes if bound == DEVICE else float(bound)
-            found[name] = excess(name, values[name], most) if name in values else 1.0
-        return found
+            limit_value = facts.memory_bytes if bound == DEVICE else float(bound)
+            excess_by_limit[name] = (
+                excess(name, values[name], limit_value) if name in values else 1.0
+            )
+        return excess_by_limit
 
     def _facts(self, device: str) -> DeviceFacts:
         if device not in self._devices:
@@ -167,7 +172,7 @@ class Pricing:
         return self._devices[device]
 
 
-def _count(ranks: str) -> int:
+def _rank_count(ranks: str) -> int:
     """Return how many ranks ``8`` or ``2x8`` are, 1 where nothing is said."""
-    machines, _, each = ranks.rpartition("x")
-    return int(machines or 1) * int(each or 1)
+    machines, _, per_machine = ranks.rpartition("x")
+    return int(machines or 1) * int(per_machine or 1)

@@ -18,7 +18,7 @@ from irgraph.tuning.axes import Choice
 from irgraph.tuning.build import search_space
 from irgraph.tuning.space import SearchSpace
 
-MOST = 100_000
+MAX_SIZES = 100_000
 """Sizes of one dimension."""
 
 
@@ -62,78 +62,84 @@ def read_space(path: str, graph: Graph) -> tuple[SearchSpace, tuple[str, ...]]:
     ``search_space`` refuses, with its place in the file.
     """
     text = read_text(path)
-    told = parsed(text, path)
+    space_file = parse_space(text, path)
     try:
-        return _space(told, graph), tuple(told.objectives)
+        return _space(space_file, graph), tuple(space_file.objectives)
     except IrgraphError as error:
-        placed = [
-            one if one.place else replace(one, place=_place_of(one.message, path, text))
-            for one in error.diagnostics
+        diagnostics = [
+            diagnostic
+            if diagnostic.place
+            else replace(diagnostic, place=_span_of(diagnostic.message, path, text))
+            for diagnostic in error.diagnostics
         ]
-        raise IrgraphError(placed, error.exit_code) from None
+        raise IrgraphError(diagnostics, error.exit_code) from None
 
 
-def _space(told: SpaceFile, graph: Graph) -> SearchSpace:
-    given = msgspec.to_builtins(told.options)
+def _space(space_file: SpaceFile, graph: Graph) -> SearchSpace:
+    options = msgspec.to_builtins(space_file.options)
     return search_space(
         graph,
-        passes=told.passes,
-        dims={name: sizes_of(name, sizes) for name, sizes in told.dims.items()},
-        devices=told.devices,
-        hosts=told.hosts,
-        ranks=told.ranks,
-        values=told.values,
-        when=told.when,
-        limits=told.limits,
-        prices=told.prices,
-        samples=told.samples,
-        pass_path=told.pass_path,
-        options=PredictOptions(**given),
+        passes=space_file.passes,
+        dims={name: sizes_of(name, sizes) for name, sizes in space_file.dims.items()},
+        devices=space_file.devices,
+        hosts=space_file.hosts,
+        ranks=space_file.ranks,
+        values=space_file.values,
+        when=space_file.when,
+        limits=space_file.limits,
+        prices=space_file.prices,
+        samples=space_file.samples,
+        pass_path=space_file.pass_path,
+        options=PredictOptions(**options),
     )
 
 
-def parsed_file(path: str) -> SpaceFile:
+def parse_space_file(path: str) -> SpaceFile:
     """Return what a file says; raise ``IrgraphError`` (exit code 4) where it is no space."""
-    return parsed(read_text(path), path)
+    return parse_space(read_text(path), path)
 
 
-def parsed(text: str, source: str) -> SpaceFile:
+def parse_space(text: str, source: str) -> SpaceFile:
     """Return what a file says; raise ``IrgraphError`` (exit code 4) with the place of an error."""
     try:
         return msgspec.convert(tomllib.loads(text), SpaceFile)
     except tomllib.TOMLDecodeError as error:
-        at = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-        line, column = (int(at[1]), int(at[2])) if at else (0, 1)
+        position = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+        line, column = (int(position[1]), int(position[2])) if position else (0, 1)
         message = re.sub(r" \(at .*\)$", "", str(error))
         raise fail(f"not TOML: {message}", SourceSpan(source, text, line, column)) from None
     except msgspec.ValidationError as error:
         unknown = re.search(r"unknown field `(.+?)`", str(error))
-        known = SpaceFile.__struct_fields__
-        word = suggestion(unknown[1], known) if unknown else ""
-        hint = f"a space has {', '.join(known)} ([options]: {', '.join(Options.__struct_fields__)})"
-        place = _place_of(str(error), source, text)
+        field_names = SpaceFile.__struct_fields__
+        word = suggestion(unknown[1], field_names) if unknown else ""
+        hint = f"a space has {', '.join(field_names)} ([options]: {', '.join(Options.__struct_fields__)})"
+        place = _span_of(str(error), source, text)
         raise fail(f"not a space: {error}{word}", place, hint=hint) from None
 
 
-def _place_of(message: str, source: str, text: str) -> SourceSpan:
+def _span_of(message: str, source: str, text: str) -> SourceSpan:
     """Return the first place in a file of a word that a message quotes; else the file alone."""
     words = re.findall(r"'([^']+)'|`(?:\$\.)?([\w-]+)[^`]*`", message)
-    for word in (one or other for one, other in words):
-        found = re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
-        if found:
-            line = text.count("\n", 0, found.start()) + 1
-            column = found.start() - text.rfind("\n", 0, found.start())
+    for word in (quoted or backquoted for quoted, backquoted in words):
+        match = re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
+        if match:
+            line = text.count("\n", 0, match.start()) + 1
+            column = match.start() - text.rfind("\n", 0, match.start())
             return SourceSpan(source, text, line, column, len(word))
     return SourceSpan(source)
 
 
-def sizes_of(name: str, given: int | str | Sequence[int | str]) -> list[int]:
+def sizes_of(name: str, specification: int | str | Sequence[int | str]) -> list[int]:
     """Return the sizes that numbers and ranges ``FIRST:LAST:STEP`` give, the last included.
 
     Raises ``IrgraphError`` (exit code 2) where one is neither.
     """
-    items = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    found: list[int] = []
+    items = (
+        specification
+        if isinstance(specification, Sequence) and not isinstance(specification, str)
+        else [specification]
+    )
+    sizes: list[int] = []
     for item in items:
         numbers = re.fullmatch(r"(\d{1,18})(?::(\d{1,18}))?(?::(\d{1,18}))?", str(item))
         if isinstance(item, bool) or numbers is None:
@@ -141,9 +147,9 @@ def sizes_of(name: str, given: int | str | Sequence[int | str]) -> list[int]:
             raise fail(message, exit_code=2)
         first = int(numbers[1])
         last, step = int(numbers[2] or first), int(numbers[3] or 1)
-        if not (1 <= first <= last and step >= 1 and (last - first) // step < MOST):
-            hint = f"at most {MOST:,} sizes"
+        if not (1 <= first <= last and step >= 1 and (last - first) // step < MAX_SIZES):
+            hint = f"at most {MAX_SIZES:,} sizes"
             message = f"dims: {name}: a range goes up from at least 1, not {item!r}"
             raise fail(message, hint=hint, exit_code=2)
-        found += range(first, last + 1, step)
-    return found
+        sizes += range(first, last + 1, step)
+    return sizes

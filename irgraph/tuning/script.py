@@ -9,27 +9,27 @@ from irgraph.tuning.definition import SpaceDefinition
 def calls_of(space: SpaceDefinition, point: Point) -> tuple[str, ...]:
     """Return the calls of passes that a point chooses, in the order in which they are applied."""
     axes = {axis.name: axis for axis in space.axes}
-    found = []
+    calls = []
     for name in space.passes:
-        chosen = point.get(name, OFF)
-        if chosen == OFF:
+        choice = point.get(name, OFF)
+        if choice == OFF:
             continue
         parameters = [
-            f"{other.name.removeprefix(f'{name}.')} = {other.calls[str(point[other.name])]}"
-            for other in space.axes
-            if other.kind == "parameter" and other.name.startswith(f"{name}.")
+            f"{parameter_axis.name.removeprefix(f'{name}.')} = {parameter_axis.calls[str(point[parameter_axis.name])]}"
+            for parameter_axis in space.axes
+            if parameter_axis.kind == "parameter" and parameter_axis.name.startswith(f"{name}.")
         ]
-        call = axes[name].calls[str(chosen)]
-        found.append(f"{call}({', '.join(parameters)})" if parameters else call)
-    return tuple(found)
+        call = axes[name].calls[str(choice)]
+        calls.append(f"{call}({', '.join(parameters)})" if parameters else call)
+    return tuple(calls)
 
 
-def script_of(space: SpaceDefinition, point: Point, said: str) -> str:
+def script_of(space: SpaceDefinition, point: Point, comment: str) -> str:
     """Return the script of a point, with comments about what a script cannot say."""
-    places = {kind: _chosen(space, point, kind) for kind in ("device", "host", "ranks")}
+    places = {kind: _environment_choice(space, point, kind) for kind in ("device", "host", "ranks")}
     options = "".join(f" --{kind} {value}" for kind, value in places.items() if value)
     folders = "".join(f" --pass-path {folder}" for folder in space.pass_path)
-    lines = [f"# {line}" for line in said.splitlines()]
+    lines = [f"# {line}" for line in comment.splitlines()]
     lines.append(f"# irgraph opt -s THIS_FILE{options}{folders} MODEL")
     lines += [f"apply {call}" for call in calls_of(space, point)]
     for axis in space.axes:
@@ -38,7 +38,7 @@ def script_of(space: SpaceDefinition, point: Point, said: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _chosen(space: SpaceDefinition, point: Point, kind: str) -> str:
+def _environment_choice(space: SpaceDefinition, point: Point, kind: str) -> str:
     """Return the device, the host or the ranks of a point; ``""`` where nothing says so."""
     for axis in space.axes:
         if axis.kind == kind:

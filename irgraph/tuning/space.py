@@ -17,7 +17,7 @@ from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction
 from irgraph.sweep.grid import file_digest
 from irgraph.text.printer import print_graph
-from irgraph.tuning.axes import Axis, Choice, Point, check_point, condition, every_point, ordered
+from irgraph.tuning.axes import Axis, Choice, Point, check_point, condition, every_point, sort_axes
 from irgraph.tuning.definition import SpaceDefinition
 from irgraph.tuning.figures import PointFigures, Pricing
 from irgraph.tuning.limits import limit, limit_text
@@ -33,15 +33,15 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
     ``search_space`` makes it. A point is a plain ``dict`` of choices by the names of axes.
     """
 
-    _known: list[Pricing] = field(default_factory=list)
+    _pricing_cache: list[Pricing] = field(default_factory=list)
 
     @property
     def most(self) -> int:
         """How many points there are, if every axis took part in each."""
-        found = 1
+        count = 1
         for axis in self.axes:
-            found *= len(axis.choices)
-        return found
+            count *= len(axis.choices)
+        return count
 
     def points(self) -> Iterator[dict[str, Choice]]:
         """Yield every point once, as plain values; the last axis changes fastest."""
@@ -77,10 +77,10 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         Raises ``IrgraphError`` where a pass cannot be applied.
         """
         check_point(self.axes, point)
-        found = _pricing(self).structures.of(calls_of(self, point))
-        if found.refused:
-            raise fail(found.refused)
-        return found.graph
+        structure = _pricing(self).structures.variant(calls_of(self, point))
+        if structure.refused:
+            raise fail(structure.refused)
+        return structure.graph
 
     def prediction(self, point: Point) -> Prediction:
         """Return the prediction of a variant, whose step time ``figures`` has, too.
@@ -100,8 +100,10 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
 
     def explain(self) -> str:
         """Return the axes, where their choices come from, the limits, and what is left out."""
-        rows = [f"{axis.name}: {axis}{_where(axis)}\n    {axis.why}" for axis in self.axes]
-        rows += [f"{name}: left out\n    {why}" for name, why in self.left_out.items()]
+        rows = [
+            f"{axis.name}: {axis}{_condition_suffix(axis)}\n    {axis.why}" for axis in self.axes
+        ]
+        rows += [f"{name}: left out\n    {reason}" for name, reason in self.left_out.items()]
         rows += [f"limit: {name} {limit_text(name, bound)}" for name, bound in self.limits.items()]
         axes = [axis for axis in self.axes if axis.kind == "size"]
         sizes = [{axis.name: int(size)} for axis in axes for size in axis.choices]
@@ -110,10 +112,10 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
 
     def to_json(self) -> str:
         """Return the space as JSON text, without the step: its hash stands for it."""
-        told: dict[str, Any] = {"format": FORMAT, "model": model_hash(self.graph)}
-        for name in KEPT:
-            told[name] = msgspec.to_builtins(getattr(self, name))
-        return msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n"
+        record: dict[str, Any] = {"format": FORMAT, "model": model_hash(self.graph)}
+        for name in JSON_FIELDS:
+            record[name] = msgspec.to_builtins(getattr(self, name))
+        return msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n"
 
     @classmethod
     def from_json(cls, text: str, graph: Graph, source: str = "space") -> SearchSpace:
@@ -122,9 +124,11 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         Raises ``IrgraphError`` where it is none, or of another step.
         """
         try:
-            told = msgspec.json.decode(text)
-            found = {name: msgspec.convert(told[name], kind) for name, kind in KEPT.items()}
-            version, model = told["format"], told["model"]
+            record = msgspec.json.decode(text)
+            fields = {
+                name: msgspec.convert(record[name], kind) for name, kind in JSON_FIELDS.items()
+            }
+            version, model = record["format"], record["model"]
         except (msgspec.MsgspecError, KeyError, TypeError) as error:
             raise fail(f"not a search space: {error}", SourceSpan(source)) from None
         if version != FORMAT:
@@ -133,9 +137,9 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
             raise fail("the search space is of another model", SourceSpan(source))
         limits = {
             name: bound if isinstance(bound, float) else limit(name, bound)
-            for name, bound in found.pop("limits").items()
+            for name, bound in fields.pop("limits").items()
         }
-        return cls(graph, ordered(found.pop("axes")), limits, **found)
+        return cls(graph, sort_axes(fields.pop("axes")), limits, **fields)
 
     @property
     def fingerprint(self) -> str:
@@ -143,14 +147,14 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
 
         What a record of a database holds is not part of it.
         """
-        named = [str(one) for axis in self.axes for one in axis.choices]
-        files = {name: file_digest(name) for name in (*named, *self.options.weights)}
+        choice_texts = [str(choice) for axis in self.axes for choice in axis.choices]
+        files = {name: file_digest(name) for name in (*choice_texts, *self.options.weights)}
         passes = {name: find_pass(name, self.pass_path).text for name in self.passes}
-        told = self.to_json().encode() + msgspec.json.encode([files, passes])
-        return hashlib.sha256(told).hexdigest()
+        content = self.to_json().encode() + msgspec.json.encode([files, passes])
+        return hashlib.sha256(content).hexdigest()
 
 
-KEPT: Mapping[str, Any] = {
+JSON_FIELDS: Mapping[str, Any] = {
     "axes": tuple[Axis, ...],
     "limits": dict[str, float | str],
     "prices": dict[str, float],
@@ -165,9 +169,9 @@ KEPT: Mapping[str, Any] = {
 
 def _pricing(space: SearchSpace) -> Pricing:
     """Return the structures and figures of a space that are known so far."""
-    if not space._known:
-        space._known.append(Pricing(space))
-    return space._known[0]
+    if not space._pricing_cache:
+        space._pricing_cache.append(Pricing(space))
+    return space._pricing_cache[0]
 
 
 def model_hash(graph: Graph) -> str:
@@ -175,5 +179,5 @@ def model_hash(graph: Graph) -> str:
     return hashlib.sha256(print_graph(graph).encode()).hexdigest()
 
 
-def _where(axis: Axis) -> str:
+def _condition_suffix(axis: Axis) -> str:
     return f", where {condition(axis)}" if axis.when else ""

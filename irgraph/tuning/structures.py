@@ -12,7 +12,7 @@ from irgraph.manage.run import run_stages
 from irgraph.manage.stage import PipelineStep, stages
 from irgraph.schedule.memory import Peaks
 
-MOST = 512
+MAX_STRUCTURES = 512
 """Structures that are kept; they share what they have in common."""
 
 
@@ -39,28 +39,28 @@ class Structures:
 
     def __init__(self, graph: Graph, pass_path: Sequence[str] = ()) -> None:
         self.graph, self.pass_path = graph, tuple(pass_path)
-        self.applied = 0
-        self._known: dict[tuple[str, ...], Structure] = {}
+        self.pass_runs = 0
+        self._cache: dict[tuple[str, ...], Structure] = {}
 
-    def of(self, calls: tuple[str, ...]) -> Structure:
+    def variant(self, calls: tuple[str, ...]) -> Structure:
         """Return the step after some calls of passes, in order."""
-        found = self._known.get(calls)
-        if found is None:
-            while len(self._known) >= MOST:
-                del self._known[next(iter(self._known))]
-            found = self._known[calls] = self._made(calls)
-        return found
+        cached = self._cache.get(calls)
+        if cached is None:
+            while len(self._cache) >= MAX_STRUCTURES:
+                del self._cache[next(iter(self._cache))]
+            cached = self._cache[calls] = self._build(calls)
+        return cached
 
-    def _made(self, calls: tuple[str, ...]) -> Structure:
+    def _build(self, calls: tuple[str, ...]) -> Structure:
         if not calls:
             return Structure(self.graph, peaks=Peaks(self.graph))
-        before = self.of(calls[:-1])
-        if before.refused:
-            return before
-        self.applied += 1
+        parent = self.variant(calls[:-1])
+        if parent.refused:
+            return parent
+        self.pass_runs += 1
         try:
             pipeline = stages([PipelineStep("pass", calls[-1])])
-            graph = run_stages(before.graph, pipeline, pass_path=self.pass_path).graph
+            graph = run_stages(parent.graph, pipeline, pass_path=self.pass_path).graph
         except IrgraphError as error:
-            return Structure(before.graph, f"{calls[-1]}: {error.diagnostics[0].message}")
+            return Structure(parent.graph, f"{calls[-1]}: {error.diagnostics[0].message}")
         return Structure(graph, peaks=Peaks(graph))

@@ -11,14 +11,14 @@ from msgspec import Struct
 from irgraph.diagnostics import argument_items, describe, fail
 from irgraph.tuning.axes import Choice, Point
 from irgraph.tuning.build import objective
-from irgraph.tuning.engine import load_optuna, opened, sampler_of, suggested
+from irgraph.tuning.engine import load_optuna, open_study, sampler_of, suggest_choice
 from irgraph.tuning.figures import PointFigures
 from irgraph.tuning.space import SearchSpace
 
-SPACE = "irgraph_space"
+SPACE_ATTRIBUTE = "irgraph_space"
 """Attribute of a study: the fingerprint of its space."""
 
-TRIED = "irgraph"
+TRIAL_ATTRIBUTE = "irgraph"
 """Attribute of a trial: its point, its figures, or why there are none."""
 
 
@@ -90,23 +90,23 @@ class Study:
         version: str = "",
     ) -> None:
         self.space = space
-        given = argument_items("objectives", objectives, "figures")
-        self.objectives = tuple(objective(space, one) for one in given)
+        figure_names = argument_items("objectives", objectives, "figures")
+        self.objectives = tuple(objective(space, figure_name) for figure_name in figure_names)
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):
             raise fail("objectives: give at least one, each once", exit_code=2)
         optuna = load_optuna()
-        found = opened(optuna, storage, name or space.graph.name, self.objectives)
-        self.optuna = found
+        study = open_study(optuna, storage, name or space.graph.name, self.objectives)
+        self.optuna = study
         self._claim(f"{version} {space.fingerprint}".strip())
-        found.sampler = sampler_of(optuna, sampler, seed, len(found.trials))
-        self._open: dict[int, tuple[Any, Point]] = {}
+        study.sampler = sampler_of(optuna, sampler, seed, len(study.trials))
+        self._open_trials: dict[int, tuple[Any, Point]] = {}
 
     def _claim(self, key: str) -> None:
         """Mark the study as one of this space; refuse one of another."""
-        known = self.optuna.user_attrs.get(SPACE)
-        if known is None and not self.optuna.trials:
-            self.optuna.set_user_attr(SPACE, key)
-        elif known != key:
+        stored_key = self.optuna.user_attrs.get(SPACE_ATTRIBUTE)
+        if stored_key is None and not self.optuna.trials:
+            self.optuna.set_user_attr(SPACE_ATTRIBUTE, key)
+        elif stored_key != key:
             hint = "give it another name, or the same model, space and irgraph as before"
             message = f"the study {self.optuna.study_name!r} is of another space"
             raise fail(message, hint=hint, exit_code=2)
@@ -114,8 +114,8 @@ class Study:
     def ask(self) -> Suggestion:
         """Return the next point to try."""
         trial = self.optuna.ask()
-        point = self.space.ask(lambda axis: suggested(trial, axis))
-        self._open[trial.number] = trial, point
+        point = self.space.ask(lambda axis: suggest_choice(trial, axis))
+        self._open_trials[trial.number] = trial, point
         return Suggestion(trial.number, point)
 
     def tell(self, number: int, figures: PointFigures) -> None:
@@ -123,13 +123,13 @@ class Study:
 
         Raises ``IrgraphError`` (exit code 2) where it was not asked here, or was told already.
         """
-        if number not in self._open:
+        if number not in self._open_trials:
             raise fail(f"trial {number} was not asked here, or was told already", exit_code=2)
-        trial, point = self._open[number]
+        trial, point = self._open_trials[number]
         if dict(figures.point) != point:
             raise fail(f"trial {number} has another point", exit_code=2)
-        del self._open[number]
-        values = self._noted(trial, figures)
+        del self._open_trials[number]
+        values = self._record_figures(trial, figures)
         if values is None:
             from optuna.trial import TrialState
 
@@ -149,34 +149,36 @@ class Study:
         from optuna.study import MaxTrialsCallback
         from optuna.trial import TrialState
 
-        done = (TrialState.COMPLETE, TrialState.PRUNED)
+        final_states = (TrialState.COMPLETE, TrialState.PRUNED)
         finished = self.finished
         if finished >= trials:
             return
 
-        def show(_: object, trial: Any) -> None:  # noqa: ANN401  (Optuna's trial)
+        def count_trial(_: object, trial: Any) -> None:  # noqa: ANN401  (Optuna's trial)
             nonlocal finished
-            finished += trial.state in done
+            finished += trial.state in final_states
             if progress is not None:
                 progress(finished)
 
-        stop = MaxTrialsCallback(trials, states=done)
-        self.optuna.optimize(self._tried, n_trials=trials - finished, callbacks=[show, stop])
+        stop = MaxTrialsCallback(trials, states=final_states)
+        self.optuna.optimize(
+            self._run_trial, n_trials=trials - finished, callbacks=[count_trial, stop]
+        )
 
-    def _tried(self, trial: Any) -> tuple[float, ...]:  # noqa: ANN401  (Optuna's trial)
-        point = self.space.ask(lambda axis: suggested(trial, axis))
+    def _run_trial(self, trial: Any) -> tuple[float, ...]:  # noqa: ANN401  (Optuna's trial)
+        point = self.space.ask(lambda axis: suggest_choice(trial, axis))
         (figures,) = self.space.figures([point])
-        values = self._noted(trial, figures)
+        values = self._record_figures(trial, figures)
         if values is None:
             from optuna import TrialPruned
 
             raise TrialPruned(figures.refused)
         return values
 
-    def _noted(self, trial: Any, figures: PointFigures) -> tuple[float, ...] | None:  # noqa: ANN401
+    def _record_figures(self, trial: Any, figures: PointFigures) -> tuple[float, ...] | None:  # noqa: ANN401
         """Note figures with a trial; return the values of the objectives, if there are any."""
-        told = {"point": figures.point, "values": figures.values, "refused": figures.refused}
-        trial.set_user_attr(TRIED, told)
+        record = {"point": figures.point, "values": figures.values, "refused": figures.refused}
+        trial.set_user_attr(TRIAL_ATTRIBUTE, record)
         if figures.refused:
             return None
         for name, share in figures.excess.items():
@@ -193,8 +195,8 @@ class Study:
         """Why trials were refused, and how many of them, the most frequent reason first."""
         counts: dict[str, int] = {}
         for trial in self._trials("PRUNED"):
-            why = str(trial.user_attrs.get(TRIED, {}).get("refused", "pruned"))
-            counts[why] = counts.get(why, 0) + 1
+            reason = str(trial.user_attrs.get(TRIAL_ATTRIBUTE, {}).get("refused", "pruned"))
+            counts[reason] = counts.get(reason, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     @property
@@ -205,12 +207,12 @@ class Study:
     @property
     def tried(self) -> list[tuple[Trial, list[str]]]:
         """All trials with figures in order, each with the names of the limits that it breaks."""
-        found = []
-        for one in self._trials("COMPLETE"):
-            told = one.user_attrs[TRIED]
-            broken = [name for name, share in one.constraints.items() if share > 0]
-            found.append((Trial(one.number, told["point"], told["values"]), broken))
-        return found
+        result = []
+        for trial in self._trials("COMPLETE"):
+            record = trial.user_attrs[TRIAL_ATTRIBUTE]
+            broken = [name for name, share in trial.constraints.items() if share > 0]
+            result.append((Trial(trial.number, record["point"], record["values"]), broken))
+        return result
 
     @property
     def best(self) -> list[Trial]:
@@ -220,11 +222,11 @@ class Study:
         """
         if all(not _feasible(trial) for trial in self._trials("COMPLETE")):
             return []
-        found = [trial for trial in self.optuna.best_trials if _feasible(trial)]
+        feasible = [trial for trial in self.optuna.best_trials if _feasible(trial)]
         trials: dict[str, Trial] = {}
-        for one in sorted(found, key=lambda t: t.number):
-            told = one.user_attrs[TRIED]
-            trial = Trial(one.number, told["point"], told["values"])
+        for optuna_trial in sorted(feasible, key=lambda t: t.number):
+            record = optuna_trial.user_attrs[TRIAL_ATTRIBUTE]
+            trial = Trial(optuna_trial.number, record["point"], record["values"])
             trials.setdefault(str(sorted(trial.point.items())), trial)
         best = list(trials.values())
         return best[:1] if len(self.objectives) == 1 else best
@@ -239,8 +241,8 @@ class Study:
         if not trials or any(_feasible(trial) for trial in trials):
             return None
         one = min(trials, key=lambda trial: max(trial.constraints.values()))
-        told = one.user_attrs[TRIED]
-        return Trial(one.number, told["point"], told["values"]), dict(one.constraints)
+        record = one.user_attrs[TRIAL_ATTRIBUTE]
+        return Trial(one.number, record["point"], record["values"]), dict(one.constraints)
 
     def importances(self) -> dict[str, dict[str, float]]:
         """Return, by objective, how much each axis mattered: Optuna's importances, shares of 1.
@@ -249,22 +251,24 @@ class Study:
         """
         from optuna.importance import get_param_importances
 
-        found = {}
-        for at, name in enumerate(self.objectives):
+        shares_by_objective = {}
+        for index, name in enumerate(self.objectives):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    told = get_param_importances(self.optuna, target=lambda t, at=at: t.values[at])
+                    shares = get_param_importances(
+                        self.optuna, target=lambda t, index=index: t.values[index]
+                    )
             except (ValueError, RuntimeError):
-                told = {}
-            found[name] = {axis: float(share) for axis, share in told.items()}
-        return found
+                shares = {}
+            shares_by_objective[name] = {axis: float(share) for axis, share in shares.items()}
+        return shares_by_objective
 
     def _trials(self, *states: str) -> list[Any]:
         from optuna.trial import TrialState
 
-        wanted = tuple(TrialState[state] for state in states)
-        return list(self.optuna.get_trials(deepcopy=False, states=wanted))
+        trial_states = tuple(TrialState[state] for state in states)
+        return list(self.optuna.get_trials(deepcopy=False, states=trial_states))
 
 
 def _feasible(trial: Any) -> bool:  # noqa: ANN401  (Optuna's trial)

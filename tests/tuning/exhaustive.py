@@ -49,7 +49,7 @@ def grid_of(model: str, objective: str, limits: Mapping[str, str]) -> Grid:
     figures = found.figures(points)
     seconds = time.process_time() - begin
     values = [one.values[objective] for one in figures if one.feasible]
-    best = (max if FIGURES[objective].more else min)(values)
+    best = (max if FIGURES[objective].higher_is_better else min)(values)
     return Grid(found, objective, best, len(points), len(values), values.count(best), seconds)
 
 
@@ -63,7 +63,7 @@ class Search(NamedTuple):
 def searched(grid: Grid, sampler: object, seed: int, trials: int) -> Search:
     """Search a grid until its optimum is found, or for so many trials."""
     study = Study(grid.space, [grid.objective], sampler=sampler, seed=seed)
-    better = FIGURES[grid.objective].more
+    better = FIGURES[grid.objective].higher_is_better
     seen: list[float] = []
 
     def look(done: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.diagnostics import IrgraphError
-from irgraph.tuning.file import parsed, read_space, sizes_of
+from irgraph.tuning.file import parse_space, read_space, sizes_of
 from tests.tuning.spaces import GRAPH, small
 
 TEXT = """
@@ -85,7 +85,7 @@ def test_other_sizes_are_refused(given: int | str, message: str) -> None:
 )
 def test_other_files_are_refused(text: str, message: str) -> None:
     with pytest.raises(IrgraphError, match=message) as caught:
-        parsed(text, "space.toml")
+        parse_space(text, "space.toml")
     assert caught.value.exit_code == 4
 
 

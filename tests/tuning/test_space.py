@@ -95,9 +95,9 @@ def test_a_script_that_changes_nothing_runs() -> None:
 def test_each_structure_is_made_once(space: SearchSpace) -> None:
     fresh = small()
     fresh.figures(list(fresh.points()))
-    (pricing,) = fresh._known
+    (pricing,) = fresh._pricing_cache
     # f16 and bf16 alone, each before the fusion, and the fusion alone
-    assert pricing.structures.applied == 5
+    assert pricing.structures.pass_runs == 5
 
 
 def test_a_space_is_kept_as_json(space: SearchSpace) -> None:

@@ -1,1 +1,1 @@
-"""One command a file, found by its name: ``irgraph.cli.discovery`` says what it must hold."""
+"""Commands, one per file; see ``irgraph.cli.discovery`` for the required content of a file."""

@@ -1,4 +1,4 @@
-"""``irgraph analyze``: where the time of recorded steps goes."""
+"""``irgraph analyze``: breakdown of the time of recorded steps."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def analyze(
 
 
 def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the tables that ``--show`` asks for; what a trace does not record is said."""
+    """Return the tables requested by ``--show``; report traces without memory events."""
     from irgraph.analyze import launches, memory
     from irgraph.diagnostics import fail, suggestion
 
@@ -127,7 +127,7 @@ def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str
 
 
 def _short_cells(record: dict[str, Any]) -> dict[str, str]:
-    """Return the cells of a record; of a sequence each kernel's name without its template."""
+    """Return the cells of a record; names of kernels in a sequence are shortened."""
     if "sequence" in record:
         names = (part.partition("<")[0] for part in record["sequence"].split(" → "))
         record = record | {"sequence": " → ".join(name.rpartition("::")[2][:28] for name in names)}
@@ -135,7 +135,7 @@ def _short_cells(record: dict[str, Any]) -> dict[str, str]:
 
 
 def _write_timeline(trees: list[Tree], path: str) -> None:
-    """Write the last usual step of each rank as tracks of one file; all begin at zero."""
+    """Write the last typical step of each rank as tracks of one file, all starting at zero."""
     from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import select_typical_steps
     from irgraph.schedule.perfetto import write_side_by_side
@@ -192,7 +192,7 @@ def _show(result: Analysis, reasons: list[str], longest: int) -> None:
 
 
 def _collectives(result: Analysis, longest: int) -> None:
-    """Print collectives by kind, and who waits for whom."""
+    """Print collectives by kind, and the waiting times between ranks."""
     rows = [record_cells(row) for row in result.collectives_by_kind[:longest]]
     is_separated = any(row["transfer_us"] is not None for row in result.collectives_by_kind)
     footnotes = (

@@ -1,4 +1,4 @@
-"""``irgraph bisect``: which stage of a pipeline breaks something."""
+"""``irgraph bisect``: search for the stage of a pipeline that breaks a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``irgraph calibrate-profiler``: what the profiler itself costs on this machine."""
+"""``irgraph calibrate-profiler``: the cost of the profiler itself on this machine."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ PANEL = "models"
 
 
 class StepAt(StrEnum):
-    """Where steps end."""
+    """End of a step in the program's loop."""
 
     update = "update"
     batch = "batch"
@@ -65,7 +65,7 @@ def capture(
     from irgraph.capture.live import capture_file
     from irgraph.text import print_graph
 
-    # what the program prints is not the model
+    # the output of the program is not part of the model on stdout
     with cli.show_progress(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
         captured = capture_file(
             target,

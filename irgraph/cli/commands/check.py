@@ -1,4 +1,4 @@
-"""``irgraph check``: run two models on the same values and compare what leaves the step."""
+"""``irgraph check``: run two models on the same values and compare their live-out tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PANEL = "transform"
 
 MAX_DIFFERING_ROWS = 12
-"""Tensors that differ that the table shows unless all are asked for, the worst first."""
+"""Maximum number of differing tensors in the table, the worst first, unless ``--all``."""
 
 SizesOption = Annotated[
     list[str] | None,
@@ -119,7 +119,7 @@ def _show(
     json: bool,
     more: dict[str, str] | None = None,
 ) -> None:
-    """Print a comparison; end with 1 where the models differ."""
+    """Print a comparison; exit with 1 if the models differ."""
     if json:
         cli.write_json(as_json(result) | (more or {}))
     else:
@@ -131,14 +131,17 @@ def _show(
 
 
 def program_difference(before: Graph, after: Graph, program: str) -> str:
-    """Return how the first model, at the second one's batch size, differs from its program."""
+    """Return the difference between a model and its program at the other model's batch size.
+
+    Returns ``""`` if they do not differ.
+    """
     from irgraph.capture.live.recapture import compare_with_program
 
     return compare_with_program(before, program, after.dims.get("B", before.dims.get("B", 1)))
 
 
 def sizes(options: list[str] | None) -> dict[str, int]:
-    """Return the sizes that ``--dim`` options give."""
+    """Return the sizes of ``--dim`` options."""
     from irgraph.diagnostics import fail
 
     result = {}
@@ -167,7 +170,7 @@ def as_json(result: Comparison) -> dict[str, Any]:
 
 
 def table(result: Comparison, *, all_tensors: bool = False) -> Table:
-    """Return the tensors that differ, the worst first, with their figures; or every tensor."""
+    """Return a table of the differing tensors, the worst first, or of all tensors."""
     from rich.table import Table
 
     columns = ("tensor", "kind", "type", "difference", "of its change", "allowed", "")

@@ -1,4 +1,4 @@
-"""``irgraph compare``: two traces of one program, and what became slower."""
+"""``irgraph compare``: differences between two traces of one program."""
 
 from __future__ import annotations
 
@@ -68,9 +68,10 @@ def _show(parts: list[TimeChange], grouping: str, longest: int) -> None:
     print_rows(f"{subject} a step by {grouping}, largest change first", rows)
     total_us = sum(c.delta for c in parts)
     listed_us = sum(c.delta for c in parts[:longest])
+    before, after = sum(c.before for c in parts), sum(c.after for c in parts)
     print_error(
-        f"{subject} in all: {sum(c.before for c in parts):.1f} → {sum(c.after for c in parts):.1f} us a "
-        f"step, {total_us:+.1f} us, of which {listed_us:+.1f} us are shown"
+        f"{subject} in all: {before:.1f} → {after:.1f} us a step, {total_us:+.1f} us, of which "
+        f"{listed_us:+.1f} us are shown"
     )
 
 

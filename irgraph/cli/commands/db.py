@@ -45,7 +45,7 @@ MostOption = Annotated[int, typer.Option("-n", "--most", min=1, help="Rows to li
 
 @APP.callback()
 def db() -> None:
-    """Keep a team's measurements and predictions in one database, with provenance."""
+    """Manage a team's database of measurements and predictions, with their provenance."""
 
 
 @APP.command()
@@ -165,7 +165,7 @@ def import_records(
 
 
 def _open(name: str) -> Database:
-    """Return a database whose schema is the newest."""
+    """Return a database after checking that its schema is the newest."""
     from irgraph.database.access import Database
 
     database = Database(name)
@@ -176,7 +176,7 @@ def _open(name: str) -> Database:
 
 
 def _describe(result: AddResult) -> str:
-    """Return what became of a record, in words."""
+    """Return the outcome of adding a record, as text."""
     rows = [_rows(result.new_rows) + " added"] if result.new_rows else []
     rows += [_rows(result.existing_rows) + " there already"] if result.existing_rows else []
     return ", ".join([f"{result.kind} {result.name}: {'new' if result.is_new else 'known'}", *rows])
@@ -199,7 +199,7 @@ def _list(kind: str, conditions: list[str], max_rows: int, json: bool, db: str) 
 
 
 def _print(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows without the columns in which no row says anything."""
+    """Print rows without empty columns."""
     from irgraph.database.query import SHORT
 
     short_rows = [{**row, "hash": row["hash"][:SHORT]} for row in rows]

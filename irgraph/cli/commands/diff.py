@@ -1,4 +1,4 @@
-"""``irgraph diff``: what changed between two models, and what it is worth."""
+"""``irgraph diff``: changes between two models, and their effect on the predicted time."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _refuse_timeline(timeline: str | None) -> None:
 
 
 def _measured_times(before: str | None, after: str | None) -> tuple[float, float] | None:
-    """Return the measured step times, microseconds; one without the other is refused."""
+    """Return both measured step times, microseconds; refuse one without the other."""
     from irgraph.diagnostics import fail
     from irgraph.predict.limits import parse_time
 
@@ -131,7 +131,7 @@ def _measured_times(before: str | None, after: str | None) -> tuple[float, float
 
 
 def _show(changes: list[Change], figures: dict[str, Any], ungrouped: bool, as_json: bool) -> None:
-    """Print the figures, where a device gave any, and the changes of the structure."""
+    """Print the figures, if a device was specified, and the changes of the structure."""
     from irgraph.predict.tables import difference_tables
     from irgraph.report.structure import Group, grouped
     from irgraph.report.structure_table import structure_table

@@ -63,7 +63,7 @@ def explore(
 
 
 def _explorer_models(predictions: list[Prediction]) -> list[ExplorerModel]:
-    """Return models with their overlays; two also with what changed from one to the other."""
+    """Return models with their overlays; two models also have an overlay of their changes."""
     from irgraph.exchange.explorer.model_files import ExplorerModel
     from irgraph.exchange.explorer.overlays import changes, overlays
 

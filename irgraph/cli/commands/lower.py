@@ -68,7 +68,7 @@ def lower(
 
 
 def _sizes(dims: list[str] | None) -> dict[str, int]:
-    """Return the sizes that ``--dim`` options give."""
+    """Return the sizes of ``--dim`` options."""
     from irgraph.diagnostics import fail
 
     result: dict[str, int] = {}

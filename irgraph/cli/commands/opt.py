@@ -132,7 +132,7 @@ def opt(
 
 
 def _note_shadowed_passes(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
-    """Say which pass is used where several folders have one of that name."""
+    """Report the file of each pass that several folders contain."""
     from irgraph.manage.run import find_pass, shadowed_passes
 
     hidden = shadowed_passes(folders) if folders else {}
@@ -144,7 +144,7 @@ def _note_shadowed_passes(pipeline: Sequence[Stage], folders: Sequence[str]) -> 
 
 
 class _PricingOptions(NamedTuple):
-    """The device and the host that a command line names, if any."""
+    """Device, host, ranks and fabric of a command line."""
 
     device: str | None
     host: str
@@ -181,7 +181,7 @@ def _run(
     watchers: Sequence[Watcher],
     settings: _RunSettings,
 ) -> Outcome:
-    """Run a pipeline; if it fails, say how to reproduce the failure."""
+    """Run a pipeline; if it fails, print the command that reproduces the failure."""
     from irgraph.manage.reproducer import Reproducer
     from irgraph.manage.run import run_stages
 
@@ -203,7 +203,7 @@ def _run(
 
 
 def _tables(stats: bool, times: bool, priced: _PricingOptions) -> list[Tabular]:
-    """Return what collects the tables that options ask for."""
+    """Return the watchers that collect the tables requested by options."""
     from irgraph.manage import gains, watch
 
     target = priced.target()
@@ -216,7 +216,7 @@ def _tables(stats: bool, times: bool, priced: _PricingOptions) -> list[Tabular]:
 def _watchers(
     pipeline: Sequence[Stage], print_after: str | None, diff: bool, stop_after: int | None
 ) -> list[Watcher]:
-    """Return the watchers that options ask for."""
+    """Return the watchers requested by options."""
     from irgraph.manage import watch
 
     if print_after is not None:
@@ -230,7 +230,7 @@ def _watchers(
 
 
 def _print_memory_change(before: Graph, after: Graph) -> None:
-    """Say how the peak memory of the step changed, if it did."""
+    """Print the change of the step's peak memory, if any."""
     from irgraph.predict.tables import bytes_text
     from irgraph.schedule.memory import peak_memory
 
@@ -249,7 +249,7 @@ def _report(
     priced: _PricingOptions,
     path: str,
 ) -> None:
-    """Write the report of a pipeline, with predictions where a device was named."""
+    """Write the report of a pipeline, with predictions if a device was specified."""
     from irgraph.cli.html import write_page
     from irgraph.manage.gains import Gains
     from irgraph.pages.rewrite import rewrite_page
@@ -264,7 +264,7 @@ def _report(
 
 
 def _check(result_check: ResultCheck) -> list[str]:
-    """Run the models around the stages, say how results compare; exit with 1 if they differ."""
+    """Run the models around the stages and compare their results; exit with 1 if they differ."""
     verdicts = list(result_check.verdicts())
     lines = [line for verdict in verdicts for line in _verdict_lines(verdict, len(verdicts))]
     lines = lines or ["same: the model has not changed"]
@@ -277,7 +277,7 @@ def _check(result_check: ResultCheck) -> list[str]:
 
 
 def _verdict_lines(verdict: Verdict, count: int) -> Iterator[str]:
-    """Yield what running the models around some stages showed; ``count`` is of all verdicts."""
+    """Yield lines on the comparison of results around some stages; ``count`` is of all verdicts."""
     names = ", ".join(stage.label for stage in verdict.stages)
     if verdict.result is None:
         yield f"{names}: changes results on purpose, so they are not compared"

@@ -92,7 +92,7 @@ def _cost(text: str) -> ProfilerCost:
 
 
 def _print_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
-    """Say how many samples are shorter than the profiler's cost."""
+    """Print the numbers of samples that are shorter than the profiler's cost."""
     from irgraph.overheads.extract import clipped_counts
 
     counts_by_kind = clipped_counts(samples, cost)
@@ -114,7 +114,7 @@ def _table(
     cost: ProfilerCost,
     reading: TraceOptions,
 ) -> tuple[HostFile, int]:
-    """Return the table of all sources together, and the exit code for what was read."""
+    """Return the merged table of all sources, and the exit code for repaired traces."""
     from irgraph.backend import architecture_of
     from irgraph.overheads.extract import extract, merge
     from irgraph.overheads.own_calls import is_cpu_trace
@@ -146,7 +146,7 @@ def _table(
 
 
 def is_table(path: str) -> bool:
-    """Return whether a path is a host table, shipped or a file: by its first bytes."""
+    """Return whether a path names a shipped host table or, by its first bytes, a table file."""
     from irgraph.overheads.table import list_hosts
 
     if path in list_hosts():
@@ -160,7 +160,7 @@ def is_table(path: str) -> bool:
 
 
 def _records(file: HostFile, other: HostFile | None) -> list[dict[str, Any]]:
-    """Return all figures of a table, beside the means of another where there is one."""
+    """Return all figures of a table, with the means of another table if there is one."""
     if other is None:
         return file.records()
     key = itemgetter("kind", "operation", "shapes")

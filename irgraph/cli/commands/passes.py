@@ -13,7 +13,7 @@ from irgraph.diagnostics import visible_text
 PANEL = "transform"
 
 PRECEDENCE_NOTE = "the first folder with a name wins; those of --pass-path come before the library"
-"""Why one file of a pass hides another."""
+"""Reason why one file of a pass hides another."""
 
 
 def passes(
@@ -54,9 +54,8 @@ def passes(
     console().print(table)
     for row in rows:
         if row["hides"]:
-            print_error(
-                f"note: {row['name']} is from {row['source']}; it hides {row['hides']}: {PRECEDENCE_NOTE}"
-            )
+            note = f"note: {row['name']} is from {row['source']}; it hides {row['hides']}"
+            print_error(f"{note}: {PRECEDENCE_NOTE}")
 
 
 def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""``irgraph place``: where embedding tables of a service lie, and the hosts that it then takes."""
+"""``irgraph place``: placement of a service's embedding tables, and the hosts that it requires."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 PANEL = "predict"
 
 BUDGET = "0.02%"
-"""The budget of what is written, unless one is given."""
+"""Default budget of divergence for the written model."""
 
 DRAWN_LISTS = "drawn"
-"""What ``--lists`` takes where rows of a bag are drawn one by one."""
+"""Value of ``--lists`` for bags whose rows are drawn independently."""
 
 PlatformOption = Annotated[
     str,
@@ -184,7 +184,7 @@ def place(
 
 
 def _print_omissions(graph: Graph, service_list: Sequence[Service]) -> None:
-    """Say what is left out of ways to serve a model, and which of its tables have one place."""
+    """Print the traffic that services do not count, and the tables that cannot be placed."""
     from irgraph.serving.problem import fixed_of
 
     if any(service.group > 1 for service in service_list):
@@ -202,20 +202,20 @@ def _write_outputs(
     output: str | None,
     html: str | None,
 ) -> None:
-    """Write the model of the first way, and the report of all, where they are asked for."""
+    """Write the model of the first service and the report of all, if requested."""
     if output is None and html is None:
         return
     from irgraph.text import print_graph
 
-    placed = request.place(graph, service_list[0])
+    placed_graph = request.place(graph, service_list[0])
     if output is not None:
-        cli.write_result(print_graph(placed), output)
+        cli.write_result(print_graph(placed_graph), output)
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.placement import service_page
         from irgraph.predict.prediction import predict
 
-        query = predict(placed, request.options)
+        query = predict(placed_graph, request.options)
         write_page(
             service_page(request.subject, service_list, query, request.service_load.latency), html
         )
@@ -224,7 +224,7 @@ def _write_outputs(
 def _service_load(
     qps: float, latency: str, policy: str, rows: bool, lists: str | None
 ) -> ServiceLoad:
-    """Return what is asked of the service by the command's options."""
+    """Return the load of the service from the command's options."""
     from irgraph.diagnostics import fail, suggestion
     from irgraph.predict.limits import parse_time
     from irgraph.serving.service import ServiceLoad
@@ -258,7 +258,7 @@ def _row(service: Service) -> dict[str, Any]:
 
 
 def _print_service(service: Service) -> None:
-    """Say what lies on the slower tier."""
+    """Print the tables on the slower tier, its caches and its load."""
     if not service.moved:
         return
     hours = "unknown" if service.hours is None else f"at least {service.hours:.2g} h apart"
@@ -275,7 +275,7 @@ def _print_service(service: Service) -> None:
 
 
 class PlacementRequest(NamedTuple):
-    """What is served: a model on hosts, under a load."""
+    """A placement problem of the command line: a model on hosts under a load."""
 
     graph: Graph
     platform: Platform
@@ -285,7 +285,7 @@ class PlacementRequest(NamedTuple):
     spread: bool = False
 
     def place(self, graph: Graph, service: Service) -> Graph:
-        """Return a step with its tables placed as a way has them."""
+        """Return a step with its tables placed as in a service."""
         from irgraph.serving.service import placed_model
 
         return placed_model(
@@ -304,7 +304,7 @@ def _tradeoff(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Show the front of accuracy and of what the service takes; write what keeps the budget."""
+    """Show the Pareto front of accuracy and resources; write the best point within the budget."""
     from irgraph.diagnostics import fail
     from irgraph.precision.asked import read_budget, read_formats
     from irgraph.precision.candidates import TABLE, candidates
@@ -386,7 +386,7 @@ def _report(
     aim: tuple[str, float],
     path: str,
 ) -> None:
-    """Write the report of all points; ``aim`` is what was sought, and the budget in nats."""
+    """Write the report of all points; ``aim`` is the objective and the budget in nats."""
     from irgraph.cli.html import write_page
     from irgraph.pages.placement import tradeoff_page
     from irgraph.predict.prediction import predict

@@ -1,4 +1,4 @@
-"""``irgraph plan``: where embedding tables lie, so that the slowest rank is fast."""
+"""``irgraph plan``: search for sharding plans of embedding tables with a fast slowest rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``irgraph predict``: what a step would take on a device."""
+"""``irgraph predict``: the predicted time of a step on a device."""
 
 from __future__ import annotations
 
@@ -148,7 +148,10 @@ def predict(
 
 
 def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
-    """Return a model, or a recording's folder lowered, with its time (us) if of that device."""
+    """Return a model and ``None``, or the lowered recording in a folder and its step time (us).
+
+    The time is ``None`` if the recording is from the CPU or ``device`` is specified.
+    """
     if not Path(path).is_dir():
         return cli.read_model(path), None
     from irgraph.capture.lower import lower_file
@@ -160,8 +163,9 @@ def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
     if device is not None or not recording.on_accelerator:
         device_text = "another device" if recording.on_accelerator else "the CPU"
         cli.print_error(
-            f"note: recorded on {device_text}, so its step time, {recording.step_time_us / 1e3:.3f} ms, is "
-            "not compared with the prediction (use --measured for that)"
+            f"note: recorded on {device_text}, so its step time, "
+            f"{recording.step_time_us / 1e3:.3f} ms, is not compared with the prediction (use "
+            "--measured for that)"
         )
         return captured.graph, None
     return captured.graph, recording.step_time_us
@@ -203,7 +207,7 @@ def _show(
 
 
 def recorded_step(path: str) -> RecordedStep:
-    """Return the last complete step of a trace that is not far longer than the others."""
+    """Return the last typical step of a trace: complete, and not much longer than the others."""
     from irgraph.cli.traces import read_trees
     from irgraph.diagnostics import SourceSpan, fail
     from irgraph.replay.recorded_step import RecordedStep

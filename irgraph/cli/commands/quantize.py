@@ -135,7 +135,7 @@ def quantize(
 def _monitor(
     bench: PrecisionBench, plan: str, limit: float, output: str | None, as_json: bool
 ) -> None:
-    """Measure a plan on the data and write what was found; end with 1 where it is over budget."""
+    """Measure a plan on the data and write the result; exit with 1 if it is over the budget."""
     from irgraph.diagnostics import fail, json_text
     from irgraph.files import read_text
     from irgraph.language import load_script, run
@@ -168,7 +168,7 @@ def _monitor(
 
 
 def _compared_names(bench: PrecisionBench) -> dict[str, Any]:
-    """Return the names of the predictions that are compared, and of others that are not."""
+    """Return the names of the predictions that are compared, and of the others."""
     return {
         "predictions": list(bench.logits),
         "not_compared": list(bench.prediction_tensors.not_compared),
@@ -237,7 +237,7 @@ def _show(result: SearchResult, bench: PrecisionBench, output: str | None, as_js
 
 
 def predictions_text(bench: PrecisionBench) -> str:
-    """Return in a line what the predictions are, and what of the step's results they are not."""
+    """Return a line on the compared predictions and on results of the step not compared."""
     names = ", ".join(f"%{name}" for name in bench.logits)
     not_compared = ", ".join(f"%{name}" for name in bench.prediction_tensors.not_compared)
     constant = ", ".join(f"%{name}" for name in bench.constant_predictions())
@@ -250,7 +250,7 @@ def predictions_text(bench: PrecisionBench) -> str:
 
 
 def _cells(row: dict[str, Any], links: bool) -> dict[str, str]:
-    """Return a format as cells; with ``links`` what it saves over links has a column."""
+    """Return a format as cells; with ``links`` there is a column for savings over links."""
     links_cell = {"over links": f"{row['link_bytes'] / 1024:.1f}"} if links else {}
     return {
         "parameter": row["parameter"],
@@ -278,8 +278,10 @@ def _lines(
         *result.messages,
         _errors_text(result.errors),
     ]
-    sums = f"errors added up would be {result.additive_kl:.3g}, KL alone summed {result.separate_kl:.3g}"
-    lines.append(f"{sums}, budget {result.budget:.3g} nats")
+    lines.append(
+        f"errors added up would be {result.additive_kl:.3g}, KL alone summed "
+        f"{result.separate_kl:.3g}, budget {result.budget:.3g} nats"
+    )
     step = f"step {before['step_us']:.1f} to {after['step_us']:.1f} us ({low:.1f} to {high:.1f})"
     active = f"device {before['active_us']:.1f} to {after['active_us']:.1f} us"
     size = [figures["parameter_bytes"] / 2**20 for figures in (before, after)]
@@ -293,16 +295,16 @@ def _lines(
 
 
 def _untried_lines(refused: dict[str, dict[str, str]]) -> list[str]:
-    """Return a line for each reason, with the parameters that were not brought to some formats."""
+    """Return a line for each reason of refusals, with its formats and parameters."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, reason_by_format in refused.items():
-        for why in dict.fromkeys(reason_by_format.values()):
+        for refusal in dict.fromkeys(reason_by_format.values()):
             kinds = ", ".join(
                 number_format
                 for number_format, other_reason in reason_by_format.items()
-                if other_reason == why
+                if other_reason == refusal
             )
-            groups.setdefault((kinds, why), []).append(name)
+            groups.setdefault((kinds, refusal), []).append(name)
     return [
         f"not tried: {', '.join(names)} in {kinds}: {reason}"
         for (kinds, reason), names in groups.items()

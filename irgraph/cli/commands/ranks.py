@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PANEL = "predict"
 
 PERCENTILES = (10, 50, 90, 99)
-"""Of the step over draws of when ranks begin."""
+"""Printed percentiles of the step time over draws of start times."""
 
 ModelsArgument = Annotated[
     list[str], typer.Argument(metavar="MODEL...", help="A model for each rank, in order.")
@@ -136,14 +136,15 @@ def _show(
             f"{k} {v / 1e3:.3f} ms" for k, v in figures["step_draws_us"].items()
         )
         cli.print_error(
-            f"step over {len(step_samples)} draws of start times: {samples_text}; tables: at the mean start times"
+            f"step over {len(step_samples)} draws of start times: {samples_text}; tables: at the "
+            "mean start times"
         )
     for line in lines:
         cli.print_error(line)
 
 
 def _step(figures: dict[str, Any]) -> str:
-    """Return the step of all ranks with its interval, and where device times come from."""
+    """Return the step of all ranks with its interval, and shares of device time by provenance."""
     from irgraph.report.console import time_text
 
     low, high = map(time_text, figures["step_time_interval_us"])
@@ -216,7 +217,7 @@ def _figures(models: list[str], result: Ranks, predictions: list[Prediction]) ->
 
 
 def _sent_bytes(prediction: Prediction) -> float:
-    """Return the bytes that a rank sends to others at least."""
+    """Return a lower bound of the bytes that a rank sends to others."""
     from irgraph.ir.cost import COLLECTIVE
 
     return sum(k.link_bytes for k in prediction.kernels() if k.family == COLLECTIVE)

@@ -1,4 +1,4 @@
-"""``irgraph record``: run a step on this machine and keep its traces."""
+"""``irgraph record``: run a step on this machine and record its traces."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def record_program(
 def record_model(
     target: str, folder: str, *, batch: int, device: str, steps: int, runs: int
 ) -> Recording:
-    """Record what a model calls, at the sizes that it has: ``batch`` is the program's alone."""
+    """Record the calls of a model at its own sizes; ``batch`` is the size without a dim B."""
     from irgraph.capture.recording.record import need_torch, record_step
     from irgraph.diagnostics import fail
 

@@ -1,4 +1,4 @@
-"""``irgraph reduce``: a smaller model that a pipeline fails on in the same way."""
+"""``irgraph reduce``: shrink a model on which a pipeline fails, with the same failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``irgraph replay``: a recorded step simulated from its parts, beside what was measured."""
+"""``irgraph replay``: a recorded step simulated from its parts, compared with its measurement."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ if TYPE_CHECKING:
 PANEL = "traces"
 
 MIN_FAMILIAR_SHARE = 0.5
-"""Share of the host time whose operations another trace must have for a replay with its times."""
+"""Minimum share of the host time whose operations another trace has, for a replay with its times.
+"""
 
 MAX_EXPLAINED_ERROR = 0.03
-"""Error of a step with its own host times above which its structure is not known."""
+"""Maximum error of a step replayed with its own host times; above it the structure is unknown."""
 
 INTERVAL_COLUMNS = ("from ms", "to ms")
 """Columns of the 90 % interval."""
 
 MIN_PRINTED_SHARE = 0.005
-"""Shares below this round to 0 %, and are not printed."""
+"""Minimum printed share; smaller shares round to 0 %."""
 
 
 def replay(
@@ -145,7 +146,7 @@ def _report(
 
 
 def _rows(replays: list[Replayed], own_replays: list[Replayed]) -> list[dict[str, Any]]:
-    """Return figures of the steps; ``own_replays`` are the same with the host times of each as measured."""
+    """Return figures of the steps; ``own_replays`` are their replays with measured host times."""
     return [
         {**r.row(), "own_overheads_error": round(o.error, 5)}
         for r, o in zip(replays, own_replays, strict=True)
@@ -153,7 +154,7 @@ def _rows(replays: list[Replayed], own_replays: list[Replayed]) -> list[dict[str
 
 
 def _check_limit(replays: list[Replayed], limit: float | None) -> None:
-    """Exit with 1 where the worst usual step is off by more than a limit in percent."""
+    """Exit with 1 if the error of the worst typical step is over a limit in percent."""
     worst = max(abs(r.error) for r in [r for r in replays if not r.left_out] or replays)
     if limit is not None and worst * 100 > limit:
         print_error(f"error is {worst:.1%}, over the limit of {limit:g}%")
@@ -176,7 +177,7 @@ def _replayer(tree: Tree) -> Replayer:
 def _host_times(
     replayer: Replayer, overheads: str, other: Replayer | None, outliers: str, match_speed: bool
 ) -> HostTimes:
-    """Return the host times to replay with: each as measured, the trace's means, or another's."""
+    """Return the host times for a replay: measured, means of the trace, or of another trace."""
     from irgraph.overheads.rules import find_rule
     from irgraph.replay.host_times import HostTimes, launch_ratio
 
@@ -192,7 +193,7 @@ def _host_times(
 
 
 def _load_other(path: str, selection: Selection) -> Replayer:
-    """Return another trace, its steps marked as those of the replayed ones."""
+    """Return another trace, read with the same marks of steps as the replayed traces."""
     from irgraph.replay.replay import build_replayer
 
     (tree,) = read_trees(
@@ -202,14 +203,14 @@ def _load_other(path: str, selection: Selection) -> Replayer:
 
 
 class _Origin(Struct, frozen=True):
-    """Where the host times of a replay come from that are another trace's.
+    """Origin of a replay's host times in another trace.
 
     Attributes:
         rank: of the replayed trace.
         of: the other trace.
         device, other_device: cards of the replayed and of the other trace.
         scale: factor on the other trace's host times.
-        shares: of the measured host time, by where the replay takes it from.
+        shares: shares of the measured host time, by the level of the samples in the replay.
     """
 
     rank: int
@@ -231,13 +232,13 @@ class _Origin(Struct, frozen=True):
 
     @property
     def is_unfamiliar(self) -> bool:
-        """Whether most of the host time is of operations that the other trace does not have."""
+        """Whether most of the host time is in operations that the other trace does not have."""
         from irgraph.replay.host_times import OPERATION_LEVELS
 
         return sum(self.shares[level] for level in OPERATION_LEVELS) < MIN_FAMILIAR_SHARE
 
     def lines(self) -> list[str]:
-        """Return what to print below the table."""
+        """Return the footnotes for the table."""
         from irgraph.replay.host_times import LEVELS
 
         speed = "as recorded there"
@@ -259,21 +260,21 @@ class _Origin(Struct, frozen=True):
 
 
 class _Notes(Struct, frozen=True):
-    """What stands beside the steps: whose host times, and what was mended or is missing."""
+    """Notes on replayed steps: origins of host times, repairs, and missing events."""
 
     origins: list[_Origin]
     trees: list[Tree]
 
     @property
     def reasons(self) -> list[str]:
-        """What was mended or is missing in each trace, the other one's last."""
+        """Repairs and missing events of each trace, the other trace's last."""
         return [line for tree in self.trees for line in tree.trace.health.reasons()]
 
 
 def _show(
     replays: list[Replayed], own_replays: list[Replayed], notes: _Notes, csv: str | None, json: bool
 ) -> None:
-    """Print the steps; ``own_replays`` are the same with the host times of each as measured."""
+    """Print the steps; ``own_replays`` are their replays with measured host times."""
     rows = _rows(replays, own_replays)
     typical = [r for r in replays if not r.left_out]
     within_interval = sum(r.within for r in typical)
@@ -304,15 +305,16 @@ def _show(
 
 
 def _unexplained_notes(own_replays: list[Replayed]) -> list[str]:
-    """Return what to say of steps that do not follow from their own host times."""
+    """Return a note on steps that do not follow from their own host times, if there are any."""
     typical = [r for r in own_replays if not r.left_out]
     unexplained = [r for r in typical if abs(r.error) > MAX_EXPLAINED_ERROR]
     if not unexplained:
         return []
     worst = max(unexplained, key=lambda r: abs(r.error))
+    count = f"{len(unexplained)} of {len(typical)} steps"
     return [
-        f"{len(unexplained)} of {len(typical)} steps do not follow from their own host times (up to "
-        f"{worst.error:+.1%}): this trace does not show what waits for what"
+        f"{count} do not follow from their own host times (up to {worst.error:+.1%}): this trace "
+        "does not show what waits for what"
     ]
 
 

@@ -1,4 +1,4 @@
-"""``irgraph report``: what another command finds, as one HTML file."""
+"""``irgraph report``: the result of another command as one HTML file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PANEL = "predict"
 
 
 class ReportCommand(TyperCommand):
-    """A command whose words, from the first that is no option of its own, are another's."""
+    """A command whose first argument starts the command line of another command."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  (as Typer calls it)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  (Typer's signature)
         super().__init__(*args, **kwargs)
         self.allow_interspersed_args = False
 
@@ -28,7 +28,7 @@ class ReportCommand(TyperCommand):
 COMMAND = ReportCommand
 
 _HTML = re.compile(r"^    html: HtmlOption", re.MULTILINE)
-"""The option of commands that write reports."""
+"""Pattern of the option of commands that write reports."""
 
 
 def report(
@@ -63,7 +63,7 @@ def report(
 
 
 def commands_with_reports() -> Iterator[CommandEntry]:
-    """Yield the commands that write reports, by their files, none of which is run."""
+    """Yield the commands that write reports, by their source text, without importing them."""
     for entry in entries().values():
         spec = find_spec(entry.module)
         source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""

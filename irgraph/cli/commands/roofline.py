@@ -1,4 +1,4 @@
-"""``irgraph roofline``: what the calls of a step compute and move, and what bounds them."""
+"""``irgraph roofline``: operations and bytes of the calls of a step, and the limit of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``irgraph show``: what a model holds."""
+"""``irgraph show``: summary of a model."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def sweep(
 
 
 def _run_sweep(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutcome:
-    """Run the sweep; show its progress on a terminal."""
+    """Run the sweep with progress on a terminal."""
     from importlib.metadata import version
 
     from rich.progress import Progress
@@ -127,7 +127,7 @@ def _run_sweep(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutc
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return names between commas, each once."""
+    """Return the distinct names of a comma-separated list."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise typer.BadParameter("give at least one name")

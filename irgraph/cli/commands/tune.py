@@ -1,4 +1,4 @@
-"""``irgraph tune``: the best variants of a step, searched with Optuna."""
+"""``irgraph tune``: search for the best variants of a step with Optuna."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 PANEL = "predict"
 
 MAX_LISTED_TRIALS = 20
-"""Best trials that a table lists."""
+"""Maximum number of best trials in a table."""
 
 MAX_REASONS = 3
-"""Reasons of refusals that are told."""
+"""Maximum number of printed reasons of refusals."""
 
 
 def tune(
@@ -75,9 +75,9 @@ def tune(
     """
     from irgraph.diagnostics import fail
     from irgraph.tuning.engine import load_optuna
-    from irgraph.tuning.file import parsed_file, read_space
+    from irgraph.tuning.file import parse_space_file, read_space
 
-    parsed_file(space)
+    parse_space_file(space)
     if explain and html is not None:
         raise fail("--html reports a search: --explain runs none", exit_code=2)
     if not explain:
@@ -105,7 +105,7 @@ def _explain(space: SearchSpace, json: bool, output: str | None) -> None:
 
 
 def _check_choices(space: SearchSpace) -> None:
-    """Say which passes take no part; refuse a space in which there is nothing to choose."""
+    """Print the passes that are left out; refuse a space with only one point."""
     from irgraph.diagnostics import Diagnostic, fail
 
     lines = [f"{name} is left out: {reason}" for name, reason in space.left_out.items()]
@@ -142,7 +142,7 @@ def _study(
 
 
 def _run(study: Study, trials: int) -> None:
-    """Run the study; show its progress on a terminal. Ctrl-C ends it, and what is done is told."""
+    """Run the study with progress on a terminal; Ctrl-C ends it and reports finished trials."""
     from rich.progress import Progress
 
     out = console(error=True)
@@ -155,7 +155,10 @@ def _run(study: Study, trials: int) -> None:
 
 
 def _summary(study: Study, previous_trials: int) -> dict[str, Any]:
-    """Return the figures of a study as plain values; ``previous_trials`` trials were made before."""
+    """Return the figures of a study as plain values.
+
+    ``previous_trials`` is the number of trials of earlier runs.
+    """
     return {
         "study": study.optuna.study_name,
         "objectives": list(study.objectives),
@@ -192,7 +195,7 @@ def _write_report(study: Study, previous_trials: int, path: str) -> None:
 
 
 def _report(study: Study, previous_trials: int, json: bool) -> None:
-    """Print the best trials, what mattered, and how many were refused or broke a limit."""
+    """Print the best trials, importances, and the numbers of refused and infeasible trials."""
     if json:
         write_json(_summary(study, previous_trials))
         return
@@ -201,9 +204,8 @@ def _report(study: Study, previous_trials: int, json: bool) -> None:
         "best trials (predicted, unvalidated)", [_row(t) for t in best[:MAX_LISTED_TRIALS]]
     )
     if len(best) > MAX_LISTED_TRIALS:
-        print_error(
-            f"{len(best) - MAX_LISTED_TRIALS} more are as good in one of the objectives: --json lists all"
-        )
+        omitted = len(best) - MAX_LISTED_TRIALS
+        print_error(f"{omitted} more are as good in one of the objectives: --json lists all")
     rows = [
         {
             "choice": name,
@@ -225,7 +227,7 @@ def _report(study: Study, previous_trials: int, json: bool) -> None:
 
 
 def _print_nearest(study: Study) -> None:
-    """Say by how much the limits are broken, where no trial keeps them."""
+    """Print by how much the nearest trial exceeds each limit, if no trial meets all limits."""
     from irgraph.tuning.limits import FIGURES, limit_text
 
     if study.nearest is None:
@@ -255,7 +257,7 @@ def _json(study: Study, trial: Trial) -> Iterator[tuple[str, Any]]:
 
 
 def _write(study: Study, output: str) -> None:
-    """Write the script of the best trial; of several the first."""
+    """Write the script of the best trial, the first if there are several."""
     from irgraph.diagnostics import fail
     from irgraph.tuning.limits import FIGURES
 

@@ -38,7 +38,7 @@ def verify(model: ModelArgument) -> None:
 
 
 def _type_mismatches(graph: Graph) -> list[Finding]:
-    """Return the types that torch does not give, where there is torch to be asked."""
+    """Return findings on types that differ from torch's, none if torch is not installed."""
     from importlib.util import find_spec
 
     if find_spec("torch") is None:

@@ -45,7 +45,7 @@ def studio(
 def _build_studio(
     graph: Graph, options: PredictOptions, pass_path: tuple[str, ...], path: str
 ) -> Studio:
-    """Return the studio of a model; what it writes goes into the present folder."""
+    """Return the studio of a model; it writes its files into the current folder."""
     try:
         import uvicorn  # noqa: F401
 
