@@ -1,4 +1,4 @@
-"""Axes of a search space: what a point chooses, and on which other choices that depends."""
+"""Axes of a search space: the choices of a point, and their dependencies."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from msgspec import Struct, field
 from irgraph.diagnostics import fail, suggestion
 
 Choice: TypeAlias = bool | int | float | str
-"""What a point chooses on an axis: a plain value, as JSON has them."""
+"""Choice of a point on an axis: a plain JSON value."""
 
 Point: TypeAlias = Mapping[str, Choice]
-"""The choices of a variant, by the names of the axes that take part in it."""
+"""Choices of a variant, by the names of its active axes."""
 
 OFF, ON = "off", "on"
-"""Choices of a pass: left out, and applied where there is one way to."""
+"""Choices of a pass: not applied, and applied if there is only one call of it."""
 
 KINDS = ("pass", "parameter", "size", "device", "host", "ranks")
 
 MAX_LISTED = 12
-"""Choices that a text lists one by one."""
+"""Maximum number of choices that a text lists."""
 
 
 class Axis(Struct, frozen=True):
-    """One thing that points of a search space choose.
+    """One axis of a search space.
 
     Attributes:
-        name: a dimension's, a pass's, ``PASS.PARAMETER``, or ``device``, ``host``, ``ranks``.
+        name: name of a dimension or a pass, ``PASS.PARAMETER``, or ``device``, ``host``, ``ranks``.
         kind: ``size``, ``pass``, ``parameter``, ``device``, ``host`` or ``ranks``.
-        choices: plain values, each once; of a pass ``off`` is the first.
-        when: choices of other axes with which this one takes part, by their names; all must hold.
-            A point in which it takes no part leaves it out: the pass is not applied, the size is
-            the model's, the device and the host are the first ones.
-        why: where the choices come from.
-        calls: what choices stand for in a script: calls of a pass, or values of a parameter.
+        choices: distinct plain values; the first one of a pass is ``off``.
+        when: condition of the axis: allowed choices of other axes by name, all of which must match.
+            A point that does not meet it has no choice on this axis: the pass is not applied, the
+            size is the model's, the device and the host are the first ones.
+        why: source of the choices.
+        calls: texts of the choices in a script: calls of a pass, or values of a parameter.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Axis(Struct, frozen=True):
     calls: Mapping[str, str] = field(default_factory=dict)
 
     def takes_part(self, point: Point) -> bool:
-        """Return whether this axis is chosen, given the choices that it depends on."""
+        """Return whether a point meets the condition of this axis."""
         return all(point.get(name) in allowed for name, allowed in self.when.items())
 
     @property
     def step(self) -> int:
-        """The distance between evenly spaced whole numbers, upwards; 0 for other choices."""
+        """Distance between increasing, evenly spaced integers; 0 for other choices."""
         return spacing(self.choices)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Axis(Struct, frozen=True):
 
 
 def spacing(choices: Sequence[Choice]) -> int:
-    """Return the distance between whole numbers that are evenly spaced upwards, else 0."""
+    """Return the distance between increasing, evenly spaced integers, else 0."""
     numbers = [value for value in choices if isinstance(value, int) and type(value) is not bool]
     if len(numbers) < len(choices) or len(numbers) < 2:
         return 0
@@ -76,9 +76,9 @@ def spacing(choices: Sequence[Choice]) -> int:
 
 
 def sort_axes(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Return axes such that each comes behind those that it depends on, else as they are given.
+    """Sort axes topologically and stably: each comes after the axes that it depends on.
 
-    Raises ``IrgraphError`` (exit code 2) where a condition names what is not there, or itself.
+    Raises ``IrgraphError`` (exit code 2) if a condition names an unknown axis or itself.
     """
     by_name = {axis.name: axis for axis in axes}
     for axis in axes:
@@ -107,23 +107,24 @@ def _check_when(axis: Axis, axes: Mapping[str, Axis]) -> None:
 
 
 def condition(axis: Axis) -> str:
-    """Return where an axis takes part, ``""`` for everywhere."""
+    """Return the condition of an axis as text, ``""`` if it has none."""
     return " and ".join(
         f"{name} is {' or '.join(map(str, allowed))}" for name, allowed in axis.when.items()
     )
 
 
 def check_choice(axis: Axis, value: object, context: str) -> None:
-    """Raise ``IrgraphError`` (exit code 2) for what an axis cannot be."""
+    """Raise ``IrgraphError`` (exit code 2) if a value is no choice of an axis."""
     if any(value == choice and type(value) is type(choice) for choice in axis.choices):
         return
     hint = f"its choices: {axis}"
-    message = f"{context}: {axis.name} cannot be {value!r}{suggestion(str(value), map(str, axis.choices))}"
+    guess = suggestion(str(value), map(str, axis.choices))
+    message = f"{context}: {axis.name} cannot be {value!r}{guess}"
     raise fail(message, hint=hint, exit_code=2)
 
 
 def check_point(axes: Sequence[Axis], point: Point) -> None:
-    """Raise ``IrgraphError`` (exit code 2) for what is no point of a space: it says why."""
+    """Raise ``IrgraphError`` (exit code 2) with the reason if this is no point of a space."""
     names = [axis.name for axis in axes]
     for name in point:
         if name not in names:

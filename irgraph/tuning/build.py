@@ -1,4 +1,4 @@
-"""Building a search space from the legal instances of passes, and from what is given."""
+"""Construction of a search space from the legal instances of passes and from user input."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from irgraph.tuning.limits import FIGURES, limit
 from irgraph.tuning.space import SearchSpace
 
 BATCH = "B"
-"""The dimension that counts samples unless another one is named."""
+"""Default dimension that counts samples."""
 
 USER_INPUT = "given"
+"""Source of choices that the user gave."""
 
 
 def search_space(
@@ -43,30 +44,31 @@ def search_space(
     pass_path: Sequence[str] = (),
     options: PredictOptions | None = None,
 ) -> SearchSpace:
-    """Return the space of a step's variants: passes as they are legal on it, sizes and places.
+    """Return the search space of a step's variants: legal calls of passes, sizes, devices.
 
-    Of one pass, ``space`` tells the calls with results of their own; this joins those of several
-    with sizes, devices, hosts and ranks. A pass without any is left out, which the space tells.
+    ``space`` returns the calls of one pass with distinct results; this function combines the calls
+    of several passes with sizes, devices, hosts and ranks. A pass without legal calls is omitted,
+    and listed in ``left_out``.
 
     Args:
         graph: the step.
-        passes: names, in the order in which they are applied; each may be left out.
+        passes: names of passes in the order of their application; each is optional in a variant.
         dims: sizes of dimensions.
-        devices: names or files; a point that chooses none is on the first.
-        hosts: names, files or records of a database; the same.
-        ranks: how many ranks take part in collectives, or machines times ranks on each (``2x8``).
-        values: by pass and parameter, the values to try in place of those of ``space``.
-        when: by axis, choices of others with which it takes part; all must hold.
-        limits: by figure, what a variant must keep to: ``{"memory.peak": "16GiB"}`` or
-            ``"device"``, ``{"step.time": "20ms"}``, ``{"throughput": 1e5}`` (at least).
-        prices: USD an hour of each device, for the figure ``price``.
+        devices: names or files; the first one is the default.
+        hosts: names, files or records of a database; the first one is the default.
+        ranks: numbers of ranks in collectives, or machines times ranks per machine (``2x8``).
+        values: values to try by pass and parameter, instead of the values of ``space``.
+        when: conditions by axis: allowed choices of other axes, all of which must match.
+        limits: limits by figure: ``{"memory.peak": "16GiB"}`` or ``"device"``,
+            ``{"step.time": "20ms"}``, ``{"throughput": 1e5}`` (a minimum).
+        prices: price of each device in USD per hour, for the figure ``price``.
         samples: the dimension that counts samples (default: ``B``, if there is one).
         pass_path: further folders of passes.
-        options: of predictions; device, host, sizes and ranks are those of points.
+        options: options of predictions; device, host, sizes and ranks are set by points.
 
     Raises:
-        IrgraphError: an unknown name, a size, limit or condition that cannot be (exit code 2), or
-            an unsound pass.
+        IrgraphError: an unknown name, an invalid size, limit or condition (exit code 2), or an
+            invalid pass.
     """
     base_options = _options(options)
     check_graph(graph)
@@ -102,7 +104,7 @@ def search_space(
 
 
 def _options(options: PredictOptions | None) -> PredictOptions:
-    """Return the options of all predictions; refuse what is an axis of its own."""
+    """Return the options of all predictions; raise ``IrgraphError`` if they set an axis."""
     chosen = options or PredictOptions()
     if chosen.device is not None or chosen.dims or chosen.ranks is not None:
         message = "options: device, dims and ranks are axes: give devices, dims, ranks"
@@ -116,7 +118,7 @@ def _pass_axes(
     values: Mapping[str, Mapping[str, Sequence[Any]]],
     pass_path: Sequence[str],
 ) -> tuple[list[Axis], dict[str, str]]:
-    """Return the axes of passes, and why passes without any are left out."""
+    """Return the axes of passes, and the reasons by name for passes without any."""
     all_axes: list[Axis] = []
     left_out: dict[str, str] = {}
     for name in dict.fromkeys(passes):
@@ -163,7 +165,7 @@ def _check_names(names: Iterable[str], allowed: Sequence[str], context: str) -> 
 def _values(
     name: str, value_lists: Mapping[str, Sequence[Any]], pass_path: Sequence[str]
 ) -> dict[str, tuple[Value | Quantity, ...]]:
-    """Return values of a pass's parameters; texts are read as a pipeline has them."""
+    """Return values of a pass's parameters; texts are parsed as in a pipeline."""
     types = {parameter.name: parameter.type for parameter in load_pass(name, pass_path).parameters}
     _check_names(value_lists, list(types), f"values.{name}")
     return {
@@ -189,25 +191,29 @@ def _value(name: str, parameter: str, kind: str, value: Any) -> Value | Quantity
 
 
 def _axes_of_pass(name: str, pass_space: Space) -> tuple[list[Axis], str]:
-    """Return the axes of a pass: itself, and its parameters where they vary freely."""
+    """Return the axes of a pass: the pass itself, and its parameters if they vary independently.
+
+    The second result is the reason if there are none.
+    """
     call_count = len(pass_space.instances) + len(pass_space.dropped)
     if not pass_space.instances:
         call, reason = (
             pass_space.dropped[0] if pass_space.dropped else (name, "there is nothing to try")
         )
         return [], f"none of {call_count} calls tried changes this step: {call}: {reason}"
-    why = f"{len(pass_space.instances)} of {call_count} calls tried give results of their own on this step"
+    distinct = len(pass_space.instances)
+    origin = f"{distinct} of {call_count} calls tried give results of their own on this step"
     free_values = {p: values for p, values in pass_space.values.items() if len(values) > 1}
     if len(free_values) <= 1:
         calls = dict(_label_calls(pass_space.instances, next(iter(free_values), "")))
-        return [Axis(name, "pass", (OFF, *calls), why=why, calls=calls)], ""
+        return [Axis(name, "pass", (OFF, *calls), why=origin, calls=calls)], ""
     count = 1
     for values in free_values.values():
         count *= len(values)
     if count > len(pass_space.instances):
         calls = {str(instance): str(instance) for instance in pass_space.instances}
-        return [Axis(name, "pass", (OFF, *calls), why=why, calls=calls)], ""
-    axes = [Axis(name, "pass", (OFF, ON), why=why, calls={ON: name})]
+        return [Axis(name, "pass", (OFF, *calls), why=origin, calls=calls)], ""
+    axes = [Axis(name, "pass", (OFF, ON), why=origin, calls={ON: name})]
     for parameter, values in pass_space.values.items():
         texts = {_label(value): str(Literal(value)) for value in values}
         source = f"values of {parameter} that differ in what they give"
@@ -217,7 +223,7 @@ def _axes_of_pass(name: str, pass_space: Space) -> tuple[list[Axis], str]:
 
 
 def _label_calls(instances: Sequence[Instance], parameter: str) -> Iterator[tuple[str, str]]:
-    """Yield the choices of a pass with their calls: named by the one parameter that varies."""
+    """Yield the choices of a pass with their calls, labelled by the only parameter that varies."""
     for instance in instances:
         label = _label(instance.arguments[parameter]) if parameter else ON
         yield label if label != OFF else f"{parameter} = {OFF}", str(instance)
@@ -230,7 +236,7 @@ def _label(value: Value | Quantity) -> str:
 def _environment_axes(
     graph: Graph, devices: Sequence[str], hosts: Sequence[str], ranks: Sequence[int | str]
 ) -> Iterator[Axis]:
-    """Yield the axes of what a step runs on."""
+    """Yield the axes of devices, hosts and ranks."""
     for kind, names in (("device", devices), ("host", hosts)):
         if not names:
             raise fail(f"{kind}s: give a list of names", exit_code=2)
@@ -249,7 +255,7 @@ def _environment_axes(
 
 
 def _check_cards(devices: Sequence[str]) -> None:
-    """Raise ``IrgraphError`` (exit code 2) for an unknown device, or one under two names."""
+    """Raise ``IrgraphError`` (exit code 2) for an unknown device, or one with two names."""
     sheets = [backend().device(name) for name in devices]
     for index, sheet in enumerate(sheets):
         if sheet in sheets[:index]:
@@ -297,7 +303,7 @@ def _samples(graph: Graph, samples: str | None) -> str:
 
 
 def objective(space: SearchSpace, name: str) -> str:
-    """Return an objective that points have; raise ``IrgraphError`` (exit code 2) for another."""
+    """Return a valid objective; raise ``IrgraphError`` (exit code 2) for any other."""
     if name not in FIGURES:
         hint = f"figures: {', '.join(FIGURES)}"
         message = f"objective: unknown figure {name!r}{suggestion(name, FIGURES)}"

@@ -1,4 +1,4 @@
-"""What a search space is: plain records, which pricing and scripts read."""
+"""Definition of a search space: plain records for pricing and scripts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from irgraph.tuning.axes import Axis
 
 
 class SpaceDefinition(Struct, frozen=True, eq=False):
-    """Which variants of a step may be chosen, and what they must keep to.
+    """Variants of a step, and their limits.
 
     Attributes:
         graph: the step.
-        axes: what a point chooses, each behind those that it depends on.
-        limits: by figure, what a variant must keep to: ``memory.peak`` in bytes or ``device`` (what
-            its device has), ``step.time`` and ``gpu.active`` in microseconds, ``price`` in USD for
-            a million samples, each at most; ``throughput`` in samples a second, at least.
-        prices: USD an hour of each device, by its name on the axis, for the figure ``price``.
-        samples: the dimension that counts samples; ``""`` where none does: then there is neither
+        axes: axes of points, each after the axes that it depends on.
+        limits: limits by figure: maxima of ``memory.peak`` in bytes or ``device`` (the device's
+            memory), ``step.time`` and ``gpu.active`` in microseconds, and ``price`` in USD per
+            million samples; the minimum of ``throughput`` in samples per second.
+        prices: price of each device in USD per hour, by its name on the axis, for ``price``.
+        samples: the dimension that counts samples; ``""`` if there is none: then there is neither
             ``throughput`` nor ``price``.
-        options: of predictions; sizes, device, host and ranks are those of a point.
-        passes: names of those that take part, in the order in which they are applied.
+        options: options of predictions; sizes, device, host and ranks are set by a point.
+        passes: names of the passes in the space, in the order of their application.
         pass_path: further folders of passes.
-        left_out: passes that were asked for and do not take part, each with why.
+        left_out: reasons for requested passes that are not in the space, by name.
     """
 
     graph: Graph

@@ -1,4 +1,4 @@
-"""What studies use of Optuna: studies in databases, samplers, suggestions."""
+"""Interface to Optuna: studies in databases, samplers, suggestions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from irgraph.tuning.axes import Axis, Choice
 from irgraph.tuning.limits import FIGURES
 
 HEARTBEAT = 30
-"""Seconds between signs of life of a trial in a database: one without any is failed by Optuna."""
+"""Seconds between heartbeats of a trial in a database: Optuna fails a trial without them."""
 
 
 def load_optuna() -> Any:  # noqa: ANN401  (a module)
-    """Return Optuna, silenced but for warnings.
+    """Import Optuna and silence its messages except warnings.
 
-    Raises ``IrgraphError`` (exit code 2) where it is not installed.
+    Raises ``IrgraphError`` (exit code 2) if it is not installed or too old.
     """
     if find_spec("optuna") is None:
         hint = "pip install 'irgraph[tune]'"
@@ -34,7 +34,7 @@ def load_optuna() -> Any:  # noqa: ANN401  (a module)
 
 
 def open_study(optuna: Any, storage: str | None, name: str, objectives: Sequence[str]) -> Any:  # noqa: ANN401
-    """Return the study of a name, made where there is none."""
+    """Return the study of a name, created if it does not exist."""
     directions = [
         "maximize" if FIGURES[objective].higher_is_better else "minimize"
         for objective in objectives
@@ -60,7 +60,7 @@ def open_study(optuna: Any, storage: str | None, name: str, objectives: Sequence
 
 
 def _open_storage(optuna: Any, storage: str) -> Any:  # noqa: ANN401  (Optuna's storage)
-    """Return a storage; one in a database tells dead trials by their heartbeat."""
+    """Return a storage; a database detects dead trials by their heartbeat."""
     if "://" not in storage or storage.startswith("redis"):
         return storage
     with warnings.catch_warnings():
@@ -72,9 +72,9 @@ def _open_storage(optuna: Any, storage: str) -> Any:  # noqa: ANN401  (Optuna's 
 
 
 def _enable_write_ahead_log(engine: Any) -> None:  # noqa: ANN401  (SQLAlchemy's)
-    """Let a SQLite file keep a log of what is written: Optuna commits a dozen times a trial.
+    """Enable the write-ahead log of a SQLite file: Optuna commits a dozen times per trial.
 
-    What was written is there after the process is killed; a power cut may cost the last trials.
+    Written data survives the end of the process; a power failure may lose the last trials.
     """
     from sqlalchemy import event
 
@@ -83,11 +83,11 @@ def _enable_write_ahead_log(engine: Any) -> None:  # noqa: ANN401  (SQLAlchemy's
         connection.execute("PRAGMA synchronous = NORMAL")
 
     event.listen(engine, "connect", set_pragmas)
-    engine.dispose()  # its connections so far do not know of it
+    engine.dispose()  # existing connections have the old settings
 
 
 def sampler_of(optuna: Any, sampler: object, seed: int | None, trial_count: int) -> Any:  # noqa: ANN401
-    """Return a sampler; one that goes on does not draw the same numbers again."""
+    """Return a sampler; a resumed study has another seed than its earlier trials."""
     start = None if seed is None else seed + trial_count
     if sampler is None:
         sampler = "TPESampler"
@@ -102,14 +102,14 @@ def sampler_of(optuna: Any, sampler: object, seed: int | None, trial_count: int)
         raise fail(message, hint=hint, exit_code=2)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is experimental
+            warnings.simplefilter("ignore")  # about experimental samplers
             return getattr(optuna.samplers, sampler)(seed=start)
     except (TypeError, ImportError) as error:
         raise fail(f"--sampler: {sampler} cannot be made: {error}", exit_code=2) from None
 
 
 def suggest_choice(trial: Any, axis: Axis) -> Choice:  # noqa: ANN401  (Optuna's trial)
-    """Return Optuna's choice: of evenly spaced numbers as a number, of anything else as a name."""
+    """Return Optuna's choice: an integer of evenly spaced ones, or else a category."""
     if len(axis.choices) == 1:
         return axis.choices[0]
     if axis.step:

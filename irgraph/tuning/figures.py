@@ -1,4 +1,4 @@
-"""Figures of points of a search space: priced together, each structure and each point once."""
+"""Figures of points of a search space, priced in batches: each structure and each point once."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from irgraph.tuning.script import calls_of
 from irgraph.tuning.structures import Structure, Structures
 
 Key = tuple[tuple[str, ...], str, str, str, tuple[tuple[str, int], ...]]
-"""What figures depend on: calls of passes, ranks, host, device and sizes."""
+"""Key of figures: calls of passes, ranks, host, device and sizes."""
 
 HOUR = 3600e6
-"""Microseconds."""
+"""One hour in microseconds."""
 
 
 class PointFigures(Struct, frozen=True):
-    """What a point of a search space costs.
+    """Figures of a point of a search space.
 
     Attributes:
-        point: its choices.
-        values: ``step.time`` and ``gpu.active`` in microseconds, ``memory.peak`` in bytes of
-            tensors, workspace and context, ``throughput`` in samples a second (of all ranks, each
-            with a batch of its own), ``price`` in USD for a million samples; those that there are.
-        refused: why there are no figures, ``""`` where there are.
-        excess: by limit, by which share it is broken; 0 or less where it is kept.
+        point: choices of the point.
+        values: available figures by name: ``step.time`` and ``gpu.active`` in microseconds,
+            ``memory.peak`` in bytes of tensors, workspace and context, ``throughput`` in samples
+            per second (of all ranks, each with its own batch), ``price`` in USD per million
+            samples.
+        refused: reason why there are no figures, ``""`` if there are.
+        excess: relative excess over each limit; 0 or less if the limit is met.
     """
 
     point: Point
@@ -46,21 +47,21 @@ class PointFigures(Struct, frozen=True):
 
     @property
     def feasible(self) -> bool:
-        """Whether there are figures, and they keep all limits."""
+        """Whether there are figures, and they meet all limits."""
         return not self.refused and all(share <= 0 for share in self.excess.values())
 
     def text(self) -> str:
-        """Return the figures with their units, or why there are none."""
+        """Return the figures with their units, or the reason why there are none."""
         if self.refused:
             return self.refused
         return ", ".join(f"{name} {FIGURES[name].text(v)}" for name, v in self.values.items())
 
 
 class Pricing:
-    """Prices points of one space.
+    """Pricing of the points of one space, with a cache.
 
     Attributes:
-        structures: the steps that passes make.
+        structures: steps after the passes.
     """
 
     def __init__(self, space: SpaceDefinition) -> None:
@@ -83,7 +84,7 @@ class Pricing:
         return [self._point_figures(point, key) for point, key in zip(points, keys, strict=True)]
 
     def prediction(self, point: Point) -> Prediction:
-        """Return the prediction of one point; raises ``IrgraphError`` where it is refused."""
+        """Return the prediction of one point; raises ``IrgraphError`` if it is refused."""
         calls, ranks, host, device, sizes = self._key(point)
         structure = self.structures.variant(calls)
         if structure.refused:
@@ -107,7 +108,7 @@ class Pricing:
         return str(point.get(kind, "" if kind == "ranks" else axis.choices[0]))
 
     def _price(self, keys: Sequence[Key]) -> None:
-        """Price points that differ in their sizes alone."""
+        """Price points that differ only in their sizes."""
         structure = self.structures.variant(keys[0][0])
         if structure.refused:
             self._results.update(dict.fromkeys(keys, structure.refused))
@@ -173,6 +174,6 @@ class Pricing:
 
 
 def _rank_count(ranks: str) -> int:
-    """Return how many ranks ``8`` or ``2x8`` are, 1 where nothing is said."""
+    """Return the number of ranks of ``8`` or ``2x8``, 1 if the text is empty."""
     machines, _, per_machine = ranks.rpartition("x")
     return int(machines or 1) * int(per_machine or 1)

@@ -1,4 +1,4 @@
-"""Search spaces as files: ``space.toml`` says what varies, the model says what of it is legal."""
+"""Search spaces as files: axes in ``space.toml``, legality determined by the model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from irgraph.tuning.build import search_space
 from irgraph.tuning.space import SearchSpace
 
 MAX_SIZES = 100_000
-"""Sizes of one dimension."""
+"""Maximum number of sizes of one dimension."""
 
 
 class Options(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The options of predictions that a file may give; ``None``: as ``predict`` has them."""
+    """Options of predictions in a file; ``None`` for the default of ``predict``."""
 
     mode: str | None = None
     software: str | None = None
@@ -35,7 +35,7 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class SpaceFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file may say; the arguments of ``search_space``, and the objectives.
+    """Content of a file: the arguments of ``search_space``, and the objectives.
 
     Sizes are lists of numbers and ranges ``"FIRST:LAST:STEP"``, the last included.
     """
@@ -58,8 +58,8 @@ class SpaceFile(Struct, frozen=True, forbid_unknown_fields=True):
 def read_space(path: str, graph: Graph) -> tuple[SearchSpace, tuple[str, ...]]:
     """Return the space of a file on a step, and the objectives that it names, if any.
 
-    Raises ``IrgraphError`` for a file that cannot be read (exit code 4), and for what
-    ``search_space`` refuses, with its place in the file.
+    Raises ``IrgraphError`` for a file that cannot be read (exit code 4); errors of ``search_space``
+    get their place in the file.
     """
     text = read_text(path)
     space_file = parse_space(text, path)
@@ -95,12 +95,12 @@ def _space(space_file: SpaceFile, graph: Graph) -> SearchSpace:
 
 
 def parse_space_file(path: str) -> SpaceFile:
-    """Return what a file says; raise ``IrgraphError`` (exit code 4) where it is no space."""
+    """Parse a file of a space; raise ``IrgraphError`` (exit code 4) if it is invalid."""
     return parse_space(read_text(path), path)
 
 
 def parse_space(text: str, source: str) -> SpaceFile:
-    """Return what a file says; raise ``IrgraphError`` (exit code 4) with the place of an error."""
+    """Parse a space; raise ``IrgraphError`` (exit code 4) with the place of an error."""
     try:
         return msgspec.convert(tomllib.loads(text), SpaceFile)
     except tomllib.TOMLDecodeError as error:
@@ -112,13 +112,14 @@ def parse_space(text: str, source: str) -> SpaceFile:
         unknown = re.search(r"unknown field `(.+?)`", str(error))
         field_names = SpaceFile.__struct_fields__
         word = suggestion(unknown[1], field_names) if unknown else ""
-        hint = f"a space has {', '.join(field_names)} ([options]: {', '.join(Options.__struct_fields__)})"
+        option_names = ", ".join(Options.__struct_fields__)
+        hint = f"a space has {', '.join(field_names)} ([options]: {option_names})"
         place = _span_of(str(error), source, text)
         raise fail(f"not a space: {error}{word}", place, hint=hint) from None
 
 
 def _span_of(message: str, source: str, text: str) -> SourceSpan:
-    """Return the first place in a file of a word that a message quotes; else the file alone."""
+    """Return the span of the first word in a file that a message quotes, else only the file."""
     words = re.findall(r"'([^']+)'|`(?:\$\.)?([\w-]+)[^`]*`", message)
     for word in (quoted or backquoted for quoted, backquoted in words):
         match = re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
@@ -130,9 +131,9 @@ def _span_of(message: str, source: str, text: str) -> SourceSpan:
 
 
 def sizes_of(name: str, specification: int | str | Sequence[int | str]) -> list[int]:
-    """Return the sizes that numbers and ranges ``FIRST:LAST:STEP`` give, the last included.
+    """Return the sizes of numbers and of ranges ``FIRST:LAST:STEP``, the last included.
 
-    Raises ``IrgraphError`` (exit code 2) where one is neither.
+    Raises ``IrgraphError`` (exit code 2) for any other item.
     """
     items = (
         specification

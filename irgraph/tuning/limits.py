@@ -1,4 +1,4 @@
-"""Figures of variants that may be sought or limited, their units, and limits as texts."""
+"""Figures of variants for objectives and limits, their units, and limits as texts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from irgraph.diagnostics import fail, suggestion
 from irgraph.predict.limits import parse_bytes, parse_time
 
 DEVICE = "device"
-"""A limit of memory: what the variant's device has."""
+"""A limit of memory: the memory of the variant's device."""
 
 
 class VariantFigure(Struct, frozen=True):
-    """A figure that variants have.
+    """A figure of variants.
 
     Attributes:
-        name: as objectives and limits call it.
-        unit: as texts show it.
-        more: whether more of it is better, so that a limit is the least.
-        scale: what it is divided by where texts show it.
+        name: name in objectives and limits.
+        unit: unit in texts.
+        higher_is_better: whether larger values are better, so that a limit is a minimum.
+        scale: divisor from values to the unit in texts.
     """
 
     name: str
@@ -36,7 +36,7 @@ class VariantFigure(Struct, frozen=True):
 
 
 def _digits(value: float) -> int:
-    """Return the decimals by which four figures are shown, none of a large number."""
+    """Return the number of decimals for four significant digits, 0 for a large number."""
     return max(0, min(6, 3 - math.floor(math.log10(abs(value))))) if value else 0
 
 
@@ -50,12 +50,13 @@ FIGURES: Mapping[str, VariantFigure] = {
         VariantFigure("price", "USD per million samples"),
     )
 }
-"""``step.time`` and ``gpu.active``: microseconds; ``memory.peak``: bytes of tensors, workspace and
-context; ``throughput``: samples a second of all ranks; ``price``: USD for a million samples."""
+"""Figures by name. ``step.time`` and ``gpu.active``: microseconds; ``memory.peak``: bytes of
+tensors, workspace and context; ``throughput``: samples per second of all ranks; ``price``: USD per
+million samples."""
 
 
 def figure(name: str, context: str) -> VariantFigure:
-    """Return a figure by name; raise ``IrgraphError`` (exit code 2) where there is none."""
+    """Return a figure by name; raise ``IrgraphError`` (exit code 2) for an unknown one."""
     if name not in FIGURES:
         hint = f"figures: {', '.join(FIGURES)}"
         raise fail(
@@ -67,7 +68,7 @@ def figure(name: str, context: str) -> VariantFigure:
 def limit(name: str, bound: object) -> float | str:
     """Return a limit in the figure's unit (microseconds, bytes), or ``device``.
 
-    Raises ``IrgraphError`` (exit code 2) for an unknown figure, and for what is no limit of it.
+    Raises ``IrgraphError`` (exit code 2) for an unknown figure or an invalid limit.
     """
     context = f"limits: {figure(name, 'limits').name}"
     if name == "memory.peak":
@@ -83,11 +84,11 @@ def limit(name: str, bound: object) -> float | str:
 
 
 def limit_text(name: str, bound: float | str) -> str:
-    """Return a limit as people read it: ``at most 20.00 ms``."""
+    """Return a limit as text, such as ``at most 20.00 ms``."""
     way = "at least" if FIGURES[name].higher_is_better else "at most"
     return f"{way} {bound if isinstance(bound, str) else FIGURES[name].text(bound)}"
 
 
 def excess(name: str, value: float, bound: float) -> float:
-    """Return by which share of a limit a figure breaks it; 0 or less where it does not."""
+    """Return the relative excess of a figure over its limit; 0 or less if the limit is met."""
     return bound / value - 1 if FIGURES[name].higher_is_better else value / bound - 1

@@ -7,7 +7,7 @@ from irgraph.tuning.definition import SpaceDefinition
 
 
 def calls_of(space: SpaceDefinition, point: Point) -> tuple[str, ...]:
-    """Return the calls of passes that a point chooses, in the order in which they are applied."""
+    """Return the calls of passes that a point chooses, in the order of their application."""
     axes = {axis.name: axis for axis in space.axes}
     calls = []
     for name in space.passes:
@@ -15,9 +15,9 @@ def calls_of(space: SpaceDefinition, point: Point) -> tuple[str, ...]:
         if choice == OFF:
             continue
         parameters = [
-            f"{parameter_axis.name.removeprefix(f'{name}.')} = {parameter_axis.calls[str(point[parameter_axis.name])]}"
-            for parameter_axis in space.axes
-            if parameter_axis.kind == "parameter" and parameter_axis.name.startswith(f"{name}.")
+            f"{axis.name.removeprefix(f'{name}.')} = {axis.calls[str(point[axis.name])]}"
+            for axis in space.axes
+            if axis.kind == "parameter" and axis.name.startswith(f"{name}.")
         ]
         call = axes[name].calls[str(choice)]
         calls.append(f"{call}({', '.join(parameters)})" if parameters else call)
@@ -25,7 +25,7 @@ def calls_of(space: SpaceDefinition, point: Point) -> tuple[str, ...]:
 
 
 def script_of(space: SpaceDefinition, point: Point, comment: str) -> str:
-    """Return the script of a point, with comments about what a script cannot say."""
+    """Return the script of a point, with comments on what a script cannot express."""
     places = {kind: _environment_choice(space, point, kind) for kind in ("device", "host", "ranks")}
     options = "".join(f" --{kind} {value}" for kind, value in places.items() if value)
     folders = "".join(f" --pass-path {folder}" for folder in space.pass_path)
@@ -39,7 +39,7 @@ def script_of(space: SpaceDefinition, point: Point, comment: str) -> str:
 
 
 def _environment_choice(space: SpaceDefinition, point: Point, kind: str) -> str:
-    """Return the device, the host or the ranks of a point; ``""`` where nothing says so."""
+    """Return the device, the host or the ranks of a point; ``""`` if there is no such axis."""
     for axis in space.axes:
         if axis.kind == kind:
             default = "" if kind == "ranks" else axis.choices[0]

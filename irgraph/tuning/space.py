@@ -1,4 +1,4 @@
-"""Search spaces: which variants of a step there are, what each costs, and the script of one."""
+"""Search spaces: the variants of a step, their figures and their scripts."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ FORMAT = 1
 
 
 class SearchSpace(SpaceDefinition, frozen=True, eq=False):
-    """Which variants of a step may be chosen, and what they must keep to.
+    """Search space of a step's variants, with their limits.
 
-    ``search_space`` makes it. A point is a plain ``dict`` of choices by the names of axes.
+    ``search_space`` builds it. A point is a plain ``dict`` of choices by the names of axes.
     """
 
     _pricing_cache: list[Pricing] = field(default_factory=list)
 
     @property
     def most(self) -> int:
-        """How many points there are, if every axis took part in each."""
+        """Maximum number of points, reached if every axis is active in every point."""
         count = 1
         for axis in self.axes:
             count *= len(axis.choices)
@@ -48,10 +48,10 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         return every_point(self.axes)
 
     def ask(self, choose: Callable[[Axis], Choice]) -> dict[str, Choice]:
-        """Return a point for which ``choose`` is asked axis by axis, where they take part.
+        """Return a point by calling ``choose`` for each active axis.
 
-        This is all that a search needs, whichever it is: ``random.choice(axis.choices)`` is one.
-        Raises ``IrgraphError`` (exit code 2) for what is no choice of an axis.
+        Any search can use it: ``random.choice(axis.choices)`` is a random search.
+        Raises ``IrgraphError`` (exit code 2) if a value is no choice of its axis.
         """
         point: dict[str, Choice] = {}
         for axis in self.axes:
@@ -61,20 +61,20 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         return point
 
     def figures(self, points: Sequence[Point]) -> list[PointFigures]:
-        """Return what points cost, by models alone: the times that ``predict`` gives each.
+        """Return the predicted figures of points, with the same times as ``predict``.
 
-        Points are priced together where they share their passes, and each pass is applied once;
-        what was priced before is remembered. A variant that cannot be says why.
-        Raises ``IrgraphError`` (exit code 2) for what is no point of the space.
+        Points with the same passes are priced in one batch, and each pass is applied once; earlier
+        figures are cached. The figures of an impossible variant contain the reason.
+        Raises ``IrgraphError`` (exit code 2) for an invalid point.
         """
         for point in points:
             check_point(self.axes, point)
         return _pricing(self).figures(points)
 
     def variant(self, point: Point) -> Graph:
-        """Return the step that a point stands for, at the captured sizes.
+        """Return the step of a point, at the captured sizes.
 
-        Raises ``IrgraphError`` where a pass cannot be applied.
+        Raises ``IrgraphError`` if a pass cannot be applied.
         """
         check_point(self.axes, point)
         structure = _pricing(self).structures.variant(calls_of(self, point))
@@ -83,23 +83,23 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         return structure.graph
 
     def prediction(self, point: Point) -> Prediction:
-        """Return the prediction of a variant, whose step time ``figures`` has, too.
+        """Return the prediction of a variant, with the same step time as in ``figures``.
 
-        Raises ``IrgraphError`` where a pass cannot be applied.
+        Raises ``IrgraphError`` if a pass cannot be applied.
         """
         check_point(self.axes, point)
         return _pricing(self).prediction(point)
 
     def script(self, point: Point, said: str = "") -> str:
-        """Return the script that makes a variant, for ``irgraph opt -s`` and ``run_script``.
+        """Return the script of a variant, for ``irgraph opt -s`` and ``run_script``.
 
-        Comments say on which device, host and ranks it was priced, and ``said``, if anything.
+        Its comments contain ``said``, if anything, and the device, host and ranks of the point.
         """
         check_point(self.axes, point)
         return script_of(self, point, said)
 
     def explain(self) -> str:
-        """Return the axes, where their choices come from, the limits, and what is left out."""
+        """Return a text with the axes, the sources of their choices, limits and omitted passes."""
         rows = [
             f"{axis.name}: {axis}{_condition_suffix(axis)}\n    {axis.why}" for axis in self.axes
         ]
@@ -111,7 +111,7 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         return "\n".join([*rows, f"at most {self.most:,} points"])
 
     def to_json(self) -> str:
-        """Return the space as JSON text, without the step: its hash stands for it."""
+        """Return the space as JSON text, with the hash of the step instead of the step."""
         record: dict[str, Any] = {"format": FORMAT, "model": model_hash(self.graph)}
         for name in JSON_FIELDS:
             record[name] = msgspec.to_builtins(getattr(self, name))
@@ -119,9 +119,9 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
 
     @classmethod
     def from_json(cls, text: str, graph: Graph, source: str = "space") -> SearchSpace:
-        """Return the space that ``to_json`` told, of the same step.
+        """Return the space of a text of ``to_json``, for the same step.
 
-        Raises ``IrgraphError`` where it is none, or of another step.
+        Raises ``IrgraphError`` if the text is no space, or the space of another step.
         """
         try:
             record = msgspec.json.decode(text)
@@ -143,9 +143,9 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of all that figures depend on but the version of irgraph.
+        """SHA-256 of everything that figures depend on, except for the version of irgraph.
 
-        What a record of a database holds is not part of it.
+        It does not include the content of records in a database.
         """
         choice_texts = [str(choice) for axis in self.axes for choice in axis.choices]
         files = {name: file_digest(name) for name in (*choice_texts, *self.options.weights)}
@@ -164,11 +164,11 @@ JSON_FIELDS: Mapping[str, Any] = {
     "pass_path": tuple[str, ...],
     "left_out": dict[str, str],
 }
-"""The fields that JSON holds, and their types."""
+"""Fields of the JSON form, with their types."""
 
 
 def _pricing(space: SearchSpace) -> Pricing:
-    """Return the structures and figures of a space that are known so far."""
+    """Return the pricing of a space, with its cached structures and figures."""
     if not space._pricing_cache:
         space._pricing_cache.append(Pricing(space))
     return space._pricing_cache[0]

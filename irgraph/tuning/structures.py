@@ -13,16 +13,16 @@ from irgraph.manage.stage import PipelineStep, stages
 from irgraph.schedule.memory import Peaks
 
 MAX_STRUCTURES = 512
-"""Structures that are kept; they share what they have in common."""
+"""Maximum number of cached structures; unchanged parts are shared."""
 
 
 class Structure(Struct, frozen=True):
-    """A step as a pipeline leaves it.
+    """A step after a pipeline.
 
     Attributes:
-        graph: the step; the one before where the pipeline is refused.
-        refused: why the pipeline cannot be applied, ``""`` where it was.
-        peaks: its peak memory at any sizes; ``None`` where it is refused.
+        graph: the step; if the pipeline is refused, the step before the refused pass.
+        refused: reason why the pipeline cannot be applied, ``""`` if it can.
+        peaks: peak memory at any sizes; ``None`` if the pipeline is refused.
     """
 
     graph: Graph
@@ -34,7 +34,7 @@ class Structures:
     """The variants of one step, by their calls of passes.
 
     Attributes:
-        applied: passes that were run; each call behind each other one once.
+        pass_runs: number of passes run; each sequence of calls is run once.
     """
 
     def __init__(self, graph: Graph, pass_path: Sequence[str] = ()) -> None:

@@ -16,18 +16,18 @@ from irgraph.tuning.figures import PointFigures
 from irgraph.tuning.space import SearchSpace
 
 SPACE_ATTRIBUTE = "irgraph_space"
-"""Attribute of a study: the fingerprint of its space."""
+"""Attribute of a study with the fingerprint of its space."""
 
 TRIAL_ATTRIBUTE = "irgraph"
-"""Attribute of a trial: its point, its figures, or why there are none."""
+"""Attribute of a trial with its point, its figures, or the reason why there are none."""
 
 
 class Suggestion(Struct, frozen=True):
-    """A point to be tried.
+    """A point to try.
 
     Attributes:
-        number: of the trial, to be told.
-        point: its choices, plain values.
+        number: number of the trial, for ``tell``.
+        point: choices, plain values.
     """
 
     number: int
@@ -38,9 +38,9 @@ class Trial(Struct, frozen=True):
     """A finished trial with figures.
 
     Attributes:
-        number: of the trial.
-        point: its choices.
-        values: its figures, as ``PointFigures`` has them.
+        number: number of the trial.
+        point: choices.
+        values: figures, as in ``PointFigures``.
     """
 
     number: int
@@ -49,29 +49,29 @@ class Trial(Struct, frozen=True):
 
 
 class Study:
-    """A search for the best points of a space with Optuna: by ask and tell, or to the end.
+    """A search for the best points of a space with Optuna: by ask and tell, or in one run.
 
-    It begins a study, or goes on with one of the same space that its storage holds.
+    It starts a study, or resumes one of the same space in its storage.
 
     Args:
-        space: what is searched.
-        objectives: figures (``step.time``, ``throughput``, ``memory.peak``, ...): less of them is
-            sought, of ``throughput`` more. With several the best are a Pareto front.
-        storage: URL of a database of Optuna's, such as ``sqlite:///study.db``; none keeps the
-            study in memory.
-        name: of the study there; by default the model's.
-        sampler: a sampler of Optuna's, or the name of one (default: ``TPESampler``).
-        seed: of the sampler. A study that goes on is not the same as one that was never ended.
-        version: of irgraph: a study that another one began is refused.
+        space: search space.
+        objectives: figures to minimise (``step.time``, ``memory.peak``, ...) or, for
+            ``throughput``, to maximise. With several, the best trials are a Pareto front.
+        storage: URL of an Optuna database, such as ``sqlite:///study.db``; by default the study is
+            stored in memory.
+        name: name of the study in the storage; by default the model's.
+        sampler: an Optuna sampler, or its name (default: ``TPESampler``).
+        seed: seed of the sampler. A resumed study differs from an uninterrupted one.
+        version: version of irgraph: a study that another version started is refused.
 
     Raises:
         IrgraphError: Optuna is missing; an objective, sampler or storage cannot be used; or the
             study is of another space (exit code 2).
 
     Attributes:
-        space: what is searched.
+        space: search space.
         objectives: figures, in the order given.
-        optuna: the study of Optuna itself, for its plots and its dashboard.
+        optuna: the underlying Optuna study, for its plots and its dashboard.
     """
 
     space: SearchSpace
@@ -102,7 +102,7 @@ class Study:
         self._open_trials: dict[int, tuple[Any, Point]] = {}
 
     def _claim(self, key: str) -> None:
-        """Mark the study as one of this space; refuse one of another."""
+        """Store the key of this space in the study; raise ``IrgraphError`` for another key."""
         stored_key = self.optuna.user_attrs.get(SPACE_ATTRIBUTE)
         if stored_key is None and not self.optuna.trials:
             self.optuna.set_user_attr(SPACE_ATTRIBUTE, key)
@@ -119,9 +119,9 @@ class Study:
         return Suggestion(trial.number, point)
 
     def tell(self, number: int, figures: PointFigures) -> None:
-        """Tell what a point that was asked costs.
+        """Report the figures of a point that ``ask`` returned.
 
-        Raises ``IrgraphError`` (exit code 2) where it was not asked here, or was told already.
+        Raises ``IrgraphError`` (exit code 2) if this object did not suggest it, or has its figures.
         """
         if number not in self._open_trials:
             raise fail(f"trial {number} was not asked here, or was told already", exit_code=2)
@@ -138,11 +138,11 @@ class Study:
             self.optuna.tell(trial, values)
 
     def run(self, trials: int, progress: Callable[[int], None] | None = None) -> None:
-        """Go on until so many trials are finished, those of earlier runs counted.
+        """Run trials until ``trials`` are finished, including trials of earlier runs.
 
-        Each is stored when it is done, so that a study that was killed goes on. ``progress`` is
-        told the number that are finished. Raises ``IrgraphError`` (exit code 2) for what is no
-        number of trials.
+        Each is stored when it is finished, so that a killed study can be resumed. ``progress`` is
+        called with the number of finished trials. Raises ``IrgraphError`` (exit code 2) for an
+        invalid number of trials.
         """
         if not isinstance(trials, int) or trials < 0:
             raise fail(f"trials: give a whole number from 0, not {describe(trials)}", exit_code=2)
@@ -176,7 +176,7 @@ class Study:
         return values
 
     def _record_figures(self, trial: Any, figures: PointFigures) -> tuple[float, ...] | None:  # noqa: ANN401
-        """Note figures with a trial; return the values of the objectives, if there are any."""
+        """Store figures in a trial; return the objectives' values, ``None`` if it is refused."""
         record = {"point": figures.point, "values": figures.values, "refused": figures.refused}
         trial.set_user_attr(TRIAL_ATTRIBUTE, record)
         if figures.refused:
@@ -187,12 +187,12 @@ class Study:
 
     @property
     def finished(self) -> int:
-        """How many trials are finished, refused ones counted."""
+        """Number of finished trials, including refused ones."""
         return len(self._trials("COMPLETE", "PRUNED"))
 
     @property
     def refused(self) -> dict[str, int]:
-        """Why trials were refused, and how many of them, the most frequent reason first."""
+        """Numbers of refused trials by reason, the most frequent reason first."""
         counts: dict[str, int] = {}
         for trial in self._trials("PRUNED"):
             reason = str(trial.user_attrs.get(TRIAL_ATTRIBUTE, {}).get("refused", "pruned"))
@@ -201,12 +201,12 @@ class Study:
 
     @property
     def infeasible(self) -> int:
-        """How many trials break a limit."""
+        """Number of trials that violate a limit."""
         return sum(not _feasible(trial) for trial in self._trials("COMPLETE"))
 
     @property
     def tried(self) -> list[tuple[Trial, list[str]]]:
-        """All trials with figures in order, each with the names of the limits that it breaks."""
+        """All trials with figures in order, each with the names of the limits that it violates."""
         result = []
         for trial in self._trials("COMPLETE"):
             record = trial.user_attrs[TRIAL_ATTRIBUTE]
@@ -216,9 +216,9 @@ class Study:
 
     @property
     def best(self) -> list[Trial]:
-        """The best trials that keep all limits: one, or with several objectives a Pareto front.
+        """Best trials within all limits: one, or with several objectives a Pareto front.
 
-        Equal points count once. Empty where no trial keeps the limits.
+        Equal points count once. The list is empty if no trial meets the limits.
         """
         if all(not _feasible(trial) for trial in self._trials("COMPLETE")):
             return []
@@ -233,21 +233,23 @@ class Study:
 
     @property
     def nearest(self) -> tuple[Trial, dict[str, float]] | None:
-        """Where no trial meets all limits, the one whose worst breach is the least.
+        """Trial with the smallest worst excess, and its excess by limit, if none is feasible.
 
-        Beside it, by limit, the share by which it breaks it; 0 or less where it keeps it.
+        The excess is relative, 0 or less if the limit is met.
         """
         trials = self._trials("COMPLETE")
         if not trials or any(_feasible(trial) for trial in trials):
             return None
-        one = min(trials, key=lambda trial: max(trial.constraints.values()))
-        record = one.user_attrs[TRIAL_ATTRIBUTE]
-        return Trial(one.number, record["point"], record["values"]), dict(one.constraints)
+        nearest_trial = min(trials, key=lambda trial: max(trial.constraints.values()))
+        record = nearest_trial.user_attrs[TRIAL_ATTRIBUTE]
+        return Trial(nearest_trial.number, record["point"], record["values"]), dict(
+            nearest_trial.constraints
+        )
 
     def importances(self) -> dict[str, dict[str, float]]:
-        """Return, by objective, how much each axis mattered: Optuna's importances, shares of 1.
+        """Return Optuna's importance of each axis by objective, as shares of 1.
 
-        They are of the trials that were made, which a sampler chose; empty where there are too few.
+        They depend on the trials that the sampler chose; empty if there are too few trials.
         """
         from optuna.importance import get_param_importances
 

@@ -263,7 +263,7 @@ def test_sizes_that_cannot_be_are_refused_one_by_one() -> None:
     axes = [irgraph.Axis("B", "size", (256, large)) if a.name == "B" else a for a in space.axes]
     from msgspec.structs import replace
 
-    wide = replace(space, axes=tuple(axes), _known=[])
+    wide = replace(space, axes=tuple(axes), _pricing_cache=[])
     few, many = wide.figures(
         [{"device": "v100", "host": "v100", "B": size} for size in (256, large)]
     )

@@ -336,14 +336,14 @@ def test_ties_are_sought_between_neighbours(monkeypatch: pytest.MonkeyPatch) -> 
     import irgraph.verbs.partition as module
 
     looked = 0
-    entangled = module.entangled
+    entangled = module.entangling_chain
 
     def counted(part: Segment) -> list[Dependence]:
         nonlocal looked
         looked += len(part.atoms)
         return entangled(part)
 
-    monkeypatch.setattr(module, "entangled", counted)
+    monkeypatch.setattr(module, "entangling_chain", counted)
     count = 50
     lines = [f"%h{i + 1} = aten.mm(%h{i}, %w) : f32[4, 4] in $b{i + 1}" for i in range(count)]
     head = 'model "m" {}\n\ndevice @gpu0 "v100"\n'
