@@ -11,6 +11,7 @@ import pytest
 from irgraph.analyze import analyze, launches, memory
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import Tree, build_tree
+from irgraph.replay.replay import select_typical_steps
 from tests.analyze import raw
 from tests.capture.kineto.builder import MAIN, START, Event, host, kernel, write
 
@@ -33,7 +34,7 @@ def test_queues_are_those_of_the_file(name: str, data_dir: Path) -> None:
     path = data_dir / f"traces/{name}.json.gz"
     events = raw.read(path)
     found = tree(path)
-    usual = {step.number for step in launches.usual_steps(found)}
+    usual = {step.number for step in select_typical_steps(found)}
     steps = [pair for number, pair in raw.marked(events).items() if number in usual]
     calls = {e["args"]["correlation"]: e for e in events if e.get("cat") == "cuda_runtime"}
     moves: dict[int, list[tuple[Any, int]]] = {}
