@@ -1,8 +1,8 @@
 """Search the batch size, the fusion of lookups and the precision of products for throughput.
 
-``python examples/autotune.py model.ir`` finds what processes the most samples a second within the
-memory of a device; without a model it searches DLRM_default. The model is read once, and all batch
-sizes of a variant are priced together.
+``python examples/autotune.py model.ir`` finds the variant with the most samples per second within
+the memory of a device; without a model it searches DLRM_default. The model is read once, and all
+batch sizes of a variant are priced together.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """One variant: the pipeline that makes it, its batch size, and samples a second."""
+class Variant:
+    """One variant: its pipeline, its batch size, and samples per second."""
 
     pipeline: tuple[irgraph.Instance, ...]
     batch: int
@@ -34,16 +34,16 @@ class Tuned:
 
 
 def pipelines(graph: irgraph.Graph) -> Iterator[tuple[irgraph.Instance, ...]]:
-    """Yield every combination of passes: left out, or with legal arguments."""
+    """Yield every combination of passes: omitted, or with legal arguments."""
     choices = [[None, *irgraph.space(name, graph).instances] for name in PASSES]
     for calls in product(*choices):
         yield tuple(call for call in calls if call is not None)
 
 
-def fitting(graph: irgraph.Graph, limit: float, architecture: str) -> list[dict[str, int]]:
+def batches_within(graph: irgraph.Graph, limit: float, architecture: str) -> list[dict[str, int]]:
     """Return the batch sizes that need no more bytes than a limit: memory grows with the batch.
 
-    What ``irgraph predict --limit memory.peak`` counts: tensors, workspace and context.
+    Counted as by ``irgraph predict --limit memory.peak``: tensors, workspace and context.
     """
     first, last = 0, len(BATCHES)
     while first < last:
@@ -54,15 +54,15 @@ def fitting(graph: irgraph.Graph, limit: float, architecture: str) -> list[dict[
     return [{"B": batch} for batch in BATCHES[:first]]
 
 
-def tuned(graph: irgraph.Graph, device: str, limit: float) -> Iterator[Tuned]:
+def price_variants(graph: irgraph.Graph, device: str, limit: float) -> Iterator[Variant]:
     """Yield every variant that fits, with its predicted throughput."""
     architecture = irgraph.device(device).architecture
     for pipeline in pipelines(graph):
-        made = irgraph.rewrite(graph, pipeline).graph if pipeline else graph
-        sizes = fitting(made, limit, architecture)
-        times = irgraph.predict_variants(made, [device], sizes).step_time[0] if sizes else ()
+        rewritten = irgraph.rewrite(graph, pipeline).graph if pipeline else graph
+        sizes = batches_within(rewritten, limit, architecture)
+        times = irgraph.predict_variants(rewritten, [device], sizes).step_time[0] if sizes else ()
         for size, time in zip(sizes, times, strict=True):
-            yield Tuned(pipeline, size["B"], size["B"] / time * 1e6)
+            yield Variant(pipeline, size["B"], size["B"] / time * 1e6)
 
 
 def model(path: str | None) -> irgraph.Graph:
@@ -74,23 +74,25 @@ def model(path: str | None) -> irgraph.Graph:
 
 
 def main() -> None:
-    """Print the best variant of each script, and the script that makes the best of all."""
+    """Print the best variant of each pipeline, and the script of the best of all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", nargs="?", help="a model.ir file (DLRM_default)")
     parser.add_argument("--device", default="v100")
     parser.add_argument("--memory", type=float, default=16.0, help="limit, in GiB")
-    given = parser.parse_args()
-    found = list(tuned(model(given.model), given.device, given.memory * GIB))
-    if not found:
-        raise SystemExit(f"nothing fits into {given.memory:g} GiB")
-    best: dict[tuple[str, ...], Tuned] = {}
-    for one in sorted(found, key=lambda one: one.throughput):
-        best[tuple(map(str, one.pipeline))] = one
-    for calls, one in best.items():
-        how = ", ".join(calls) or "as it is"
-        print(f"{one.throughput:>9.0f} samples/s  B = {one.batch:<6} {how}")
-    winner = max(found, key=lambda one: one.throughput)
-    print(f"\nbest of {len(found)} variants (predicted, unvalidated):\n\n{winner}")
+    arguments = parser.parse_args()
+    variants = list(
+        price_variants(model(arguments.model), arguments.device, arguments.memory * GIB)
+    )
+    if not variants:
+        raise SystemExit(f"nothing fits into {arguments.memory:g} GiB")
+    best: dict[tuple[str, ...], Variant] = {}
+    for variant in sorted(variants, key=lambda variant: variant.throughput):
+        best[tuple(map(str, variant.pipeline))] = variant
+    for calls, variant in best.items():
+        text = ", ".join(calls) or "as it is"
+        print(f"{variant.throughput:>9.0f} samples/s  B = {variant.batch:<6} {text}")
+    winner = max(variants, key=lambda variant: variant.throughput)
+    print(f"\nbest of {len(variants)} variants (predicted, unvalidated):\n\n{winner}")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ CLASSES = 1000
 """Classes of ImageNet."""
 
 
-class Step:
+class ClassifierStep:
     """Copy images and labels to the device, forward, cross entropy, backward, SGD.
 
-    ``model`` returns scores [B, CLASSES], or a pair of them: those of an auxiliary head come second
-    and count ``aux`` times in the loss; at 0 they are computed and left out. Plain SGD over
-    gradients that are zeroed by writing is what the paper's measured program ran.
+    ``model`` returns scores [B, CLASSES], or a pair of them: the scores of an auxiliary head are
+    second, with the weight ``aux`` in the loss; with 0 they are computed and ignored. As in the
+    paper's measured program, plain SGD is used, and gradients are zeroed by writing.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Step:
         return loss
 
 
-def train(name: str, step: Step, steps: int = 8) -> None:
+def train(name: str, step: ClassifierStep, steps: int = 8) -> None:
     """Train on the same images ``steps`` times and print how the loss falls."""
     losses = [step().item() for _ in range(steps)]
     print(f"{name}: loss {losses[0]:.4f} at first, {losses[-1]:.4f} after {steps} steps")

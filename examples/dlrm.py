@@ -1,11 +1,11 @@
 """The paper's three DLRM configurations (Table III) as one training step in plain PyTorch.
 
 Capture one with ``irgraph capture examples/dlrm.py:default``, or train it at a reduced size with
-``python examples/dlrm.py``. A step does what the measured program did: it copies dense features,
-offsets, indices and the target to the device, runs the bottom MLP, one embedding bag a table, the
-pairwise interaction and the top MLP, copies the loss to the host, zeroes the dense gradients by
-writing, runs backward and updates with SGD. Only the tables differ: the measured program looked
-all of them up with one fused kernel, here they are separate, as PyTorch users write them.
+``python examples/dlrm.py``. A step is the same as in the measured program: it copies dense
+features, offsets, indices and the target to the device, runs the bottom MLP, one embedding bag per
+table, the pairwise interaction and the top MLP, copies the loss to the host, zeroes the dense
+gradients by writing, runs backward and updates with SGD. Only the tables differ: the measured
+program had one fused lookup of all, here they are separate, as PyTorch users write them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CRITEO_ROWS = (
     14885288, 29419, 15123, 7291, 19899, 3, 6463, 1310, 61, 10155909, 618195, 218994, 10, 2208,
     9779, 71, 4, 963, 14, 16967044, 4154705, 13180313, 289595, 10828, 95, 34,
 )  # fmt: skip
-"""Rows of the 26 tables of DLRM_MLPerf as it was measured."""
+"""Rows of the 26 tables of the measured DLRM_MLPerf."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class DLRM(nn.Module):
         return self.top_mlp(self.interact(x, bags))
 
     def interact(self, x: Tensor, bags: list[Tensor]) -> Tensor:
-        """Return ``x`` [B, D] beside the products of all pairs of vectors, [B, D + pairs]."""
+        """Return ``x`` [B, D] and the products of all pairs of vectors, [B, D + pairs]."""
         vectors = torch.cat([x, *bags], dim=1).view(x.shape[0], -1, self.config.width)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
         count = len(bags) + 1
@@ -110,7 +110,7 @@ class DLRM(nn.Module):
         return torch.cat([x, products[:, rows, columns]], dim=1)
 
 
-class Step:
+class DLRMStep:
     """One training step over the host tensors ``inputs``: dense, offsets, indices, target."""
 
     def __init__(self, config: Config, batch: int, device: str) -> None:
@@ -127,13 +127,13 @@ class Step:
         dense, offsets = dense.to(self.device), offsets.to(self.device)
         predicted = self.model(dense, offsets, indices.to(self.device))
         loss = self.loss(predicted, target.to(self.device))
-        shown = loss.detach().cpu()
+        host_loss = loss.detach().cpu()
         for bag in self.model.tables:
             bag.weight.grad = None  # zeros for whole tables would be written and read in vain
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
         self.optimizer.step()
-        return shown
+        return host_loss
 
 
 def random_batch(config: Config, batch: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -158,12 +158,12 @@ def preset(
     lookups: int | None = None,
     max_rows: int | None = None,
     sparse: bool = False,
-) -> Step:
+) -> DLRMStep:
     """Return the step of a configuration, with its lookups, rows or gradient layout changed."""
     config = CONFIGS[name]
     rows = tuple(min(count, max_rows or count) for count in config.rows)
     changed = replace(config, rows=rows, lookups=lookups or config.lookups, sparse=sparse)
-    return Step(changed, batch, device)
+    return DLRMStep(changed, batch, device)
 
 
 def default(
@@ -172,7 +172,7 @@ def default(
     lookups: int | None = None,
     max_rows: int | None = None,
     sparse: bool = False,
-) -> Step:
+) -> DLRMStep:
     """Return the step of DLRM_default: 8 tables of 1,000,000 rows, 100 lookups each."""
     return preset("default", batch, device, lookups, max_rows, sparse)
 
@@ -183,7 +183,7 @@ def mlperf(
     lookups: int | None = None,
     max_rows: int | None = None,
     sparse: bool = False,
-) -> Step:
+) -> DLRMStep:
     """Return the step of DLRM_MLPerf: the 26 Criteo tables, one lookup each."""
     return preset("mlperf", batch, device, lookups, max_rows, sparse)
 
@@ -194,7 +194,7 @@ def ddp(
     lookups: int | None = None,
     max_rows: int | None = None,
     sparse: bool = False,
-) -> Step:
+) -> DLRMStep:
     """Return the step of DLRM_DDP: 8 tables of 80,000 rows, 10 lookups each."""
     return preset("ddp", batch, device, lookups, max_rows, sparse)
 
@@ -207,18 +207,18 @@ def infer(
     max_rows: int | None = None,
 ) -> Callable[[], Tensor]:
     """Return a step that computes the click probabilities of one batch, without gradients."""
-    made = preset(name, batch, device, lookups, max_rows)
+    training = preset(name, batch, device, lookups, max_rows)
 
     @torch.inference_mode()
     def step() -> Tensor:
-        dense, offsets, indices = (tensor.to(device) for tensor in made.inputs[:3])
-        return made.model(dense, offsets, indices).cpu()
+        dense, offsets, indices = (tensor.to(device) for tensor in training.inputs[:3])
+        return training.model(dense, offsets, indices).cpu()
 
-    step.model = made.model  # type: ignore[attr-defined]
+    step.model = training.model  # type: ignore[attr-defined]
     return step
 
 
-def train(step: Step, steps: int) -> list[float]:
+def train(step: DLRMStep, steps: int) -> list[float]:
     """Train on a fresh random batch a step and return the losses."""
     batch = step.inputs[0].shape[0]
     losses = []
@@ -238,16 +238,21 @@ def main() -> None:
     parser.add_argument("--max-rows", type=int, default=1000, help="most rows of a table (1000)")
     parser.add_argument("--sparse", action="store_true", help="sparse table gradients")
     parser.add_argument("--device", default="cpu", help="a torch device (cpu)")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.manual_seed(0)
-    made = preset(
-        given.preset, given.batch, given.device, given.lookups, given.max_rows, given.sparse
+    step = preset(
+        arguments.preset,
+        arguments.batch,
+        arguments.device,
+        arguments.lookups,
+        arguments.max_rows,
+        arguments.sparse,
     )
-    losses = train(made, given.steps)
-    window = max(1, min(10, given.steps // 2))
+    losses = train(step, arguments.steps)
+    window = max(1, min(10, arguments.steps // 2))
     first, last = sum(losses[:window]) / window, sum(losses[-window:]) / window
-    shown = f"{first:.4f} over the first {window} steps, {last:.4f} over the last {window}"
-    print(f"DLRM {given.preset}: loss {shown} of {given.steps}")
+    averages = f"{first:.4f} over the first {window} steps, {last:.4f} over the last {window}"
+    print(f"DLRM {arguments.preset}: loss {averages} of {arguments.steps}")
 
 
 if __name__ == "__main__":

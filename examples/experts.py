@@ -1,4 +1,4 @@
-"""Equal branches side by side, trained with SGD and momentum, and a layer that nobody reads.
+"""Equal parallel branches, trained with SGD and momentum, and a layer with an unused result.
 
 ``irgraph capture examples/experts.py:train --batch 64`` captures a training step, in which products
 can be batched, updates fused and a dead branch removed; ``width`` and ``count`` may be given.
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class Experts(nn.Module):
-    """Equal branches over one input, of which a mean is taken, and a layer that nobody reads."""
+    """The mean of equal branches over one input, and a layer with an unused result."""
 
     def __init__(self, width: int, count: int) -> None:
         super().__init__()

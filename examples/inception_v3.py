@@ -7,7 +7,7 @@ Modules are named as in torchvision; weights begin as torch begins them.
 from __future__ import annotations
 
 import torch
-from classifier import CLASSES, Step
+from classifier import CLASSES, ClassifierStep
 from classifier import train as run
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d, max_pool2d, relu
@@ -63,10 +63,10 @@ class InceptionA(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, 224 + pooled, H, W] for [B, inputs, H, W]."""
-        one = self.branch1x1(x)
+        pointwise = self.branch1x1(x)
         five = self.branch5x5_2(self.branch5x5_1(x))
         three = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
-        return torch.cat([one, five, three, self.branch_pool(smoothed(x))], 1)
+        return torch.cat([pointwise, five, three, self.branch_pool(smoothed(x))], 1)
 
 
 class InceptionB(nn.Module):
@@ -81,9 +81,9 @@ class InceptionB(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, 480 + inputs, H / 2, W / 2] for [B, inputs, H, W]."""
-        one = self.branch3x3(x)
-        two = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
-        return torch.cat([one, two, max_pool2d(x, 3, stride=2)], 1)
+        single = self.branch3x3(x)
+        double = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
+        return torch.cat([single, double, max_pool2d(x, 3, stride=2)], 1)
 
 
 class InceptionC(nn.Module):
@@ -104,11 +104,11 @@ class InceptionC(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, 768, H, W] for [B, 768, H, W]."""
-        one = self.branch1x1(x)
+        pointwise = self.branch1x1(x)
         seven = self.branch7x7_3(self.branch7x7_2(self.branch7x7_1(x)))
-        twice = self.branch7x7dbl_3(self.branch7x7dbl_2(self.branch7x7dbl_1(x)))
-        twice = self.branch7x7dbl_5(self.branch7x7dbl_4(twice))
-        return torch.cat([one, seven, twice, self.branch_pool(smoothed(x))], 1)
+        double = self.branch7x7dbl_3(self.branch7x7dbl_2(self.branch7x7dbl_1(x)))
+        double = self.branch7x7dbl_5(self.branch7x7dbl_4(double))
+        return torch.cat([pointwise, seven, double, self.branch_pool(smoothed(x))], 1)
 
 
 class InceptionD(nn.Module):
@@ -147,12 +147,12 @@ class InceptionE(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, 2048, H, W] for [B, inputs, H, W]."""
-        one = self.branch1x1(x)
+        pointwise = self.branch1x1(x)
         y = self.branch3x3_1(x)
         three = torch.cat([self.branch3x3_2a(y), self.branch3x3_2b(y)], 1)
         y = self.branch3x3dbl_2(self.branch3x3dbl_1(x))
-        twice = torch.cat([self.branch3x3dbl_3a(y), self.branch3x3dbl_3b(y)], 1)
-        return torch.cat([one, three, twice, self.branch_pool(smoothed(x))], 1)
+        double = torch.cat([self.branch3x3dbl_3a(y), self.branch3x3dbl_3b(y)], 1)
+        return torch.cat([pointwise, three, double, self.branch_pool(smoothed(x))], 1)
 
 
 class InceptionAux(nn.Module):
@@ -199,7 +199,7 @@ class InceptionV3(nn.Module):
         self.fc = nn.Linear(2048, CLASSES)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return scores [B, 1000] for images [B, 3, H, W], and those of the auxiliary head."""
+        """Return scores [B, 1000] for images [B, 3, H, W], and the auxiliary head's scores."""
         x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))
         x = self.maxpool2(self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(self.maxpool1(x))))
         x = self.Mixed_5d(self.Mixed_5c(self.Mixed_5b(x)))
@@ -211,18 +211,18 @@ class InceptionV3(nn.Module):
 
 def train(
     batch: int, device: str, size: int = 299, aux_logits: bool = True, aux: float = 0.4
-) -> Step:
+) -> ClassifierStep:
     """Return a training step over images of ``size`` x ``size``.
 
-    ``aux`` is what the loss of the auxiliary head counts; below 299 x 299 its convolution finds
-    too few pixels, and ``aux_logits=False`` leaves it out.
+    ``aux`` is the weight of the auxiliary head's loss; below 299 x 299 its convolution has too few
+    pixels, and ``aux_logits=False`` omits it.
     """
     with torch.device(device):
         model = InceptionV3(aux_logits)
-    return Step(model, batch, size, device, aux)
+    return ClassifierStep(model, batch, size, device, aux)
 
 
-def small(batch: int, device: str) -> Step:
+def small(batch: int, device: str) -> ClassifierStep:
     """Return a step quick enough for a CPU: images of 75 x 75, no auxiliary head."""
     return train(batch, device, 75, aux_logits=False)
 

@@ -1,8 +1,8 @@
-"""What each pass of the library is predicted to change in the three DLRM examples.
+"""Predicted effect of each pass of the library on the three DLRM examples.
 
-``python examples/library.py`` prints the table of ``docs/library.md``; ``--device`` takes another,
-``--ranks`` says how many take part in collectives.
-Nobody has measured these steps before and after: every gain is unvalidated.
+``python examples/library.py`` prints the table of ``docs/library.md``; ``--device`` selects another
+device, ``--ranks`` the number of ranks in collectives.
+These steps have not been measured before and after: every gain is unvalidated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import irgraph
 PRESETS = {"DLRM_default": "default", "DLRM_MLPerf": "mlperf", "DLRM_DDP": "ddp"}
 """Presets of ``examples/dlrm.py`` by the paper's names of its models."""
 
-GIVEN = {
+CALLS = {
     "resize-batch": ("resize-batch(to = 4096)",),
     "resize-layer": ("resize-layer(width = 1024)",),
     "cast-gemms": ("cast-gemms(narrow = f16)", "cast-gemms(narrow = tf32)"),
@@ -24,12 +24,12 @@ GIVEN = {
 """Parameters of passes that need some, or for which a V100 has no fast units by default."""
 
 RANKS = 8
-"""Ranks that take part in what ``overlap-allreduce`` adds: what was published of V100."""
+"""Ranks in the collectives that ``overlap-allreduce`` adds: the published measurements of V100."""
 
 ALL = "fuse-embedding, fuse-epilogue, fuse-optimizer, hoist-h2d, clean-copies, remove-dead"
 
 
-def captured(preset: str, batch: int) -> irgraph.Graph:
+def capture_preset(preset: str, batch: int) -> irgraph.Graph:
     """Return the step of a preset, captured on the meta device for any batch size."""
     source = Path(__file__).with_name("dlrm.py")
     return irgraph.capture_file(f"{source}:{preset}", batch=batch).graph
@@ -41,10 +41,14 @@ def step_time(graph: irgraph.Graph, device: str, ranks: int) -> float:
 
 
 def rows(graphs: list[irgraph.Graph], device: str, ranks: int) -> Iterator[list[str]]:
-    """Yield a line of cells for each pass, the step as it was captured first."""
+    """Yield a row of cells for each pass, after the row of the captured step."""
     before = [step_time(graph, device, ranks) for graph in graphs]
     yield ["as captured", *(f"{time:.2f} ms" for time in before)]
-    calls = (call for known in irgraph.passes() for call in GIVEN.get(known.name, (known.name,)))
+    calls = (
+        call
+        for library_pass in irgraph.passes()
+        for call in CALLS.get(library_pass.name, (library_pass.name,))
+    )
     for call in (*calls, ALL):
         after = [irgraph.rewrite(graph, call).graph for graph in graphs]
         cells = [
@@ -60,11 +64,11 @@ def main() -> None:
     parser.add_argument("--device", default="v100", help="a device sheet (v100)")
     parser.add_argument("--batch", type=int, default=2048, help="samples a step (2048)")
     parser.add_argument("--ranks", type=int, default=RANKS, help=f"in collectives ({RANKS})")
-    given = parser.parse_args()
-    graphs = [captured(preset, given.batch) for preset in PRESETS.values()]
+    arguments = parser.parse_args()
+    graphs = [capture_preset(preset, arguments.batch) for preset in PRESETS.values()]
     print("| step time |", " | ".join(PRESETS), "|")
     print("|---" * (len(PRESETS) + 1) + "|")
-    for cells in rows(graphs, given.device, given.ranks):
+    for cells in rows(graphs, arguments.device, arguments.ranks):
         print("|", " | ".join(cells), "|")
 
 

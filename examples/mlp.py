@@ -45,13 +45,13 @@ def train(batch: int, device: str, width: int = 256) -> Train:
 
 def infer(batch: int, device: str, width: int = 256) -> Callable[[], Tensor]:
     """Return a step that computes the scores of one batch, without gradients."""
-    made = Train(batch, device, width)
+    training = Train(batch, device, width)
 
     @torch.inference_mode()
     def step() -> Tensor:
-        return made.model(made.features.to(device)).cpu()
+        return training.model(training.features.to(device)).cpu()
 
-    step.model = made.model  # type: ignore[attr-defined]
+    step.model = training.model  # type: ignore[attr-defined]
     return step
 
 

@@ -1,10 +1,10 @@
-r"""A small DLRM that learns a planted truth in seconds, to try narrow formats on.
+r"""A small DLRM that learns a planted truth in seconds, for experiments with narrow formats.
 
     python examples/quantize.py --data data.pt          # train it, and write parameters and batches
     irgraph capture examples/quantize.py:infer --batch 2048 -o model.ir
     irgraph quantize model.ir --data data.pt --budget 0.02% --device a100 -o plan.irg
 
-Served with tables of 1.3 TB, formats and tiers together:
+Serving with tables of 1.3 TB, formats and tiers combined:
 
     irgraph capture examples/quantize.py:serve --batch 512 -o served.ir
     irgraph place served.ir --executed model.ir --data data.pt --formats i8,i4,i2 \
@@ -62,10 +62,10 @@ def serve(batch: int, device: str) -> Callable[[], Tensor]:
 
 
 def infer(batch: int, device: str, larger: int = 1) -> Callable[[], Tensor]:
-    """Return a forward pass to be captured; its parameters are those of an untrained model."""
+    """Return a forward pass of an untrained model, to capture it."""
     with torch.device(device):
         model = Ranking(larger)
-        given = (
+        inputs = (
             torch.zeros(batch, DENSE),
             torch.zeros(len(ROWS), LOOKUPS * batch, dtype=torch.int64),
             torch.arange(0, LOOKUPS * batch, LOOKUPS),
@@ -73,43 +73,43 @@ def infer(batch: int, device: str, larger: int = 1) -> Callable[[], Tensor]:
 
     @torch.inference_mode()
     def step() -> Tensor:
-        return model(*given)
+        return model(*inputs)
 
     step.model = model  # type: ignore[attr-defined]
     return step
 
 
 class Truth:
-    """Draws samples: popular rows more often, clicks by hidden vectors."""
+    """Source of samples: popular rows are more frequent, clicks depend on hidden vectors."""
 
     def __init__(self, seed: int = 0) -> None:
-        made = torch.Generator().manual_seed(seed)
-        self.rows = [0.5 * torch.randn(rows, generator=made) for rows in ROWS]
-        self.dense = 0.5 * torch.randn(DENSE, generator=made)
+        generator = torch.Generator().manual_seed(seed)
+        self.rows = [0.5 * torch.randn(rows, generator=generator) for rows in ROWS]
+        self.dense = 0.5 * torch.randn(DENSE, generator=generator)
         self.shares = [torch.arange(1, rows + 1.0) ** -ZIPF for rows in ROWS]
 
     def batch(self, size: int, seed: int) -> tuple[Batch, Tensor]:
-        """Return inputs, as the captured model names them, and clicks [B]."""
-        made = torch.Generator().manual_seed(seed)
-        dense = torch.randn(size, DENSE, generator=made)
+        """Return inputs by their names in the captured model, and clicks [B]."""
+        generator = torch.Generator().manual_seed(seed)
+        dense = torch.randn(size, DENSE, generator=generator)
         count = size * LOOKUPS
-        drawn = [torch.multinomial(s, count, True, generator=made) for s in self.shares]
+        indices = [torch.multinomial(s, count, True, generator=generator) for s in self.shares]
         score = dense @ self.dense - 1
-        for rows, index in zip(self.rows, drawn, strict=True):
+        for rows, index in zip(self.rows, indices, strict=True):
             score = score + rows[index].view(size, LOOKUPS).sum(1)
-        clicks = torch.rand(size, generator=made) < score.sigmoid()
+        clicks = torch.rand(size, generator=generator) < score.sigmoid()
         offsets = torch.arange(0, count, LOOKUPS)
-        return {"input1": dense, "input2": torch.stack(drawn), "input3": offsets}, clicks.float()
+        return {"input1": dense, "input2": torch.stack(indices), "input3": offsets}, clicks.float()
 
 
 def trained(steps: int = 300, size: int = 1024, seed: int = 0) -> Ranking:
-    """Return a model that has learned the truth by so many steps of Adam."""
+    """Return a model trained on the truth by ``steps`` steps of Adam."""
     torch.manual_seed(seed)
     model, truth = Ranking(), Truth()
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for step in range(steps):
-        given, clicks = truth.batch(size, 1000 + step)
-        loss = nn.functional.binary_cross_entropy(model(*given.values())[:, 0], clicks)
+        inputs, clicks = truth.batch(size, 1000 + step)
+        loss = nn.functional.binary_cross_entropy(model(*inputs.values())[:, 0], clicks)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -117,24 +117,24 @@ def trained(steps: int = 300, size: int = 1024, seed: int = 0) -> Ranking:
 
 
 def data(steps: int = 300, size: int = 2048, count: int = 4, fresh: int = 0) -> dict[str, object]:
-    """Return parameters, batches and clicks, as ``irgraph quantize --data`` takes them."""
-    held = list(batches(size, count, fresh))
+    """Return parameters, batches and clicks, as ``irgraph quantize --data`` expects them."""
+    samples = list(batches(size, count, fresh))
     return {
         "parameters": dict(trained(steps).state_dict()),
-        "batches": [given for given, _ in held],
-        "labels": [clicks for _, clicks in held],
+        "batches": [inputs for inputs, _ in samples],
+        "labels": [clicks for _, clicks in samples],
     }
 
 
 def batches(size: int, count: int, fresh: int = 0) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield batches that were not trained on; another ``fresh`` gives others."""
+    """Yield batches outside the training data; another ``fresh`` draws other ones."""
     truth = Truth()
     for number in range(count):
         yield truth.batch(size, 10_000_000 + 1000 * fresh + number)
 
 
 def main() -> None:
-    """Train the model and write what ``irgraph quantize`` takes."""
+    """Train the model and write the data of ``irgraph quantize``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--data", default="data.pt")
     parser.add_argument("--steps", type=int, default=300)

@@ -2,8 +2,8 @@
 
 ``irgraph capture examples/ragged.py:train --batch 65536`` captures it: the 26 tables of Criteo's
 terabyte of clicks, multi-hot (sizes as in facebookresearch/dlrm, torchrec_dlrm), three low-rank
-crosses in place of the dot products (DCN v2). Tables have sparse gradients, since dense ones would
-be as large as the tables, and plain SGD in place of the benchmark's fused Adagrad.
+crosses instead of the dot products (DCN v2). Tables have sparse gradients, since dense ones would
+be as large as the tables, and plain SGD instead of the benchmark's fused Adagrad.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def table(rows: int) -> nn.EmbeddingBag:
 
 
 class Cross(nn.Module):
-    """What entered, plus the first input times a product of low rank (DCN v2)."""
+    """The input plus the first layer's input times a low-rank product (DCN v2)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Cross(nn.Module):
         self.up = nn.Linear(RANK, size)
 
     def forward(self, x: Tensor, first: Tensor) -> Tensor:
-        """Return [B, F] of what entered and what entered the first of all, both [B, F]."""
+        """Return [B, F] for the input and the first layer's input, both [B, F]."""
         return torch.addcmul(x, first, self.up(self.down(x)))
 
 
@@ -66,7 +66,7 @@ class DLRM(nn.Module):
         return self.top(x)
 
 
-class Step:
+class RaggedStep:
     """One training step on tensors of the host."""
 
     def __init__(self, batch: int, device: str, rows: tuple[int, ...]) -> None:
@@ -94,6 +94,6 @@ class Step:
         return loss.detach().cpu()
 
 
-def train(batch: int, device: str, max_rows: int | None = None) -> Step:
+def train(batch: int, device: str, max_rows: int | None = None) -> RaggedStep:
     """Return the step; ``max_rows`` bounds the rows of each table."""
-    return Step(batch, device, tuple(min(count, max_rows or count) for count in ROWS))
+    return RaggedStep(batch, device, tuple(min(count, max_rows or count) for count in ROWS))

@@ -7,16 +7,16 @@
 from __future__ import annotations
 
 import torch
-from classifier import CLASSES, Step
+from classifier import CLASSES, ClassifierStep
 from classifier import train as run
 from torch import Tensor, nn
 
 EXPANSION = 4
-"""Channels that leave a block, over those of its 3x3 convolution."""
+"""Ratio of a block's output channels to the channels of its 3x3 convolution."""
 
 
 class Bottleneck(nn.Module):
-    """Convolutions of 1x1, 3x3 and 1x1, and what entered added to their result."""
+    """Convolutions of 1x1, 3x3 and 1x1, and the input added to their result."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def layer(inputs: int, width: int, blocks: int, stride: int) -> nn.Sequential:
 
 
 class ResNet(nn.Module):
-    """A 7x7 convolution, four layers of blocks, an average over what is left, one linear layer."""
+    """A 7x7 convolution, four layers of blocks, a spatial average, one linear layer."""
 
     def __init__(self, blocks: tuple[int, int, int, int]) -> None:
         super().__init__()
@@ -75,14 +75,14 @@ class ResNet(nn.Module):
 
 def train(
     batch: int, device: str, size: int = 224, blocks: tuple[int, int, int, int] = (3, 4, 6, 3)
-) -> Step:
+) -> ClassifierStep:
     """Return a training step over images of ``size`` x ``size``; ``blocks`` counts by layer."""
     with torch.device(device):
         model = ResNet(blocks)
-    return Step(model, batch, size, device)
+    return ClassifierStep(model, batch, size, device)
 
 
-def small(batch: int, device: str) -> Step:
+def small(batch: int, device: str) -> ClassifierStep:
     """Return a step quick enough for a CPU: one block a layer, images of 64 x 64."""
     return train(batch, device, 64, (1, 1, 1, 1))
 

@@ -3,10 +3,10 @@
 ``irgraph capture examples/several_gpus.py:ddp --batch 32 --ranks 8`` captures a small residual
 network whose gradients are reduced in buckets; ``fsdp`` a language model whose parameters are
 sharded and gathered layer by layer (``--ranks 2x8 --rank 3``); ``tensor_parallel`` transformer
-layers that ranks share, each with its part of the heads, of the perceptron and of the words, and
-``mesh`` (``--ranks 2x8``) the same with FSDP2 across the machines;
-``pipeline`` layers of which each rank has some, through which micro-batches pass in turn, and
-``whole`` (``--batch 64`` alone) the same layers on one card;
+layers split over ranks by heads, columns of the perceptron and words, and ``mesh``
+(``--ranks 2x8``) the same with FSDP2 across the machines;
+``pipeline`` layers distributed over ranks, through which micro-batches pass in turn, and
+``whole`` (only ``--batch 64``) the same layers on one card;
 ``zero`` the network of ``ddp`` whose ranks each update some parameters and send them to the others.
 """
 
@@ -46,7 +46,7 @@ from transformer import WORDS, Block
 
 
 def place(device: str) -> torch.device:
-    """Return this rank's device: a card, but on the CPU where that is asked for."""
+    """Return this rank's device: the CPU if ``device`` is ``cpu``, else a card."""
     if device == "cpu":
         return torch.device("cpu")
     card = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -55,14 +55,14 @@ def place(device: str) -> torch.device:
 
 
 class Training:
-    """A step: the mean of what a model makes of the same data goes down."""
+    """A step that minimises the mean square of a model's results for the same data."""
 
     def __init__(self, model: nn.Module, data: Tensor, device: torch.device) -> None:
         self.model, self.data, self.device = model, data, device
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def __call__(self) -> Tensor:
-        """Train once and return what went down."""
+        """Train once and return the loss."""
         self.optimizer.zero_grad()
         loss = self.model(self.data.to(self.device)).float().square().mean()
         loss.backward()
@@ -79,7 +79,7 @@ def ddp(batch: int, device: str, bucket: int = 25, size: int = 64) -> Training:
 
 
 def zero(batch: int, device: str, bucket: int = 25, size: int = 64) -> Training:
-    """Return the step of ``ddp`` whose ranks each update some parameters and keep their state."""
+    """Return the step of ``ddp`` whose ranks each update some parameters and store their state."""
     step = ddp(batch, device, bucket, size)
     kind = torch.optim.AdamW
     step.optimizer = ZeroRedundancyOptimizer(step.model.parameters(), kind, lr=1e-3)
@@ -102,7 +102,7 @@ def fsdp(
 
 
 class Attention(nn.Module):
-    """Causal attention of the heads that this rank has."""
+    """Causal attention of this rank's heads."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -146,13 +146,13 @@ PLAN = {
     "attention.value": ColwiseParallel(), "attention.out": SCATTER, "mlp.0": ColwiseParallel(),
     "mlp.2": SCATTER,
 }  # fmt: skip
-"""How the ranks share a layer: by heads, by columns of the perceptron, and by words."""
+"""Split of a layer over ranks: by heads, by columns of the perceptron, and by words."""
 
 
 def tensor_parallel(
     batch: int, device: str, layers: int = 2, width: int = 256, heads: int = 8, length: int = 128
 ) -> Training:
-    """Return a step of transformer layers that all ranks share; ``length`` counts all words."""
+    """Return a step of transformer layers split over all ranks; ``length`` counts all words."""
     card = place(device)
     ranks = int(os.environ["WORLD_SIZE"])
     mesh = init_device_mesh(card.type, (ranks,), mesh_dim_names=("tp",))
@@ -171,10 +171,10 @@ def mesh(
     heads: int = 8,
     length: int = 128,
 ) -> Training:
-    """Return a step on a mesh: ``together`` ranks share layers, what they have is sharded (FSDP2).
+    """Return a step on a mesh: layers are split over ``together`` ranks, and sharded (FSDP2).
 
-    Ranks of one machine that follow each other share layers; those of equal place among them have
-    batches of their own, and shards of the same parameters.
+    Layers are split over consecutive ranks of one machine; ranks with the same index among them
+    have separate batches, and shards of the same parameters.
     """
     card = place(device)
     ranks = int(os.environ["WORLD_SIZE"])
@@ -188,12 +188,12 @@ def mesh(
 
 
 def perceptron(layers: int, width: int, first: int = 0) -> nn.Sequential:
-    """Return layers with ReLU, named as in a model of which they are those from ``first`` on."""
-    made = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
-    return nn.Sequential(OrderedDict((str(n), part) for n, part in enumerate(made, 2 * first)))
+    """Return layers with ReLU, named as layers of a model from index ``first`` on."""
+    modules = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(OrderedDict((str(n), part) for n, part in enumerate(modules, 2 * first)))
 
 
-class Whole:
+class SingleCard:
     """The step of ``pipeline`` on one card, in one batch."""
 
     def __init__(self, batch: int, device: str, layers: int, width: int) -> None:
@@ -209,9 +209,9 @@ class Whole:
         self.optimizer.step()
 
 
-def whole(batch: int, device: str, layers: int = 16, width: int = 256) -> Whole:
-    """Return the step that ``pipeline`` shares: ``layers`` are those of all ranks."""
-    return Whole(batch, device, layers, width)
+def whole(batch: int, device: str, layers: int = 16, width: int = 256) -> SingleCard:
+    """Return the step of ``pipeline`` on one card: ``layers`` counts the layers of all ranks."""
+    return SingleCard(batch, device, layers, width)
 
 
 SCHEDULES = {
@@ -221,9 +221,9 @@ SCHEDULES = {
 
 
 class Pipeline:
-    """A step whose micro-batches pass the layers of one rank after those of the other.
+    """A step whose micro-batches pass through the layers of each rank in turn.
 
-    With several ``stages`` a rank they pass all ranks as often, in turn.
+    With several ``stages`` per rank they pass through all ranks as many times.
     """
 
     def __init__(
@@ -233,12 +233,17 @@ class Pipeline:
         self.places = range(self.rank, stages * self.ranks, self.ranks)
         models = [perceptron(layers, width, place * layers).to(card) for place in self.places]
         self.model = nn.Sequential(OrderedDict(i for m in models for i in m.named_children()))
-        given, made_of_it = (
+        stage_input, stage_output = (
             torch.rand(batch // parts, width, device=card, requires_grad=True) for _ in range(2)
         )
         self.stages = [
             PipelineStage(
-                model, place, stages * self.ranks, card, input_args=given, output_args=made_of_it
+                model,
+                place,
+                stages * self.ranks,
+                card,
+                input_args=stage_input,
+                output_args=stage_output,
             )
             for place, model in zip(self.places, models, strict=True)
         ]
@@ -246,19 +251,19 @@ class Pipeline:
         self.data = torch.rand(batch, width)
         self.first, self.last, self.card = self.rank == 0, self.rank == self.ranks - 1, card
 
-    def scheduled(self, kind: str, parts: int) -> Pipeline:
-        """Return the step with its schedule: of one stage, or of several."""
+    def with_schedule(self, kind: str, parts: int) -> Pipeline:
+        """Return the step with its schedule, for one stage or several."""
         several = issubclass(SCHEDULES[kind], PipelineScheduleMulti)
-        held = self.stages if several else self.stages[0]
-        self.schedule = SCHEDULES[kind](held, parts, loss_fn=functional.mse_loss)
+        stages = self.stages if several else self.stages[0]
+        self.schedule = SCHEDULES[kind](stages, parts, loss_fn=functional.mse_loss)
         return self
 
     def __call__(self) -> None:
-        """Train once: the first rank has the data, the last one what is wanted of them."""
+        """Train once: the first rank has the data, the last one the targets."""
         self.optimizer.zero_grad()
         data = self.data.to(self.card) if self.first or self.last else None
-        given = (data,) if self.first else ()
-        self.schedule.step(*given, target=data if self.last else None)
+        inputs = (data,) if self.first else ()
+        self.schedule.step(*inputs, target=data if self.last else None)
         self.optimizer.step()
 
 
@@ -273,8 +278,8 @@ def pipeline(
 ) -> Pipeline:
     """Return a step in ``parts`` micro-batches.
 
-    ``kind`` may be ``gpipe``, too, or ``interleaved`` and ``zero-bubble`` with several ``stages``
-    a rank, of so many ``layers`` each.
+    ``kind`` may also be ``gpipe``, or ``interleaved`` or ``zero-bubble`` with several ``stages``
+    per rank, of ``layers`` layers each.
     """
     dist.init_process_group("gloo" if device == "cpu" else "nccl")
-    return Pipeline(batch, place(device), parts, layers, width, stages).scheduled(kind, parts)
+    return Pipeline(batch, place(device), parts, layers, width, stages).with_schedule(kind, parts)

@@ -1,4 +1,4 @@
-"""The standard library of transformations: one pass a file, ``name.irg``; and how to find them."""
+"""The standard library of transformations, one pass per file ``name.irg``, and its look-up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = "irgraph.passes"
 
 @dataclass(frozen=True)
 class PassFile:
-    """A file that holds one pass and bears its name."""
+    """A file with one pass, whose name it has."""
 
     name: str
     source: str
@@ -23,9 +23,9 @@ class PassFile:
 
 
 def folders(paths: Sequence[str | Path] = ()) -> Iterator[Path]:
-    """Yield where passes are looked for: the given folders, the shipped one, other packages'.
+    """Yield the folders of passes: the given ones, the shipped one, and other packages' folders.
 
-    Raises ``IrgraphError`` where a package cannot be imported.
+    Raises ``IrgraphError`` if a package cannot be imported.
     """
     yield from map(Path, paths)
     yield Path(__file__).parent
@@ -34,12 +34,12 @@ def folders(paths: Sequence[str | Path] = ()) -> Iterator[Path]:
 
 
 def files(paths: Sequence[str | Path] = ()) -> dict[str, Path]:
-    """Return the file of every pass by its name; earlier folders go before later ones."""
-    found: dict[str, Path] = {}
+    """Return the file of every pass by its name; earlier folders have precedence."""
+    path_by_name: dict[str, Path] = {}
     for folder in folders(paths):
         for path in sorted(folder.glob(f"*{SUFFIX}")):
-            found.setdefault(path.stem, path)
-    return found
+            path_by_name.setdefault(path.stem, path)
+    return path_by_name
 
 
 def names(paths: Sequence[str | Path] = ()) -> tuple[str, ...]:
@@ -48,9 +48,9 @@ def names(paths: Sequence[str | Path] = ()) -> tuple[str, ...]:
 
 
 def find(name: str, paths: Sequence[str | Path] = ()) -> PassFile | None:
-    """Return the file of a pass, or ``None`` where no folder holds one of that name.
+    """Return the file of a pass, ``None`` if no folder has one of that name.
 
-    Raises ``OSError`` or ``UnicodeDecodeError`` where the file cannot be read.
+    Raises ``OSError`` or ``UnicodeDecodeError`` if the file cannot be read.
     """
     if Path(name).name != name:
         return None

@@ -45,7 +45,7 @@ def find_record(
 
     table = KINDS[kind]
     columns = select(RECORDS.c.id, RECORDS.c.name, RECORDS.c.hash, RECORDS.c.content)
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         all_of_kind = connection.execute(columns.where(RECORDS.c.kind == kind)).all()
         matches = [row for row in all_of_kind if row.name == name]
         if not matches and _HASH.fullmatch(name):

@@ -20,14 +20,14 @@ from irgraph.predict.figures import what_ifs as of_timeline
 from irgraph.predict.tables import bytes_text
 from irgraph.predict.validation import UNVALIDATED, validation_text
 from irgraph.report.console import time_text
-from irgraph.report.structure import KINDS, Group
+from irgraph.report.structure import KINDS, ChangeGroup
 
 PATH_TEXT = "Both critical paths on one clock: what is gone, what is new, and what is exposed now."
 TIMELINE_TEXT = "Both steps from their starts; what is on the critical path has a dark edge."
 
 
 def difference_page(
-    difference: Difference, groups: Sequence[Group], summary: Mapping[str, Any] | None = None
+    difference: Difference, groups: Sequence[ChangeGroup], summary: Mapping[str, Any] | None = None
 ) -> Page:
     """Return the report of a difference.
 
@@ -44,7 +44,7 @@ def difference_page(
     return Page(names, about, [*parts, *difference_sections(difference, figures)])
 
 
-def structure_page(names: Sequence[str], groups: Sequence[Group]) -> Page:
+def structure_page(names: Sequence[str], groups: Sequence[ChangeGroup]) -> Page:
     """Return the report of the changes, without a device and so without times."""
     title = " → ".join(Path(name).name for name in names)
     return Page(title, "structure alone", [changes(groups, timed=False)])
@@ -96,7 +96,7 @@ def remarks(summary: Mapping[str, Any]) -> list[Section]:
     return [sections.notes(warnings, warning=True), sections.notes(lines)]
 
 
-def changes(groups: Sequence[Group], *, timed: bool) -> Section:
+def changes(groups: Sequence[ChangeGroup], *, timed: bool) -> Section:
     """Return the table of ops that were added, removed, moved or changed."""
     rows = []
     for group in groups:
@@ -104,7 +104,7 @@ def changes(groups: Sequence[Group], *, timed: bool) -> Section:
         description = f"{group.kind} {group.detail}".strip()
         times = (before or None, after or None, after - before) if timed else ()
         rows.append(
-            (KINDS[group.kind], group.name, description, group.where, len(group.changes), *times)
+            (KINDS[group.kind], group.name, description, group.location, len(group.changes), *times)
         )
     columns = [
         ("±", "text"),

@@ -19,7 +19,7 @@ from irgraph.pages.difference import (
     remarks,
 )
 from irgraph.predict.difference import Difference
-from irgraph.report.structure import grouped, structural_diff
+from irgraph.report.structure import group_changes, structural_diff
 from irgraph.schedule.memory import peak_memory
 
 MAX_REASONS = 4
@@ -44,7 +44,7 @@ def rewrite_page(
         difference: both predicted on a device, if one was named.
     """
     after, figures = outcome.graph, difference.summary() if difference is not None else None
-    groups = grouped(difference.changes if difference else structural_diff(before, after))
+    groups = group_changes(difference.changes if difference else structural_diff(before, after))
     parts = [
         difference_headline(difference, figures)
         if difference is not None and figures

@@ -10,7 +10,7 @@ from irgraph.pages.difference import difference_page
 from irgraph.pages.prediction import prediction_page
 from irgraph.predict.difference import Difference
 from irgraph.predict.prediction import Prediction
-from irgraph.report.structure import grouped
+from irgraph.report.structure import group_changes
 
 
 def write_report(
@@ -27,7 +27,7 @@ def write_report(
         IrgraphError: the file cannot be written.
     """
     if isinstance(found, Difference):
-        page = difference_page(found, grouped(found.changes))
+        page = difference_page(found, group_changes(found.changes))
     else:
         page = prediction_page(found, measured=measured)
     write_atomic(path, page_html(page))

@@ -1,1 +1,1 @@
-"""Tables and files that commands write."""
+"""Tables and files written by commands."""

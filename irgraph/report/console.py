@@ -1,4 +1,4 @@
-"""Consoles for tables, and times in them."""
+"""Console for tables, and the format of times."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """A console that shows text as it is, and leaves closed pipes to the command line.
+    """A console that shows verbatim text, and raises ``BrokenPipeError`` for closed pipes.
 
-    Names from files are neither markup nor emoji, nor do they steer the terminal.
+    Names from files are neither markup nor emoji nor terminal control sequences.
     """
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401  (those of rich)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  (rich's options)
         super().__init__(markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401

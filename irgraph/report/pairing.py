@@ -1,4 +1,4 @@
-"""Matches the ops of two graphs."""
+"""Matching of the ops of two graphs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Pairing:
 
     Attributes:
         before, after: all ops of either graph.
-        forward: position after, by position before.
-        backward: position before, by position after.
+        forward: indices of matched ops in ``after``, by index in ``before``.
+        backward: indices of matched ops in ``before``, by index in ``after``.
     """
 
     before: Sequence[TreePosition]
@@ -37,7 +37,7 @@ class Pairing:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Positions of matched ops, in the order before."""
+        """Indices of matched ops, in the order of ``before``."""
         return sorted(self.forward.items())
 
     def join(self, i: int, j: int) -> None:
@@ -79,80 +79,80 @@ KEYS: tuple[Key, ...] = (id, _exact, _by_results, _by_origin, _by_operands, _by_
 """Keys by which ops match, the most reliable first."""
 
 
-def places(graph: Graph) -> list[TreePosition]:
+def tree_positions(graph: Graph) -> list[TreePosition]:
     """Return all ops of a graph, outer before inner, with their positions."""
-    found: list[TreePosition] = []
+    positions: list[TreePosition] = []
     for op in graph.ops:
-        _place(op, -1, found)
-    return found
+        _append_positions(op, -1, positions)
+    return positions
 
 
-def _place(op: Op, parent: int, found: list[TreePosition]) -> None:
-    here = len(found)
-    found.append(TreePosition(op, parent, 0))
+def _append_positions(op: Op, parent: int, positions: list[TreePosition]) -> None:
+    index = len(positions)
+    positions.append(TreePosition(op, parent, 0))
     for child in op.body:
-        _place(child, here, found)
-    found[here] = TreePosition(op, parent, len(found))
+        _append_positions(child, index, positions)
+    positions[index] = TreePosition(op, parent, len(positions))
 
 
 def pair_ops(before: Graph, after: Graph) -> Pairing:
     """Match the ops of two graphs: by identity, all fields, results, origin, operands.
 
-    Ops with the same key are matched in launch order where both graphs have equally many of them.
+    Ops with the same key are matched in launch order if both graphs have the same number of them.
     """
-    pairing = Pairing(places(before), places(after))
+    pairing = Pairing(tree_positions(before), tree_positions(after))
     for key in KEYS:
-        left = _by_key(pairing.before, pairing.forward, key)
-        right = _by_key(pairing.after, pairing.backward, key)
-        for found, mine in left.items():
-            its = right.get(found, [])
-            for i, j in zip(mine, its, strict=True) if len(mine) == len(its) else ():
+        indices_before = _by_key(pairing.before, pairing.forward, key)
+        indices_after = _by_key(pairing.after, pairing.backward, key)
+        for value, first in indices_before.items():
+            second = indices_after.get(value, [])
+            for i, j in zip(first, second, strict=True) if len(first) == len(second) else ():
                 pairing.join(i, j)
     return pairing
 
 
 def _by_key(
-    found: Sequence[TreePosition], taken: dict[int, int], key: Key
+    positions: Sequence[TreePosition], matched: dict[int, int], key: Key
 ) -> dict[Hashable, list[int]]:
-    keyed: dict[Hashable, list[int]] = {}
-    for i, place in enumerate(found):
-        if i not in taken:
-            value = key(place.op)
+    indices_by_value: dict[Hashable, list[int]] = {}
+    for i, position in enumerate(positions):
+        if i not in matched:
+            value = key(position.op)
             if value is not None:
-                keyed.setdefault(value, []).append(i)
-    return keyed
+                indices_by_value.setdefault(value, []).append(i)
+    return indices_by_value
 
 
-def unmoved(pairing: Pairing) -> set[int]:
-    """Return the positions before of matched ops that did not move.
+def unmoved_indices(pairing: Pairing) -> set[int]:
+    """Return the indices in ``before`` of matched ops that did not move.
 
-    These are a longest run of pairs in the same order in both graphs. An op inside one that moved
-    counts as unmoved, unless it left it.
+    These are a longest sequence of pairs with the same order in both graphs. An op inside a moved
+    op counts as unmoved if it is still inside.
     """
     pairs = pairing.pairs
-    steady = {pairs[k][0] for k in _longest_increasing([j for _, j in pairs])}
+    indices = {pairs[k][0] for k in _longest_increasing([j for _, j in pairs])}
     for i, j in pairs:
         old, new = pairing.before[i].parent, pairing.after[j].parent
         if old >= 0 and pairing.forward.get(old, -2) == new:
-            steady.add(i)
-    return steady
+            indices.add(i)
+    return indices
 
 
 def _longest_increasing(values: Sequence[int]) -> Iterator[int]:
-    """Yield the positions of a longest increasing subsequence, last first."""
+    """Yield the indices of a longest increasing subsequence, last first."""
     tails: list[int] = []
     ends: list[int] = []
     previous: list[int] = []
     for k, value in enumerate(values):
-        place = bisect_left(tails, value)
-        previous.append(ends[place - 1] if place else -1)
-        if place == len(tails):
+        length = bisect_left(tails, value)
+        previous.append(ends[length - 1] if length else -1)
+        if length == len(tails):
             tails.append(value)
             ends.append(k)
         else:
-            tails[place] = value
-            ends[place] = k
-    here = ends[-1] if ends else -1
-    while here >= 0:
-        yield here
-        here = previous[here]
+            tails[length] = value
+            ends[length] = k
+    current = ends[-1] if ends else -1
+    while current >= 0:
+        yield current
+        current = previous[current]

@@ -1,4 +1,4 @@
-"""Shared by plots: matplotlib if it is installed, and atomic writes."""
+"""Shared functions of plots: the import of matplotlib, and atomic writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DPI = 160
 
 
 class Plot(Struct, frozen=True):
-    """A figure that notebooks show.
+    """A figure with a notebook representation.
 
     Attributes:
         figure: matplotlib's ``Figure``.
@@ -24,20 +24,20 @@ class Plot(Struct, frozen=True):
     figure: Any
 
     def _repr_png_(self) -> bytes:
-        """Return the figure as a notebook shows it."""
+        """Return the figure as PNG for notebooks."""
         data = io.BytesIO()
         self.figure.savefig(data, dpi=100, format="png", bbox_inches="tight")
         return data.getvalue()
 
     def save(self, path: str) -> None:
-        """Write the figure to a file, of the type that its name ends with, whole or not at all."""
+        """Write the figure to a file atomically; the suffix of its name is the type."""
         save(self.figure, path)
 
 
 BLUE, ORANGE, GREY = "#4878a8", "#d6803c", "#d9d9d9"
 
 
-def matplotlib() -> Any:  # noqa: ANN401  (a module that is loaded here)
+def matplotlib() -> Any:  # noqa: ANN401  (a module)
     """Return matplotlib; raise ``IrgraphError`` (exit code 2) if it is missing."""
     try:
         import matplotlib as mpl
@@ -50,10 +50,10 @@ def matplotlib() -> Any:  # noqa: ANN401  (a module that is loaded here)
 
 
 def check_plot(path: str | None) -> None:
-    """Refuse a plot that cannot be written, before the work starts.
+    """Check that a plot can be written, before the work starts.
 
-    Raises ``IrgraphError`` (exit code 2) where matplotlib is missing, where it cannot write files
-    of that type, or where the folder does not exist.
+    Raises ``IrgraphError`` (exit code 2) if matplotlib is missing or cannot write files of that
+    type, or if the folder does not exist.
     """
     if path is None:
         return
@@ -69,7 +69,7 @@ def check_plot(path: str | None) -> None:
 
 
 def save(figure: Any, path: str) -> None:  # noqa: ANN401  (matplotlib's Figure)
-    """Write a figure to a file, whole or not at all."""
+    """Write a figure to a file atomically."""
     check_plot(path)
     data = io.BytesIO()
     figure.savefig(data, dpi=DPI, format=Path(path).suffix.lower().removeprefix("."))

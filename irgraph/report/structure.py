@@ -1,4 +1,4 @@
-"""What changed between two graphs: ops added, removed, moved, retyped and rewired."""
+"""Structural difference of two graphs: ops added, removed, moved, retyped and rewired."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.values import spell
-from irgraph.report.pairing import Pairing, TreePosition, pair_ops, unmoved
+from irgraph.report.pairing import Pairing, TreePosition, pair_ops, unmoved_indices
 
 KINDS = {
     "removed": "-", "added": "+", "moved": ">", "retyped": "~", "rewired": "=", "repriced": "$",
 }  # fmt: skip
-"""Kinds of change, in the order in which they are shown, with their marks."""
+"""Marks of changes by kind, in the order of the output."""
 
 
 class Change(Struct, frozen=True):
     """One op that differs.
 
     Attributes:
-        kind: a key of ``KINDS``; ``repriced`` where only the predicted time differs.
-        before, after: the op in either graph; ``None`` where it is not there.
-        detail: what changed, such as ``f32[8, 4] -> bf16[8, 4]``.
-        times: predicted device time before and after, microseconds; zeros without a device.
+        kind: a key of ``KINDS``; ``repriced`` if only the predicted time differs.
+        before, after: the op in either graph; ``None`` if it is missing.
+        detail: description of the change, such as ``f32[8, 4] -> bf16[8, 4]``.
+        times: predicted device time before and after in microseconds; zeros without a device.
     """
 
     kind: str
@@ -38,14 +38,14 @@ class Change(Struct, frozen=True):
 
     @property
     def op(self) -> Op:
-        """The op where it is now, or else where it was."""
+        """The op in the second graph, or else in the first one."""
         op = self.after or self.before
         assert op is not None
         return op
 
 
 @dataclass
-class Group:
+class ChangeGroup:
     """Changes of one kind to ops of one name."""
 
     kind: str
@@ -54,20 +54,20 @@ class Group:
 
     @property
     def times(self) -> tuple[float, float]:
-        """Predicted device time of all, before and after, microseconds."""
+        """Predicted device time of all changes, before and after, in microseconds."""
         before, after = zip(*(change.times for change in self.changes), strict=True)
         return sum(before), sum(after)
 
     @property
     def detail(self) -> str:
-        """What changed, the most frequent first."""
-        return _several([change.detail for change in self.changes if change.detail], 2)
+        """Descriptions of the changes, the most frequent first."""
+        return _most_frequent([change.detail for change in self.changes if change.detail], 2)
 
     @property
-    def where(self) -> str:
-        """Modules of the ops, or where they came from."""
+    def location(self) -> str:
+        """Modules of the ops, or their origins."""
         places = [change.op.module or change.op.origin for change in self.changes]
-        return _several([place for place in places if place], 2)
+        return _most_frequent([place for place in places if place], 2)
 
     def row(self) -> dict[str, object]:
         """Return the group as plain values; times in microseconds."""
@@ -77,19 +77,19 @@ class Group:
             "op": self.name,
             "count": len(self.changes),
             "detail": self.detail,
-            "where": self.where,
+            "where": self.location,
             "before_us": round(before, 3),
             "after_us": round(after, 3),
         }
 
 
-def _several(texts: Sequence[str], most: int) -> str:
+def _most_frequent(texts: Sequence[str], max_texts: int) -> str:
     counts: dict[str, int] = {}
     for text in texts:
         counts[text] = counts.get(text, 0) + 1
     names = sorted(counts, key=lambda text: -counts[text])
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return "; ".join(names[:most]) + more
+    more = f" and {len(names) - max_texts} more" if len(names) > max_texts else ""
+    return "; ".join(names[:max_texts]) + more
 
 
 def structural_diff(
@@ -97,75 +97,78 @@ def structural_diff(
     after: Graph,
     priced: tuple[Priced, Priced] | None = None,
 ) -> list[Change]:
-    """Return what changed from one graph to another, in launch order, kind by kind.
+    """Return the changes from one graph to another, by kind and in launch order.
 
-    Ops are matched by identity, origin, name, operands and results. An op that was removed or
-    added includes its body. With both graphs priced, each change has its device time
-    before and after; all of them add up to the change of all device time.
+    Ops are matched by identity, origin, name, operands and results. A removed or added op includes
+    its body. If both graphs are priced, each change has its device time before and after; their
+    sum is the change of the total device time.
     """
     pairing = pair_ops(before, after)
     times = _Times(pairing, priced)
-    changes = [*_one_sided("removed", pairing, times), *_one_sided("added", pairing, times)]
-    steady = unmoved(pairing)
+    changes = [
+        *_unmatched_changes("removed", pairing, times),
+        *_unmatched_changes("added", pairing, times),
+    ]
+    unmoved = unmoved_indices(pairing)
     for i, j in pairing.pairs:
-        found = _changed(pairing.before[i], pairing.after[j], i in steady)
-        spent = times.own(i, j)
-        if found is None and abs(spent[1] - spent[0]) > 1e-6:
-            found = ("repriced", "")
-        if found is not None:
-            kind, detail = found
+        difference = _difference(pairing.before[i], pairing.after[j], i in unmoved)
+        op_times = times.matched_times(i, j)
+        if difference is None and abs(op_times[1] - op_times[0]) > 1e-6:
+            difference = ("repriced", "")
+        if difference is not None:
+            kind, detail = difference
             ops = pairing.before[i].op, pairing.after[j].op
-            changes.append(Change(kind, *ops, detail, spent))
+            changes.append(Change(kind, *ops, detail, op_times))
     return sorted(changes, key=lambda change: list(KINDS).index(change.kind))
 
 
 class _Times(Struct, frozen=True):
-    """Predicted times of ops in both graphs: of what is priced at the op itself."""
+    """Predicted times of ops in both graphs, without the ops inside them."""
 
     pairing: Pairing
     priced: tuple[Priced, Priced] | None
 
-    def own(self, i: int, j: int) -> tuple[float, float]:
-        """Return the times of a matched op, without those of ops inside it."""
+    def matched_times(self, i: int, j: int) -> tuple[float, float]:
+        """Return the times of a matched op in both graphs, without the ops inside it."""
         first, second = self.pairing.before[i].op, self.pairing.after[j].op
-        return self.at(0, first), self.at(1, second)
+        return self.time_of(0, first), self.time_of(1, second)
 
-    def at(self, side: int, op: Op) -> float:
-        """Return the time priced at an op of the first or second graph, microseconds."""
+    def time_of(self, side: int, op: Op) -> float:
+        """Return the time priced at an op of the first or second graph in microseconds."""
         if self.priced is None:
             return 0.0
         return sum(kernel.time for kernel in self.priced[side].kernels.get(id(op), ()))
 
 
-def _one_sided(kind: str, pairing: Pairing, times: _Times) -> Iterable[Change]:
+def _unmatched_changes(kind: str, pairing: Pairing, times: _Times) -> Iterable[Change]:
     """Yield the unmatched ops of one graph, each with the time of all unmatched ones in it."""
     side = 0 if kind == "removed" else 1
-    places = pairing.after if side else pairing.before
-    kept = pairing.backward if side else pairing.forward
+    positions = pairing.after if side else pairing.before
+    matched = pairing.backward if side else pairing.forward
     tops: dict[int, int] = {}
-    spent: dict[int, float] = {}
-    for here, place in enumerate(places):
-        if here in kept:
+    time_by_top: dict[int, float] = {}
+    for index, position in enumerate(positions):
+        if index in matched:
             continue
-        top = tops[here] = tops.get(place.parent, here)
-        spent[top] = spent.get(top, 0.0) + times.at(side, place.op)
-    for here, time in spent.items():
-        op = places[here].op
+        top = tops[index] = tops.get(position.parent, index)
+        time_by_top[top] = time_by_top.get(top, 0.0) + times.time_of(side, position.op)
+    for index, time in time_by_top.items():
+        op = positions[index].op
         if side:
             yield Change(kind, None, op, types_of(op), (0.0, time))
         else:
             yield Change(kind, op, None, types_of(op), (time, 0.0))
 
 
-def _changed(a: TreePosition, b: TreePosition, steady: bool) -> tuple[str, str] | None:
-    """Return kind and detail of what differs between two matched ops, if anything does."""
+def _difference(a: TreePosition, b: TreePosition, is_unmoved: bool) -> tuple[str, str] | None:
+    """Return kind and detail of the difference of two matched ops, ``None`` if they are equal."""
     first, second = types_of(a.op), types_of(b.op)
     if first != second:
         return "retyped", f"{first} -> {second}"
     lanes = f"{a.op.thread}/{a.op.stream or 'default'}", f"{b.op.thread}/{b.op.stream or 'default'}"
     if lanes[0] != lanes[1]:
         return "moved", f"{lanes[0]} -> {lanes[1]}"
-    if not steady:
+    if not is_unmoved:
         return "moved", ""
     for find in (_attributes, _operands):
         detail = find(a.op, b.op)
@@ -175,7 +178,7 @@ def _changed(a: TreePosition, b: TreePosition, steady: bool) -> tuple[str, str] 
 
 
 def types_of(op: Op) -> str:
-    """Return the types of an op's results with their present sizes."""
+    """Return the types of an op's results with their current sizes."""
     return ", ".join(map(_type, op.outputs[:3])) + (", …" if len(op.outputs) > 3 else "")
 
 
@@ -205,22 +208,22 @@ def _operands(a: Op, b: Op) -> str:
     return "other operands" if first != second else ""
 
 
-def grouped(changes: Iterable[Change]) -> list[Group]:
+def group_changes(changes: Iterable[Change]) -> list[ChangeGroup]:
     """Return changes by kind and op, largest change of time first."""
-    found: dict[tuple[str, str], Group] = {}
+    group_by_key: dict[tuple[str, str], ChangeGroup] = {}
     for change in changes:
         key = change.kind, change.op.name
-        found.setdefault(key, Group(*key)).changes.append(change)
-    groups = list(found.values())
+        group_by_key.setdefault(key, ChangeGroup(*key)).changes.append(change)
+    groups = list(group_by_key.values())
     return sorted(groups, key=lambda group: -abs(group.times[1] - group.times[0]))
 
 
 def structure_lines(before: Graph, after: Graph) -> list[str]:
     """Return the structural difference of two graphs as lines of text, grouped."""
     lines = []
-    for group in grouped(structural_diff(before, after)):
-        where = f"  in {group.where}" if group.where else ""
+    for group in group_changes(structural_diff(before, after)):
+        location = f"  in {group.location}" if group.location else ""
         detail = f"  {group.detail}" if group.detail else ""
         head = f"{KINDS[group.kind]} {len(group.changes):>4} {group.name}"
-        lines.append(f"  {head}{detail}{where}")
+        lines.append(f"  {head}{detail}{location}")
     return lines or ["  no difference"]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from irgraph.report.console import time_text
-from irgraph.report.structure import KINDS, Group
+from irgraph.report.structure import KINDS, ChangeGroup
 
-LONGEST = 60
+MAX_GROUPS = 60
 
 
-def structure_table(groups: Sequence[Group], *, timed: bool) -> Table:
+def structure_table(groups: Sequence[ChangeGroup], *, timed: bool) -> Table:
     """Return groups of changes as a table; ``timed`` adds predicted device times."""
     counts = {kind: sum(len(g.changes) for g in groups if g.kind == kind) for kind in KINDS}
     summary = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
@@ -22,12 +22,18 @@ def structure_table(groups: Sequence[Group], *, timed: bool) -> Table:
     table.add_column("count", justify="right")
     for name in ("before", "after", "change") if timed else ():
         table.add_column(name, justify="right")
-    for group in groups[:LONGEST]:
-        what = f"{group.kind} {group.detail}".strip()
-        cells = [KINDS[group.kind], group.name, what, group.where, str(len(group.changes))]
+    for group in groups[:MAX_GROUPS]:
+        description = f"{group.kind} {group.detail}".strip()
+        cells = [
+            KINDS[group.kind],
+            group.name,
+            description,
+            group.location,
+            str(len(group.changes)),
+        ]
         table.add_row(*cells, *(_times(*group.times) if timed else ()))
-    if len(groups) > LONGEST:
-        table.caption = f"and {len(groups) - LONGEST} more kinds of change; --json has all"
+    if len(groups) > MAX_GROUPS:
+        table.caption = f"and {len(groups) - MAX_GROUPS} more kinds of change; --json has all"
     elif timed and groups:
         before, after = (sum(group.times[i] for group in groups) for i in (0, 1))
         total = _signed(after - before)

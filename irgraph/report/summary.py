@@ -12,7 +12,7 @@ from irgraph.ir.op import Op
 
 
 def summarize(graph: Graph, depth: int = 1) -> dict[str, Any]:
-    """Return counts of a graph as plain values for tables and JSON; bytes are of dense tensors."""
+    """Return counts of a graph as plain values for tables and JSON; bytes assume dense tensors."""
     names = Counter(op.name for op in _to_depth(graph.ops, depth))
     roles = Counter(d.role for d in graph.tensors)
     sizes: Counter[str] = Counter()
@@ -36,12 +36,12 @@ def summarize(graph: Graph, depth: int = 1) -> dict[str, Any]:
 
 
 def _to_depth(ops: tuple[Op, ...], depth: int) -> list[Op]:
-    found: list[Op] = []
+    selected: list[Op] = []
     for op in ops:
-        found.append(op)
+        selected.append(op)
         if depth > 1:
-            found.extend(_to_depth(op.body, depth - 1))
-    return found
+            selected.extend(_to_depth(op.body, depth - 1))
+    return selected
 
 
 def summary_tables(summary: dict[str, Any]) -> list[Table]:

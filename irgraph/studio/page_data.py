@@ -12,7 +12,7 @@ from irgraph.html import sections
 from irgraph.pages.difference import changes
 from irgraph.pages.slices import Slices
 from irgraph.pages.timelines import add_path, add_timeline
-from irgraph.report.structure import grouped
+from irgraph.report.structure import group_changes
 from irgraph.studio.session import Attempt, Revision, Session
 
 Record = dict[str, Any]
@@ -46,7 +46,7 @@ def attempt(session: Session, result: Attempt) -> Record:
         "problems": [problem(diagnostic) for diagnostic in _remarks(step)],
         "figures": figures(step.prediction, change=change, total=step.total),
         "comparable": change is not None,
-        "changes": changes(grouped(change.changes), timed=True) if change else None,
+        "changes": changes(group_changes(change.changes), timed=True) if change else None,
         "marks": marks(current, change) if change else {},
         "drawn": path_and_timeline(step.prediction) if changed else None,
         "warnings": warnings(step.prediction),

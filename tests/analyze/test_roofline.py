@@ -15,7 +15,7 @@ from irgraph.analyze.roofline import works_of
 from irgraph.backend import backend
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
-from irgraph.report.roofline import CallWork, roofline, uncounted
+from irgraph.report.roofline import CallWork, roofline, uncounted_operators
 from tests.analyze import raw
 
 Event = dict[str, Any]
@@ -137,7 +137,7 @@ def test_limits_are_those_of_the_device() -> None:
     assert product["of_bandwidth"] == pytest.approx(0.1, abs=1e-4)
     assert relu["of_limit"] == pytest.approx(0.8, abs=1e-4)
     assert (relu["gflop"], index["mbyte"], index["of_limit"]) == (None, None, None)
-    assert uncounted(works) == [{"op": "index", "calls": 1.0, "us": 5.0}]
+    assert uncounted_operators(works) == [{"op": "index", "calls": 1.0, "us": 5.0}]
 
 
 def test_without_a_device_there_are_rates_and_no_shares() -> None:

@@ -23,7 +23,7 @@ def steps() -> dict[str, Graph]:
     config = replace(dlrm.CONFIGS["ddp"], rows=(50, 40), lookups=3)
     language = transformer.train(6, "meta", layers=1, width=32, heads=2, length=10)
     return {
-        "dlrm": capture(dlrm.Step(config, 6, "meta")).graph,
+        "dlrm": capture(dlrm.DLRMStep(config, 6, "meta")).graph,
         "mlp": capture(mlp.train(6, "meta", 16)).graph,
         "transformer": capture(language).graph,
     }

@@ -45,7 +45,7 @@ def small(preset: str) -> dlrm.Config:
 @cache
 def dlrm_graph(config: dlrm.Config, batch: int = BATCH) -> Graph:
     """Return the captured step of a configuration."""
-    return capture(dlrm.Step(config, batch, "meta")).graph
+    return capture(dlrm.DLRMStep(config, batch, "meta")).graph
 
 
 def rows(config: dlrm.Config) -> tuple[Resizes, dlrm.Config]:

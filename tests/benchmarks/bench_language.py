@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from examples.dlrm import Config, Step
+from examples.dlrm import Config, DLRMStep
 from irgraph.capture.live import capture_file
 from irgraph.ir.graph import Graph
 from irgraph.language import load_script, run
@@ -52,10 +52,10 @@ def report(what: str, script: str, graph: Graph) -> None:
     print(f"{what:<34} {size:>6} ops {min(seconds) * 1e3:8.1f} ms")  # noqa: T201
 
 
-def wide(batch: int, device: str) -> Step:
+def wide(batch: int, device: str) -> DLRMStep:
     """Return a DLRM step of about a thousand device ops: 120 tables."""
     config = Config((512, 512, 64), (1024, 1024, 1024, 1), (1000,) * 120, 100)
-    return Step(config, batch, device)
+    return DLRMStep(config, batch, device)
 
 
 WIDTH = 'resize %w.shape[0] of aten.linear(_, %w, ...) within "bot_mlp.0" = 1024'

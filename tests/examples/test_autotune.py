@@ -21,13 +21,13 @@ def graph() -> Graph:
 
 def test_only_batches_that_fit_are_tried(graph: Graph) -> None:
     limit = 4.4 * autotune.GIB
-    sizes = [size["B"] for size in autotune.fitting(graph, limit, "volta")]
+    sizes = [size["B"] for size in autotune.batches_within(graph, limit, "volta")]
     assert sizes == list(autotune.BATCHES[: len(sizes)])
     last, more = (
         peak_memory(with_dims(graph, {"B": b})).needs("volta") for b in (sizes[-1], sizes[-1] + 128)
     )
     assert last <= limit < more
-    assert autotune.fitting(graph, 0, "volta") == []
+    assert autotune.batches_within(graph, 0, "volta") == []
 
 
 def test_the_script_that_is_printed_makes_what_was_found(

@@ -18,7 +18,7 @@ ROUNDED = 0.011
 
 @pytest.fixture(scope="module")
 def graphs() -> list[Graph]:
-    return [library.captured(preset, 2048) for preset in library.PRESETS.values()]
+    return [library.capture_preset(preset, 2048) for preset in library.PRESETS.values()]
 
 
 def table(page: str, head: str) -> list[list[str]]:

@@ -34,7 +34,7 @@ def test_a_trial_is_what_prediction_and_law_say(search: nas.Search) -> None:
     layer = 12 * width**2 + 13 * width  # of attention and perceptron, with biases and two norms
     count = 2 * layer + 2 * width + words * width + words * (width + 1)
     assert trial.user_attrs["parameters"] == count
-    graph = search.captured(2, 2, 32)
+    graph = search.capture(2, 2, 32)
     step = irgraph.predict(graph, device="t4", dims={"B": 8}, measured=False).step_time
     tokens = 3600e6 / step * 8 * nas.LENGTH
     assert trial.user_attrs["tokens"] == pytest.approx(tokens)

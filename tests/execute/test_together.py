@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from examples.dlrm import Config, Step
+from examples.dlrm import Config, DLRMStep
 from irgraph.api import rewrite
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
@@ -36,8 +36,8 @@ SCHEMES = ("table-wise", "column-wise", "row-wise", "table-row-wise", "data-para
 def dlrm(optimizer: str = "sgd") -> Graph:
     """Return a step of a small DLRM with five tables, captured on the meta device."""
 
-    def program(batch: int, device: str) -> Step:
-        step = Step(SMALL, batch, device)
+    def program(batch: int, device: str) -> DLRMStep:
+        step = DLRMStep(SMALL, batch, device)
         if optimizer == "adam":
             step.optimizer = torch.optim.Adam(step.model.parameters(), foreach=True)
         if optimizer == "fused":
@@ -153,8 +153,8 @@ def test_an_optimizer_that_reads_across_rows_is_not_split() -> None:
                 table = p.dim() == 2 and p.shape[1] == SMALL.width
                 p.data.sub_(p.grad if table else p.grad * p.data.norm())
 
-    def program(batch: int) -> Step:
-        step = Step(SMALL, batch, "meta")
+    def program(batch: int) -> DLRMStep:
+        step = DLRMStep(SMALL, batch, "meta")
         step.optimizer = Scaled(step.model.parameters(), lr=0.1)
         return step
 

@@ -49,16 +49,16 @@ def assert_computes(graph: Graph, make: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_resize_layer_gives_the_step_of_the_other_width(sparse: bool) -> None:
     narrow = replace(MINI, sparse=sparse)
-    graph = capture(dlrm.Step(narrow, 4, "cpu"), device="cpu").graph
+    graph = capture(dlrm.DLRMStep(narrow, 4, "cpu"), device="cpu").graph
     after = rewrite(graph, "resize-layer(width = 24)").graph
     wide = replace(narrow, bottom=(6, 24, 8))
-    assert_computes(after, lambda: dlrm.Step(wide, 4, "cpu"))
+    assert_computes(after, lambda: dlrm.DLRMStep(wide, 4, "cpu"))
 
 
 def test_resize_layer_takes_any_layer() -> None:
-    graph = capture(dlrm.Step(MINI, 4, "cpu"), device="cpu").graph
+    graph = capture(dlrm.DLRMStep(MINI, 4, "cpu"), device="cpu").graph
     after = rewrite(graph, 'resize-layer(width = 20, layer = "top_mlp.0")').graph
-    assert_computes(after, lambda: dlrm.Step(replace(MINI, top=(20, 1)), 4, "cpu"))
+    assert_computes(after, lambda: dlrm.DLRMStep(replace(MINI, top=(20, 1)), 4, "cpu"))
 
 
 @pytest.mark.parametrize("name", ["dlrm", "mlp"])
@@ -74,6 +74,6 @@ def test_resize_batch_gives_the_step_of_the_other_batch(name: str) -> None:
 
 
 def test_the_space_of_widths_leaves_out_the_one_that_is() -> None:
-    graph = capture(dlrm.Step(MINI, 4, "meta")).graph
+    graph = capture(dlrm.DLRMStep(MINI, 4, "meta")).graph
     found = space("resize-layer", graph, values={"width": [8, 16, 32]})
     assert found.values == {"width": (8, 32), "layer": ("bot_mlp.0",)}

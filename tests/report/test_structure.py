@@ -13,7 +13,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.manage.run import run_stages
 from irgraph.manage.stage import PipelineStep, stages
 from irgraph.predict.prediction import predict
-from irgraph.report.structure import grouped, structural_diff, structure_lines
+from irgraph.report.structure import group_changes, structural_diff, structure_lines
 from irgraph.text import parse, print_graph
 from tests.language.models import mlp, model
 
@@ -85,7 +85,9 @@ def test_other_attributes_and_operands_are_rewired() -> None:
 
 def test_alike_changes_are_one_row() -> None:
     fused = run_stages(dlrm(), stages([PipelineStep("pass", "fuse-embedding")])).graph
-    groups = {(g.kind, g.name): len(g.changes) for g in grouped(structural_diff(dlrm(), fused))}
+    groups = {
+        (g.kind, g.name): len(g.changes) for g in group_changes(structural_diff(dlrm(), fused))
+    }
     assert groups["removed", "aten.embedding_bag"] == 8
     assert groups["added", "irgraph.batched_embedding"] == 1
     assert not any(kind == "moved" for kind, _ in groups)

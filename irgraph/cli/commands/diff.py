@@ -97,17 +97,17 @@ def diff(
 def _write(difference: Difference, figures: dict[str, Any], path: str) -> None:
     from irgraph.cli.html import write_page
     from irgraph.pages.difference import difference_page
-    from irgraph.report.structure import grouped
+    from irgraph.report.structure import group_changes
 
-    write_page(difference_page(difference, grouped(difference.changes), figures), path)
+    write_page(difference_page(difference, group_changes(difference.changes), figures), path)
 
 
 def _write_structure(names: tuple[str, str], changes: list[Change], path: str) -> None:
     from irgraph.cli.html import write_page
     from irgraph.pages.difference import structure_page
-    from irgraph.report.structure import grouped
+    from irgraph.report.structure import group_changes
 
-    write_page(structure_page(names, grouped(changes)), path)
+    write_page(structure_page(names, group_changes(changes)), path)
 
 
 def _refuse_timeline(timeline: str | None) -> None:
@@ -133,10 +133,14 @@ def _measured_times(before: str | None, after: str | None) -> tuple[float, float
 def _show(changes: list[Change], figures: dict[str, Any], ungrouped: bool, as_json: bool) -> None:
     """Print the figures, if a device was specified, and the changes of the structure."""
     from irgraph.predict.tables import difference_tables
-    from irgraph.report.structure import Group, grouped
+    from irgraph.report.structure import ChangeGroup, group_changes
     from irgraph.report.structure_table import structure_table
 
-    groups = [Group(c.kind, c.op.name, [c]) for c in changes] if ungrouped else grouped(changes)
+    groups = (
+        [ChangeGroup(c.kind, c.op.name, [c]) for c in changes]
+        if ungrouped
+        else group_changes(changes)
+    )
     if as_json:
         cli.write_json({**figures, "changes": [group.row() for group in groups]})
         return

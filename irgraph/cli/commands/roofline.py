@@ -128,7 +128,7 @@ def _measured_works(
 def _tables(
     works: list[CallWork], sheet: DeviceFacts | None, steps: int
 ) -> dict[str, list[dict[str, Any]]]:
-    from irgraph.report.roofline import BY, uncounted
+    from irgraph.report.roofline import GROUPINGS, uncounted_operators
     from irgraph.report.roofline import roofline as rows_of
 
     total = sum(work.time for work in works) / max(1, steps)
@@ -136,9 +136,9 @@ def _tables(
         grouping: [
             row.row(grouping, total) for row in rows_of(works, grouping, sheet, max(1, steps))
         ]
-        for grouping in BY
+        for grouping in GROUPINGS
     }
-    return {**tables, "uncounted": uncounted(works, max(1, steps))}
+    return {**tables, "uncounted": uncounted_operators(works, max(1, steps))}
 
 
 def _show(tables: dict[str, list[dict[str, Any]]], footnotes: list[str], longest: int) -> None:
