@@ -20,7 +20,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.candidates import likely_cotangents, likely_needs
 from irgraph.verbs.autograd.match_backward import Backward, BackwardMatcher, MissingCallError
-from irgraph.verbs.autograd.region import Region, is_float, region_of
+from irgraph.verbs.autograd.region import ForwardRegion, is_float, region_of
 from irgraph.verbs.refusal import RefusedError
 
 Item = TypeVar("Item")
@@ -85,7 +85,7 @@ def _with_other_gradients(graph: Graph, members: Sequence[Op], backward: Backwar
 
 
 def _match_layouts(
-    graph: Graph, members: Sequence[Op], region: Region, needs: tuple[int, ...]
+    graph: Graph, members: Sequence[Op], region: ForwardRegion, needs: tuple[int, ...]
 ) -> Backward:
     def with_types(cotangents: tuple[Tensor, ...]) -> Backward:
         return BackwardMatcher.find(graph, replace(region, cotangents=cotangents), needs, members)

@@ -7,10 +7,10 @@ from itertools import combinations, product
 
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.autograd.region import Region, is_float
+from irgraph.verbs.autograd.region import ForwardRegion, is_float
 
 
-def likely_needs(graph: Graph, region: Region) -> Iterator[tuple[int, ...]]:
+def likely_needs(graph: Graph, region: ForwardRegion) -> Iterator[tuple[int, ...]]:
     """Yield sets of inputs whose gradient the step may compute, likely ones first."""
     floats = [i for i, tensor in enumerate(region.inputs) if is_float(tensor)]
     roles = (graph.lasting.get(region.inputs[i].buffer, "param") for i in floats)
@@ -20,7 +20,7 @@ def likely_needs(graph: Graph, region: Region) -> Iterator[tuple[int, ...]]:
     yield from (needs for needs in sets if needs != likely)
 
 
-def likely_cotangents(graph: Graph, region: Region) -> Iterator[tuple[Tensor, ...]]:
+def likely_cotangents(graph: Graph, region: ForwardRegion) -> Iterator[tuple[Tensor, ...]]:
     """Yield candidate types of the outputs' gradients: with the outputs' layouts, then others."""
     layouts: list[list[Tensor]] = []
     for output in region.outputs:

@@ -20,7 +20,7 @@ from irgraph.ir.schema import resolve
 from irgraph.ir.tensor import DeviceRef, Tensor
 from irgraph.ir.torch_schemas.differentiable import register
 from irgraph.text import print_graph
-from irgraph.verbs.autograd.region import Region
+from irgraph.verbs.autograd.region import ForwardRegion
 from irgraph.verbs.refusal import RefusedError
 
 Torch: TypeAlias = Any
@@ -63,7 +63,7 @@ class Derived(Struct, frozen=True):
         return tuple(op for op in self.graph.ops if op.phase == "backward")
 
 
-def derive(region: Region, needs: Collection[int], *, plain: bool = False) -> Derived:
+def derive(region: ForwardRegion, needs: Collection[int], *, plain: bool = False) -> Derived:
     """Return a region with its backward; ``needs`` are positions of inputs that need a gradient.
 
     Sizes depend on the graph's dimension as in the region, unless ``plain`` numbers suffice.

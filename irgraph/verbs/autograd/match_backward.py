@@ -14,7 +14,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.derive import Derived, derive
 from irgraph.verbs.autograd.legal import check_passed_tensors
-from irgraph.verbs.autograd.region import Region, equal, same_type
+from irgraph.verbs.autograd.region import ForwardRegion, equal, same_type
 from irgraph.verbs.refusal import RefusedError
 
 Item = TypeVar("Item")
@@ -36,7 +36,7 @@ class Backward(Struct, frozen=True):
         gradients: the gradients of its inputs, by position.
     """
 
-    region: Region
+    region: ForwardRegion
     needs: tuple[int, ...]
     ops: tuple[Op, ...]
     leaves: tuple[Op, ...]
@@ -72,13 +72,13 @@ class BackwardMatcher:
 
     @classmethod
     def find(
-        cls, graph: Graph, region: Region, needs: tuple[int, ...], members: Sequence[Op]
+        cls, graph: Graph, region: ForwardRegion, needs: tuple[int, ...], members: Sequence[Op]
     ) -> Backward:
         """Return the backward of a region, or raise ``RefusedError``."""
         matcher = cls(graph, derive(region, needs, plain=True), members)
         return matcher.run(region, needs)
 
-    def run(self, region: Region, needs: tuple[int, ...]) -> Backward:
+    def run(self, region: ForwardRegion, needs: tuple[int, ...]) -> Backward:
         """Return the backward with all its ops, or raise ``RefusedError``."""
         self._match_forward(region)
         self.outer_by_leaf, self.derived_outer = (
@@ -97,7 +97,7 @@ class BackwardMatcher:
             unmatched.remove(pair[0])
         return self._backward(region, needs)
 
-    def _backward(self, region: Region, needs: tuple[int, ...]) -> Backward:
+    def _backward(self, region: ForwardRegion, needs: tuple[int, ...]) -> Backward:
         """Return the matched backward; raise ``RefusedError`` if a gradient is not matched."""
         cotangents = [*map(self._graph_tensor, self.derived.cotangents)]
         known_cotangents = tuple(t for t in cotangents if t is not None)
@@ -115,7 +115,7 @@ class BackwardMatcher:
         check_passed_tensors(self.graph, [*inner, *own_leaves])
         return Backward(region, needs, ops, own_leaves, known_cotangents, gradients)
 
-    def _match_forward(self, region: Region) -> None:
+    def _match_forward(self, region: ForwardRegion) -> None:
         """Match the inputs, and the results of the forward ops."""
         for derived, tensor in zip(self.derived.inputs, region.inputs, strict=True):
             self.names[derived.name] = tensor

@@ -15,7 +15,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 
 
-class Region(Struct, frozen=True):
+class ForwardRegion(Struct, frozen=True):
     """Forward ops with their inputs and outputs.
 
     Attributes:
@@ -108,7 +108,7 @@ def results_of(ops: Collection[Op]) -> dict[str, Tensor]:
     return {t.name: t for op in ops for leaf in op.leaves() for t in leaf.outputs}
 
 
-def region_of(graph: Graph, members: Sequence[Op]) -> Region:
+def region_of(graph: Graph, members: Sequence[Op]) -> ForwardRegion:
     """Return members of a graph as a region; outputs are results that later forward ops use.
 
     A result that only the backward pass reads was saved for it, and is no output.
@@ -124,11 +124,11 @@ def region_of(graph: Graph, members: Sequence[Op]) -> Region:
     return as_region(graph, members, outputs)
 
 
-def as_region(graph: Graph, ops: Sequence[Op], outputs: Sequence[Tensor]) -> Region:
+def as_region(graph: Graph, ops: Sequence[Op], outputs: Sequence[Tensor]) -> ForwardRegion:
     """Return ops as a region of a graph that need not contain them."""
     declared = tuple(Declared("input", tensor) for tensor in inputs_of(ops))
     subgraph = replace(graph, tensors=declared, ops=tuple(ops), returned=tuple(outputs))
-    return Region(subgraph)
+    return ForwardRegion(subgraph)
 
 
 def equal(a: Value, b: Value) -> bool:

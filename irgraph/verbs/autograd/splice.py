@@ -15,7 +15,7 @@ from irgraph.verbs.autograd.derive import Derived, derive
 from irgraph.verbs.autograd.legal import check_swap, check_unwritten
 from irgraph.verbs.autograd.match_backward import Backward
 from irgraph.verbs.autograd.nodes import Swap
-from irgraph.verbs.autograd.region import Region, as_region, is_float, results_of, same_type
+from irgraph.verbs.autograd.region import ForwardRegion, as_region, is_float, results_of, same_type
 from irgraph.verbs.autograd.tensor_mapping import (
     LayoutError,
     NameAllocator,
@@ -106,7 +106,7 @@ def _ops(
 def _map_tensors(
     used_names: tuple[Container[str], Container[str]],
     derived: Derived,
-    region: Region,
+    region: ForwardRegion,
     backward: Backward,
 ) -> tuple[TensorMapping, list[Swap]]:
     """Map derived tensors to the graph; return the mapping, and the swaps of shared gradients."""
@@ -119,7 +119,7 @@ def _map_tensors(
 
 def _new_region(
     graph: Graph, backward: Backward, new: Sequence[Op]
-) -> tuple[Region, tuple[int, ...]]:
+) -> tuple[ForwardRegion, tuple[int, ...]]:
     """Return the new ops as a region, and the positions of inputs whose gradient is needed."""
     old = backward.region
     results = results_of(new)
@@ -140,7 +140,7 @@ def _new_region(
     return replace(region, cotangents=backward.cotangents), needs
 
 
-def _bind_outputs(mapping: TensorMapping, derived: Derived, old: Region) -> None:
+def _bind_outputs(mapping: TensorMapping, derived: Derived, old: ForwardRegion) -> None:
     """Map the derived outputs to the outputs of the old ops; refuse a lost alias of an operand."""
     input_buffers = {t.buffer for t in old.inputs}
     for derived_tensor, tensor in zip(derived.outputs, old.outputs, strict=True):
@@ -150,7 +150,7 @@ def _bind_outputs(mapping: TensorMapping, derived: Derived, old: Region) -> None
 
 
 def _bind_gradients(
-    mapping: TensorMapping, derived: Derived, region: Region, backward: Backward
+    mapping: TensorMapping, derived: Derived, region: ForwardRegion, backward: Backward
 ) -> list[Swap]:
     """Map the derived gradients to the old gradients; return swaps of the remaining ones.
 
@@ -182,7 +182,7 @@ def _check_replacement(
     graph: Graph,
     members: Sequence[Op],
     old_backward: Backward,
-    region: Region,
+    region: ForwardRegion,
     new_ops: tuple[Sequence[Op], Sequence[Op]],
     swaps: Sequence[Swap],
 ) -> None:

@@ -24,7 +24,7 @@ from irgraph.verbs.sharding.tables import EmbeddingTable, without_tensors
 
 
 @dataclass
-class Bucket:
+class SumBucket:
     """Tensors that are summed over all ranks together.
 
     Attributes:
@@ -58,7 +58,7 @@ class ShardPropagation:
         self.graph, self.dim = graph, dim
         self.placements: dict[str, BatchPlacement] = {}
         self.gradients: dict[str, BatchPlacement] = {}
-        self.buckets: list[Bucket] = []
+        self.buckets: list[SumBucket] = []
         self._table_tensors = {name for table in tables for name in table.tensor_names}
         all_tables = (*tables, *copied)
         self._forward = {id(table.forward): table for table in all_tables}
@@ -162,21 +162,21 @@ class ShardPropagation:
         candidates = (view for view in views if view.contiguous and view.extent == (start, end))
         return next(candidates, None)
 
-    def _bucket(self, consumer: Op | None, last_access: int) -> Bucket:
+    def _bucket(self, consumer: Op | None, last_access: int) -> SumBucket:
         """Return the bucket for a tensor: the last bucket if it follows the tensor's last use."""
         if self.buckets and self.buckets[-1].position > last_access:
             return self.buckets[-1]
         self.buckets.append(self._new_bucket(consumer, last_access))
         return self.buckets[-1]
 
-    def _new_bucket(self, consumer: Op | None, last_access: int) -> Bucket:
+    def _new_bucket(self, consumer: Op | None, last_access: int) -> SumBucket:
         if consumer is None:
-            return Bucket(None, len(self.graph.places))
+            return SumBucket(None, len(self.graph.places))
         body, position_by_id = self.graph.ops, self.graph.places
         for step in self.graph.paths[id(consumer)]:
             outer = body[step]
             first = position_by_id[id(next(outer.leaves()))]
             if first > last_access:
-                return Bucket(outer, first)
+                return SumBucket(outer, first)
             body = outer.body
-        return Bucket(consumer, position_by_id[id(consumer)])
+        return SumBucket(consumer, position_by_id[id(consumer)])

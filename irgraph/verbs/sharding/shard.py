@@ -25,7 +25,7 @@ from irgraph.verbs.sharding.gradients import Gradients
 from irgraph.verbs.sharding.layers.split import split_layers
 from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import merge_layouts, split_optimizer
-from irgraph.verbs.sharding.propagation import Bucket, ShardPropagation
+from irgraph.verbs.sharding.propagation import ShardPropagation, SumBucket
 from irgraph.verbs.sharding.tables import EmbeddingTable, table_sizes, tables_of, without_tensors
 from irgraph.verbs.sharding.writer import GROUP, Writer
 
@@ -336,7 +336,7 @@ class _RankBuilder:
                     self.edit.insert(remaining, before=leaf)
                 self.edit.remove(leaf)
 
-    def _reduce(self, bucket: Bucket) -> None:
+    def _reduce(self, bucket: SumBucket) -> None:
         """Sum the tensors of a bucket, with one collective per type and kind of sum."""
         groups: dict[tuple[str, int], list[Tensor]] = {}
         for tensor, placement in bucket.tensors:
