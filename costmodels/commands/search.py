@@ -65,7 +65,7 @@ def search(
         if name not in known:
             message = f"{family} was not measured for {what} {name!r}{suggestion(name, known)}"
             raise fail(message, hint=f"known: {', '.join(known)}", exit_code=2)
-    rows = rows.where(rows.of(device) & (rows.op == chosen.ops.index(op)))
+    rows = rows.select(rows.rows_of(device) & (rows.op == chosen.ops.index(op)))
     with progress("searching", -(-len(grid()) // workers)) as tell:
         _search(rows, journal, seeds, whole, workers, lambda _: tell(1))
     best = winner(journal, whole=whole)

@@ -25,7 +25,7 @@ def cells(data: Measurements) -> Iterator[tuple[str, str, Flags]]:
     """Yield each op and device with its held-out rows: all, and those measured from 0.1 ms on."""
     parts = (("all", 0.0), (">= 0.1 ms", LONG))
     for op, name, (part, least) in product(data.ops, data.devices, parts):
-        rows = data.dev & data.of(name) & (data.op == data.ops.index(op))
+        rows = data.dev & data.rows_of(name) & (data.op == data.ops.index(op))
         keep = rows & (data.times >= least)
         if keep.any():
             yield f"{op} {name}", part, keep
@@ -53,7 +53,7 @@ def boosted(weights: Weights, data: Measurements, mine: Flags) -> Floats:
     Rows that are not among them are left at zero.
     """
     device = devices_of(data)
-    inputs = weights.family.inputs(data.sizes, device).where(mine)
+    inputs = weights.family.inputs(data.sizes, device).select(mine)
     columns, known = inputs.matrix().T, ~data.dev[mine]
     goal = np.log(data.times[mine] / inputs.base)
     model = _regressor()
@@ -72,7 +72,7 @@ def _boosted(weights: Weights, data: Measurements, device: Hardware, without: st
     goal = np.log(data.times / scale)
     known = ~data.dev
     if without:
-        known &= ~data.of(without)
+        known &= ~data.rows_of(without)
         known &= ~np.isin(np.asarray(data.devices)[data.device], THROTTLED)
     found = np.zeros_like(data.times)
     for number in range(len(data.ops)):

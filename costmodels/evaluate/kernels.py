@@ -147,7 +147,7 @@ def _by_device(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
 def _residuals(judged: ScoredRows) -> list[Residuals]:
     data, found = judged.data, []
     for name in data.devices:
-        keep = data.dev & data.of(name)
+        keep = data.dev & data.rows_of(name)
         errors = 100 * judged.errors[keep]
         found.append(Residuals(data.name, name, data.times[keep] / 1e3, errors))
     return found
@@ -160,7 +160,7 @@ def _paper(folder: Path) -> list[tuple[str, str, Score]]:
         weights = load_shipped(net.family.name)
         data, device = read(net.family.name, folder)
         judged = judge(weights, data, device, weights.launches)
-        keep = data.dev & data.of(net.device) & (data.op == data.ops.index(net.op))
+        keep = data.dev & data.rows_of(net.device) & (data.op == data.ops.index(net.op))
         errors = net.predict(data.sizes) / data.times - 1
         what = f"{net.op} {net.device}"
         found.append((what, "paper's way", score(errors[keep], None)))
@@ -170,7 +170,7 @@ def _paper(folder: Path) -> list[tuple[str, str, Score]]:
 
 def _by_size(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
     data = judged.data
-    fair = data.dev & ~data.of("T4")
+    fair = data.dev & ~data.rows_of("T4")
     for low, high in pairwise(EDGES):
         rows = fair & (data.times >= low * 1e3) & (data.times < high * 1e3)
         if rows.any():
@@ -180,7 +180,7 @@ def _by_size(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
 def _worst(judged: ScoredRows) -> list[Mapping[str, Any]]:
     """Return the held-out rows of the largest errors; the throttled T4 would fill the list."""
     data = judged.data
-    errors = np.where(data.dev & ~data.of("T4"), np.abs(judged.errors), 0)
+    errors = np.where(data.dev & ~data.rows_of("T4"), np.abs(judged.errors), 0)
     found: list[Mapping[str, Any]] = []
     shapes = data.shapes()
     for row in np.argsort(-errors)[:WORST]:
@@ -237,7 +237,7 @@ def _by_growth(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
     large = data.dev & ~smaller(data)
     growth = 2**OCTAVES * volume(data) / thresholds(data)
     for op, name, (low, high) in product(data.ops, data.devices, GROWTH):
-        rows = large & data.of(name) & (data.op == data.ops.index(op))
+        rows = large & data.rows_of(name) & (data.op == data.ops.index(op))
         keep = rows & (growth >= low) & (growth < high)
         if keep.any():
             part = f"{low:g} to {high:g} x" if high < np.inf else f"over {low:g} x"

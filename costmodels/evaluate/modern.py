@@ -132,7 +132,7 @@ def _left_out(data: Measurements) -> Iterator[Cell]:
         judged = judge(weights, data, devices_of(data, unseen=without), weights.launches)
         cards = [name for name in without if name in data.devices]
         for card, (number, op) in product(cards, enumerate(data.ops)):
-            rows = (data.op == number) & data.dev & data.of(card)
+            rows = (data.op == number) & data.dev & data.rows_of(card)
             if rows.any() and not np.isinf(weights.extent[0, number]):
                 figures = _figures(judged, rows)
                 yield Cell(data.name, op, card, LEFT_OUT, int(rows.sum()), figures)
@@ -140,9 +140,9 @@ def _left_out(data: Measurements) -> Iterator[Cell]:
 
 def _cells(weights: Weights, judged: ScoredRows, baseline: bool) -> Iterator[Cell]:
     data = judged.data
-    apart = np.zeros(len(data.times), bool) if data.apart is None else data.apart
+    apart = np.zeros(len(data.times), bool) if data.group_held_out is None else data.group_held_out
     for (number, op), card in product(enumerate(data.ops), data.devices):
-        mine = data.of(card) & (data.op == number)
+        mine = data.rows_of(card) & (data.op == number)
         if not (mine & data.dev).any():
             continue
         others = boosted(weights, data, mine) if baseline else None

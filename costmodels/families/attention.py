@@ -13,7 +13,7 @@ from costmodels.devices.sheet import HALVED, UNITS_SHARE
 from costmodels.formulas.hopper.flash import fused_on_hopper
 from costmodels.formulas.intervals import BORROWED, ROUGH
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
-from costmodels.learnable.attention_blocks import blocks
+from costmodels.learnable.attention_blocks import attention_blocks
 from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import CORES, Hardware
@@ -148,7 +148,7 @@ def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) ->
         "seq": seq,
     }
     sees = "causal" if op.attributes.get("is_causal") is True else "full"
-    return machine.ask("attention", name, dtype=query.dtype, sees=sees, **sizes)
+    return machine.learned_kernel("attention", name, dtype=query.dtype, sees=sees, **sizes)
 
 
 def _value(op: Op) -> Tensor | None:
@@ -232,7 +232,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     nbytes = 4 * batch * seq * dim * (heads + kv)
     compute = flops / (device.units * np.float32(1e3))
     memory = nbytes / (device.bandwidth * np.float32(1e3))
-    run = blocks(sizes, causal, op == OPS.index("full_vllm"), device)
+    run = attention_blocks(sizes, causal, op == OPS.index("full_vllm"), device)
     pace = run.flops * device.sms / (device.units * np.float32(1e3))
     busy = run.rounds * (run.steps + BEGIN) * pace
     base = np.maximum(busy, memory) + START
@@ -250,7 +250,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     personal += [log2(heads), log2(kv), settling(batch * heads / device.sms)]
     personal += multiples(seq, 2, 16, 128)
     personal += [log2(device.units / device.bandwidth) - 8, log2(device.sms / 100)]
-    return Inputs(base, columns, personal, log2(flops), device.known)
+    return Inputs(base, columns, personal, log2(flops), device.indicators)
 
 
 HELD: Mapping[str, tuple[int, ...]] = {"causal": (64, 128), "full": (64, 72, 80)}
@@ -306,7 +306,7 @@ LEARNED = LearnedFamily(
         True,
         ("heads", "kv_heads", "dim"),
         dtypes=("bf16", "f16"),
-        asked=("causal", "full"),
+        priced_ops=("causal", "full"),
         targets=tuple(target for target in UNITS if CORES[target] >= CORES["sm_80"]),
     ),
     flops=_flops,

@@ -27,11 +27,15 @@ from costmodels.formulas.hopper.narrow import narrow_on_hopper
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.tiles import Product, tiled_time
-from costmodels.learnable.conv_algorithms import algorithms, convolution, fastest
+from costmodels.learnable.conv_algorithms import (
+    algorithm_times,
+    convolution,
+    fastest_algorithm_time,
+)
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Floats, Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, waves
-from costmodels.learnable.launch import growing
+from costmodels.learnable.launch import growing_launches
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -132,7 +136,9 @@ def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel |
     name = f"conv {shape_text(data)} * {shape_text(weight)}"
     sizes = {"batch": data.shape[0], "in_channels": data.shape[1], "input_size": data.shape[2]}
     sizes |= {"out_channels": weight.shape[0], "kernel_size": 3, "stride": 1, "padding": 1}
-    return machine.ask("conv2d", name, dtype=data.dtype, **{k: to_int(v) for k, v in sizes.items()})
+    return machine.learned_kernel(
+        "conv2d", name, dtype=data.dtype, **{k: to_int(v) for k, v in sizes.items()}
+    )
 
 
 def _dilated(op: Op) -> bool:
@@ -261,7 +267,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     flops = 2 * shape.pixels * outer * shape.depth
     base, common = roofline(flops, shape.outside + 4 * shape.depth * outer, device)
     columns = [log2(inner), log2(side), log2(out), log2(shape.depth), *common]
-    columns += _choices(algorithms(shape, device), base)
+    columns += _choices(algorithm_times(shape, device), base)
     for step in (2, 4, 6, 8, 16):
         columns += [log2(np.ceil(out / step) * step / out), *multiples(out, step)]
     for channels in (inner, outer):
@@ -269,7 +275,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     columns += [log2(np.ceil(outer / 32) * 32 / outer)]
     columns += [*waves(shape.pixels, outer, np.ones_like(outer), device), device.dual]
     personal = [log2(shape.batch), log2(outer), log2(shape.pixels)]
-    return Inputs(base, columns, personal, log2(flops), device.known)
+    return Inputs(base, columns, personal, log2(flops), device.indicators)
 
 
 def _choices(times: list[Floats], base: Floats) -> list[Floats]:
@@ -288,6 +294,6 @@ LEARNED = LearnedFamily(
     _inputs,
     lambda asked: Query("conv", {name: to_float(asked[name]) for name in SIZES}),
     Settings(steps=2500, batch=256, decay=0.3, architecture=Architecture(64, 3, 8)),
-    growing(lambda data, device: fastest(data.sizes, device), "linear"),
+    growing_launches(lambda data, device: fastest_algorithm_time(data.sizes, device), "linear"),
     similar="gemm",
 )

@@ -29,7 +29,7 @@ from costmodels.formulas.serial import has_gpu_laws
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Floats, Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, settling
-from costmodels.learnable.launch import linear_in
+from costmodels.learnable.launch import linear_in_bytes
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -89,7 +89,9 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return add_rows(target, values, machine)
     name = f"{op.base} {shape_text(target)}"
     count, dtype = target.numel, target.dtype
-    learned = machine.ask("elementwise", name, op=_measured_as(op), elements=count, dtype=dtype)
+    learned = machine.learned_kernel(
+        "elementwise", name, op=_measured_as(op), elements=count, dtype=dtype
+    )
     learned = learned or _in_layers(op, name, target, machine)
     if learned:
         return (learned,)
@@ -138,7 +140,7 @@ def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | 
     cols = to_int(target.shape[-1]) if target.rank else 1
     rows = count // maximum(cols, 1)
     sizes: dict[str, float | str] = {"rows": rows, "cols": cols, "op": base, "dtype": target.dtype}
-    found = machine.ask_other("transformer", name, "elementwise", sizes)
+    found = machine.kernel_of_model("transformer", name, "elementwise", sizes)
     if found is not None and found.outside and machine.sheet.architecture in STARTS:
         return None
     return found
@@ -245,7 +247,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     columns += [log2(np.ceil(waves / 8) * 8 / waves)]
     columns += multiples(sizes["rows"] % 4 * sizes["cols"], 4)
     columns += [(op == number).astype(np.float32) for number in range(len(TENSORS))]
-    return Inputs(base, [*columns, device.dual], [], log2(nbytes), device.known)
+    return Inputs(base, [*columns, device.dual], [], log2(nbytes), device.indicators)
 
 
 def _tensors(op: NDArray[np.intp]) -> Floats:
@@ -266,5 +268,7 @@ LEARNED = LearnedFamily(
     _query,
     Settings(steps=3000, batch=1024, architecture=Architecture(64)),
     # kilobytes, so that the fit is well conditioned
-    linear_in(lambda data: data.sizes["rows"] * data.sizes["cols"] * _tensors(data.op) * 4e-3),
+    linear_in_bytes(
+        lambda data: data.sizes["rows"] * data.sizes["cols"] * _tensors(data.op) * 4e-3
+    ),
 )

@@ -221,7 +221,9 @@ def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         "depth": rows,
         "dtype": weight.dtype,
     }
-    learned = machine.ask_other("transformer", name, "embedding", {**sizes, "op": "embedding"})
+    learned = machine.kernel_of_model(
+        "transformer", name, "embedding", {**sizes, "op": "embedding"}
+    )
     if learned:
         return (learned,)
     time = gather_time(one, machine)

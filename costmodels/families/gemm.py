@@ -352,7 +352,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
         personal += multiples(side, 2, 4)
     personal += [settling(side / LONG_SIDE) for side in (batch, m, n)]
     personal += [log2(tiles.columns), log2(tiles.rows), device.dual]
-    return Inputs(base, columns, personal, log2(flops), device.known)
+    return Inputs(base, columns, personal, log2(flops), device.indicators)
 
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:

@@ -64,7 +64,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     personal += [(m <= rows).astype(np.float32) for rows in (1, 2, 4, 8, 16, 32, 64, 128)]
     personal += [log2(peak / device.bandwidth) - 8, log2(device.sms / 100), log2(device.l2 / 2**26)]
     personal += [(device.core == number).astype(np.float32) for number in range(1, KINDS)]
-    return Inputs(base, columns, personal, log2(2 * batch * m * n * k), device.known)
+    return Inputs(base, columns, personal, log2(2 * batch * m * n * k), device.indicators)
 
 
 def _peak(op: np.ndarray, device: Hardware) -> Floats:

@@ -49,7 +49,7 @@ from costmodels.formulas.machine import (
 )
 from costmodels.formulas.serial import MEASURED_ON, START, doubt, has_gpu_laws
 from costmodels.learnable.family import LearnedFamily, Query
-from costmodels.learnable.launch import borrowed
+from costmodels.learnable.launch import borrowed_launches
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -106,8 +106,10 @@ def _norm_of_rows(op: Op, machine: Machine) -> Kernel | None:
     name = f"{op.base} {shape_text(target)}"
     rows, columns = _rows(op, target)
     sizes: dict[str, float | str] = {"rows": rows, "cols": columns, "dtype": target.dtype}
-    learned = machine.ask("layer_norm", name, **sizes)
-    learned = learned or machine.ask_other("transformer", name, "norm", {**sizes, "op": "norm"})
+    learned = machine.learned_kernel("layer_norm", name, **sizes)
+    learned = learned or machine.kernel_of_model(
+        "transformer", name, "norm", {**sizes, "op": "norm"}
+    )
     root = op.base == "_fused_rms_norm"  # sums squares alone, as a gradient sums two products
     own = has_gpu_laws(machine) and machine.sheet.architecture == MEASURED_ON and not root
     seen = learned and not (learned.outside or columns % VECTOR)
@@ -393,7 +395,7 @@ LEARNED = LearnedFamily(
     rowwise,
     lambda asked: Query("ln", shape(asked)),
     SETTINGS,
-    borrowed,
+    borrowed_launches,
     similar="elementwise",
     measured_as=("norm",),
 )

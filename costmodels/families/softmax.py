@@ -16,7 +16,7 @@ from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from costmodels.formulas.serial import doubt, has_gpu_laws
 from costmodels.learnable.family import LearnedFamily, Query
-from costmodels.learnable.launch import borrowed
+from costmodels.learnable.launch import borrowed_launches
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -41,7 +41,9 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     name = f"{op.base} {shape_text(target)}"
     columns = to_int(target.shape[-1]) if target.rank else 1
     rows = target.numel // maximum(columns, 1)
-    learned = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
+    learned = machine.learned_kernel(
+        "softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype
+    )
     if learned:
         return (learned,)
     if (
@@ -92,5 +94,12 @@ def _query(asked: Mapping[str, float | str]) -> Query | None:
 
 
 LEARNED = LearnedFamily(
-    "softmax", ("softmax",), SIZES, rowwise, _query, SETTINGS, borrowed, similar="elementwise"
+    "softmax",
+    ("softmax",),
+    SIZES,
+    rowwise,
+    _query,
+    SETTINGS,
+    borrowed_launches,
+    similar="elementwise",
 )

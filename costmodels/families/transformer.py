@@ -55,7 +55,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     personal = [np.clip(log2(cols), 0, 17), np.clip(log2(rows), 0, 20)]
     personal += [np.clip(log2(1 + depth), 0, 20), *multiples(cols, 64, 256, 1024)]
     personal += [np.clip(log2(np.ceil(rows / device.sms) * device.sms / rows), 0, 7)]
-    return Inputs(bound + START, columns, personal, log2(nbytes), device.known)
+    return Inputs(bound + START, columns, personal, log2(nbytes), device.indicators)
 
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:

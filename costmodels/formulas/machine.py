@@ -88,24 +88,24 @@ class Machine(Struct, frozen=True, eq=False):
         """Microseconds of so many clock cycles of every multiprocessor."""
         return per_multiprocessor / self.sheet.clock
 
-    def ask(self, family: str, name: str, **sizes: float | str) -> Kernel | None:
+    def learned_kernel(self, family: str, name: str, **sizes: float | str) -> Kernel | None:
         """Return the kernel as the family's trained model sees it, if there is one for it."""
         if family not in self.learned or 0 in sizes.values():
             return None
-        found = self.learned[family](sizes)
-        if found is None:
+        answer = self.learned[family](sizes)
+        if answer is None:
             return None
-        outside, formula = found.outside, found.model
+        outside, formula = answer.outside, answer.model
         return Kernel(
-            name, family, found.time, found.spread, "learned", outside=outside, formula=formula
+            name, family, answer.time, answer.spread, "learned", outside=outside, formula=formula
         )
 
-    def ask_other(
+    def kernel_of_model(
         self, model: str, name: str, family: str, sizes: Mapping[str, float | str]
     ) -> Kernel | None:
         """Return the kernel of a family as a model of another name sees it."""
-        found = self.ask(model, name, **sizes)
-        return None if found is None else replace(found, family=family)
+        kernel = self.learned_kernel(model, name, **sizes)
+        return None if kernel is None else replace(kernel, family=family)
 
 
 Corrector: TypeAlias = Callable[[Op, "tuple[Kernel, ...]", Machine], "tuple[Kernel, ...]"]

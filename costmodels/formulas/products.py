@@ -114,8 +114,8 @@ def _aligned_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
         "dtype": p.dtype,
         "layout": p.layout,
     }
-    learned = machine.ask("gemm", name, **sizes)
-    learned = learned or machine.ask_other("gemm_units", name, "gemm", sizes)
+    learned = machine.learned_kernel("gemm", name, **sizes)
+    learned = learned or machine.kernel_of_model("gemm_units", name, "gemm", sizes)
     # beyond what was measured of fp8 the formula keeps its distance from wider types
     if learned and not (p.dtype.startswith("f8") and learned.outside):
         return (learned,)

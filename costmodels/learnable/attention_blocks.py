@@ -14,38 +14,39 @@ from msgspec import Struct
 from costmodels.learnable.hardware import CORES, Floats, Hardware
 from costmodels.learnable.inputs import Sizes
 
-HEADS = np.asarray([64, 96, 128, 192, 256], np.float32)
-"""Sizes of heads that kernels are compiled for; others are padded to the next."""
-QUERIES = {
+HEAD_SIZES = np.asarray([64, 96, 128, 192, 256], np.float32)
+"""Head sizes that kernels are compiled for; other sizes are padded to the next one."""
+QUERY_ROWS = {
     "sm_80": (128, 128, 128, 128, 64),
     "sm_90": (192, 192, 128, 128, 128),
     "sm_100": (256, 256, 256, 256, 256),
 }
-KEYS = {
+KEY_ROWS = {
     "sm_80": (128, 64, 64, 64, 64),
     "sm_90": (192, 144, 176, 112, 80),
     "sm_100": (128, 128, 128, 128, 128),
 }
-CAUSAL_KEYS = {**KEYS, "sm_90": (128, 144, 128, 112, 80)}
-"""Rows of a tile of queries, of keys, and of keys under a causal mask, by the size of heads."""
-FULL, MARGIN = np.float32(0.8), np.float32(1.1)
-"""Share of the multiprocessors from which keys are not split, and by how much more than its share
-of all tiles a multiprocessor may get (``heuristics.h``, ``flash_prepare_scheduler.cu``)."""
-WORTH, TRIED = np.float32(0.85), 24
-"""Share of the best filling of rounds that the fewest parts must reach, and how many are tried."""
-UNSPLIT = np.float32(4)
-"""Tiles of keys that are never split."""
+CAUSAL_KEY_ROWS = {**KEY_ROWS, "sm_90": (128, 144, 128, 112, 80)}
+"""Rows of a tile of queries, of keys, and of keys under a causal mask, by head size."""
+FULL_SHARE, MARGIN = np.float32(0.8), np.float32(1.1)
+"""Share of busy multiprocessors from which keys are not split, and the factor by which a
+multiprocessor may exceed its share of all tiles (``heuristics.h``,
+``flash_prepare_scheduler.cu``)."""
+MIN_FILLING, MAX_PARTS = np.float32(0.85), 24
+"""Minimum filling of rounds, as a share of the best one, and the maximum number of parts."""
+MAX_UNSPLIT_TILES = np.float32(4)
+"""Number of key tiles up to which keys are not split."""
 
 
 class Blocks(Struct, frozen=True):
-    """How passes run; one value a row.
+    """The schedule of attention passes on a card; one value a row.
 
     Attributes:
-        flops: of one tile of queries and keys, heads padded.
-        rounds: of blocks over the multiprocessors; ``share``: if all were full.
-        steps: tiles of keys that a block walks over, on average.
-        parts: into how many the keys are split.
-        padding: computed over needed scores, and heads.
+        flops: FLOP of one tile of queries and keys, with padded heads.
+        rounds: rounds of blocks over the multiprocessors; ``share``: if all were full.
+        steps: mean number of key tiles that a block iterates over.
+        parts: number of parts into which the keys are split.
+        padding: ratio of computed to needed scores, including padded heads.
     """
 
     flops: Floats
@@ -56,52 +57,68 @@ class Blocks(Struct, frozen=True):
     padding: Floats
 
 
-def blocks(sizes: Sizes, causal: np.ndarray, split: np.ndarray, device: Hardware) -> Blocks:
-    """Return how passes over ``batch``, ``heads``, ``dim`` and ``seq`` run.
+def attention_blocks(
+    sizes: Sizes, causal: np.ndarray, split: np.ndarray, device: Hardware
+) -> Blocks:
+    """Return the schedule of passes over ``batch``, ``heads``, ``dim`` and ``seq``.
 
-    ``causal`` says which see no later keys, ``split`` which may split their keys (FlashAttention 3
-    over sequences of several lengths, on Hopper).
+    ``causal`` marks passes without later keys, ``split`` passes that may split their keys
+    (FlashAttention 3 over sequences of several lengths, on Hopper).
     """
     seq, core = sizes["seq"], np.broadcast_to(device.core, sizes["seq"].shape)
-    place = np.minimum(np.searchsorted(HEADS, sizes["dim"]), len(HEADS) - 1)
-    dim = np.maximum(HEADS[place], sizes["dim"])
-    rows, keys = _tiles(place, causal, core)
+    size_index = np.minimum(np.searchsorted(HEAD_SIZES, sizes["dim"]), len(HEAD_SIZES) - 1)
+    dim = np.maximum(HEAD_SIZES[size_index], sizes["dim"])
+    rows, keys = _tiles(size_index, causal, core)
     packed = (core <= CORES["sm_90"]) | (seq == 1)
     group = np.where(packed, sizes["heads"] / sizes["kv_heads"], np.float32(1))
-    heads, across = sizes["heads"] / group, np.ceil(seq * group / rows)
-    along, one = np.ceil(seq / keys), np.float32(1)
+    heads, query_tiles = sizes["heads"] / group, np.ceil(seq * group / rows)
+    key_tiles, unit = np.ceil(seq / keys), np.float32(1)
     parts = np.ones_like(seq)
-    some = np.flatnonzero(split & (core == CORES["sm_90"]))
-    if some.size:
-        columns = [sizes["batch"], heads, across, along, np.broadcast_to(device.sms, seq.shape)]
-        batch, each, down, over, sms = (np.asarray(c[some], np.float32) for c in columns)
-        parts[some] = _parts(batch, each, down, over, sms)
-    seen = np.minimum((along + np.maximum(rows / (group * keys), one)) / 2, along)
-    steps = np.where(causal, seen, np.ceil(along / parts))
-    share = sizes["batch"] * heads * across * parts / device.sms
-    padding = across * rows * along * keys * dim / (seq * seq * group * sizes["dim"])
+    splittable = np.flatnonzero(split & (core == CORES["sm_90"]))
+    if splittable.size:
+        columns = [
+            sizes["batch"],
+            heads,
+            query_tiles,
+            key_tiles,
+            np.broadcast_to(device.sms, seq.shape),
+        ]
+        batch, split_heads, split_query_tiles, split_key_tiles, sms = (
+            np.asarray(c[splittable], np.float32) for c in columns
+        )
+        parts[splittable] = _parts(batch, split_heads, split_query_tiles, split_key_tiles, sms)
+    visible_tiles = np.minimum((key_tiles + np.maximum(rows / (group * keys), unit)) / 2, key_tiles)
+    steps = np.where(causal, visible_tiles, np.ceil(key_tiles / parts))
+    share = sizes["batch"] * heads * query_tiles * parts / device.sms
+    padding = query_tiles * rows * key_tiles * keys * dim / (seq * seq * group * sizes["dim"])
     return Blocks(4 * rows * keys * dim, np.ceil(share), share, steps, parts, padding)
 
 
-def _tiles(place: np.ndarray, causal: np.ndarray, core: np.ndarray) -> tuple[Floats, Floats]:
-    """Return rows of a tile of queries and of keys."""
+def _tiles(size_index: np.ndarray, causal: np.ndarray, core: np.ndarray) -> tuple[Floats, Floats]:
+    """Return the rows of a tile of queries and of a tile of keys."""
     kind = np.where(core == CORES["sm_90"], 1, np.where(core == CORES["sm_100"], 2, 0))
-    tables = [np.asarray(list(t.values()), np.float32) for t in (QUERIES, KEYS, CAUSAL_KEYS)]
-    rows, full, half = (table[kind, place] for table in tables)
+    tables = [
+        np.asarray(list(t.values()), np.float32) for t in (QUERY_ROWS, KEY_ROWS, CAUSAL_KEY_ROWS)
+    ]
+    rows, full, half = (table[kind, size_index] for table in tables)
     return rows, np.where(causal, half, full)
 
 
-def _parts(batch: Floats, heads: Floats, across: Floats, along: Floats, sms: Floats) -> Floats:
-    """Return into how many parts FlashAttention 3 splits keys.
+def _parts(
+    batch: Floats, heads: Floats, query_tiles: Floats, key_tiles: Floats, sms: Floats
+) -> Floats:
+    """Return the number of parts into which FlashAttention 3 splits keys.
 
-    ``across`` and ``along`` are tiles of queries of a head, and of keys.
+    ``query_tiles`` and ``key_tiles`` are the tiles of a head's queries and keys.
     """
-    most = np.minimum(along, sms)
-    share = heads * across / sms
-    counts = np.arange(1, TRIED + 1, dtype=np.float32)[:, None]
-    filled = counts * share
-    filled = np.where(counts <= most, filled / np.ceil(filled), 0)
-    fewest = 1 + np.argmax(filled >= WORTH * filled.max(0), 0)
-    limit = np.where((share >= FULL) | (along <= UNSPLIT), 1, fewest)
-    own = np.ceil(batch * heads * across * along * MARGIN / sms)
-    return np.asarray(np.maximum(np.minimum(np.ceil(along / own), limit), 1), np.float32)
+    max_parts = np.minimum(key_tiles, sms)
+    share = heads * query_tiles / sms
+    counts = np.arange(1, MAX_PARTS + 1, dtype=np.float32)[:, None]
+    filling = counts * share
+    filling = np.where(counts <= max_parts, filling / np.ceil(filling), 0)
+    fewest = 1 + np.argmax(filling >= MIN_FILLING * filling.max(0), 0)
+    limit = np.where((share >= FULL_SHARE) | (key_tiles <= MAX_UNSPLIT_TILES), 1, fewest)
+    tiles_per_part = np.ceil(batch * heads * query_tiles * key_tiles * MARGIN / sms)
+    return np.asarray(
+        np.maximum(np.minimum(np.ceil(key_tiles / tiles_per_part), limit), 1), np.float32
+    )

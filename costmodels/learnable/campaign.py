@@ -1,4 +1,4 @@
-"""Campaigns of measurements: which cards were measured, and how their tables are read."""
+"""Measurement campaigns: the measured cards and the reader of their tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from costmodels.devices.sheet import DeviceSheet
-from costmodels.learnable.hardware import KNOWN, SIBLINGS, THROTTLED, Hardware, hardware
+from costmodels.learnable.hardware import SIBLINGS, THROTTLED, TRAINING_CARDS, Hardware, hardware
 from costmodels.learnable.measurements import Measurements, read_measurements
 
 Reader: TypeAlias = Callable[[Path, str, "tuple[str, ...]", "tuple[str, ...]"], Measurements]
@@ -17,48 +17,53 @@ Reader: TypeAlias = Callable[[Path, str, "tuple[str, ...]", "tuple[str, ...]"], 
 
 
 class Campaign(Struct, frozen=True):
-    """Measurements that were taken in one way on some cards.
+    """Measurements of several cards by one method.
 
     Attributes:
-        known: the cards, in the order of their indicators.
-        siblings: cards that count as one of them.
-        throttled: those from which nothing is concluded for other cards.
-        apart: cards that are left out of training together, to see what another card would get.
-        read: how a family's table is read.
-        tables: whether that is done from several tables of other campaigns, by card and by how
-            shapes are held out (``irgraph evaluate modern``), not from ``kernels/``.
-        pairs: sizes that tell which rows are kept aside together; none: all sizes.
-        repeat: how often the rows of an op of few rows count in training.
-        dtypes: types of tensors whose kernels were measured.
-        asked: ops that pricing asks about; none: all. Intervals on cards never seen are theirs.
-        targets: what cards are compiled for (``DeviceSheet.target``) that a model answers for
-            without having seen them; none: for known cards alone.
+        cards: the measured cards, in the order of their indicators.
+        siblings: variants by name, each with the measured card that represents it.
+        throttled: measured cards from which nothing is concluded for other cards.
+        held_out_groups: groups of cards to hold out of training together, to estimate the error
+            on an unseen card.
+        read: reader of a family's table.
+        tables: whether rows come from several tables of other campaigns, not from ``kernels/``;
+            they are evaluated by card and by how shapes are held out
+            (``irgraph evaluate modern``).
+        pairs: sizes whose values group the rows to hold out together; empty for all sizes.
+        repeat: weight in training of the rows of an op with few rows.
+        dtypes: tensor types of the measured kernels.
+        priced_ops: ops that pricing queries; empty for all. They determine the intervals on
+            unseen cards.
+        targets: compilation targets (``DeviceSheet.target``) of unseen cards that a model covers;
+            empty if it covers measured cards alone.
     """
 
-    known: tuple[str, ...] = KNOWN
+    cards: tuple[str, ...] = TRAINING_CARDS
     siblings: Mapping[str, str] = field(default_factory=lambda: SIBLINGS)
     throttled: tuple[str, ...] = THROTTLED
-    apart: tuple[tuple[str, ...], ...] = tuple((n,) for n in KNOWN if n not in THROTTLED)
+    held_out_groups: tuple[tuple[str, ...], ...] = tuple(
+        (n,) for n in TRAINING_CARDS if n not in THROTTLED
+    )
     read: Reader = read_measurements
     tables: bool = False
     pairs: tuple[str, ...] = ()
     repeat: Mapping[str, int] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ("f32",)
-    asked: tuple[str, ...] = ()
+    priced_ops: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
 
     def card(self, sheet: DeviceSheet) -> str:
-        """Return the card of training that a sheet counts as, or its own name."""
+        """Return the training card that represents a sheet, or else the sheet's own card."""
         return self.siblings.get(sheet.card, sheet.card)
 
-    def answers(self, sheet: DeviceSheet) -> bool:
-        """Return whether models may be asked about a card."""
-        return self.card(sheet) in self.known or sheet.target in self.targets
+    def covers(self, sheet: DeviceSheet) -> bool:
+        """Return whether models of the campaign cover a card."""
+        return self.card(sheet) in self.cards or sheet.target in self.targets
 
     def hardware(self, sheets: Sequence[DeviceSheet], *, unseen: bool = False) -> Hardware:
-        """Return the properties of devices, one row a sheet."""
-        return hardware(*sheets, unseen=unseen, known=self.known, siblings=self.siblings)
+        """Return the properties of devices, one row for each sheet."""
+        return hardware(*sheets, unseen=unseen, cards=self.cards, siblings=self.siblings)
 
 
 SINGLE = Campaign()
-"""Kernels in float32 that NeuSight published."""
+"""Kernels in float32, published by NeuSight."""

@@ -1,9 +1,9 @@
-"""How long each of cuDNN's algorithms would take for a convolution, by the arithmetic of tiles.
+"""Times of each of cuDNN's algorithms for a convolution, by the arithmetic of tiles.
 
-Which one runs is cuDNN's choice; these times, side by side, are inputs of the learned model. Forms
-and tile sizes follow names of kernels: ``scudnn_winograd_128x128_..._tile148t`` computes 1 x 4 x 8
+cuDNN chooses the algorithm; the times of all of them are inputs of the learned model. Forms and
+tile sizes follow names of kernels: ``scudnn_winograd_128x128_..._tile148t`` computes 1 x 4 x 8
 tiles of 2 x 2 results for 32 channels; ``scudnn_128x64_relu`` is an implicit product; separate
-``sgemm`` kernels are Winograd's with the transforms apart [Lavin and Gray 2016], on 4 x 4 results.
+``sgemm`` kernels are Winograd's with separate transforms [Lavin and Gray 2016], on 4 x 4 results.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FUSED_TILES = ((1, 4, 8), (2, 4, 4), (2, 2, 8))
 """Images, rows and columns of Winograd tiles that a block of a fused kernel computes."""
 FUSED_CHANNELS, FUSED_START = 32, np.float32(5)
 """Output channels of such a block, and microseconds in which it starts and ends."""
-IMPLICIT = ((128, 128), (64, 128), (128, 64), (128, 32))
+IMPLICIT_TILES = ((128, 128), (64, 128), (128, 64), (128, 32))
 """Output channels and pixels of a block of implicit products."""
-APART = ((64, 64), (32, 128))
-"""Pixels' tiles and output channels of a block of the products between separate transforms."""
+SEPARATE_TILES = ((64, 64), (32, 128))
+"""Tiles of pixels and output channels of a block of the products between separate transforms."""
 ROUND, LAUNCHES = np.float32(1), np.float32(10)
-"""Microseconds that a round of a product adds, and the kernels beside the product."""
+"""Microseconds of a round of a product, and of the kernels other than the product."""
 SLICE = 8
 """Depth of the slices in which a block reads its factors."""
 
@@ -64,20 +64,21 @@ def convolution(sizes: Mapping[str, Floats]) -> Convolution:
     return Convolution(batch, inner, outer, side, out, window)
 
 
-def fastest(sizes: Mapping[str, Floats], device: Hardware) -> Floats:
+def fastest_algorithm_time(sizes: Mapping[str, Floats], device: Hardware) -> Floats:
     """Return microseconds of the fastest algorithm; no kernel beats it by much."""
-    return np.asarray(np.min(algorithms(convolution(sizes), device), 0), np.float32)
+    return np.asarray(np.min(algorithm_times(convolution(sizes), device), 0), np.float32)
 
 
-def algorithms(shape: Convolution, device: Hardware) -> list[Floats]:
-    """Return microseconds of an implicit product, fused Winograd by tiles, and Winograd apart."""
+def algorithm_times(shape: Convolution, device: Hardware) -> list[Floats]:
+    """Return microseconds of an implicit product, fused Winograd by tiles, separate Winograd."""
     rate = device.peak * np.float32(1e3) / device.sms
     sms = device.sms
     implicit = [
-        _product(shape.outer, shape.pixels, shape.depth, 1, tile, rate, sms) for tile in IMPLICIT
+        _product(shape.outer, shape.pixels, shape.depth, 1, tile, rate, sms)
+        for tile in IMPLICIT_TILES
     ]
-    fused = [_fused(shape, tiles, rate, sms) for tiles in FUSED_TILES]
-    return [np.min(implicit, 0), *fused, _apart(shape, device, rate)]
+    fused = [_fused_winograd(shape, tiles, rate, sms) for tiles in FUSED_TILES]
+    return [np.min(implicit, 0), *fused, _separate_winograd(shape, device, rate)]
 
 
 def _blocks(values: Floats, size: int) -> Floats:
@@ -99,7 +100,9 @@ def _product(
     return np.asarray(rounds * (flop / rate + ROUND), np.float32)
 
 
-def _fused(shape: Convolution, tiles: tuple[int, int, int], rate: Floats, sms: Floats) -> Floats:
+def _fused_winograd(
+    shape: Convolution, tiles: tuple[int, int, int], rate: Floats, sms: Floats
+) -> Floats:
     """Return the time of a fused Winograd kernel; two blocks run concurrently."""
     images, rows, columns = tiles
     blocks = _blocks(shape.batch, images) * _blocks(shape.out, 2 * rows)
@@ -110,13 +113,14 @@ def _fused(shape: Convolution, tiles: tuple[int, int, int], rate: Floats, sms: F
     return np.asarray(rounds * (flop / rate + FUSED_START), np.float32)
 
 
-def _apart(shape: Convolution, device: Hardware, rate: Floats) -> Floats:
-    """Return the time of 36 products and of moving what was transformed, written and read."""
+def _separate_winograd(shape: Convolution, device: Hardware, rate: Floats) -> Floats:
+    """Return the time of 36 products and of writing and reading the transformed values."""
     tiles = shape.batch * _blocks(shape.out, 4) ** 2
-    moved = tiles * (shape.inner + shape.outer) + shape.inner * shape.outer
-    nbytes = shape.outside + np.float32(8 * 36) * moved
+    value_count = tiles * (shape.inner + shape.outer) + shape.inner * shape.outer
+    nbytes = shape.outside + np.float32(8 * 36) * value_count
     products = [
-        _product(tiles, shape.outer, shape.inner, 36, tile, rate, device.sms) for tile in APART
+        _product(tiles, shape.outer, shape.inner, 36, tile, rate, device.sms)
+        for tile in SEPARATE_TILES
     ]
     memory = nbytes / (device.bandwidth * np.float32(1e3))
     return np.asarray(np.min(products, 0) + memory + LAUNCHES, np.float32)

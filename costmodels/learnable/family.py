@@ -1,8 +1,8 @@
-"""What a family's file declares, as ``LEARNED``, so that a model of its kernels can be trained.
+"""Declarations of learned families: a family's file declares one as ``LEARNED``.
 
-Everything else finds it there: ``irgraph train`` and ``irgraph search`` read its measurements and
-fit it, ``irgraph models`` lists its weights, ``irgraph evaluate kernels`` scores them, and pricing
-asks it through ``Machine.ask``.
+A declaration makes a family trainable: ``irgraph train`` and ``irgraph search`` read its
+measurements and fit it, ``irgraph models`` lists its weights, ``irgraph evaluate kernels`` scores
+them, and pricing queries it through ``Machine.learned_kernel``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Query(Struct, frozen=True):
     Attributes:
         op: the measured op that runs the same kernel, one of the family's ``ops``.
         sizes: the family's sizes by name.
-        doubt: half a 90 % interval of log errors to add, where the kernel differs from those
-            measured.
-        outside: whether the kernel is none of those measured, whatever its sizes.
+        doubt: half a 90 % interval of log errors to add if the kernel differs from the measured
+            ones.
+        outside: whether the kernel was not measured, regardless of its sizes.
     """
 
     op: str
@@ -43,23 +43,24 @@ class LearnedFamily(Struct, frozen=True):
     """A family of kernels whose times can be learned from measurements.
 
     Attributes:
-        name: of the model: of its weights file, of its measurements ``kernels/NAME.csv.gz``, and
-            what ``Machine.ask`` and ``irgraph train`` call it.
+        name: name of the model, of its weights file, of its measurements ``kernels/NAME.csv.gz``,
+            and in ``Machine.learned_kernel`` and ``irgraph train``.
         ops: measured ops, column ``op`` of the measurements.
         sizes: columns of sizes.
         inputs: from sizes and devices to the network's inputs.
-        query: from the keywords of ``Machine.ask`` to a kernel that was measured, ``None`` where
+        query: from the keywords of ``Machine.learned_kernel`` to a measured kernel, ``None`` if
             the model does not apply. Only kernels of the campaign's types get here; ``card`` is
-            the card of training that is asked about, ``target`` what it is compiled for.
-        settings: how to train unless told otherwise. Choose them on training rows alone.
-        launches: how the host's launch is separated from measured times; by default they are those
-            of kernels alone, as ``irgraph measure`` takes them on GPUs.
+            the training card that represents the device, ``target`` its compilation target.
+        settings: default settings of training. Choose them on training rows alone.
+        launches: law that separates the host's launch from measured times; by default times are
+            those of kernels alone, as ``irgraph measure`` measures them on GPUs.
         similar: the family whose launches ``launches`` builds on, if any.
-        measured_as: names of the sweeps that measure its ops, if they are not its own name.
+        measured_as: names of the sweeps that measure its ops, if they differ from its own name.
         campaign: the measurements it learns from.
-        flops: from the keywords of ``Machine.ask`` to flop on matrix units, which bound the time on
-            cards never seen (``costmodels.learned.predictors``); none: nothing does.
-        folder: where its trained weights ``NAME.safetensors`` are kept.
+        flops: from the keywords of ``Machine.learned_kernel`` to FLOP on matrix units, which
+            bound the time on unseen cards (``costmodels.learned.predictors``); ``None`` for no
+            bound.
+        folder: folder of its trained weights ``NAME.safetensors``.
     """
 
     name: str

@@ -14,12 +14,12 @@ from costmodels.devices.sheet import DeviceSheet, Figure
 Floats = NDArray[np.float32]
 """One value a row, or one for all rows."""
 
-KNOWN = ("V100-PCIE-32GB", "A100-PCIE-40GB", "P100-PCIE-16GB", "T4")
-"""Devices that the shipped models were trained on, in the order of their indicator inputs."""
+TRAINING_CARDS = ("V100-PCIE-32GB", "A100-PCIE-40GB", "P100-PCIE-16GB", "T4")
+"""Training devices of the shipped models, in the order of their indicator inputs."""
 
 THROTTLED = ("T4",)
-"""Devices whose times say more of their power limit than of their kind: nothing is concluded from
-them for devices that nobody has measured."""
+"""Devices whose times are determined by their power limit rather than by their chip: nothing is
+concluded from them for unmeasured devices."""
 
 SIBLINGS = {
     "V100-PCIE-16GB": "V100-PCIE-32GB",
@@ -31,16 +31,16 @@ SIBLINGS = {
 
 
 GENERATIONS = ("pascal", "volta", "turing", "ampere")
-"""Generations of cards with kernels of their own; newer cards run those of the last one."""
+"""Generations of cards with separate kernels; newer cards run the kernels of the last one."""
 
 CORES = {
     "sm_60": 0, "sm_61": 0, "sm_70": 1, "sm_75": 2, "sm_80": 3, "sm_86": 4, "sm_89": 4,
     "sm_90": 5, "sm_100": 6, "sm_103": 6, "sm_120": 7,
 }  # fmt: skip
-"""Kinds of matrix units, by what kernels are compiled for; 0 is none."""
+"""Kinds of matrix units, by compilation target; 0 is none."""
 
 L2_BYTES = 0.16
-"""L2 bytes per FLOP where it was not measured: the mean of P100, V100 and A100
+"""L2 bytes per FLOP of an unmeasured card: the mean of P100, V100 and A100
 (0.17, 0.20, 0.12)."""
 
 
@@ -53,14 +53,14 @@ class Hardware(Struct, frozen=True):
         sms: streaming multiprocessors.
         l2: second-level cache, bytes.
         l2_bandwidth: of the second-level cache, GB/s.
-        dual: 1 where integer and float32 instructions issue side by side, which all have since
+        dual: 1 if integer and float32 instructions issue in parallel, as on all cards since
             Volta (NVIDIA, Tesla V100 architecture whitepaper, 2017), else 0.
-        generation: place of the kernels that the card runs in ``GENERATIONS``.
+        generation: index in ``GENERATIONS`` of the kernels that the card runs.
         units, units8, units32: dense peak of the matrix units in 16 bits, in fp8 and in tf32,
-            GFLOP/s; that of the plain cores where a card has none.
-        core: place of its matrix units in ``CORES``.
-        known: indicator of each device in ``KNOWN``, all zero for another device; each an array
-            like the others.
+            GFLOP/s; the peak of the plain cores if a card has none.
+        core: kind of its matrix units in ``CORES``.
+        indicators: indicator of each training card of the campaign, all zero for another device;
+            each an array like the others.
     """
 
     peak: Floats
@@ -74,17 +74,17 @@ class Hardware(Struct, frozen=True):
     units8: Floats
     units32: Floats
     core: Floats
-    known: tuple[Floats, ...]
+    indicators: tuple[Floats, ...]
 
     @property
     def card(self) -> NDArray[np.intp]:
-        """Place of each row's device in ``KNOWN``, its length for another device."""
-        flags = np.stack(self.known)
+        """Index of each row's device among the training cards, their number for another device."""
+        flags = np.stack(self.indicators)
         return np.where(flags.any(0), flags.argmax(0), len(flags))
 
     def rows(self, index: NDArray[np.intp]) -> Hardware:
         """Return the properties of device ``index[i]`` in row ``i``."""
-        known = tuple(flag[index] for flag in self.known)
+        indicators = tuple(flag[index] for flag in self.indicators)
         return Hardware(
             self.peak[index],
             self.bandwidth[index],
@@ -97,27 +97,27 @@ class Hardware(Struct, frozen=True):
             self.units8[index],
             self.units32[index],
             self.core[index],
-            known,
+            indicators,
         )
 
 
 def hardware(
     *sheets: DeviceSheet,
     unseen: bool = False,
-    known: Sequence[str] = KNOWN,
+    cards: Sequence[str] = TRAINING_CARDS,
     siblings: Mapping[str, str] = SIBLINGS,
 ) -> Hardware:
-    """Return the properties of devices, one row a sheet; a single sheet serves all rows.
+    """Return the properties of devices, one row for each sheet; a single sheet serves all rows.
 
-    ``known`` names the devices of training, ``siblings`` the variants that count as one of them.
-    With ``unseen`` no device is recognised: models answer from the properties alone.
+    ``cards`` names the training cards, ``siblings`` the variants that count as one of them.
+    With ``unseen`` no device is recognised: models predict from the properties alone.
     """
 
     def column(values: list[float]) -> Floats:
         return np.asarray(values, dtype=np.float32)
 
     names = [siblings.get(sheet.card, sheet.card) for sheet in sheets]
-    flags = tuple(column([float(n == k and not unseen) for n in names]) for k in known)
+    flags = tuple(column([float(n == k and not unseen) for n in names]) for k in cards)
     return Hardware(
         column([sheet.peak("f32")[0] for sheet in sheets]),
         column([sheet.bandwidth for sheet in sheets]),
@@ -135,9 +135,9 @@ def hardware(
 
 
 def _generation(sheet: DeviceSheet) -> int:
-    """Return the generation whose kernels a card runs; newer cards run those of the last one."""
-    known = sheet.architecture in GENERATIONS
-    return GENERATIONS.index(sheet.architecture) if known else len(GENERATIONS) - 1
+    """Return the generation whose kernels a card runs: the last one for newer cards."""
+    is_listed = sheet.architecture in GENERATIONS
+    return GENERATIONS.index(sheet.architecture) if is_listed else len(GENERATIONS) - 1
 
 
 def figures(sheet: DeviceSheet) -> dict[str, float]:
@@ -154,7 +154,7 @@ def figures(sheet: DeviceSheet) -> dict[str, float]:
 
 
 def datasheet_only(sheet: DeviceSheet) -> DeviceSheet:
-    """Return the sheet with the datasheet's figures alone, as of a card that was never measured."""
+    """Return the sheet with the datasheet's figures alone, like an unmeasured card's."""
     figures = {
         field.name: msgspec.structs.replace(value, measured=None)
         for field in msgspec.structs.fields(DeviceSheet)

@@ -21,55 +21,58 @@ Sizes = Mapping[str, Floats]
 """Columns of a family's sizes by name, and ``op``, the index of the op in the family's ``ops``."""
 
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 128), (128, 32), (32, 32))
-"""Rows and columns of the result that one thread block computes, of the kernels seen in training
+"""Rows and columns of the result that one thread block computes, for the kernels in training
 (``ampere_sgemm_128x64``, ``volta_sgemm_32x128``, ... by name)."""
 
 START = 2.7
-"""Microseconds in which a kernel starts and ends: what kernels that move next to nothing take in
-the V100 traces of DLRM of 2021. Part of the base, so a change asks for new training."""
+"""Microseconds in which a kernel starts and ends: the time of kernels that move almost no bytes
+in the V100 traces of DLRM of 2021. It is part of the base: a change requires new training."""
 
 
 class Inputs(Struct, frozen=True):
     """The inputs of some kernels.
 
     Attributes:
-        base: microseconds no kernel of these sizes can undercut by much: bound plus start.
-        columns: inputs that mean the same on every device, each an array like ``base``, or one
+        base: microseconds that no kernel of these sizes can undercut by much: bound plus start.
+        columns: inputs with the same meaning on every device, each an array like ``base``, or one
             value for all rows.
-        personal: inputs that tell the devices of training apart, hidden for another device.
-        extent: logarithm (base 2) of the FLOP, or of the bytes where nothing is computed: no
-            input, but what says whether a kernel is larger than any in training.
-        known: indicators of the devices of training (``Hardware.known``), hidden like ``personal``.
+        personal: inputs that distinguish the training cards, hidden for another device.
+        extent: logarithm (base 2) of the FLOP, or of the bytes if nothing is computed. It is no
+            input: it shows whether a kernel is larger than any in training.
+        indicators: indicators of the training cards (``Hardware.indicators``), hidden like
+            ``personal``.
     """
 
     base: Floats
     columns: list[Floats]
     personal: list[Floats]
     extent: Floats
-    known: tuple[Floats, ...]
+    indicators: tuple[Floats, ...]
 
     @property
     def hidden(self) -> int:
-        """How many inputs, the last ones, are hidden for a device that training has not seen."""
-        return len(self.personal) + len(self.known)
+        """Number of inputs, the last ones, that are hidden for an unseen device."""
+        return len(self.personal) + len(self.indicators)
 
     def matrix(self) -> Floats:
         """Return the inputs as one array, (inputs, rows)."""
-        columns = [*self.columns, *self.personal, *self.known]
-        found = np.empty((len(columns), *self.base.shape), np.float32)
-        for row, column in zip(found, columns, strict=True):
+        columns = [*self.columns, *self.personal, *self.indicators]
+        matrix = np.empty((len(columns), *self.base.shape), np.float32)
+        for row, column in zip(matrix, columns, strict=True):
             row[:] = column
-        return found
+        return matrix
 
-    def where(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> Inputs:
-        """Return the rows for which ``keep`` holds, or at its places."""
+    def select(self, selection: NDArray[np.bool_] | NDArray[np.intp]) -> Inputs:
+        """Return the rows of a mask or of indices."""
 
-        def rows(columns: Sequence[Floats]) -> list[Floats]:
-            return [np.broadcast_to(c, self.base.shape)[keep] for c in columns]
+        def select_rows(columns: Sequence[Floats]) -> list[Floats]:
+            return [np.broadcast_to(column, self.base.shape)[selection] for column in columns]
 
-        (extent,) = rows([self.extent])
-        columns, personal, known = (rows(c) for c in (self.columns, self.personal, self.known))
-        return Inputs(self.base[keep], columns, personal, extent, tuple(known))
+        (extent,) = select_rows([self.extent])
+        columns, personal, indicators = (
+            select_rows(c) for c in (self.columns, self.personal, self.indicators)
+        )
+        return Inputs(self.base[selection], columns, personal, extent, tuple(indicators))
 
 
 def log2(values: NDArray[Any]) -> Floats:
@@ -80,14 +83,14 @@ def log2(values: NDArray[Any]) -> Floats:
 def settling(values: NDArray[Any]) -> Floats:
     """Return a logarithm that grows with small values and saturates at zero for large ones.
 
-    What limits a small kernel (few waves, its start, a warm cache) fades with size; inputs of this
-    form do not leave the range of training with it.
+    The limits of a small kernel (few waves, its start, a warm cache) fade with size; inputs of
+    this form then stay within the range of training.
     """
     return log2(values / (1 + values))
 
 
 def roofline(flops: Floats, nbytes: Floats, device: Hardware) -> tuple[Floats, list[Floats]]:
-    """Return the base in microseconds, and inputs that say what bounds it, and how large it is."""
+    """Return the base in microseconds, and inputs that describe its bound and its size."""
     compute = flops / (device.peak * np.float32(1e3))
     memory = nbytes / (device.bandwidth * np.float32(1e3))
     bound = np.maximum(compute, memory)
@@ -96,15 +99,15 @@ def roofline(flops: Floats, nbytes: Floats, device: Hardware) -> tuple[Floats, l
 
 
 def waves(rows: Floats, columns: Floats, batch: Floats, device: Hardware) -> list[Floats]:
-    """Return for each tile shape: waves, how full the last one is, and how full tiles are."""
-    found: list[Floats] = []
+    """Return the waves, the filling of the last one and the filling of tiles by tile shape."""
+    inputs: list[Floats] = []
     area = rows * columns * batch
     for x, y in TILES:
         grid = np.ceil(rows / np.float32(x)) * np.ceil(columns / np.float32(y)) * batch
         rounds = grid / device.sms
-        filled = log2(np.ceil(rounds) / rounds)
-        found += [settling(rounds), filled, log2(grid * np.float32(x * y) / area)]
-    return found
+        filling = log2(np.ceil(rounds) / rounds)
+        inputs += [settling(rounds), filling, log2(grid * np.float32(x * y) / area)]
+    return inputs
 
 
 def multiples(values: Floats, *divisors: int) -> list[Floats]:

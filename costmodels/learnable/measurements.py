@@ -1,4 +1,4 @@
-"""Measured kernels: the tables of a folder of measurements as columns, and their split."""
+"""Measured kernels: the tables of a measurements folder as columns, with their split."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from irgraph.diagnostics import SourceSpan, fail
 
 
 class Measurements(Struct, frozen=True):
-    """Kernels measured one at a time, one row each.
+    """Individually measured kernels, one row each.
 
     Attributes:
-        name: of the family that they belong to.
+        name: name of their family.
         ops: names of ops.
         sizes: columns by name, and ``op``, the index in ``ops``.
         devices: names of devices.
         device: index in ``devices``.
-        times: microseconds as measured, the host's launch included.
+        times: measured microseconds, including the host's launch.
         dev: whether the row is held out of training.
-        kernels: name of the kernel that ran, for what the name says about it.
-        place: position in the run over a device, in order of the file, from 0 to 1.
-        sha256: of the file they were read from.
-        source: that file, below the folder of measurements; several are joined by `` + ``.
-        apart: whether a whole group of shapes is held out that the row belongs to (its weights,
-            its heads, ...); otherwise neighbours of it were trained on.
+        kernels: name of the kernel that ran; it contains the tile shape.
+        position: position in the run over a device, in order of the file, from 0 to 1.
+        sha256: digest of the source file.
+        source: the file, below the folder of measurements; several are joined by `` + ``.
+        group_held_out: whether the row's whole group of shapes is held out (its weights, its
+            heads, ...); otherwise training includes its neighbours.
     """
 
     name: str
@@ -43,27 +43,27 @@ class Measurements(Struct, frozen=True):
     times: Floats
     dev: NDArray[np.bool_]
     kernels: NDArray[np.str_]
-    place: Floats
+    position: Floats
     sha256: str = ""
     source: str = ""
-    apart: NDArray[np.bool_] | None = None
+    group_held_out: NDArray[np.bool_] | None = None
 
-    def where(self, keep: NDArray[np.bool_]) -> Measurements:
-        """Return the rows for which ``keep`` holds."""
-        sizes = {name: column[keep] for name, column in self.sizes.items()}
+    def select(self, mask: NDArray[np.bool_]) -> Measurements:
+        """Return the rows of a mask."""
+        sizes = {name: column[mask] for name, column in self.sizes.items()}
         rows = (
-            self.device[keep],
-            self.times[keep],
-            self.dev[keep],
-            self.kernels[keep],
-            self.place[keep],
+            self.device[mask],
+            self.times[mask],
+            self.dev[mask],
+            self.kernels[mask],
+            self.position[mask],
         )
-        apart = None if self.apart is None else self.apart[keep]
+        group_held_out = None if self.group_held_out is None else self.group_held_out[mask]
         file = self.sha256, self.source
-        return Measurements(self.name, self.ops, sizes, self.devices, *rows, *file, apart)
+        return Measurements(self.name, self.ops, sizes, self.devices, *rows, *file, group_held_out)
 
-    def of(self, device: str) -> NDArray[np.bool_]:
-        """Return which rows were measured on a device."""
+    def rows_of(self, device: str) -> NDArray[np.bool_]:
+        """Return the mask of the rows that were measured on a device."""
         return np.asarray(self.device == self.devices.index(device))
 
     @property
@@ -82,23 +82,23 @@ def read_measurements(
     """Read ``kernels/NAME.csv.gz`` of a folder of measurements.
 
     Columns: ``op``, ``device``, the sizes, ``latency_ms``, ``split`` (``train`` or ``dev``), and
-    ``kernel``, the name of the kernel, where that was recorded.
+    ``kernel``, the name of the kernel, if it was recorded.
 
-    Raises ``IrgraphError`` where the file or a column is missing, or a value is bad.
+    Raises ``IrgraphError`` if the file or a column is missing, or a value is invalid.
     """
     path = folder / "kernels" / f"{name}.csv.gz"
     table, sha256 = read_table(path)
     rows = list(table)
-    place = SourceSpan(str(path))
-    wanted = {"op", "device", "latency_ms", "split", *sizes}
-    missing = sorted(wanted - set(rows[0] if rows else ()))
+    span = SourceSpan(str(path))
+    required = {"op", "device", "latency_ms", "split", *sizes}
+    missing = sorted(required - set(rows[0] if rows else ()))
     if missing:
-        raise fail(f"measurements have no column {missing[0]!r}", place)
+        raise fail(f"measurements have no column {missing[0]!r}", span)
     devices = tuple(sorted({row["device"] for row in rows}))
-    columns = {column: _numbers(rows, column, place) for column in sizes}
+    columns = {column: _numbers(rows, column, span) for column in sizes}
     unknown = sorted({row["op"] for row in rows} - set(ops))
     if unknown:
-        raise fail(f"{name} has no op {unknown[0]!r}", place)
+        raise fail(f"{name} has no op {unknown[0]!r}", span)
     columns["op"] = np.asarray([ops.index(row["op"]) for row in rows], np.float32)
     device = np.asarray([devices.index(row["device"]) for row in rows], np.intp)
     return Measurements(
@@ -107,19 +107,19 @@ def read_measurements(
         columns,
         devices,
         device,
-        _numbers(rows, "latency_ms", place) * np.float32(1e3),
+        _numbers(rows, "latency_ms", span) * np.float32(1e3),
         np.asarray([row["split"] == "dev" for row in rows]),
         np.asarray([row.get("kernel") or "" for row in rows]),
-        _places(device),
+        _run_positions(device),
         sha256,
         f"kernels/{name}.csv.gz",
     )
 
 
 def read_table(path: Path) -> tuple[csv.DictReader[str], str]:
-    """Return the rows of a packed table to be read once, and the file's SHA-256.
+    """Return a one-time reader of a packed table's rows, and the file's SHA-256.
 
-    Raises ``IrgraphError`` where the file cannot be read.
+    Raises ``IrgraphError`` if the file cannot be read.
     """
     try:
         raw = path.read_bytes()
@@ -129,17 +129,17 @@ def read_table(path: Path) -> tuple[csv.DictReader[str], str]:
     return csv.DictReader(io.StringIO(text)), hashlib.sha256(raw).hexdigest()
 
 
-def _places(device: NDArray[np.intp]) -> Floats:
+def _run_positions(device: NDArray[np.intp]) -> Floats:
     """Return the position of each row in the run over its device, from 0 to 1."""
-    found = np.zeros(len(device), np.float32)
+    positions = np.zeros(len(device), np.float32)
     for number in np.unique(device):
         rows = device == number
-        found[rows] = np.linspace(0, 1, rows.sum())
-    return found
+        positions[rows] = np.linspace(0, 1, rows.sum())
+    return positions
 
 
-def _numbers(rows: list[dict[str, str]], name: str, place: SourceSpan) -> Floats:
+def _numbers(rows: list[dict[str, str]], name: str, span: SourceSpan) -> Floats:
     try:
         return np.asarray([float(row[name]) for row in rows], np.float32)
     except ValueError as error:
-        raise fail(f"column {name!r}: {error}", place) from None
+        raise fail(f"column {name!r}: {error}", span) from None

@@ -1,8 +1,8 @@
 """Tables of kernels on today's cards, below ``modern/`` of the folder of measurements.
 
 Collected from NVIDIA's aiconfigurator (Apache-2.0), Microsoft's Vidur (MIT), XLA and Baidu's
-DeepBench (Apache-2.0). Each table was measured in a way of its own, and they differ by more than
-their noise: ops of a family stand for a way of measuring, too.
+DeepBench (Apache-2.0). Each table was measured by a different method, and they differ by more than
+their noise: the ops of a family distinguish the methods, too.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ BOARDS = {
     "V100-SXM2 (DGX-1)": "V100-SXM2-16GB",
     "RTX-PRO-6000": "RTX-PRO-6000-Blackwell-Server-Edition",
 }
-"""Sheets of cards that the tables call otherwise."""
+"""Device sheets by a card's name in the tables, if that differs."""
 
 VARIANTS = {
     "A100-SXM4-40GB": "A100-SXM4-80GB",
     "GH200-480GB": "H100-80GB-HBM3",
     "V100-SXM2-32GB": "V100-SXM2-16GB",
 }
-"""Cards with the chip and the power of a measured one."""
+"""Measured cards by the names of other cards with the same chip and power limit."""
 
 UNITS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120")
-"""Targets with matrix units that models may be asked about without having seen the card."""
+"""Targets with matrix units that models cover even for unseen cards."""
 
 GROUPS = (
     ("A100-SXM4-80GB",),
     ("H100-80GB-HBM3", "H200"),
     ("B200", "GB200", "B300", "GB300"),
 )
-"""Near copies of each other: left out together to see what another card would get."""
+"""Groups of similar cards, held out together to estimate the error on an unseen card."""
 
 Row: TypeAlias = Mapping[str, str]
 
 
 class Table(Struct, frozen=True):
-    """One table: its name, and what a row's op and sizes are; rows without an op are left out."""
+    """Name of a table, with functions from a row to its op and sizes; ``""`` omits the row."""
 
     name: str
     op: Callable[[Row], str]
@@ -57,62 +57,64 @@ class Table(Struct, frozen=True):
 
 
 def reader(*tables: Table) -> Reader:
-    """Return what joins tables as the measurements of one family."""
+    """Return a reader that joins tables as the measurements of one family."""
 
     def read(folder: Path, name: str, ops: tuple[str, ...], sizes: tuple[str, ...]) -> Measurements:
-        found, digests = [], []
+        records, digests = [], []
         for table in tables:
             path = folder / "modern" / f"{table.name}.csv.gz"
             rows, digest = read_table(path)
             digests.append(digest)
-            found += _rows(rows, path, table, ops)
-        return _joined(found, name, ops, sizes, digests, [table.name for table in tables])
+            records += _table_records(rows, path, table, ops)
+        return _join_records(records, name, ops, sizes, digests, [table.name for table in tables])
 
     return read
 
 
-_Found: TypeAlias = tuple[int, str, Sequence[float], float, bool, bool]
+_Record: TypeAlias = tuple[int, str, Sequence[float], float, bool, bool]
 
 
-def _rows(rows: Iterable[Row], path: Path, table: Table, ops: tuple[str, ...]) -> list[_Found]:
+def _table_records(
+    rows: Iterable[Row], path: Path, table: Table, ops: tuple[str, ...]
+) -> list[_Record]:
     try:
-        chosen = ((table.op(row), row) for row in rows)
-        return [_found(table, ops, op, row) for op, row in chosen if op in ops]
+        ops_and_rows = ((table.op(row), row) for row in rows)
+        return [_record(table, ops, op, row) for op, row in ops_and_rows if op in ops]
     except (KeyError, ValueError) as error:
         raise fail(f"measurements lack or spoil a column: {error}", SourceSpan(str(path))) from None
 
 
-def _found(table: Table, ops: tuple[str, ...], op: str, row: Row) -> _Found:
+def _record(table: Table, ops: tuple[str, ...], op: str, row: Row) -> _Record:
     card = BOARDS.get(row["device"], row["device"])
     sizes = [float(size) for size in table.sizes(row)]
-    held = row["split"] != "train", row.get("held") == "group"
-    return ops.index(op), card, sizes, float(row["time_us"]), *held
+    split_flags = row["split"] != "train", row.get("held") == "group"
+    return ops.index(op), card, sizes, float(row["time_us"]), *split_flags
 
 
-def _joined(
-    found: Sequence[_Found],
+def _join_records(
+    records: Sequence[_Record],
     name: str,
     ops: tuple[str, ...],
     sizes: tuple[str, ...],
     digests: Sequence[str],
     tables: Sequence[str],
 ) -> Measurements:
-    op, card, values, times, dev, apart = zip(*found, strict=True)
+    op, card, values, times, dev, group_held_out = zip(*records, strict=True)
     columns = dict(zip(sizes, np.asarray(values, np.float32).T, strict=True))
     devices = tuple(sorted(set(card)))
-    places = {device: place for place, device in enumerate(devices)}
-    count = len(found)
+    index_by_device = {device: index for index, device in enumerate(devices)}
+    count = len(records)
     return Measurements(
         name,
         ops,
         {**columns, "op": np.asarray(op, np.float32)},
         devices,
-        np.asarray([places[device] for device in card], np.intp),
+        np.asarray([index_by_device[device] for device in card], np.intp),
         np.asarray(times, np.float32),
         np.asarray(dev),
         np.full(count, ""),
         np.zeros(count, np.float32),
         hashlib.sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else digests[0],
         " + ".join(f"modern/{table}.csv.gz" for table in tables),
-        np.asarray(apart),
+        np.asarray(group_held_out),
     )

@@ -1,4 +1,4 @@
-"""How a family's networks are built and trained."""
+"""Architecture and training settings of a family's networks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Architecture(Struct, frozen=True):
 
     Attributes:
         width: units of each hidden layer.
-        depth: hidden layers.
-        members: networks that differ in seed; their mean is the prediction.
+        depth: number of hidden layers.
+        members: number of networks with different seeds, whose mean is the prediction.
     """
 
     width: int = 128
@@ -20,16 +20,16 @@ class Architecture(Struct, frozen=True):
 
 
 class Settings(Struct, frozen=True):
-    """How to train.
+    """Settings of training.
 
     Attributes:
-        seed: of initial weights, of the order of rows and of the choice of validation rows.
-        steps: updates of the weights.
-        batch: rows an update.
-        rate: highest learning rate; it rises linearly and falls as a cosine.
+        seed: seed of initial weights, of the order of rows and of the choice of validation rows.
+        steps: number of weight updates.
+        batch: rows for each update.
+        rate: maximum learning rate; it rises linearly and falls as a cosine.
         decay: AdamW's weight decay.
-        refit: whether to train again on all rows once the intervals are scaled.
-        architecture: of the networks.
+        refit: whether to train again on all rows after the intervals are scaled.
+        architecture: architecture of the networks.
     """
 
     seed: int = 0

@@ -1,8 +1,8 @@
 """Matrix products as a library runs them: tiles of the result on multiprocessors, in waves.
 
-Which tile shapes cuBLAS 12 has for a generation of cards is a fact of the library, known from
-names of kernels; how many warps a block has, from launches in traces of V100 and A100. No
-measured time is used: every card gets the same arithmetic on the figures of its sheet.
+The tile shapes of cuBLAS 12 for a generation of cards are known from names of kernels, the number
+of warps of a block from launches in traces of V100 and A100. No measured time is used: every card
+gets the same arithmetic on the figures of its sheet.
 """
 
 from __future__ import annotations
@@ -48,29 +48,30 @@ _MENU = np.asarray(
 STEP = np.float32(8)
 """Depth of the slices in which a block reads its factors: 32 bytes, one sector of the cache."""
 EXPOSED = np.float32(0.5)
-"""Share of the time of a slice's way from the second-level cache that arithmetic does not hide.
-The one figure chosen by results: on training rows of V100, A100 and P100, 0.4 to 0.6 do alike."""
+"""Share of a slice's transfer time from the second-level cache that arithmetic does not hide. This
+is the only figure chosen by results: on training rows of V100, A100 and P100, all values from 0.4
+to 0.6 perform equally."""
 ROUND = np.float32(1)
 """Microseconds to start and drain a round of tiles: about two trips to memory."""
-BUSY = (4, 8, 8, 8)
-"""Warps that keep a multiprocessor busy: two for each of its schedulers, by generation (pascal has
-two; NVIDIA, Tesla P100 and V100 architecture whitepapers)."""
-MOST_PARTS, LEAST_DEPTH = 16, 256
-"""Largest number of parts into which the summed dimension is split, and the minimum depth of
-one."""
+BUSY_WARPS = (4, 8, 8, 8)
+"""Number of warps that occupy a multiprocessor: two for each of its schedulers, by generation
+(pascal has two; NVIDIA, Tesla P100 and V100 architecture whitepapers)."""
+MAX_PARTS, MIN_DEPTH = 16, 256
+"""Maximum number of parts into which the summed dimension is split, and the minimum depth of a
+part."""
 
 
 class Tiling(Struct, frozen=True):
     """The fastest way to run each product, by the arithmetic of tiles; one value a row.
 
     Attributes:
-        time: microseconds, without start, end, and the bound of memory.
-        rival: the same for the second fastest tile shape, at most four times as long.
-        rounds: of the busiest multiprocessor.
-        share: how many rounds there would be if all were full.
-        padded: elements computed over elements of the result.
-        columns, rows: of the tile.
-        cache: time on the way from the cache over that of arithmetic.
+        time: microseconds, without start, end, and the memory bound.
+        rival: time of the second fastest tile shape, at most four times as long.
+        rounds: rounds of the busiest multiprocessor.
+        share: number of rounds if all were full.
+        padded: ratio of computed elements to elements of the result.
+        columns, rows: size of the tile.
+        cache: ratio of transfer time from the cache to the time of arithmetic.
     """
 
     time: Floats
@@ -86,20 +87,23 @@ class Tiling(Struct, frozen=True):
 def tiling(
     batch: Floats, m: Floats, n: Floats, k: Floats, op: NDArray[np.intp], device: Hardware
 ) -> Tiling:
-    """Return how products (batch, m, k) x (k, n) run; ``op`` is 0 for ``linear``, 1 for ``bmm``."""
+    """Return the tiling of products (batch, m, k) x (k, n).
+
+    ``op`` is 0 for ``linear``, 1 for ``bmm``.
+    """
     kind = device.generation.astype(np.intp)
     menu = _MENU[kind, op]
-    busy = np.asarray(BUSY, np.float32)[kind]
+    busy = np.asarray(BUSY_WARPS, np.float32)[kind]
     depth = np.ceil(k / STEP) * STEP
-    parts = np.clip(np.floor(k / np.float32(LEAST_DEPTH)), 1, MOST_PARTS)
+    parts = np.clip(np.floor(k / np.float32(MIN_DEPTH)), 1, MAX_PARTS)
     splits = (op == 0) & (parts > 1)
     sectors = _sectors(k, kind)
     wide = np.where(op == 0, sectors, np.float32(1))
     flop = 2 * device.sms / (device.peak * np.float32(1e3))
     trip = EXPOSED * 4 * device.sms / (device.l2_bandwidth * np.float32(1e3))
     area = m * n * batch
-    found = np.full((9, len(m)), np.inf, np.float32)
-    best, rival = found[0], found[1]
+    table = np.full((9, len(m)), np.inf, np.float32)
+    best, rival = table[0], table[1]
     for number, ((x, y), warps) in enumerate(zip(TILES, WARPS, strict=True)):
         grid = np.ceil(n / np.float32(x)) * np.ceil(m / np.float32(y)) * batch
         share = grid / device.sms
@@ -113,17 +117,17 @@ def tiling(
         np.minimum(rival, np.where(better, best, time), out=rival)
         columns = (time, rounds, share, grid * np.float32(x * y) / area, x, y, cache / compute)
         for row, column in zip((0, 2, 3, 4, 5, 6, 7), columns, strict=True):
-            np.copyto(found[row], column, where=better, casting="same_kind")
+            np.copyto(table[row], column, where=better, casting="same_kind")
     np.minimum(rival, 4 * best, out=rival)
-    return Tiling(*found[:8])
+    return Tiling(*table[:8])
 
 
 def _sectors(k: Floats, kind: NDArray[np.intp]) -> Floats:
-    """Return how many sectors a slice of one row takes on average, read along the row.
+    """Return the mean number of sectors of a slice of one row, read along the row.
 
-    A row that does not begin on a sector's border spreads its slice over two. From volta on the
-    first-level cache keeps the other half until the next slice wants it; pascal's (24 KiB) is too
-    small for the rows of the blocks that share it, some 20 KiB each.
+    If a row does not start on a sector boundary, its slices span two sectors. Since volta the
+    first-level cache retains the other half until the next slice needs it; pascal's (24 KiB) is
+    too small for the rows of the blocks that share it, about 20 KiB each.
     """
     aligned = np.ones_like(k)
     for size in (2, 4, 8):

@@ -72,13 +72,13 @@ def _estimate(
     # interval by the distance in octaves.
     seen = np.clip(matrix, weights.low[:, None], weights.high[:, None])
     matrix -= seen
-    named = -len(inputs.known)
+    named = -len(inputs.indicators)
     beyond = np.abs(matrix[:named], out=matrix[:named]).max(0)
     least, most = weights.extent[:, op]
     beyond = np.maximum(beyond, np.maximum(least - inputs.extent, inputs.extent - most))
     beyond = np.minimum(beyond, FARTHEST)
     card = device.card
-    unseen = np.broadcast_to(card == len(device.known), beyond.shape)
+    unseen = np.broadcast_to(card == len(device.indicators), beyond.shape)
     if unseen.any():
         # A card that training has not seen shows its mean in the inputs that name it: the network
         # then knows it by its datasheet alone.

@@ -46,20 +46,20 @@ def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
 
 def _answers(campaign: Campaign, sheet: DeviceSheet) -> bool:
     """Return whether a campaign's models answer for a card, and its f32 products are in f32."""
-    return campaign.answers(sheet) and not (sheet.tf32 and "f32" in campaign.dtypes)
+    return campaign.covers(sheet) and not (sheet.tf32 and "f32" in campaign.dtypes)
 
 
 def _measured(family: LearnedFamily, device: str) -> bool:
     """Return whether a family was measured on a device: convolutions were on three only."""
     campaign = family.campaign
-    devices = load_shipped(family.name).made.get("devices", campaign.known)
+    devices = load_shipped(family.name).made.get("devices", campaign.cards)
     return device in devices or bool(campaign.targets)
 
 
 def _predictor(family: LearnedFamily, sheet: DeviceSheet, together: QueryBatch) -> Predictor:
     """Return the predictor of a family; its weights are read on first use."""
     card = family.campaign.card(sheet)
-    bounded = family.flops is not None and card not in family.campaign.known
+    bounded = family.flops is not None and card not in family.campaign.cards
     device = family.campaign.hardware([sheet.whole_rate() if bounded else sheet])
     known = EstimateCache()
 

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from costmodels.families import learned_families
 from costmodels.learnable.family import LearnedFamily
 from costmodels.learnable.hardware import Floats
-from costmodels.learnable.launch import Launch, Launches
+from costmodels.learnable.launch import HostLaunch, Launches
 from costmodels.learned.files import Layers, load_network, save_network
 from irgraph.diagnostics import SourceSpan, fail, suggestion
 
@@ -92,7 +92,9 @@ def load(path: str | Path) -> Weights:
         raise fail(f"weights hold no tensor {min(missing)!r}", place)
     low, high, mean, scale, extent = (tensors[name] for name in TENSORS)
     stretch, unseen, octave = (float(head[name]) for name in ("stretch", "unseen", "octave"))
-    launches = {(op, device): Launch(a, b, tuple(c)) for op, device, a, b, c in head["launches"]}
+    launches = {
+        (op, device): HostLaunch(a, b, tuple(c)) for op, device, a, b, c in head["launches"]
+    }
     cards, octaves = (tuple(map(tuple, head.get(name, ()))) for name in ("cards", "octaves"))
     return Weights(
         learned_families()[head["family"]],

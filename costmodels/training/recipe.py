@@ -35,7 +35,7 @@ def devices_of(data: Measurements, *, unseen: tuple[str, ...] = ()) -> Hardware:
     sheets = [load_device(name) for name in data.devices]
     sheets = [datasheet_only(s) if s.name in unseen else s for s in sheets]
     found = campaign.hardware(sheets)
-    for column, name in zip(found.known, campaign.known, strict=True):
+    for column, name in zip(found.indicators, campaign.cards, strict=True):
         if name in unseen:
             column[:] = 0
     return found.rows(data.device)
@@ -111,7 +111,7 @@ def _allowed(
     """Return which rows may be trained on."""
     allowed = ~data.dev & (True if keep is None else keep(data))
     for name in set(unseen) & set(data.devices):
-        allowed &= ~data.of(name)
+        allowed &= ~data.rows_of(name)
     return allowed
 
 
@@ -123,7 +123,7 @@ def _rows(data: Measurements, device: Hardware, found: Launches, allowed: Flags)
     throttled = np.isin(data.device, [i for i, n in enumerate(data.devices) if n in slow])
     taken = _repeated(data, allowed, declared.campaign.repeat)
     return Rows(
-        declared.inputs(data.sizes, device).where(taken),
+        declared.inputs(data.sizes, device).select(taken),
         data.times[taken],
         before[taken],
         hidden[taken],
@@ -153,7 +153,7 @@ def held_out(weights: Weights, data: Measurements, device: Hardware) -> dict[str
     found: dict[str, Any] = {}
     for number, op in enumerate(data.ops):
         for name in data.devices:
-            rows = data.dev & data.of(name) & (data.op == number)
+            rows = data.dev & data.rows_of(name) & (data.op == number)
             parts = {"all": rows, "long": rows & (data.times >= LONG)}
             scored = {p: judged.score(r).as_percent() for p, r in parts.items() if r.any()}
             if scored:

@@ -121,6 +121,6 @@ def launch_columns(data: Measurements, launches: Launches) -> tuple[Floats, Floa
             rows = (data.op == i) & (data.device == j)
             found = launches.get((op, name))
             if found is not None and rows.any():
-                before[rows] = found.before + found.drifted(data.place[rows])
+                before[rows] = found.before + found.drift_at(data.position[rows])
                 hidden[rows] = found.hidden
     return before, hidden

@@ -81,7 +81,7 @@ def experiments(
     """
     data, device = read(family, folder)
     settings = short(settings)
-    groups = learned_families()[family].campaign.apart
+    groups = learned_families()[family].campaign.held_out_groups
     apart = {group[0]: group for group in groups if group[0] in data.devices}
     models = {
         name: learn(family, folder, settings, unseen=group, progress=progress)
@@ -146,7 +146,7 @@ def _needs(models: Mapping[str, Weights], data: Measurements) -> dict[str, Needs
         plain = replace(model, unseen=0.0)
         judged = judge(plain, data, _strange_devices(plain, data), plain.launches)
         cards = [c for c in model.made["without"] if c in data.devices]
-        found[name] = [need for card in cards for need in _by_op(judged, data.of(card))]
+        found[name] = [need for card in cards for need in _by_op(judged, data.rows_of(card))]
     return found
 
 
@@ -156,7 +156,7 @@ def _by_op(judged: ScoredRows, rows: Flags) -> Needs:
     Those that no other device was measured for tell nothing.
     """
     data = judged.data
-    asked = learned_families()[data.name].campaign.asked or data.ops
+    asked = learned_families()[data.name].campaign.priced_ops or data.ops
     ops = [i for i, op in enumerate(data.ops) if op in asked and (~rows & (data.op == i)).any()]
     found = [_need(judged, rows & (judged.data.op == op)) for op in ops]
     return [errors for errors in found if errors.size]
@@ -188,10 +188,10 @@ def _growing(small: Weights, judged: ScoredRows) -> Weights:
     short_of = np.maximum(error - judged.estimates.width, 0) / np.maximum(beyond, SLACK)
     far = rows & (beyond > 1)
     octave = max(_q90(short_of[far]), LEAST) if far.any() else LEAST
-    known = small.family.campaign.known
+    known = small.family.campaign.cards
     octaves = np.full((len(data.ops), len(known) + 1), octave)
     for op, (place, card) in product(range(len(data.ops)), enumerate(known)):
-        mine = rows & (data.op == op) & data.of(card) if card in data.devices else rows & False
+        mine = rows & (data.op == op) & data.rows_of(card) if card in data.devices else rows & False
         if mine.sum() >= FEW:
             octaves[op, place] = max(_q90(short_of[mine]), LEAST_KNOWN)
     return replace(small, octave=octave, octaves=tuple(tuple(map(float, r)) for r in octaves))

@@ -112,7 +112,7 @@ def scaled(weights: Weights, errors: Floats, rows: Rows, held: NDArray[np.bool_]
     whole = _stretch(errors)
     by_op = _by_op(errors, op, shape, ops) if weights.family.campaign.tables else ()
     stretches = np.asarray(by_op or [whole] * ops)
-    known = np.stack(rows.inputs.known)[:, held]
+    known = np.stack(rows.inputs.indicators)[:, held]
     cards = np.ones((ops, len(known) + 1))
     for number, card in product(range(ops), range(len(known))):
         mine = (op == number) & known[card].astype(bool) & np.isfinite(errors)

@@ -122,8 +122,8 @@ def _seen(weights: Weights, data: Measurements) -> Iterator[Group]:
     judged = judge(weights, data, devices_of(data), weights.launches)
     every = np.ones(len(data.times), bool)
     parts = {"shapes": every}
-    if weights.family.campaign.tables and data.apart is not None:
-        parts = {"point": ~data.apart, "group": data.apart}
+    if weights.family.campaign.tables and data.group_held_out is not None:
+        parts = {"point": ~data.group_held_out, "group": data.group_held_out}
     for part, rows in parts.items():
         yield from _groups(judged, part, rows, data.devices)
 
@@ -149,7 +149,7 @@ def _groups(judged: ScoredRows, part: str, rows: Flags, cards: Sequence[str]) ->
     data, family = judged.data, load_shipped(judged.data.name).family
     _, outlasts = judged.kernels()
     for (number, op), card in product(enumerate(data.ops), cards):
-        mine = rows & data.dev & outlasts & data.of(card) & (data.op == number)
+        mine = rows & data.dev & outlasts & data.rows_of(card) & (data.op == number)
         if not mine.any():
             continue
         count, held = int(mine.sum()), 100 * float(judged.inside[mine].mean())

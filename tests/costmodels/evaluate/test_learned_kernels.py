@@ -24,7 +24,7 @@ from costmodels.evaluate.models import (
     prices,
 )
 from costmodels.learnable.hardware import Hardware
-from costmodels.learnable.launch import Launch
+from costmodels.learnable.launch import HostLaunch
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.paper_net import shipped_paper
 from costmodels.learned.weights import load_shipped
@@ -161,7 +161,7 @@ def test_the_baseline_asks_for_its_package(
 
 @pytest.mark.long
 def test_boosting_is_scored_on_held_out_rows(rows: Measurements, device: Hardware) -> None:
-    weights = replace(load_shipped("softmax"), launches={("softmax", "T4"): Launch(20.0, 10.0)})
+    weights = replace(load_shipped("softmax"), launches={("softmax", "T4"): HostLaunch(20.0, 10.0)})
     scores = boosted_scores(weights, rows, device)
     assert scores["softmax T4", "all"].count == int(rows.dev.sum())
     assert scores["softmax T4", "all"].gmae < 0.05

@@ -7,7 +7,7 @@ import pytest
 
 from costmodels.devices.library import load_device
 from costmodels.families import learned_families
-from costmodels.learnable.attention_blocks import Blocks, blocks
+from costmodels.learnable.attention_blocks import Blocks, attention_blocks
 
 
 def run(card: str, *, causal: bool = False, split: bool = False, **sizes: int) -> Blocks:
@@ -15,7 +15,7 @@ def run(card: str, *, causal: bool = False, split: bool = False, **sizes: int) -
     asked = {"batch": 1, "heads": 1, "kv_heads": sizes.get("heads", 1), "dim": 64, **sizes}
     columns = {name: np.asarray([size], np.float32) for name, size in asked.items()}
     device = learned_families()["attention"].campaign.hardware([load_device(card)])
-    return blocks(columns, np.asarray([causal]), np.asarray([split]), device)
+    return attention_blocks(columns, np.asarray([causal]), np.asarray([split]), device)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from costmodels.devices.library import load_device
 from costmodels.families import learned_families
 from costmodels.learnable.family import LearnedFamily
-from costmodels.learnable.hardware import KNOWN, datasheet_only, figures, hardware
+from costmodels.learnable.hardware import TRAINING_CARDS, datasheet_only, figures, hardware
 from costmodels.learnable.inputs import START
 
 SIDE = st.integers(1, 4096)
@@ -60,13 +60,16 @@ def test_very_large_products_look_alike() -> None:
 
 
 def test_an_unseen_device_has_no_name() -> None:
-    flags = inputs(learned_families()["softmax"], [8, 8], unseen=True)[-len(KNOWN) :]
+    flags = inputs(learned_families()["softmax"], [8, 8], unseen=True)[-len(TRAINING_CARDS) :]
     assert not flags.any()
-    assert inputs(learned_families()["softmax"], [8, 8])[-len(KNOWN) :].sum() == 1
+    assert inputs(learned_families()["softmax"], [8, 8])[-len(TRAINING_CARDS) :].sum() == 1
 
 
 def test_variants_of_a_card_count_as_the_card() -> None:
-    assert hardware(load_device("v100-sxm2-16gb")).known[KNOWN.index("V100-PCIE-32GB")] == 1
+    assert (
+        hardware(load_device("v100-sxm2-16gb")).indicators[TRAINING_CARDS.index("V100-PCIE-32GB")]
+        == 1
+    )
 
 
 def test_a_datasheet_alone_holds_no_measurement() -> None:

@@ -12,9 +12,9 @@ from costmodels.families import learned_families
 from costmodels.learnable.hardware import hardware
 from costmodels.learnable.inputs import START
 from costmodels.learnable.launch import (
-    Launch,
-    borrowed,
-    growing,
+    HostLaunch,
+    borrowed_launches,
+    growing_launches,
 )
 from costmodels.learnable.measurements import Measurements
 from costmodels.training.recipe import launches, read
@@ -32,8 +32,8 @@ def test_the_launch_of_made_up_ops_is_found(made_up: Path) -> None:
 def test_an_op_without_a_law_hides_what_others_hide(made_up: Path) -> None:
     data, device = read("softmax", made_up)
     base = learned_families()["softmax"].inputs(data.sizes, device).base
-    similar = {("add", name): Launch(5.0, 12.0) for name in data.devices}
-    for launch in borrowed(data, device, base, similar).values():
+    similar = {("add", name): HostLaunch(5.0, 12.0) for name in data.devices}
+    for launch in borrowed_launches(data, device, base, similar).values():
         assert launch.hidden == pytest.approx(12.0)
         assert launch.floor == pytest.approx(35.0, abs=0.1)
 
@@ -42,7 +42,7 @@ def test_an_op_to_which_none_is_similar_is_refused(made_up: Path) -> None:
     data, device = read("softmax", made_up)
     base = learned_families()["softmax"].inputs(data.sizes, device).base
     with pytest.raises(IrgraphError, match=r"softmax hides on .*\n.*similar="):
-        borrowed(data, device, base, {})
+        borrowed_launches(data, device, base, {})
 
 
 def test_held_out_rows_do_not_count(made_up: Path) -> None:
@@ -79,9 +79,9 @@ def test_a_launch_that_grows_over_the_run_is_told_from_the_kernels() -> None:
         np.full(900, ""),
         place,
     )
-    similar = {("linear", "T4"): Launch(50.0, 10.0)}
-    law = growing(lambda data, device: kernel, "linear")
+    similar = {("linear", "T4"): HostLaunch(50.0, 10.0)}
+    law = growing_launches(lambda data, device: kernel, "linear")
     found = law(data, hardware(load_device("t4")), kernel, similar)["conv", "T4"]
     assert found.hidden == 10
-    grown = found.before + found.drifted(np.asarray([0.0, 0.5, 1.0], np.float32))
+    grown = found.before + found.drift_at(np.asarray([0.0, 0.5, 1.0], np.float32))
     assert grown == pytest.approx([40, 140, 240], abs=START + 1)

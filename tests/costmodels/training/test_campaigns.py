@@ -69,7 +69,7 @@ def test_tables_are_joined_under_the_names_of_sheets(tmp_path: Path) -> None:
     assert data.devices == ("A100-SXM4-80GB", "H200")
     assert data.times.tolist() == [4.5, 4, 8]
     assert (data.op.tolist(), data.dev.tolist()) == ([0, 0, 1], [False, True, False])
-    assert data.apart is not None and data.apart.tolist() == [False, True, False]
+    assert data.group_held_out is not None and data.group_held_out.tolist() == [False, True, False]
     assert data.source == "modern/one.csv.gz + modern/two.csv.gz"
 
 
@@ -84,7 +84,7 @@ def test_a_table_that_is_missing_or_spoilt_is_named(tmp_path: Path) -> None:
 
 def test_models_of_matrix_units_answer_for_cards_that_have_them() -> None:
     campaign = learned_families()["gemm_units"].campaign
-    answers = {name: campaign.answers(load_device(name)) for name in ("l4", "h100-pcie", "p100")}
+    answers = {name: campaign.covers(load_device(name)) for name in ("l4", "h100-pcie", "p100")}
     assert answers == {"l4": True, "h100-pcie": True, "p100": False}
-    assert not campaign.answers(load_device("mi300x"))
+    assert not campaign.covers(load_device("mi300x"))
     assert campaign.card(load_device("gh200")) == "H100-80GB-HBM3"

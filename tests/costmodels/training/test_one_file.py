@@ -33,9 +33,10 @@ SOURCE = "roofline; trained on made-up kernels"
 
 
 def price(op, machine):
-    made = op.outputs[0]
-    learned = machine.ask("doubling", "double", dtype=made.dtype, elements=made.numel)
-    return (learned or work("doubling", "double", streaming(machine, 2 * traffic(made)), 0.4,
+    result = op.outputs[0]
+    learned = machine.learned_kernel("doubling", "double", dtype=result.dtype,
+                                     elements=result.numel)
+    return (learned or work("doubling", "double", streaming(machine, 2 * traffic(result)), 0.4,
                             ROOFLINE),)
 
 
@@ -47,7 +48,7 @@ SWEEPS = {"doubling": Sweep(forward({"double": lambda torch, matrix: 2 * matrix}
 def inputs(sizes, device):
     nbytes = 8 * sizes["elements"]
     base, columns = roofline(sizes["elements"], nbytes, device)
-    return Inputs(base, columns, [], log2(nbytes), device.known)
+    return Inputs(base, columns, [], log2(nbytes), device.indicators)
 
 
 LEARNED = LearnedFamily(
@@ -55,7 +56,7 @@ LEARNED = LearnedFamily(
     ("double",),
     ("elements",),
     inputs,
-    lambda asked: Query("double", {"elements": float(asked["elements"])}),
+    lambda arguments: Query("double", {"elements": float(arguments["elements"])}),
     Settings(steps=500, batch=64, rate=1e-2, architecture=Architecture(16, 2, 2)),
     no_launch,
     folder=Path(__file__).parent,

@@ -50,8 +50,8 @@ def test_an_unseen_device_is_taken_as_one_of_those_tried() -> None:
 
 def test_only_what_pricing_asks_widens_intervals_on_cards_never_seen() -> None:
     for name, family in learned_families().items():
-        assert set(family.campaign.asked) <= set(family.ops), name
-    assert learned_families()["attention"].campaign.asked == ("causal", "full")
+        assert set(family.campaign.priced_ops) <= set(family.ops), name
+    assert learned_families()["attention"].campaign.priced_ops == ("causal", "full")
 
 
 def test_many_rows_make_experiments_short_and_single() -> None:

@@ -26,7 +26,7 @@ class KilledError(Exception):
 
 def rows(folder: Path) -> Measurements:
     data, _ = read("softmax", folder)
-    return data.where(data.of("V100-PCIE-32GB"))
+    return data.select(data.rows_of("V100-PCIE-32GB"))
 
 
 @pytest.mark.slow
