@@ -21,7 +21,7 @@ from costmodels.evaluate.errors import error
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.recorded import recorded_residuals
 from costmodels.evaluate.traced_residuals import Residual, residuals
-from costmodels.formulas.lookup import Table as Lookup
+from costmodels.formulas.lookup import LookupTable as Lookup
 from costmodels.formulas.lookup import (
     forward_time,
     misses,
@@ -121,8 +121,8 @@ def _sample(row: Mapping[str, str], machine: Machine) -> Sample:
     tables = [Lookup(entries, width, bags, bags * each, index_size=4)] * count
     backward = "backward" in row["kernel_name"]
     ours = update_traffic_time if backward else forward_time
-    read = (1 + backward) * sum(misses(tables, machine)) * tables[0].row
-    moved = read + count * bags * (tables[0].row + 4.0 * each)
+    read = (1 + backward) * sum(misses(tables, machine)) * tables[0].row_bytes
+    moved = read + count * bags * (tables[0].row_bytes + 4.0 * each)
     return Sample(
         "update" if backward else "lookup",
         f"B{bags} E{entries} T{count} L{each} D{width}",

@@ -18,7 +18,7 @@ from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import CORES, Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
-from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, reader
+from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, KernelTable, Row, reader
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -300,8 +300,8 @@ LEARNED = LearnedFamily(
         (),
         (GROUPS[1], GROUPS[2]),
         reader(
-            Table("attention_causal_bf16", _op, _sizes),
-            Table("attention_full_bf16", _op, _sizes),
+            KernelTable("attention_causal_bf16", _op, _sizes),
+            KernelTable("attention_full_bf16", _op, _sizes),
         ),
         True,
         ("heads", "kv_heads", "dim"),

@@ -8,19 +8,19 @@ import numpy as np
 
 from costmodels.benchmarks.bench import Array, Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.cudnn import times_tiles, turns
-from costmodels.formulas.depthwise import depthwise
+from costmodels.formulas.cudnn import layout_conversions, tile_factor
+from costmodels.formulas.depthwise import depthwise_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.grouped import (
     BLOCK,
+    MAYBE_SLOW,
     SLOW,
-    UNSURE,
-    fast,
+    has_fast_kernel,
+    may_be_slow,
+    slow_kernel_spread,
     slow_time,
-    spread_of_slow,
-    unsure,
 )
-from costmodels.formulas.hopper.cudnn import on_hopper
+from costmodels.formulas.hopper.cudnn import convolution_on_hopper
 from costmodels.formulas.hopper.depthwise import depthwise_on_hopper
 from costmodels.formulas.hopper.grouped import grouped_on_hopper
 from costmodels.formulas.hopper.narrow import narrow_on_hopper
@@ -65,21 +65,25 @@ def _implicit(
     memory = machine.stream(stored)
     name = f"{name} {shape_text(data)} * {shape_text(weight)}"
     if groups > 1 and weight.shape[1] == 1:
-        time, formula = depthwise(data, weight, result, name, machine, dilated=dilated)
+        time, formula = depthwise_time(data, weight, result, name, machine, dilated=dilated)
         return work("conv", name, time + SMALL, BORROWED, formula, outside=True)
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
     if groups > 1 and (slow := slow_time(data, weight, result, name, machine)) is not None:
-        spread = spread_of_slow(machine)
+        spread = slow_kernel_spread(machine)
         return work("conv", name, maximum(slow, memory) + SMALL, spread, SLOW, outside=True)
-    joined = BLOCK // int(weight.shape[1]) if groups > 1 and fast(data, weight, machine) else 1
+    joined = (
+        BLOCK // int(weight.shape[1])
+        if groups > 1 and has_fast_kernel(data, weight, machine)
+        else 1
+    )
     columns = max(channels // groups, 1) * joined
     product = Product(-(-groups // joined), pixels, columns, depth * joined, dtype, "nn", stored)
     tiles = tiled_time(product, machine)[0]
     if groups == 1 and not dilated:
-        tiles *= times_tiles(data, weight, result, name, machine)
+        tiles *= tile_factor(data, weight, result, name, machine)
     time = maximum(tiles, memory) + SMALL
-    if groups > 1 and unsure(data, weight, name, machine):
-        return work("conv", name, time, UNKNOWN, UNSURE, outside=True)
+    if groups > 1 and may_be_slow(data, weight, name, machine):
+        return work("conv", name, time, UNKNOWN, MAYBE_SLOW, outside=True)
     return work("conv", name, time, BORROWED, FORMULA, outside=groups > 1 or weight.rank != 4)
 
 
@@ -113,11 +117,16 @@ def _kernels(
     """Return the kernels of a convolution, or of one of its gradients, with transposes around."""
     ends = (data, weight, result)
     if not learned and not dilated:
-        for priced in (grouped_on_hopper, narrow_on_hopper, on_hopper, depthwise_on_hopper):
+        for priced in (
+            grouped_on_hopper,
+            narrow_on_hopper,
+            convolution_on_hopper,
+            depthwise_on_hopper,
+        ):
             if own := priced(*ends, name, machine):
                 return own
     first = learned or _implicit(*ends, name, machine, dilated=dilated)
-    return first, *turns(*ends, name, machine)
+    return first, *layout_conversions(*ends, name, machine)
 
 
 def _transposed(op: Op) -> bool:

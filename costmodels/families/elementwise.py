@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
 from costmodels.families.copy import device_copy
-from costmodels.formulas.blocks.random_numbers import DRAWING, dropping_time
+from costmodels.formulas.blocks.random_numbers import DRAW_FORMULA, dropout_time
 from costmodels.formulas.elements import ROOFLINE, broadcast_copy, streaming
 from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import (
@@ -23,7 +23,7 @@ from costmodels.formulas.machine import (
     traffic,
     work,
 )
-from costmodels.formulas.offsets import needs_offsets, one_by_one
+from costmodels.formulas.offsets import needs_offsets, unvectorized_time
 from costmodels.formulas.scatter import add_rows
 from costmodels.formulas.serial import has_gpu_laws
 from costmodels.learnable.family import LearnedFamily, Query
@@ -97,8 +97,8 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (learned,)
     if op.base in DROPOUTS and has_gpu_laws(machine):
         moved = traffic(*op.inputs, *op.outputs)
-        time = dropping_time(count, target.itemsize, moved, machine) + machine.start
-        return (work("elementwise", name, time, NEAR, DRAWING),)
+        time = dropout_time(count, target.itemsize, moved, machine) + machine.start
+        return (work("elementwise", name, time, NEAR, DRAW_FORMULA),)
     return (work("elementwise", name, elementwise_time(op, count, machine), CLOSE, ROOFLINE),)
 
 
@@ -165,7 +165,7 @@ def elementwise_time(op: Op, count: int, machine: Machine) -> float:
     written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
     moved = streaming(machine, traffic(*read.values(), *written))
     accesses = [t for t in read.values() if t.device != "cpu"]
-    return maximum(moved, one_by_one(accesses, written, count, machine) + machine.start)
+    return maximum(moved, unvectorized_time(accesses, written, count, machine) + machine.start)
 
 
 def _masked_fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

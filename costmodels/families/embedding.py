@@ -10,7 +10,7 @@ from costmodels.benchmarks.sweep import DISTRIBUTIONS, Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import CLOSE, FEW
 from costmodels.formulas.lookup import (
-    Table,
+    LookupTable,
     forward_time,
     gather_time,
     paper_hit_rate_time,
@@ -19,7 +19,7 @@ from costmodels.formulas.lookup import (
 )
 from costmodels.formulas.machine import Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.table_gradient import (
-    FEATURE_MOST,
+    MAX_FEATURE_INDICES,
     dense_gradient,
     few_rows_gradient,
     max_gradient,
@@ -48,20 +48,24 @@ MEAN, MAX = 1, 2
 """Modes of bags other than the sum."""
 
 
-def table(weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine: Machine) -> Table:
+def table(
+    weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine: Machine
+) -> LookupTable:
     """Return one table's part of a lookup; ``last``: offsets end with the total."""
     bags = to_int(offsets.numel) - (1 if last else 0)
     rows, width = (to_int(size) for size in weight.shape)
     return _table(rows, width, bags, indices, weight.itemsize, machine)
 
 
-def _table(rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine) -> Table:
+def _table(
+    rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine
+) -> LookupTable:
     law, bags_law = machine.indices.of(indices, rows), machine.indices.bags(indices, rows)
     lookups, each = to_int(indices.numel), indices.itemsize
-    return Table(rows, width, bags, lookups, size, each, law, pooling=bags_law)
+    return LookupTable(rows, width, bags, lookups, size, each, law, pooling=bags_law)
 
 
-def lookup_kernel(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> Kernel:
+def lookup_kernel(tables: Sequence[LookupTable], machine: Machine, extra: float = 0.0) -> Kernel:
     """Return the kernel that looks up all bags of all tables."""
     if machine.paper:
         return _paper_kernel("lookup", tables, machine, backward=False)
@@ -69,7 +73,7 @@ def lookup_kernel(tables: Sequence[Table], machine: Machine, extra: float = 0.0)
     return work("embedding", f"lookup {_sizes(tables)}", time, FEW, _formula(tables))
 
 
-def update_kernel(tables: Sequence[Table], machine: Machine) -> Kernel:
+def update_kernel(tables: Sequence[LookupTable], machine: Machine) -> Kernel:
     """Return the kernel that subtracts scaled gradients from the rows that were looked up."""
     if machine.paper:
         return _paper_kernel("lookup update", tables, machine, backward=True)
@@ -77,14 +81,16 @@ def update_kernel(tables: Sequence[Table], machine: Machine) -> Kernel:
     return work("embedding", f"lookup update {_sizes(tables)}", time, FEW, _formula(tables))
 
 
-def _formula(tables: Sequence[Table]) -> str:
+def _formula(tables: Sequence[LookupTable]) -> str:
     laws = dict.fromkeys(str(table.indices) for table in tables)
     bags = dict.fromkeys(str(table.pooling) for table in tables if table.pooling != EQUAL)
     said = CORRECTED.format(", ".join(laws))
     return f"{said}, bags {', '.join(bags)}" if bags else said
 
 
-def _paper_kernel(name: str, tables: Sequence[Table], machine: Machine, backward: bool) -> Kernel:
+def _paper_kernel(
+    name: str, tables: Sequence[LookupTable], machine: Machine, backward: bool
+) -> Kernel:
     by_hit_rate = machine.mode == "paper-hit-rate"
     estimate = paper_hit_rate_time if by_hit_rate else paper_time
     time = estimate(tables, machine, backward)
@@ -92,7 +98,7 @@ def _paper_kernel(name: str, tables: Sequence[Table], machine: Machine, backward
     return work("embedding", f"{name} {_sizes(tables)}", time, FEW, formula)
 
 
-def _sizes(tables: Sequence[Table]) -> str:
+def _sizes(tables: Sequence[LookupTable]) -> str:
     first = tables[0]
     each = first.lookups / maximum(first.bags, 1)
     return f"B{first.bags} T{len(tables)} L{each:g} D{first.width}"
@@ -150,7 +156,7 @@ def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 def _batched_tables(
     gradients: list[Tensor], indices: list[Tensor], rows: Sequence[int], machine: Machine
-) -> list[Table]:
+) -> list[LookupTable]:
     """Return the tables of a batched gradient, one for each of the lists' members."""
     return [
         _table(count, to_int(g.shape[-1]), to_int(g.shape[0]), i, g.itemsize, machine)
@@ -174,11 +180,14 @@ def _batched_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return zeros, update_kernel(parts, machine)
 
 
-def _rows_of_batch(parts: Sequence[Table], mean: bool, machine: Machine) -> Kernel:
+def _rows_of_batch(parts: Sequence[LookupTable], mean: bool, machine: Machine) -> Kernel:
     """Return the sparse gradients of all tables in one kernel, rows scaled on their way."""
     nbytes = 0.0
     for part in parts:
-        nbytes += part.lookups * (part.row + (1 + mean) * part.index_size) + part.bags * part.row
+        nbytes += (
+            part.lookups * (part.row_bytes + (1 + mean) * part.index_size)
+            + part.bags * part.row_bytes
+        )
     name = f"gradient rows of {len(parts)} tables"
     return work("embedding", name, streaming(machine, nbytes), CLOSE, ROOFLINE)
 
@@ -202,7 +211,7 @@ def _embedding_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     lookups, width = to_int(indices.numel), to_int(gradient.shape[-1])
     one = _table(count, width, lookups, indices, gradient.itemsize, machine)
     by_frequency = op.attributes.get("scale_grad_by_freq") is True
-    few = lookups <= FEATURE_MOST and not by_frequency
+    few = lookups <= MAX_FEATURE_INDICES and not by_frequency
     return few_rows_gradient(one, machine) if few else dense_gradient(one, machine)
 
 

@@ -9,7 +9,7 @@ from costmodels.families.embedding import lookup_kernel
 from costmodels.families.fill import SOURCE as FILL
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
-from costmodels.formulas.lookup import Table
+from costmodels.formulas.lookup import LookupTable
 from costmodels.formulas.machine import Machine, Rule, members, traffic, work
 from costmodels.formulas.scatter import UPDATE, sort_kernel, update_time
 from irgraph.ir.cost import Kernel
@@ -46,7 +46,7 @@ PREPARED = {
 class Lookup(Struct, frozen=True):
     """A batched lookup as its op describes it: equal tables, one for each ``max_D`` columns."""
 
-    table: Table
+    table: LookupTable
     count: int
     bits: int
     weights: Tensor
@@ -66,7 +66,7 @@ def _lookup(op: Op, machine: Machine) -> Lookup | None:
     rows = max(weights.numel // (count * width), 1)
     law = machine.indices.of(indices, rows)
     lengths = machine.indices.bags(indices, rows)
-    one = Table(
+    one = LookupTable(
         rows, width, bags, lookups, weights.itemsize, indices.itemsize, law, pooling=lengths
     )
     bits = op.attributes.get("total_hash_size_bits")
@@ -92,8 +92,8 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     one, count, kind = found.table, found.count, op.base.partition("backward_")[2]
     every = one.lookups * count
     states = 0.0 if kind == "dense" else STATES.get(kind, 1.0 / one.width)
-    rows = one.distinct * count * one.row
-    read = every * one.index_size + one.bags * count * one.row
+    rows = one.distinct * count * one.row_bytes
+    read = every * one.index_size + one.bags * count * one.row_bytes
     update = ROW_START + update_time(machine, read, rows * (1.0 + states))
     fill = streaming(machine, traffic(found.weights))
     name = f"{kind} update T{count} L{every // max(one.bags * count, 1)} D{one.width}"

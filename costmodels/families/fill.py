@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.blocks.random_numbers import DRAWING, DRAWN, drawing_time
+from costmodels.formulas.blocks.random_numbers import DRAW_FORMULA, DRAW_RATE, draw_time
 from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from costmodels.formulas.serial import has_gpu_laws
@@ -34,8 +34,8 @@ def _drawn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target = first_tensor(op)
     if target is None or not (target.numel and has_gpu_laws(machine)):
         return _fill(op, machine)
-    time = drawing_time(target.numel, traffic(target), DRAWN, machine) + machine.start
-    return (work("fill", f"draw {shape_text(target)}", time, NEAR, DRAWING),)
+    time = draw_time(target.numel, traffic(target), DRAW_RATE, machine) + machine.start
+    return (work("fill", f"draw {shape_text(target)}", time, NEAR, DRAW_FORMULA),)
 
 
 def _fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -14,7 +14,7 @@ from costmodels.families.concat import cat
 from costmodels.formulas.elements import ROOFLINE, broadcast_copy, streaming, transposed_copy
 from costmodels.formulas.intervals import CLOSE
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
-from costmodels.formulas.offsets import one_by_one
+from costmodels.formulas.offsets import unvectorized_time
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product
 from costmodels.learnable.family import LearnedFamily, Query
@@ -125,7 +125,7 @@ def _linear_of_strided(op: Op, product: Product, machine: Machine) -> tuple[Kern
         return kernels
     result, bias = replace(op.outputs[0], strides=None), rest[0]
     moved = streaming(machine, traffic(result, result, bias))
-    alone = one_by_one((result, bias), (result,), result.numel, machine) + machine.start
+    alone = unvectorized_time((result, bias), (result,), result.numel, machine) + machine.start
     name = f"bias of {shape_text(result)}"
     return *kernels, work("elementwise", name, maximum(moved, alone), CLOSE, ROOFLINE)
 

@@ -16,7 +16,7 @@ from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import CORES, Floats, Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
-from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, reader
+from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, KernelTable, Row, reader
 from costmodels.learnable.settings import Architecture, Settings
 from costmodels.learnable.unit_tiles import tiling
 from irgraph.ir.points.point_values import minimum, to_float, to_int
@@ -147,15 +147,15 @@ LEARNED = LearnedFamily(
         ("V100-SXM2-16GB", "T4", "A40"),
         GROUPS,
         reader(
-            Table("gemm_bf16", lambda row: "sweep", _sizes),
-            Table("gemm_fp8", lambda row: "sweep_f8", _sizes),
-            Table("gemm_layers_f16", lambda row: "layer", _sizes),
-            Table(
+            KernelTable("gemm_bf16", lambda row: "sweep", _sizes),
+            KernelTable("gemm_fp8", lambda row: "sweep_f8", _sizes),
+            KernelTable("gemm_layers_f16", lambda row: "layer", _sizes),
+            KernelTable(
                 "gemm_batched_xla_h100",
                 lambda row: "xla_tf32" if row["dtype"] == "tf32" else "xla",
                 _sizes,
             ),
-            Table(
+            KernelTable(
                 "gemm_layouts_deepbench",
                 lambda row: f"volta_{row['layout']}" if row["dtype"] == "f16" else "",
                 lambda row: (1.0, row["rows"], row["cols"], row["depth"]),

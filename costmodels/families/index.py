@@ -18,7 +18,7 @@ from costmodels.formulas.rows import (
     PICKED,
     atomic_time,
     elements_time,
-    measured,
+    has_row_laws,
     picked_time,
 )
 from costmodels.formulas.scatter import (
@@ -83,7 +83,7 @@ def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]
 
 def _gather_kernel(name: str, result: Tensor, machine: Machine) -> Kernel:
     offsets = machine.cycles(result.numel / (GATHER_PER_CYCLE * machine.sheet.sms))
-    start = HOPPER_START if measured(machine) else GATHER_START
+    start = HOPPER_START if has_row_laws(machine) else GATHER_START
     time = maximum(machine.stream(2 * traffic(result)), start + offsets) + machine.start
     return work("index", f"{name} {shape_text(result)}", time, NEAR, GATHER)
 
@@ -116,7 +116,7 @@ def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     name = f"index backward {count} indices into {shape_text(target)}"
     on_host = sum(t.device == "cpu" for t in found)
     bits, checks = 64, 0
-    if measured(machine):
+    if has_row_laws(machine):
         bits = _bits(math.prod(target.shape[first : last + 1]))
         checks = 0 if "impl" in op.base or "unsafe" in op.base else CHECKS * (len(found) - on_host)
     return (
@@ -148,7 +148,7 @@ def backward_time(machine: Machine, count: int, before: int, after: int) -> floa
     blocks = -(-count // INDICES_A_BLOCK) * -(-after // SLICE_A_BLOCK) * before
     waves = blocks / (machine.sheet.sms * RESIDENT_BLOCKS)
     nbytes = 4.0 * count * before * after
-    wave = HOPPER_WAVE if measured(machine) else WAVE
+    wave = HOPPER_WAVE if has_row_laws(machine) else WAVE
     return maximum(waves * wave, update_time(machine, nbytes, nbytes)) + machine.start
 
 
@@ -160,7 +160,7 @@ def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     nbytes = 2 * traffic(result) + traffic(*op.inputs[1:])
     name = f"{op.base} {shape_text(result)}"
     time, formula = streaming(machine, nbytes), UPDATE
-    if measured(machine) and result.numel and op.base in ("index_select", "gather"):
+    if has_row_laws(machine) and result.numel and op.base in ("index_select", "gather"):
         _, width, _ = _rows(op)
         count, formula = result.numel // maximum(width, 1), PICKED
         time = picked_time(count, width, result.itemsize, nbytes, machine)
@@ -200,7 +200,7 @@ def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target, given = tensors[0], tensors[1:]
     changed = maximum(*(t.numel for t in given)) * target.itemsize
     time, formula = update_time(machine, traffic(*given), minimum(changed, target.nbytes)), UPDATE
-    if measured(machine) and ADDED.fullmatch(op.base):
+    if has_row_laws(machine) and ADDED.fullmatch(op.base):
         time, formula = _added_time(op, traffic(*given), machine), ADDED_TO
     name = f"{op.base} {shape_text(max(given, key=lambda t: t.numel))}"
     before = () if op.written else (device_copy(target, target, machine),)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from costmodels.benchmarks.sweep import Function, Sweep, backward, forward
-from costmodels.formulas.blocks.channel_norms import BACKWARD, FORWARD, walk
+from costmodels.formulas.blocks.channel_norms import BACKWARD, FORWARD, thread_steps
 from costmodels.formulas.blocks.channel_norms import LAW as CHANNELS_LAW
 from costmodels.formulas.blocks.channel_norms import result_time as channels_time
 from costmodels.formulas.blocks.channel_norms import sums_time as batch_sums_time
 from costmodels.formulas.blocks.group_norms import LAW as GROUPS_LAW
 from costmodels.formulas.blocks.group_norms import (
-    Groups,
+    NormGroups,
     factors_time,
     moments_time,
     result_time,
@@ -22,18 +22,18 @@ from costmodels.formulas.blocks.group_norms import (
 )
 from costmodels.formulas.blocks.image_norms import (
     BACKWARD_PASSES,
+    CACHED_FORMULA,
     FORWARD_PASSES,
-    KEEP_FORMULA,
     blocks_time,
-    kept_time,
+    cached_channels_time,
 )
 from costmodels.formulas.blocks.row_norms import (
     JOIN,
-    PARTED,
+    PART_ROWS,
     VECTOR,
     columns_time,
+    is_summed_in_parts,
     norm_time,
-    parted,
 )
 from costmodels.formulas.blocks.row_norms import LAW as ROWS_LAW
 from costmodels.formulas.elements import ROOFLINE, channels_last, streaming, transposed_copy
@@ -47,7 +47,7 @@ from costmodels.formulas.machine import (
     traffic,
     work,
 )
-from costmodels.formulas.serial import MEASURED_ON, START, doubt, has_gpu_laws
+from costmodels.formulas.serial import MEASURED_ON, START, has_gpu_laws, rate_error
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed_launches
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
@@ -120,7 +120,7 @@ def _norm_of_rows(op: Op, machine: Machine) -> Kernel | None:
     time = norm_time(rows, columns, target.itemsize, machine, gradient=root)
     if learned and not own and learned.time >= time:
         return learned
-    return work("norm", name, time, BORROWED if root else doubt(machine), ROWS_LAW)
+    return work("norm", name, time, BORROWED if root else rate_error(machine), ROWS_LAW)
 
 
 def _rows(op: Op, target: Tensor) -> tuple[int, int]:
@@ -162,13 +162,13 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return _channels(op, target, machine)
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
     moved = _passes(op, "", target, passes, machine)
-    kept = kept_time(target, 2 if backward else 1, machine)
+    kept = cached_channels_time(target, 2 if backward else 1, machine)
     blocks = blocks_time(target, passes, machine)
     if _is_narrow(target, machine):
         time = streaming(machine, FEW_LAST * passes * traffic(target))
         return (work("norm", moved.name, time, BORROWED, NARROW, outside=True),)
     if kept:
-        return (work("norm", moved.name, kept, FEW, KEEP_FORMULA),)
+        return (work("norm", moved.name, kept, FEW, CACHED_FORMULA),)
     padded = _padded_channels(op, target, machine)
     if padded > target.shape[1]:
         time = streaming(machine, passes * traffic(target) * padded / target.shape[1])
@@ -219,13 +219,13 @@ def _channels(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
     law = BACKWARD if backward else FORWARD
     channels = to_int(target.shape[1])
     rows, size = target.numel // maximum(channels, 1), target.itemsize
-    _, shared = walk(rows, channels)
+    _, shared = thread_steps(rows, channels)
     tiny = [" fill"] if shared else []
     tiny += [] if backward else [" deviations"]
     times = [(" sums", batch_sums_time(law, rows, channels, size, machine))]
     times += [(name, START) for name in tiny]
     times += [("", channels_time(law, rows, channels, size, machine))]
-    name, error = shape_text(target), doubt(machine)
+    name, error = shape_text(target), rate_error(machine)
     return tuple(
         work("norm", f"{op.base}{kind} {name}", time, error, CHANNELS_LAW) for kind, time in times
     )
@@ -260,7 +260,7 @@ def _gradients(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (data, weight) if asked else (data,)
     time = norm_time(rows, columns, target.itemsize, machine, gradient=True)
     name = f"{op.base} {shape_text(target)}"
-    data = work("norm", name, time, doubt(machine), ROWS_LAW)
+    data = work("norm", name, time, rate_error(machine), ROWS_LAW)
     return (data, *_weights(op, target, machine)) if asked else (data,)
 
 
@@ -272,8 +272,8 @@ def _weights(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
     """Price the gradients of weight and bias: blocks of columns over all rows, or over parts."""
     rows, columns = _rows(op, target)
     moved = _passes(op, " of weight", target, 2, machine)
-    if parted(rows, columns, machine):
-        joined = JOIN + machine.stream(-(-rows // PARTED) * columns * 4)
+    if is_summed_in_parts(rows, columns, machine):
+        joined = JOIN + machine.stream(-(-rows // PART_ROWS) * columns * 4)
         join = work("norm", f"{op.base} of weight, joined", joined, BORROWED, FORMULA)
         return moved, join, join
     blocks = columns_time(rows, columns, machine) + SMALL
@@ -302,7 +302,7 @@ def _group(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     factors = ((factors_time(data, machine) if backward else START),) if scaled else ()
     weights = (START, START) if backward and len(op.inputs) > OF_GROUP else ()
     times = [(" sums", first), *((" factors", time) for time in (*factors, *weights))]
-    shape, error = shape_text(target), max(doubt(machine), FEW)
+    shape, error = shape_text(target), max(rate_error(machine), FEW)
     return tuple(
         work("norm", f"{op.base}{name} {shape}", time, error, GROUPS_LAW)
         for name, time in (*times, ("", result))
@@ -314,7 +314,7 @@ OF_GROUP, GROUPS = 4, 32
 does not say: in most models."""
 
 
-def _groups(op: Op, target: Tensor) -> Groups:
+def _groups(op: Op, target: Tensor) -> NormGroups:
     """Return the groups of a call, which names their sizes."""
     sizes = [op.attributes.get(name) for name in ("N", "C", "group")]
     batch, channels = target.shape[0], target.shape[1] if target.rank > 1 else 1
@@ -324,7 +324,7 @@ def _groups(op: Op, target: Tensor) -> Groups:
     )
     each = maximum(-(-c // maximum(groups, 1)), 1)
     blocks = maximum(n * groups, 1)
-    return Groups(blocks, each, -(-target.numel // (blocks * each)), target.itemsize)
+    return NormGroups(blocks, each, -(-target.numel // (blocks * each)), target.itemsize)
 
 
 def _group_passes(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:

@@ -9,7 +9,7 @@ from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
 from costmodels.formulas.intervals import BORROWED, EXACT, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
-from costmodels.formulas.serial import START, has_gpu_laws, rounds, step
+from costmodels.formulas.serial import START, block_rounds, has_gpu_laws, step_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import maximum
@@ -87,7 +87,7 @@ def _walking(op: Op, moved: int, machine: Machine) -> float:
         return 0.0
     planes = made.shape[0] * made.shape[1]
     blocks = -(-made.numel // maximum(planes * PIXELS, 1))
-    return START + planes * rounds(machine, blocks, PIXELS) * step(machine, moved)
+    return START + planes * block_rounds(machine, blocks, PIXELS) * step_time(machine, moved)
 
 
 def _looking(op: Op, machine: Machine) -> float:

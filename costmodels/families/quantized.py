@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from costmodels.families.embedding import CORRECTED
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import BORROWED, UNTRACED
-from costmodels.formulas.lookup import SECTOR, Table, forward_time
+from costmodels.formulas.lookup import SECTOR, LookupTable, forward_time
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import TILES, Product
@@ -52,7 +52,7 @@ def _lookup(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     law = machine.indices.of(indices, rows)
     lookups = int(indices.numel)
     lengths = machine.indices.bags(indices, rows)
-    one = Table(rows, width, bags, lookups, 4, indices.itemsize, law, stored, lengths)
+    one = LookupTable(rows, width, bags, lookups, 4, indices.itemsize, law, stored, lengths)
     weights = op.attributes.get("per_sample_weights")
     extra = float(weights.nbytes) if isinstance(weights, Tensor) else 0.0
     extra += _mapping(op, law, lookups)

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.formulas.blocks.reductions import (
     HALVES_AT_ONCE,
-    READ_AT_ONCE,
+    VALUES_AT_ONCE,
     launch_of,
-    reducing_time,
+    reduction_time,
 )
-from costmodels.formulas.blocks.scans import scanning_time
+from costmodels.formulas.blocks.scans import scan_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import EXACT, FAIR, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
@@ -51,13 +51,13 @@ def reduction(
     if not has_gpu_laws(machine):
         return (work("reduce", name, streaming(machine, traffic(source)), FAIR, ROOFLINE),)
     launch = launch_of(results, -(-source.numel // results), rows, machine)
-    together = HALVES_AT_ONCE if rows and source.itemsize == 2 and not indexed else READ_AT_ONCE
-    time = reducing_time(
+    together = HALVES_AT_ONCE if rows and source.itemsize == 2 and not indexed else VALUES_AT_ONCE
+    time = reduction_time(
         launch,
         traffic(source) + written,
         source.numel,
         machine,
-        together=together,
+        at_once=together,
         indexed=indexed,
     )
     kernel = work("reduce", name, time, FAIR, FORMULA)
@@ -77,7 +77,7 @@ def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     rows = source.numel // maximum(columns, 1)
     if not has_gpu_laws(machine) or not _along_rows(op) or rows < 2 or not source.contiguous:
         return (work("reduce", name, time, UNTRACED, ROOFLINE, outside=True),)
-    time = maximum(time, scanning_time(rows, columns, machine))
+    time = maximum(time, scan_time(rows, columns, machine))
     return (work("reduce", name, time, UNTRACED, SCANNED),)
 
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
 from costmodels.formulas.blocks.softmax_rows import (
     BLOCK,
-    MOST_HELD,
+    MAX_REGISTER_VALUES,
     backward_time,
     forward_time,
 )
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
-from costmodels.formulas.serial import doubt, has_gpu_laws
+from costmodels.formulas.serial import has_gpu_laws, rate_error
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed_launches
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
@@ -52,7 +52,7 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         or not _over_rows(op, target)
     ):
         return (work("softmax", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
-    error, unheld = maximum(doubt(machine), FEW), columns > BLOCK * MOST_HELD
+    error, unheld = maximum(rate_error(machine), FEW), columns > BLOCK * MAX_REGISTER_VALUES
     if op.base in FORWARD:
         time = forward_time(rows, columns, target.itemsize, "log" in op.base, machine)
         extra = maximum(moved - 2 * traffic(target), 0)

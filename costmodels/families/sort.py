@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.families.copy import host_copy
-from costmodels.formulas.blocks.sorts import selecting_time, sorting_time
+from costmodels.formulas.blocks.sorts import selection_time, sort_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import FEW, ROUGH
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
-from costmodels.formulas.rows import measured
+from costmodels.formulas.rows import has_row_laws
 from costmodels.formulas.scatter import SORT, SORT_TILE, sort_kernel
-from costmodels.formulas.serial import doubt, has_gpu_laws
+from costmodels.formulas.serial import has_gpu_laws, rate_error
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import maximum, to_int
@@ -58,9 +58,9 @@ def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ..
     places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), FEW, ROOFLINE)
     if has_gpu_laws(machine) and (rows > 1 or together <= SORT_TILE):
         bytes_alone = machine.stream(2.0 * pair * source.numel)
-        time = maximum(sorting_time(rows, together, machine) - machine.start, bytes_alone)
-        return places, work("sort", name, time, maximum(doubt(machine), FEW), SORTED)
-    if measured(machine):
+        time = maximum(sort_time(rows, together, machine) - machine.start, bytes_alone)
+        return places, work("sort", name, time, maximum(rate_error(machine), FEW), SORTED)
+    if has_row_laws(machine):
         pairs = sort_kernel(together, 8 * source.itemsize, machine)
         return places, replace(pairs, name=name, family="sort", outside=True)
     passes = source.itemsize
@@ -93,9 +93,9 @@ def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if op.base == "topk" and kept is not None and has_gpu_laws(machine):
         together = _slice(op, source)
         rows = source.numel // maximum(together, 1)
-        time = maximum(selecting_time(rows, together, machine), machine.stream(traffic(source)))
+        time = maximum(selection_time(rows, together, machine), machine.stream(traffic(source)))
         unlike = rows < 2 or _slice(op, kept) > MOST_SELECTED
-        error = ROUGH if unlike else maximum(doubt(machine), FEW)
+        error = ROUGH if unlike else maximum(rate_error(machine), FEW)
         found = work("sort", name, time, error, SELECTED, outside=unlike)
         many = unlike and op.attributes.get("sorted") is not False
         return (found, *sorting(kept, _slice(op, kept), machine)[1:]) if many else (found,)

@@ -14,7 +14,7 @@ from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
-from costmodels.learnable.modern import VARIANTS, Row, Table, reader
+from costmodels.learnable.modern import VARIANTS, KernelTable, Row, reader
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.points.point_values import to_float
 
@@ -79,7 +79,7 @@ LEARNED = LearnedFamily(
         VARIANTS,
         (),
         (("A40",), ("H100-80GB-HBM3",), ("A100-SXM4-80GB",)),
-        reader(Table("pointwise_f16", lambda row: row["op"], _sizes)),
+        reader(KernelTable("pointwise_f16", lambda row: row["op"], _sizes)),
         True,
         repeat={"add": 3, "add3": 6, "gelu": 8, "norm": 3, "embedding": 3},
         dtypes=("f16", "bf16"),

@@ -16,7 +16,7 @@ ROOFLINE = "max(flop / peak, bytes / DRAM bandwidth) (paper, III-B-1b), plus the
 
 
 def launch_floor(machine: Machine) -> float:
-    """Return microseconds that any kernel takes beside its work; the paper's formulas have none."""
+    """Return microseconds of any kernel in addition to its work; 0 with the paper's formulas."""
     return 0.0 if machine.paper else machine.start
 
 
@@ -25,8 +25,8 @@ def streaming(machine: Machine, nbytes: float, flops: float = 0.0, elements: flo
 
     Args:
         machine: the device.
-        nbytes: read and written, distinct bytes only.
-        flops: arithmetic, for the roofline's other side.
+        nbytes: distinct bytes to read and write.
+        flops: FLOP of its arithmetic, for the roofline's other side.
         elements: elements that need an offset computation (broadcast or strided operands).
     """
     peak = machine.sheet.peak("f32")[0]
@@ -42,7 +42,7 @@ def broadcast_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
 
 
 def channels_last(tensor: Tensor) -> bool:
-    """Return whether the channels of an image, its second axis, lie next to each other."""
+    """Return whether the channels of an image, its second axis, are contiguous."""
     strides = tensor.strides
     return strides is not None and strides[1:2] == (1,) and math.prod(tensor.shape[2:]) > 1
 
@@ -55,12 +55,14 @@ SECTORS = "offsets of all elements, and the sectors that reads across rows fetch
 
 
 def transposed_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
-    """Return the copy of a strided tensor; rows that stay whole are read as they lie."""
+    """Return the copy of a strided tensor; contiguous rows are read in order."""
     name = f"permute {shape_text(result)}"
     if machine.sheet.architecture in WHOLE_SHARES and not machine.paper:
         time = strided_time(source, result, machine) + machine.start
         return work("transpose", name, time, FEW, SECTORS)
-    whole = source.strides is not None and source.strides[-1:] == (1,) and result.contiguous
-    nbytes = traffic(source, result) / (1.0 if whole else CROSSING_SHARE)
+    has_whole_rows = (
+        source.strides is not None and source.strides[-1:] == (1,) and result.contiguous
+    )
+    nbytes = traffic(source, result) / (1.0 if has_whole_rows else CROSSING_SHARE)
     time = streaming(machine, nbytes, elements=result.numel)
     return work("transpose", name, time, UNTRACED, CROSSING)

@@ -1,4 +1,4 @@
-"""The machine that a family's formulas refer to, and the records of their results."""
+"""The machine that formulas of families use, and the records of their results."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from irgraph.ir.points.point_values import to_int
 from irgraph.ir.tensor import Tensor
 
 MODES = ("corrected", "paper", "paper-hit-rate")
-"""``corrected`` counts what the traces show; the others are the paper's formulas as printed,
-with embedding tables read from DRAM alone or with its estimate of the cache's hit rate."""
+"""Pricing modes. ``corrected`` prices the kernels seen in traces; the others are the paper's
+formulas as printed, with embedding tables read from DRAM alone or with its estimate of the cache's
+hit rate."""
 
 SMALL = 2.7
-"""Microseconds that a kernel takes which moves next to nothing: mean over the four V100 traces of
-DLRM of 2021 of their sigmoids, fills and bias updates (1.3 in the trace of April, 3.0 to 3.3 in the
-others, recorded in whole microseconds). It is added to the time at full bandwidth."""
+"""Microseconds of a kernel that moves almost no bytes: mean over the four V100 traces of DLRM of
+2021 of their sigmoids, fills and bias updates (1.3 in the trace of April, 3.0 to 3.3 in the others,
+recorded in whole microseconds). It is added to the time at full bandwidth."""
 
 STARTS = {"hopper": 1.5, "blackwell": 1.5}
-"""The same where it was measured otherwise: H100 SXM 80 GB under torch 2.11 takes 1.0 to 1.9 us for
-element-wise kernels of next to nothing in its cache, 1.5 to 2.3 where that holds other data.
-Blackwell is taken as Hopper."""
+"""Microseconds of such a kernel by architecture, if they differ: H100 SXM 80 GB under torch 2.11
+takes 1.0 to 1.9 us for tiny elementwise kernels with cached data, 1.5 to 2.3 otherwise. Blackwell
+is assumed to equal Hopper."""
 
 SMALL_SPREAD = 1.7
-"""Half the width of an interval around ``SMALL``, microseconds: the traces' range."""
+"""Half the width of an interval around ``SMALL``, in microseconds: the traces' range."""
 
-Predictor: TypeAlias = Callable[[Mapping[str, float | str]], "Answer | None"]
-"""A trained model: sizes by name in, a time out; ``None`` where it does not apply."""
+Predictor: TypeAlias = Callable[[Mapping[str, float | str]], "ModelEstimate | None"]
+"""A trained model: a function from sizes by name to a time, ``None`` if it does not apply."""
 
 
-class Answer(Struct, frozen=True):
-    """A trained model's answer: microseconds, half a 90 % interval, whether it extrapolates."""
+class ModelEstimate(Struct, frozen=True):
+    """A model's estimate: microseconds, half a 90 % interval, and whether it extrapolates."""
 
     time: float
     spread: float
@@ -52,13 +53,13 @@ class Machine(Struct, frozen=True, eq=False):
 
     Attributes:
         sheet: the device.
-        software: what ops launch.
+        software: profile of the kernels that ops launch.
         mode: one of ``MODES``.
         pinned: whether copies to the device come from pinned host memory.
-        learned: trained models by family, asked before a family's own formula.
-        indices: how embedding tables are looked up.
-        correct: what changes the kernels that a family gives an op, on a device that was measured.
-        peers: who takes part in collectives, over which links.
+        learned: trained models by family, which take precedence over the family's formula.
+        indices: distributions of the indices of embedding tables.
+        correct: correction of a family's kernels, trained on this device's measurements.
+        peers: participants of collectives, with their links.
     """
 
     sheet: DeviceSheet
@@ -72,24 +73,24 @@ class Machine(Struct, frozen=True, eq=False):
 
     @property
     def paper(self) -> bool:
-        """Whether the paper's formulas are asked for as printed."""
+        """Whether the paper's formulas are requested as printed."""
         return self.mode != "corrected"
 
     @property
     def start(self) -> float:
-        """Microseconds that a kernel takes which moves next to nothing."""
+        """Microseconds of a kernel that moves almost no bytes."""
         return STARTS.get(self.sheet.architecture, SMALL)
 
     def stream(self, nbytes: float, share: float = 1.0) -> float:
-        """Microseconds to move bytes at a share of the reachable DRAM bandwidth."""
+        """Return microseconds to move bytes at a share of the reachable DRAM bandwidth."""
         return nbytes / (self.sheet.bandwidth * share) / 1e3
 
     def cycles(self, per_multiprocessor: float) -> float:
-        """Microseconds of so many clock cycles of every multiprocessor."""
+        """Return microseconds of a number of clock cycles of every multiprocessor."""
         return per_multiprocessor / self.sheet.clock
 
     def learned_kernel(self, family: str, name: str, **sizes: float | str) -> Kernel | None:
-        """Return the kernel as the family's trained model sees it, if there is one for it."""
+        """Return the kernel with the estimate of the family's trained model, or else ``None``."""
         if family not in self.learned or 0 in sizes.values():
             return None
         answer = self.learned[family](sizes)
@@ -103,35 +104,35 @@ class Machine(Struct, frozen=True, eq=False):
     def kernel_of_model(
         self, model: str, name: str, family: str, sizes: Mapping[str, float | str]
     ) -> Kernel | None:
-        """Return the kernel of a family as a model of another name sees it."""
+        """Return the kernel of a family with the estimate of a model of another name."""
         kernel = self.learned_kernel(model, name, **sizes)
         return None if kernel is None else replace(kernel, family=family)
 
 
 Corrector: TypeAlias = Callable[[Op, "tuple[Kernel, ...]", Machine], "tuple[Kernel, ...]"]
-"""A model of one device: an op's kernels by formula in, device-calibrated kernels out."""
+"""A model of one device: a function from an op's kernels by formula to calibrated kernels."""
 
 Rule: TypeAlias = Callable[[Op, Machine], "tuple[Kernel, ...] | None"]
-"""A family's answer for an op: its kernels, or ``None`` where the family does not know it."""
+"""A function from an op to its kernels, ``None`` if the family does not cover this form of it."""
 
 
-def stored(tensor: Tensor) -> int:
-    """Return the distinct elements of a tensor: an expanded axis repeats the same ones."""
+def distinct_elements(tensor: Tensor) -> int:
+    """Return the number of distinct elements of a tensor: an expanded axis repeats them."""
     return tensor.distinct
 
 
 def traffic(*tensors: Tensor) -> int:
     """Return the bytes of tensors' distinct elements."""
-    return sum(stored(tensor) * tensor.itemsize for tensor in tensors)
+    return sum(distinct_elements(tensor) * tensor.itemsize for tensor in tensors)
 
 
 def members(value: Value) -> list[Tensor]:
-    """Return the tensors of a list, such as an op's operands; lists in it are not opened."""
+    """Return the tensors of a list, such as an op's operands, without those of nested lists."""
     return [t for t in value if isinstance(t, Tensor)] if isinstance(value, tuple) else []
 
 
 def shape_text(tensor: Tensor) -> str:
-    """Return sizes as in ``2048x1024``, ``1`` for a scalar."""
+    """Return sizes in the form ``2048x1024``, ``1`` for a scalar."""
     return "x".join(f"{to_int(size):d}" for size in tensor.shape) or "1"
 
 
@@ -156,14 +157,14 @@ def work(
 
     Args:
         family: the family's name.
-        name: what runs, with its sizes.
+        name: name of the kernel, with its sizes.
         time: microseconds.
         error: half a 90 % interval as a share of the time; ``SMALL_SPREAD`` is added to it.
         formula: equation or table, with its source.
-        launch: as in ``Kernel``.
-        blocking: as in ``Kernel``.
-        outside: as in ``Kernel``.
-        link_bytes: as in ``Kernel``.
+        launch: see ``Kernel``.
+        blocking: see ``Kernel``.
+        outside: see ``Kernel``.
+        link_bytes: see ``Kernel``.
     """
     spread = error * time + SMALL_SPREAD
     return Kernel(

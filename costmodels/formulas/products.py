@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from costmodels.devices.sheet import UNITS_SHARE
-from costmodels.formulas.hopper.products import batched, unaligned
+from costmodels.formulas.hopper.products import batched_kernel, unaligned_kernel
 from costmodels.formulas.intervals import BORROWED, FAIR, FEW
 from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
@@ -20,58 +20,59 @@ SMALL_TILE = "rounds of one small tile a multiprocessor, from traced gemmSN kern
 VECTOR_SHARE = 0.62
 """Share of DRAM bandwidth of products with a vector (traced gemv2T, gemvNSP, gemmk1: 0.5-0.7)."""
 
-SMALL_SIDE, MOST_SMALL, SMALL_ROUND = 16, 128, 1.3
-"""Batched products with a side this short, and none longer than that, run kernels of their own
-(gemmSN), one block each, which take this many microseconds a round."""
+SMALL_SIDE, MAX_SMALL_SIDE, SMALL_ROUND = 16, 128, 1.3
+"""Maximum length of the shortest side and of all sides of batched products that run separate
+kernels (gemmSN), one block each, and microseconds of a round of these."""
 
 BORDER = 16
-"""Bytes at which rows of both factors and of the result must begin for the kernels of matrix units
-that libraries otherwise choose; with odd sides they take ones that load element by element."""
+"""Alignment in bytes of the rows of both factors and of the result that the usual kernels of matrix
+units require; for odd sides libraries choose kernels that load element by element."""
 
 UNALIGNED, UNALIGNED_HALVED = 2.0, 1.4
-"""How many times as long those compute. GeForce cards, whose units run at half rate: 156 TFLOP/s in
-bf16 with sides of 2,040 and 107 to 116 with odd ones around it on an RTX 4090 (pytorch/pytorch
-issue 181718, which names the kernels: ``s1688gemm ... align1``). Others: a vocabulary of 50,257 in
-place of 50,304 makes a step of GPT-2 on an A100 some 25 % longer (A. Karpathy, February 2023; 30 %
-in intel/torch-xpu-ops issue 1129); the products with it are about a quarter of the step."""
+"""Factors on the compute time of unaligned products. GeForce cards, whose units run at half rate:
+156 TFLOP/s in bf16 with sides of 2,040 and 107 to 116 with odd ones around it on an RTX 4090
+(pytorch/pytorch issue 181718, which names the kernels: ``s1688gemm ... align1``). Others: with a
+vocabulary of 50,257 instead of 50,304, a step of GPT-2 on an A100 is about 25 % longer (A.
+Karpathy, February 2023; 30 % in intel/torch-xpu-ops issue 1129); the products with it are about a
+quarter of the step."""
 
 ALIGNED = ("f16", "bf16", "f32", "tf32")
-"""Types whose kernels want borders; narrower ones refuse such sides."""
+"""Types with kernels for unaligned rows; narrower types do not support such sides."""
 
 BORDERS = (4, 8, BORDER)
-"""Multiples in bytes that are asked for one after the other."""
+"""Alignments in bytes to check, in order."""
 
 HALF_BORDER = 0.5
-"""Share of that surcharge where rows begin at 8 bytes: an assumption."""
+"""Share of the surcharge for rows aligned to 8 bytes: an assumption."""
 
 UNALIGNED_NOTE = "rows begin off 16 bytes: slower kernels (torch issue 181718; GPT-2's vocabulary)"
 
 
 def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the kernels of a product: one, and a second where a split vector is summed up."""
-    own = batched(product, _name(product), machine)
-    if own is not None:
-        return (own,)
-    left = _off_border(product, machine)
-    if left == 0:
+    """Return the kernels of a product: one, and a second if parts of a vector are summed up."""
+    kernel = batched_kernel(product, _name(product), machine)
+    if kernel is not None:
+        return (kernel,)
+    alignment = _costly_alignment(product, machine)
+    if alignment == 0:
         return _aligned_kernels(product, machine)
-    own = odd_product(product, machine)
-    if own is not None:
-        return (own,)
+    kernel = unaligned_product(product, machine)
+    if kernel is not None:
+        return (kernel,)
     surcharge = (UNALIGNED_HALVED if machine.sheet.halved else UNALIGNED) - 1
-    surcharge *= HALF_BORDER if left == BORDER // 2 else 1.0
-    return _unaligned(_aligned_kernels(product, machine), product, machine, surcharge)
+    surcharge *= HALF_BORDER if alignment == BORDER // 2 else 1.0
+    return _with_surcharge(_aligned_kernels(product, machine), product, machine, surcharge)
 
 
-def odd_product(product: Product, machine: Machine) -> Kernel | None:
-    """Return the kernel of a product whose rows begin off borders, where it has one of its own."""
-    left = _off_border(product, machine)
-    step = 1 if left == ITEMSIZE[product.dtype] else 2
-    return unaligned(product, step, _name(product), machine) if left else None
+def unaligned_product(product: Product, machine: Machine) -> Kernel | None:
+    """Return the separate kernel of a product with unaligned rows, if there is one."""
+    alignment = _costly_alignment(product, machine)
+    step = 1 if alignment == ITEMSIZE[product.dtype] else 2
+    return unaligned_kernel(product, step, _name(product), machine) if alignment else None
 
 
-def _off_border(product: Product, machine: Machine) -> int:
-    """Return the bytes at whose multiples all rows begin; 0 where that costs nothing."""
+def _costly_alignment(product: Product, machine: Machine) -> int:
+    """Return the alignment of all rows in bytes, 0 if it costs nothing."""
     p, sheet = product, machine.sheet
     vector = 1 in (p.rows, p.columns, p.depth)
     other = machine.paper or sheet.is_host or p.dtype not in ALIGNED
@@ -82,25 +83,27 @@ def _off_border(product: Product, machine: Machine) -> int:
         sides.append(p.depth)
     if p.layout[1] == "t":
         sides.append(p.rows)
-    odd = [side * ITEMSIZE[p.dtype] % BORDER for side in sides]
+    remainders = [side * ITEMSIZE[p.dtype] % BORDER for side in sides]
     for step in BORDERS:
-        if any(left % step != 0 for left in odd):
+        if any(remainder % step != 0 for remainder in remainders):
             return step // 2
     return 0
 
 
-def _unaligned(
+def _with_surcharge(
     kernels: tuple[Kernel, ...], product: Product, machine: Machine, surcharge: float
 ) -> tuple[Kernel, ...]:
-    """Add to a product what its arithmetic takes longer; what only moves is no slower."""
+    """Add a surcharge to a product's compute time, but not to the time of moving its bytes."""
     p, sheet = product, machine.sheet
     first, *rest = kernels
     reached = sheet.shared(p.dtype, sheet.reached(p.dtype) or UNITS_SHARE)
     flop = 2.0 * p.batch * p.rows * p.columns * p.depth
-    more = surcharge * minimum(flop / (sheet.peak(p.dtype)[0] * reached) / 1e3, first.time)
-    spread = first.spread + BORROWED * more
+    extra_time = surcharge * minimum(flop / (sheet.peak(p.dtype)[0] * reached) / 1e3, first.time)
+    spread = first.spread + BORROWED * extra_time
     formula = f"{first.formula}; {UNALIGNED_NOTE}"
-    slower = replace(first, time=first.time + more, spread=spread, outside=True, formula=formula)
+    slower = replace(
+        first, time=first.time + extra_time, spread=spread, outside=True, formula=formula
+    )
     return slower, *rest
 
 
@@ -147,7 +150,9 @@ def _is_small(product: Product) -> bool:
     p = product
     if p.layout == "nt" or not p.batch > 1:
         return False
-    return min(p.rows, p.columns) <= SMALL_SIDE and max(p.rows, p.columns, p.depth) <= MOST_SMALL
+    return (
+        min(p.rows, p.columns) <= SMALL_SIDE and max(p.rows, p.columns, p.depth) <= MAX_SMALL_SIDE
+    )
 
 
 def _vector(product: Product, machine: Machine, name: str) -> tuple[Kernel, ...]:

@@ -11,8 +11,8 @@ from costmodels.formulas.machine import Machine
 from costmodels.formulas.offsets import BROADCAST_PER_CYCLE
 from irgraph.ir.points.point_values import if_else, map_points, maximum, to_float
 
-MEASURED = ("hopper", "blackwell")
-"""Architectures that the laws below hold for; Blackwell is taken as Hopper."""
+MEASURED_ARCHITECTURES = ("hopper", "blackwell")
+"""Architectures that the laws below apply to; Blackwell is assumed to equal Hopper."""
 
 PICKED = "blocks or elements started a cycle, never below memory (measured: H100, torch 2.11)"
 ADDED_TO = (
@@ -21,74 +21,75 @@ ADDED_TO = (
 )
 
 BLOCK_CYCLES = 160
-"""Cycles between two blocks that a multiprocessor starts, however little each does (105.6 us for
-173,614 that copy a row of eight elements each)."""
+"""Cycles between the starts of two blocks on a multiprocessor, regardless of their work (105.6 us
+for 173,614 that copy a row of eight elements each)."""
 
 ALIGNED, BLOCK_BYTES = 16, 4096
-"""Bytes of which rows are multiples that are copied by blocks of their own, and most bytes of one
-block (torch, IndexKernelUtils.cu, ``vectorized_gather_kernel``)."""
+"""Alignment in bytes of rows that separate blocks copy, and maximum number of bytes of a block
+(torch, IndexKernelUtils.cu, ``vectorized_gather_kernel``)."""
 
-FEWEST, ALONE = 4.5, 2.0
-"""Microseconds of ``_scatter_gather_elementwise_kernel`` that does next to nothing (3.7 to 4.5 out
-of the cache, 5 to 9 out of memory), and beside its elements where there are many."""
+MIN_SCATTER_TIME, SCATTER_START = 4.5, 2.0
+"""Minimum microseconds of ``_scatter_gather_elementwise_kernel`` (3.7 to 4.5 from the cache, 5 to 9
+from memory), and microseconds to add to the time of its elements."""
 
 SECTOR, LINE = 32, 128
 """Bytes of an atomic update in the second-level cache, and of a line."""
 
 SECTORS_A_CYCLE, LINE_CYCLES = 0.13, 3.6
-"""Sectors that are added to for each multiprocessor and cycle (234,551 rows of ten elements in 13.5
-us), and cycles of each update of the same line (60,400 of a row of three elements in 112 us)."""
+"""Updated sectors per cycle and multiprocessor (234,551 rows of ten elements in 13.5 us), and
+cycles of each update of the same line (60,400 of a row of three elements in 112 us)."""
 
 
-ADDED = 0.54
-"""Elements that a multiprocessor adds in a cycle by ``index_add``, which computes the place of each
-(231 us for 30.8 million at random rows, 74 for 10.7)."""
+ADD_RATE = 0.54
+"""Elements that a multiprocessor adds in a cycle by ``index_add``, which computes the offset of
+each (231 us for 30.8 million at random rows, 74 for 10.7)."""
 
 
-def measured(machine: Machine) -> bool:
-    """Return whether the laws of this module hold for a card."""
-    return not machine.paper and machine.sheet.architecture in MEASURED
+def has_row_laws(machine: Machine) -> bool:
+    """Return whether the laws of this module apply to a card."""
+    return not machine.paper and machine.sheet.architecture in MEASURED_ARCHITECTURES
 
 
 def blocks_time(blocks: float, machine: Machine) -> float:
-    """Return microseconds to start so many small blocks, where that was measured, or else none."""
-    if not measured(machine):
+    """Return microseconds to start ``blocks`` small blocks; 0 for unmeasured cards."""
+    if not has_row_laws(machine):
         return 0.0
     return machine.cycles(blocks * BLOCK_CYCLES / machine.sheet.sms)
 
 
-def elements_time(elements: float, moved: float, machine: Machine) -> float:
-    """Return microseconds of the kernel that picks or adds each element by itself."""
-    each_alone = machine.cycles(elements / (BROADCAST_PER_CYCLE * machine.sheet.sms))
-    return maximum(maximum(each_alone, machine.stream(moved)) + ALONE, FEWEST)
+def elements_time(elements: float, nbytes: float, machine: Machine) -> float:
+    """Return microseconds of the kernel that picks or adds elements individually."""
+    offset_time = machine.cycles(elements / (BROADCAST_PER_CYCLE * machine.sheet.sms))
+    return maximum(maximum(offset_time, machine.stream(nbytes)) + SCATTER_START, MIN_SCATTER_TIME)
 
 
-def picked_time(count: int, width: int, size: int, moved: float, machine: Machine) -> float:
-    """Return microseconds to copy ``count`` rows of ``width`` elements that move bytes.
+def picked_time(count: int, width: int, size: int, nbytes: float, machine: Machine) -> float:
+    """Return microseconds to copy ``count`` rows of ``width`` elements, moving ``nbytes``.
 
-    Aligned rows are copied by a block each, others element by element.
+    A block copies each aligned row; others are copied element by element.
     """
     row = width * size
     blocks = count * -(-row // BLOCK_BYTES)
-    aligned = maximum(machine.stream(moved), blocks_time(blocks, machine)) + machine.start
-    return if_else(row % ALIGNED == 0, aligned, elements_time(count * width, moved, machine))
+    aligned = maximum(machine.stream(nbytes), blocks_time(blocks, machine)) + machine.start
+    return if_else(row % ALIGNED == 0, aligned, elements_time(count * width, nbytes, machine))
 
 
-def _touched(row: int, unit: int) -> float:
-    """Return how many units packed rows touch on average, beginning anywhere in one."""
+def _units_per_row(row: int, unit: int) -> float:
+    """Return the mean number of units of a packed row, which starts anywhere in one."""
     return to_float((row - map_points(math.gcd, row, unit) + unit) / unit)
 
 
 def atomic_time(
-    count: int, row: int, chance: float, machine: Machine, walked: float = 0.0
+    count: int, row: int, chance: float, machine: Machine, offset_elements: float = 0.0
 ) -> float:
     """Return microseconds of atomic additions to rows of ``row`` bytes.
 
-    The cache adds so many sectors a cycle, and those of one line one after another: ``chance`` is
-    that of the row that is added to most often. ``walked``: elements whose places are computed.
+    The cache updates sectors at a constant rate, but sectors of one line in sequence. ``chance`` is
+    the probability of the most popular row, ``offset_elements`` the number of elements whose
+    offsets are computed.
     """
     rate = SECTORS_A_CYCLE * machine.sheet.sms
-    sectors = count * _touched(row, SECTOR) / rate
-    all_rows = machine.cycles(maximum(sectors, walked / (ADDED * machine.sheet.sms)))
-    hottest = machine.cycles(count * chance * _touched(row, LINE) * LINE_CYCLES)
+    sectors = count * _units_per_row(row, SECTOR) / rate
+    all_rows = machine.cycles(maximum(sectors, offset_elements / (ADD_RATE * machine.sheet.sms)))
+    hottest = machine.cycles(count * chance * _units_per_row(row, LINE) * LINE_CYCLES)
     return to_float(map_points(math.hypot, all_rows, hottest))

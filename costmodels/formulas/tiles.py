@@ -1,7 +1,7 @@
 """Matrix products as tiles on multiprocessors: a roofline with waves and quantisation.
 
 A library kernel computes the result in tiles, each by one block of threads on one
-multiprocessor; a multiprocessor works off its tiles one round after the other. Constants come from
+multiprocessor; a multiprocessor computes its tiles in sequential rounds. Constants come from
 kernels of named tile size in the training split of NeuSight's measurements (V100, A100, P100) and
 from the 31 products in the traced V100 steps of DLRM at batch 2048.
 """
@@ -20,7 +20,7 @@ from irgraph.ir.points.choices import min_over_choices, stack_choices, stack_con
 from irgraph.ir.points.point_values import if_else, maximum, minimum, point_count
 
 Menu = tuple[tuple[int, int, float], ...]
-"""Tiles (along the result's columns, along its rows, share of the peak that they reach)."""
+"""Tiles: columns and rows of the result, and the share of the peak that a tile reaches."""
 
 TILES: dict[str, Menu] = {
     "pascal": ((32, 128, 0.68), (128, 32, 0.60), (64, 64, 0.67)),
@@ -34,39 +34,40 @@ TILES: dict[str, Menu] = {
     ),
     "units": ((256, 128, 0.75), (128, 128, 0.72), (128, 64, 0.65), (64, 64, 0.55)),
 }  # fmt: skip
-"""Median share of the peak, padding counted, of kernels over 1 ms in the training split; V100's
+"""Median share of the peak, padding included, of kernels over 1 ms in the training split; V100's
 are scaled by 1.08, because that card ran 8 % below others of its kind. ``units`` are the matrix
-units, which nobody measured here."""
+units, without a measurement."""
 
-NEWER = {
+TILE_ARCHITECTURES = {
     "turing": "volta", "ada": "ampere", "hopper": "ampere", "blackwell": "ampere",
     "cdna2": "ampere", "cdna3": "ampere",
 }  # fmt: skip
-"""Architectures without measured tiles, and whose they take."""
+"""Architectures with measured tiles by the names of architectures without."""
 
 TRANSPOSED = ("tn", "tt")
 """Layouts that read the second factor across its rows: their kernels reach less of the peak."""
 
 STRAIGHT_GAIN = 1.07
-"""How much more of the peak kernels reach that read both factors along their rows."""
+"""Factor on the share of the peak of kernels that read both factors along their rows."""
 
 DEEP_TILES = ((128, 32), (32, 128))
 """Tiles that cuBLAS 11 has for weight gradients (``nt``), by kernel names in the traces."""
 
 ROUND, BATCHED_ROUND = 0.5, 0.25
-"""Microseconds to start and drain a tile, of single products and of batched ones, where many tiles
-follow each other on a multiprocessor and hide it in part."""
+"""Microseconds to start and drain a tile, of single products and of batched ones, whose many tiles
+on a multiprocessor hide it in part."""
 
 MEMORY_SHARE = 0.8
-"""Share of DRAM bandwidth that products reach which move more than they compute."""
+"""Share of DRAM bandwidth of memory-bound products."""
 
 
 class Product(Struct, frozen=True):
     """``batch`` products of rows x depth by depth x columns.
 
     ``layout`` names the factors as cuBLAS sees them, column factor first: ``tn`` is a linear
-    layer's forward, ``nn`` its input gradient, ``nt`` its weight gradient. ``stored`` are the bytes
-    in memory where that is less than both factors and the result: a convolution's windows overlap.
+    layer's forward, ``nn`` its input gradient, ``nt`` its weight gradient. ``stored`` is the number
+    of bytes in memory if it is less than both factors and the result: a convolution's windows
+    overlap.
     """
 
     batch: int
@@ -79,15 +80,15 @@ class Product(Struct, frozen=True):
 
     @property
     def traffic(self) -> int:
-        """Bytes of both factors and the result."""
+        """Size of both factors and the result in bytes."""
         sides = self.rows * self.depth + self.depth * self.columns + self.rows * self.columns
         return self.batch * sides * ITEMSIZE[self.dtype]
 
 
-def menu(product: Product, machine: Machine) -> Menu:
-    """Return the tiles that the library has for a product, with the share of peak they reach."""
+def tile_menu(product: Product, machine: Machine) -> Menu:
+    """Return the library's tiles for a product, with their shares of the peak."""
     architecture = machine.sheet.architecture
-    kind = NEWER.get(architecture, architecture)
+    kind = TILE_ARCHITECTURES.get(architecture, architecture)
     kind = kind if kind in BATCHED else "ampere"
     units = machine.sheet.peak(product.dtype)[1]
     tiles = TILES["units" if units else kind]
@@ -95,19 +96,21 @@ def menu(product: Product, machine: Machine) -> Menu:
         return tuple((x, y, machine.sheet.shared(product.dtype, share)) for x, y, share in tiles)
     gain = 1.0 if product.layout in TRANSPOSED or units else STRAIGHT_GAIN
     scaled = tuple((x, y, min(share * gain, 0.985)) for x, y, share in tiles)
-    scaled = _as_reached(scaled, machine.sheet.reached(product.dtype))
-    one_menu = product.batch > 1 or (kind == "pascal" and product.layout not in TRANSPOSED)
-    if one_menu and not units:
+    scaled = _scaled_to_measured(scaled, machine.sheet.reached(product.dtype))
+    uses_batched_tiles = product.batch > 1 or (
+        kind == "pascal" and product.layout not in TRANSPOSED
+    )
+    if uses_batched_tiles and not units:
         batched = tuple((x, y, min(share * gain, 0.985)) for x, y, share in BATCHED[kind])
-        return _as_reached(batched, machine.sheet.reached(product.dtype))
+        return _scaled_to_measured(batched, machine.sheet.reached(product.dtype))
     if product.layout == "nt" and not machine.software.split_k_freely:
         deep = tuple(t for t in scaled if t[:2] in DEEP_TILES)
         return deep or scaled
     return scaled
 
 
-def _as_reached(tiles: Menu, reached: float | None) -> Menu:
-    """Scale tiles so that the best is no faster than the large products that were measured."""
+def _scaled_to_measured(tiles: Menu, reached: float | None) -> Menu:
+    """Scale tiles so that the best one is at most as fast as measured large products."""
     best = max(share for _, _, share in tiles)
     factor = 1.0 if reached is None else min(reached / best, 1.0)
     return tuple((x, y, share * factor) for x, y, share in tiles)
@@ -121,50 +124,54 @@ BATCHED: dict[str, Menu] = {
 """Tiles of batched products, by kernel names in the training split (for at least 64 products) and
 in the traces."""
 
-ALONE = {(64, 64): 4}
-"""Blocks that a multiprocessor needs to be busy, of tiles with few threads: up to four 64x64 tiles
-take as long as four (V100's training split)."""
+BUSY_BLOCKS = {(64, 64): 4}
+"""Number of blocks that occupy a multiprocessor, for tiles with few threads: one to four 64x64
+tiles take the same time (V100's training split)."""
 
 
 def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
-    """Return microseconds on the fastest tile and split, and which these are."""
+    """Return microseconds on the fastest tile and split, with their names."""
     sizes = product.batch, product.rows, product.columns, product.depth
     if 0 in sizes:
         return 0.0, "nothing to do"
-    best, chosen = math.inf, ""
+    best, tile_name = math.inf, ""
     memory, parts = _memory(product, machine), _Parts(product, machine)
     area = product.batch * product.rows * product.columns * ITEMSIZE[product.dtype]
     peak = machine.sheet.peak(product.dtype)[0] / machine.sheet.sms * 1e3
-    for x, y, share in menu(product, machine):
+    for x, y, share in tile_menu(product, machine):
         grid = product.batch * parts.columns(x) * parts.rows(y)
         write = machine.stream(area / grid * minimum(grid, machine.sheet.sms))
-        tried = tuple(s for s in splits(product, grid, machine) if s[1] is not False)
-        for some in (tried,) if point_count(*sizes) else ((one,) for one in tried):
-            ways, allowed = zip(*some, strict=True)
-            split = stack_choices(ways)
-            compute = 2 * x * y * parts.depth(ways) / (peak * share)
+        candidates = tuple(s for s in split_choices(product, grid, machine) if s[1] is not False)
+        for candidate_group in (
+            (candidates,) if point_count(*sizes) else ((candidate,) for candidate in candidates)
+        ):
+            split_counts, allowed = zip(*candidate_group, strict=True)
+            split = stack_choices(split_counts)
+            compute = 2 * x * y * parts.depth(split_counts) / (peak * share)
             busy = _rounds(product, machine, (x, y), grid * split, compute) + write
             time = if_else(
-                stack_conditions(allowed), parts.joined(maximum(busy, memory), ways), math.inf
+                stack_conditions(allowed),
+                parts.with_sum(maximum(busy, memory), split_counts),
+                math.inf,
             )
             if not point_count(time) and time < best:
-                chosen = f"{x}x{y}" + (f" split {split}" if split > 1 else "")
+                tile_name = f"{x}x{y}" + (f" split {split}" if split > 1 else "")
             best = minimum(best, min_over_choices(time))
-    return best, chosen
+    return best, tile_name
 
 
 def _memory(product: Product, machine: Machine) -> float:
-    """Return microseconds to move a product's bytes; what overlaps comes from L2 after once."""
+    """Return microseconds to move a product's bytes; overlapping ones come from L2 again."""
     if product.stored is None:
         return machine.stream(product.traffic, MEMORY_SHARE)
     cached = product.traffic / machine.sheet.l2_bandwidth / 1e3
     return maximum(machine.stream(minimum(product.stored, product.traffic), MEMORY_SHARE), cached)
 
 
-def splits(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bool], ...]:
-    """Return into how many parts the summed dimension may be split, and whether a grid allows it.
+def split_choices(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bool], ...]:
+    """Return numbers of parts of the summed dimension, each with whether a grid allows it.
 
-    The grid counts tiles. Ones that no grid allows are left out.
+    The grid is a number of tiles. Numbers that no grid allows are omitted.
     """
     sms = machine.sheet.sms
     if product.batch > 1 or product.depth < 256:
@@ -183,11 +190,12 @@ def splits(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bo
 
 
 SPLIT_COST = 5.0
-"""Microseconds that a split adds: clearing semaphores, or the second kernel's start (3-4 us)."""
+"""Additional microseconds of a split: clearing semaphores, or the second kernel's start (3-4
+us)."""
 
 
 class _Parts:
-    """The parts of a product, each worked out once for all tiles and splits that have it."""
+    """Parts of a product, each computed once for all tiles and splits."""
 
     def __init__(self, product: Product, machine: Machine) -> None:
         self.product = product
@@ -199,11 +207,13 @@ class _Parts:
         rate = machine.sheet.l2_bandwidth
         self.sum = cache(lambda ways: nbytes * stack_choices(ways) * 2 / rate / 1e3)
 
-    def joined(self, time: float, ways: tuple[int, ...]) -> float:
-        """Return the time of all parts of splits with that of their sum."""
-        if ways == (1,):
+    def with_sum(self, time: float, split_counts: tuple[int, ...]) -> float:
+        """Return the time of all parts of splits, including their sum."""
+        if split_counts == (1,):
             return time
-        return if_else(stack_choices(ways) == 1, time, time + SPLIT_COST + self.sum(ways))
+        return if_else(
+            stack_choices(split_counts) == 1, time, time + SPLIT_COST + self.sum(split_counts)
+        )
 
 
 def _rounds(
@@ -211,6 +221,6 @@ def _rounds(
 ) -> float:
     """Return microseconds of the rounds of the busiest multiprocessor, each with its start."""
     start = BATCHED_ROUND if product.batch > 1 else ROUND
-    group = ALONE.get(tile, 1)
+    group = BUSY_BLOCKS.get(tile, 1)
     rounds = -(-blocks // (machine.sheet.sms * group)) * group
     return rounds * (compute + start)

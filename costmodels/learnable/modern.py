@@ -48,7 +48,7 @@ GROUPS = (
 Row: TypeAlias = Mapping[str, str]
 
 
-class Table(Struct, frozen=True):
+class KernelTable(Struct, frozen=True):
     """Name of a table, with functions from a row to its op and sizes; ``""`` omits the row."""
 
     name: str
@@ -56,7 +56,7 @@ class Table(Struct, frozen=True):
     sizes: Callable[[Row], Sequence[str | float]]
 
 
-def reader(*tables: Table) -> Reader:
+def reader(*tables: KernelTable) -> Reader:
     """Return a reader that joins tables as the measurements of one family."""
 
     def read(folder: Path, name: str, ops: tuple[str, ...], sizes: tuple[str, ...]) -> Measurements:
@@ -75,7 +75,7 @@ _Record: TypeAlias = tuple[int, str, Sequence[float], float, bool, bool]
 
 
 def _table_records(
-    rows: Iterable[Row], path: Path, table: Table, ops: tuple[str, ...]
+    rows: Iterable[Row], path: Path, table: KernelTable, ops: tuple[str, ...]
 ) -> list[_Record]:
     try:
         ops_and_rows = ((table.op(row), row) for row in rows)
@@ -84,7 +84,7 @@ def _table_records(
         raise fail(f"measurements lack or spoil a column: {error}", SourceSpan(str(path))) from None
 
 
-def _record(table: Table, ops: tuple[str, ...], op: str, row: Row) -> _Record:
+def _record(table: KernelTable, ops: tuple[str, ...], op: str, row: Row) -> _Record:
     card = BOARDS.get(row["device"], row["device"])
     sizes = [float(size) for size in table.sizes(row)]
     split_flags = row["split"] != "train", row.get("held") == "group"

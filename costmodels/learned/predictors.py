@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from costmodels.devices.sheet import HALVED, HALVED_SHARE, SHARPNESS, DeviceSheet
 from costmodels.families import learned_families
 from costmodels.formulas.intervals import BORROWED
-from costmodels.formulas.machine import Answer, Predictor
+from costmodels.formulas.machine import ModelEstimate, Predictor
 from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Hardware
@@ -63,7 +63,7 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet, together: QueryBatch) 
     device = family.campaign.hardware([sheet.whole_rate() if bounded else sheet])
     known = EstimateCache()
 
-    def ask(sizes: Mapping[str, float | str]) -> Answer | None:
+    def ask(sizes: Mapping[str, float | str]) -> ModelEstimate | None:
         fits = sizes.get("dtype") in family.campaign.dtypes
         found = family.query({**sizes, "card": card, "target": sheet.target}) if fits else None
         if found is None or not _measured(family, card):
@@ -78,7 +78,7 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet, together: QueryBatch) 
     return ask
 
 
-def _held(answer: Answer, flops: float, dtype: str, sheet: DeviceSheet) -> Answer:
+def _held(answer: ModelEstimate, flops: float, dtype: str, sheet: DeviceSheet) -> ModelEstimate:
     """Return an answer for a card never seen that is no faster than its large products were.
 
     Where units accumulate at half of their rate, the answer is for the whole one
@@ -98,18 +98,18 @@ def _held(answer: Answer, flops: float, dtype: str, sheet: DeviceSheet) -> Answe
 
 def _answer(
     weights: Weights, device: Hardware, query: Query, known: EstimateCache, together: QueryBatch
-) -> Answer:
+) -> ModelEstimate:
     points = point_count(*query.sizes.values())
     if points:
         return _answers_for(weights, device, query, points, known)
     time, width, outside = together.ask(weights, device, query)
     spread = time * float(np.sinh(width + query.doubt))
-    return Answer(time, spread, outside or query.outside, _name(weights))
+    return ModelEstimate(time, spread, outside or query.outside, _name(weights))
 
 
 def _answers_for(
     weights: Weights, device: Hardware, query: Query, rows: int, known: EstimateCache
-) -> Answer:
+) -> ModelEstimate:
     """Return the answer to a query whose sizes have values at many points."""
     columns = {name: as_array(v, rows).astype(np.float32) for name, v in query.sizes.items()}
     columns["op"] = np.full(rows, weights.family.ops.index(query.op), np.float32)
@@ -117,7 +117,7 @@ def _answers_for(
     time = found.time.astype(np.float64)
     spread = time * np.sinh(found.width.astype(np.float64) + query.doubt)
     outside: Any = PointMask(found.outside | query.outside)
-    return Answer(PointValues(time), PointValues(spread), outside, _name(weights))  # type: ignore[arg-type]
+    return ModelEstimate(PointValues(time), PointValues(spread), outside, _name(weights))  # type: ignore[arg-type]
 
 
 def _name(weights: Weights) -> str:

@@ -1,1 +1,1 @@
-"""What kernels cost by the blocks that torch gives them, and by what each of these does in turn."""
+"""Laws of kernels by the thread blocks that torch launches, and by the work of each block."""

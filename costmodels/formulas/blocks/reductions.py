@@ -1,9 +1,9 @@
-"""How long torch's reductions take: what each thread adds up, how many blocks share a result.
+"""Times of torch's reductions, by the values of each thread and the blocks that share a result.
 
-The shape of the launch is torch's (Reduce.cuh, ``setReduceConfig``): threads go along the axis that
-is contiguous; warps of a block share a result where each thread has many values left; blocks do
-where that is still so and the grid would not fill the device. Each thread then reads four values at
-a time one after the other, and the last block to finish adds up what the others left.
+The shape of the launch is torch's (Reduce.cuh, ``setReduceConfig``): threads are assigned along the
+contiguous axis. If each thread still has many values, warps of a block share a result. If that is
+not enough and the grid would not fill the device, blocks do. Each thread then reads four values at
+a time in sequence, and the last block to finish adds up the parts of the others.
 """
 
 from __future__ import annotations
@@ -11,52 +11,52 @@ from __future__ import annotations
 from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
-from costmodels.formulas.serial import slots
+from costmodels.formulas.serial import thread_slots
 from irgraph.ir.points.point_values import doublings, maximum, minimum, power_of_two
 
 START, STARTS = 3.0, {"hopper": 0.6, "blackwell": 0.6}
-"""Microseconds that a reduction takes beside its blocks' lives (traced on V100: 5 to 6.7 us for
-2,048 values, 10 to 13 for the columns of 2,048 rows), and where it was measured otherwise (H100 SXM
-80 GB, torch 2.11: 1.9 to 2.4 us for a handful; Blackwell is taken as Hopper)."""
+"""Microseconds of a reduction in addition to its blocks' lifetimes (traced on V100: 5 to 6.7 us
+for 2,048 values, 10 to 13 for the columns of 2,048 rows), and of other architectures (H100 SXM 80
+GB, torch 2.11: 1.9 to 2.4 us for a handful of values; Blackwell is assumed to equal Hopper)."""
 
 LIFE = 2600.0
-"""Cycles of a block beside its reads: lanes and warps meet (measured: H100 SXM 80 GB, torch 2.11,
-sums of 35 to 50 columns over 14,000 to 50,000 rows, 2.0 us a wave of blocks)."""
+"""Cycles of a block in addition to its reads: lanes and warps synchronise (measured: H100 SXM 80
+GB, torch 2.11, sums of 35 to 50 columns over 14,000 to 50,000 rows, 2.0 us a wave of blocks)."""
 
 STEP = 690.0
-"""Cycles of four reads of a thread, and of adding up one block's part (same source: 0.2 us where
-the cache holds what is read, 0.5 where it holds what others wrote; half-way between)."""
+"""Cycles of four reads of a thread, and of adding up one block's part (same source: 0.2 us if the
+operands are cached, 0.5 if the cache contains other results; the mean of both)."""
 
-MEET = 2200.0
-"""Cycles of blocks that share results: parts written, counted and fetched (same source)."""
+MEETING_CYCLES = 2200.0
+"""Cycles of blocks that share results, to write, count and fetch parts (same source)."""
 
 INDEXED_LIFE, INDEXED_STEP = 400.0, 950.0
-"""The same of maxima whose places are kept: cycles on top for every halving of a row's lanes, and
-of four reads (same source: maxima of 4 to 600 columns 2.2 to 3.6 us, of 5,000 17 to 25). Their
-registers let in half as many blocks."""
+"""Constants of maxima with indices: additional cycles for every halving of a row's lanes, and
+cycles of four reads (same source: maxima of 4 to 600 columns 2.2 to 3.6 us, of 5,000 17 to 25).
+Because of their registers, half as many blocks are resident."""
 
-ADDED, INDEXED = 5.0, 4.2
-"""Values a cycle and multiprocessor that are converted and added up, or compared with their
+ADD_RATE, INDEXED_RATE = 5.0, 4.2
+"""Values per cycle and multiprocessor that are converted and added up, or compared with their
 indices (same source: sums of f16 over 50 M and more, maxima over 30 M)."""
 
 THREADS, WARP = 512, 32
-LEAST_VALUES, MOST_VALUES = 16, 256
-"""Values a thread from which warps, or blocks, share a result (Reduce.cuh)."""
+MIN_VALUES, MAX_VALUES = 16, 256
+"""Values of a thread from which warps, or blocks, share a result (Reduce.cuh)."""
 
-READ_AT_ONCE, HALVES_AT_ONCE = 4, 8
-"""Values of a thread that are on their way together; of two bytes, where they lie side by side."""
+VALUES_AT_ONCE, HALVES_AT_ONCE = 4, 8
+"""Concurrent loads of a thread; the second number is for contiguous values of two bytes."""
 
 
-class Launch(Struct, frozen=True):
+class ReductionLaunch(Struct, frozen=True):
     """A reduction's launch.
 
     Attributes:
-        threads: of a block.
-        width: of them that lie along the contiguous axis.
-        values: that each thread adds up.
-        blocks: of the grid.
-        sharing: blocks that share a result.
-        tail: steps in which the last of them adds up the parts.
+        threads: threads of a block.
+        width: threads along the contiguous axis.
+        values: values that each thread adds up.
+        blocks: blocks of the grid.
+        sharing: number of blocks that share a result.
+        tail: number of steps in which the last of them adds up the parts.
     """
 
     threads: int
@@ -67,67 +67,77 @@ class Launch(Struct, frozen=True):
     tail: int
 
 
-def launch_of(outputs: int, inputs: int, along: bool, machine: Machine) -> Launch:
+def launch_of(outputs: int, inputs: int, contiguous: bool, machine: Machine) -> ReductionLaunch:
     """Return the launch that reduces ``inputs`` values to each of ``outputs`` results.
 
-    ``along``: whether what is reduced lies next to each other.
+    ``contiguous``: whether the values of a result are contiguous.
     """
-    wide = 1 if along else _vector(outputs)
-    across, down = (inputs, outputs) if along else (outputs // wide, inputs)
-    if along and outputs == 1 and inputs > 128:
-        across = inputs // READ_AT_ONCE
-    width, height = _block(across, down, THREADS // wide)
-    values = -(-inputs // width) if along else inputs
-    split = values >= minimum(height * LEAST_VALUES, MOST_VALUES)
-    lanes = 1 if along else width
-    if split:
+    wide = 1 if contiguous else _vector(outputs)
+    x_size, y_size = (inputs, outputs) if contiguous else (outputs // wide, inputs)
+    if contiguous and outputs == 1 and inputs > 128:
+        x_size = inputs // VALUES_AT_ONCE
+    width, height = _block(x_size, y_size, THREADS // wide)
+    values = -(-inputs // width) if contiguous else inputs
+    is_split = values >= minimum(height * MIN_VALUES, MAX_VALUES)
+    lanes = 1 if contiguous else width
+    if is_split:
         values, grid = -(-values // height), -(-outputs // (lanes * wide))
     else:
         grid = -(-outputs // (lanes * wide * height))
-    target = machine.sheet.sms * (slots(machine) // (width * height))
+    target = machine.sheet.sms * (thread_slots(machine) // (width * height))
     sharing = 1
-    if split and values >= MOST_VALUES and grid <= target:
-        filling = minimum(-(-target // grid), -(-values // LEAST_VALUES))
-        sharing = maximum(filling, -(-values // MOST_VALUES))
+    if is_split and values >= MAX_VALUES and grid <= target:
+        filling = minimum(-(-target // grid), -(-values // MIN_VALUES))
+        sharing = maximum(filling, -(-values // MAX_VALUES))
         values = -(-values // sharing)
-    tail = -(-sharing // (width * height if along else height))
-    return Launch(width * height, width, values, grid * sharing, sharing, tail)
+    tail = -(-sharing // (width * height if contiguous else height))
+    return ReductionLaunch(width * height, width, values, grid * sharing, sharing, tail)
 
 
-def reducing_time(
-    launch: Launch, nbytes: float, values: float, machine: Machine, *, together: int, indexed: bool
+def reduction_time(
+    launch: ReductionLaunch,
+    nbytes: float,
+    values: float,
+    machine: Machine,
+    *,
+    at_once: int,
+    indexed: bool,
 ) -> float:
-    """Return microseconds of a launch that reads so many bytes and values.
+    """Return microseconds of a launch that reads ``nbytes`` bytes and ``values`` values.
 
-    ``together``: values of a thread that are on their way at once; ``indexed``: whether the places
-    of values are kept.
+    ``at_once``: number of concurrent loads of a thread; ``indexed``: whether it also returns
+    indices.
     """
-    held = machine.sheet.sms * (slots(machine) // launch.threads // (2 if indexed else 1))
-    waves = -(-launch.blocks // held)
-    steps, step, life = -(-launch.values // together), STEP, LIFE
+    resident_blocks = machine.sheet.sms * (
+        thread_slots(machine) // launch.threads // (2 if indexed else 1)
+    )
+    waves = -(-launch.blocks // resident_blocks)
+    steps, step, life = -(-launch.values // at_once), STEP, LIFE
     if indexed:
         step, life = INDEXED_STEP, LIFE + INDEXED_LIFE * doublings(launch.width)
     reads = maximum(machine.stream(nbytes), machine.cycles(waves * steps * step))
-    rate = (INDEXED if indexed else ADDED) * machine.sheet.sms
+    rate = (INDEXED_RATE if indexed else ADD_RATE) * machine.sheet.sms
     reads = maximum(reads, machine.cycles(values / rate))
-    if launch.blocks > held and not indexed:  # the last wave's blocks wait with few beside them
-        reads += machine.cycles(minimum(launch.blocks % held, 1) * steps * step)
-    shared = launch.tail * STEP + MEET if launch.sharing > 1 else 0.0
+    if (
+        launch.blocks > resident_blocks and not indexed
+    ):  # the last wave's blocks wait with few beside them
+        reads += machine.cycles(minimum(launch.blocks % resident_blocks, 1) * steps * step)
+    sharing_cycles = launch.tail * STEP + MEETING_CYCLES if launch.sharing > 1 else 0.0
     return (
         reads
-        + machine.cycles(waves * life + shared)
+        + machine.cycles(waves * life + sharing_cycles)
         + STARTS.get(machine.sheet.architecture, START)
     )
 
 
 def _vector(outputs: int) -> int:
-    """Return the neighbouring results that one thread works out."""
+    """Return the number of neighbouring results that one thread computes."""
     return 4 if outputs % 4 == 0 else 2 if outputs % 2 == 0 else 1
 
 
-def _block(across: int, down: int, threads: int) -> tuple[int, int]:
+def _block(x_size: int, y_size: int, threads: int) -> tuple[int, int]:
     """Return a block's width and height: powers of two, warps along the contiguous axis."""
-    wide, high = (minimum(power_of_two(n), threads) for n in (across, down))
-    width = minimum(wide, WARP)
-    height = minimum(high, threads // width)
-    return minimum(wide, threads // height), height
+    max_width, max_height = (minimum(power_of_two(n), threads) for n in (x_size, y_size))
+    width = minimum(max_width, WARP)
+    height = minimum(max_height, threads // width)
+    return minimum(max_width, threads // height), height

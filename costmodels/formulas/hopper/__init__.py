@@ -1,1 +1,1 @@
-"""Laws of kernels that were measured on an H100, where they differ from other cards."""
+"""Laws of kernels measured on an H100 that differ from other cards' laws."""

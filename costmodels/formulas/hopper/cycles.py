@@ -12,19 +12,20 @@ from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.points.point_values import maximum, minimum
 
 SHARE = 0.8
-"""Share of DRAM bandwidth that products reach at most."""
+"""Maximum share of DRAM bandwidth that products reach."""
 
 SPLITS, DEEP = (2, 4, 8, 16), 512
-"""Parts into which the depth of a single product is split, from this depth on."""
+"""Numbers of parts into which the depth of a single product is split, and the minimum depth for
+that."""
 
 
 class Kernels(Struct, frozen=True):
-    """The kernels that a library has for products of a kind.
+    """A library's kernels for products of one kind.
 
     Attributes:
-        tiles: columns and rows of a tile, and flop a cycle of a multiprocessor on it.
+        tiles: columns and rows of a tile, and FLOP per cycle of a multiprocessor on it.
         element: cycles in which a tile writes an element of its result.
-        begin: cycles in which a tile begins and ends.
+        begin: cycles in which a tile starts and ends.
         slice: depth to whose multiples sums are padded.
         start: microseconds in which a kernel starts and ends.
     """

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from costmodels.families import rules
 from costmodels.formulas.cudnn import PLAIN_CORES
 from costmodels.formulas.grouped import slow_time
-from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.machine import Machine, ModelEstimate
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.op import Op, Value
@@ -355,9 +355,9 @@ def _asked(op: Op) -> list[Mapping[str, float | str]]:
     """Return what a trained model is asked as an op is priced."""
     asked: list[Mapping[str, float | str]] = []
 
-    def model(sizes: Mapping[str, float | str]) -> Answer:
+    def model(sizes: Mapping[str, float | str]) -> ModelEstimate:
         asked.append(sizes)
-        return Answer(42.0, 1.0)
+        return ModelEstimate(42.0, 1.0)
 
     base = machine()
     first = kernels(op, Machine(base.sheet, base.software, learned={"conv2d": model}))[0]

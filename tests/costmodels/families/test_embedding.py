@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodels.formulas.lookup import (
-    Table,
+    LookupTable,
     forward_time,
     misses,
     paper_hit_rate,
@@ -20,9 +20,9 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
 
-DEFAULT = [Table(1_000_000, 64, 2048, 204_800)] * 8
+DEFAULT = [LookupTable(1_000_000, 64, 2048, 204_800)] * 8
 TABLES = st.builds(
-    Table,
+    LookupTable,
     rows=st.integers(1, 10**7),
     width=st.sampled_from([16, 64, 100, 128]),
     bags=st.integers(1, 4096),
@@ -57,31 +57,31 @@ def test_the_plain_backward_formula_doubles_the_weights() -> None:
 
 def test_the_papers_hit_rate_is_a_ratio_of_binomials() -> None:
     # 4 rows a block x 80 SMs / 2048 rows: one table in flight; 6 MiB hold 24,576 rows
-    one = Table(50_000, 64, 2048, 2048 * 3)
+    one = LookupTable(50_000, 64, 2048, 2048 * 3)
     x, e = 24_576, 50_000
     expected = x * (x - 1) * (x - 2) / (e * (e - 1) * (e - 2))
     assert paper_hit_rate(one, machine()) == pytest.approx(expected)
 
 
 def test_the_papers_hit_rate_is_zero_where_a_bag_does_not_fit() -> None:
-    assert paper_hit_rate(Table(10**6, 64, 4, 4 * 30_000), machine()) == 0.0
+    assert paper_hit_rate(LookupTable(10**6, 64, 4, 4 * 30_000), machine()) == 0.0
 
 
 def test_the_enhanced_formula_adds_dram_and_cache_time() -> None:
-    one = Table(100, 64, 2048, 2048)  # a table that is wholly in the cache: p = 1
+    one = LookupTable(100, 64, 2048, 2048)  # a table that is wholly in the cache: p = 1
     expected = 2048 * ((32 + 256) / 816.953 + (32 + 64 + 256) / 2847.457) / 1e3
     assert paper_hit_rate_time([one], machine(), backward=False) == pytest.approx(expected)
 
 
 @given(TABLES)
-def test_lookups_that_miss_lie_between_distinct_and_all(table: Table) -> None:
+def test_lookups_that_miss_lie_between_distinct_and_all(table: LookupTable) -> None:
     (missed,) = misses([table], machine())
     assert table.distinct - 1e-6 <= missed <= table.lookups + 1e-6
     assert table.distinct <= min(table.rows, table.lookups) + 1e-6
 
 
 @given(TABLES)
-def test_an_update_takes_longer_than_a_lookup(table: Table) -> None:
+def test_an_update_takes_longer_than_a_lookup(table: LookupTable) -> None:
     on = machine()
     assert update_traffic_time([table], on) >= forward_time([table], on) * 0.99
 
@@ -92,13 +92,13 @@ def test_sectors_are_whole_and_enough(nbytes: int) -> None:
 
 
 def test_a_table_that_fits_the_cache_is_read_from_dram_once() -> None:
-    small = Table(100, 128, 2048, 204_800)
+    small = LookupTable(100, 128, 2048, 204_800)
     assert misses([small], machine()) == pytest.approx([100], rel=1e-6)
 
 
 def test_half_precision_tables_move_half_the_rows() -> None:
-    full = forward_time([Table(10**6, 64, 2048, 204_800, size=4)], machine())
-    half = forward_time([Table(10**6, 64, 2048, 204_800, size=2)], machine())
+    full = forward_time([LookupTable(10**6, 64, 2048, 204_800, size=4)], machine())
+    half = forward_time([LookupTable(10**6, 64, 2048, 204_800, size=2)], machine())
     assert 0.5 < half / full < 0.6
 
 

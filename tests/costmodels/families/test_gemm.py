@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from costmodels.devices.library import load_device
 from costmodels.families import rules
 from costmodels.families.gemm import LEARNED, layout
-from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.machine import Machine, ModelEstimate
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product, tiled_time
 from costmodels.learned.predictors import predictors
@@ -140,9 +140,9 @@ def test_without_units_for_it_a_product_in_tf32_is_one_of_f32() -> None:
 def test_models_trained_on_f32_are_not_asked_about_products_in_tf32() -> None:
     asked: list[str | float] = []
 
-    def model(sizes: Mapping[str, float | str]) -> Answer | None:
+    def model(sizes: Mapping[str, float | str]) -> ModelEstimate | None:
         asked.append(sizes["dtype"])
-        return Answer(42.0, 1.0, model="mlp") if sizes["dtype"] == "f32" else None
+        return ModelEstimate(42.0, 1.0, model="mlp") if sizes["dtype"] == "f32" else None
 
     op = call("irgraph.mm_tf32", tensor("x", 64, 64), tensor("w", 64, 64), out=(64, 64))
     base = machine("a100")
@@ -164,9 +164,9 @@ def test_half_precision_uses_the_matrix_units_and_half_the_bytes() -> None:
 def test_a_trained_model_is_asked_first_and_named() -> None:
     asked: dict[str, float | str] = {}
 
-    def model(sizes: Mapping[str, float | str]) -> Answer | None:
+    def model(sizes: Mapping[str, float | str]) -> ModelEstimate | None:
         asked.update(sizes)
-        return Answer(42.0, 1.0, outside=True, model="mlp") if sizes["m"] == 64 else None
+        return ModelEstimate(42.0, 1.0, outside=True, model="mlp") if sizes["m"] == 64 else None
 
     base = machine()
     on = Machine(base.sheet, base.software, learned={"gemm": model})

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from costmodels.formulas.blocks.random_numbers import dropping_time
-from costmodels.formulas.blocks.reductions import launch_of, reducing_time
-from costmodels.formulas.blocks.scans import scanning_time
+from costmodels.formulas.blocks.random_numbers import dropout_time
+from costmodels.formulas.blocks.reductions import launch_of, reduction_time
+from costmodels.formulas.blocks.scans import scan_time
 from costmodels.formulas.blocks.softmax_rows import backward_time, forward_time
-from costmodels.formulas.blocks.sorts import selecting_time, sorting_time
+from costmodels.formulas.blocks.sorts import selection_time, sort_time
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import PointValues, SplitError, power_of_two
 from irgraph.ir.tensor import Tensor
@@ -263,18 +263,18 @@ def test_the_greatest_eight_of_rows(rows: int, columns: int, time: float) -> Non
 def _reduced(rows: int, columns: int, along: bool) -> float:
     launch = launch_of(rows, columns, along, ON)
     size = rows * columns
-    return reducing_time(launch, 4.0 * size, size, ON, together=4, indexed=along)
+    return reduction_time(launch, 4.0 * size, size, ON, at_once=4, indexed=along)
 
 
 LAWS: dict[str, Callable[[int, int], float]] = {
     "sums of rows": lambda r, c: _reduced(r, c, True),
     "sums over rows": lambda r, c: _reduced(c, r, False),
-    "running sums": lambda r, c: scanning_time(r, c, ON),
+    "running sums": lambda r, c: scan_time(r, c, ON),
     "softmax": lambda r, c: forward_time(r, c, 2, False, ON),
     "softmax backward": lambda r, c: backward_time(r, c, 4, ON),
-    "sort": lambda r, c: sorting_time(r, c, ON),
-    "greatest": lambda r, c: selecting_time(r, c, ON),
-    "dropout": lambda r, c: dropping_time(r * c, 4, 9.0 * r * c, ON),
+    "sort": lambda r, c: sort_time(r, c, ON),
+    "greatest": lambda r, c: selection_time(r, c, ON),
+    "dropout": lambda r, c: dropout_time(r * c, 4, 9.0 * r * c, ON),
 }
 
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 import costmodels.families as families
-from costmodels.formulas.blocks.image_norms import KEEP_FORMULA
-from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.blocks.image_norms import CACHED_FORMULA
+from costmodels.formulas.machine import Machine, ModelEstimate
 from irgraph.ir.cost import PROVENANCES
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
@@ -92,7 +92,7 @@ def test_channels_that_fit_into_shared_memory_move_once(
     on = machine(device, "torch-1.12-cuda-11.3")
     for name, measured in (("", forward), ("_backward", backward)):
         (kernel,) = kernels(Op(f"aten.native_batch_norm{name}", (data, data), (data,)), on)
-        assert (kernel.formula == KEEP_FORMULA) == (measured is not None)
+        assert (kernel.formula == CACHED_FORMULA) == (measured is not None)
         assert measured is None or kernel.time == pytest.approx(measured, rel=0.3)
 
 
@@ -103,7 +103,7 @@ def test_newer_kernels_keep_more_and_move_pairs() -> None:
     def kept(side: int, batch: int, dtype: str, on: Machine, backward: str = "") -> float:
         data = tensor("x", batch, 120, side, side, dtype=dtype)
         (kernel,) = kernels(Op(f"aten.native_batch_norm{backward}", (data, data), (data,)), on)
-        return kernel.time if kernel.formula == KEEP_FORMULA else 0.0
+        return kernel.time if kernel.formula == CACHED_FORMULA else 0.0
 
     assert kept(28, 64, "f16", new) and not kept(28, 64, "f16", old)
     assert not kept(28, 64, "f16", new, "_backward") and not kept(28, 64, "f32", new)
@@ -170,7 +170,7 @@ def test_maxima_take_what_was_traced(
 )
 def test_trained_models_of_other_families_are_asked(name: str, family: str) -> None:
     base = machine()
-    on = Machine(base.sheet, base.software, learned={family: lambda sizes: Answer(7.0, 0.5)})
+    on = Machine(base.sheet, base.software, learned={family: lambda sizes: ModelEstimate(7.0, 0.5)})
     op = call(name, tensor("x", 64, 128), out=(64, 128))
     assert kernels(op, on)[0].by == "learned"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from costmodels.devices.library import load_device
-from costmodels.formulas.lookup import SECTOR, Table
+from costmodels.formulas.lookup import SECTOR, LookupTable
 from costmodels.learned.predictors import predictors
 from costmodels.pricing.price import price
 from irgraph.ir.cost import Kernel
@@ -38,7 +38,7 @@ input %x : f32[8192, 4096] in $x
 def test_packed_rows_touch_the_sectors_that_they_begin_and_end_in(
     stored: int, touched: int
 ) -> None:
-    found = Table(10, 8, 1, 1, stored=stored).row
+    found = LookupTable(10, 8, 1, 1, stored_bytes=stored).row_bytes
     starts = [start * stored % SECTOR for start in range(SECTOR)]
     by_hand = sum(-(-(start + stored) // SECTOR) * SECTOR for start in starts) / len(starts)
     assert found == by_hand == touched

@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from costmodels.devices.library import load_device
-from costmodels.formulas.blocks.channel_norms import BACKWARD, FORWARD, sums_time, walk
-from costmodels.formulas.blocks.group_norms import Groups, factors_time, moments_time
+from costmodels.formulas.blocks.channel_norms import BACKWARD, FORWARD, sums_time, thread_steps
+from costmodels.formulas.blocks.group_norms import NormGroups, factors_time, moments_time
 from costmodels.formulas.blocks.group_norms import sums_time as group_sums_time
 from costmodels.formulas.blocks.row_norms import columns_time, norm_time
-from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.machine import Machine, ModelEstimate
 from costmodels.learned.predictors import SOFTWARE, predictors
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import PointValues, as_array
@@ -85,7 +85,7 @@ def test_trained_models_are_not_asked_about_rows_they_never_saw() -> None:
     """Where a model says less of such rows than their law, the law holds."""
 
     def asked(time: float, outside: bool, columns: int = 64) -> str:
-        learned = {"layer_norm": lambda sizes: Answer(time, 0.5, outside)}
+        learned = {"layer_norm": lambda sizes: ModelEstimate(time, 0.5, outside)}
         on = Machine(load_device(card), H100.software, learned=learned)
         return kernels(rows_op("native_layer_norm", 20_000, columns, "f32"), on)[0].by
 
@@ -129,10 +129,10 @@ def test_batch_norms_of_matrices_take_what_was_measured(
 
 
 def test_blocks_share_rows_from_eight_of_them_on() -> None:
-    assert walk(1792, 64) == (28, False)
-    assert walk(1793, 64) == (4, True)
-    assert walk(2**17, 64) == (16, True)  # no more than 128 blocks
-    assert walk(64, 2) == (4, False)
+    assert thread_steps(1792, 64) == (28, False)
+    assert thread_steps(1793, 64) == (4, True)
+    assert thread_steps(2**17, 64) == (16, True)  # no more than 128 blocks
+    assert thread_steps(64, 2) == (4, False)
 
 
 def group_op(batch: int, channels: int, pixels: int, groups: int, dtype: str, end: str = "") -> Op:
@@ -187,15 +187,15 @@ def every(law: Callable[..., float]) -> Callable[[tuple[int, ...], tuple[int, ..
 def test_laws_take_many_sizes_at_once(size: int, gradient: bool) -> None:
     ones, others = (8, 333, 1792, 1793, 30_000), (96, 17, 520, 64, 2049)
     law = BACKWARD if gradient else FORWARD
-    groups: tuple[Callable[[Groups, Machine], float], ...] = (
+    groups: tuple[Callable[[NormGroups, Machine], float], ...] = (
         (group_sums_time, factors_time) if gradient else (moments_time,)
     )
     for found in (
         lambda a, b: norm_time(a, b, size, H100, gradient=gradient),
         lambda a, b: sums_time(law, a, b, size, H100),
         lambda a, b: columns_time(a, b, H100),
-        *(lambda a, b, each=each: each(Groups(8, a, b, size), H100) for each in groups),
-        *(lambda a, b, each=each: each(Groups(a, 4, b, size), H100) for each in groups),
+        *(lambda a, b, each=each: each(NormGroups(8, a, b, size), H100) for each in groups),
+        *(lambda a, b, each=each: each(NormGroups(a, 4, b, size), H100) for each in groups),
     ):
         every(found)(ones, others)
 

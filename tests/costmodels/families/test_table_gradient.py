@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costmodels.formulas.lookup import Table
+from costmodels.formulas.lookup import LookupTable
 from costmodels.formulas.table_gradient import dense_gradient, sparse_gradient
 from costmodels.lookups.popularity import Zipf
 from irgraph.ir.cost import Kernel
@@ -12,7 +12,7 @@ from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
 
-ONE = Table(1_000_000, 64, 2048, 204_800)
+ONE = LookupTable(1_000_000, 64, 2048, 204_800)
 
 
 def _backward(**attributes: Value) -> tuple[Kernel, ...]:
@@ -26,7 +26,7 @@ def _backward(**attributes: Value) -> tuple[Kernel, ...]:
 def test_popular_rows_need_fewer_partial_sums_and_writes() -> None:
     even, skewed = (
         {k.name.partition(" ")[0]: k.time for k in dense_gradient(one, machine())}
-        for one in (ONE, Table(1_000_000, 64, 2048, 204_800, indices=Zipf(1.2)))
+        for one in (ONE, LookupTable(1_000_000, 64, 2048, 204_800, indices=Zipf(1.2)))
     )
     assert skewed["sums"] < 0.5 * even["sums"]
     assert skewed["fill"] == even["fill"]
@@ -40,7 +40,7 @@ def test_software_of_cuda_11_waits_for_three_counts() -> None:
 
 
 def test_half_precision_sums_stay_in_single_precision() -> None:
-    half = Table(1_000_000, 64, 2048, 204_800, size=2)
+    half = LookupTable(1_000_000, 64, 2048, 204_800, size=2)
     by_name = {k.name: k.time for k in dense_gradient(half, machine())}
     full = {k.name: k.time for k in dense_gradient(ONE, machine())}
     sums = "partial sums 204800x64"

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from costmodels.families.optimizer import launches
-from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.machine import Machine, ModelEstimate
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product
 from irgraph.ir.op import Op, Value
@@ -303,9 +303,9 @@ def test_a_trained_model_is_asked_about_rows(
 ) -> None:
     asked: list[Mapping[str, float | str]] = []
 
-    def model(sizes: Mapping[str, float | str]) -> Answer:
+    def model(sizes: Mapping[str, float | str]) -> ModelEstimate:
         asked.append(sizes)
-        return Answer(42.0, 1.0)
+        return ModelEstimate(42.0, 1.0)
 
     base = machine()
     on = Machine(base.sheet, base.software, learned={family: model})

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from costmodels.devices.library import load_device
 from costmodels.families import rules
-from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.machine import Machine, ModelEstimate
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.software import software_profile
 from costmodels.formulas.tiles import Product
@@ -60,7 +60,7 @@ def test_float32_on_other_devices_is_left_to_formulas(device: str) -> None:
     assert all(ask(PRODUCT) is None for name, ask in asks.items() if name == "gemm_units")
 
 
-def asked(dtype: str, device: str, **changes: object) -> Answer | None:
+def asked(dtype: str, device: str, **changes: object) -> ModelEstimate | None:
     ask = predictors(load_device(device), "torch-2")["gemm_units"]
     sizes = {"m": 4096, "n": 4096, "k": 4096, "dtype": dtype}
     return ask({**PRODUCT, **sizes, **changes})

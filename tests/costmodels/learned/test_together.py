@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from costmodels.devices.library import load_device
-from costmodels.formulas.machine import Answer
+from costmodels.formulas.machine import ModelEstimate
 from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Sizes
 from costmodels.learned import query_batch as asked_together
@@ -96,7 +96,7 @@ def test_an_op_that_waited_in_vain_is_priced_by_those_inside_it(
     """A rule may ask and then know nothing: what is inside stands where its op does."""
     from costmodels.pricing import price as pricing
 
-    def ask(sizes: Mapping[str, float | str]) -> Answer | None:
+    def ask(sizes: Mapping[str, float | str]) -> ModelEstimate | None:
         return models["gemm"](PRODUCT)
 
     models = predictors(load_device("v100"), "torch-2")

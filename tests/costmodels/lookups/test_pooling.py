@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from costmodels.formulas.lookup import DRAM_CYCLES, Table, forward_time
+from costmodels.formulas.lookup import DRAM_CYCLES, LookupTable, forward_time
 from costmodels.lookups.pooling import EQUAL, Lengths, LogNormal, Normal, Poisson, Pooling, longest
 from costmodels.lookups.popularity import (
     Distribution,
@@ -126,18 +126,18 @@ def test_clustered_lookups_are_the_same_rows_closer_together() -> None:
 
 def test_a_lookup_takes_the_time_of_its_longest_bag() -> None:
     on = machine()
-    table = Table(10**8, 16, 512, 512 * 20)
-    heavy = Table(10**8, 16, 512, 512 * 20, pooling=LogNormal(2.0))
+    table = LookupTable(10**8, 16, 512, 512 * 20)
+    heavy = LookupTable(10**8, 16, 512, 512 * 20, pooling=LogNormal(2.0))
     rows = longest(LogNormal(2.0), 512, 512 * 20)
     assert rows > 40 * 20
     walked = (rows - 1) * DRAM_CYCLES / 1297
     assert forward_time([heavy], on) == pytest.approx(walked, rel=0.02)
     assert forward_time([table], on) < 0.2 * walked
     # beside a table of many short bags, the longest bag of any counts
-    many = Table(10**8, 16, 512, 512 * 20)
+    many = LookupTable(10**8, 16, 512, 512 * 20)
     assert forward_time([many, heavy], on) >= forward_time([heavy], on) * 0.99
 
 
 def test_a_row_in_each_bag_waits_for_no_other() -> None:
-    one = Table(10**6, 64, 2048, 2048)
+    one = LookupTable(10**6, 64, 2048, 2048)
     assert forward_time([one], machine()) < 5

@@ -10,7 +10,7 @@ import pytest
 
 from costmodels.devices.library import load_device
 from costmodels.families import learned_families
-from costmodels.learnable.modern import Table, reader
+from costmodels.learnable.modern import KernelTable, reader
 from costmodels.training.recipe import _repeated, read
 from costmodels.training.train import _by_op, kept_aside
 from irgraph.diagnostics import IrgraphError
@@ -56,8 +56,8 @@ def _written(folder: Path, name: str, text: str) -> None:
     (folder / "modern" / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
 
 
-def _table(name: str, op: str) -> Table:
-    return Table(name, lambda row: op, lambda row: (row["m"], row["n"], row["k"]))
+def _table(name: str, op: str) -> KernelTable:
+    return KernelTable(name, lambda row: op, lambda row: (row["m"], row["n"], row["k"]))
 
 
 def test_tables_are_joined_under_the_names_of_sheets(tmp_path: Path) -> None:
