@@ -22,13 +22,13 @@ Torch = Any
 Array = Any
 """A torch tensor."""
 
-SHARE = 0.4
+MAX_MEMORY_SHARE = 0.4
 """Share of the free memory that a case's own tensors may take; the rest is for what ops make."""
 
-LONG_TO_DRAW = 2**26
+MAX_CPU_DRAWS = 2**26
 """Elements that take a CPU too long to draw at random."""
 
-SPREAD = 2_654_435_761
+ROW_MULTIPLIER = 2_654_435_761
 """Odd number by which ranks are spread over a table's rows (Knuth's multiplicative hash), so that
 popular rows do not lie side by side."""
 
@@ -69,7 +69,7 @@ class Bench:
         self.case = case
         self.dtype = getattr(torch, TORCH[case.dtype])
         self.random = np.random.default_rng(seed)
-        self.left = math.inf if device == "meta" else SHARE * free_memory(torch, device)
+        self.left = math.inf if device == "meta" else MAX_MEMORY_SHARE * free_memory(torch, device)
 
     def __getitem__(self, size: str) -> int:
         """Return one of the case's sizes."""
@@ -83,20 +83,20 @@ class Bench:
         """
         count = math.prod(shape)
         self.spend(count * self.dtype.itemsize)
-        if self.device == "cpu" and count > LONG_TO_DRAW:
-            made = self.torch.full(shape, 0.5, dtype=self.dtype)
+        if self.device == "cpu" and count > MAX_CPU_DRAWS:
+            tensor = self.torch.full(shape, 0.5, dtype=self.dtype)
         else:
-            made = self.torch.rand(*shape, device=self.device, dtype=self.dtype)
-        return made.requires_grad_() if grad else made
+            tensor = self.torch.rand(*shape, device=self.device, dtype=self.dtype)
+        return tensor.requires_grad_() if grad else tensor
 
     def spend(self, nbytes: float) -> None:
         """Count bytes that are about to be taken. Raises ``MemoryError`` if there are too few."""
         self.left -= nbytes
         if self.left < 0:
-            raise MemoryError(f"needs more than {SHARE:.0%} of the free memory")
+            raise MemoryError(f"needs more than {MAX_MEMORY_SHARE:.0%} of the free memory")
 
-    def rows(self, most: int, count: int) -> Array:
-        """Return so many row numbers below ``most``, drawn as the case says.
+    def rows(self, row_count: int, count: int) -> Array:
+        """Return so many row numbers below ``row_count``, drawn as the case says.
 
         Groups of a distribution are drawn first, then rows evenly within them; the ranks are then
         spread over the table.
@@ -104,15 +104,21 @@ class Bench:
         self.spend(24.0 * count)
         if self.device == "meta":
             return self.torch.zeros(count, dtype=self.torch.long, device="meta")
-        groups = rows_of(parse_distribution(self.case.indices or "uniform"), most)
+        groups = rows_of(parse_distribution(self.case.indices or "uniform"), row_count)
         ends = np.cumsum(groups.counts * groups.chances)
-        drawn = np.searchsorted(ends, self.random.random(count) * ends[-1])
-        drawn = np.minimum(drawn, len(ends) - 1)
+        group_index = np.searchsorted(ends, self.random.random(count) * ends[-1])
+        group_index = np.minimum(group_index, len(ends) - 1)
         starts = np.cumsum(groups.counts) - groups.counts
-        ranks = starts[drawn] + np.floor(self.random.random(count) * groups.counts[drawn])
-        ranks = np.minimum(ranks.astype(np.int64), most - 1)
-        spread = ranks * SPREAD % most if math.gcd(SPREAD, most) == 1 else ranks
-        return self.torch.from_numpy(spread).to(self.device)
+        ranks = starts[group_index] + np.floor(
+            self.random.random(count) * groups.counts[group_index]
+        )
+        ranks = np.minimum(ranks.astype(np.int64), row_count - 1)
+        row_numbers = (
+            ranks * ROW_MULTIPLIER % row_count
+            if math.gcd(ROW_MULTIPLIER, row_count) == 1
+            else ranks
+        )
+        return self.torch.from_numpy(row_numbers).to(self.device)
 
 
 Call: TypeAlias = Callable[[], object]
@@ -124,8 +130,8 @@ Maker: TypeAlias = Callable[[Bench], Call]
 
 def gradient(bench: Bench, result: Array, *sources: Array) -> Call:
     """Return the call of a result's gradient with respect to its sources."""
-    given = bench.torch.ones_like(result)
-    return lambda: bench.torch.autograd.grad(result, sources, given, retain_graph=True)
+    output_gradient = bench.torch.ones_like(result)
+    return lambda: bench.torch.autograd.grad(result, sources, output_gradient, retain_graph=True)
 
 
 def free_memory(torch: Torch, device: str) -> float:
@@ -137,5 +143,5 @@ def free_memory(torch: Torch, device: str) -> float:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2
-    found = dict(line.split(":") for line in lines)
-    return float(found["MemAvailable"].split()[0]) * 1024
+    fields = dict(line.split(":") for line in lines)
+    return float(fields["MemAvailable"].split()[0]) * 1024

@@ -40,19 +40,19 @@ class Sweep(Struct, frozen=True):
     ops: Mapping[str, Maker]
     ranges: Mapping[str, Range]
     needed: tuple[tuple[int, ...], ...] = ()
-    most: float = 2.0**38
+    max_product: float = 2.0**38
     indices: tuple[str, ...] = field(default=("",))
 
     def plan(
         self, name: str, count: int, seed: int = 0, dtypes: tuple[str, ...] = ("f32",)
     ) -> list[Case]:
         """Return the first cases of the sweep of that name, each once; equal seeds, equal cases."""
-        found: dict[str, Case] = {}
+        cases: dict[str, Case] = {}
         for case in islice(self._cases(name, dtypes, seed), 20 * count):
-            found.setdefault(case.key, case)
-            if len(found) == count:
+            cases.setdefault(case.key, case)
+            if len(cases) == count:
                 break
-        return list(found.values())
+        return list(cases.values())
 
     def _cases(self, name: str, dtypes: tuple[str, ...], seed: int) -> Iterator[Case]:
         """Yield the needed cases, then sampled ones without end."""
@@ -63,15 +63,15 @@ class Sweep(Struct, frozen=True):
                 yield Case(name, op, dtype, sizes, kind)
         rng = np.random.default_rng([seed, *name.encode()])
         while True:
-            sizes = {n: _between(rng, least, most) for n, (least, most) in self.ranges.items()}
-            if np.prod([float(v) for v in sizes.values()]) > self.most:
+            sizes = {n: _log_uniform(rng, low, high) for n, (low, high) in self.ranges.items()}
+            if np.prod([float(v) for v in sizes.values()]) > self.max_product:
                 continue
             op, dtype, kind = (str(rng.choice(c)) for c in (ops, dtypes, self.indices))
             yield Case(name, op, dtype, sizes, kind)
 
 
-def _between(rng: np.random.Generator, least: int, most: int) -> int:
-    return round(float(np.exp(rng.uniform(np.log(least), np.log(most)))))
+def _log_uniform(rng: np.random.Generator, low: int, high: int) -> int:
+    return round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
 
 
 Function: TypeAlias = Callable[[Any, Array], Any]
@@ -83,8 +83,8 @@ def forward(functions: Mapping[str, Function]) -> dict[str, Maker]:
 
     def maker(function: Function) -> Maker:
         def make(bench: Bench) -> Call:
-            given = bench.values(bench["rows"], bench["cols"])
-            return lambda: function(bench.torch, given)
+            matrix = bench.values(bench["rows"], bench["cols"])
+            return lambda: function(bench.torch, matrix)
 
         return make
 
@@ -96,8 +96,8 @@ def backward(functions: Mapping[str, Function]) -> dict[str, Maker]:
 
     def maker(function: Function) -> Maker:
         def make(bench: Bench) -> Call:
-            given = bench.values(bench["rows"], bench["cols"], grad=True)
-            return gradient(bench, function(bench.torch, given), given)
+            matrix = bench.values(bench["rows"], bench["cols"], grad=True)
+            return gradient(bench, function(bench.torch, matrix), matrix)
 
         return make
 

@@ -79,9 +79,9 @@ def measure(
         print_error(
             f"{done.failed} of them have no time: out of memory, or not for this device or type"
         )
-    if done.left:
+    if done.unstarted:
         print_error(
-            f"{done.left} cases are left: the budget of {budget:g} s is spent; run it again"
+            f"{done.unstarted} cases are left: the budget of {budget:g} s is spent; run it again"
         )
 
 

@@ -39,105 +39,115 @@ SHARE = 0.5
 A100, 0.3 to 0.5 its first version)."""
 
 EFFICIENT = 0.3
-"""The same of CUTLASS's memory-efficient kernel: forward 0.26 to 0.35 of A100's peak (xFormers'
-issue 712: no mask, heads of 64 and 128, 1,024 to 8,192 tokens); backward 0.17 to 0.28 (CUTLASS'
-pull request 992: 2,048 to 8,192 tokens, the card not named), which is this share at ``SLOWER``."""
+"""Share of the peak of CUTLASS's memory-efficient kernel: forward 0.26 to 0.35 of A100's peak
+(xFormers' issue 712: no mask, heads of 64 and 128, 1,024 to 8,192 tokens); backward 0.17 to 0.28
+(CUTLASS' pull request 992: 2,048 to 8,192 tokens, on an unnamed card), which is this share at
+``SLOWDOWN``."""
 
-AMPERE = 0.57
-"""What is left of such a share on Hopper and B200, for whose units that kernel was not written:
+NEWER_FACTOR = 0.57
+"""Factor on such a share on Hopper and B200, for whose units that kernel was not written:
 FlashAttention-2 without a mask reaches 0.64 of A100's peak [Dao 2023] and 0.37 of H100's
 [Shah et al. 2024], with heads of 128 and 2,048 tokens."""
 
 BACKWARD = 2.5
 """Products of the gradient over those of the forward pass: five to two [Dao 2022]."""
 
-SLOWER = 1.2
-"""How much less of the peak the gradient reaches: median of the rates forward over backward that
-Shah et al. 2024 print in Figures 5 and 6 (FlashAttention-2 and -3 and cuDNN on H100, no mask, heads
-of 64 and 128, 512 to 16k tokens: 1.0 to 1.6); Dao 2023 has 0.73 and 0.63 on A100. No architecture
-but Hopper has more than one figure, so all take this one."""
+SLOWDOWN = 1.2
+"""Ratio of the forward rate to the gradient's: median of the ratios in Figures 5 and 6 of Shah et
+al. 2024 (FlashAttention-2 and -3 and cuDNN on H100, no mask, heads of 64 and 128, 512 to 16k
+tokens: 1.0 to 1.6); Dao 2023 has 0.73 and 0.63 on A100. Only Hopper has more than one figure: all
+architectures use this one."""
 
 GRADIENT = 0.3
-"""Half a 90 % interval of log errors that is added for gradients: what holds all those ratios."""
+"""Half a 90 % interval of log errors to add for gradients: it includes all those ratios."""
 
 BLOCK = 64
-"""Rows of a block of FlashAttention-2, and keys that it reads at once; both are padded to it."""
+"""Rows of a block of FlashAttention-2, and keys of one of its steps; both are padded to it."""
 
-IN_BLOCKS = "rounds of blocks of 64 rows over padded keys, or bytes / DRAM bandwidth [Dao 2023]"
-"""For units that accumulate at half of their rate, whose kernels nobody trained on: passes over 512
+BLOCK_FORMULA = "rounds of blocks of 64 rows over padded keys, or bytes / DRAM bandwidth [Dao 2023]"
+"""Formula for units that accumulate at half of their rate, without trained models: passes over 512
 keys of 8 heads take 18.5 and 10.5 us (RTX 4090, heads of 128 and 64; here 18.7 and 10.7), 18.4 and
 10.2 us (5090; 18.1 and 10.4), causal ones of 16 heads of 256 take 39 to 41 us (4090; here 34.6), by
-public sweeps (cloudrift-ai/emmy, July 2026); the model of others up to 2.6 times as long.
+public sweeps (cloudrift-ai/emmy, July 2026); the trained model predicts up to 2.6 times as much.
 """
 
 FORMULA = "max(4 B H S T D flop / share of peak, bytes / DRAM bandwidth) [Dao 2022]"
 
 
 def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one pass over query [B, H, S, D] and key [B, H, T, D]; a causal one does half."""
+    """Price one pass over query [B, H, S, D] and key [B, H, T, D]; a causal mask halves it."""
     tensors = [t for t in op.operands if isinstance(t, Tensor) and t.rank == 4]
     backward = op.base.endswith("_backward")
     if len(tensors) < (4 if backward else 3) or (op.body and not backward):
         return None
     query, key = tensors[1:3] if backward else tensors[:2]
     name = f"{op.base.strip('_')} {shape_text(query)}"
-    own = fused_on_hopper(op, query, key, machine)
-    if own is not None:
-        time = maximum(own.time, machine.stream(traffic(*tensors, *op.outputs)) + SMALL)
-        return (work("attention", name, time, own.error, own.formula, outside=own.outside),)
-    halved = machine.sheet.halved and query.dtype in HALVED
-    learned = None if halved else _learned(op, query, key, name, machine)
+    hopper_pass = fused_on_hopper(op, query, key, machine)
+    if hopper_pass is not None:
+        time = maximum(hopper_pass.time, machine.stream(traffic(*tensors, *op.outputs)) + SMALL)
+        return (
+            work(
+                "attention",
+                name,
+                time,
+                hopper_pass.error,
+                hopper_pass.formula,
+                outside=hopper_pass.outside,
+            ),
+        )
+    is_halved = machine.sheet.halved and query.dtype in HALVED
+    learned = None if is_halved else _learned(op, query, key, name, machine)
     if learned is not None:
         return (_gradient(learned) if backward else learned,)
-    held = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
-    share = machine.sheet.shared(query.dtype, _share(op, machine) * held)
+    measured_share = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
+    share = machine.sheet.shared(query.dtype, _share(op, machine) * measured_share)
     peak = machine.sheet.peak(query.dtype)[0] * share
-    seen = _seen(op)
-    moved = traffic(*tensors, *op.outputs)
-    if halved:
-        flops, formula = _in_blocks(query, key, seen, machine), IN_BLOCKS
+    visible_share = _visible_share(op)
+    nbytes = traffic(*tensors, *op.outputs)
+    if is_halved:
+        flops, formula = _block_flops(query, key, visible_share, machine), BLOCK_FORMULA
     else:
-        flops, formula = 4.0 * query.numel * to_int(key.shape[-2]) * seen, FORMULA
+        flops, formula = 4.0 * query.numel * to_int(key.shape[-2]) * visible_share, FORMULA
     flops *= BACKWARD if backward else 1.0
-    time = maximum(flops / peak / 1e3, machine.stream(moved)) + SMALL
+    time = maximum(flops / peak / 1e3, machine.stream(nbytes)) + SMALL
     spread = ROUGH if op.base.startswith("flex") else BORROWED
     return (work("attention", name, time, spread, formula, outside=True),)
 
 
-def _seen(op: Op) -> float:
-    """Return the share of keys that a row sees on average."""
+def _visible_share(op: Op) -> float:
+    """Return the mean share of keys that a row attends to."""
     density = op.attributes.get("density", 1.0)
     if isinstance(density, (int, float)) and not isinstance(density, bool) and density < 1:
         return float(density)
     return 0.5 if op.attributes.get("is_causal") is True else 1.0
 
 
-def _in_blocks(query: Tensor, key: Tensor, seen: float, machine: Machine) -> float:
-    """Return the flop that all multiprocessors could do while the busiest one does its blocks.
+def _block_flops(query: Tensor, key: Tensor, visible_share: float, machine: Machine) -> float:
+    """Return the FLOP that all multiprocessors could do during the blocks of the busiest one.
 
-    ``seen`` is the share of keys that a row sees on average; the last block sees all of them.
+    ``visible_share`` is the mean share of keys that a row attends to; the last block has all keys.
     """
     batch, heads, seq, dim = (to_int(size) for size in query.shape)
     rows, keys = -(-seq // BLOCK), -(-to_int(key.shape[-2]) // BLOCK)
     sms = machine.sheet.sms
-    rounds = maximum(-(-batch * heads * rows // sms) * seen, 1.0)
+    rounds = maximum(-(-batch * heads * rows // sms) * visible_share, 1.0)
     return 4.0 * rounds * sms * BLOCK * keys * BLOCK * dim
 
 
 def _share(op: Op, machine: Machine) -> float:
     """Return the share of the peak that a kernel without a trained model reaches."""
-    slower = SLOWER if op.base.endswith("_backward") else 1.0
+    slower = SLOWDOWN if op.base.endswith("_backward") else 1.0
     if not op.base.startswith("_scaled_dot_product_efficient"):
         return SHARE / slower
-    own = machine.sheet.target.startswith(("sm_90", "sm_10"))
-    return EFFICIENT * (AMPERE if own else 1.0) / slower
+    is_newer = machine.sheet.target.startswith(("sm_90", "sm_10"))
+    return EFFICIENT * (NEWER_FACTOR if is_newer else 1.0) / slower
 
 
 def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) -> Kernel | None:
-    """Return the trained model's forward pass, of kernels of the kind that was measured."""
+    """Return the trained model's forward pass, ``None`` for kinds of kernels without training."""
     values = _value(op)
-    alike = values is not None and values.shape[-1] == query.shape[-1]
-    if not op.base.startswith(MEASURED) or query.shape[-2] != key.shape[-2] or not alike:
+    is_same_size = values is not None and values.shape[-1] == query.shape[-1]
+    if not op.base.startswith(MEASURED_OPS) or query.shape[-2] != key.shape[-2] or not is_same_size:
         return None
     batch, heads, seq, dim = (to_int(size) for size in query.shape)
     sizes = {
@@ -152,23 +162,23 @@ def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) ->
 
 
 def _value(op: Op) -> Tensor | None:
-    """Return the values that attention weighs, nothing where a bias is added to the scores."""
-    given = arguments_of(op)
-    value = given.get("value")
-    biased = isinstance(given.get("attn_bias"), Tensor)
-    return value if isinstance(value, Tensor) and not biased else None
+    """Return the values of an attention call, ``None`` if a bias is added to the scores."""
+    arguments = arguments_of(op)
+    value = arguments.get("value")
+    is_biased = isinstance(arguments.get("attn_bias"), Tensor)
+    return value if isinstance(value, Tensor) and not is_biased else None
 
 
 def _gradient(forward: Kernel) -> Kernel:
-    """Return the gradient's kernels as one, by the forward pass that was learned."""
-    factor = BACKWARD * SLOWER
+    """Return the gradient's kernels as one, scaled from the learned forward pass."""
+    factor = BACKWARD * SLOWDOWN
     spread = factor * (forward.spread + GRADIENT * forward.time)
-    formula = f"{forward.formula}; times {BACKWARD:g} products at 1/{SLOWER:g} of the rate"
+    formula = f"{forward.formula}; times {BACKWARD:g} products at 1/{SLOWDOWN:g} of the rate"
     return replace(forward, time=factor * forward.time, spread=spread, formula=formula)
 
 
-MEASURED = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention")
-"""Ops whose kernels are those that were measured: FlashAttention's, or as fast as they are."""
+MEASURED_OPS = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention")
+"""Ops with measured kernels: FlashAttention's, or equally fast ones."""
 
 NAMES = (
     "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
@@ -200,14 +210,14 @@ SWEEPS = {
     "attention": Sweep(
         dict.fromkeys(("attention", "attention_causal", "attention_backward"), _bench),
         {"batch": (1, 32), "heads": (1, 32), "length": (16, 4096), "dim": (16, 128)},
-        most=2.0**31,
+        max_product=2.0**31,
     )
 }
 
 
 OPS = ("causal", "paged", "paged_vllm", "full", "full_vllm")
-"""Ways of measuring: the causal kernel alone, or with keys and values written into a cache of
-pages (as two frameworks do); the kernel that sees all keys, in two frameworks."""
+"""Measurement methods: the causal kernel alone, or with keys and values written into a paged cache
+(in two frameworks); the kernel without a mask, in two frameworks."""
 
 SIZES = ("batch", "heads", "kv_heads", "dim", "seq")
 
@@ -217,9 +227,9 @@ CARDS = (
 )  # fmt: skip
 
 START = np.float32(5)
-"""Microseconds of the shortest passes (6 to 10), less what they compute."""
-BEGIN = np.float32(2)
-"""Steps that a block would do while it begins and ends."""
+"""Microseconds of the shortest passes (6 to 10) minus their arithmetic."""
+OVERHEAD_STEPS = np.float32(2)
+"""Start and end of a block, as a number of steps."""
 DIMS = (64, 72, 80, 128, 192, 256, 512)
 
 
@@ -233,12 +243,12 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     compute = flops / (device.units * np.float32(1e3))
     memory = nbytes / (device.bandwidth * np.float32(1e3))
     run = attention_blocks(sizes, causal, op == OPS.index("full_vllm"), device)
-    pace = run.flops * device.sms / (device.units * np.float32(1e3))
-    busy = run.rounds * (run.steps + BEGIN) * pace
-    base = np.maximum(busy, memory) + START
+    step_time = run.flops * device.sms / (device.units * np.float32(1e3))
+    busy_time = run.rounds * (run.steps + OVERHEAD_STEPS) * step_time
+    base = np.maximum(busy_time, memory) + START
     columns = [np.clip(log2(compute / memory), -8, 8), settling(base / START)]
-    columns += [np.clip(log2(busy / memory), -8, 8), settling(busy / START)]
-    columns += [np.clip(log2(busy / compute), -1, 8), np.clip(log2(run.padding), 0, 8)]
+    columns += [np.clip(log2(busy_time / memory), -8, 8), settling(busy_time / START)]
+    columns += [np.clip(log2(busy_time / compute), -1, 8), np.clip(log2(run.padding), 0, 8)]
     columns += [np.clip(log2(run.rounds / run.share), 0, 6), settling(run.rounds)]
     columns += [settling(run.steps), settling(run.steps / 16), log2(run.parts)]
     columns += [settling(compute / START), settling(memory / START), settling(nbytes / device.l2)]
@@ -253,34 +263,36 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     return Inputs(base, columns, personal, log2(flops), device.indicators)
 
 
-HELD: Mapping[str, tuple[int, ...]] = {"causal": (64, 128), "full": (64, 72, 80)}
-"""Sizes of heads with which each kernel was measured on nearly all cards."""
+MEASURED_HEAD_SIZES: Mapping[str, tuple[int, ...]] = {"causal": (64, 128), "full": (64, 72, 80)}
+"""Head sizes of each kernel that were measured on nearly all cards."""
 
 
-def _query(asked: Mapping[str, float | str]) -> Query | None:
-    """Return a pass; with heads of a size that only another kernel had, it is outside."""
-    sizes = {name: to_float(asked[name]) for name in SIZES}
-    op, dim = str(asked["sees"]), int(sizes["dim"])
+def _query(arguments: Mapping[str, float | str]) -> Query | None:
+    """Return a pass; it is outside if its head size was measured for another kernel only."""
+    sizes = {name: to_float(arguments[name]) for name in SIZES}
+    op, dim = str(arguments["sees"]), int(sizes["dim"])
     if dim not in DIMS:
         return None
-    held = dim in HELD[op]
-    return Query(op, sizes, 0.0 if held else BORROWED, not held)
+    is_measured = dim in MEASURED_HEAD_SIZES[op]
+    return Query(op, sizes, 0.0 if is_measured else BORROWED, not is_measured)
 
 
-def _flops(asked: Mapping[str, float | str]) -> float:
-    """Return the flop of a forward pass."""
-    batch, heads, dim, seq = (to_float(asked[name]) for name in ("batch", "heads", "dim", "seq"))
-    return 4.0 * batch * heads * seq * seq * dim * (0.5 if asked["sees"] == "causal" else 1.0)
+def _flops(arguments: Mapping[str, float | str]) -> float:
+    """Return the FLOP of a forward pass."""
+    batch, heads, dim, seq = (
+        to_float(arguments[name]) for name in ("batch", "heads", "dim", "seq")
+    )
+    return 4.0 * batch * heads * seq * seq * dim * (0.5 if arguments["sees"] == "causal" else 1.0)
 
 
 def _op(row: Row) -> str:
-    """Return how a row was measured."""
-    ours = "vllm" in row["library"]
+    """Return the measurement method of a row."""
+    in_vllm = "vllm" in row["library"]
     if row["causal"] == "0":
-        return "full_vllm" if ours else "full"
+        return "full_vllm" if in_vllm else "full"
     if row["includes"] == "kernel":
         return "causal"
-    return "paged_vllm" if ours else "paged"
+    return "paged_vllm" if in_vllm else "paged"
 
 
 def _sizes(row: Row) -> tuple[str, ...]:

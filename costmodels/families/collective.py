@@ -16,18 +16,18 @@ SOURCE = (
 )
 
 INTERVAL = 1.645 / 0.798
-"""From a mean absolute error to half a 90 % interval, if errors are normal."""
+"""Ratio of half a 90 % interval to the mean absolute error of normal errors."""
 
 
 def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Return what an op runs on the device of each rank; ``None`` where no curve is known."""
+    """Return an op's kernels on the device of each rank; ``None`` if no curve is known."""
     if machine.peers.lacks(op):
         return None
     peers = machine.peers.of(op)
     if peers.ranks == 1:
         return ()
     if peer_of(op) is not None:
-        return _between_two(op, machine)
+        return _point_to_point(op, machine)
     curve, size = machine.peers.curve(op), message_bytes(op)
     time = curve.time(size)
     formula = f"{peers}; curve of {peers.fabric} ({curve.source})"
@@ -45,39 +45,39 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     )
 
 
-def _between_two(op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Return what sends to, or receives from, one rank.
+def _point_to_point(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the kernel that sends to, or receives from, one rank.
 
-    Two ranks that exchange all they have send each other half of it, both ways at once: the curve
-    at twice the bytes.
+    In an all-to-all of two ranks each sends half of its data to the other, in both directions
+    concurrently: the time is the curve's at twice the bytes.
     """
-    way, peer = peer_of(op) or ("", 0)
-    size, two = message_bytes(op), machine.peers.between(op, peer)
-    curve = find_curve("all_to_allv", 2, two.fabric, two.local)
+    direction, peer = peer_of(op) or ("", 0)
+    size, pair = message_bytes(op), machine.peers.between(op, peer)
+    curve = find_curve("all_to_allv", 2, pair.fabric, pair.local)
     time = curve.time(2 * size)
-    formula = f"half of an exchange between two ranks; curve of {two.fabric} ({curve.source})"
-    what = "send to" if way == "to" else "receive from"
+    formula = f"half of an exchange between two ranks; curve of {pair.fabric} ({curve.source})"
+    action = "send to" if direction == "to" else "receive from"
     return (
         Kernel(
-            f"{what} {peer}, {size} B",
+            f"{action} {peer}, {size} B",
             COLLECTIVE,
             time,
             INTERVAL * curve.error * time,
             outside=not curve.measured,
             formula=formula,
             group=group_of(op),
-            peer=f"{way} {peer}",
-            link_bytes=float(size) if way == "to" else 0.0,
+            peer=f"{direction} {peer}",
+            link_bytes=float(size) if direction == "to" else 0.0,
         ),
     )
 
 
-def _nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Waits and results of collectives launch no work of their own."""
+def _no_kernels(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    """Return no kernel: waits and results of collectives launch no work."""
     return ()
 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(OPS, _collective),
-    "_c10d_functional.wait_tensor": _nothing,
+    "_c10d_functional.wait_tensor": _no_kernels,
 }

@@ -18,36 +18,40 @@ SOURCE = (
 GATHERS = frozenset({
     "embedding", "index", "index_select", "gather", "take", "slice", "select", "_unsafe_index",
 })  # fmt: skip
-"""Ops that read of their first operand no more than they return."""
+"""Ops that read only as many elements of their first operand as they return."""
 
 
 def _kernel(op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Price generated kernels: what lies between their ops stays in registers.
+    """Price generated kernels: intermediate results of their ops remain in registers.
 
-    Further launches of the same ops (a reduction along another axis) pass over the largest operand
-    once more.
+    Further launches of the same ops (a reduction along another axis) read the largest operand
+    again.
     """
-    left = {t.buffer: t for t in sorted(op.outputs, key=traffic)}  # views of a result count once
-    moved = sum(_read(op)) + traffic(*left.values())
-    moved += traffic(*(t for t in op.inputs if t.name in op.written))
+    result_buffers = {
+        t.buffer: t for t in sorted(op.outputs, key=traffic)
+    }  # views of a result count once
+    first_bytes = sum(_bytes_read(op)) + traffic(*result_buffers.values())
+    first_bytes += traffic(*(t for t in op.inputs if t.name in op.written))
     count = int(str(op.attributes.get("launches", 1)))
-    again = max((traffic(t) for t in op.inputs), default=0)
+    pass_bytes = max((traffic(t) for t in op.inputs), default=0)
     names = [leaf.base for leaf in op.leaves() if not is_view(leaf)]
     name = f"{len(names)} fused ops: {', '.join(dict.fromkeys(names))}"
     return tuple(
         work("compiled", name, streaming(machine, nbytes), UNTRACED, SOURCE)
-        for nbytes in (moved, *[again] * (count - 1))
+        for nbytes in (first_bytes, *[pass_bytes] * (count - 1))
     )
 
 
-def _read(op: Op) -> Iterator[int]:
-    """Yield the bytes that are read of each operand."""
+def _bytes_read(op: Op) -> Iterator[int]:
+    """Yield the number of bytes to read of each operand."""
     leaves = list(op.leaves())
     for tensor in op.inputs:
         readers = [leaf for leaf in leaves if any(t.name == tensor.name for t in leaf.inputs)]
-        looked_up = sum(traffic(*leaf.outputs) for leaf in readers if _looks_up(leaf, tensor.name))
+        lookup_bytes = sum(
+            traffic(*leaf.outputs) for leaf in readers if _looks_up(leaf, tensor.name)
+        )
         if readers and all(_looks_up(leaf, tensor.name) for leaf in readers):
-            yield min(looked_up, traffic(tensor))
+            yield min(lookup_bytes, traffic(tensor))
         else:
             yield traffic(tensor)
 

@@ -17,21 +17,21 @@ SHARE = 0.79
 """Share of DRAM bandwidth of ``CatArrayBatchedCopy`` (the paper's program, concat model)."""
 
 START = 1.0
-"""Microseconds on top of the launch floor: pointers and sizes of the parts are fetched first."""
+"""Microseconds in addition to the launch floor: pointers and sizes of the parts are fetched."""
 
-MEASURED = {"hopper": (0.87, 0.0), "blackwell": (0.87, 0.0)}
-"""The same where they were measured otherwise (H100 SXM 80 GB, torch 2.11: 1.3 to 1.6 us for next
-to nothing, 31 M f32 in 95 us; Blackwell is taken as Hopper)."""
+MEASURED_RATES = {"hopper": (0.87, 0.0), "blackwell": (0.87, 0.0)}
+"""Share and start of other architectures (H100 SXM 80 GB, torch 2.11: 1.3 to 1.6 us for almost no
+bytes, 31 M f32 in 95 us; Blackwell is assumed to equal Hopper)."""
 
-JOINED_PER_CYCLE = 2.2
-"""Elements of two bytes a cycle and multiprocessor (same source: 48 M f16 in 88 us)."""
+HALVES_PER_CYCLE = 2.2
+"""Elements of two bytes per cycle and multiprocessor (same source: 48 M f16 in 88 us)."""
 
-DIVIDED_PER_CYCLE = 3.8
-"""Axes times elements a cycle and multiprocessor of parts that are not contiguous: a division for
-each, about 17 instructions of 64 a cycle (torch, Shape.cu, ``CatArrIndexToOffset``)."""
+DIVISIONS_PER_CYCLE = 3.8
+"""Axes times elements per cycle and multiprocessor of non-contiguous parts: a division for each,
+about 17 instructions at 64 a cycle (torch, Shape.cu, ``CatArrIndexToOffset``)."""
 
-MOST_PARTS = 128
-"""Tensors that one launch joins (torch, Shape.cu, CAT_ARRAY_BATCH_SIZE)."""
+MAX_PARTS = 128
+"""Maximum number of tensors of one launch (torch, Shape.cu, CAT_ARRAY_BATCH_SIZE)."""
 
 SOURCE = "bytes twice at 0.79 of DRAM bandwidth (paper, III-B-1b; its program's constant)"
 
@@ -39,7 +39,7 @@ FORMULA = "2 x bytes / (0.79 DRAM bandwidth) (paper, III-B-1b; its program's con
 
 
 def cat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price tensors joined along an axis: every byte is read and written once."""
+    """Price a concatenation along an axis: every byte is read and written once."""
     if not op.outputs:
         return None
     result = op.outputs[0]
@@ -47,24 +47,26 @@ def cat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if machine.paper:
         time = machine.stream(2 * result.nbytes, SHARE)
         return (work("concat", f"cat {shape_text(result)}", time, NEAR, FORMULA),)
-    count = maximum(-(-parts // MOST_PARTS), 1)
-    share, start = MEASURED.get(machine.sheet.architecture, (SHARE, START))
-    time = maximum(machine.stream(2 * result.nbytes, share), _placed(op, result, machine)) / count
+    count = maximum(-(-parts // MAX_PARTS), 1)
+    share, start = MEASURED_RATES.get(machine.sheet.architecture, (SHARE, START))
+    time = (
+        maximum(machine.stream(2 * result.nbytes, share), _offset_time(op, result, machine)) / count
+    )
     time += machine.start + start
     return (work("concat", f"cat {shape_text(result)}", time, NEAR, FORMULA),) * count
 
 
-def _placed(op: Op, result: Tensor, machine: Machine) -> float:
-    """Return microseconds in which the units find the places of all elements, at least."""
+def _offset_time(op: Op, result: Tensor, machine: Machine) -> float:
+    """Return the minimum microseconds in which the units compute the offsets of all elements."""
     strided = [t for t in tensors_in(op.operands) if not t.contiguous and t.rank]
-    rate = DIVIDED_PER_CYCLE / strided[0].rank if strided else JOINED_PER_CYCLE
+    rate = DIVISIONS_PER_CYCLE / strided[0].rank if strided else HALVES_PER_CYCLE
     if not strided and result.itemsize != 2:
         return 0.0
     return machine.cycles(result.numel / (rate * machine.sheet.sms))
 
 
 def _split(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price new tensors from parts of one: a strided copy for each."""
+    """Price new tensors from parts of a tensor: a strided copy for each."""
     kernels = []
     for part in op.outputs:
         time = streaming(machine, 2 * traffic(part), elements=part.numel)
@@ -75,7 +77,7 @@ def _split(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _repeat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price repeats of a tensor: it is read once, the result written."""
+    """Price repeats of a tensor: the tensor is read once, the result is written."""
     if not op.outputs or not op.inputs:
         return None
     source, result = op.inputs[0], op.outputs[0]
@@ -84,13 +86,15 @@ def _repeat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _sharded(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price sharded parameters copied into or out of a collective's buffer: read, and written."""
+    """Price copies of sharded parameters into or out of a collective's buffer."""
     parts = tensors_in(op.operands[:1])
-    source = sum(part.nbytes for part in parts)
+    read_bytes = sum(part.nbytes for part in parts)
     outs = [t for t in op.inputs if t.name in op.written]
-    into = source if op.base == "all_gather_copy_in" else sum(t.nbytes for t in outs)
-    time = streaming(machine, source + into, elements=sum(part.numel for part in parts))
-    return (work("concat", f"{op.base}, {source} B", time, NEAR, ROOFLINE),)
+    written_bytes = read_bytes if op.base == "all_gather_copy_in" else sum(t.nbytes for t in outs)
+    time = streaming(
+        machine, read_bytes + written_bytes, elements=sum(part.numel for part in parts)
+    )
+    return (work("concat", f"{op.base}, {read_bytes} B", time, NEAR, ROOFLINE),)
 
 
 RULES: dict[str, Rule] = {
@@ -122,8 +126,8 @@ def _bench(bench: Bench) -> Call:
     parts = [bench.values(bench["rows"], bench["cols"]) for _ in range(bench["parts"])]
     if bench.case.op == "cat":
         return lambda: torch.cat(parts, 1)
-    whole = torch.cat(parts, 1)
-    return lambda: torch.split_copy(whole, bench["cols"], 1)
+    tensor = torch.cat(parts, 1)
+    return lambda: torch.split_copy(tensor, bench["cols"], 1)
 
 
 SWEEPS = {

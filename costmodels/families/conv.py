@@ -56,7 +56,7 @@ FORMULA = "implicit matrix product (cuDNN), priced as tiles, in f32 as measured 
 def _implicit(
     data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine, *, dilated: bool
 ) -> Kernel:
-    """Return pixels x output channels x (input channels x window), of each group."""
+    """Return the product pixels x output channels x (input channels x window) of each group."""
     channels = to_int(weight.shape[0])
     depth = to_int(math.prod(weight.shape[1:]))
     groups = max(to_int(data.shape[1]) // max(int(weight.shape[1]), 1), 1)
@@ -71,13 +71,15 @@ def _implicit(
     if groups > 1 and (slow := slow_time(data, weight, result, name, machine)) is not None:
         spread = slow_kernel_spread(machine)
         return work("conv", name, maximum(slow, memory) + SMALL, spread, SLOW, outside=True)
-    joined = (
+    joined_groups = (
         BLOCK // int(weight.shape[1])
         if groups > 1 and has_fast_kernel(data, weight, machine)
         else 1
     )
-    columns = max(channels // groups, 1) * joined
-    product = Product(-(-groups // joined), pixels, columns, depth * joined, dtype, "nn", stored)
+    columns = max(channels // groups, 1) * joined_groups
+    product = Product(
+        -(-groups // joined_groups), pixels, columns, depth * joined_groups, dtype, "nn", stored
+    )
     tiles = tiled_time(product, machine)[0]
     if groups == 1 and not dilated:
         tiles *= tile_factor(data, weight, result, name, machine)
@@ -114,28 +116,28 @@ def _kernels(
     dilated: bool,
     learned: Kernel | None = None,
 ) -> tuple[Kernel, ...]:
-    """Return the kernels of a convolution, or of one of its gradients, with transposes around."""
+    """Return the kernels of a convolution, or of one of its gradients, with their transposes."""
     ends = (data, weight, result)
     if not learned and not dilated:
-        for priced in (
+        for price in (
             grouped_on_hopper,
             narrow_on_hopper,
             convolution_on_hopper,
             depthwise_on_hopper,
         ):
-            if own := priced(*ends, name, machine):
-                return own
+            if kernels := price(*ends, name, machine):
+                return kernels
     first = learned or _implicit(*ends, name, machine, dilated=dilated)
     return first, *layout_conversions(*ends, name, machine)
 
 
 def _transposed(op: Op) -> bool:
-    """Return whether a convolution is transposed: it runs as the data gradient of another."""
+    """Return whether a convolution is transposed: it runs as another one's data gradient."""
     return op.attributes.get("transposed") is True or "transpose" in op.base
 
 
 def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel | None:
-    """Ask the trained model: dense 3 x 3 windows that keep the size of square images."""
+    """Return the trained model's kernel: dense 3 x 3 windows, square images of constant size."""
     result = op.outputs[0]
     square = data.rank == 4 and data.shape[2] == data.shape[3] > 1
     same = data.shape[2:] == result.shape[2:] and tuple(weight.shape[2:]) == (3, 3)
@@ -157,27 +159,27 @@ def _dilated(op: Op) -> bool:
 
 
 def _composite(op: Op) -> bool:
-    """Return whether the calls inside are recorded down to the op of a convolution kernel."""
+    """Return whether an op's inner calls include the op of a convolution kernel."""
     return any(child.name.startswith("aten.") and child.inputs for child in op.body)
 
 
 def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a product for each gradient that was asked for: data, weight, and the bias sum.
+    """Price a product for each requested gradient: data, weight, and the bias sum.
 
-    A recording that does not list results had those of data and weight.
+    A recording without results is assumed to compute the gradients of data and weight.
     """
-    four = [t for t in op.operands if isinstance(t, Tensor) and t.rank >= 3]
-    if len(four) < 3:
+    images = [t for t in op.operands if isinstance(t, Tensor) and t.rank >= 3]
+    if len(images) < 3:
         return None
-    gradient, data, weight = four[:3]
+    gradient, data, weight = images[:3]
     if op.base in DATA_FIRST:
         data, gradient = gradient, data
     ends = (gradient, weight, data) if _transposed(op) else (data, weight, gradient)
     kernels: list[Kernel] = []
-    for made in op.outputs or (data, weight):
-        if made.shape == data.shape:
+    for output in op.outputs or (data, weight):
+        if output.shape == data.shape:
             name = "conv data gradient"
-        elif made.shape == weight.shape:
+        elif output.shape == weight.shape:
             name = "conv weight gradient"
         else:
             name = ""
@@ -190,7 +192,7 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 DATA_FIRST = ("cudnn_convolution_backward", "cudnn_convolution_transpose_backward")
-"""Gradients of older releases, whose operands are the data and then its gradient."""
+"""Gradients of older releases, whose first operand is the data and second its gradient."""
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
@@ -211,7 +213,7 @@ RULES: dict[str, Rule] = {
 }
 
 GROUPS = 4
-"""Groups of the measured grouped convolution; channels are rounded up to a multiple of it."""
+"""Number of groups of the measured grouped convolution, whose channels are a multiple of it."""
 
 
 def _bench(bench: Bench) -> Call:
@@ -224,10 +226,10 @@ def _bench(bench: Bench) -> Call:
     out = channels if "depthwise" in kinds else -(-bench["out"] // groups) * groups
 
     def values(*shape: int) -> Array:
-        made = bench.values(*shape)
+        tensor = bench.values(*shape)
         if "last" in kinds:
-            made = made.contiguous(memory_format=torch.channels_last)
-        return made.requires_grad_() if grad else made
+            tensor = tensor.contiguous(memory_format=torch.channels_last)
+        return tensor.requires_grad_() if grad else tensor
 
     image = values(bench["batch"], channels, *(bench["side"],) * axes)
     wide = (channels, out) if "transposed" in kinds else (out, channels // groups)
@@ -260,7 +262,7 @@ SWEEPS = {
         dict.fromkeys(("conv1d", "conv1d_depthwise"), _bench),
         {"batch": (1, 64), "channels": (4, 512), "out": (4, 512), "side": (16, 2**12),
          "window": (1, 9)},
-        most=2.0**36,
+        max_product=2.0**36,
     ),
 }  # fmt: skip
 
@@ -288,12 +290,12 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
 
 
 def _choices(times: list[Floats], base: Floats) -> list[Floats]:
-    """Return how algorithms compare with the base, the best with the next, and each with others."""
+    """Return ratios of algorithms to the base, of the second to the best, and of pairs of them."""
     ordered = np.sort(times, 0)
-    found = [np.clip(log2(time / base), -6, 6) for time in (*times, ordered[0])]
-    found += [np.minimum(log2(ordered[1] / ordered[0]), 2)]
-    implicit, fused, *_, apart = times
-    return [*found, log2(fused / apart), log2(implicit / apart), log2(implicit / fused)]
+    ratios = [np.clip(log2(time / base), -6, 6) for time in (*times, ordered[0])]
+    ratios += [np.minimum(log2(ordered[1] / ordered[0]), 2)]
+    implicit, fused, *_, separate = times
+    return [*ratios, log2(fused / separate), log2(implicit / separate), log2(implicit / fused)]
 
 
 LEARNED = LearnedFamily(
@@ -301,7 +303,7 @@ LEARNED = LearnedFamily(
     ("conv",),
     SIZES,
     _inputs,
-    lambda asked: Query("conv", {name: to_float(asked[name]) for name in SIZES}),
+    lambda arguments: Query("conv", {name: to_float(arguments[name]) for name in SIZES}),
     Settings(steps=2500, batch=256, decay=0.3, architecture=Architecture(64, 3, 8)),
     growing_launches(lambda data, device: fastest_algorithm_time(data.sizes, device), "linear"),
     similar="gemm",

@@ -20,50 +20,52 @@ SOURCE = (
 )
 
 START = 1.8
-"""Microseconds of a copy between host and device on top of its bytes (traced: 20 us for 213 KB, 7.1
-for 65 KB, 1 to 3 for a few bytes; H100 SXM 80 GB: 0.7 to the device, 1.4 to the host, 2.3 from 20
-KB on)."""
+"""Microseconds of a copy between host and device in addition to its bytes (traced: 20 us for 213
+KB, 7.1 for 65 KB, 1 to 3 for a few bytes; H100 SXM 80 GB: 0.7 to the device, 1.4 to the host, 2.3
+from 20 KB on)."""
 
 DEVICE_SHARE = 0.8
 """Share of DRAM bandwidth of ``cudaMemcpyAsync`` on the device (traced: 11.9 MB in 18-20 us)."""
 
 ENGINES = {"hopper": (0.99, 2**20, 3.0), "blackwell": (0.99, 2**20, 3.0)}
-"""Where it was measured otherwise: that share, and microseconds more from so many bytes on (H100
-SXM 80 GB, torch 2.11: 1.7 us for 1.03 MB, 4.7 for 1.97, 19.9 for 25.5, 157 for 233; Blackwell is
-taken as Hopper)."""
+"""Share of DRAM bandwidth, number of bytes of a long copy, and its additional microseconds, of
+other architectures (H100 SXM 80 GB, torch 2.11: 1.7 us for 1.03 MB, 4.7 for 1.97, 19.9 for 25.5,
+157 for 233; Blackwell is assumed to equal Hopper)."""
 
-NARROWED = {("f32", "f16"), ("f32", "bf16")}
-"""Casts with kernels of their own, which run as other element-wise ones (torch 2, Copy.cu)."""
+FAST_CASTS = {("f32", "f16"), ("f32", "bf16")}
+"""Casts with separate kernels, which run like other elementwise ones (torch 2, Copy.cu)."""
 
 HOST_LINK = "bytes / PCIe bandwidth of the kind of host memory (paper, III-B-1b), plus its start"
 
 
-STAGED = 65536
-"""Most bytes from pageable memory that are staged at once and run at the pinned rate."""
+MAX_STAGED_BYTES = 65536
+"""Maximum number of bytes from pageable memory that are staged in one step, at the pinned rate."""
 
-BUFFERED = {"hopper": 2**20, "blackwell": 2**20}
-"""Bytes of a larger copy that still run at the pinned rate, as the driver's buffers take them,
-where that was measured (H100 SXM 80 GB, CUDA 13: 20.8 us for 1.00 MB to the device, 79 for 2.12,
-603 for 10.4; 22.8 us for 0.94 MB to the host, 114 for 2.26)."""
+BUFFER_BYTES = {"hopper": 2**20, "blackwell": 2**20}
+"""Bytes of a larger copy that the driver's buffers accept at the pinned rate, by measured
+architecture (H100 SXM 80 GB, CUDA 13: 20.8 us for 1.00 MB to the device, 79 for 2.12, 603 for 10.4;
+22.8 us for 0.94 MB to the host, 114 for 2.26)."""
 
 
 def _host_time(nbytes: int, machine: Machine, pinned: bool, to_host: bool) -> float:
-    """Return microseconds of a copy between host and device, of the kind of host memory."""
+    """Return microseconds of a copy between host and device, by the kind of host memory."""
     rate = machine.sheet.host_bandwidth(pinned, to_host)
-    ahead = minimum(nbytes, 0 if pinned else BUFFERED.get(machine.sheet.architecture, 0))
-    early = ahead / machine.sheet.host_bandwidth(True, to_host)
-    return START + (early + (nbytes - ahead) / rate) / 1e3
+    buffered_bytes = minimum(
+        nbytes, 0 if pinned else BUFFER_BYTES.get(machine.sheet.architecture, 0)
+    )
+    buffered_time = buffered_bytes / machine.sheet.host_bandwidth(True, to_host)
+    return START + (buffered_time + (nbytes - buffered_bytes) / rate) / 1e3
 
 
 def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> Kernel:
-    """Return a copy between host and device; ``waits`` says whether the program waits for it.
+    """Return a copy between host and device; ``waits``: whether the program waits for it.
 
-    The host waits in any case for what must be staged: pageable memory beyond 64 KiB, and any
-    that is written from the device (CUDA, API synchronization behavior).
+    The host always waits for staged copies: from pageable memory beyond 64 KiB, and from the
+    device to pageable memory (CUDA, API synchronization behavior).
     """
-    small = tensor.nbytes <= STAGED
-    pinned = machine.pinned or small
-    waits = waits or not (machine.pinned or (small and not to_host))
+    is_small = tensor.nbytes <= MAX_STAGED_BYTES
+    pinned = machine.pinned or is_small
+    waits = waits or not (machine.pinned or (is_small and not to_host))
     if machine.paper:
         time = tensor.nbytes / machine.sheet.host_bandwidth(False) / 1e3
     else:
@@ -87,27 +89,33 @@ def _engine_time(nbytes: int, machine: Machine) -> float:
     """Return microseconds of ``cudaMemcpyAsync`` on the device that reads and writes bytes."""
     if machine.paper:
         return machine.stream(nbytes, DEVICE_SHARE)
-    share, long, more = ENGINES.get(machine.sheet.architecture, (DEVICE_SHARE, 0, 0.0))
-    return machine.stream(nbytes, share) + machine.start + if_else(nbytes >= 2 * long, more, 0.0)
+    share, long_bytes, extra_time = ENGINES.get(machine.sheet.architecture, (DEVICE_SHARE, 0, 0.0))
+    return (
+        machine.stream(nbytes, share)
+        + machine.start
+        + if_else(nbytes >= 2 * long_bytes, extra_time, 0.0)
+    )
 
 
 def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
     """Return a copy on the device: a plain one, a cast, or one that changes the order.
 
-    A cast loads and stores each element alone, by its types (torch 2.11, H100 SXM 80 GB: 1.4
-    elements a cycle and multiprocessor, as where offsets are computed), but for ``NARROWED``.
+    A cast loads and stores each element individually, by its types (torch 2.11, H100 SXM 80 GB: 1.4
+    elements per cycle and multiprocessor, as with computed offsets), except for ``FAST_CASTS``.
     """
-    alike = source.dense and source.strides == result.strides
-    if source.numel == result.numel and not source.contiguous and not alike:
+    same_layout = source.dense and source.strides == result.strides
+    if source.numel == result.numel and not source.contiguous and not same_layout:
         return transposed_copy(source, result, machine)
     name = f"copy {shape_text(result)}"
     nbytes = traffic(source) + traffic(result)
-    plain = alike or result.contiguous
-    if source.dtype == result.dtype and source.numel == result.numel and plain:
+    keeps_order = same_layout or result.contiguous
+    if source.dtype == result.dtype and source.numel == result.numel and keeps_order:
         time = _engine_time(nbytes, machine)
         return work("copy", name, time, CLOSE, ROOFLINE, launch="memcpy")
-    alone = source.dtype != result.dtype and (source.dtype, result.dtype) not in NARROWED
-    time = streaming(machine, nbytes, elements=result.numel if alone or not plain else 0)
+    is_slow_cast = source.dtype != result.dtype and (source.dtype, result.dtype) not in FAST_CASTS
+    time = streaming(
+        machine, nbytes, elements=result.numel if is_slow_cast or not keeps_order else 0
+    )
     return work("copy", name, time, CLOSE, ROOFLINE)
 
 
@@ -116,7 +124,7 @@ def _on_host(tensor: Tensor) -> bool:
 
 
 def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the kernel, if any, that copies one tensor to another, between any devices."""
+    """Return the kernel, if any, that copies a tensor to another, between any devices."""
     if _on_host(source) and _on_host(result):
         return ()
     if _on_host(source) or _on_host(result):
@@ -125,22 +133,22 @@ def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kern
     if not result.numel:
         return ()
     kernel = device_copy(source, result, machine)
-    apart = source.device != result.device
-    return (replace(kernel, link_bytes=to_float(result.nbytes)) if apart else kernel,)
+    crosses_devices = source.device != result.device
+    return (replace(kernel, link_bytes=to_float(result.nbytes)) if crosses_devices else kernel,)
 
 
 def _convert(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price ``to``, ``clone`` and similar ops; one that returned its operand or a view is free.
+    """Price ``to``, ``clone`` and similar ops; an op that returned its operand or a view is free.
 
-    One without a new result that called something is left to what it called: recordings without
-    results do not tell what it made.
+    If an op has inner calls and no new result, its inner calls are priced: recordings without
+    results do not list the new tensor.
     """
     source = next(iter(op.inputs), None)
     if source is None:
         return None
-    made = [t for t in op.outputs if t.buffer != source.buffer]
-    if made:
-        return move(source, made[0], op, machine)
+    new_tensors = [t for t in op.outputs if t.buffer != source.buffer]
+    if new_tensors:
+        return move(source, new_tensors[0], op, machine)
     return None if op.body and not op.outputs else ()
 
 
@@ -150,7 +158,7 @@ def _copy_into(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _item(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price reading one value on the host: a copy that the host waits for."""
+    """Price the read of one value on the host: a copy that the host waits for."""
     source = next(iter(op.inputs), None)
     if source is None or _on_host(source):
         return () if source else None
@@ -175,15 +183,17 @@ RULES: dict[str, Rule] = {
 def _bench(bench: Bench) -> Call:
     torch, op, nbytes = bench.torch, bench.case.op, bench["bytes"]
     bench.spend(3 * nbytes)
-    far = torch.zeros(nbytes, dtype=torch.uint8, device=bench.device)
+    device_tensor = torch.zeros(nbytes, dtype=torch.uint8, device=bench.device)
     if op == "cast":
-        return lambda: far.to(torch.float16)
+        return lambda: device_tensor.to(torch.float16)
     if op == "on_device":
-        other = torch.zeros_like(far)
-        return lambda: far.copy_(other)
+        other = torch.zeros_like(device_tensor)
+        return lambda: device_tensor.copy_(other)
     pinned = op.endswith("_pinned") and bench.device.startswith("cuda")
-    near = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=pinned)
-    target, source = (far, near) if op.startswith("to_device") else (near, far)
+    host_tensor = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=pinned)
+    target, source = (
+        (device_tensor, host_tensor) if op.startswith("to_device") else (host_tensor, device_tensor)
+    )
     return lambda: target.copy_(source)
 
 

@@ -72,15 +72,15 @@ POINTWISE = (
 """Ops whose kernel visits each element once (torch's tag ``pointwise``, and their gradients)."""
 
 PAPER_FLOPS = {"gelu": 175, "gelu_backward": 255, "tanh": 180, "tanh_backward": 260, "pow": 180}
-"""Flop per element that the paper's program counts; what it counts elsewhere (at most 4) is hidden
-by the bytes on every card."""
+"""FLOP per element in the paper's program; its counts of other ops (at most 4) are hidden by the
+bytes on every card."""
 
 PAPER_PAIRS = ("relu", "threshold_backward", "sigmoid", "sigmoid_backward", *PAPER_FLOPS)
-"""Ops for which it counts two tensors moved; for all others three."""
+"""Ops for which the paper's program counts two moved tensors; for all others it counts three."""
 
 
 def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Return the one kernel of an element-wise op, or a sparse update's kernels."""
+    """Return the kernel of an elementwise op, or a sparse update's kernels."""
     target = first_tensor(op)
     if target is None:
         return None
@@ -92,12 +92,12 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = machine.learned_kernel(
         "elementwise", name, op=_measured_as(op), elements=count, dtype=dtype
     )
-    learned = learned or _in_layers(op, name, target, machine)
+    learned = learned or _transformer_kernel(op, name, target, machine)
     if learned:
         return (learned,)
     if op.base in DROPOUTS and has_gpu_laws(machine):
-        moved = traffic(*op.inputs, *op.outputs)
-        time = dropout_time(count, target.itemsize, moved, machine) + machine.start
+        nbytes = traffic(*op.inputs, *op.outputs)
+        time = dropout_time(count, target.itemsize, nbytes, machine) + machine.start
         return (work("elementwise", name, time, NEAR, DRAW_FORMULA),)
     return (work("elementwise", name, elementwise_time(op, count, machine), CLOSE, ROOFLINE),)
 
@@ -106,56 +106,56 @@ DROPOUTS = ("native_dropout", "_fused_dropout")
 """Ops that draw a number for each element."""
 
 
-ROWS_SUMMED = 64
-"""Rows whose gradients a block sums up for that of a bias (Transformer Engine's ``dbias`` kernels:
-32 rows for each element of a store, which are 2 to 4)."""
+ROWS_PER_SUM = 64
+"""Rows whose gradients a block sums up for a bias's gradient (Transformer Engine's ``dbias``
+kernels: 32 rows for each element of a store, which are 2 to 4)."""
 
 
 def _bias_gelu(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a GELU that adds a bias as it reads, or its backward: as the GELU's own.
+    """Price a GELU that adds a bias to its operand, or its backward, like the plain GELU.
 
     The backward also writes partial sums of the bias's gradient, which a second kernel adds up.
     """
     *tensors, bias = op.inputs
     name = op.base.removeprefix("bias_")
-    alone = replace(op, name=f"aten.{name}", operands=tuple(tensors), results=op.results[:1])
-    kernels = pointwise(alone, machine)
+    gelu_op = replace(op, name=f"aten.{name}", operands=tuple(tensors), results=op.results[:1])
+    kernels = pointwise(gelu_op, machine)
     if kernels is None or len(op.outputs) < 2:
         return kernels
-    rows = -(-tensors[0].numel // max(bias.numel, 1) // ROWS_SUMMED)
+    rows = -(-tensors[0].numel // max(bias.numel, 1) // ROWS_PER_SUM)
     sums = streaming(machine, rows * bias.numel * 4 + traffic(bias))
     return *kernels, work("elementwise", f"sums {rows}x{bias.numel}", sums, CLOSE, ROOFLINE)
 
 
-def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | None:
-    """Return what the model of transformer layers says of a sum of two tensors, or of gelu.
+def _transformer_kernel(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | None:
+    """Return the estimate of the model of transformer layers for a sum of two tensors, or gelu.
 
-    Nothing on Hopper and later outside of what it was trained on: there it is half as long again
-    as sweeps (H100 SXM 80 GB, torch 2.11), which the formula meets.
+    Return ``None`` on Hopper and later outside its training range: there it is 50 % above sweeps
+    (H100 SXM 80 GB, torch 2.11), which the formula matches.
     """
     base, count = op.base.rstrip("_"), target.numel
-    strided = needs_offsets((*op.inputs, *op.outputs), count)
-    if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or strided:
+    is_strided = needs_offsets((*op.inputs, *op.outputs), count)
+    if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or is_strided:
         return None
     cols = to_int(target.shape[-1]) if target.rank else 1
     rows = count // maximum(cols, 1)
     sizes: dict[str, float | str] = {"rows": rows, "cols": cols, "op": base, "dtype": target.dtype}
-    found = machine.kernel_of_model("transformer", name, "elementwise", sizes)
-    if found is not None and found.outside and machine.sheet.architecture in STARTS:
+    kernel = machine.kernel_of_model("transformer", name, "elementwise", sizes)
+    if kernel is not None and kernel.outside and machine.sheet.architecture in STARTS:
         return None
-    return found
+    return kernel
 
 
 def _measured_as(op: Op) -> str:
-    """Return an op's name, with the suffix ``u`` where its other operand is a scalar."""
-    alone = len(op.inputs) == 1 and len(op.operands) > 1 and op.inputs[0].dense
-    return f"{op.base.rstrip('_')}u" if alone else op.base
+    """Return an op's name, with the suffix ``u`` if its other operand is a scalar."""
+    has_scalar = len(op.inputs) == 1 and len(op.operands) > 1 and op.inputs[0].dense
+    return f"{op.base.rstrip('_')}u" if has_scalar else op.base
 
 
 def elementwise_time(op: Op, count: int, machine: Machine) -> float:
-    """Return microseconds for this many elements: distinct bytes at the reachable bandwidth.
+    """Return microseconds for ``count`` elements: distinct bytes at the reachable bandwidth.
 
-    Or what each access takes where the kernel does not go over vectors.
+    If the kernel does not process vectors, return at least the time of its accesses.
     """
     if machine.paper:
         name = op.base.rstrip("_")
@@ -163,19 +163,21 @@ def elementwise_time(op: Op, count: int, machine: Machine) -> float:
         return streaming(machine, nbytes, PAPER_FLOPS.get(name, 0) * count)
     read = {t.name: t for t in op.inputs}
     written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
-    moved = streaming(machine, traffic(*read.values(), *written))
+    memory_time = streaming(machine, traffic(*read.values(), *written))
     accesses = [t for t in read.values() if t.device != "cpu"]
-    return maximum(moved, unvectorized_time(accesses, written, count, machine) + machine.start)
+    return maximum(
+        memory_time, unvectorized_time(accesses, written, count, machine) + machine.start
+    )
 
 
 def _masked_fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a fill that makes a new tensor: torch copies the old one, and fills the copy."""
-    filled, source = pointwise(op, machine), next(iter(op.inputs), None)
-    if filled is None or source is None or not op.outputs or machine.paper:
-        return filled
+    """Price a fill with a new result: torch copies the tensor, and fills the copy."""
+    fill_kernels, source = pointwise(op, machine), next(iter(op.inputs), None)
+    if fill_kernels is None or source is None or not op.outputs or machine.paper:
+        return fill_kernels
     result = op.outputs[0]
-    make = device_copy if source.numel == result.numel else broadcast_copy
-    return make(source, result, machine), *filled
+    copy_kernel = device_copy if source.numel == result.numel else broadcast_copy
+    return copy_kernel(source, result, machine), *fill_kernels
 
 
 def _broadcasts(source: Tensor, target: Tensor) -> bool:
@@ -203,11 +205,11 @@ _DROPOUT: Mapping[str, Function] = {"dropout": lambda t, x: t.native_dropout(x, 
 
 def _bench_binary(bench: Bench) -> Call:
     op, shape = bench.case.op, (bench["rows"], bench["cols"])
-    one = bench.values(*shape)
-    two = bench.values(bench["cols"]) if op == "add_row" else bench.values(*shape)
+    first = bench.values(*shape)
+    second = bench.values(bench["cols"]) if op == "add_row" else bench.values(*shape)
     if op == "add_":
-        return lambda: one.add_(two, alpha=-0.1)
-    return lambda: one * two if op == "mul" else one + two
+        return lambda: first.add_(second, alpha=-0.1)
+    return lambda: first * second if op == "mul" else first + second
 
 
 SWEEPS = {
@@ -228,8 +230,8 @@ TENSORS = {
 }  # fmt: skip
 """Tensors that each measured op reads and writes; the suffix ``u`` is a scalar operand."""
 
-ALONE = tuple(op for op, tensors in TENSORS.items() if tensors == 2)
-"""Measured ops of one tensor."""
+UNARY_OPS = tuple(op for op, tensors in TENSORS.items() if tensors == 2)
+"""Measured ops with one tensor operand."""
 
 BLOCK = 512
 """Elements that a thread block handles in torch's vectorised kernels: 128 threads of 4."""
@@ -254,10 +256,13 @@ def _tensors(op: NDArray[np.intp]) -> Floats:
     return np.asarray(list(TENSORS.values()), np.float32)[op]
 
 
-def _query(asked: Mapping[str, float | str]) -> Query | None:
-    """Return an op of one tensor; others may broadcast, which was not measured."""
-    op, sizes = str(asked["op"]).rstrip("_"), {"rows": to_float(asked["elements"]), "cols": 1.0}
-    return Query(op, sizes) if op in ALONE else None
+def _query(arguments: Mapping[str, float | str]) -> Query | None:
+    """Return an op of one tensor; others may broadcast, which has no measurements."""
+    op, sizes = (
+        str(arguments["op"]).rstrip("_"),
+        {"rows": to_float(arguments["elements"]), "cols": 1.0},
+    )
+    return Query(op, sizes) if op in UNARY_OPS else None
 
 
 LEARNED = LearnedFamily(

@@ -45,24 +45,24 @@ HIT_RATE = "paper, III-B-1a: DRAM and L2 traffic by hit rate p = C(X, L) / C(E, 
 CORRECTED = "paper, III-B-1a, table by table; L2 hits by Che's approximation, indices {}"
 
 MEAN, MAX = 1, 2
-"""Modes of bags other than the sum."""
+"""Pooling modes of bags other than the sum."""
 
 
-def table(
+def bag_table(
     weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine: Machine
 ) -> LookupTable:
-    """Return one table's part of a lookup; ``last``: offsets end with the total."""
+    """Return one table's part of a lookup; ``last``: whether offsets end with the total."""
     bags = to_int(offsets.numel) - (1 if last else 0)
     rows, width = (to_int(size) for size in weight.shape)
-    return _table(rows, width, bags, indices, weight.itemsize, machine)
+    return _lookup_table(rows, width, bags, indices, weight.itemsize, machine)
 
 
-def _table(
+def _lookup_table(
     rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine
 ) -> LookupTable:
     law, bags_law = machine.indices.of(indices, rows), machine.indices.bags(indices, rows)
-    lookups, each = to_int(indices.numel), indices.itemsize
-    return LookupTable(rows, width, bags, lookups, size, each, law, pooling=bags_law)
+    lookups, index_size = to_int(indices.numel), indices.itemsize
+    return LookupTable(rows, width, bags, lookups, size, index_size, law, pooling=bags_law)
 
 
 def lookup_kernel(tables: Sequence[LookupTable], machine: Machine, extra: float = 0.0) -> Kernel:
@@ -74,7 +74,7 @@ def lookup_kernel(tables: Sequence[LookupTable], machine: Machine, extra: float 
 
 
 def update_kernel(tables: Sequence[LookupTable], machine: Machine) -> Kernel:
-    """Return the kernel that subtracts scaled gradients from the rows that were looked up."""
+    """Return the kernel that subtracts scaled gradients from the looked-up rows."""
     if machine.paper:
         return _paper_kernel("lookup update", tables, machine, backward=True)
     time = update_traffic_time(tables, machine)
@@ -84,8 +84,8 @@ def update_kernel(tables: Sequence[LookupTable], machine: Machine) -> Kernel:
 def _formula(tables: Sequence[LookupTable]) -> str:
     laws = dict.fromkeys(str(table.indices) for table in tables)
     bags = dict.fromkeys(str(table.pooling) for table in tables if table.pooling != EQUAL)
-    said = CORRECTED.format(", ".join(laws))
-    return f"{said}, bags {', '.join(bags)}" if bags else said
+    formula = CORRECTED.format(", ".join(laws))
+    return f"{formula}, bags {', '.join(bags)}" if bags else formula
 
 
 def _paper_kernel(
@@ -100,56 +100,65 @@ def _paper_kernel(
 
 def _sizes(tables: Sequence[LookupTable]) -> str:
     first = tables[0]
-    each = first.lookups / maximum(first.bags, 1)
-    return f"B{first.bags} T{len(tables)} L{each:g} D{first.width}"
+    bag_lookups = first.lookups / maximum(first.bags, 1)
+    return f"B{first.bags} T{len(tables)} L{bag_lookups:g} D{first.width}"
 
 
 def _bag(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one embedding bag, which also writes what its gradient needs beside the output."""
+    """Price one embedding bag, which also writes additional operands of its gradient."""
     tensors = members(op.operands)
     if len(tensors) < 3 or tensors[0].rank != 2:
         return None
     last = op.attributes.get("include_last_offset") is True
-    one = table(tensors[0], tensors[1], tensors[2], last, machine)
-    aside = maximum(traffic(*op.outputs[1:]), one.index_size * one.lookups)
+    lookup = bag_table(tensors[0], tensors[1], tensors[2], last, machine)
+    side_bytes = maximum(traffic(*op.outputs[1:]), lookup.index_size * lookup.lookups)
     weights = op.attributes.get("per_sample_weights")
-    extra = aside + (weights.nbytes if isinstance(weights, Tensor) else 0)
-    return (lookup_kernel([one], machine, extra=to_float(extra)),)
+    extra = side_bytes + (weights.nbytes if isinstance(weights, Tensor) else 0)
+    return (lookup_kernel([lookup], machine, extra=to_float(extra)),)
 
 
 def _bag_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one bag's gradient: a row for each index if sparse, else a table of mostly zeros."""
+    """Price an embedding bag's gradient: a row for each index if sparse, else a dense table."""
     tensors = members(op.operands)
     count, mode = op.attributes.get("num_weights"), op.attributes.get("mode")
     if len(tensors) < 3 or not isinstance(count, int):
         return None
     gradient, indices = tensors[:2]
     width, bags = to_int(gradient.shape[-1]), to_int(gradient.shape[0])
-    one = _table(count, width, bags, indices, gradient.itemsize, machine)
-    weighted = isinstance(op.attributes.get("per_sample_weights"), Tensor)
+    lookup = _lookup_table(count, width, bags, indices, gradient.itemsize, machine)
+    has_weights = isinstance(op.attributes.get("per_sample_weights"), Tensor)
     if op.attributes.get("sparse") is True or op.base == "_embedding_bag_sparse_backward":
-        return sparse_gradient(one, machine, factors=weighted + (mode == MEAN))
-    return max_gradient(one, machine) if mode == MAX else dense_gradient(one, machine, weighted)
+        return sparse_gradient(lookup, machine, factors=has_weights + (mode == MEAN))
+    return (
+        max_gradient(lookup, machine)
+        if mode == MAX
+        else dense_gradient(lookup, machine, has_weights)
+    )
 
 
 def _weights_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the gradient of the indices' own weights."""
+    """Price the gradient of the indices' weights."""
     tensors = members(op.operands)
     if len(tensors) < 3 or tensors[1].rank != 2:
         return None
     gradient, weight, indices = tensors[:3]
     rows, width = (to_int(size) for size in weight.shape)
-    one = _table(rows, width, to_int(gradient.shape[0]), indices, weight.itemsize, machine)
-    return (weights_gradient(one, machine),)
+    lookup = _lookup_table(
+        rows, width, to_int(gradient.shape[0]), indices, weight.itemsize, machine
+    )
+    return (weights_gradient(lookup, machine),)
 
 
 def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a batch of lookups: lists of weights, indices and offsets."""
+    """Price a batch of lookups, of lists of weights, indices and offsets."""
     weights, indices, offsets = (members(v) for v in (*op.operands, (), (), ())[:3])
     if not weights or len(weights) != len(indices) or len(weights) != len(offsets):
         return None
     last = op.attributes.get("include_last_offset") is True
-    parts = [table(*each, last, machine) for each in zip(weights, indices, offsets, strict=True)]
+    parts = [
+        bag_table(*tensors, last, machine)
+        for tensors in zip(weights, indices, offsets, strict=True)
+    ]
     scales = members(op.attributes.get("per_sample_weights"))
     return (lookup_kernel(parts, machine, extra=to_float(traffic(*scales))),)
 
@@ -157,9 +166,9 @@ def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _batched_tables(
     gradients: list[Tensor], indices: list[Tensor], rows: Sequence[int], machine: Machine
 ) -> list[LookupTable]:
-    """Return the tables of a batched gradient, one for each of the lists' members."""
+    """Return the tables of a batched gradient, one for each item of the lists."""
     return [
-        _table(count, to_int(g.shape[-1]), to_int(g.shape[0]), i, g.itemsize, machine)
+        _lookup_table(count, to_int(g.shape[-1]), to_int(g.shape[0]), i, g.itemsize, machine)
         for g, i, count in zip(gradients, indices, rows, strict=True)
     ]
 
@@ -167,21 +176,25 @@ def _batched_tables(
 def _batched_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price the gradients of a batch: rows if sparse, else zeros of all tables and their update."""
     gradients, indices = (members(v) for v in (*op.operands, (), ())[:2])
-    given = op.attributes.get("num_weights")
-    rows = [to_int(n) for n in given if isinstance(n, int)] if isinstance(given, tuple) else []
+    row_counts = op.attributes.get("num_weights")
+    rows = (
+        [to_int(n) for n in row_counts if isinstance(n, int)]
+        if isinstance(row_counts, tuple)
+        else []
+    )
     if not gradients or not len(gradients) == len(indices) == len(rows):
         return None
     parts = _batched_tables(gradients, indices, rows, machine)
     if op.attributes.get("sparse") is True:
         return (_rows_of_batch(parts, op.attributes.get("mode") == MEAN, machine),)
-    filled = sum(math.prod((p.rows, p.width, p.size)) for p in parts)
+    fill_bytes = sum(math.prod((p.rows, p.width, p.size)) for p in parts)
     name = f"fill {len(parts)} tables"
-    zeros = work("fill", name, streaming(machine, filled), CLOSE, ROOFLINE)
+    zeros = work("fill", name, streaming(machine, fill_bytes), CLOSE, ROOFLINE)
     return zeros, update_kernel(parts, machine)
 
 
 def _rows_of_batch(parts: Sequence[LookupTable], mean: bool, machine: Machine) -> Kernel:
-    """Return the sparse gradients of all tables in one kernel, rows scaled on their way."""
+    """Return the kernel of the sparse gradients of all tables, including the scaling of rows."""
     nbytes = 0.0
     for part in parts:
         nbytes += (
@@ -193,7 +206,7 @@ def _rows_of_batch(parts: Sequence[LookupTable], mean: bool, machine: Machine) -
 
 
 def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the fused backward and update of a batch: no gradient table is ever made."""
+    """Price the fused backward and update of a batch, which needs no gradient table."""
     weights, gradients, indices = (members(v) for v in (*op.operands, (), (), ())[:3])
     if not weights or not len(weights) == len(gradients) == len(indices):
         return None
@@ -202,27 +215,27 @@ def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _embedding_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the gradient of ``aten::embedding``: each index is a bag of its own."""
+    """Price the gradient of ``aten::embedding``: each index is a separate bag."""
     tensors = members(op.operands)
     count = op.attributes.get("num_weights")
     if len(tensors) < 2 or not isinstance(count, int):
         return None
     gradient, indices = tensors[:2]
     lookups, width = to_int(indices.numel), to_int(gradient.shape[-1])
-    one = _table(count, width, lookups, indices, gradient.itemsize, machine)
+    lookup = _lookup_table(count, width, lookups, indices, gradient.itemsize, machine)
     by_frequency = op.attributes.get("scale_grad_by_freq") is True
-    few = lookups <= MAX_FEATURE_INDICES and not by_frequency
-    return few_rows_gradient(one, machine) if few else dense_gradient(one, machine)
+    is_small = lookups <= MAX_FEATURE_INDICES and not by_frequency
+    return few_rows_gradient(lookup, machine) if is_small else dense_gradient(lookup, machine)
 
 
 def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price ``aten::embedding``: ``index_select`` of rows, each index a bag of its own."""
+    """Price ``aten::embedding``: ``index_select`` of rows, each index a separate bag."""
     tensors = members(op.operands)
     if len(tensors) < 2 or tensors[0].rank != 2:
         return None
     weight, indices = tensors[:2]
     rows, width = (to_int(size) for size in weight.shape)
-    one = _table(rows, width, to_int(indices.numel), indices, weight.itemsize, machine)
+    lookup = _lookup_table(rows, width, to_int(indices.numel), indices, weight.itemsize, machine)
     name = f"embedding {shape_text(indices)} of {shape_text(weight)}"
     sizes: dict[str, float | str] = {
         "rows": indices.numel,
@@ -235,8 +248,8 @@ def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     )
     if learned:
         return (learned,)
-    time = gather_time(one, machine)
-    return (work("embedding", name, time, FEW, _formula([one])),)
+    time = gather_time(lookup, machine)
+    return (work("embedding", name, time, FEW, _formula([lookup])),)
 
 
 RULES: dict[str, Rule] = {
@@ -258,7 +271,7 @@ RULES: dict[str, Rule] = {
 
 
 def _bench(bench: Bench) -> Call:
-    """Prepare lookups of one table, or of several of the same size, one call each."""
+    """Prepare lookups of one table, or of several tables of the same size, one call each."""
     make = _bench_bag if bench.case.op.startswith("embedding_bag") else _bench_rows
     calls = [make(bench) for _ in range(bench["tables"])]
     return calls[0] if len(calls) == 1 else lambda: [call() for call in calls]

@@ -14,10 +14,10 @@ from irgraph.ir.tensor import Tensor
 
 SOURCE = "bytes written / DRAM bandwidth (paper, III-B-1b), plus the launch floor"
 
-FILLED = {"hopper": (1.0, 1.09), "blackwell": (1.0, 1.09)}
-"""Start in microseconds, and share of the reachable bandwidth, of kernels that write and read
-nothing, where they are others than those that read, too (measured: H100 SXM 80 GB, torch 2.11: 0.9
-to 1.1 us, 0.98 of the datasheet's bandwidth; Blackwell is taken as Hopper)."""
+FILL_LAWS = {"hopper": (1.0, 1.09), "blackwell": (1.0, 1.09)}
+"""Start in microseconds, and share of the reachable bandwidth, of kernels that only write, by
+architectures on which they differ from other kernels (measured: H100 SXM 80 GB, torch 2.11: 0.9 to
+1.1 us, 0.98 of the datasheet's bandwidth; Blackwell is assumed to equal Hopper)."""
 
 
 def fill_kernel(tensor: Tensor, machine: Machine) -> Kernel:
@@ -25,12 +25,12 @@ def fill_kernel(tensor: Tensor, machine: Machine) -> Kernel:
     name, nbytes = f"fill {shape_text(tensor)}", traffic(tensor)
     if machine.paper:  # the paper's program counts two tensors
         return work("fill", name, machine.stream(2 * nbytes), CLOSE, SOURCE)
-    start, share = FILLED.get(machine.sheet.architecture, (machine.start, 1.0))
+    start, share = FILL_LAWS.get(machine.sheet.architecture, (machine.start, 1.0))
     return work("fill", name, start + machine.stream(nbytes, share), CLOSE, SOURCE)
 
 
-def _drawn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price random numbers: generators are started, then as many drawn as the units can."""
+def _random_numbers(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price random numbers: generators are started, then numbers are drawn at the units' rate."""
     target = first_tensor(op)
     if target is None or not (target.numel and has_gpu_laws(machine)):
         return _fill(op, machine)
@@ -57,13 +57,13 @@ NUMBERS = ("randint", "randn", "rand", "rand_like", "randn_like", "randint_like"
 
 RULES: dict[str, Rule] = {
     **{f"aten.{name}": _fill for name in NAMES},
-    **{f"aten.{name}": _drawn for name in NUMBERS},
+    **{f"aten.{name}": _random_numbers for name in NUMBERS},
 }
 
 
 def _bench(bench: Bench) -> Call:
-    given = bench.values(bench["elements"])
-    return given.zero_ if bench.case.op == "zero_" else lambda: bench.torch.rand_like(given)
+    tensor = bench.values(bench["elements"])
+    return tensor.zero_ if bench.case.op == "zero_" else lambda: bench.torch.rand_like(tensor)
 
 
 SWEEPS = {"fill": Sweep(dict.fromkeys(("zero_", "rand"), _bench), {"elements": (16, 2**28)})}

@@ -56,30 +56,30 @@ def _product(first: Tensor, second: Tensor) -> Product:
     return Product(batch, rows, to_int(second.shape[-1]), depth, first.dtype, layout(first, second))
 
 
-def _two(op: Op, at: int, rank: int) -> tuple[Tensor, Tensor] | None:
-    """Return two neighbouring tensor operands of a rank, or nothing."""
-    pair = op.operands[at : at + 2]
+def _operand_pair(op: Op, position: int, rank: int) -> tuple[Tensor, Tensor] | None:
+    """Return the two tensor operands of a rank at ``position``, or else ``None``."""
+    pair = op.operands[position : position + 2]
     if len(pair) == 2 and all(isinstance(t, Tensor) and t.rank == rank for t in pair):
         return pair[0], pair[1]  # type: ignore[return-value]
     return None
 
 
 def _mm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    pair = _two(op, 0, 3 if op.base == "bmm" else 2)
+    pair = _operand_pair(op, 0, 3 if op.base == "bmm" else 2)
     return product_kernels(_product(*pair), machine) if pair else None
 
 
 def _addmm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    pair = _two(op, 1, 3 if op.base in ("baddbmm", "baddbmm_") else 2)
-    added = op.operands[0] if op.operands else None
-    if pair is None or not isinstance(added, Tensor):
+    pair = _operand_pair(op, 1, 3 if op.base in ("baddbmm", "baddbmm_") else 2)
+    addend = op.operands[0] if op.operands else None
+    if pair is None or not isinstance(addend, Tensor):
         return None
-    before = () if op.written else _bias(added, op, machine)
+    before = () if op.written else _bias(addend, op, machine)
     return (*before, *product_kernels(_product(*pair), machine))
 
 
 def _bias(bias: Tensor, op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the copy of a bias into the result, if the product does not add it.
+    """Return the copy of a bias into the result, if the product does not add the bias.
 
     Fused ops add it in their epilogue; the paper's formulas have no copy.
     """
@@ -111,35 +111,37 @@ def _linear(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _linear_of_strided(op: Op, product: Product, machine: Machine) -> tuple[Kernel, ...]:
-    """Price a linear layer over rows out of order: a plain product, and the bias added to it.
+    """Price a linear layer over strided rows: a plain product, and an addition of the bias.
 
-    torch joins bias and product of matrices and of contiguous data alone; rows that no one step
-    leads over are copied first (Linear.cpp, ``should_fold`` of matmul).
+    torch fuses bias and product for matrices and contiguous data only; rows without a constant
+    stride are copied first (Linear.cpp, ``should_fold`` of matmul).
     """
     data, _, *rest = op.operands
     assert isinstance(data, Tensor)
     ordered = replace(data, strides=None)
-    copied = () if _folds(data) else (transposed_copy(data, ordered, machine),)
-    kernels = (*copied, *product_kernels(product, machine))
+    copies = () if _folds(data) else (transposed_copy(data, ordered, machine),)
+    kernels = (*copies, *product_kernels(product, machine))
     if not (rest and isinstance(rest[0], Tensor)):
         return kernels
     result, bias = replace(op.outputs[0], strides=None), rest[0]
-    moved = streaming(machine, traffic(result, result, bias))
-    alone = unvectorized_time((result, bias), (result,), result.numel, machine) + machine.start
+    memory_time = streaming(machine, traffic(result, result, bias))
+    element_time = (
+        unvectorized_time((result, bias), (result,), result.numel, machine) + machine.start
+    )
     name = f"bias of {shape_text(result)}"
-    return *kernels, work("elementwise", name, maximum(moved, alone), CLOSE, ROOFLINE)
+    return *kernels, work("elementwise", name, maximum(memory_time, element_time), CLOSE, ROOFLINE)
 
 
 def _folds(tensor: Tensor) -> bool:
-    """Return whether one step leads from each row to the next, over all axes but the last."""
+    """Return whether rows have a constant stride, over all axes but the last."""
     steps = tensor.strides or row_major(tensor.shape)
     axes = [(n, step) for n, step in zip(tensor.shape[:-1], steps, strict=False) if n != 1]
     return all(outer == inner * n for (_, outer), (n, inner) in pairwise(axes))
 
 
 def _matmul(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a matmul that recorded no calls of its own; else its calls are priced."""
-    pair = _two(op, 0, 2) or _two(op, 0, 3)
+    """Price a matmul without recorded inner calls; otherwise its inner calls are priced."""
+    pair = _operand_pair(op, 0, 2) or _operand_pair(op, 0, 3)
     return product_kernels(_product(*pair), machine) if pair and not op.body else None
 
 
@@ -153,34 +155,34 @@ def _mv(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price several products as one; results are views of one block.
+    """Price several products as one batched product, whose results are views of one block.
 
-    Factors that are not stacked in memory are copied first; biases too, into every result.
+    Factors that are not stacked in memory are copied first; biases are copied into every result.
     """
     first, second = (members(value) for value in op.operands[:2])
     if not first or len(first) != len(second) or not op.outputs:
         return None
-    product = replace(_product(_stacked(first), _stacked(second)), batch=len(first))
+    product = replace(_product(_factor_in_stack(first), _factor_in_stack(second)), batch=len(first))
     copies = [_stack(list_, machine) for list_ in (first, second) if not are_stacked(list_)]
     bias = members(op.attributes.get("bias", ()))
     if bias:
         copies += [_stack(bias, machine)] * (not are_stacked(bias))
-        copies.append(broadcast_copy(bias[0], _whole(op.outputs), machine))
+        copies.append(broadcast_copy(bias[0], _stack_result(op.outputs), machine))
     return (*copies, *product_kernels(product, machine))
 
 
 ROUNDING = 3
-"""Bytes for each element of an activation in bf16 that is rounded to fp8: read and written."""
+"""Bytes to read and write for each element of an activation to round from bf16 to fp8."""
 
 
 def _scaled(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a product in fp8 of factors that are rounded already.
+    """Price a product in fp8 of rounded factors.
 
-    Learned times include the rounding of the first factor, a kernel of its own; it is taken off.
-    They are of e4m3, at whose rate units multiply e5m2 as well, and of results in bf16: wider
-    ones take longer to write.
+    Learned times include the rounding of the first factor, a separate kernel; it is subtracted.
+    They are for e4m3, whose rate also applies to e5m2, and for results in bf16: wider results take
+    longer to write.
     """
-    pair = _two(op, 0, 2)
+    pair = _operand_pair(op, 0, 2)
     if pair is None:
         return None
     product = _product(*pair)
@@ -195,55 +197,55 @@ def _scaled(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price products of groups of rows, columns or depth, taken to be of one size.
+    """Price products of groups of rows, columns or depth, assumed to be of equal size.
 
-    In bf16 cards since Hopper run one kernel for all; else torch calls one product after another.
+    In bf16 cards since Hopper run one kernel for all; otherwise torch calls products in sequence.
     """
     pair = [t for t in op.operands[:2] if isinstance(t, Tensor)]
-    ends = op.operands[2] if len(op.operands) > 2 else op.attributes.get("offs")
+    offsets = op.operands[2] if len(op.operands) > 2 else op.attributes.get("offs")
     if len(pair) < 2 or not op.outputs:
         return None
     first, second = pair
     stacked = next((t.shape[0] for t in (*pair, *op.outputs) if t.rank == 3), 1)
-    groups = maximum(to_int(ends.shape[0] if isinstance(ends, Tensor) else stacked), 1)
-    entire = _product(first, second)
-    rows = entire.rows if first.rank == 3 else -(-entire.rows // groups)
-    columns, depth = entire.columns, entire.depth
+    groups = maximum(to_int(offsets.shape[0] if isinstance(offsets, Tensor) else stacked), 1)
+    full_product = _product(first, second)
+    rows = full_product.rows if first.rank == 3 else -(-full_product.rows // groups)
+    columns, depth = full_product.columns, full_product.depth
     if first.rank == second.rank == 2:
-        rows, depth = entire.rows, -(-depth // groups)
+        rows, depth = full_product.rows, -(-depth // groups)
     elif second.rank == 2:
         columns = -(-columns // groups)
-    together = first.dtype == "bf16" and machine.sheet.architecture in ("hopper", "blackwell")
+    is_one_kernel = first.dtype == "bf16" and machine.sheet.architecture in ("hopper", "blackwell")
     product = replace(
-        entire, batch=groups if together else 1, rows=rows, columns=columns, depth=depth
+        full_product, batch=groups if is_one_kernel else 1, rows=rows, columns=columns, depth=depth
     )
-    return product_kernels(product, machine) * (1 if together else groups)
+    return product_kernels(product, machine) * (1 if is_one_kernel else groups)
 
 
 def are_stacked(tensors: Sequence[Tensor]) -> bool:
-    """Return whether tensors of one type are at equal distances in one buffer, or the same."""
+    """Return whether tensors of one type are equally spaced in one buffer, or identical."""
     starts = [to_int(t.offset) for t in tensors]
     steps = {b - a for a, b in pairwise(starts)}
     return len({t.buffer for t in tensors}) == 1 and len(steps) <= 1
 
 
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Return one of the factors with its layout in the stack: copies are row by row."""
+def _factor_in_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Return one of the factors with its layout in the stack: copies are row-major."""
     return tensors[0] if are_stacked(tensors) else replace(tensors[0], strides=None)
 
 
-def _whole(tensors: Sequence[Tensor]) -> Tensor:
+def _stack_result(tensors: Sequence[Tensor]) -> Tensor:
     return replace(tensors[0], shape=(len(tensors), *tensors[0].shape), strides=None)
 
 
 def _stack(tensors: Sequence[Tensor], machine: Machine) -> Kernel:
-    whole = _whole(tensors)
-    stacked = Op("aten.stack", (tuple(tensors),), (whole,))
-    return (cat(stacked, machine) or ())[0]
+    result = _stack_result(tensors)
+    stack_op = Op("aten.stack", (tuple(tensors),), (result,))
+    return (cat(stack_op, machine) or ())[0]
 
 
 def _in_tf32(rule: Rule) -> Rule:
-    """Price a product in tf32: as one of f32 where the device has no units for it."""
+    """Return the rule of a product in tf32, or in f32 if the device has no units for it."""
 
     def price(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         kind = "tf32" if machine.sheet.has_tf32 else "f32"
@@ -282,10 +284,10 @@ def _bench(bench: Bench) -> Call:
     torch, op = bench.torch, bench.case.op
     first, second = bench.values(bench["m"], bench["k"]), bench.values(bench["n"], bench["k"])
     if op.endswith("_gradient"):
-        given = bench.values(bench["m"], bench["n"])
+        gradient = bench.values(bench["m"], bench["n"])
         if op == "input_gradient":
-            return lambda: torch.mm(given, second)
-        return lambda: torch.mm(given.t(), first)
+            return lambda: torch.mm(gradient, second)
+        return lambda: torch.mm(gradient.t(), first)
     bias = bench.values(bench["n"])
     if op == "linear":
         return lambda: torch.nn.functional.linear(first, second, bias)
@@ -296,13 +298,13 @@ def _bench_batched(bench: Bench) -> Call:
     torch, op = bench.torch, bench.case.op
     first = bench.values(bench["batch"], bench["m"], bench["k"])
     if op == "bmm_transposed":
-        crossed = bench.values(bench["batch"], bench["n"], bench["k"])
-        return lambda: torch.bmm(first, crossed.transpose(1, 2))
+        transposed = bench.values(bench["batch"], bench["n"], bench["k"])
+        return lambda: torch.bmm(first, transposed.transpose(1, 2))
     second = bench.values(bench["batch"], bench["k"], bench["n"])
     if op == "bmm":
         return lambda: torch.bmm(first, second)
-    added = bench.values(bench["batch"], bench["m"], bench["n"])
-    return lambda: torch.baddbmm(added, first, second)
+    addend = bench.values(bench["batch"], bench["m"], bench["n"])
+    return lambda: torch.baddbmm(addend, first, second)
 
 
 SWEEPS = {
@@ -324,16 +326,15 @@ LONG_SIDE = np.float32(1024)
 """Length of a product's side beyond which its time per element hardly changes."""
 
 OTHER_LAYOUT = 0.15
-"""Half a 90 % interval of log errors that is added for products whose operands have another
-layout than in training (weight and input gradients): that is how much their kernels differ in the
-traces of a V100."""
+"""Half a 90 % interval of log errors to add for products whose operands have another layout than in
+training (weight and input gradients): the difference of their kernels in traces of a V100."""
 
 
 def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     """Return inputs of float32 products (batch, m, k) x (k, n); op 0 is ``linear``, 1 ``bmm``.
 
-    The base is that of tiles on multiprocessors. What tells tile shapes and sides apart is
-    personal: on a card never measured the library may choose otherwise.
+    The base is the time of tiles on multiprocessors. Inputs that distinguish tile shapes and sides
+    are personal: on an unseen card the library may choose differently.
     """
     batch, m, n, k = (sizes[name] for name in SIZES)
     flops = 2 * batch * m * n * k
@@ -355,13 +356,13 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     return Inputs(base, columns, personal, log2(flops), device.indicators)
 
 
-def _query(asked: Mapping[str, float | str]) -> Query | None:
-    """Return a product; vectors were not measured. ``layout`` is as in ``Product``."""
-    sizes = {name: to_float(asked[name]) for name in SIZES}
+def _query(arguments: Mapping[str, float | str]) -> Query | None:
+    """Return a product, ``None`` for unmeasured vectors; ``layout`` as in ``Product``."""
+    sizes = {name: to_float(arguments[name]) for name in SIZES}
     if minimum(sizes["m"], sizes["n"], sizes["k"]) < 2:
         return None
-    op, measured = ("linear", "tn") if sizes["batch"] == 1 else ("bmm", "nn")
-    return Query(op, sizes, 0.0 if asked.get("layout") == measured else OTHER_LAYOUT)
+    op, measured_layout = ("linear", "tn") if sizes["batch"] == 1 else ("bmm", "nn")
+    return Query(op, sizes, 0.0 if arguments.get("layout") == measured_layout else OTHER_LAYOUT)
 
 
 LEARNED = LearnedFamily(

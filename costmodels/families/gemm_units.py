@@ -1,7 +1,7 @@
-"""The trained model of products on matrix units; ``gemm`` asks it in 16 bits, fp8 and tf32.
+"""The trained model of products on matrix units, for ``gemm`` in 16 bits, fp8 and tf32.
 
-Each way of measuring is an op: NVIDIA's sweep in bf16 and in fp8 (where the time includes rounding
-the activation), layers of running transformers in f16, XLA's tables, and DeepBench's layouts.
+Each measurement method is an op: NVIDIA's sweep in bf16 and in fp8 (whose times include rounding
+of the activation), layers of running transformers in f16, XLA's tables, and DeepBench's layouts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
 
 
 def _peak(op: np.ndarray, device: Hardware) -> Floats:
-    """Return the peak of the units that each op computes on, GFLOP/s."""
+    """Return the peak of the matrix units of each op, in GFLOP/s."""
     kinds = [
         device.units8 if o == "sweep_f8" else device.units32 if o == "xla_tf32" else device.units
         for o in OPS
@@ -80,41 +80,46 @@ def _bytes(
     op: np.ndarray, batch: Floats, m: Floats, n: Floats, k: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Return the bytes of weights, rows and results; rows of fp8 are rounded from bf16 first."""
-    eight = op == OPS.index("sweep_f8")
-    plain = np.where(op == OPS.index("xla_tf32"), np.float32(4), np.float32(2))
-    weights = batch * n * k * np.where(eight, np.float32(1), plain)
-    rows = batch * m * k * np.where(eight, np.float32(4), plain)
-    return weights, rows, batch * m * n * plain
+    is_fp8 = op == OPS.index("sweep_f8")
+    element_size = np.where(op == OPS.index("xla_tf32"), np.float32(4), np.float32(2))
+    weights = batch * n * k * np.where(is_fp8, np.float32(1), element_size)
+    rows = batch * m * k * np.where(is_fp8, np.float32(4), element_size)
+    return weights, rows, batch * m * n * element_size
 
 
 BATCHED, OTHER_LAYOUT = 0.15, 0.1
-"""Half a 90 % interval of log errors that is added for batched products, of which few were
-measured, and for layouts that were not: on V100 the layouts differ by that much."""
+"""Half a 90 % interval of log errors to add for batched products, with few measurements, and for
+layouts without: the difference between layouts on V100."""
 
 STEP = 8
-"""Elements to whose multiples sides are rounded up: no others were measured, and what odd ones cost
-is added by ``costmodels.formulas.products``."""
+"""Multiple to which sides are rounded up, in elements: no others were measured, and
+``costmodels.formulas.products`` adds the surcharge of unaligned sides."""
 
 LAYERS = ("A100-SXM4-80GB", "H100-80GB-HBM3", "A40")
-"""Cards on which layers in f16 were measured."""
+"""Cards with measured layers in f16."""
 
 
-def _query(asked: Mapping[str, float | str]) -> Query | None:
-    """Return a product, one row or many; ``layout`` is as in ``Product``."""
-    sizes = {name: to_float(asked[name]) for name in SIZES}
+def _query(arguments: Mapping[str, float | str]) -> Query | None:
+    """Return a product of one row or many; ``layout`` as in ``Product``."""
+    sizes = {name: to_float(arguments[name]) for name in SIZES}
     if minimum(sizes["n"], sizes["k"]) < STEP:
         return None
-    sides = {name: to_int(cast("float", asked[name])) for name in ("n", "k")}
+    sides = {name: to_int(cast("float", arguments[name])) for name in ("n", "k")}
     sizes |= {name: to_float(-(-side // STEP) * STEP) for name, side in sides.items()}
-    layout = str(asked.get("layout", "tn"))
+    layout = str(arguments.get("layout", "tn"))
     doubt = BATCHED if sizes["batch"] > 1 else 0.0
-    op = _op(str(asked["dtype"]), str(asked.get("card", "")), str(asked.get("target", "")), layout)
-    measured = layout == "tn" or op.startswith("volta")
-    return Query(op, sizes, doubt + (0.0 if measured else OTHER_LAYOUT)) if op in OPS else None
+    op = _op(
+        str(arguments["dtype"]),
+        str(arguments.get("card", "")),
+        str(arguments.get("target", "")),
+        layout,
+    )
+    is_measured = layout == "tn" or op.startswith("volta")
+    return Query(op, sizes, doubt + (0.0 if is_measured else OTHER_LAYOUT)) if op in OPS else None
 
 
 def _op(dtype: str, card: str, target: str, layout: str) -> str:
-    """Return how products of a type were measured on a card, ``""`` where no model fits."""
+    """Return the measurement method of a type's products on a card, ``""`` if no model fits."""
     if target in ("sm_70", "sm_75"):
         return f"volta_{layout}" if dtype == "f16" else ""
     if dtype == "tf32":
@@ -124,9 +129,9 @@ def _op(dtype: str, card: str, target: str, layout: str) -> str:
     return "layer" if dtype == "f16" and card in LAYERS else "sweep"
 
 
-def _flops(asked: Mapping[str, float | str]) -> float:
-    """Return the flop of a product."""
-    batch, m, n, k = (to_float(asked[name]) for name in SIZES)
+def _flops(arguments: Mapping[str, float | str]) -> float:
+    """Return the FLOP of a product."""
+    batch, m, n, k = (to_float(arguments[name]) for name in SIZES)
     return 2.0 * batch * m * n * k
 
 

@@ -27,7 +27,7 @@ def _elements(op: Op, name: str, tensor: Tensor, tensors: int, machine: Machine)
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a loss: values, their mean, and (2021) the copy of the mean to its place."""
+    """Price a loss: values, their mean, and (2021) the copy of the mean to its result."""
     source = next(iter(op.inputs), None)
     if source is None or not op.outputs:
         return None
@@ -57,7 +57,7 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _with_logits(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price BCE of logits, which torch composes: log-sigmoid, two products, a sum, the mean.
 
-    Where its calls were recorded they are priced instead.
+    If its inner calls were recorded, they are priced instead.
     """
     if not op.inputs or op.body:
         return None
@@ -67,7 +67,7 @@ def _with_logits(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price NLL: one block walks all rows and picks each one's class.
+    """Price NLL: one block iterates over all rows and picks the class of each.
 
     The block has a thread for 16 rows, from 32 threads to 1024 (torch, Loss.cu). The gradient is
     cleared before.
@@ -82,8 +82,8 @@ def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if backward:
         rows = rows // maximum(to_int(tensors[0].shape[-1]), 1) if tensors[0].rank > 1 else 1
     threads = minimum(maximum(map_points(_power_of_two, rows / 16), 32), 1024)
-    time = machine.start + math.ceil(rows / threads) * PICK
-    walk = work("loss", f"{op.base} {rows} rows", time, BORROWED, PICKED)
+    time = machine.start + math.ceil(rows / threads) * PICK_TIME
+    walk = work("loss", f"{op.base} {rows} rows", time, BORROWED, PICK_FORMULA)
     return (fill_kernel(tensors[0], machine), walk) if backward else (walk,)
 
 
@@ -92,28 +92,29 @@ def _power_of_two(value: float) -> int:
 
 
 def _ctc(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the loss of alignments: one block a sample walks the frames one after the other.
+    """Price the loss of alignments: one block for each sample processes the frames in sequence.
 
-    The gradient walks them back, and then sums up over all frames and classes (torch, LossCTC.cu).
+    The gradient processes them in reverse, and then sums over all frames and classes (torch,
+    LossCTC.cu).
     """
     scores = next((t for t in op.inputs if t.rank == 3), None)
     if scores is None:
         return None
     frames, batch = to_int(scores.shape[0]), to_int(scores.shape[1])
-    time = machine.start + frames * PICK * maximum(batch / machine.sheet.sms, 1.0)
-    walk = work("loss", f"{op.base} {frames} frames", time, BORROWED, WALKED)
+    time = machine.start + frames * PICK_TIME * maximum(batch / machine.sheet.sms, 1.0)
+    walk = work("loss", f"{op.base} {frames} frames", time, BORROWED, WALK_FORMULA)
     if not op.base.endswith("backward"):
         return (walk,)
     return (walk, _elements(op, "", scores, 3, machine))
 
 
-WALKED = "frames x two dependent reads (torch, LossCTC.cu; the reads as traced for nll_loss)"
+WALK_FORMULA = "frames x two dependent reads (torch, LossCTC.cu; the reads as traced for nll_loss)"
 
-PICK = 0.6
+PICK_TIME = 0.6
 """Microseconds to read a row's class and then its value (traced on RTX 2080 Ti and V100: 12 us for
 512 rows, 4 for 128, 3 for 32)."""
 
-PICKED = "rows a thread of the one block x two dependent reads (torch, Loss.cu; traced)"
+PICK_FORMULA = "rows a thread of the one block x two dependent reads (torch, Loss.cu; traced)"
 
 
 RULES: dict[str, Rule] = {
@@ -141,14 +142,14 @@ RULES: dict[str, Rule] = {
 
 def _bench(bench: Bench) -> Call:
     functions, op = bench.torch.nn.functional, bench.case.op
-    one = bench.values(bench["rows"], bench["cols"])
+    predictions = bench.values(bench["rows"], bench["cols"])
     if op == "cross_entropy":
         classes = bench.rows(bench["cols"], bench["rows"])
-        return lambda: functions.cross_entropy(one, classes)
-    two = bench.values(bench["rows"], bench["cols"])
+        return lambda: functions.cross_entropy(predictions, classes)
+    targets = bench.values(bench["rows"], bench["cols"])
     if op == "mse_loss":
-        return lambda: functions.mse_loss(one, two)
-    return lambda: functions.binary_cross_entropy_with_logits(one, two)
+        return lambda: functions.mse_loss(predictions, targets)
+    return lambda: functions.binary_cross_entropy_with_logits(predictions, targets)
 
 
 SWEEPS = {"loss": Sweep(dict.fromkeys(("cross_entropy", "mse_loss", "bce"), _bench), MATRIX)}

@@ -66,21 +66,21 @@ SOURCE = (
 FORMULA = f"{ROOFLINE}; two passes, as their statistics need"
 
 FEW_LAST, FEW_CHANNELS = 2.6, 32
-"""How many times its bytes batch norm takes with channels last over at most so many of them: torch
-gives 32 channels to a column of at most 128 blocks, so that fewer run (Normalization.cuh,
-``flexible_launch_configs``). Fitted to steps of the same networks in that layout; what 33 to 64
-channels take of them shows no such factor."""
+"""Factor on the streaming time of batch norm with channels last, and the maximum number of channels
+with that factor: torch assigns 32 channels to a column of at most 128 blocks; fewer blocks then run
+(Normalization.cuh, ``flexible_launch_configs``). Fitted to steps of the same networks in that
+layout; the times of 33 to 64 channels show no such factor."""
 
 NARROW = "bytes / DRAM bandwidth x 2.6 over at most 32 channels, fitted to steps of six networks"
 
 CHANNELS = f"{FORMULA}; a block a channel, by elements a cycle (traced cuDNN kernels)"
 
 
-def _in_order(tensors: tuple[Tensor, ...], machine: Machine) -> tuple[Kernel, ...]:
-    """Price the copies of what does not lie row by row: torch's kernels over rows read no other.
+def _row_order_copies(tensors: tuple[Tensor, ...], machine: Machine) -> tuple[Kernel, ...]:
+    """Price the copies of tensors that are not row-major: torch's kernels over rows require that.
 
-    A vision transformer of torchvision norms such tensors throughout: its embedding is a permuted
-    image, whose order its sums keep.
+    A vision transformer of torchvision normalises such tensors throughout: its embedding is a
+    permuted image, and sums preserve its order.
     """
     strided = [
         t for t in tensors if not (machine.paper or canonical_strides(t.shape, t.strides) is None)
@@ -89,16 +89,16 @@ def _in_order(tensors: tuple[Tensor, ...], machine: Machine) -> tuple[Kernel, ..
 
 
 def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price layer normalisation forward, and the copy of data that does not lie row by row."""
+    """Price layer normalisation forward, and the copy of data that is not row-major."""
     kernel = _norm_of_rows(op, machine)
-    return None if kernel is None else (*_in_order(op.inputs[:1], machine), kernel)
+    return None if kernel is None else (*_row_order_copies(op.inputs[:1], machine), kernel)
 
 
 def _norm_of_rows(op: Op, machine: Machine) -> Kernel | None:
-    """Price layer normalisation forward: statistics stay on the chip, one read and one write.
+    """Price layer normalisation forward: statistics remain on the chip, one read and one write.
 
-    Trained models saw wide rows in whole vectors; of others they count where they say more. On
-    Hopper torch's own kernels were measured: the models saw those of other libraries.
+    Models were trained on wide rows in whole vectors; for others the larger of both estimates
+    counts. On Hopper torch's own kernels were measured: models were trained on other libraries'.
     """
     target = first_tensor(op)
     if target is None:
@@ -110,24 +110,24 @@ def _norm_of_rows(op: Op, machine: Machine) -> Kernel | None:
     learned = learned or machine.kernel_of_model(
         "transformer", name, "norm", {**sizes, "op": "norm"}
     )
-    root = op.base == "_fused_rms_norm"  # sums squares alone, as a gradient sums two products
-    own = has_gpu_laws(machine) and machine.sheet.architecture == MEASURED_ON and not root
-    seen = learned and not (learned.outside or columns % VECTOR)
-    if learned and not own and (seen or not has_gpu_laws(machine)):
+    is_rms = op.base == "_fused_rms_norm"  # sums squares alone, as a gradient sums two products
+    is_measured = has_gpu_laws(machine) and machine.sheet.architecture == MEASURED_ON and not is_rms
+    is_trained = learned and not (learned.outside or columns % VECTOR)
+    if learned and not is_measured and (is_trained or not has_gpu_laws(machine)):
         return learned
     if not has_gpu_laws(machine):
         return work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE)
-    time = norm_time(rows, columns, target.itemsize, machine, gradient=root)
-    if learned and not own and learned.time >= time:
+    time = norm_time(rows, columns, target.itemsize, machine, gradient=is_rms)
+    if learned and not is_measured and learned.time >= time:
         return learned
-    return work("norm", name, time, BORROWED if root else rate_error(machine), ROWS_LAW)
+    return work("norm", name, time, BORROWED if is_rms else rate_error(machine), ROWS_LAW)
 
 
 def _rows(op: Op, target: Tensor) -> tuple[int, int]:
-    """Return how many rows are normalised, and their columns."""
+    """Return the numbers of normalised rows and of their columns."""
     last = target.shape[-1:]
-    given = op.attributes.get("normalized_shape")
-    sides = given if isinstance(given, tuple) and given else last
+    normalized_shape = op.attributes.get("normalized_shape")
+    sides = normalized_shape if isinstance(normalized_shape, tuple) and normalized_shape else last
     columns = math.prod(to_int(side) for side in sides if isinstance(side, int))
     return target.numel // maximum(columns, 1), columns
 
@@ -138,7 +138,7 @@ def _passes(op: Op, name: str, target: Tensor, passes: int, machine: Machine) ->
 
 
 def _one_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one pass over what is read and written."""
+    """Price one pass over operands and results."""
     target = first_tensor(op)
     if target is None:
         return None
@@ -147,10 +147,10 @@ def _one_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price batch norm: passes over the data, or the blocks of its channels where they take longer.
+    """Price batch norm: passes over the data, or the blocks of its channels if they take longer.
 
-    By given statistics (``training = false``) the data is read and written once; cuDNN's kernel for
-    channels last (``bn_fw_inf_1C11_kernel_NHWC``) takes each element alone.
+    With given statistics (``training = false``) the data is read and written once; cuDNN's kernel
+    for channels last (``bn_fw_inf_1C11_kernel_NHWC``) processes elements individually.
     """
     target = first_tensor(op)
     if target is None:
@@ -158,69 +158,70 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     backward = op.base.endswith(("backward", "backward_impl"))
     if not backward and op.attributes.get("training") is False:
         return (_by_statistics(op, target, machine),)
-    if has_gpu_laws(machine) and _by_torch(op, target):
+    if has_gpu_laws(machine) and _runs_torch_kernels(op, target):
         return _channels(op, target, machine)
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
-    moved = _passes(op, "", target, passes, machine)
-    kept = cached_channels_time(target, 2 if backward else 1, machine)
-    blocks = blocks_time(target, passes, machine)
+    kernel = _passes(op, "", target, passes, machine)
+    cached_time = cached_channels_time(target, 2 if backward else 1, machine)
+    block_time = blocks_time(target, passes, machine)
     if _is_narrow(target, machine):
         time = streaming(machine, FEW_LAST * passes * traffic(target))
-        return (work("norm", moved.name, time, BORROWED, NARROW, outside=True),)
-    if kept:
-        return (work("norm", moved.name, kept, FEW, CACHED_FORMULA),)
-    padded = _padded_channels(op, target, machine)
-    if padded > target.shape[1]:
-        time = streaming(machine, passes * traffic(target) * padded / target.shape[1])
-        return (work("norm", moved.name, time, UNTRACED, PADDED),)
-    if blocks <= moved.time:
-        return (moved,)
-    return (work("norm", moved.name, blocks, FEW, CHANNELS),)
+        return (work("norm", kernel.name, time, BORROWED, NARROW, outside=True),)
+    if cached_time:
+        return (work("norm", kernel.name, cached_time, FEW, CACHED_FORMULA),)
+    padded_channels = _padded_channels(op, target, machine)
+    if padded_channels > target.shape[1]:
+        time = streaming(machine, passes * traffic(target) * padded_channels / target.shape[1])
+        return (work("norm", kernel.name, time, UNTRACED, PADDED_FORMULA),)
+    if block_time <= kernel.time:
+        return (kernel,)
+    return (work("norm", kernel.name, block_time, FEW, CHANNELS),)
 
 
-COLUMN, COLUMNED = 64, ("hopper",)
-"""Channels to a column of blocks of cuDNN's kernels for channels last, full or not, and where: by
-the grids of ``batchnorm_fwtr_nhwc_semiPersist`` on an H100 (cuDNN 9: 2 columns for 120 channels, 3
-for 184, 15 for 960). Older cards show no such step (steps of networks on an RTX 3090)."""
+COLUMN_CHANNELS, COLUMN_ARCHITECTURES = 64, ("hopper",)
+"""Channels of a column of blocks, full or not, of cuDNN's kernels for channels last, and the
+architectures that run them: by the grids of ``batchnorm_fwtr_nhwc_semiPersist`` on an H100 (cuDNN
+9: 2 columns for 120 channels, 3 for 184, 15 for 960). Older cards show no such rounding (steps of
+networks on an RTX 3090)."""
 
-PADDED = f"{FORMULA}; channels in whole columns of 64 (grids of cuDNN's kernels)"
+PADDED_FORMULA = f"{FORMULA}; channels in whole columns of 64 (grids of cuDNN's kernels)"
 
 
 def _padded_channels(op: Op, target: Tensor, machine: Machine) -> int:
-    """Return the channels that the blocks of cuDNN's kernels for channels last have room for."""
+    """Return the number of channels, padded to the blocks of cuDNN's channels-last kernels."""
     channels = to_int(target.shape[1]) if target.rank > 1 else 0
-    known = machine.sheet.architecture in COLUMNED and op.base.startswith("cudnn")
-    if not (known and has_gpu_laws(machine)) or not channels_last(target):
+    has_columns = machine.sheet.architecture in COLUMN_ARCHITECTURES and op.base.startswith("cudnn")
+    if not (has_columns and has_gpu_laws(machine)) or not channels_last(target):
         return channels
-    return -(-channels // COLUMN) * COLUMN
+    return -(-channels // COLUMN_CHANNELS) * COLUMN_CHANNELS
 
 
 def _by_statistics(op: Op, target: Tensor, machine: Machine) -> Kernel:
-    """Price batch norm by given statistics."""
-    moved = _passes(op, "", target, 2, machine)
-    alone = op.base.startswith("cudnn") and channels_last(target) and has_gpu_laws(machine)
-    if not alone:
-        return moved
+    """Price batch norm with given statistics."""
+    kernel = _passes(op, "", target, 2, machine)
+    is_elementwise = op.base.startswith("cudnn") and channels_last(target) and has_gpu_laws(machine)
+    if not is_elementwise:
+        return kernel
     time = streaming(machine, 2 * traffic(target), elements=target.numel)
-    return work("norm", moved.name, time, FEW, ALONE)
+    return work("norm", kernel.name, time, FEW, ELEMENTWISE_FORMULA)
 
 
-ALONE = f"{ROOFLINE}; each element alone, as where offsets are computed"
+ELEMENTWISE_FORMULA = f"{ROOFLINE}; each element alone, as where offsets are computed"
 
 
-def _by_torch(op: Op, target: Tensor) -> bool:
-    """Return whether torch's own kernels run over rows of channels: cuDNN takes no matrices."""
+def _runs_torch_kernels(op: Op, target: Tensor) -> bool:
+    """Return whether torch's own kernels run over rows of channels: cuDNN accepts no matrices."""
     return target.rank == 2 and not op.base.startswith("cudnn")
 
 
 def _channels(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
-    """Price torch's kernels over rows of channels: the sums, what follows of them, the result."""
+    """Price torch's kernels over rows of channels: the sums, small kernels, and the result."""
     backward = op.base.endswith(("backward", "backward_impl"))
     law = BACKWARD if backward else FORWARD
     channels = to_int(target.shape[1])
     rows, size = target.numel // maximum(channels, 1), target.itemsize
-    _, shared = thread_steps(rows, channels)
-    tiny = [" fill"] if shared else []
+    _, shares_rows = thread_steps(rows, channels)
+    tiny = [" fill"] if shares_rows else []
     tiny += [] if backward else [" deviations"]
     times = [(" sums", batch_sums_time(law, rows, channels, size, machine))]
     times += [(name, START) for name in tiny]
@@ -232,54 +233,61 @@ def _channels(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
 
 
 def _is_narrow(target: Tensor, machine: Machine) -> bool:
-    """Return whether torch's kernel for channels last has few blocks for want of channels."""
+    """Return whether torch's kernel for channels last has few blocks because of few channels."""
     return has_gpu_laws(machine) and channels_last(target) and target.shape[1] <= FEW_CHANNELS
 
 
 def _rows_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a gradient over rows: that of the data, and that of weight and bias if asked for.
+    """Price a gradient over rows: of the data, and of weight and bias if requested.
 
-    Data and gradient that do not lie row by row are copied first.
+    Data and gradient that are not row-major are copied first.
     """
     kernels = _gradients(op, machine)
-    return None if kernels is None else (*_in_order(op.inputs[:OF_DATA], machine), *kernels)
+    return (
+        None
+        if kernels is None
+        else (*_row_order_copies(op.inputs[:DATA_TENSORS], machine), *kernels)
+    )
 
 
-OF_DATA = 2
-"""Tensors of a gradient's call that have an element for each of the data: they come first."""
+DATA_TENSORS = 2
+"""Number of operands of a gradient's call with the data's size, which come first."""
 
 
 def _gradients(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the kernels of a gradient over rows that lie in order."""
+    """Price the kernels of a gradient over row-major data."""
     target = first_tensor(op)
     if target is None:
         return None
-    (rows, columns), asked = _rows(op, target), any(t.numel < target.numel for t in op.outputs)
+    (rows, columns), needs_weights = (
+        _rows(op, target),
+        any(t.numel < target.numel for t in op.outputs),
+    )
     if not has_gpu_laws(machine):
-        data, weight = (_passes(op, name, target, n, machine) for name, n in OF_ROWS)
-        return (data, weight) if asked else (data,)
+        data, weight = (_passes(op, name, target, n, machine) for name, n in ROW_PASSES)
+        return (data, weight) if needs_weights else (data,)
     time = norm_time(rows, columns, target.itemsize, machine, gradient=True)
     name = f"{op.base} {shape_text(target)}"
     data = work("norm", name, time, rate_error(machine), ROWS_LAW)
-    return (data, *_weights(op, target, machine)) if asked else (data,)
+    return (data, *_weights(op, target, machine)) if needs_weights else (data,)
 
 
-OF_ROWS = (("", 3), (" of weight", 2))
-"""Kernels of a gradient over rows, and how often they move the data."""
+ROW_PASSES = (("", 3), (" of weight", 2))
+"""Names of the kernels of a gradient over rows, with the number of times they move the data."""
 
 
 def _weights(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
-    """Price the gradients of weight and bias: blocks of columns over all rows, or over parts."""
+    """Price the gradients of weight and bias: blocks of columns over all rows, or parts of them."""
     rows, columns = _rows(op, target)
-    moved = _passes(op, " of weight", target, 2, machine)
+    kernel = _passes(op, " of weight", target, 2, machine)
     if is_summed_in_parts(rows, columns, machine):
-        joined = JOIN + machine.stream(-(-rows // PART_ROWS) * columns * 4)
-        join = work("norm", f"{op.base} of weight, joined", joined, BORROWED, FORMULA)
-        return moved, join, join
-    blocks = columns_time(rows, columns, machine) + SMALL
-    if blocks <= moved.time:
-        return (moved,)
-    return (work("norm", moved.name, blocks, FEW, COLUMNS),)
+        sum_time = JOIN + machine.stream(-(-rows // PART_ROWS) * columns * 4)
+        sum_kernel = work("norm", f"{op.base} of weight, joined", sum_time, BORROWED, FORMULA)
+        return kernel, sum_kernel, sum_kernel
+    block_time = columns_time(rows, columns, machine) + SMALL
+    if block_time <= kernel.time:
+        return (kernel,)
+    return (work("norm", kernel.name, block_time, FEW, COLUMNS),)
 
 
 COLUMNS = f"{FORMULA}; a block for 32 columns, by elements a cycle (pytorch pull request 87814)"
@@ -288,7 +296,7 @@ COLUMNS = f"{FORMULA}; a block for 32 columns, by elements a cycle (pytorch pull
 def _group(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price group norm: sums over rows, factors of each channel, and the result.
 
-    The gradient reads data and gradient for its sums, and again for the result.
+    The gradient reads data and gradient twice, for its sums and for the result.
     """
     target = first_tensor(op)
     if target is None:
@@ -296,39 +304,44 @@ def _group(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not has_gpu_laws(machine):
         return _group_passes(op, target, machine)
     data, backward = _groups(op, target), op.base.endswith("backward")
-    first = sums_time(data, machine) if backward else moments_time(data, machine)
-    result = result_time(data, 3 if backward else 2, machine)
-    scaled = backward or len(op.inputs) > 1
-    factors = ((factors_time(data, machine) if backward else START),) if scaled else ()
-    weights = (START, START) if backward and len(op.inputs) > OF_GROUP else ()
-    times = [(" sums", first), *((" factors", time) for time in (*factors, *weights))]
+    first_time = sums_time(data, machine) if backward else moments_time(data, machine)
+    last_time = result_time(data, 3 if backward else 2, machine)
+    is_scaled = backward or len(op.inputs) > 1
+    factor_times = ((factors_time(data, machine) if backward else START),) if is_scaled else ()
+    weight_times = (START, START) if backward and len(op.inputs) > GROUP_TENSORS else ()
+    times = [
+        (" sums", first_time),
+        *((" factors", time) for time in (*factor_times, *weight_times)),
+    ]
     shape, error = shape_text(target), max(rate_error(machine), FEW)
     return tuple(
         work("norm", f"{op.base}{name} {shape}", time, error, GROUPS_LAW)
-        for name, time in (*times, ("", result))
+        for name, time in (*times, ("", last_time))
     )
 
 
-OF_GROUP, GROUPS = 4, 32
-"""Tensors of group norm's gradient without a weight, and how many groups there are where the call
-does not say: in most models."""
+GROUP_TENSORS, GROUPS = 4, 32
+"""Number of operands of group norm's gradient without a weight, and the default number of groups if
+the call does not specify it, from most models."""
 
 
 def _groups(op: Op, target: Tensor) -> NormGroups:
-    """Return the groups of a call, which names their sizes."""
+    """Return the groups of a call, from the sizes in its attributes."""
     sizes = [op.attributes.get(name) for name in ("N", "C", "group")]
     batch, channels = target.shape[0], target.shape[1] if target.rank > 1 else 1
-    known = (batch, channels, GROUPS)
+    defaults = (batch, channels, GROUPS)
     n, c, groups = (
-        to_int(s if isinstance(s, int) else k) for s, k in zip(sizes, known, strict=True)
+        to_int(s if isinstance(s, int) else k) for s, k in zip(sizes, defaults, strict=True)
     )
-    each = maximum(-(-c // maximum(groups, 1)), 1)
+    group_channels = maximum(-(-c // maximum(groups, 1)), 1)
     blocks = maximum(n * groups, 1)
-    return NormGroups(blocks, each, -(-target.numel // (blocks * each)), target.itemsize)
+    return NormGroups(
+        blocks, group_channels, -(-target.numel // (blocks * group_channels)), target.itemsize
+    )
 
 
 def _group_passes(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
-    """Price group norm by what it moves alone."""
+    """Price group norm by the bytes that it moves alone."""
     backward = op.base.endswith("backward")
     factors = work("norm", f"{op.base} factors", SMALL, UNTRACED, FORMULA)
     sums = _passes(op, " sums", target, 2 if backward else 1, machine)
@@ -338,7 +351,7 @@ def _group_passes(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...
 def _add_norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price a sum and its layer norm in one kernel: two reads, and writes of the sum and norm.
 
-    Narrow rows take no less than those of torch's norm.
+    Narrow rows take at least the time of torch's norm.
     """
     target = first_tensor(op)
     if target is None or not op.inputs:
@@ -363,7 +376,7 @@ ONE_PASS = (
     "batch_norm_backward_elemt", "batch_norm_stats", "batch_norm_backward_reduce",
     "_weight_norm_interface", "_weight_norm_interface_backward",
 )  # fmt: skip
-"""Normalisation by given statistics, and the halves of a synchronised batch norm."""
+"""Normalisation with given statistics, and the halves of a synchronised batch norm."""
 
 RULES: dict[str, Rule] = {
     "aten.native_layer_norm": _norm,
@@ -393,7 +406,7 @@ LEARNED = LearnedFamily(
     ("ln",),
     SIZES,
     rowwise,
-    lambda asked: Query("ln", shape(asked)),
+    lambda arguments: Query("ln", shape(arguments)),
     SETTINGS,
     borrowed_launches,
     similar="elementwise",

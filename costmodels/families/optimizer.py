@@ -1,4 +1,4 @@
-"""Optimizer updates over lists of tensors; updates tensor by tensor are element-wise ops."""
+"""Optimizer updates over lists of tensors; updates of single tensors are elementwise ops."""
 
 from __future__ import annotations
 
@@ -23,85 +23,87 @@ SOURCE = (
     "H100 SXM 80 GB, torch 2.11)"
 )
 
-WALKED = (
+WALK_FORMULA = (
     "bytes / DRAM bandwidth and the steps of a block through its chunk, together as the sides of a "
     "right angle (step measured: H100 SXM 80 GB, torch 2.11), plus the launch floor"
 )
 
-MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
-"""Tensors that one launch takes, by how many lists it walks (torch, MultiTensorApply.cuh)."""
+MAX_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
+"""Maximum number of tensors of a launch, by its number of lists (torch, MultiTensorApply.cuh)."""
 
-MOST_BLOCKS, CHUNK = 320, 65536
-"""Blocks of a launch, and elements that a block works on (torch, MultiTensorApply.cuh)."""
+MAX_BLOCKS, CHUNK = 320, 65536
+"""Maximum number of blocks of a launch, and elements of a block (torch, MultiTensorApply.cuh)."""
 
 STEP = 2048
-"""Elements of each list that a block loads, computes and stores in one step of its walk: four for
-each of 512 threads (torch, MultiTensorApply.cuh and ForeachFunctors.cuh)."""
+"""Elements of each list that a block loads, computes and stores in one step: four for each of 512
+threads (torch, MultiTensorApply.cuh and ForeachFunctors.cuh)."""
 
-STEP_CYCLES, LIST_CYCLES, FAR_CYCLES = 300, 134, 500
-"""Cycles of a step from the second-level cache, for each list beside, and where the lists come from
-DRAM (measured: H100 SXM 80 GB, torch 2.11: 547 cycles with 1.9 lists on average, 700 with three,
-one chunk alone; 400 to 500 more on a cache filled with other data)."""
+STEP_CYCLES, LIST_CYCLES, DRAM_CYCLES = 300, 134, 500
+"""Cycles of a step from the second-level cache, and additional cycles for each list, and for lists
+in DRAM (measured: H100 SXM 80 GB, torch 2.11: 547 cycles with 1.9 lists on average, 700 with three,
+one chunk alone; 400 to 500 more with other data in the cache)."""
 
 ALIGNED, UNALIGNED = 4, 1.3
-"""Times that a step takes longer where tensors are no multiple of four elements, so that each is
-loaded alone (the same card: 718 cycles instead of 547, 890 instead of 700)."""
+"""Elements of a load, and the factor on a step for tensors that are no multiple of it, whose
+elements are loaded individually (the same card: 718 cycles instead of 547, 890 instead of 700)."""
 
 ADAM = 2.0
-"""Times that a step of fused Adam takes longer, for roots and quotients (the same card: 1670)."""
+"""Factor on a step of fused Adam, for roots and quotients (the same card: 1670 cycles)."""
 
 
-class Launch(Struct, frozen=True):
-    """What one kernel of an update takes: elements of each list, and its longest chunk's."""
+class UpdateLaunch(Struct, frozen=True):
+    """One kernel of an update: number of elements of each list, and of its longest chunk."""
 
     elements: int = 0
     longest: int = 0
 
 
-def launches(sizes: Sequence[int], lists: int) -> list[Launch]:
-    """Return the kernels that a list update needs for tensors of these numbers of elements.
+def list_update_launches(sizes: Sequence[int], lists: int) -> list[UpdateLaunch]:
+    """Return the kernels of a list update for tensors of ``sizes`` elements.
 
-    Chunks fill a kernel's blocks, tensor by tensor; a tensor may go on in the next one. Raises
-    ``OneByOneError`` where sizes differ between points.
+    Chunks fill a kernel's blocks, tensor by tensor; a tensor may continue in the next kernel.
+    Raises ``ScalarOnlyError`` if sizes differ between points.
     """
     if point_count(*sizes):
         raise ScalarOnlyError("chunks of tensors")
-    found, now, tensors, blocks = [], Launch(), 0, 0
+    full_launches, current, tensors, blocks = [], UpdateLaunch(), 0, 0
     for size in sizes:
-        left, tensors = int(size), tensors + 1
-        while left:
-            took = min(left, (MOST_BLOCKS - blocks) * CHUNK)
-            now = Launch(now.elements + took, max(now.longest, min(took, CHUNK)))
-            left, blocks = left - took, blocks - (-took // CHUNK)
-            if blocks == MOST_BLOCKS:
-                found.append(now)
-                now, tensors, blocks = Launch(), int(left > 0), 0
-        if tensors == MOST_TENSORS[lists]:
-            found.append(now)
-            now, tensors, blocks = Launch(), 0, 0
-    return [*found, now] if now.elements or not found else found
+        remaining, tensors = int(size), tensors + 1
+        while remaining:
+            count = min(remaining, (MAX_BLOCKS - blocks) * CHUNK)
+            current = UpdateLaunch(
+                current.elements + count, max(current.longest, min(count, CHUNK))
+            )
+            remaining, blocks = remaining - count, blocks - (-count // CHUNK)
+            if blocks == MAX_BLOCKS:
+                full_launches.append(current)
+                current, tensors, blocks = UpdateLaunch(), int(remaining > 0), 0
+        if tensors == MAX_TENSORS[lists]:
+            full_launches.append(current)
+            current, tensors, blocks = UpdateLaunch(), 0, 0
+    return [*full_launches, current] if current.elements or not full_launches else full_launches
 
 
 def _lists(op: Op) -> list[list[Tensor]]:
     """Return the non-empty lists of tensors among an op's arguments.
 
-    Behind a plain number they are attributes: ``_foreach_pow(0.9, steps)``.
+    After a plain number they are attributes: ``_foreach_pow(0.9, steps)``.
     """
-    return [found for found in map(members, (*op.operands, *op.attributes.values())) if found]
+    return [tensors for tensors in map(members, (*op.operands, *op.attributes.values())) if tensors]
 
 
 def walk_time(
-    machine: Machine, longest: int, depth: int, moved: float, slower: float = 1.0
+    machine: Machine, longest: int, depth: int, nbytes: float, slowdown: float = 1.0
 ) -> float:
-    """Return microseconds of the longest chunk's walk, in an update that moves ``moved`` bytes.
+    """Return microseconds of the longest chunk's steps, in an update that moves ``nbytes`` bytes.
 
-    Steps wait for one another; a first one is in any kernel's start. What earlier kernels left in
-    the cache serves half of the lists that fit there. ``slower``: times that a step takes longer.
+    Steps run in sequence; the first one is part of any kernel's start. Earlier kernels leave half
+    of the lists that fit in the cache. ``slowdown``: factor on a step.
     """
     steps = -(-longest // STEP)
-    far = min(max(moved / machine.sheet.l2_bytes, 0.5), 1.0)
-    cycles = STEP_CYCLES + LIST_CYCLES * depth + FAR_CYCLES * far
-    return machine.cycles(max(steps * slower - 1.0, 0.0) * cycles)
+    dram_share = min(max(nbytes / machine.sheet.l2_bytes, 0.5), 1.0)
+    cycles = STEP_CYCLES + LIST_CYCLES * depth + DRAM_CYCLES * dram_share
+    return machine.cycles(max(steps * slowdown - 1.0, 0.0) * cycles)
 
 
 def _kernels(
@@ -109,27 +111,27 @@ def _kernels(
     machine: Machine,
     first: Sequence[Tensor],
     depth: int,
-    moved: float,
-    slower: float = 1.0,
+    nbytes: float,
+    slowdown: float = 1.0,
 ) -> tuple[Kernel, ...]:
-    """Return the launches of an update that walks ``depth`` lists and moves ``moved`` bytes."""
+    """Return the launches of an update over ``depth`` lists that moves ``nbytes`` bytes."""
     if any(t.device == "cpu" for t in first):
         return ()
     sizes = [t.numel for t in first]
-    found, every = launches(sizes, depth), max(sum(sizes), 1)
-    slower *= UNALIGNED if max(sizes) % ALIGNED else 1.0
+    update_launches, total = list_update_launches(sizes, depth), max(sum(sizes), 1)
+    slowdown *= UNALIGNED if max(sizes) % ALIGNED else 1.0
     name = f"{op.base} {len(first)} tensors"
     kernels = []
-    for launch in found:
-        walk = walk_time(machine, launch.longest, depth, moved, slower)
-        bytes_time = machine.stream(moved * launch.elements / every)
+    for launch in update_launches:
+        walk = walk_time(machine, launch.longest, depth, nbytes, slowdown)
+        bytes_time = machine.stream(nbytes * launch.elements / total)
         time = math.hypot(bytes_time, walk) + machine.start
-        kernels.append(work("optimizer", name, time, NEAR, WALKED))
+        kernels.append(work("optimizer", name, time, NEAR, WALK_FORMULA))
     return tuple(kernels)
 
 
 def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one elementary step over lists: all are read, the first or a new one written."""
+    """Price one elementary step over lists: all are read, the first or a new one is written."""
     lists = _lists(op)
     if not lists:
         return None
@@ -141,30 +143,31 @@ def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _fused(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a whole update in one kernel: gradients and states read, all but gradients written.
+    """Price a fused update in one kernel: all lists are read, all but gradients are written.
 
-    Step counts are updated in the same launch. Gradients are written back where the kernel
-    unscales them.
+    Step counts are updated in the same launch. Gradients are written if the kernel unscales them.
     """
     lists = _lists(op)
     if len(lists) < 2:
         return None
-    big = [found for found in lists if sum(t.numel for t in found) >= len(found) * 2] or lists
-    unscaled = isinstance(op.attributes.get("grad_scale"), Tensor)
-    written = [found for place, found in enumerate(big) if place != 1 or unscaled]
-    moved = sum(traffic(t) for found in (*big, *written) for t in found)
-    slower = ADAM if "adam" in op.base else 1.0
-    return _kernels(op, machine, lists[0], min(len(big), 5), moved, slower)
+    state_lists = [
+        tensors for tensors in lists if sum(t.numel for t in tensors) >= len(tensors) * 2
+    ] or lists
+    is_unscaled = isinstance(op.attributes.get("grad_scale"), Tensor)
+    written = [tensors for index, tensors in enumerate(state_lists) if index != 1 or is_unscaled]
+    nbytes = sum(traffic(t) for tensors in (*state_lists, *written) for t in tensors)
+    slowdown = ADAM if "adam" in op.base else 1.0
+    return _kernels(op, machine, lists[0], min(len(state_lists), 5), nbytes, slowdown)
 
 
 def _norms(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the norm of each tensor: partial norms in chunks, and a kernel that joins them."""
+    """Price the norm of each tensor: partial norms in chunks, and a kernel that combines them."""
     lists = _lists(op)
     if not lists:
         return None
     parts = _kernels(op, machine, lists[0], 1, traffic(*lists[0]))
-    joined = work("optimizer", "join partial norms", machine.start, FEW, ROOFLINE)
-    return (*parts, joined) if parts else ()
+    join_kernel = work("optimizer", "join partial norms", machine.start, FEW, ROOFLINE)
+    return (*parts, join_kernel) if parts else ()
 
 
 def _unscale(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -200,11 +203,11 @@ def _bench(bench: Bench) -> Call:
     for weight in weights:
         bench.spend(3 * weight.nbytes)
         weight.grad = torch.ones_like(weight)
-    name, _, how = bench.case.op.partition("_")
-    given = {"foreach": how == "foreach", "fused": how == "fused"}
+    name, _, implementation = bench.case.op.partition("_")
+    options = {"foreach": implementation == "foreach", "fused": implementation == "fused"}
     if name == "sgd":
-        return torch.optim.SGD(weights, lr=1e-3, momentum=0.9, **given).step  # type: ignore[no-any-return]
-    return torch.optim.Adam(weights, lr=1e-3, **given).step  # type: ignore[no-any-return]
+        return torch.optim.SGD(weights, lr=1e-3, momentum=0.9, **options).step  # type: ignore[no-any-return]
+    return torch.optim.Adam(weights, lr=1e-3, **options).step  # type: ignore[no-any-return]
 
 
 SWEEPS = {

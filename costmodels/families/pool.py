@@ -1,4 +1,4 @@
-"""Pooling, padding and resampling of images: windows overlap in the cache, memory moves once."""
+"""Pooling, padding and resampling of images: overlapping windows hit the cache."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ SOURCE = (
 )
 
 MAX_GRADIENT, MAX_GRADIENT_LAST = 0.28, 0.46
-"""Elements per cycle and multiprocessor of the gradient of a maximum, which looks through the
-windows that each element was in, and of its kernel for channels last. Traced ResNets: 0.25 on RTX
-2080 Ti, 0.33 on V100, 0.28 on A100 in f32; 0.30 and 0.46 on A100 in f16 (public torch profiles)."""
+"""Elements per cycle and multiprocessor of the gradient of a maximum, which searches all windows of
+each element, and of its kernel for channels last. Traced ResNets: 0.25 on RTX 2080 Ti, 0.33 on
+V100, 0.28 on A100 in f32; 0.30 and 0.46 on A100 in f16 (public torch profiles)."""
 
 TAPS = 2.0
 """Elements of windows per cycle and multiprocessor of a maximum, in the same steps: 1.65 on RTX
 2080 Ti, 2.0 on V100, 2.3 on A100 in f32 and in f16, 2.0 with channels last."""
 
 MEANS = 0.32
-"""Means per cycle and multiprocessor, however few elements a window has: finding it takes as long.
-Windows of 2 x 2, measured: H100 SXM 80 GB, torch 2.11: 0.31 to 0.32 in f32 and in f16."""
+"""Means per cycle and multiprocessor of small windows, limited by the computation of their bounds.
+Measured for windows of 2 x 2: H100 SXM 80 GB, torch 2.11: 0.31 to 0.32 in f32 and in f16."""
 
 SHAPE_ONLY = ("max_pool", "avg_pool")
-"""Gradients that use only the shape of the pooled tensor (torch, DilatedMaxPool2d.cu)."""
+"""Names of gradients that use only the shape of the pooled tensor (torch, DilatedMaxPool2d.cu)."""
 
 
 def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -44,19 +44,19 @@ def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     read = list(op.inputs)
     if op.base.endswith("backward") and any(name in op.base for name in SHAPE_ONLY):
         del read[1:2]
-    moved = traffic(*read, *op.outputs)
-    time = max(streaming(machine, moved), _looking(op, machine))
+    nbytes = traffic(*read, *op.outputs)
+    time = max(streaming(machine, nbytes), _window_time(op, machine))
     name = f"{op.base} {shape_text(target)}"
-    walked = _walking(op, moved, machine)
-    if walked <= time:
+    walk_time = _plane_walk_time(op, nbytes, machine)
+    if walk_time <= time:
         kernel = work("pool", name, time, UNTRACED, ROOFLINE)
-        return (*_cleared(op, machine), kernel)
-    measured = op.base == "upsample_bilinear2d"
-    return (work("pool", name, walked, FEW if measured else BORROWED, WALK),)
+        return (*_clear_kernels(op, machine), kernel)
+    is_measured = op.base == "upsample_bilinear2d"
+    return (work("pool", name, walk_time, FEW if is_measured else BORROWED, WALK),)
 
 
-def _cleared(op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the fill by which the gradient of a maximum starts; its bytes are in the rates."""
+def _clear_kernels(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the fill before the gradient of a maximum; the rates include its bytes."""
     if not (op.base.startswith("max_pool") and op.base.endswith("backward")):
         return ()
     return (
@@ -66,11 +66,12 @@ def _cleared(op: Op, machine: Machine) -> tuple[Kernel, ...]:
 
 PLANE_BY_PLANE = ("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d",
                   "upsample_trilinear3d")  # fmt: skip
-"""Kernels with a thread for each pixel of the result's plane, which walks through all images and
-channels (torch, UpSampleBilinear2d.cu and its like): small planes keep few multiprocessors busy."""
+"""Kernels with a thread for each pixel of the result's plane, which iterates over all images and
+channels (torch, UpSampleBilinear2d.cu and similar files): small planes occupy few
+multiprocessors."""
 
 PIXELS = 1024
-"""Threads of their blocks."""
+"""Threads of a block of such a kernel."""
 
 WALK = (
     "a block for 1,024 pixels walks through all planes, by cycles of a step (measured: H100 SXM "
@@ -78,20 +79,20 @@ WALK = (
 )
 
 
-def _walking(op: Op, moved: int, machine: Machine) -> float:
-    """Return microseconds of the steps through all planes; 0 where channels lie side by side."""
+def _plane_walk_time(op: Op, nbytes: int, machine: Machine) -> float:
+    """Return microseconds of the steps over all planes; 0 if channels are last."""
     if op.base not in PLANE_BY_PLANE or not has_gpu_laws(machine) or not (op.inputs and op.outputs):
         return 0.0
-    made = op.outputs[0]
-    if made.rank < 3 or channels_last(op.inputs[0]):
+    result = op.outputs[0]
+    if result.rank < 3 or channels_last(op.inputs[0]):
         return 0.0
-    planes = made.shape[0] * made.shape[1]
-    blocks = -(-made.numel // maximum(planes * PIXELS, 1))
-    return START + planes * block_rounds(machine, blocks, PIXELS) * step_time(machine, moved)
+    planes = result.shape[0] * result.shape[1]
+    blocks = -(-result.numel // maximum(planes * PIXELS, 1))
+    return START + planes * block_rounds(machine, blocks, PIXELS) * step_time(machine, nbytes)
 
 
-def _looking(op: Op, machine: Machine) -> float:
-    """Return microseconds that a maximum, its gradient or a mean takes to look through windows."""
+def _window_time(op: Op, machine: Machine) -> float:
+    """Return microseconds of the windows of a maximum, its gradient or a mean."""
     if not op.base.startswith(SHAPE_ONLY) or machine.paper:
         return 0.0
     means = op.base.startswith("avg_pool")
@@ -106,8 +107,8 @@ def _looking(op: Op, machine: Machine) -> float:
     window = op.attributes.get("kernel_size", 1)
     sides = window if isinstance(window, tuple) else (window,) * (2 if "2d" in op.base else 3)
     taps = math.prod(int(side) for side in sides if isinstance(side, int))
-    each = max(taps / TAPS, 1 / MEANS if means else 0.0)
-    return machine.cycles(op.outputs[0].numel * each / machine.sheet.sms)
+    cycles = max(taps / TAPS, 1 / MEANS if means else 0.0)
+    return machine.cycles(op.outputs[0].numel * cycles / machine.sheet.sms)
 
 
 FORWARD = (

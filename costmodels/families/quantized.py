@@ -1,4 +1,4 @@
-"""Quantised models: lookups in narrow rows, products of integers, what rounds and scales rows."""
+"""Quantised models: lookups of narrow rows, products of integers, rounding and scaling of rows."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ SOURCE = (
 
 UNPACKED = "flop in bf16 at the least share of the peak of any tile, or bytes of i4 weights"
 
-LEAST_SIDE = 16
-"""Rows that matrix units multiply at least."""
+MIN_SIDE = 16
+"""Minimum number of rows that matrix units multiply."""
 
 
 def _lookup(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a lookup that dequantises inside: bytes of packed rows in, sums in f32 out."""
+    """Price a lookup that dequantises: it reads packed rows and writes sums in f32."""
     tensors = members(op.operands)
     if len(tensors) < 2 or tensors[0].rank != 2 or not op.outputs:
         return None
     weight, indices, out = tensors[0], tensors[1], op.outputs[0]
-    rows, stored = int(weight.shape[0]), int(weight.shape[1]) * weight.itemsize
+    rows, row_bytes = int(weight.shape[0]), int(weight.shape[1]) * weight.itemsize
     bags, width = int(out.shape[0]), int(out.shape[-1])
     law = machine.indices.of(indices, rows)
     lookups = int(indices.numel)
     lengths = machine.indices.bags(indices, rows)
-    one = LookupTable(rows, width, bags, lookups, 4, indices.itemsize, law, stored, lengths)
+    table = LookupTable(rows, width, bags, lookups, 4, indices.itemsize, law, row_bytes, lengths)
     weights = op.attributes.get("per_sample_weights")
     extra = float(weights.nbytes) if isinstance(weights, Tensor) else 0.0
     extra += _mapping(op, law, lookups)
     kind = FORMAT_OF.get(op.name, weight.dtype)
     name = f"lookup {kind} B{bags} T1 L{lookups / max(bags, 1):g} D{width}"
-    time = forward_time([one], machine, extra)
+    time = forward_time([table], machine, extra)
     return (work("quantized", name, time, BORROWED, CORRECTED.format(law), outside=True),)
 
 
 def _mapping(op: Op, law: Distribution, lookups: int) -> float:
-    """Return the bytes of a pruned table's mapping that lookups read, sector by sector."""
+    """Return the bytes of the sectors of a pruned table's mapping that lookups read."""
     mapping = op.attributes.get("compressed_indices_mapping")
     if not isinstance(mapping, Tensor) or not op.attributes.get("pruned_weights"):
         return 0.0
@@ -72,7 +72,7 @@ def _mapping(op: Op, law: Distribution, lookups: int) -> float:
 
 
 def _product(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a product of integers at the peak of units for them, else at that of plain cores."""
+    """Price a product of integers at the integer peak of matrix units, else of plain cores."""
     pair = members(op.operands)
     if len(pair) < 2 or any(t.rank != 2 for t in pair[:2]):
         return None
@@ -84,17 +84,17 @@ def _product(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _by_groups(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price rows in bf16 times a weight in i4: by flop in bf16, or by the bytes that it reads.
+    """Price rows in bf16 times a weight in i4: by FLOP in bf16, or by the bytes that it reads.
 
-    Kernels that unpack weights as they multiply reach less of the peak, by how much nobody
-    published for torch's: they take the least share of any tile, and a wide interval.
+    Kernels that unpack weights as they multiply reach less of the peak, and no rate of torch's was
+    published: they get the smallest share of any tile, and a wide interval.
     """
     pair = members(op.operands)
     if len(pair) < 3 or not op.outputs or pair[0].rank != 2:
         return None
     (rows, depth), columns = pair[0].shape, op.outputs[0].shape[1]
     share = min(share for _, _, share in TILES["units"])
-    flops = 2.0 * round_up(rows, LEAST_SIDE) * int(columns) * int(depth)
+    flops = 2.0 * round_up(rows, MIN_SIDE) * int(columns) * int(depth)
     compute = flops / (share * machine.sheet.peak("bf16")[0]) / 1e3
     time = max(compute, machine.stream(traffic(*op.inputs, *op.outputs))) + SMALL
     name = f"gemm {rows}x{columns}x{depth} i4 weights"
@@ -102,21 +102,21 @@ def _by_groups(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _by_bytes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one pass over rows: read once, and what is made of them written."""
-    moved = traffic(*op.inputs, *op.outputs)
-    what = "round" if op.name in (QUANTIZE, STATIC) else "scale"
-    name = f"{what} rows {shape_text(op.inputs[0])}"
-    return (work("quantized", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
+    """Price one pass over rows: operands are read once, and results are written."""
+    nbytes = traffic(*op.inputs, *op.outputs)
+    action = "round" if op.name in (QUANTIZE, STATIC) else "scale"
+    name = f"{action} rows {shape_text(op.inputs[0])}"
+    return (work("quantized", name, streaming(machine, nbytes), UNTRACED, ROOFLINE),)
 
 
 def _means(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one pass over sums of bags and offsets; of the indices only the number counts."""
+    """Price one pass over sums of bags and offsets; only the number of indices matters."""
     tensors = members(op.operands)
     if len(tensors) < 3 or not op.outputs:
         return None
     name = f"means of bags {shape_text(op.outputs[0])}"
-    moved = traffic(tensors[0], tensors[2], *op.outputs)
-    return (work("quantized", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
+    nbytes = traffic(tensors[0], tensors[2], *op.outputs)
+    return (work("quantized", name, streaming(machine, nbytes), UNTRACED, ROOFLINE),)
 
 
 RULES: dict[str, Rule] = {

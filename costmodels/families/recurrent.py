@@ -27,26 +27,26 @@ SOURCE = (
     "printed for TITAN Xp -9 to +45 %"
 )
 
-RESIDENT, STAYING, STAYING_EACH = 384, 0.25, 0.005
-"""Rows of a recurrent matrix, units times gates, up to which blocks keep it and walk all steps in
-one kernel (cuDNN's ``RNN_blockPersist_fp``); microseconds of a step there, and of each unit beside
-(H100 SXM 80 GB, f32, forward: 0.25 to 0.75 a step over 24 to 243 steps). Larger ones take 2 to 6,
-as products do."""
+MAX_RESIDENT_ROWS, RESIDENT_STEP, RESIDENT_UNIT = 384, 0.25, 0.005
+"""Maximum number of rows of a recurrent matrix, units times gates, that blocks store for all steps
+in one kernel (cuDNN's ``RNN_blockPersist_fp``); microseconds of such a step, and additionally of
+each unit (H100 SXM 80 GB, f32, forward: 0.25 to 0.75 a step over 24 to 243 steps). Steps of larger
+ones take 2 to 6, like products."""
 
 BACKWARD = 2
-"""Products of the gradient over those of the forward pass: of the data and of the weights."""
+"""Ratio of the gradient's products, of data and weights, to those of the forward pass."""
 
 
 def _layers(op: Op) -> list[tuple[Tensor, Tensor]]:
-    """Return the input and the recurrent matrix of every layer and direction."""
-    listed = members(op.operands[1]) if len(op.operands) > 1 else []
-    matrices = [t for t in listed if t.rank == 2]
+    """Return the input matrix and the recurrent matrix of every layer and direction."""
+    weights = members(op.operands[1]) if len(op.operands) > 1 else []
+    matrices = [t for t in weights if t.rank == 2]
     step = 3 if op.attributes.get("proj_size") else 2
     return list(zip(matrices[::step], matrices[1::step], strict=False))
 
 
 def _cudnn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price all layers and directions of a cuDNN call, one after the other."""
+    """Price all layers and directions of a cuDNN call, in sequence."""
     source, layers, hidden = next(iter(op.operands), None), _layers(op), op.attributes.get("hx")
     if not isinstance(source, Tensor) or not isinstance(hidden, Tensor) or not layers:
         return None
@@ -58,25 +58,29 @@ def _cudnn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("recurrent", name, time, ROUGH, SOURCE, outside=True),)
 
 
-def _layer(given: Tensor, own: Tensor, batch: int, steps: int, machine: Machine) -> float:
+def _layer(
+    input_matrix: Tensor, recurrent_matrix: Tensor, batch: int, steps: int, machine: Machine
+) -> float:
     """Return microseconds of one layer in one direction."""
-    gates, size = int(own.shape[0]), own.itemsize
-    inputs = Product(1, batch * steps, gates, int(given.shape[1]), own.dtype, "tn")
-    step = Product(1, batch, gates, int(own.shape[1]), own.dtype, "tn")
+    gates, size = int(recurrent_matrix.shape[0]), recurrent_matrix.itemsize
+    inputs = Product(
+        1, batch * steps, gates, int(input_matrix.shape[1]), recurrent_matrix.dtype, "tn"
+    )
+    step = Product(1, batch, gates, int(recurrent_matrix.shape[1]), recurrent_matrix.dtype, "tn")
     cell = machine.stream(2 * batch * gates * size) + SMALL
-    each = tiled_time(step, machine)[0] + SMALL + cell
-    if machine.sheet.architecture in STARTS and gates <= RESIDENT:
-        each = min(each, STAYING + STAYING_EACH * int(own.shape[1]))
-    return tiled_time(inputs, machine)[0] + steps * each
+    step_time = tiled_time(step, machine)[0] + SMALL + cell
+    if machine.sheet.architecture in STARTS and gates <= MAX_RESIDENT_ROWS:
+        step_time = min(step_time, RESIDENT_STEP + RESIDENT_UNIT * int(recurrent_matrix.shape[1]))
+    return tiled_time(inputs, machine)[0] + steps * step_time
 
 
 def _cell(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a fused cell: gates and states move once."""
-    moved = traffic(*op.inputs, *op.outputs)
+    """Price a fused cell: gates and states are moved once."""
+    nbytes = traffic(*op.inputs, *op.outputs)
     if not op.inputs:
         return None
     name = f"{op.base.strip('_')} {shape_text(op.inputs[0])}"
-    return (work("recurrent", name, streaming(machine, moved), FEW, ROOFLINE),)
+    return (work("recurrent", name, streaming(machine, nbytes), FEW, ROOFLINE),)
 
 
 CELLS = (
@@ -108,6 +112,6 @@ SWEEPS = {
     "recurrent": Sweep(
         dict.fromkeys(("lstm", "gru"), _bench),
         {"batch": (1, 256), "steps": (4, 256), "inputs": (8, 512), "hidden": (8, 512)},
-        most=2.0**31,
+        max_product=2.0**31,
     )
 }

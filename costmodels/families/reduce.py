@@ -43,21 +43,21 @@ def reduction(
 ) -> tuple[Kernel, ...]:
     """Return the kernels that reduce a tensor to ``results`` values; one may clear semaphores.
 
-    ``written`` are the bytes of these values, ``rows`` whether what is reduced lies next to each
-    other, ``indexed`` whether the places of values are kept. The paper's formula counts the bytes
-    read and nothing else.
+    ``written`` is the number of bytes of these values, ``rows`` whether the values of a result are
+    contiguous, ``indexed`` whether indices are returned. The paper's formula counts the bytes read
+    alone.
     """
     name = f"reduce {shape_text(source)} to {results}"
     if not has_gpu_laws(machine):
         return (work("reduce", name, streaming(machine, traffic(source)), FAIR, ROOFLINE),)
     launch = launch_of(results, -(-source.numel // results), rows, machine)
-    together = HALVES_AT_ONCE if rows and source.itemsize == 2 and not indexed else VALUES_AT_ONCE
+    at_once = HALVES_AT_ONCE if rows and source.itemsize == 2 and not indexed else VALUES_AT_ONCE
     time = reduction_time(
         launch,
         traffic(source) + written,
         source.numel,
         machine,
-        at_once=together,
+        at_once=at_once,
         indexed=indexed,
     )
     kernel = work("reduce", name, time, FAIR, FORMULA)
@@ -67,7 +67,7 @@ def reduction(
 
 
 def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price cumulative sums: input read and result written once, or by chunks along rows."""
+    """Price cumulative sums, by bytes of operand and result, or by chunks along rows."""
     source = next(iter(op.inputs), None)
     if source is None:
         return None
@@ -78,20 +78,22 @@ def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not has_gpu_laws(machine) or not _along_rows(op) or rows < 2 or not source.contiguous:
         return (work("reduce", name, time, UNTRACED, ROOFLINE, outside=True),)
     time = maximum(time, scan_time(rows, columns, machine))
-    return (work("reduce", name, time, UNTRACED, SCANNED),)
+    return (work("reduce", name, time, UNTRACED, SCAN_FORMULA),)
 
 
-SCANNED = "bytes, or chunks along rows by sweeps of a block (torch, ScanUtils.cuh; measured: H100)"
+SCAN_FORMULA = (
+    "bytes, or chunks along rows by sweeps of a block (torch, ScanUtils.cuh; measured: H100)"
+)
 
 
 def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     source = next(iter(op.inputs), None)
     if source is None or not op.outputs:
         return None
-    whole = replace(source, shape=(source.numel * len(op.inputs),)) if _pairs(op) else source
+    operand = replace(source, shape=(source.numel * len(op.inputs),)) if _pairs(op) else source
     indexed = op.base in ("argmax", "argmin") or (op.base in ("max", "min") and len(op.outputs) > 1)
     return reduction(
-        whole,
+        operand,
         maximum(op.outputs[0].numel, 1),
         machine,
         written=traffic(*op.outputs),
@@ -101,17 +103,17 @@ def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _along_rows(op: Op) -> bool:
-    """Return whether the contiguous axis is reduced; all axes are where none is named."""
-    given, source = op.attributes.get("dim"), op.inputs[0]
-    axes = given if isinstance(given, tuple) else (given,)
-    named = [axis % source.rank for axis in axes if isinstance(axis, int) and source.rank]
-    if not named:
+    """Return whether the contiguous axis is reduced; by default all axes are."""
+    dim, source = op.attributes.get("dim"), op.inputs[0]
+    axes = dim if isinstance(dim, tuple) else (dim,)
+    reduced_axes = [axis % source.rank for axis in axes if isinstance(axis, int) and source.rank]
+    if not reduced_axes:
         return True
     steps = source.strides or row_major(source.shape)
-    nearest = next(
+    contiguous_axis = next(
         (i for i, step in reversed(list(enumerate(steps))) if step == 1), source.rank - 1
     )
-    return nearest in named
+    return contiguous_axis in reduced_axes
 
 
 def _pairs(op: Op) -> bool:

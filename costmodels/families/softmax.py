@@ -33,11 +33,11 @@ ROWS = "bytes, or what a lane or a block holds of a row (measured: H100 SXM 80 G
 
 
 def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one pass: the input (and for the gradient both inputs) read, the result written."""
+    """Price one pass: the operand (or both operands of the gradient) and the result move once."""
     target = first_tensor(op)
     if target is None:
         return None
-    moved = traffic(*op.inputs, *op.outputs)
+    nbytes = traffic(*op.inputs, *op.outputs)
     name = f"{op.base} {shape_text(target)}"
     columns = to_int(target.shape[-1]) if target.rank else 1
     rows = target.numel // maximum(columns, 1)
@@ -51,15 +51,15 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         or op.base not in (*FORWARD, *BACKWARD)
         or not _over_rows(op, target)
     ):
-        return (work("softmax", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
-    error, unheld = maximum(rate_error(machine), FEW), columns > BLOCK * MAX_REGISTER_VALUES
+        return (work("softmax", name, streaming(machine, nbytes), UNTRACED, ROOFLINE),)
+    error, is_too_long = maximum(rate_error(machine), FEW), columns > BLOCK * MAX_REGISTER_VALUES
     if op.base in FORWARD:
         time = forward_time(rows, columns, target.itemsize, "log" in op.base, machine)
-        extra = maximum(moved - 2 * traffic(target), 0)
+        extra = maximum(nbytes - 2 * traffic(target), 0)
         time += machine.stream(extra) + machine.start
-        return (work("softmax", name, time, error, ROWS, outside=unheld),)
+        return (work("softmax", name, time, error, ROWS, outside=is_too_long),)
     time = backward_time(rows, columns, target.itemsize, machine) + machine.start
-    kernel = work("softmax", name, time, error, ROWS, outside=unheld)
+    kernel = work("softmax", name, time, error, ROWS, outside=is_too_long)
     if "log" in op.base:
         return (kernel,)
     product = streaming(machine, 3 * traffic(target))
@@ -67,7 +67,7 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _over_rows(op: Op, target: Tensor) -> bool:
-    """Return whether the last axis is what a softmax goes over; it is where none is named."""
+    """Return whether a softmax is over the last axis, which is the default."""
     axis = op.attributes.get("dim")
     return not isinstance(axis, int) or axis in (-1, target.rank - 1)
 
@@ -88,9 +88,9 @@ _FUNCTIONS: Mapping[str, Function] = {
 SWEEPS = {"softmax": Sweep({**forward(_FUNCTIONS), **backward(_FUNCTIONS)}, MATRIX)}
 
 
-def _query(asked: Mapping[str, float | str]) -> Query | None:
-    """Return softmax forward over the last axis; nothing else was measured."""
-    return Query("softmax", shape(asked)) if asked["op"] == "_softmax" else None
+def _query(arguments: Mapping[str, float | str]) -> Query | None:
+    """Return softmax forward over the last axis, the only measured op."""
+    return Query("softmax", shape(arguments)) if arguments["op"] == "_softmax" else None
 
 
 LEARNED = LearnedFamily(

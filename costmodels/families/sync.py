@@ -9,10 +9,10 @@ from irgraph.ir.op import Op
 SOURCE = "launches nothing; the schedule models the waits"
 
 
-def _nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+def _no_kernels(op: Op, machine: Machine) -> tuple[Kernel, ...]:
     return ()
 
 
 RULES: dict[str, Rule] = dict.fromkeys(
-    ("sync.record", "sync.wait", "sync.event", "sync.stream", "sync.device"), _nothing
+    ("sync.record", "sync.wait", "sync.event", "sync.stream", "sync.device"), _no_kernels
 )

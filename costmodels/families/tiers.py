@@ -1,4 +1,4 @@
-"""Lookups through tiers of memory: probes of a cache, reads of what it lacks, pooling, fills."""
+"""Lookups through tiers of memory: probes of a cache, reads of missing rows, pooling, fills."""
 
 from __future__ import annotations
 
@@ -31,49 +31,53 @@ SOURCE = (
 
 FORMULA = "docs/tiers.md: a burst of {} reads; {} of {} lookups find their row in the cache"
 
-TAG = 8
-"""Bytes of a directory's entry, as FBGEMM's cache state has them."""
+TAG_BYTES = 8
+"""Bytes of a directory's entry, as in FBGEMM's cache state."""
 
 
 class TierRead(Struct, frozen=True):
-    """What reading one table's rows takes: units and bytes of the tier.
+    """A read of one table's rows from a tier.
 
-    Of the lookups some find their row in a cache, and some are of bags that were pooled before.
+    Attributes:
+        demand: reads and bytes of the tier.
+        lookups: number of lookups.
+        hits: number of lookups whose row is in the cache.
+        pooled_lookups: number of lookups of bags whose sum is in the cache.
     """
 
-    asked: Demand
+    demand: Demand
     lookups: float
-    found: float
-    pooled: float
+    hits: float
+    pooled_lookups: float
 
 
 def _read(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price reads of a tier, and the copy of what came to the device, if it is not on it."""
+    """Price reads of a tier, and the copy of the rows to the device, if needed."""
     weights, indices = (members(v) for v in (*op.operands, (), ())[:2])
-    given = op.attributes
-    if not weights or len(weights) != len(indices) or not isinstance(given.get("tier"), str):
+    attributes = op.attributes
+    if not weights or len(weights) != len(indices) or not isinstance(attributes.get("tier"), str):
         return None
-    tier, reads = load_tier(str(given["tier"])), list(_reads(op, machine))
-    asked = sum((read.asked for read in reads), Demand())
-    pieces, load = _number(given, "pieces", 1), _number(given, "load", 0.0)
-    time = burst(tier, asked.reads, asked.nbytes, pieces=max(int(pieces), 1), load=load)
-    lookups, found = (sum(getattr(r, name) for r in reads) for name in ("lookups", "found"))
-    formula = FORMULA.format(f"{asked.reads:.0f}", f"{found:.0f}", f"{lookups:.0f}")
-    if pooled := sum(read.pooled for read in reads):
+    tier, reads = load_tier(str(attributes["tier"])), list(_reads(op, machine))
+    tier_demand = sum((read.demand for read in reads), Demand())
+    pieces, load = _number(attributes, "pieces", 1), _number(attributes, "load", 0.0)
+    time = burst(tier, tier_demand.reads, tier_demand.nbytes, pieces=max(int(pieces), 1), load=load)
+    lookups, hits = (sum(getattr(r, name) for r in reads) for name in ("lookups", "hits"))
+    formula = FORMULA.format(f"{tier_demand.reads:.0f}", f"{hits:.0f}", f"{lookups:.0f}")
+    if pooled := sum(read.pooled_lookups for read in reads):
         formula += f", {pooled:.0f} are of bags that were pooled before"
     name = f"read {len(weights)} tables from {tier.name}"
     launch = "kernel" if tier.kind == "link" else "memcpy"
-    one = work(
-        "tiers", name, time, tier.error.value, formula, launch=launch, link_bytes=asked.nbytes
+    read_kernel = work(
+        "tiers", name, time, tier.error.value, formula, launch=launch, link_bytes=tier_demand.nbytes
     )
-    if tier.kind == "link" or machine.sheet.architecture == "cpu" or not asked.row_bytes:
-        return (one,)
-    return (one, _to_device(asked, machine))
+    if tier.kind == "link" or machine.sheet.architecture == "cpu" or not tier_demand.row_bytes:
+        return (read_kernel,)
+    return (read_kernel, _to_device(tier_demand, machine))
 
 
-def _to_device(asked: Demand, machine: Machine) -> Kernel:
-    """Return the copy of rows from the host to the device, out of pinned memory."""
-    time = START + asked.row_bytes / machine.sheet.host_bandwidth(True) / 1e3
+def _to_device(tier_demand: Demand, machine: Machine) -> Kernel:
+    """Return the copy of rows from pinned host memory to the device."""
+    time = START + tier_demand.row_bytes / machine.sheet.host_bandwidth(True) / 1e3
     formula = "bytes / PCIe bandwidth of pinned memory, plus a start"
     return work(
         "tiers",
@@ -82,46 +86,53 @@ def _to_device(asked: Demand, machine: Machine) -> Kernel:
         CLOSE,
         formula,
         launch="memcpy",
-        link_bytes=asked.row_bytes,
+        link_bytes=tier_demand.row_bytes,
     )
 
 
 def _reads(op: Op, machine: Machine) -> Iterator[TierRead]:
-    """Yield what each table's lookups read."""
+    """Yield the read of each table."""
     weights, indices = (members(v) for v in op.operands[:2])
-    tier, given = load_tier(str(op.attributes["tier"])), op.attributes
-    cached, policy = given.get("cached"), str(given.get("policy", "lru"))
+    tier, attributes = load_tier(str(op.attributes["tier"])), op.attributes
+    cached, policy = attributes.get("cached"), str(attributes.get("policy", "lru"))
     counts = cached if isinstance(cached, tuple) and cached else (0,) * len(weights)
     tables = zip(weights, indices, counts, strict=False)
-    for number, (weight, index, held) in enumerate(tables):
+    for number, (weight, index, cache_rows) in enumerate(tables):
         lookups = float(index.numel)
-        pooled = _pooled(op, number, machine)
-        rows = left = lookups * (1.0 - pooled)
+        pooled = _pooled_share(op, number, machine)
+        rows = unpooled = lookups * (1.0 - pooled)
         hits = 0.0
-        if isinstance(held, int) and held:
-            cache = cache_for(weight, index, held, policy, machine)
-            rows, hits = cache.distinct_misses(0, left), cache.hit_rate(0)
-        row = int(weight.shape[1]) * weight.itemsize
-        sub_block = given.get("sub_block") is True
-        asked = demand(tier, row, rows, sub_block=sub_block)
-        yield TierRead(asked, lookups, hits * left, pooled * lookups)
+        if isinstance(cache_rows, int) and cache_rows:
+            cache = cache_for(weight, index, cache_rows, policy, machine)
+            rows, hits = cache.distinct_misses(0, unpooled), cache.hit_rate(0)
+        row_bytes = int(weight.shape[1]) * weight.itemsize
+        sub_block = attributes.get("sub_block") is True
+        tier_demand = demand(tier, row_bytes, rows, sub_block=sub_block)
+        yield TierRead(tier_demand, lookups, hits * unpooled, pooled * lookups)
 
 
-def _pooled(op: Op, number: int, machine: Machine) -> float:
-    """Return the share of a table's rows whose whole bag was pooled before."""
-    found, given = members(op.attributes.get("found")), op.attributes
-    slots, longest = given.get("pooled"), given.get("longest")
-    if not found or not isinstance(slots, tuple) or not isinstance(longest, tuple):
+def _pooled_share(op: Op, number: int, machine: Machine) -> float:
+    """Return the share of a table's lookups whose bag's sum is in the cache."""
+    bag_hits, attributes = members(op.attributes.get("found")), op.attributes
+    slots, longest = attributes.get("pooled"), attributes.get("longest")
+    if not bag_hits or not isinstance(slots, tuple) or not isinstance(longest, tuple):
         return 0.0
     weight, index = (members(v)[number] for v in op.operands[:2])
-    most, count = (int(str(each[number])) for each in (longest, slots))
-    looked = TableLookup(index, int(weight.shape[0]), found[number].numel, most)
-    bags = bags_for(looked, str(given.get("lists", "")), machine.indices)
-    return bags.hit_shares(count, _policy(str(given.get("policy", "lru"))))[1]
+    max_length, count = (int(str(sizes[number])) for sizes in (longest, slots))
+    lookup = TableLookup(index, int(weight.shape[0]), bag_hits[number].numel, max_length)
+    bags = bags_for(lookup, str(attributes.get("lists", "")), machine.indices)
+    return bags.hit_shares(count, _policy(str(attributes.get("policy", "lru"))))[1]
 
 
 class TableLookup(Struct, frozen=True):
-    """How a table is looked up: its indices, its rows, the bags of a step, and the longest held."""
+    """Lookups of a table in a step.
+
+    Attributes:
+        index: tensor of the indices.
+        rows: rows of the table.
+        bags: number of bags.
+        longest: number of indices of the longest cached bag.
+    """
 
     index: Tensor
     rows: int
@@ -129,32 +140,36 @@ class TableLookup(Struct, frozen=True):
     longest: int
 
 
-def bags_for(looked: TableLookup, lists: str, indices: Indices) -> Bags:
-    """Return the lists of a table's bags and how often each comes; ``""`` for rows drawn singly.
+def bags_for(lookup: TableLookup, lists: str, indices: Indices) -> Bags:
+    """Return the bags of a table, from ``lists`` or, for ``""``, of independently drawn rows.
 
-    Raises ``IrgraphError`` where ``lists`` are no number and a law.
+    Raises ``IrgraphError`` if ``lists`` is not a number and a law.
     """
-    index, rows = looked.index, looked.rows
-    lengths = length_shares(indices.bags(index, rows), index.numel / max(looked.bags, 1))
+    index, rows = lookup.index, lookup.rows
+    lengths = length_shares(indices.bags(index, rows), index.numel / max(lookup.bags, 1))
     if not lists:
-        return drawn_bags(_popularity(indices.of(index, rows), rows), lengths, looked.longest)
-    named = read_lists(lists)
-    if not named:
+        return drawn_bags(_popularity(indices.of(index, rows), rows), lengths, lookup.longest)
+    number_and_law = read_lists(lists)
+    if not number_and_law:
         raise fail(f"lists of bags are a number and a law, as in '1000 zipf:0.9', not {lists!r}")
-    every = _popularity(parse_distribution(named[1]), named[0])
-    return listed_bags(every, lengths, looked.longest)
+    list_popularity = _popularity(parse_distribution(number_and_law[1]), number_and_law[0])
+    return listed_bags(list_popularity, lengths, lookup.longest)
 
 
-def cache_for(weight: Tensor, index: Tensor, held: int, policy: str, machine: Machine) -> Cache:
-    """Return what a cache of so many rows holds of a table that indices look up."""
+def cache_for(
+    weight: Tensor, index: Tensor, cache_rows: int, policy: str, machine: Machine
+) -> Cache:
+    """Return the cache of ``cache_rows`` rows of a table with lookups by ``index``."""
     rows = int(weight.shape[0])
     popularity = _popularity(machine.indices.of(index, rows), rows)
-    return cache_of([Lookups(popularity, 1.0, float(index.numel))], float(held), _policy(policy))
+    return cache_of(
+        [Lookups(popularity, 1.0, float(index.numel))], float(cache_rows), _policy(policy)
+    )
 
 
 def _popularity(law: Distribution, rows: int) -> Popularity:
-    known = rows_of(law, rows)
-    return Popularity(tuple(known.counts), tuple(known.chances))
+    row_groups = rows_of(law, rows)
+    return Popularity(tuple(row_groups.counts), tuple(row_groups.chances))
 
 
 def _policy(name: str) -> Policy:
@@ -162,25 +177,25 @@ def _policy(name: str) -> Policy:
 
 
 def _bag_probe(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the hash of each bag, the search for it in its set, and the key that is compared."""
+    """Price the hash of each bag, the search in its set, and the comparison of its key."""
     keys, indices, offsets = (members(v) for v in (*op.operands, (), (), ())[:3])
     if not keys or len(keys) != len(offsets):
         return None
     ways = _number(op.attributes, "ways", 32)
     nbytes = sum(t.nbytes for t in (*indices, *indices, *offsets, *op.outputs))
-    time = streaming(machine, nbytes + sum(o.numel * ways * TAG for o in offsets))
+    time = streaming(machine, nbytes + sum(o.numel * ways * TAG_BYTES for o in offsets))
     return (work("tiers", f"probe {len(keys)} caches of bags", time, UNTRACED, SOURCE),)
 
 
 def _bag_fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the copies of bags and their keys; how many were found the op does not show."""
+    """Price the copies of all bags and their keys: the op does not record the number of hits."""
     lists = [members(v) for v in op.operands]
     if len(lists) < 6 or not lists[0]:
         return None
-    _, _, indices, offsets, found, pooled = lists[:6]
-    nbytes = float(sum(t.nbytes for t in (*offsets, *found)))
+    _, _, indices, offsets, bag_hits, pooled = lists[:6]
+    nbytes = float(sum(t.nbytes for t in (*offsets, *bag_hits)))
     nbytes += sum(2.0 * t.nbytes for t in (*indices, *pooled))
-    nbytes += sum(2 * TAG * t.numel for t in found)
+    nbytes += sum(2 * TAG_BYTES * t.numel for t in bag_hits)
     time = streaming(machine, nbytes)
     return (work("tiers", f"fill {len(lists[0])} caches of bags", time, UNTRACED, SOURCE),)
 
@@ -191,13 +206,13 @@ def _probe(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not directories:
         return None
     ways = _number(op.attributes, "ways", 32)
-    nbytes = sum(i.nbytes + i.numel * (ways * TAG + TAG) for i in indices)
+    nbytes = sum(i.nbytes + i.numel * (ways * TAG_BYTES + TAG_BYTES) for i in indices)
     time = streaming(machine, nbytes)
     return (work("tiers", f"probe {len(directories)} caches", time, UNTRACED, SOURCE),)
 
 
 def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the pooling of rows, which lie in the cache or were read."""
+    """Price the pooling of cached and of read rows."""
     staged, offsets = (members(v) for v in (*op.operands, (), ())[:2])
     if not staged:
         return None
@@ -208,23 +223,23 @@ def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the copies of rows that were read to the cache, and the entries that change.
+    """Price the copies of read rows to the cache, and the updates of entries.
 
-    How many were read the op does not show: at most all that were staged.
+    The op does not record the number of read rows: all staged rows are copied.
     """
     lists = [members(v) for v in op.operands]
     if len(lists) < 5 or not lists[0]:
         return None
-    directories, held, indices, slots, staged = lists[:5]
+    directories, cached_rows, indices, slots, staged = lists[:5]
     nbytes = sum(t.nbytes for t in (*indices, *slots))
-    nbytes += sum(2 * min(s.nbytes, h.nbytes) for s, h in zip(staged, held, strict=False))
-    nbytes += sum(2 * TAG * i.numel for i in indices)
+    nbytes += sum(2 * min(s.nbytes, h.nbytes) for s, h in zip(staged, cached_rows, strict=False))
+    nbytes += sum(2 * TAG_BYTES * i.numel for i in indices)
     time = streaming(machine, nbytes)
     return (work("tiers", f"fill {len(directories)} caches", time, UNTRACED, SOURCE),)
 
 
-def _number(given: Mapping[str, Value], name: str, default: float) -> float:
-    value = given.get(name, default)
+def _number(attributes: Mapping[str, Value], name: str, default: float) -> float:
+    value = attributes.get(name, default)
     return float(value) if isinstance(value, (int, float)) else default
 
 

@@ -1,6 +1,6 @@
-"""The trained model of what runs between the products of transformer layers, in 16 bits.
+"""The trained model of the kernels between the products of transformer layers, in 16 bits.
 
-``elementwise``, ``norm`` and ``embedding`` ask it for sums, gelu, norms and lookups.
+``elementwise``, ``norm`` and ``embedding`` use it for sums, gelu, norms and lookups.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ TRAFFIC: Mapping[str, tuple[float, float]] = {
     "add": (6, 0), "add3": (12, 0), "gelu": (4, 0), "silu_mul": (6, 0), "norm": (4, 0),
     "rope": (4, 4), "embedding": (4, 0), "embedding_masked": (14, 0),
 }  # fmt: skip
-"""Bytes that each row of each op moves by column, and by unit of depth."""
+"""Bytes that a row of each op moves for each column, and for each unit of depth."""
 
 OPS = tuple(TRAFFIC)
 SIZES = ("rows", "cols", "depth")
 CARDS = ("A100-SXM4-80GB", "A40", "H100-80GB-HBM3")
 
 START = np.float32(2)
-"""Microseconds of the shortest kernels, measured in whole ones."""
-PACE = np.float32(0.5e3)
-"""Elements that a multiprocessor looks up in a microsecond: torch's ``index_select`` computes each
-one's place, and reaches 0.46 to 0.57 a cycle on A100, A40 and H100, whatever the table."""
+"""Microseconds of the shortest kernels, measured in whole microseconds."""
+LOOKUP_RATE = np.float32(0.5e3)
+"""Elements that a multiprocessor looks up in a microsecond: torch's ``index_select`` computes the
+offset of each, and reaches 0.46 to 0.57 a cycle on A100, A40 and H100, for any table."""
 
 
 def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
@@ -47,8 +47,8 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     looks_up = op >= OPS.index("embedding")
     nbytes = rows * (column * cols + unit * np.where(op == OPS.index("rope"), depth, 0))
     memory = nbytes / (device.bandwidth * np.float32(1e3))
-    walk = np.where(looks_up, rows * cols / (device.sms * PACE), 0)
-    bound = np.maximum(memory, walk)
+    lookup_time = np.where(looks_up, rows * cols / (device.sms * LOOKUP_RATE), 0)
+    bound = np.maximum(memory, lookup_time)
     columns = [settling(bound / START), settling(nbytes / device.l2), settling(memory / START)]
     columns += [settling(rows / device.sms), settling(rows * cols / (device.sms * 2048))]
     columns += [(op == number).astype(np.float32) for number in range(len(OPS))]
@@ -58,9 +58,11 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     return Inputs(bound + START, columns, personal, log2(nbytes), device.indicators)
 
 
-def _query(asked: Mapping[str, float | str]) -> Query | None:
-    op = str(asked["op"])
-    return Query(op, {name: to_float(asked.get(name, 0)) for name in SIZES}) if op in OPS else None
+def _query(arguments: Mapping[str, float | str]) -> Query | None:
+    op = str(arguments["op"])
+    return (
+        Query(op, {name: to_float(arguments.get(name, 0)) for name in SIZES}) if op in OPS else None
+    )
 
 
 def _sizes(row: Row) -> tuple[str, ...]:

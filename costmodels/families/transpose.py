@@ -1,4 +1,4 @@
-"""Transposes that make a new tensor; plain ``transpose`` and ``permute`` are views and free."""
+"""Transposes with a new result; plain ``transpose`` and ``permute`` are views and free."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _transpose(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not op.outputs or not op.inputs:
         return None
     result = op.outputs[0]
-    crossed = replace(op.inputs[0], strides=tuple(reversed(row_major(op.inputs[0].shape))))
-    return (transposed_copy(crossed, result, machine),)
+    source = replace(op.inputs[0], strides=tuple(reversed(row_major(op.inputs[0].shape))))
+    return (transposed_copy(source, result, machine),)
 
 
 def _flip(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a copy that reads backwards: in the order of the result otherwise."""
+    """Price a copy that reads in reverse, otherwise in the order of the result."""
     if not op.outputs or not op.inputs:
         return None
     source = op.inputs[0]
@@ -38,24 +38,25 @@ def _flip(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 ROLL_PER_CYCLE = 0.8
-"""Elements a cycle and multiprocessor of ``roll_cuda_kernel``: a remainder and a quotient of 64-bit
-numbers each, about 40 instructions of 64 a cycle apiece (torch, TensorTransformations.cuh)."""
+"""Elements per cycle and multiprocessor of ``roll_cuda_kernel``: a remainder and a quotient of
+64-bit numbers each, about 40 instructions at 64 a cycle for each (torch,
+TensorTransformations.cuh)."""
 
-ROLLED = "bytes, or two divisions of 64-bit places for each element, axis by axis"
+ROLL_FORMULA = "bytes, or two divisions of 64-bit places for each element, axis by axis"
 
 
 def _roll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price rolling axes round: one kernel for each of them, each reads and writes all."""
+    """Price a roll of axes: one kernel for each axis, which reads and writes all elements."""
     if not op.outputs or not op.inputs:
         return None
     result = op.outputs[0]
     axes = op.attributes.get("dims", op.operands[2] if len(op.operands) > 2 else ())
     count = maximum(len(axes), 1) if isinstance(axes, tuple) else 1
-    placed = machine.cycles(result.numel / (ROLL_PER_CYCLE * machine.sheet.sms))
+    offset_time = machine.cycles(result.numel / (ROLL_PER_CYCLE * machine.sheet.sms))
     if machine.paper:
-        placed = 0.0
-    time = maximum(machine.stream(2 * traffic(result)), placed) + launch_floor(machine)
-    return (work("transpose", f"roll {shape_text(result)}", time, BORROWED, ROLLED),) * count
+        offset_time = 0.0
+    time = maximum(machine.stream(2 * traffic(result)), offset_time) + launch_floor(machine)
+    return (work("transpose", f"roll {shape_text(result)}", time, BORROWED, ROLL_FORMULA),) * count
 
 
 NAMES = ("t_copy", "transpose_copy", "permute_copy", "rot90", "pixel_shuffle", "pixel_unshuffle",
@@ -69,10 +70,10 @@ RULES: dict[str, Rule] = {
 
 
 def _bench(bench: Bench) -> Call:
-    given = bench.values(bench["batch"], bench["rows"], bench["cols"])
+    tensor = bench.values(bench["batch"], bench["rows"], bench["cols"])
     if bench.case.op == "transpose_copy":
-        return lambda: given.transpose(1, 2).contiguous()
-    return lambda: given.permute(1, 0, 2).contiguous()
+        return lambda: tensor.transpose(1, 2).contiguous()
+    return lambda: tensor.permute(1, 0, 2).contiguous()
 
 
 SWEEPS = {

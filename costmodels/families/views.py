@@ -9,7 +9,7 @@ from irgraph.ir.op import Op
 SOURCE = "launches nothing"
 
 
-def nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+def no_kernels(op: Op, machine: Machine) -> tuple[Kernel, ...]:
     """Return no kernel."""
     return ()
 
@@ -31,4 +31,4 @@ NAMES = (
     "sym_stride", "sym_storage_offset",
 )  # fmt: skip
 
-RULES: dict[str, Rule] = {f"aten.{name}": nothing for name in NAMES}
+RULES: dict[str, Rule] = {f"aten.{name}": no_kernels for name in NAMES}

@@ -66,7 +66,7 @@ def snapshot(rows: Rows, date: str) -> HostFile:
         FORMAT,
         f"v100-{date}",
         t1,
-        {kind: pooled(stats) for kind, stats in _driver(rows).items()},
+        {kind: pooled(stats) for kind, stats in _launch_stats(rows).items()},
         _entries(_snapshot_times(rows), _launch_lists(rows)),
         None,
         f"DLRM_default at batch 2048 as profiled on {date}, the profiler's cost included",
@@ -92,8 +92,8 @@ def hipc(
     later = [row for row in snapshots if row["snapshot"] == DATES[-1]]
     older = _snapshot_times(later)
     figure = _figure_times(figure_8, {name for kind, name in older if kind == "whole"})
-    times = _completed(figure, _t2_times(by_op), "2022-02")
-    times = _completed(times, older, DATES[-1], basis=figure)
+    times = _fill_from_older(figure, _t2_times(by_op), "2022-02")
+    times = _fill_from_older(times, older, DATES[-1], basis=figure)
     source = f"Fig. 7, {len(figure_7)} workloads"
     t1 = pooled([_stat(row, "t1_mean_us", "Fig. 7") for row in figure_7], source)
     return HostFile(
@@ -112,25 +112,31 @@ def hipc(
     )
 
 
-def _moved(libraries: HostFile, t4: Mapping[str, Stat]) -> HostFile:
+def _adapted_to_launch(libraries: HostFile, t4: Mapping[str, Stat]) -> HostFile:
     """Return what libraries' ops take where a launch takes ``t4``: as long as before, in all.
 
     What the profiler adds to a launch is known less well than what it adds to an op, so that the
     T4 of two hosts differ by it; the difference comes off T2 and T5.
     """
-    longer = t4["kernel"].mean - libraries.t4["kernel"].mean
+    launch_difference = t4["kernel"].mean - libraries.t4["kernel"].mean
     note = "TorchRec on V100-SXM2-32GB, less what profiling takes"
 
-    def moved(stat: Stat | None, by: float = 0.0) -> Stat | None:
-        return stat and Stat(max(stat.mean - by, 0.0), stat.std, stat.count, note)
+    def reduce(stat: Stat | None, reduction: float = 0.0) -> Stat | None:
+        return stat and Stat(max(stat.mean - reduction, 0.0), stat.std, stat.count, note)
 
     ops = {
         name: OpEntry(
-            moved(e.t2, longer), moved(e.t3), moved(e.t5, longer), moved(e.whole), e.launches
+            reduce(e.t2, launch_difference),
+            reduce(e.t3),
+            reduce(e.t5, launch_difference),
+            reduce(e.whole),
+            e.launches,
         )
         for name, e in libraries.ops.items()
     }
-    return msgspec.structs.replace(libraries, ops=ops, within=moved(libraries.within, longer))
+    return msgspec.structs.replace(
+        libraries, ops=ops, within=reduce(libraries.within, launch_difference)
+    )
 
 
 def driver_times(snapshots: Rows) -> dict[str, Stat]:
@@ -142,13 +148,13 @@ def driver_times(snapshots: Rows) -> dict[str, Stat]:
     overheads. A step that nobody profiles does not pay those, so they come off the measured
     values here. (Two other V100 hosts take 5.5 and 9.6 us for a profiled ``cudaLaunchKernel``.)
     """
-    taken = CPU_EVENT + GPU_EVENT
-    source = f"profiled 2021-05, less {taken:g} us that profiling takes"
-    found = {}
-    for kind, stats in _driver(snapshots).items():
+    profiler_cost = CPU_EVENT + GPU_EVENT
+    source = f"profiled 2021-05, less {profiler_cost:g} us that profiling takes"
+    times = {}
+    for kind, stats in _launch_stats(snapshots).items():
         raw = pooled(stats, source)
-        found[kind] = msgspec.structs.replace(raw, mean=raw.mean - taken)
-    return found
+        times[kind] = msgspec.structs.replace(raw, mean=raw.mean - profiler_cost)
+    return times
 
 
 def _snapshot_times(rows: Rows) -> Times:
@@ -159,7 +165,7 @@ def _snapshot_times(rows: Rows) -> Times:
     """
     launches = _launch_lists(rows)
     times: Times = {}
-    for row, name in _named(rows, "op_or_runtime_function"):
+    for row, name in _rows_with_op(rows, "op_or_runtime_function"):
         kind = row["kind"].lower()
         if kind == "t5" and name not in launches:
             kind = "whole"
@@ -168,45 +174,45 @@ def _snapshot_times(rows: Rows) -> Times:
     return times
 
 
-def _figure_times(rows: Rows, whole: set[str]) -> Times:
-    """Times of Figure 8, the workloads together; T5 is all of the operations in ``whole``."""
+def _figure_times(rows: Rows, whole_ops: set[str]) -> Times:
+    """Times of Figure 8, the workloads together; T5 is all of the operations in ``whole_ops``."""
     groups: dict[tuple[str, str], list[Stat]] = {}
-    for row, name in _named(rows, "op"):
+    for row, name in _rows_with_op(rows, "op"):
         kind = row["overhead_type"].lower()
-        key = ("whole" if kind == "t5" and name in whole else kind, name)
+        key = ("whole" if kind == "t5" and name in whole_ops else kind, name)
         if row["model"] in MODELS:
             groups.setdefault(key, []).append(_stat(row, "mean_us", ""))
-    return {key: _of_workloads(stats, "Fig. 8") for key, stats in groups.items()}
+    return {key: _workload_mean(stats, "Fig. 8") for key, stats in groups.items()}
 
 
 def _t2_times(rows: Rows) -> Times:
     """T2 of the tables of February 2022, over the workloads of the figures."""
     groups: dict[tuple[str, str], list[Stat]] = {}
-    for row, name in _named(rows, "op"):
+    for row, name in _rows_with_op(rows, "op"):
         if row["model"] in MODELS and row["overhead_type"] == "T2":
             groups.setdefault(("t2", name), []).append(_stat(row, "mean_us", ""))
     return {key: pooled(stats, "2022-02") for key, stats in groups.items()}
 
 
-def _completed(times: Times, older: Times, source: str, basis: Times | None = None) -> Times:
+def _fill_from_older(times: Times, older: Times, source: str, basis: Times | None = None) -> Times:
     """Add what only the older table has, scaled to the level of ``basis`` (default ``times``)."""
     basis = basis or times
-    whole = dict(times)
+    result = dict(times)
     for kind in ("t2", "t3", "t5", "whole"):
-        both = [key for key in basis if key[0] == kind and key in older]
-        if not both:
+        common = [key for key in basis if key[0] == kind and key in older]
+        if not common:
             continue
-        ratio = statistics.median(basis[key].mean / older[key].mean for key in both)
+        ratio = statistics.median(basis[key].mean / older[key].mean for key in common)
         note = f"{source}, times {ratio:.3f}"
         for key, stat in older.items():
-            if key[0] == kind and key not in whole:
-                whole[key] = Stat(stat.mean * ratio, stat.std * ratio, stat.count, note)
-    return whole
+            if key[0] == kind and key not in result:
+                result[key] = Stat(stat.mean * ratio, stat.std * ratio, stat.count, note)
+    return result
 
 
-def _of_workloads(stats: Sequence[Stat], source: str) -> Stat:
-    together = pooled(stats)
-    return Stat(together.mean, together.std, 0, f"{source}, {len(stats)} workloads")
+def _workload_mean(stats: Sequence[Stat], source: str) -> Stat:
+    mean = pooled(stats)
+    return Stat(mean.mean, mean.std, 0, f"{source}, {len(stats)} workloads")
 
 
 def _entries(times: Times, launches: Mapping[str, tuple[str, ...]]) -> dict[str, OpEntry]:
@@ -228,23 +234,23 @@ def _entries(times: Times, launches: Mapping[str, tuple[str, ...]]) -> dict[str,
 def _launch_lists(rows: Rows) -> dict[str, tuple[str, ...]]:
     """Kinds of launch by operation; waiting for the device is no launch."""
     lists = {}
-    for row, name in _named(rows, "op_or_runtime_function"):
+    for row, name in _rows_with_op(rows, "op_or_runtime_function"):
         if row["kind"] == "LAUNCHES":
             functions = row["launch_sequence"].split("|")
             lists[name] = tuple(LAUNCHES[f] for f in functions if f in LAUNCHES)
     return lists
 
 
-def _driver(rows: Rows) -> dict[str, list[Stat]]:
-    found: dict[str, list[Stat]] = {}
+def _launch_stats(rows: Rows) -> dict[str, list[Stat]]:
+    stats: dict[str, list[Stat]] = {}
     for row in rows:
         function = row["op_or_runtime_function"]
         if row["kind"] == "T4" and function in LAUNCHES:
-            found.setdefault(LAUNCHES[function], []).append(_stat(row, "mean_us", row["snapshot"]))
-    return found
+            stats.setdefault(LAUNCHES[function], []).append(_stat(row, "mean_us", row["snapshot"]))
+    return stats
 
 
-def _named(rows: Rows, column: str) -> Iterator[tuple[Mapping[str, str], str]]:
+def _rows_with_op(rows: Rows, column: str) -> Iterator[tuple[Mapping[str, str], str]]:
     for row in rows:
         for name in current_names(row[column]):
             yield row, name
@@ -260,7 +266,7 @@ def tables(folder: Path) -> Iterable[HostFile]:
     snapshots, by_op, figure_7, figure_8 = (
         _read(folder / "paper" / name) for name in (SNAPSHOTS, BY_OP_2022, FIGURE_7, FIGURE_8)
     )
-    libraries = _moved(library_calls(folder), driver_times(snapshots))
+    libraries = _adapted_to_launch(library_calls(folder), driver_times(snapshots))
     by_op, figure_7, figure_8 = map(host_bound, (by_op, figure_7, figure_8))
     yield hipc(snapshots, by_op, figure_7, figure_8, libraries)
     for date in DATES:
@@ -270,13 +276,15 @@ def tables(folder: Path) -> Iterable[HostFile]:
 def host_bound(rows: Rows) -> Rows:
     """Return the rows of host-bound workloads, and of what was not seen in any all others."""
     rows = [row for row in rows if row["model"] in MODELS]
-    bound = [row for row in rows if row["batch_size"] in HOST_BOUND]
-    seen = {_what(row) for row in bound}
-    others = (row for row in rows if row["batch_size"] in BATCHES and _what(row) not in seen)
-    return [*bound, *others]
+    host_bound_rows = [row for row in rows if row["batch_size"] in HOST_BOUND]
+    covered = {_type_and_op(row) for row in host_bound_rows}
+    other_rows = (
+        row for row in rows if row["batch_size"] in BATCHES and _type_and_op(row) not in covered
+    )
+    return [*host_bound_rows, *other_rows]
 
 
-def _what(row: Mapping[str, str]) -> tuple[str | None, str | None]:
+def _type_and_op(row: Mapping[str, str]) -> tuple[str | None, str | None]:
     return row.get("overhead_type"), row.get("op")
 
 

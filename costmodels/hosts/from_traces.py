@@ -59,7 +59,7 @@ def tables(folder: Path) -> Iterable[HostFile]:
     """Yield every table, from the published traces in ``folder``."""
     for name, place, source, licence, description in TABLES:
         yield msgspec.structs.replace(
-            _extracted(folder / "traces" / place, name, source, NO_COST),
+            _extract_table(folder / "traces" / place, name, source, NO_COST),
             licence=licence,
             description=f"{description}; as profiled",
             made_by="python -m costmodels.hosts.from_traces",
@@ -73,13 +73,13 @@ def library_calls(folder: Path) -> HostFile:
     of which is one call that makes several launches.
     """
     name, place, source, *_ = TABLES[0]
-    table = _extracted(folder / "traces" / place, name, source, PAPER_COST)
+    table = _extract_table(folder / "traces" / place, name, source, PAPER_COST)
     ops = {op: entry for op, entry in table.ops.items() if op.startswith(LIBRARY)}
     within = pooled([entry.t5 for entry in ops.values() if entry.t5], "FBGEMM's ops, TorchRec")
     return msgspec.structs.replace(table, ops=ops, within=within)
 
 
-def _extracted(place: Path, name: str, source: str, cost: ProfilerCost) -> HostFile:
+def _extract_table(place: Path, name: str, source: str, cost: ProfilerCost) -> HostFile:
     paths = sorted(place.glob("kineto*.json.gz")) if place.is_dir() else [place]
     trees = [published_tree(path) for path in paths]
     samples = [

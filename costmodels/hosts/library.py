@@ -17,9 +17,9 @@ def host_files() -> dict[str, Path]:
 
     Raises ``IrgraphError`` where an installed table takes the name of another one.
     """
-    found = {path.stem: path for path in Path(__file__).parent.glob("*.json")}
+    files = {path.stem: path for path in Path(__file__).parent.glob("*.json")}
     for plugin in plugins(GROUP):
         added = {path.stem: path for path in plugin.files(".json")}
-        plugin.refuse_duplicates(added, found, "host table")
-        found |= added
-    return found
+        plugin.refuse_duplicates(added, files, "host table")
+        files |= added
+    return files

@@ -28,16 +28,16 @@ DESCRIPTION = (
 SOURCE = "irgraph's own traces, costmodels/measurements"
 
 
-def traced(device: str, without: str = "") -> Iterator[HostFile]:
+def step_tables(device: str, without: str = "") -> Iterator[HostFile]:
     """Yield the tables of a device's traced steps, those of one model left out."""
     for path in sorted((MEASURED / device / "hosts").glob("*.json")):
         if path.stem.partition("@")[0] != without:
             yield msgspec.json.decode(path.read_bytes(), type=HostFile)
 
 
-def merged(name: str, device: str, without: str = "") -> HostFile:
+def merged_table(name: str, device: str, without: str = "") -> HostFile:
     """Return one table of a device's traced steps, those of one model left out."""
-    table = merge(list(traced(device, without)), name)
+    table = merge(list(step_tables(device, without)), name)
     return msgspec.structs.replace(
         table,
         description=DESCRIPTION,
@@ -48,7 +48,7 @@ def merged(name: str, device: str, without: str = "") -> HostFile:
     )
 
 
-def plain(table: HostFile) -> HostFile:
+def without_shapes(table: HostFile) -> HostFile:
     """Return a table without its entries by operand shapes."""
     ops = {
         name: OpEntry(entry.t2, entry.t3, entry.t5, entry.whole, entry.launches)
@@ -58,4 +58,4 @@ def plain(table: HostFile) -> HostFile:
 
 
 if __name__ == "__main__":
-    write(merged(*pair) for pair in TABLES.items())
+    write(merged_table(*pair) for pair in TABLES.items())

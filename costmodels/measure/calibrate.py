@@ -41,26 +41,26 @@ def _sheet(torch: Torch, device: str, nbytes: int, side: int) -> dict[str, Any]:
     source = f"irgraph calibrate, {name}, torch {torch.__version__}"
 
     def figure(value: float, datasheet: float | None = None) -> dict[str, Any]:
-        promised = {} if datasheet is None else {"datasheet": round(datasheet, 3)}
-        return {**promised, "measured": round(value, 3), "source": source}
+        datasheet_fields = {} if datasheet is None else {"datasheet": round(datasheet, 3)}
+        return {**datasheet_fields, "measured": round(value, 3), "source": source}
 
     sheet = _properties(torch, device)
     clock = sheet["clock_mhz"]["measured"]
     sheet["clock_mhz"]["datasheet"] = clock
-    plain = _matrix_rate(torch, device, "f32", side)
+    matrix_rate = _matrix_rate(torch, device, "f32", side)
     peak = 2e-3 * sheet.get("fp32_lanes", 0) * sheet["sms"] * clock
-    sheet["fp32_gflops"] = figure(plain, max(peak, plain))
+    sheet["fp32_gflops"] = figure(matrix_rate, max(peak, matrix_rate))
     sheet["fp64_gflops"] = figure(_matrix_rate(torch, device, "f64", side // 2))
     for dtype in sheet.pop("units", ()):
         field = "fp16_gflops" if dtype == "f16" else f"{dtype}_gflops"
         sheet[field] = figure(_matrix_rate(torch, device, dtype, side))
-    dram = _copy_rate(torch, device, nbytes)
-    sheet["dram_gbs"] = figure(dram, dram)
-    cached = _copy_rate(torch, device, max(sheet["l2_bytes"] // 4, 4096))
-    sheet["l2_gbs"] = figure(max(cached, dram))
+    dram_rate = _copy_rate(torch, device, nbytes)
+    sheet["dram_gbs"] = figure(dram_rate, dram_rate)
+    l2_rate = _copy_rate(torch, device, max(sheet["l2_bytes"] // 4, 4096))
+    sheet["l2_gbs"] = figure(max(l2_rate, dram_rate))
     for kind in ("pinned", "pageable"):
-        for way, suffix in (("from", "_gbs"), ("to", "_to_host_gbs")):
-            rate = _host_rate(torch, device, nbytes, kind == "pinned", way == "to")
+        for direction, suffix in (("from", "_gbs"), ("to", "_to_host_gbs")):
+            rate = _host_rate(torch, device, nbytes, kind == "pinned", direction == "to")
             sheet[kind + suffix] = figure(rate)
     sheet["launch_us"] = figure(_launch(torch, device))
     return sheet
@@ -98,8 +98,8 @@ def _target(card: Any) -> str:  # noqa: ANN401  (torch's properties of a card)
 
 def _architecture(target: str) -> str:
     """Return the architecture of a target, the newest one known where it is none of them."""
-    known = [prefix for prefix in ARCHITECTURES if target.startswith(prefix)]
-    return ARCHITECTURES[max(known, key=len)] if known else "blackwell"
+    prefixes = [prefix for prefix in ARCHITECTURES if target.startswith(prefix)]
+    return ARCHITECTURES[max(prefixes, key=len)] if prefixes else "blackwell"
 
 
 def _clock(card: Any) -> float:  # noqa: ANN401  (torch's properties of a card)
@@ -136,32 +136,32 @@ def _copy_rate(torch: Torch, device: str, nbytes: int) -> float:
 def _host_rate(torch: Torch, device: str, nbytes: int, pinned: bool, to_host: bool) -> float:
     """Return GB/s of a copy from or to the host."""
     on_card = device.startswith("cuda")
-    near = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=pinned and on_card)
-    far = torch.zeros(nbytes, dtype=torch.uint8, device=device)
-    target, source = (near, far) if to_host else (far, near)
+    host_tensor = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=pinned and on_card)
+    device_tensor = torch.zeros(nbytes, dtype=torch.uint8, device=device)
+    target, source = (host_tensor, device_tensor) if to_host else (device_tensor, host_tensor)
     return nbytes / _time(torch, device, lambda: target.copy_(source)) / 1e3
 
 
 @contextmanager
-def _tf32(torch: Torch, allowed: bool) -> Iterator[None]:
+def _tf32(torch: Torch, enabled: bool) -> Iterator[None]:
     """Let float32 products use the matrix units, or not, and restore what was set."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
+    original = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = enabled
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.backends.cuda.matmul.allow_tf32 = original
 
 
 def _matrix_rate(torch: Torch, device: str, dtype: str, side: int) -> float:
     """Return GFLOP/s of a square matrix product; ``tf32`` is float32 on the matrix units."""
     kind = getattr(torch, TORCH[dtype])
-    one, two = (torch.rand(side, side, device=device, dtype=kind) for _ in range(2))
+    left, right = (torch.rand(side, side, device=device, dtype=kind) for _ in range(2))
     with _tf32(torch, dtype == "tf32"):
-        return 2 * side**3 / _time(torch, device, lambda: torch.mm(one, two)) / 1e3
+        return 2 * side**3 / _time(torch, device, lambda: torch.mm(left, right)) / 1e3
 
 
 def _launch(torch: Torch, device: str) -> float:
     """Return microseconds that an op takes which computes next to nothing."""
-    one = torch.zeros(1, device=device)
-    return measure_call(torch, device, lambda: one.add_(1)).op
+    scalar = torch.zeros(1, device=device)
+    return measure_call(torch, device, lambda: scalar.add_(1)).op

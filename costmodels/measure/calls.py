@@ -67,28 +67,28 @@ def measure_calls(
 
 def _python(torch: Any) -> float:  # noqa: ANN401  (the module)
     """Return microseconds from Python to an operator and back, which schedules count as T1."""
-    one, same = torch.zeros(1), torch.ops.aten.is_same_size.default
-    return measure_call(torch, "cpu", lambda: same(one, one)).op
+    scalar, is_same_size = torch.zeros(1), torch.ops.aten.is_same_size.default
+    return measure_call(torch, "cpu", lambda: is_same_size(scalar, scalar)).op
 
 
 def _calls(graph: Graph, device: str, seed: int, done: Container[str]) -> dict[str, Call]:
     """Run a model; return its calls that compute by key, on the values that they had there."""
     machine = Machine(graph, {}, Drawer(graph, seed))
-    found: dict[str, Call] = {}
+    calls: dict[str, Call] = {}
     for op in machine.steps():
         key = call_key(op)
-        if not (key in done or key in found or is_view(op)):
-            found[key] = _call(op, machine, device)
-    return found
+        if not (key in done or key in calls or is_view(op)):
+            calls[key] = _call(op, machine, device)
+    return calls
 
 
 def _call(op: Op, machine: Machine, device: str) -> Call:
     """Return an op's call on copies of what it writes."""
 
-    def held(tensor: Tensor) -> Any:  # noqa: ANN401
-        value = machine.values[tensor.name].to(device)
-        return value.clone() if tensor.name in op.written else value
+    def value_of(tensor: Tensor) -> Any:  # noqa: ANN401
+        tensor_value = machine.values[tensor.name].to(device)
+        return tensor_value.clone() if tensor.name in op.written else tensor_value
 
-    how = machine.computations[id(op)]
-    leading, named = how.arguments(op, held)
-    return partial(how.call, *leading, **named)
+    computation = machine.computations[id(op)]
+    positional, keywords = computation.arguments(op, value_of)
+    return partial(computation.call, *positional, **keywords)

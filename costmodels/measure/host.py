@@ -73,11 +73,11 @@ def _step(torch: Any) -> Callable[[], None]:  # noqa: ANN401  (the module)
 
 def _rounds(step: Callable[[], None], seconds: float) -> Sequence[float]:
     """Return microseconds a layer by round; at least four rounds."""
-    found: list[float] = []
+    us_by_round: list[float] = []
     start = time.process_time()
-    while len(found) < 4 or time.process_time() - start < seconds:
-        before = time.process_time()
+    while len(us_by_round) < 4 or time.process_time() - start < seconds:
+        start_of_round = time.process_time()
         for _ in range(STEPS):
             step()
-        found.append((time.process_time() - before) / STEPS / LAYERS * 1e6)
-    return found
+        us_by_round.append((time.process_time() - start_of_round) / STEPS / LAYERS * 1e6)
+    return us_by_round

@@ -33,7 +33,7 @@ class Run:
 
     new: int = 0
     failed: int = 0
-    left: int = 0
+    unstarted: int = 0
 
 
 def measure(
@@ -67,13 +67,13 @@ def measure(
     """
     if not (math.isfinite(budget) and budget >= 0):
         raise fail(f"the budget is {budget} seconds: give a number from 0", exit_code=2)
-    plans = ((name, _known(name)) for name in families)
+    plans = ((name, _sweep_named(name)) for name in families)
     cases = [case for name, sweep in plans for case in sweep.plan(name, count, seed, dtypes)]
     torch = torch_for(device)
     path = Path(path)
     done = resume(path, describe(torch, device, seed))
     end = time.monotonic() + budget
-    found = Run()
+    outcome = Run()
     with path.open("a", encoding="utf-8") as file, current(torch, device):
         for case in cases:
             if progress is not None:
@@ -81,14 +81,14 @@ def measure(
             if case.key in done:
                 continue
             if time.monotonic() > end:
-                found.left += 1
+                outcome.unstarted += 1
                 continue
             row = {**asdict(case), "key": case.key, **_timed(torch, device, case, seed, runs)}
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
             file.flush()
-            found.new += 1
-            found.failed += "error" in row
-    return found
+            outcome.new += 1
+            outcome.failed += "error" in row
+    return outcome
 
 
 def current(torch: Any, device: str) -> AbstractContextManager[Any]:  # noqa: ANN401  (the module)
@@ -98,11 +98,11 @@ def current(torch: Any, device: str) -> AbstractContextManager[Any]:  # noqa: AN
 
 def describe(torch: Any, device: str, seed: int) -> dict[str, Any]:  # noqa: ANN401  (the module)
     """Return what a file of measurements was made on."""
-    found: dict[str, Any] = {"format": FORMAT, "device": device, "seed": seed}
-    found |= {"torch": torch.__version__, "python": platform.python_version()}
+    head: dict[str, Any] = {"format": FORMAT, "device": device, "seed": seed}
+    head |= {"torch": torch.__version__, "python": platform.python_version()}
     if device.startswith("cuda"):
         card = torch.cuda.get_device_properties(device)
-        found |= {
+        head |= {
             "name": card.name,
             "cuda": torch.version.cuda,
             "driver": nvidia_smi("driver_version", card),
@@ -110,9 +110,9 @@ def describe(torch: Any, device: str, seed: int) -> dict[str, Any]:  # noqa: ANN
             "tf32_convolutions": torch.backends.cudnn.allow_tf32,
         }
     else:
-        found |= {"name": platform.processor() or platform.machine()}
-        found |= {"threads": torch.get_num_threads()}
-    return found
+        head |= {"name": platform.processor() or platform.machine()}
+        head |= {"threads": torch.get_num_threads()}
+    return head
 
 
 def sheet_name(head: Mapping[str, Any]) -> str:
@@ -136,16 +136,16 @@ def resume(path: Path, head: Mapping[str, Any]) -> set[str]:
         return set()
     before, rows = read_rows(path)
     for name in ("device", "name", "torch", "seed"):
-        was, now = before.get(name), head.get(name)
-        if was != now:
+        original, requested = before.get(name), head.get(name)
+        if original != requested:
             raise fail(
-                f"cannot continue: the file's {name} is {was!r}, not {now!r}",
+                f"cannot continue: the file's {name} is {original!r}, not {requested!r}",
                 SourceSpan(str(path)),
                 hint="give another file with -o",
                 exit_code=2,
             )
-    whole = [before, *rows]
-    path.write_text("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in whole), "utf-8")
+    records = [before, *rows]
+    path.write_text("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records), "utf-8")
     return {row["key"] for row in rows}
 
 
@@ -160,14 +160,14 @@ def _timed(torch: Any, device: str, case: Case, seed: int, runs: int) -> dict[st
         return {"error": str(error).splitlines()[0][:200] if str(error) else type(error).__name__}
 
 
-def _known(name: str) -> Sweep:
+def _sweep_named(name: str) -> Sweep:
     if name in sweeps():
         return sweeps()[name]
     learned = learned_families().get(name)
-    other = suggestion(name, sweeps())
+    suffix = suggestion(name, sweeps())
     if learned is not None and learned.measured_as:
-        other = f"; irgraph train calls {' and '.join(learned.measured_as)} so"
-    message = f"nothing to measure is called {name!r}{other}"
+        suffix = f"; irgraph train calls {' and '.join(learned.measured_as)} so"
+    message = f"nothing to measure is called {name!r}{suffix}"
     raise fail(message, hint=f"known: {', '.join(sweeps())}", exit_code=2)
 
 
@@ -181,17 +181,17 @@ def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)
             "measuring needs torch, which is not installed", hint=hint, exit_code=2
         ) from None
     kind, _, number = device.partition(":")
-    there = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(kind, 0)
-    if not (number or "0").isdecimal() or int(number or 0) >= there:
+    device_count = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(kind, 0)
+    if not (number or "0").isdecimal() or int(number or 0) >= device_count:
         raise fail(f"torch has no device {device!r} here", hint="cpu always works", exit_code=2)
     return torch
 
 
-def nvidia_smi(what: str, card: Any) -> str:  # noqa: ANN401  (torch's properties of a card)
+def nvidia_smi(field: str, card: Any) -> str:  # noqa: ANN401  (torch's properties of a card)
     """Return a property of a card as the driver's tool reports it, or nothing."""
     import subprocess
 
-    query = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
     if getattr(card, "uuid", ""):
         query.append(f"--id=GPU-{card.uuid}")
     try:

@@ -21,7 +21,7 @@ from irgraph.capture.live.target import load_target
 from irgraph.diagnostics import IrgraphError
 
 Torch = Any
-SECONDS, WARM_UP, FEWEST, MOST = 0.7, 4, 5, 30
+SECONDS, WARM_UP, MIN_STEPS, MAX_STEPS = 0.7, 4, 5, 30
 """Seconds that a step is timed for, steps before, and steps that are timed at least and at most."""
 
 
@@ -47,18 +47,18 @@ def time_steps(steps: Iterable[Step], device: str) -> Iterator[dict[str, Any]]:
 def _timed(torch: Torch, step: Step, device: str) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    initial_bytes = torch.cuda.memory_allocated()
     run: Any = load_target(step.target).step(step.batch, device)
-    kept = None
+    graph_state = None
     if step.how == "graph":
-        run, kept = _replay(torch, run)
+        run, graph_state = _replay(torch, run)
     elif step.how == "compile":
         torch._dynamo.reset()
         run.model.compile()
     times, hosts = _times(torch, run)
     quartiles = statistics.quantiles(times, n=4)
-    peak = torch.cuda.max_memory_allocated() - before
-    del kept
+    peak = torch.cuda.max_memory_allocated() - initial_bytes
+    del graph_state
     return {
         "step_us": round(statistics.median(times), 2),
         "q": [round(quartiles[0], 1), round(quartiles[2], 1)],
@@ -78,26 +78,26 @@ def _replay(torch: Torch, run: Callable[[], object]) -> tuple[Callable[[], objec
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kept = run()
-    return graph.replay, (graph, kept)
+        results = run()
+    return graph.replay, (graph, results)
 
 
 def _times(torch: Torch, run: Callable[[], object]) -> tuple[list[float], list[float]]:
     """Return microseconds of steps, and until the host had launched each."""
-    wait, now = torch.cuda.synchronize, time.perf_counter_ns
+    synchronize, clock = torch.cuda.synchronize, time.perf_counter_ns
     for _ in range(WARM_UP):
         run()
     times: list[float] = []
     hosts: list[float] = []
     end = time.monotonic() + SECONDS
-    while len(times) < FEWEST or (time.monotonic() < end and len(times) < MOST):
-        wait()
-        begin = now()
+    while len(times) < MIN_STEPS or (time.monotonic() < end and len(times) < MAX_STEPS):
+        synchronize()
+        start = clock()
         run()
-        launched = now()
-        wait()
-        times.append((now() - begin) / 1e3)
-        hosts.append((launched - begin) / 1e3)
+        launch_end = clock()
+        synchronize()
+        times.append((clock() - start) / 1e3)
+        hosts.append((launch_end - start) / 1e3)
     return times, hosts
 
 

@@ -16,16 +16,16 @@ Torch = Any
 WARM_UP, RUNS = 5, 25
 """Calls before and during a measurement."""
 
-FEWEST, LONGEST = 3, 2.0
+MIN_CALLS, MAX_SECONDS = 3, 2.0
 """Least calls of a measurement, and the seconds that it should not exceed."""
 
-SHORT = 50.0
+MIN_RUN_US = 50.0
 """Microseconds below which calls on a CPU are timed several at once: its clock takes one half."""
 
-PROFILED, TRIES = 5, 3
+PROFILED_CALLS, MAX_PROFILES = 5, 3
 """Calls under the profiler, and how often it is tried until every call shows the same kernels."""
 
-OTHER, LARGEST_L2 = 2, 2**27
+OTHER_DATA_FACTOR, DEFAULT_L2_BYTES = 2, 2**27
 """Other data, over the size of the L2 cache; that size where torch does not report one."""
 
 Sums: TypeAlias = list[float]
@@ -74,12 +74,12 @@ def measure_call(torch: Torch, device: str, call: Callable[[], object], runs: in
         (lambda: _event_run(torch, call)) if on_gpu else (lambda: _host_run(torch, call))
     )
     first = min(run(), run())
-    if not on_gpu and first < SHORT:
-        each = round(SHORT / max(first, 1.0)) + 1
-        run = lambda: _host_run(torch, call, each)  # noqa: E731
-    possible = int(LONGEST * 1e6 / max(first, 1.0))
-    runs = max(min(runs, possible), FEWEST)
-    for _ in range(min(WARM_UP, possible)):
+    if not on_gpu and first < MIN_RUN_US:
+        calls_per_run = round(MIN_RUN_US / max(first, 1.0)) + 1
+        run = lambda: _host_run(torch, call, calls_per_run)  # noqa: E731
+    max_calls = int(MAX_SECONDS * 1e6 / max(first, 1.0))
+    runs = max(min(runs, max_calls), MIN_CALLS)
+    for _ in range(min(WARM_UP, max_calls)):
         call()
     return _timing(torch, on_gpu, call, [run() for _ in range(runs)])
 
@@ -88,15 +88,15 @@ def _timing(
     torch: Torch, on_gpu: bool, call: Callable[[], object], times: Sequence[float]
 ) -> Timing:
     """Return what runs of a call took, with its kernels from the profiler."""
-    found = Timing(
+    timing = Timing(
         statistics.median(times), _spread(times), runs=len(times), fastest=min(times, default=0.0)
     )
     sums, cold, names = _profiled(torch, call) if on_gpu else ([], [], ())
     if not sums:
-        return found
+        return timing
     kernel, spread = statistics.median(sums), _spread(sums)
-    first = statistics.median(cold) if cold else None
-    return replace(found, kernel=kernel, kernel_spread=spread, cold=first, kernels=names)
+    cold_time = statistics.median(cold) if cold else None
+    return replace(timing, kernel=kernel, kernel_spread=spread, cold=cold_time, kernels=names)
 
 
 def measure_by_turns(
@@ -118,21 +118,21 @@ def measure_by_turns(
 
 
 def _host_run(torch: Torch, call: Callable[[], object], calls: int = 1) -> float:
-    now = host_clock(torch)
-    begin = now()
+    clock = host_clock(torch)
+    start = clock()
     for _ in range(calls):
         call()
-    return (now() - begin) / 1e3 / calls
+    return (clock() - start) / 1e3 / calls
 
 
 def _event_run(torch: Torch, call: Callable[[], object]) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    begin.record()
+    start.record()
     call()
     end.record()
     torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3
+    return float(start.elapsed_time(end)) * 1e3
 
 
 def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[Sums, Sums, tuple[str, ...]]:
@@ -144,29 +144,29 @@ def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[Sums, Sums, tup
     """
     kinds = torch.profiler.ProfilerActivity
     other = _other_data(torch)
-    for _ in range(TRIES):
+    for _ in range(MAX_PROFILES):
         plan = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
         with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA], schedule=plan) as profile:
             call()
             torch.cuda.synchronize()
             profile.step()
-            for _ in range(PROFILED):
+            for _ in range(PROFILED_CALLS):
                 call()
-            for _ in range(PROFILED):
+            for _ in range(PROFILED_CALLS):
                 other.zero_()
                 call()
             torch.cuda.synchronize()
-        warm, cold = warm_and_cold(device_work(profile.events()), PROFILED)
-        sums, names = kernel_sums(warm, PROFILED)
+        warm, cold = warm_and_cold(device_work(profile.events()), PROFILED_CALLS)
+        sums, names = kernel_sums(warm, PROFILED_CALLS)
         if sums:
-            return sums, kernel_sums(cold, PROFILED)[0], names
+            return sums, kernel_sums(cold, PROFILED_CALLS)[0], names
     return [], [], ()
 
 
 def _other_data(torch: Torch) -> Any:  # noqa: ANN401  (a tensor)
     """Return memory whose writing takes the place of everything else in the L2 cache."""
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
-    size = OTHER * (getattr(card, "L2_cache_size", 0) or LARGEST_L2)
+    size = OTHER_DATA_FACTOR * (getattr(card, "L2_cache_size", 0) or DEFAULT_L2_BYTES)
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
@@ -189,11 +189,13 @@ def warm_and_cold(work: Sequence[Any], calls: int) -> tuple[list[Any], list[Any]
     Before each of the latter one kernel ran that wrote other data; it is left out. Both are empty
     where the work is not that of equal calls.
     """
-    each, left = divmod(len(work) - calls, 2 * calls)
-    if left or each < 1:
+    kernels_per_call, remainder = divmod(len(work) - calls, 2 * calls)
+    if remainder or kernels_per_call < 1:
         return [], []
-    cold = work[calls * each :]
-    return list(work[: calls * each]), [e for i, e in enumerate(cold) if i % (each + 1)]
+    cold = work[calls * kernels_per_call :]
+    return list(work[: calls * kernels_per_call]), [
+        e for i, e in enumerate(cold) if i % (kernels_per_call + 1)
+    ]
 
 
 def kernel_sums(events: Iterable[Any], calls: int) -> tuple[Sums, tuple[str, ...]]:
@@ -205,15 +207,17 @@ def kernel_sums(events: Iterable[Any], calls: int) -> tuple[Sums, tuple[str, ...
     counts = Counter(str(e.name) for e in work)
     if not work or any(count % calls for count in counts.values()):
         return [], ()
-    each = len(work) // calls
-    lasted = [float(e.time_range.elapsed_us()) for e in work]
+    kernels_per_call = len(work) // calls
+    durations = [float(e.time_range.elapsed_us()) for e in work]
     total = dict.fromkeys(counts, 0.0)
-    for event, microseconds in zip(work, lasted, strict=True):
+    for event, microseconds in zip(work, durations, strict=True):
         total[str(event.name)] += microseconds
-    sums = sorted(sum(lasted[i * each : (i + 1) * each]) for i in range(calls))
+    sums = sorted(
+        sum(durations[i * kernels_per_call : (i + 1) * kernels_per_call]) for i in range(calls)
+    )
     return sums, tuple(sorted(total, key=lambda name: -total[name]))
 
 
 def _spread(times: Sequence[float]) -> float:
-    cut = statistics.quantiles(times, n=20) if len(times) > 1 else [times[0]] * 19
-    return (cut[-1] - cut[0]) / 2
+    percentiles = statistics.quantiles(times, n=20) if len(times) > 1 else [times[0]] * 19
+    return (percentiles[-1] - percentiles[0]) / 2

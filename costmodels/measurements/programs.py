@@ -62,10 +62,10 @@ def _trained(
     def step() -> Tensor:
         optimizer.zero_grad()
         with _autocast(device, kind):
-            found = loss()
-        found.backward()
+            loss_value = loss()
+        loss_value.backward()
         optimizer.step()
-        return found
+        return loss_value
 
     step.model = net  # type: ignore[attr-defined]
     return step
@@ -76,8 +76,8 @@ def _inferred(net: nn.Module, given: Tensor, device: str, kind: str) -> Callable
 
     def step() -> Tensor:
         with torch.inference_mode(), _autocast(device, kind):
-            found: Tensor = net(given)
-            return found
+            outputs: Tensor = net(given)
+            return outputs
 
     step.model = net  # type: ignore[attr-defined]
     return step
@@ -138,10 +138,10 @@ class Block(nn.Module):  # type: ignore[misc]
         query, key, value = parts.unbind(0)
         if self.eager:
             scores = query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5
-            found = scores.masked_fill(mask, float("-inf")).softmax(-1).to(value.dtype) @ value
+            attended = scores.masked_fill(mask, float("-inf")).softmax(-1).to(value.dtype) @ value
         else:
-            found = scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.apart(found.transpose(1, 2).reshape(batch, length, width))
+            attended = scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.apart(attended.transpose(1, 2).reshape(batch, length, width))
 
 
 class GPT(nn.Module):  # type: ignore[misc]
@@ -200,9 +200,9 @@ def gpt(
     with torch.device(device):
         net = GPT(layers, width, length, dropout, eager, keep, words)
         text = torch.arange(batch * (length + 1)).view(batch, -1) * 7919 % WORDS
-    given, following = text[:, :-1].contiguous(), text[:, 1:].reshape(-1)
+    words_in, targets = text[:, :-1].contiguous(), text[:, 1:].reshape(-1)
     return _trained(
-        net, device, kind, update, 1e-4, lambda: cross_entropy(net(given).flatten(0, 1), following)
+        net, device, kind, update, 1e-4, lambda: cross_entropy(net(words_in).flatten(0, 1), targets)
     )
 
 
@@ -248,10 +248,10 @@ def dlrm(
 
     ``update``: SGD one tensor at a time (``loop``), or ``foreach``.
     """
-    made = _dlrm().preset(name, batch, device, max_rows=rows, sparse=sparse)
-    parameters = made.model.parameters()
-    made.optimizer = torch.optim.SGD(parameters, lr=0.1, foreach=update == "foreach")
-    step: Callable[[], object] = made
+    preset = _dlrm().preset(name, batch, device, max_rows=rows, sparse=sparse)
+    parameters = preset.model.parameters()
+    preset.optimizer = torch.optim.SGD(parameters, lr=0.1, foreach=update == "foreach")
+    step: Callable[[], object] = preset
     return step
 
 
@@ -259,9 +259,9 @@ def score(
     batch: int, device: str, name: str = "default", rows: int = 1_000_000
 ) -> Callable[[], object]:
     """Return an inference step of a DLRM, its inputs on the device."""
-    made = _dlrm().preset(name, batch, device, max_rows=rows)
-    dense, offsets, indices = (t.to(device) for t in made.inputs[:3])
-    net = made.model
+    preset = _dlrm().preset(name, batch, device, max_rows=rows)
+    dense, offsets, indices = (t.to(device) for t in preset.inputs[:3])
+    net = preset.model
     count = len(net.tables) + 1
     with torch.device(device):
         pairs = torch.tril_indices(count, count, -1)
@@ -272,9 +272,9 @@ def score(
             bags = [bag(indices[k], offsets[k]) for k, bag in enumerate(net.tables)]
             vectors = torch.cat([x, *bags], dim=1).view(x.shape[0], -1, net.config.width)
             products = torch.bmm(vectors, vectors.transpose(1, 2))
-            near = products.flatten(1).index_select(1, pairs[0] * count + pairs[1])
-            found: Tensor = net.top_mlp(torch.cat([x, near], dim=1))
-            return found
+            interactions = products.flatten(1).index_select(1, pairs[0] * count + pairs[1])
+            scores: Tensor = net.top_mlp(torch.cat([x, interactions], dim=1))
+            return scores
 
     step.model = net  # type: ignore[attr-defined]
     return step

@@ -19,7 +19,7 @@ from costmodels.evaluate.errors import IntervalHit, coverage
 from costmodels.evaluate.timed.gains import Pair, pairs
 from costmodels.evaluate.timed.steps import Step, steps_of
 from costmodels.evaluate.whole.programs import tried
-from costmodels.hosts.own import merged
+from costmodels.hosts.own import merged_table
 from costmodels.hosts.writing import encode
 from irgraph.api import rewrite, run_script
 from irgraph.diagnostics import fail
@@ -81,7 +81,7 @@ def rewritten(graph: Graph, change: str) -> Graph:
 @cache
 def _others(device: str, model: str, folder: Path) -> str:
     path = folder / f"without-{model}.json"
-    path.write_bytes(encode(merged(f"{device}, others than {model}", device, model)))
+    path.write_bytes(encode(merged_table(f"{device}, others than {model}", device, model)))
     return str(path)
 
 

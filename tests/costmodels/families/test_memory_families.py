@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from costmodels.families.optimizer import launches
+from costmodels.families.optimizer import list_update_launches
 from costmodels.formulas.machine import SMALL
 from costmodels.formulas.scatter import sort_kernel
 from irgraph.ir.op import Op
@@ -220,7 +220,7 @@ def test_a_long_sort_takes_a_pass_for_each_byte_of_the_key() -> None:
 def test_a_list_update_needs_as_many_launches_as_torch_makes(
     sizes: list[int], lists: int, expected: int
 ) -> None:
-    assert len(launches(sizes, lists)) == expected
+    assert len(list_update_launches(sizes, lists)) == expected
 
 
 def test_a_foreach_update_moves_what_its_tensors_hold() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from costmodels.families.pool import _walking
+from costmodels.families.pool import _plane_walk_time
 from irgraph.ir.op import Op
 from tests.costmodels.families.helpers import call, kernels, machine, tensor
 from tests.costmodels.families.test_swept_norms import H100, near, priced
@@ -50,8 +50,8 @@ def test_planes_whose_channels_lie_side_by_side_move_their_bytes() -> None:
     last = replace(op.inputs[0], strides=(64 * 256, 1, 64 * 16, 64))
     assert priced(replace(op, operands=(last,))) < priced(op) / 5
     assert priced(upsampled(8, 64, 16, "f32", "nearest2d")) < priced(op) / 5
-    assert _walking(replace(op, operands=()), 0, H100) == 0
-    assert _walking(op, 0, machine("h100", mode="paper")) == 0
+    assert _plane_walk_time(replace(op, operands=()), 0, H100) == 0
+    assert _plane_walk_time(op, 0, machine("h100", mode="paper")) == 0
 
 
 def test_kernels_that_nobody_measured_are_less_sure() -> None:

@@ -8,7 +8,7 @@ import pytest
 from costmodels.benchmarks.captured import captured
 from costmodels.devices.library import load_device
 from costmodels.families import sweeps
-from costmodels.families.optimizer import launches
+from costmodels.families.optimizer import list_update_launches
 from costmodels.formulas.rows import blocks_time, picked_time
 from costmodels.learned.predictors import SOFTWARE
 from costmodels.lookups.indices import Indices
@@ -94,12 +94,12 @@ def test_a_chunk_is_walked_step_by_step_however_many_there_are() -> None:
 
 def test_a_launch_holds_what_torch_gives_it() -> None:
     sizes = [65_536 * 319, 10, 65_536 * 2, 7]
-    first, second = launches(sizes, 2)
+    first, second = list_update_launches(sizes, 2)
     assert (first.elements, first.longest) == (65_536 * 319 + 10, 65_536)
     assert (second.elements, second.longest) == (65_536 * 2 + 7, 65_536)
-    apart = launches([5] * 64 + [9], 2)
+    apart = list_update_launches([5] * 64 + [9], 2)
     assert [(one.elements, one.longest) for one in apart] == [(320, 5), (9, 9)]
-    assert len(launches([65_536 * 640], 1)) == 2
+    assert len(list_update_launches([65_536 * 640], 1)) == 2
 
 
 def test_tensors_of_odd_lengths_are_walked_more_slowly() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from msgspec.structs import replace
 
-from costmodels.families.optimizer import launches
+from costmodels.families.optimizer import list_update_launches
 from costmodels.formulas.machine import Machine, ModelEstimate
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product
@@ -330,13 +330,16 @@ def test_softmax_s_gradient_is_a_product_and_one_pass() -> None:
 @pytest.mark.parametrize(("lists", "most"), enumerate((110, 64, 48, 36, 30), start=1))
 def test_a_launch_takes_as_many_tensors_as_its_arguments_hold(lists: int, most: int) -> None:
     """torch, MultiTensorApply.cuh: ``depth_to_max_tensors``."""
-    assert [len(launches([1] * count, lists)) for count in (most, most + 1)] == [1, 2]
+    assert [len(list_update_launches([1] * count, lists)) for count in (most, most + 1)] == [1, 2]
 
 
 def test_a_launch_has_at_most_320_blocks_of_65536_elements() -> None:
     """torch, MultiTensorApply.cuh: ``depth_to_max_blocks``, ``kChunkSize``."""
-    assert [len(launches([size], 1)) for size in (320 * 65536, 320 * 65536 + 1)] == [1, 2]
-    assert len(launches([1] * 60 + [65536 * 261], 1)) == 2
+    assert [len(list_update_launches([size], 1)) for size in (320 * 65536, 320 * 65536 + 1)] == [
+        1,
+        2,
+    ]
+    assert len(list_update_launches([1] * 60 + [65536 * 261], 1)) == 2
 
 
 def lists(count: int, elements: int = N, tensors: int = 3) -> list[tuple[Tensor, ...]]:

@@ -46,7 +46,7 @@ def test_every_op_runs(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     new = measure(sweeps(), "cpu", path, runs=3)
     head, rows = read_rows(path)
-    assert len(rows) == new.new > 100 and new.failed == new.left == 0
+    assert len(rows) == new.new > 100 and new.failed == new.unstarted == 0
     assert head["device"] == "cpu" and head["torch"] and head["seed"] == 0
     assert not [row for row in rows if "error" in row]
     assert all(row["op_us"] > 0 and row["kernel_us"] is None for row in rows)
@@ -85,7 +85,7 @@ def _lines(path: Path) -> int:
 
 def test_a_budget_is_kept(tmp_path: Path) -> None:
     found = measure(["elementwise"], "cpu", tmp_path / "m.jsonl", budget=0.0)
-    assert found.new == 0 and found.left == len(sweeps()["elementwise"].ops)
+    assert found.new == 0 and found.unstarted == len(sweeps()["elementwise"].ops)
 
 
 def test_a_case_larger_than_the_free_memory_is_not_begun(

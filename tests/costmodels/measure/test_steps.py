@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from costmodels.evaluate.timed.steps import Step
-from costmodels.measure.steps import FEWEST, time_steps
+from costmodels.measure.steps import MIN_STEPS, time_steps
 
 torch = pytest.importorskip("torch")
 
@@ -38,6 +38,6 @@ def test_a_step_is_timed_as_the_file_names_it_and_a_failure_is_kept() -> None:
         low, high = row["q"]
         assert 0 < row["host_us"] <= row["step_us"]
         assert low <= row["step_us"] <= high + 0.1
-        assert (row["runs"], row["peak"]) == (FEWEST, 7)
+        assert (row["runs"], row["peak"]) == (MIN_STEPS, 7)
     assert "error" in failed
     assert "step_us" not in failed

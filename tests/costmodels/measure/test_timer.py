@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from costmodels.measure import timer
-from costmodels.measure.timer import FEWEST, kernel_sums, measure_call
+from costmodels.measure.timer import MIN_CALLS, kernel_sums, measure_call
 
 WALL = SimpleNamespace(get_num_threads=lambda: 2)
 """Torch on several threads, whose work is timed by the wall's clock."""
@@ -79,9 +79,9 @@ def test_torchs_events_have_what_is_read_of_them() -> None:
 
 
 def test_a_long_call_is_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer, "LONGEST", 0.05)
+    monkeypatch.setattr(timer, "MAX_SECONDS", 0.05)
     found = measure_call(WALL, "cpu", lambda: time.sleep(0.01), runs=25)
-    assert FEWEST <= found.runs <= 5
+    assert MIN_CALLS <= found.runs <= 5
     assert 1e4 <= found.fastest <= found.op
 
 
