@@ -1,1 +1,1 @@
-"""Microbenchmarks: what to measure of each family, and the torch calls that do it."""
+"""Microbenchmarks: the cases to measure of each family, and the torch calls that are timed."""

@@ -1,4 +1,4 @@
-"""A case to measure, and the tensors of its call, within what the device has free."""
+"""A case to measure, and the tensors of its call, within the free memory of the device."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Array = Any
 """A torch tensor."""
 
 MAX_MEMORY_SHARE = 0.4
-"""Share of the free memory that a case's own tensors may take; the rest is for what ops make."""
+"""Largest share of the free memory for a case's own tensors; the rest is for results of ops."""
 
 MAX_CPU_DRAWS = 2**26
-"""Elements that take a CPU too long to draw at random."""
+"""Maximum number of elements of a tensor that a CPU draws at random; larger ones are filled."""
 
 ROW_MULTIPLIER = 2_654_435_761
-"""Odd number by which ranks are spread over a table's rows (Knuth's multiplicative hash), so that
-popular rows do not lie side by side."""
+"""Odd factor that spreads ranks over a table's rows (Knuth's multiplicative hash), so that popular
+rows are not adjacent."""
 
 
 class Case(Struct, frozen=True):
@@ -40,8 +40,8 @@ class Case(Struct, frozen=True):
         family: name of the sweep.
         op: name of the op in the sweep.
         dtype: ``f32``, ``f16``, ``bf16`` or ``f64``.
-        sizes: whole numbers by name.
-        indices: how indices are drawn, for ops that have some.
+        sizes: integers by name.
+        indices: distribution that indices are drawn from, ``""`` for ops without indices.
     """
 
     family: str
@@ -52,7 +52,7 @@ class Case(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """A text that is the same for equal cases."""
+        """Text that identifies the case: equal for equal cases."""
         sizes = ",".join(f"{name}={value}" for name, value in self.sizes.items())
         return f"{self.op} {self.dtype} {sizes} {self.indices}".strip()
 
@@ -76,7 +76,9 @@ class Bench:
         return self.case.sizes[size]
 
     def values(self, *shape: int, grad: bool = False) -> Array:
-        """Return a tensor of random numbers of the case's data type; a huge one on a CPU is filled.
+        """Return a tensor of random numbers of the case's data type.
+
+        On a CPU, a tensor of more than ``MAX_CPU_DRAWS`` elements is filled with 0.5.
 
         Raises:
             MemoryError: the case needs more than the device has free.
@@ -90,15 +92,15 @@ class Bench:
         return tensor.requires_grad_() if grad else tensor
 
     def spend(self, nbytes: float) -> None:
-        """Count bytes that are about to be taken. Raises ``MemoryError`` if there are too few."""
+        """Subtract bytes about to be allocated. Raises ``MemoryError`` if too few are left."""
         self.left -= nbytes
         if self.left < 0:
             raise MemoryError(f"needs more than {MAX_MEMORY_SHARE:.0%} of the free memory")
 
     def rows(self, row_count: int, count: int) -> Array:
-        """Return so many row numbers below ``row_count``, drawn as the case says.
+        """Return ``count`` row numbers below ``row_count``, drawn from the case's distribution.
 
-        Groups of a distribution are drawn first, then rows evenly within them; the ranks are then
+        Groups of the distribution are drawn first, then rows evenly within them; the ranks are then
         spread over the table.
         """
         self.spend(24.0 * count)
@@ -122,10 +124,10 @@ class Bench:
 
 
 Call: TypeAlias = Callable[[], object]
-"""What is timed: no arguments, and everything it needs already on the device."""
+"""Function to time, without arguments; all of its tensors are already on the device."""
 
 Maker: TypeAlias = Callable[[Bench], Call]
-"""Prepares the call of a case."""
+"""Function that allocates the tensors of a case and returns its call."""
 
 
 def gradient(bench: Bench, result: Array, *sources: Array) -> Call:
@@ -135,7 +137,7 @@ def gradient(bench: Bench, result: Array, *sources: Array) -> Call:
 
 
 def free_memory(torch: Torch, device: str) -> float:
-    """Return the bytes that a device has free, as far as it tells."""
+    """Return the free memory of a device in bytes, an estimate if it is not reported."""
     if device.startswith("cuda"):
         with torch.cuda.device(device):
             return float(torch.cuda.mem_get_info()[0])

@@ -14,14 +14,14 @@ from irgraph.ir.graph import Graph
 
 
 def case_of(row: Mapping[str, Any]) -> Case:
-    """Return the case of a row of measurements. Raises ``KeyError`` where it lacks a field."""
+    """Return the case of a row of measurements. Raises ``KeyError`` if the row lacks a field."""
     return Case(*(row[name] for name in ("family", "op", "dtype", "sizes", "indices")))
 
 
 def captured(row: Mapping[str, Any]) -> Graph:
     """Return the call that a row of measurements timed, captured on torch's meta device.
 
-    Raises ``IrgraphError`` where the row is no case of a sweep (exit code 2).
+    Raises ``IrgraphError`` (exit code 2) if the row is not a case of a sweep.
     """
     import torch
 

@@ -1,9 +1,8 @@
-"""Sweeps over sizes: what to measure of a family, sampled so that real models lie inside.
+"""Sweeps over sizes: the cases of a family, sampled over the range of sizes of real models.
 
-Sizes are drawn log-uniformly, since times and their errors are relative. The shapes that real
-models need and a sample would miss come first, in every data type: products with one column,
-thirteen inputs of a click log, pairwise interactions of 27 vectors, tables from three rows to forty
-million.
+Sizes are drawn log-uniformly, since errors of times are relative. Shapes that real models need and
+a sample would miss come first, in every data type: products with one column, thirteen inputs of a
+click log, pairwise interactions of 27 vectors, tables from three rows to forty million.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from costmodels.benchmarks.bench import Array, Bench, Call, Case, Maker, gradien
 Range = tuple[int, int]
 
 DISTRIBUTIONS = ("uniform", "zipf:0.8", "zipf:1.05", "zipf:1.3")
-"""How indices of rows are drawn, as ``costmodels.lookups.indices.parse_distribution`` reads it."""
+"""Distributions of row indices, in the syntax of ``costmodels.lookups.rules``."""
 
 MATRIX: Mapping[str, Range] = {"rows": (4, 2**16), "cols": (2, 2**13)}
-"""Ranges of ops of one matrix."""
+"""Ranges of the sizes of an op of one matrix."""
 
 
 class Sweep(Struct, frozen=True):
     """A family's cases.
 
     Attributes:
-        ops: what prepares the call of each op, by the op's name.
-        ranges: least and greatest value of each size.
+        ops: function that prepares the call of each op, by the op's name.
+        ranges: minimum and maximum of each size.
         needed: sizes that must be among the cases.
-        most: greatest product of all sizes, against runs of minutes.
-        indices: ways to draw indices; one empty text where there are none.
+        max_product: maximum product of all sizes; it prevents runs of minutes.
+        indices: distributions to draw indices from; one empty text if the ops have none.
     """
 
     ops: Mapping[str, Maker]
@@ -46,7 +45,7 @@ class Sweep(Struct, frozen=True):
     def plan(
         self, name: str, count: int, seed: int = 0, dtypes: tuple[str, ...] = ("f32",)
     ) -> list[Case]:
-        """Return the first cases of the sweep of that name, each once; equal seeds, equal cases."""
+        """Return the first ``count`` distinct cases of the sweep; equal seeds give equal cases."""
         cases: dict[str, Case] = {}
         for case in islice(self._cases(name, dtypes, seed), 20 * count):
             cases.setdefault(case.key, case)
@@ -55,7 +54,7 @@ class Sweep(Struct, frozen=True):
         return list(cases.values())
 
     def _cases(self, name: str, dtypes: tuple[str, ...], seed: int) -> Iterator[Case]:
-        """Yield the needed cases, then sampled ones without end."""
+        """Yield the needed cases, then an endless sequence of sampled ones."""
         ops = tuple(self.ops)
         for values in self.needed:
             sizes = dict(zip(self.ranges, values, strict=True))
@@ -79,7 +78,7 @@ Function: TypeAlias = Callable[[Any, Array], Any]
 
 
 def forward(functions: Mapping[str, Function]) -> dict[str, Maker]:
-    """Return what prepares ops over a matrix of ``rows`` and ``cols``, by name."""
+    """Return the makers of ops over a matrix of ``rows`` and ``cols``, by name of the op."""
 
     def maker(function: Function) -> Maker:
         def make(bench: Bench) -> Call:
@@ -92,7 +91,7 @@ def forward(functions: Mapping[str, Function]) -> dict[str, Maker]:
 
 
 def backward(functions: Mapping[str, Function]) -> dict[str, Maker]:
-    """Return what prepares the gradients of ops over such a matrix, as ``NAME_backward``."""
+    """Return the makers of the gradients of ops over such a matrix, as ``NAME_backward``."""
 
     def maker(function: Function) -> Maker:
         def make(bench: Bench) -> Call:

@@ -1,4 +1,4 @@
-"""Make the shipped host tables from published measurements.
+"""Builds the shipped host tables from published measurements.
 
 ``python -m costmodels.hosts.build DATA_DIR`` reads ``DATA_DIR/paper/overheads_*.csv`` (read off the
 notebooks and figures of owensgroup/ml_perf_model, BSD-3) and writes ``costmodels/hosts/*.json``.
@@ -40,25 +40,25 @@ BATCHES = ("512", "1024", "2048", "4096")
 
 HOST_BOUND = ("512", "1024")
 """Batches at which the host bounds the workloads of Figures 7 and 8: the device is busy for at most
-0.70 of the step (Figure 1 of the paper; at 2048 and 4096 for 0.61 to 0.9). At larger batches what
-passes between two launches contains waiting: T5 of ``AddmmBackward0`` is 25 to 27 us at these, and
-38 in DLRM_default and DLRM_MLPerf at the larger ones (28 to 29 in DLRM_DDP, least busy of them)."""
+0.70 of the step (Figure 1 of the paper; at 2048 and 4096 for 0.61 to 0.9). At larger batches the
+time between two launches includes waiting: T5 of ``AddmmBackward0`` is 25 to 27 us at these, and 38
+in DLRM_default and DLRM_MLPerf at the larger ones (28 to 29 in DLRM_DDP, the least busy one)."""
 
 ARCHITECTURE = "volta"
-"""Of the V100 that all these hosts drove."""
+"""Architecture of the V100 that all these hosts drove."""
 
 DATES = ("2021-05-04", "2021-05-14")
 
 Rows = Sequence[Mapping[str, str]]
 Times = dict[tuple[str, str], Stat]
-"""Statistics by kind (``t2``, ``t3``, ``t5``, ``whole``) and today's name of the operation."""
+"""Statistics by kind (``t2``, ``t3``, ``t5``, ``whole``) and current name of the operation."""
 
 
 def snapshot(rows: Rows, date: str) -> HostFile:
-    """Return one of the two tables of May 2021 as it was profiled: nothing is taken off.
+    """Return one of the two tables of May 2021 as profiled, without any correction.
 
     Microseconds of DLRM_default at batch 2048 on a V100's host. The T3 of ``aten.to`` of the
-    earlier date contains waiting for the device; that of the later one does not.
+    earlier date includes waiting for the device; the T3 of the later date does not.
     """
     rows = [row for row in rows if row["snapshot"] == date]
     t1 = next(_stat(row, "mean_us", "") for row in rows if row["kind"] == "T1")
@@ -80,14 +80,14 @@ def snapshot(rows: Rows, date: str) -> HostFile:
 def hipc(
     snapshots: Rows, by_op: Rows, figure_7: Rows, figure_8: Rows, libraries: HostFile
 ) -> HostFile:
-    """Return a table of V100 hosts, of all that is given of the paper's Figures 7 and 8.
+    """Return a table of V100 hosts from all rows given of the paper's Figures 7 and 8.
 
-    They are of the same time and machine as the paper's step times, come with the profiler's cost
-    taken off, and list the ten most expensive operations for each type. Other operations come
-    from older tables, T2 from February 2022 and what that lacks from May 2021; these are slower,
-    so their times are scaled by the median ratio, over the operations that both list, of the
-    figure's time to the older one's. Ops of ``libraries`` are those of another host, less the
-    profiler's cost. Each figure says where it comes from.
+    The figures are of the same date and machine as the paper's step times, exclude the profiler's
+    cost, and list the ten most expensive operations for each type. Other operations come from older
+    tables: T2 from February 2022, the rest from May 2021. These tables are slower, so their times
+    are scaled by the median ratio of the figure's time to the older one's over the operations that
+    both list. Ops of ``libraries`` were timed on another host, less the profiler's cost. Each
+    statistic names its source.
     """
     later = [row for row in snapshots if row["snapshot"] == DATES[-1]]
     older = _snapshot_times(later)
@@ -113,10 +113,10 @@ def hipc(
 
 
 def _adapted_to_launch(libraries: HostFile, t4: Mapping[str, Stat]) -> HostFile:
-    """Return what libraries' ops take where a launch takes ``t4``: as long as before, in all.
+    """Return the times of libraries' ops on a host whose launches take ``t4``; sums are unchanged.
 
-    What the profiler adds to a launch is known less well than what it adds to an op, so that the
-    T4 of two hosts differ by it; the difference comes off T2 and T5.
+    The profiler's cost of a launch is known less well than its cost of an op, so the T4 of two
+    hosts differ by it; the difference is subtracted from T2 and T5.
     """
     launch_difference = t4["kernel"].mean - libraries.t4["kernel"].mean
     note = "TorchRec on V100-SXM2-32GB, less what profiling takes"
@@ -140,13 +140,13 @@ def _adapted_to_launch(libraries: HostFile, t4: Mapping[str, Stat]) -> HostFile:
 
 
 def driver_times(snapshots: Rows) -> dict[str, Stat]:
-    """Return T4 by kind of launch: as profiled in May 2021, less what profiling a launch costs.
+    """Return T4 by kind of launch: as profiled in May 2021, less the profiler's cost of a launch.
 
-    The paper's text says 10 us for any runtime call, which is what the profiled calls take
-    (10.4 and 10.9 us for ``cudaLaunchKernel``; 16.7 and 17.1 us for ``cudaMemcpyAsync``); its
-    program takes off ``CPU_EVENT`` and ``GPU_EVENT`` from that 10, as the paper does from all
-    overheads. A step that nobody profiles does not pay those, so they come off the measured
-    values here. (Two other V100 hosts take 5.5 and 9.6 us for a profiled ``cudaLaunchKernel``.)
+    The paper's text states 10 us for any runtime call, about the time of the profiled calls (10.4
+    and 10.9 us for ``cudaLaunchKernel``; 16.7 and 17.1 us for ``cudaMemcpyAsync``). Its program
+    subtracts ``CPU_EVENT`` and ``GPU_EVENT`` from that 10, as the paper does from all overheads. A
+    step that is not profiled does not pay these, so they are subtracted from the measured values
+    here. (Two other V100 hosts take 5.5 and 9.6 us for a profiled ``cudaLaunchKernel``.)
     """
     profiler_cost = CPU_EVENT + GPU_EVENT
     source = f"profiled 2021-05, less {profiler_cost:g} us that profiling takes"
@@ -158,10 +158,10 @@ def driver_times(snapshots: Rows) -> dict[str, Stat]:
 
 
 def _snapshot_times(rows: Rows) -> Times:
-    """Times of one snapshot. What T5 means there depends on the number of launches.
+    """Return the times of one snapshot. The meaning of T5 depends on the number of launches.
 
-    Without launches it is the whole operation; with two or more, the time between two; with one,
-    the profiling code filled in zeros, and it means nothing.
+    Without launches it is the whole operation; with two or more, the time between two. With one
+    launch the profiling code wrote zeros, which are ignored.
     """
     launches = _launch_lists(rows)
     times: Times = {}
@@ -175,7 +175,7 @@ def _snapshot_times(rows: Rows) -> Times:
 
 
 def _figure_times(rows: Rows, whole_ops: set[str]) -> Times:
-    """Times of Figure 8, the workloads together; T5 is all of the operations in ``whole_ops``."""
+    """Return the times of Figure 8 over all workloads; T5 of ``whole_ops`` is the whole op."""
     groups: dict[tuple[str, str], list[Stat]] = {}
     for row, name in _rows_with_op(rows, "op"):
         kind = row["overhead_type"].lower()
@@ -186,7 +186,7 @@ def _figure_times(rows: Rows, whole_ops: set[str]) -> Times:
 
 
 def _t2_times(rows: Rows) -> Times:
-    """T2 of the tables of February 2022, over the workloads of the figures."""
+    """Return T2 of the tables of February 2022, over the workloads of the figures."""
     groups: dict[tuple[str, str], list[Stat]] = {}
     for row, name in _rows_with_op(rows, "op"):
         if row["model"] in MODELS and row["overhead_type"] == "T2":
@@ -195,7 +195,7 @@ def _t2_times(rows: Rows) -> Times:
 
 
 def _fill_from_older(times: Times, older: Times, source: str, basis: Times | None = None) -> Times:
-    """Add what only the older table has, scaled to the level of ``basis`` (default ``times``)."""
+    """Return times with those only in ``older`` scaled to ``basis`` (default: ``times``)."""
     basis = basis or times
     result = dict(times)
     for kind in ("t2", "t3", "t5", "whole"):
@@ -211,8 +211,8 @@ def _fill_from_older(times: Times, older: Times, source: str, basis: Times | Non
 
 
 def _workload_mean(stats: Sequence[Stat], source: str) -> Stat:
-    mean = pooled(stats)
-    return Stat(mean.mean, mean.std, 0, f"{source}, {len(stats)} workloads")
+    combined = pooled(stats)
+    return Stat(combined.mean, combined.std, 0, f"{source}, {len(stats)} workloads")
 
 
 def _entries(times: Times, launches: Mapping[str, tuple[str, ...]]) -> dict[str, OpEntry]:
@@ -232,7 +232,7 @@ def _entries(times: Times, launches: Mapping[str, tuple[str, ...]]) -> dict[str,
 
 
 def _launch_lists(rows: Rows) -> dict[str, tuple[str, ...]]:
-    """Kinds of launch by operation; waiting for the device is no launch."""
+    """Return the kinds of launch by operation; waiting for the device is not a launch."""
     lists = {}
     for row, name in _rows_with_op(rows, "op_or_runtime_function"):
         if row["kind"] == "LAUNCHES":
@@ -274,7 +274,7 @@ def tables(folder: Path) -> Iterable[HostFile]:
 
 
 def host_bound(rows: Rows) -> Rows:
-    """Return the rows of host-bound workloads, and of what was not seen in any all others."""
+    """Return the rows of host-bound workloads, and all rows of ops that none of these has."""
     rows = [row for row in rows if row["model"] in MODELS]
     host_bound_rows = [row for row in rows if row["batch_size"] in HOST_BOUND]
     covered = {_type_and_op(row) for row in host_bound_rows}

@@ -1,7 +1,7 @@
 """Makes the host tables shipped from published traces: ``python -m costmodels.hosts.from_traces``.
 
-Times are as profiled: the profiler's cost on those machines is not known. All licences let derived
-figures be shared.
+Times are as profiled: the profiler's cost on those machines is not known. All licences permit
+sharing derived figures.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ MARKS = {
     "mlp_RTX2080Ti": "Optimizer.zero_grad#SGD.zero_grad",
     "resnet18_RTX2080Ti": "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
 }
-"""By folder, what begins each step of traces that were recorded without the profiler's marks."""
+"""Event that starts each step, by folder, for traces recorded without the profiler's marks."""
 
 
 LIBRARY = "fbgemm."
-"""Ops whose overheads the default table takes from TorchRec's traces."""
+"""Prefix of the ops whose overheads in the default table come from TorchRec's traces."""
 
 
 def published_tree(path: Path) -> Tree:
@@ -69,8 +69,8 @@ def tables(folder: Path) -> Iterable[HostFile]:
 def library_calls(folder: Path) -> HostFile:
     """Return the overheads of FBGEMM's ops in TorchRec's traces, less the profiler's cost.
 
-    That cost is the paper's, as in the default table. ``within`` is the mean T5 of these ops, each
-    of which is one call that makes several launches.
+    The cost is the paper's, as in the default table. ``within`` is the mean T5 of these ops, each
+    of which is one call with several launches.
     """
     name, place, source, *_ = TABLES[0]
     table = _extract_table(folder / "traces" / place, name, source, PAPER_COST)

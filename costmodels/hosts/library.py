@@ -1,4 +1,4 @@
-"""Finding host tables: those that ship and those of installed packages."""
+"""Finds host tables: the shipped ones and those of installed packages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ GROUP = "irgraph.hosts"
 
 @cache
 def host_files() -> dict[str, Path]:
-    """Return the files of host tables by name, which is that of the file.
+    """Return the files of host tables by name, which is the stem of the file's name.
 
-    Raises ``IrgraphError`` where an installed table takes the name of another one.
+    Raises ``IrgraphError`` if an installed table has the name of another table.
     """
     files = {path.stem: path for path in Path(__file__).parent.glob("*.json")}
     for plugin in plugins(GROUP):

@@ -1,8 +1,8 @@
-"""Makes the host table of a GPU that was lent for minutes: ``python -m costmodels.hosts.own``.
+"""Builds the host table of a GPU rented for minutes: ``python -m costmodels.hosts.own``.
 
-Its traces' tables lie in ``costmodels/measurements/NAME/hosts``, one for each traced step, called
-MODEL@VARIANT; extracted by ``irgraph overheads`` less the profiler's cost as
-``irgraph calibrate-profiler`` measured it there (2.92 us a host event).
+The tables of its traces are in ``costmodels/measurements/NAME/hosts``, one for each traced step,
+named MODEL@VARIANT. ``irgraph overheads`` extracted them, less the profiler's cost that ``irgraph
+calibrate-profiler`` measured there (2.92 us per host event).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from irgraph.overheads.format import HostFile, OpEntry
 MEASURED = Path(__file__).parents[1] / "measurements"
 
 TABLES = {"h100-torch-2.11": "h100-80gb-hbm3"}
-"""Tables by name, and the folder of measurements that each is made of."""
+"""Folder of the measurements that each table is built from, by name of the table."""
 
 DESCRIPTION = (
     "Host of an H100 SXM: a virtual machine of 16 cores; 20 traced steps of nine models "
@@ -29,14 +29,14 @@ SOURCE = "irgraph's own traces, costmodels/measurements"
 
 
 def step_tables(device: str, without: str = "") -> Iterator[HostFile]:
-    """Yield the tables of a device's traced steps, those of one model left out."""
+    """Yield the tables of a device's traced steps, except for the model ``without``."""
     for path in sorted((MEASURED / device / "hosts").glob("*.json")):
         if path.stem.partition("@")[0] != without:
             yield msgspec.json.decode(path.read_bytes(), type=HostFile)
 
 
 def merged_table(name: str, device: str, without: str = "") -> HostFile:
-    """Return one table of a device's traced steps, those of one model left out."""
+    """Return one table merged from a device's traced steps, except for the model ``without``."""
     table = merge(list(step_tables(device, without)), name)
     return msgspec.structs.replace(
         table,

@@ -14,17 +14,17 @@ from irgraph.ir.dtypes import TORCH
 
 Torch = Any
 LARGE, SIDE = 2**28, 4096
-"""Bytes of a copy that no cache holds, and side of a matrix product that fills any device."""
+"""Bytes of a copy larger than any cache, and side of a matrix product that fills any device."""
 ARCHITECTURES = {
     "sm_6": "pascal", "sm_7": "volta", "sm_75": "turing", "sm_8": "ampere", "sm_89": "ada",
     "sm_9": "hopper", "sm_1": "blackwell", "gfx90": "cdna2", "gfx94": "cdna3",
 }  # fmt: skip
-"""Architecture by how the name begins of what kernels are compiled for; the longest counts."""
+"""Architecture by prefix of the target that kernels are compiled for; the longest match applies."""
 LANES = {"sm_60": 64, "sm_70": 64, "sm_75": 64, "sm_80": 64, "gfx90a": 64}
-"""float32 multiply-adds that a multiprocessor starts a cycle (CUDA C++ Programming Guide); 128 on
-every other one."""
+"""float32 multiply-adds that a multiprocessor starts per cycle (CUDA C++ Programming Guide), if not
+128."""
 UNITS = {"f16": (7, 0), "bf16": (8, 0), "tf32": (8, 0)}
-"""First compute capability whose matrix units take a type."""
+"""First compute capability whose matrix units support each type."""
 
 
 def calibrate(torch: Torch, device: str, *, scale: float = 1.0) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def to_json(sheet: dict[str, Any]) -> str:
 
 
 def _properties(torch: Torch, device: str) -> dict[str, Any]:
-    """Return what the driver says of a device, and the types that its matrix units take."""
+    """Return the properties of a device from its driver, and the types of its matrix units."""
     if not device.startswith("cuda"):
         return _host_properties(torch)
     card = torch.cuda.get_device_properties(device)
@@ -91,13 +91,13 @@ def _properties(torch: Torch, device: str) -> dict[str, Any]:
 
 
 def _target(card: Any) -> str:  # noqa: ANN401  (torch's properties of a card)
-    """Return what a card's kernels are compiled for."""
+    """Return the target that a card's kernels are compiled for, such as ``sm_90``."""
     name = getattr(card, "gcnArchName", "").partition(":")[0]
     return name if name.startswith("gfx") else f"sm_{card.major}{card.minor}"
 
 
 def _architecture(target: str) -> str:
-    """Return the architecture of a target, the newest one known where it is none of them."""
+    """Return the architecture of a target, the newest one if the target is unknown."""
     prefixes = [prefix for prefix in ARCHITECTURES if target.startswith(prefix)]
     return ARCHITECTURES[max(prefixes, key=len)] if prefixes else "blackwell"
 
@@ -121,7 +121,7 @@ def _host_properties(torch: Torch) -> dict[str, Any]:
 
 
 def _time(torch: Torch, device: str, call: Callable[[], object]) -> float:
-    """Return microseconds of a call's kernels, or of the fastest call where there are none."""
+    """Return microseconds of a call's kernels, or of the fastest call if it has no kernels."""
     timing = measure_call(torch, device, call, 25)
     return timing.kernel or timing.fastest
 
@@ -144,7 +144,7 @@ def _host_rate(torch: Torch, device: str, nbytes: int, pinned: bool, to_host: bo
 
 @contextmanager
 def _tf32(torch: Torch, enabled: bool) -> Iterator[None]:
-    """Let float32 products use the matrix units, or not, and restore what was set."""
+    """Enable or disable matrix units for float32 products; restore the setting at exit."""
     original = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = enabled
     try:
@@ -156,12 +156,12 @@ def _tf32(torch: Torch, enabled: bool) -> Iterator[None]:
 def _matrix_rate(torch: Torch, device: str, dtype: str, side: int) -> float:
     """Return GFLOP/s of a square matrix product; ``tf32`` is float32 on the matrix units."""
     kind = getattr(torch, TORCH[dtype])
-    left, right = (torch.rand(side, side, device=device, dtype=kind) for _ in range(2))
+    first, second = (torch.rand(side, side, device=device, dtype=kind) for _ in range(2))
     with _tf32(torch, dtype == "tf32"):
-        return 2 * side**3 / _time(torch, device, lambda: torch.mm(left, right)) / 1e3
+        return 2 * side**3 / _time(torch, device, lambda: torch.mm(first, second)) / 1e3
 
 
 def _launch(torch: Torch, device: str) -> float:
-    """Return microseconds that an op takes which computes next to nothing."""
+    """Return the microseconds of an op on one element: the cost of a launch."""
     scalar = torch.zeros(1, device=device)
     return measure_call(torch, device, lambda: scalar.add_(1)).op

@@ -1,4 +1,4 @@
-"""Measuring the calls of a model, each once, on the values that it works on there."""
+"""Measures each distinct call of a model once, on the values that it has in the model."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def measure_calls(
     seed: int = 0,
     runs: int = RUNS,
 ) -> int:
-    """Measure the calls of models on a torch device, appending to a file; return how many are new.
+    """Measure the calls of models on a torch device, append to a file, return the number of rows.
 
-    The models run on the CPU, for the values; then the calls of each that the file does not hold
-    are timed on the device by turns. Of calls that differ in fractions alone, the first stands for
-    all.
+    The models run on the CPU to compute the values. The calls of each model that are not in the
+    file yet are then timed on the device in turns. Of calls that differ only in fractions, only the
+    first is measured.
 
     Args:
-        graphs: the models, at the sizes that they have.
+        graphs: the models, with numeric sizes.
         device: a torch device, such as ``cpu`` or ``cuda``.
         path: the file to write or to continue.
         seed: of the values that the models start from.
-        runs: timed calls of each.
+        runs: number of timed calls of each.
 
     Raises:
         IrgraphError: a model cannot be executed, torch or the device is missing, or the file was
@@ -66,13 +66,13 @@ def measure_calls(
 
 
 def _python(torch: Any) -> float:  # noqa: ANN401  (the module)
-    """Return microseconds from Python to an operator and back, which schedules count as T1."""
+    """Return the microseconds of a Python call of an operator, which schedules count as T1."""
     scalar, is_same_size = torch.zeros(1), torch.ops.aten.is_same_size.default
     return measure_call(torch, "cpu", lambda: is_same_size(scalar, scalar)).op
 
 
 def _calls(graph: Graph, device: str, seed: int, done: Container[str]) -> dict[str, Call]:
-    """Run a model; return its calls that compute by key, on the values that they had there."""
+    """Run a model; return its computing calls by key, bound to copies of their values."""
     machine = Machine(graph, {}, Drawer(graph, seed))
     calls: dict[str, Call] = {}
     for op in machine.steps():
@@ -83,7 +83,7 @@ def _calls(graph: Graph, device: str, seed: int, done: Container[str]) -> dict[s
 
 
 def _call(op: Op, machine: Machine, device: str) -> Call:
-    """Return an op's call on copies of what it writes."""
+    """Return an op's call, with copies of the tensors that it writes."""
 
     def value_of(tensor: Tensor) -> Any:  # noqa: ANN401
         tensor_value = machine.values[tensor.name].to(device)

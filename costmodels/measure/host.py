@@ -1,7 +1,7 @@
-"""How fast a machine's host is, as one number: microseconds of a small training step a call.
+"""Speed of a machine's host as one number: the microseconds per layer of a small training step.
 
-The step is of layers so small that a CPU spends its time on Python, dispatch and autograd, as the
-host of a GPU does; one thread, by the processor's clock.
+The layers are so small that a CPU spends its time on Python, dispatch and autograd, as the host of
+a GPU does. One thread is timed, by the processor's clock.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from msgspec import Struct
 LAYERS, WIDTH, BATCH = 16, 4, 2
 """Linear layers with ReLU, their width, and rows of the batch."""
 STEPS, WARM = 10, 20
-"""Steps of a round, and before the first round."""
+"""Steps of a round, and warm-up steps before the first round."""
 
 
 class HostPace(Struct, frozen=True):
-    """What was measured.
+    """Measured speed of a host.
 
     Attributes:
-        us: microseconds a layer of a step takes, forward, backward and update: median of rounds.
-        spread: half the distance between the quartiles of rounds, over the median.
-        rounds: how many rounds of steps were timed.
-        torch: the release.
+        us: microseconds per layer of a step, forward, backward and update: median of rounds.
+        spread: half the distance between the quartiles of rounds, relative to the median.
+        rounds: number of timed rounds of steps.
+        torch: release of torch.
     """
 
     us: float
@@ -35,12 +35,12 @@ class HostPace(Struct, frozen=True):
     torch: str
 
     def factor(self, other: float) -> float:
-        """Return how many times as fast as a host where the same took ``other`` microseconds."""
+        """Return the speed relative to a host whose layer takes ``other`` microseconds."""
         return other / self.us
 
 
 def measure_host(torch: Any, seconds: float = 2.0) -> HostPace:  # noqa: ANN401  (the module)
-    """Time steps for so many seconds of the processor on one thread."""
+    """Time steps on one thread for ``seconds`` of processor time, and return their statistics."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -72,7 +72,7 @@ def _step(torch: Any) -> Callable[[], None]:  # noqa: ANN401  (the module)
 
 
 def _rounds(step: Callable[[], None], seconds: float) -> Sequence[float]:
-    """Return microseconds a layer by round; at least four rounds."""
+    """Return the microseconds per layer of each round; at least four rounds."""
     us_by_round: list[float] = []
     start = time.process_time()
     while len(us_by_round) < 4 or time.process_time() - start < seconds:

@@ -40,10 +40,10 @@ class _Row(Struct, kw_only=True):
 
 
 def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the head and the rows of a file of measurements; a half-written last line is left out.
+    """Return the head and the rows of a file of measurements; an incomplete last line is skipped.
 
     Raises:
-        IrgraphError: the file is no file of measurements, or a figure is not possible.
+        IrgraphError: the file is not a file of measurements, or a number is out of range.
     """
     lines = read_text(path).splitlines()
     head: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""Running a sweep: within a time budget, resumable, and safe against running out of memory.
+"""Runs a sweep: within a time budget, resumable, and safe against running out of memory.
 
-The file is JSON lines: first what was measured on, then one line a case with the fields of
-``Case`` and of ``Timing``, these with ``_us`` for microseconds. A line is written as soon as its
-case is done, so a run that is cut off resumes where it stopped.
+The file is JSON lines: first a description of the machine, then one line per case with the fields
+of ``Case`` and of ``Timing``, the latter with the suffix ``_us`` for microseconds. A line is
+written as soon as its case is done, so an interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from irgraph.diagnostics import SourceSpan, fail, suggestion
 
 @dataclass(slots=True)
 class Run:
-    """What became of a sweep's cases: measured now, of these without a result, and not begun."""
+    """Numbers of a sweep's cases: measured now, those of them that failed, and not started."""
 
     new: int = 0
     failed: int = 0
@@ -48,7 +48,7 @@ def measure(
     runs: int = RUNS,
     progress: Callable[[Case], None] | None = None,
 ) -> Run:
-    """Measure cases of families on a torch device, appending to a file; return what became of them.
+    """Measure cases of families on a torch device, append to a file, return the numbers of cases.
 
     Args:
         families: names of sweeps (``costmodels.families.sweeps``).
@@ -58,12 +58,12 @@ def measure(
         budget: seconds after which no new case starts.
         seed: of sizes and values.
         dtypes: data types, as in ``Case``.
-        runs: timed calls of each case.
-        progress: told each case as its turn comes, also of those measured before.
+        runs: number of timed calls of each case.
+        progress: called with each case before it is measured, also if it is in the file already.
 
     Raises:
         IrgraphError: a family is unknown, torch or the device is missing, or the file was written
-            on another device or is no file of measurements.
+            on another device or is not a file of measurements.
     """
     if not (math.isfinite(budget) and budget >= 0):
         raise fail(f"the budget is {budget} seconds: give a number from 0", exit_code=2)
@@ -92,12 +92,12 @@ def measure(
 
 
 def current(torch: Any, device: str) -> AbstractContextManager[Any]:  # noqa: ANN401  (the module)
-    """Make a GPU the current one: events and kernels without a device of their own go there."""
+    """Return a context in which a GPU is the current device, for events without one."""
     return torch.cuda.device(device) if device.startswith("cuda") else nullcontext()
 
 
 def describe(torch: Any, device: str, seed: int) -> dict[str, Any]:  # noqa: ANN401  (the module)
-    """Return what a file of measurements was made on."""
+    """Return the head of a file of measurements: device, versions and seed."""
     head: dict[str, Any] = {"format": FORMAT, "device": device, "seed": seed}
     head |= {"torch": torch.__version__, "python": platform.python_version()}
     if device.startswith("cuda"):
@@ -123,9 +123,9 @@ def sheet_name(head: Mapping[str, Any]) -> str:
 
 
 def resume(path: Path, head: Mapping[str, Any]) -> set[str]:
-    """Return the keys of the cases that a file holds; start the file if there is none.
+    """Return the keys of the cases in a file; create the file if it does not exist.
 
-    Raises ``IrgraphError`` where it was written on another device, or is no such file.
+    Raises ``IrgraphError`` if it was written on another device, or is not a file of measurements.
     """
     if path.exists() and not path.is_file():
         raise fail(
@@ -150,7 +150,7 @@ def resume(path: Path, head: Mapping[str, Any]) -> set[str]:
 
 
 def _timed(torch: Any, device: str, case: Case, seed: int, runs: int) -> dict[str, Any]:  # noqa: ANN401
-    """Return a case's timing, or the error that it ended with."""
+    """Return the timing of a case, or its error."""
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
     try:
@@ -172,7 +172,7 @@ def _sweep_named(name: str) -> Sweep:
 
 
 def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)
-    """Return torch. Raises ``IrgraphError`` where it, or the device, is missing."""
+    """Return torch. Raises ``IrgraphError`` if torch or the device is missing."""
     try:
         import torch
     except ImportError:
@@ -188,7 +188,7 @@ def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)
 
 
 def nvidia_smi(field: str, card: Any) -> str:  # noqa: ANN401  (torch's properties of a card)
-    """Return a property of a card as the driver's tool reports it, or nothing."""
+    """Return a property of a card from the driver's tool, ``""`` if the tool fails."""
     import subprocess
 
     query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]

@@ -1,7 +1,7 @@
 """Times the steps of a device's file again: ``python -m costmodels.measure.steps DEVICE FILE``.
 
 Each step is built, run four times, and timed for most of a second; the host waits for the device
-before and after. Of a CUDA graph the replay is timed, of ``torch.compile`` what it compiled.
+before and after. For a CUDA graph its replay is timed, for ``torch.compile`` the compiled step.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from irgraph.diagnostics import IrgraphError
 
 Torch = Any
 SECONDS, WARM_UP, MIN_STEPS, MAX_STEPS = 0.7, 4, 5, 30
-"""Seconds that a step is timed for, steps before, and steps that are timed at least and at most."""
+"""Seconds that a step is timed for, warm-up steps, and minimum and maximum of timed steps."""
 
 
 def time_steps(steps: Iterable[Step], device: str) -> Iterator[dict[str, Any]]:
-    """Yield what each step takes on a CUDA device, as a row of a file of timed steps.
+    """Yield the timing of each step on a CUDA device, as a row of a file of timed steps.
 
     A step that fails has an ``error`` instead of times.
     """
@@ -69,7 +69,7 @@ def _timed(torch: Torch, step: Step, device: str) -> dict[str, Any]:
 
 
 def _replay(torch: Torch, run: Callable[[], object]) -> tuple[Callable[[], object], object]:
-    """Return what replays a step as one CUDA graph, and the memory that it writes."""
+    """Return the replay of a step as one CUDA graph, and the objects that own its memory."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -83,7 +83,7 @@ def _replay(torch: Torch, run: Callable[[], object]) -> tuple[Callable[[], objec
 
 
 def _times(torch: Torch, run: Callable[[], object]) -> tuple[list[float], list[float]]:
-    """Return microseconds of steps, and until the host had launched each."""
+    """Return the microseconds of each step, and of the host's launches in it."""
     synchronize, clock = torch.cuda.synchronize, time.perf_counter_ns
     for _ in range(WARM_UP):
         run()

@@ -1,4 +1,4 @@
-"""Timing one call on a torch device: the op's time, and on GPUs the kernels' own."""
+"""Times one call on a torch device: the op's time, and on GPUs the kernels' own."""
 
 from __future__ import annotations
 
@@ -14,37 +14,39 @@ from irgraph.capture.recording.clock import host_clock
 
 Torch = Any
 WARM_UP, RUNS = 5, 25
-"""Calls before and during a measurement."""
+"""Calls before and during a measurement, by default."""
 
 MIN_CALLS, MAX_SECONDS = 3, 2.0
-"""Least calls of a measurement, and the seconds that it should not exceed."""
+"""Minimum calls and maximum seconds of a measurement."""
 
 MIN_RUN_US = 50.0
-"""Microseconds below which calls on a CPU are timed several at once: its clock takes one half."""
+"""Minimum microseconds of a timed run on a CPU; shorter calls are repeated within a run, since
+reading the clock takes half a microsecond."""
 
 PROFILED_CALLS, MAX_PROFILES = 5, 3
-"""Calls under the profiler, and how often it is tried until every call shows the same kernels."""
+"""Calls under the profiler, and maximum profiles until every call shows the same kernels."""
 
 OTHER_DATA_FACTOR, DEFAULT_L2_BYTES = 2, 2**27
-"""Other data, over the size of the L2 cache; that size where torch does not report one."""
+"""Size of the data that evicts the L2 cache, relative to the cache; bytes of the cache if torch
+does not report them."""
 
 Sums: TypeAlias = list[float]
 """Microseconds of each call."""
 
 
 class Timing(Struct, frozen=True):
-    """What one call takes, in microseconds.
+    """Timing of one call, in microseconds.
 
     Attributes:
-        op: median time of the op from the host's or the event's view, launch included.
+        op: median time of the op by the host's clock or by device events, launch included.
         spread: half the distance between the 5th and 95th percentile of ``op``.
-        kernel: median summed time of its kernels, without launches; ``None`` where the device has
-            no profiler for them (``cpu`` runs no kernels apart from the op).
-        kernel_spread: as ``spread``, of ``kernel``.
-        cold: as ``kernel``, where other data filled the L2 cache before each call.
-        kernels: their names, in order of time.
-        runs: calls that were timed.
-        fastest: least time of the op.
+        kernel: median summed time of its kernels, without launches; ``None`` if the device has no
+            kernels to profile (``cpu``).
+        kernel_spread: half the distance between the same percentiles of ``kernel``.
+        cold: ``kernel`` if other data filled the L2 cache before each call.
+        kernels: names of the kernels, longest first.
+        runs: number of timed calls.
+        fastest: minimum time of the op.
     """
 
     op: float
@@ -57,17 +59,17 @@ class Timing(Struct, frozen=True):
     fastest: float = 0.0
 
     def as_row(self) -> dict[str, Any]:
-        """Return the fields as plain values, names of times with the suffix ``_us``."""
+        """Return the fields as plain values; names of times have the suffix ``_us``."""
         plain = ("kernels", "runs")
         return {n if n in plain else f"{n}_us": value for n, value in asdict(self).items()}
 
 
 def measure_call(torch: Torch, device: str, call: Callable[[], object], runs: int = RUNS) -> Timing:
-    """Return the timing of a call after a warm-up; calls that take long are made less often.
+    """Return the timing of a call after a warm-up; long calls are repeated less often.
 
-    On a GPU every run is timed with device events on an idle stream; the kernels' own times come
-    from the profiler in runs of their own, so that neither measurement disturbs the other. What a
-    call reads lies in the cache as far as it fits, since the call before read it too.
+    On a GPU every run is timed with device events on an idle stream. The kernels' own times come
+    from the profiler in separate runs, so that neither measurement disturbs the other. The data of
+    a call is cached as far as it fits, since the previous call read it as well.
     """
     on_gpu = device.startswith("cuda")
     run: Callable[[], float] = (
@@ -87,7 +89,7 @@ def measure_call(torch: Torch, device: str, call: Callable[[], object], runs: in
 def _timing(
     torch: Torch, on_gpu: bool, call: Callable[[], object], times: Sequence[float]
 ) -> Timing:
-    """Return what runs of a call took, with its kernels from the profiler."""
+    """Return the timing of a call from its runs, with its kernels from the profiler."""
     timing = Timing(
         statistics.median(times), _spread(times), runs=len(times), fastest=min(times, default=0.0)
     )
@@ -102,10 +104,10 @@ def _timing(
 def measure_by_turns(
     torch: Torch, device: str, calls: Sequence[Callable[[], object]], runs: int = RUNS
 ) -> list[Timing]:
-    """Return the timing of each call, all made by turns.
+    """Return the timing of each call; every round runs each call once.
 
-    So each finds the caches as the others left them, its code as well as its data, which is how
-    calls follow one another in a step.
+    Each call therefore finds its code and its data in the caches as the other calls left them, as
+    in a step.
     """
     on_gpu = device.startswith("cuda")
     run = _event_run if on_gpu else _host_run
@@ -136,11 +138,11 @@ def _event_run(torch: Torch, call: Callable[[], object]) -> float:
 
 
 def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[Sums, Sums, tuple[str, ...]]:
-    """Return the summed device time of each profiled call, as repeated and cold, and the kernels.
+    """Return the summed device time of each profiled call, warm and cold, and the kernels.
 
     Kernels can be missing at the start of a profile (pytorch/pytorch#192021), and without the
-    host's activity (meta-pytorch/tritonbench#401): both are recorded after a warm-up of the
-    profiler, and again until all calls show the same kernels.
+    host's activity (meta-pytorch/tritonbench#401). Both activities are therefore recorded after a
+    warm-up of the profiler, and again until all calls show the same kernels.
     """
     kinds = torch.profiler.ProfilerActivity
     other = _other_data(torch)
@@ -164,7 +166,7 @@ def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[Sums, Sums, tup
 
 
 def _other_data(torch: Torch) -> Any:  # noqa: ANN401  (a tensor)
-    """Return memory whose writing takes the place of everything else in the L2 cache."""
+    """Return a tensor that evicts everything else from the L2 cache when it is written."""
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
     size = OTHER_DATA_FACTOR * (getattr(card, "L2_cache_size", 0) or DEFAULT_L2_BYTES)
     return torch.empty(size, dtype=torch.uint8, device="cuda")
@@ -173,7 +175,7 @@ def _other_data(torch: Torch) -> Any:  # noqa: ANN401  (a tensor)
 def device_work(events: Iterable[Any]) -> list[Any]:
     """Return the kernels and copies among a profile's events, in order of time.
 
-    Events of the host, and ranges that the program or the profiler marked, are no device work.
+    Events of the host, and ranges marked by the program or the profiler, are excluded.
     """
     work = [
         e
@@ -184,10 +186,10 @@ def device_work(events: Iterable[Any]) -> list[Any]:
 
 
 def warm_and_cold(work: Sequence[Any], calls: int) -> tuple[list[Any], list[Any]]:
-    """Return the device work of repeated calls, and that of as many made on a cold cache.
+    """Return the device work of ``calls`` warm calls, and of as many on a cold cache.
 
-    Before each of the latter one kernel ran that wrote other data; it is left out. Both are empty
-    where the work is not that of equal calls.
+    Before each cold call one kernel wrote other data; it is excluded. Both lists are empty if the
+    work cannot be divided into equal calls.
     """
     kernels_per_call, remainder = divmod(len(work) - calls, 2 * calls)
     if remainder or kernels_per_call < 1:
@@ -199,9 +201,9 @@ def warm_and_cold(work: Sequence[Any], calls: int) -> tuple[list[Any], list[Any]
 
 
 def kernel_sums(events: Iterable[Any], calls: int) -> tuple[Sums, tuple[str, ...]]:
-    """Return the microseconds of each call's device work, from the events of a profile.
+    """Return the microseconds of each call's device work, and the names of the kernels.
 
-    Empty where the calls do not show the same kernels.
+    Both are empty if the calls do not show the same kernels.
     """
     work = device_work(events)
     counts = Counter(str(e.name) for e in work)

@@ -1,1 +1,1 @@
-"""Measurements of our own: kernels of sweeps and steps, by the device that they were made on."""
+"""irgraph's own measurements: kernels of sweeps, and steps, by the device that they ran on."""

@@ -1,7 +1,7 @@
-"""Steps that were measured on a lent GPU: image classifiers, a GPT-2, DLRMs, each in variants.
+"""Steps that were measured on a rented GPU: image classifiers, a GPT-2, DLRMs, each in variants.
 
-Every function takes (batch, device) and returns a step, as ``irgraph capture FILE.py:NAME`` and
-``irgraph record`` expect. ``examples/dlrm.py`` has the DLRMs.
+Every function has the parameters (batch, device) and returns a step, as ``irgraph capture
+FILE.py:NAME`` and ``irgraph record`` expect. ``examples/dlrm.py`` defines the DLRMs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UPDATES: dict[str, Callable[..., torch.optim.Optimizer]] = {
 """Optimizers by name."""
 
 TYPES = {"f32": None, "f16": torch.float16, "bf16": torch.bfloat16}
-"""Types that autocast computes in; none: no autocast."""
+"""Types that autocast computes in, ``None`` for no autocast."""
 
 
 def _autocast(device: str, kind: str) -> Any:  # noqa: ANN401  (a context)
@@ -40,7 +40,7 @@ def _autocast(device: str, kind: str) -> Any:  # noqa: ANN401  (a context)
 
 
 def _classifier(name: str, device: str, last: bool) -> nn.Module:
-    """Return a model of torchvision with its first random weights; ``last``: channels last."""
+    """Return a model of torchvision with random weights; ``last`` sets channels-last format."""
     import torchvision
 
     model: nn.Module = torchvision.models.get_model(name).to(device)
@@ -56,7 +56,7 @@ def _images(batch: int, device: str, size: int, last: bool) -> Tensor:
 def _trained(
     net: nn.Module, device: str, kind: str, update: str, rate: float, loss: Callable[[], Tensor]
 ) -> Callable[[], object]:
-    """Return a training step: gradients given up, forward and loss under autocast, an update."""
+    """Return a training step: gradients cleared, forward and loss under autocast, an update."""
     optimizer = UPDATES[update](net.parameters(), lr=rate)
 
     def step() -> Tensor:
@@ -127,12 +127,12 @@ class Block(nn.Module):  # type: ignore[misc]
         )
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return [B, L, width] for the same; ``mask`` [L, L] is true where scores are left out."""
+        """Return [B, L, width] for the same; ``mask`` [L, L] is true for scores to exclude."""
         x = x + self.dropout(self.attend(self.norm1(x), mask))
         return x + self.dropout(self.mlp(self.norm2(x)))
 
     def attend(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return what each word gathers of those before it."""
+        """Return causal attention over the words of a text, [B, L, width]."""
         batch, length, width = x.shape
         parts = self.together(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)
@@ -145,7 +145,7 @@ class Block(nn.Module):  # type: ignore[misc]
 
 
 class GPT(nn.Module):  # type: ignore[misc]
-    """GPT-2: embeddings, blocks, a normalisation, and scores by the words' own vectors."""
+    """GPT-2: embeddings, blocks, a normalisation, and scores by the words' embeddings."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ def gpt(
 ) -> Callable[[], object]:
     """Return a training step of a GPT-2, text on the device.
 
-    ``eager``: attention in single operations; ``keep`` false: each block is computed again.
+    ``eager``: attention as separate operations; ``keep`` false: each block is recomputed.
     """
     with torch.device(device):
         net = GPT(layers, width, length, dropout, eager, keep, words)

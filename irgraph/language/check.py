@@ -13,7 +13,7 @@ from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import Parameter
 from irgraph.language.expressions.kinds import ANY, PARAMETER_TYPES
 from irgraph.language.expressions.nodes import Name, Node
-from irgraph.language.library import gather
+from irgraph.language.library import reachable_passes
 from irgraph.language.patterns.nodes import Module
 from irgraph.language.script import Pass, Script
 from irgraph.language.statement import Statement, check_block, walk
@@ -25,16 +25,16 @@ def check_script(
 ) -> dict[str, Pass]:
     """Return all passes that a script can reach; raise ``IrgraphError`` with all errors."""
     problems: list[Diagnostic] = []
-    passes = gather(script, paths, problems)
+    passes = reachable_passes(script, paths, problems)
     check = Checker({name: declared.parameters for name, declared in passes.items()})
     if graph is not None:
         check = replace(check, dims=tuple(graph.dims), schemas=graph.schemas)
     for declared in passes.values():
         key = (id(declared), *map(id, passes.values()), check.dims, check.schemas)
-        if key not in _SOUND:
+        if key not in _CHECKED_PASSES:
             _check_pass(declared, check.inner())
             if not check.problems:
-                _SOUND.put(key, tuple(passes.values()))
+                _CHECKED_PASSES.store(key, tuple(passes.values()))
     _check_cycles(passes, check)
     check_block(script.body, check)
     problems += check.problems
@@ -47,22 +47,22 @@ def check_script(
 class _CheckedPasses(OrderedDict[object, tuple[Pass, ...]]):
     """Passes that were found sound among others, by their identities; the objects are kept."""
 
-    def put(self, key: object, held: tuple[Pass, ...]) -> None:
-        self[key] = held
-        if len(self) > MOST_SOUND:
+    def store(self, key: object, passes: tuple[Pass, ...]) -> None:
+        self[key] = passes
+        if len(self) > MAX_CHECKED_PASSES:
             self.popitem(last=False)
 
 
-MOST_SOUND = 256
-_SOUND = _CheckedPasses()
+MAX_CHECKED_PASSES = 256
+_CHECKED_PASSES = _CheckedPasses()
 
 
 def _check_pass(declared: Pass, check: Checker) -> None:
     for parameter in declared.parameters:
         if parameter.type not in PARAMETER_TYPES:
             hint = suggestion(parameter.type, PARAMETER_TYPES)
-            known = "" if hint else f"; known types: {', '.join(PARAMETER_TYPES)}"
-            message = f"unknown parameter type {parameter.type!r}{hint}{known}"
+            type_list = "" if hint else f"; known types: {', '.join(PARAMETER_TYPES)}"
+            message = f"unknown parameter type {parameter.type!r}{hint}{type_list}"
             check.note(message, parameter.place)
         if parameter.default is not None:
             replace(check, names={}).argument(parameter, parameter.default)
@@ -73,27 +73,27 @@ def _check_pass(declared: Pass, check: Checker) -> None:
 
 def _check_cycles(passes: Mapping[str, Pass], check: Checker) -> None:
     """Refuse passes that apply themselves, directly or through others."""
-    done: set[str] = set()
+    visited: set[str] = set()
 
-    def follow(name: str, path: list[str]) -> None:
-        if name in path:
-            cycle = " -> ".join([*path[path.index(name) :], name])
+    def visit(name: str, chain: list[str]) -> None:
+        if name in chain:
+            cycle = " -> ".join([*chain[chain.index(name) :], name])
             hint = "use 'repeat at most N { ... }' to repeat statements"
             message = f"passes apply each other recursively: {cycle}"
             check.note(message, passes[name].place, hint)
-            done.update(path)
-        if name in done or name not in passes:
+            visited.update(chain)
+        if name in visited or name not in passes:
             return
         for statement in walk(passes[name].body):
             if isinstance(statement, Apply):
-                follow(statement.call.name, [*path, name])
-        done.add(name)
+                visit(statement.call.name, [*chain, name])
+        visited.add(name)
 
     for name in passes:
-        follow(name, [])
+        visit(name, [])
 
 
-def unused(script: Script) -> list[Diagnostic]:
+def unused_name_warnings(script: Script) -> list[Diagnostic]:
     """Return a warning for each name that a script defines and never uses.
 
     A script without anything is one as well.
@@ -106,22 +106,22 @@ def unused(script: Script) -> list[Diagnostic]:
     return [
         Diagnostic(f"{name!r} is never used", node.place, severity="warning")
         for parameters, body in blocks
-        for used in [set(_used(body))]
-        for name, node in _given(parameters, body)
-        if name not in used
+        for used_names in [set(_used_names(body))]
+        for name, node in _definitions(parameters, body)
+        if name not in used_names
     ]
 
 
-def _given(
+def _definitions(
     parameters: Sequence[Parameter], body: Sequence[Statement]
 ) -> Iterator[tuple[str, Node]]:
     yield from ((parameter.name, parameter) for parameter in parameters)
     yield from ((name, statement) for statement in walk(body) for name in statement.names())
 
 
-def _used(body: Sequence[Statement]) -> Iterator[str]:
+def _used_names(body: Sequence[Statement]) -> Iterator[str]:
     for node in (inner for statement in body for inner in statement.walk()):
         if isinstance(node, Name):
             yield node.name
-        elif isinstance(node, Module) and node.named:
+        elif isinstance(node, Module) and node.is_name:
             yield node.path

@@ -42,7 +42,7 @@ class Anchor(Node):
     selection: Selection
 
     def __str__(self) -> str:
-        return words(self.side, self.nth, self.selection)
+        return join_words(self.side, self.nth, self.selection)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Parameter(Node):
     default: Expression | None = None
 
     def __str__(self) -> str:
-        return words(f"{self.name}: {self.type}", clause("=", self.default))
+        return join_words(f"{self.name}: {self.type}", clause("=", self.default))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Call(Node):
         return f"{self.name}({arguments})" if arguments else self.name
 
 
-def words(*parts: object) -> str:
+def join_words(*parts: object) -> str:
     """Return the texts of the parts that are present, joined by blanks."""
     return " ".join(str(part) for part in parts if part is not None and part != "")
 
@@ -92,7 +92,7 @@ def clause(word: str, value: object) -> str:
     return f"{word} {value}" if value is not None and value != "" else ""
 
 
-def assuming(reason: str) -> str:
+def assuming_clause(reason: str) -> str:
     """Return the clause that gives the reason of an assumption, if there is one."""
     return clause("assuming", quote(reason) if reason else "")
 

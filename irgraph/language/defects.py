@@ -15,10 +15,10 @@ class StatementError(Exception):
 
 
 @contextmanager
-def blame(module: str, doing: str) -> Iterator[None]:
+def blame(module: str, failure: str) -> Iterator[None]:
     """Let a failure name the statement whose module this is.
 
-    ``doing`` completes the message, as in ``cannot be run``. Errors of the script pass as they
+    ``failure`` completes the message, as in ``cannot be run``. Errors of the script pass as they
     are, and so do those of statements in its block.
     """
     try:
@@ -27,13 +27,13 @@ def blame(module: str, doing: str) -> Iterator[None]:
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        description = f"{type(error).__name__}: {error}".removesuffix(": ")
         if last.line:  # the machinery of imports has none
-            what += f" ({Path(last.filename).name}, line {last.lineno}: {last.line})"
-        raise StatementError(f"{called(module)} {doing}: {what}") from error
+            description += f" ({Path(last.filename).name}, line {last.lineno}: {last.line})"
+        raise StatementError(f"{statement_text(module)} {failure}: {description}") from error
 
 
-def called(module: str) -> str:
+def statement_text(module: str) -> str:
     """Return how messages refer to the statement of a module: its name and its file."""
     name = module.rpartition(".")[2]
     return f"the statement {name!r} ({module.replace('.', '/')}.py)"

@@ -24,9 +24,9 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: SourceSpan | N
     except (OSError, UnicodeDecodeError) as error:
         raise fail(f"the pass {name!r} cannot be read: {error}", place) from None
     if file is None:
-        alike = suggestion(name, shipped.names(paths))
-        raise fail(f"unknown pass {name!r}{alike}", place, hint="irgraph passes lists them")
-    script = _parsed(file.text, file.source)
+        similar = suggestion(name, shipped.names(paths))
+        raise fail(f"unknown pass {name!r}{similar}", place, hint="irgraph passes lists them")
+    script = _parse_cached(file.text, file.source)
     if len(script.passes) != 1 or script.body or script.passes[0].name != name:
         message = (
             f"a library file must hold exactly one pass, of the file's name; expected {name!r}"
@@ -36,45 +36,45 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: SourceSpan | N
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str, source: str) -> Script:
+def _parse_cached(text: str, source: str) -> Script:
     """Return the script of a file; the same text is read once."""
     return parse_script(text, source)
 
 
-def gather(
+def reachable_passes(
     script: Script, paths: Sequence[str | Path], problems: list[Diagnostic]
 ) -> dict[str, Pass]:
     """Return every pass that a script holds or applies, by name.
 
     What is wrong is added to ``problems``.
     """
-    found: dict[str, Pass] = {}
+    by_name: dict[str, Pass] = {}
     for declared in script.passes:
-        if declared.name in found:
-            first = Diagnostic("first here", found[declared.name].place, severity="note")
+        if declared.name in by_name:
+            first = Diagnostic("first here", by_name[declared.name].place, severity="note")
             message = f"the pass {declared.name!r} is defined twice"
             problems.append(Diagnostic(message, declared.place, (first,)))
-        found[declared.name] = declared
-    waiting = [script.body, *(declared.body for declared in script.passes)]
+        by_name[declared.name] = declared
+    pending = [script.body, *(declared.body for declared in script.passes)]
     missing: set[str] = set()
-    while waiting:
-        for statement in walk(waiting.pop()):
-            if not isinstance(statement, Apply) or statement.call.name in {*found, *missing}:
+    while pending:
+        for statement in walk(pending.pop()):
+            if not isinstance(statement, Apply) or statement.call.name in {*by_name, *missing}:
                 continue
             name = statement.call.name
             try:
-                found[name] = load_pass(name, paths, statement.call.place)
-                waiting.append(found[name].body)
+                by_name[name] = load_pass(name, paths, statement.call.place)
+                pending.append(by_name[name].body)
             except IrgraphError as error:
                 missing.add(name)
-                problems.extend(_with_known(error, name, found))
-    return found
+                problems.extend(_add_suggestion(error, name, by_name))
+    return by_name
 
 
-def _with_known(error: IrgraphError, name: str, found: dict[str, Pass]) -> list[Diagnostic]:
+def _add_suggestion(error: IrgraphError, name: str, by_name: dict[str, Pass]) -> list[Diagnostic]:
     """Add the closest name among the script's own passes."""
-    hint = suggestion(name, found)
-    first, *others = error.diagnostics
+    hint = suggestion(name, by_name)
+    first, *remaining = error.diagnostics
     if hint and "did you mean" not in first.message and first.message.startswith("unknown pass"):
         first = Diagnostic(first.message + hint, first.place, first.notes, first.hint)
-    return [first, *others]
+    return [first, *remaining]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import words
+from irgraph.language.clauses import join_words
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame
@@ -21,14 +21,14 @@ class OptionalSelection(Statement):
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return words(type(self).__name__.lower(), self.selection or "")
+        return join_words(type(self).__name__.lower(), self.selection or "")
 
     def check(self, check: Checker) -> None:
         """Check the selection."""
         if self.selection is not None:
             check.selection(self.selection)
 
-    def chosen(self, frame: Frame) -> tuple[Entry, list[Op] | None]:
+    def select_ops(self, frame: Frame) -> tuple[Entry, list[Op] | None]:
         """Return an entry about what matches, and its ops: none where it is about all."""
         if self.selection is None:
             return frame.entry(self), None

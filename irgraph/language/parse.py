@@ -26,18 +26,20 @@ def _read(text: str, source: str, start: str) -> Script:
     try:
         tree = grammars.load("transform", start).parse(text)
     except UnexpectedInput as error:
-        raise _refused(error, text, source) from None
+        raise _parse_error(error, text, source) from None
     script: Script = Reader(text, source, start).read(tree)
     return script
 
 
-def _refused(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
+def _parse_error(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
     """Return the syntax error of a text, with a suggestion."""
     if not is_truncated(error):
-        hint = suggestions.hint(text, error.pos_in_stream or 0)
+        hint = suggestions.habit_hint(text, error.pos_in_stream or 0)
         return syntax_error(error, text, source, hint)
-    open_braces = suggestions.unclosed(text, source)
+    open_braces = suggestions.unclosed_brace_notes(text, source)
     hint = (
-        "close it with '}'" if open_braces else suggestions.hint(text.rstrip(), len(text.rstrip()))
+        "close it with '}'"
+        if open_braces
+        else suggestions.habit_hint(text.rstrip(), len(text.rstrip()))
     )
     return syntax_error(error, text, source, hint, open_braces)

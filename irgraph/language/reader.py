@@ -45,15 +45,15 @@ from irgraph.language.patterns.nodes import (
     Series,
     Template,
 )
-from irgraph.language.patterns.short_forms import spelled_out
+from irgraph.language.patterns.short_forms import expand_short_forms
 from irgraph.language.script import Pass, Script
 from irgraph.language.statement import Statement
 from irgraph.text.builder import BuildError, unquote
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Rules of the grammar that may be nested in a script."""
 
-LARGEST = 1e300
+MAX_NUMBER = 1e300
 """Bound on numbers in scripts."""
 
 WORDS = {"true": True, "false": False, "none": None, "no": 0}
@@ -105,7 +105,7 @@ class Reader:
             return node
         place = self.place(node.meta)
         self.depth += 1
-        if self.depth > DEEPEST:
+        if self.depth > MAX_DEPTH:
             raise fail("this is nested too deeply", place)
         parts = [self.read(child) for child in node.children]
         self.depth -= 1
@@ -122,10 +122,10 @@ class Reader:
             return statements.read(rule, values, place)
         return tuple(values)
 
-    def place(self, at: Token | Meta) -> SourceSpan:
+    def place(self, node: Token | Meta) -> SourceSpan:
         """Return the place of a word or a tree; an empty one lies at the text's start."""
-        start, end = getattr(at, "start_pos", None) or 0, getattr(at, "end_pos", None) or 1
-        line, column = getattr(at, "line", None) or 1, getattr(at, "column", None) or 1
+        start, end = getattr(node, "start_pos", None) or 0, getattr(node, "end_pos", None) or 1
+        line, column = getattr(node, "line", None) or 1, getattr(node, "column", None) or 1
         return SourceSpan(self.source, self.text, line, column, end - start)
 
     def value(self, token: Token) -> Any:  # noqa: ANN401
@@ -154,7 +154,7 @@ class Reader:
             value = int(text) if text.lstrip("-").replace("_", "").isdigit() else float(text)
         except ValueError:
             raise fail(f"not a number: {text[:40]!r}", self.place(token)) from None
-        if not abs(value) < LARGEST:
+        if not abs(value) < MAX_NUMBER:
             raise fail(f"expected a number below 1e300, not {text[:40]}", self.place(token))
         return value
 
@@ -185,8 +185,8 @@ class Reader:
         changing: tuple[()] | None,
         body: tuple[Statement, ...],
     ) -> Pass:
-        text, given = self.string(description), tuple(parameters or ())
-        return Pass(str(name), text, given, body, changing is not None, place=self.place(name))
+        text, declared = self.string(description), tuple(parameters or ())
+        return Pass(str(name), text, declared, body, changing is not None, place=self.place(name))
 
     def _count(self, _: SourceSpan, token: Token) -> int:
         number = self.number(token, str(token))
@@ -203,12 +203,12 @@ class Reader:
         many: Token | None,
         pattern: OpPattern | Series | Module | NamedOps,
         within: tuple[str, bool] | None,
-        where: Expression | None,
+        condition: Expression | None,
     ) -> Selection:
         path, phase = within or ("", False)
         if isinstance(pattern, OpPattern):
             pattern = Series((pattern,), place=place)
-        return Selection(pattern, many is not None, path, phase, where, place=place)
+        return Selection(pattern, many is not None, path, phase, condition, place=place)
 
     def _within(self, _: SourceSpan, word: Token) -> tuple[str, bool]:
         if word.type == "PHASE":
@@ -246,9 +246,11 @@ class Reader:
         return Splat(self.value(name), bang is not None, place=place)
 
     def _new_op(
-        self, _: SourceSpan, made: tuple[Part, ...] | None, name: Token, parts: tuple[Part, ...]
+        self, _: SourceSpan, results: tuple[Part, ...] | None, name: Token, parts: tuple[Part, ...]
     ) -> NewOp:
-        return spelled_out(NewOp(self.value(name), parts, made or (), place=self.place(name)))
+        return expand_short_forms(
+            NewOp(self.value(name), parts, results or (), place=self.place(name))
+        )
 
     def _literal(self, place: SourceSpan, token: Token) -> Literal:
         return Literal(self.value(token), place=place)
@@ -266,8 +268,8 @@ class Reader:
     def _conjunction(self, place: SourceSpan, left: Expression, right: Expression) -> Expression:
         return Binary("and", left, right, place=place)
 
-    def _negation(self, place: SourceSpan, of: Expression) -> Expression:
-        return Unary("not", of, place=place)
+    def _negation(self, place: SourceSpan, operand: Expression) -> Expression:
+        return Unary("not", operand, place=place)
 
-    def _minus(self, place: SourceSpan, of: Expression) -> Expression:
-        return Unary("-", of, place=place)
+    def _minus(self, place: SourceSpan, operand: Expression) -> Expression:
+        return Unary("-", operand, place=place)

@@ -9,7 +9,7 @@ from irgraph.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.verify import verify
-from irgraph.language.check import check_script, unused
+from irgraph.language.check import check_script, unused_name_warnings
 from irgraph.language.clauses import Call
 from irgraph.language.expressions.evaluate import Pricer, Target
 from irgraph.language.expressions.nodes import Literal
@@ -42,13 +42,15 @@ def run(
     Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for a change that is not
     legal or an ``expect`` that fails.
     """
-    whole = _with_call(script, parameters or {})
-    passes = check_script(whole, graph, paths)
-    state = settle(whole.body, Frame(State(graph, passes, pricer, targets)))
+    full_script = _with_call(script, parameters or {})
+    passes = check_script(full_script, graph, paths)
+    state = settle(full_script.body, Frame(State(graph, passes, pricer, targets)))
     if verified and state.graph is not graph:
         _verify(state.graph)
         _check_streams(graph, state)
-    return Outcome(state.graph, Report(tuple(state.entries), tuple(unused(whole))))
+    return Outcome(
+        state.graph, Report(tuple(state.entries), tuple(unused_name_warnings(full_script)))
+    )
 
 
 def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script:
@@ -63,22 +65,26 @@ def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script
     if len(script.passes) > 1:
         names = ", ".join(declared.name for declared in script.passes)
         raise fail(f"nothing to run: apply one of {names}", script.passes[0].place)
-    only = script.passes[0]
-    given = tuple((name, Literal(value, place=only.place)) for name, value in parameters.items())
-    call = Call(only.name, given, place=only.place)
-    return Script(script.passes, (Apply(call, place=only.place),), place=script.place)
+    single = script.passes[0]
+    arguments = tuple(
+        (name, Literal(value, place=single.place)) for name, value in parameters.items()
+    )
+    call = Call(single.name, arguments, place=single.place)
+    return Script(script.passes, (Apply(call, place=single.place),), place=script.place)
 
 
 def _check_streams(before: Graph, state: State) -> None:
     """Refuse a result in which streams lost an order that ops of the graph had before."""
     if any(entry.assumptions for entry in state.entries):
         return
-    now = StreamOrder(state.graph)
-    lost = now.newly_unordered(StreamOrder(before))
-    if not lost:
+    order = StreamOrder(state.graph)
+    unordered = order.newly_unordered(StreamOrder(before))
+    if not unordered:
         return
-    reason, at = explain(lost[0], now.leaves)
-    notes = tuple(Diagnostic(s, op_place(op, state.graph), severity="note") for op, s in at)
+    reason, involved_ops = explain(unordered[0], order.leaves)
+    notes = tuple(
+        Diagnostic(s, op_place(op, state.graph), severity="note") for op, s in involved_ops
+    )
     changes = [entry.place for entry in state.entries if entry.changed]
     hint = "insert sync.record() after the first and sync.wait before the second"
     place = changes[-1] if changes else None

@@ -31,8 +31,8 @@ class Pass(Node):
     def __str__(self) -> str:
         parameters = ", ".join(map(str, self.parameters))
         head = f"pass {self.name}{f'({parameters})' if parameters else ''}"
-        said = f"\n{INDENT}changes results" * self.changing
-        return f"{head}\n{INDENT}{quote(self.description)}{said}\n{block(self.body)}"
+        changes_clause = f"\n{INDENT}changes results" * self.changing
+        return f"{head}\n{INDENT}{quote(self.description)}{changes_clause}\n{block(self.body)}"
 
 
 @dataclass(frozen=True)

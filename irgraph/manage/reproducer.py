@@ -18,7 +18,7 @@ from pathlib import Path
 from irgraph.files import write_atomic
 from irgraph.ir.graph import Graph
 from irgraph.language import Script
-from irgraph.language.library import gather
+from irgraph.language.library import reachable_passes
 from irgraph.manage.stage import Stage
 from irgraph.manage.watch import Watcher
 from irgraph.text.printer import print_graph
@@ -52,7 +52,7 @@ class Reproducer(Watcher):
 
 def reproducer(graph: Graph, stage: Stage, error: Exception, pass_path: Sequence[str] = ()) -> str:
     """Return the text of a reproducer; passes of the library are written out in full."""
-    passes = gather(stage.script, pass_path, [])
+    passes = reachable_passes(stage.script, pass_path, [])
     script = Script(tuple(passes.values()), stage.script.body)
     first = (str(error).splitlines() or [type(error).__name__])[0]
     lines = [*(f"{LINE}{line}".rstrip() for line in str(script).splitlines())]

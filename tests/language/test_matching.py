@@ -10,13 +10,13 @@ from irgraph.ir.tensor import Tensor
 from irgraph.language import load_script
 from irgraph.language.expressions.evaluate import Pricer, Scope
 from irgraph.language.patterns.index import Index
-from irgraph.language.patterns.select import Selected, select
+from irgraph.language.patterns.select import SelectionResult, select
 from irgraph.language.statements.find import Find
 from irgraph.text import IrgraphError
 from tests.language.models import mlp, model
 
 
-def matched(pattern: str, graph: Graph, pricer: Pricer | None = None) -> Selected:
+def matched(pattern: str, graph: Graph, pricer: Pricer | None = None) -> SelectionResult:
     """Return what a selection matches."""
     (statement,) = load_script(f"find r = {pattern}").body
     assert isinstance(statement, Find)

@@ -8,7 +8,7 @@ import pytest
 
 from irgraph.language import load_script, run
 from irgraph.language.parse import parse_script
-from irgraph.language.suggestions import MEANT
+from irgraph.language.suggestions import SYNONYMS
 from irgraph.text import IrgraphError
 from tests.language.models import mlp, model
 
@@ -69,9 +69,9 @@ def test_an_error_in_a_library_file_names_the_file(tmp_path: Path) -> None:
         run(load_script("apply mine"), mlp(), paths=[tmp_path])
 
 
-@pytest.mark.parametrize("verb", sorted(MEANT))
+@pytest.mark.parametrize("verb", sorted(SYNONYMS))
 def test_other_verbs_lead_to_the_statement(verb: str) -> None:
-    for word in MEANT[verb].split("|"):
+    for word in SYNONYMS[verb].split("|"):
         for spelled in (word, word.upper()):
             with pytest.raises(
                 IrgraphError, match=f"unexpected '{spelled}'\n(.*\n)*hint.*'{verb}'"

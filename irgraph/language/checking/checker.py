@@ -11,15 +11,15 @@ from irgraph.language.checking.patterns import RESERVED, check_pattern
 from irgraph.language.clauses import Anchor, Parameter, Swap
 from irgraph.language.expressions.kinds import (
     ANY,
-    CALLED,
     EXAMPLES,
-    OPEN,
+    KIND_NAMES,
     PARAMETER_TYPES,
+    UNKNOWN_KINDS,
     Kinds,
-    unbound,
+    unbound_name_problem,
 )
 from irgraph.language.expressions.nodes import Expression, Literal, Name, Splat
-from irgraph.language.patterns.nodes import Bound, Module, NamedOps, Selection, Series, nested
+from irgraph.language.patterns.nodes import Bound, Module, NamedOps, Selection, Series, op_patterns
 
 
 @dataclass
@@ -76,7 +76,9 @@ class Checker:
         pattern, names, uses = selection.pattern, dict(self.names), Counter[str]()
         if isinstance(pattern, Series):
             check_pattern(pattern, self.schemas, self.problems)
-            names |= {op.label: "op" for outer in pattern.ops for op in nested(outer) if op.label}
+            names |= {
+                op.label: "op" for outer in pattern.ops for op in op_patterns(outer) if op.label
+            }
             uses.update(h.name for h in pattern.walk() if isinstance(h, (Bound, Splat)))
         if not isinstance(pattern, Series) or len(pattern.ops) == 1:
             names["op"] = "op"
@@ -86,12 +88,12 @@ class Checker:
             message = f"{pattern.name!r} names no ops that were found or made before{alike}"
             hint = f"name ops with find {pattern.name} = ...; an op's name has a dot"
             self.note(message, pattern.place, "" if alike else hint)
-        if isinstance(pattern, Module) and pattern.named:
+        if isinstance(pattern, Module) and pattern.is_name:
             hint = 'write its path as in module "bot_mlp"'
             path = Name(pattern.path, place=pattern.place)
-            kinds.need("text", path, "the path of a module", hint)
-        if selection.where is not None:
-            kinds.truth(selection.where)
+            kinds.require("text", path, "the path of a module", hint)
+        if selection.condition is not None:
+            kinds.require_condition(selection.condition)
         return kinds
 
     def anchor(self, anchor: Anchor) -> Kinds:
@@ -106,7 +108,7 @@ class Checker:
         for swap in swaps:
             for name in (swap.new, swap.old):
                 if name not in kinds.variables:
-                    self.note(*unbound(name, kinds.variables, swap.place))
+                    self.note(*unbound_name_problem(name, kinds.variables, swap.place))
 
     def argument(self, parameter: Parameter, value: Expression) -> None:
         """Check that a pass's argument, or a parameter's default, is of its type."""
@@ -119,8 +121,8 @@ class Checker:
         if declared == "int" and isinstance(value, Literal) and isinstance(value.value, float):
             self.note(f"{name!r} must be a whole number, not {value}", value.place)
             return
-        kind = self.kinds.of(value)
+        kind = self.kinds.infer(value)
         fits = kind == wanted or (kind, wanted) == ("number", "fraction")
-        if not fits and kind not in OPEN and wanted != ANY:
-            message = f"{name!r} must be of type {declared}, not {CALLED[kind]}"
+        if not fits and kind not in UNKNOWN_KINDS and wanted != ANY:
+            message = f"{name!r} must be of type {declared}, not {KIND_NAMES[kind]}"
             self.note(message, value.place, f"write one as in {EXAMPLES[wanted]}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from irgraph.diagnostics import Diagnostic, SourceSpan, suggestion
 from irgraph.ir.schema import Schema, known_ops
 from irgraph.language.expressions.nodes import Splat
-from irgraph.language.expressions.values import counted
+from irgraph.language.expressions.values import format_count
 from irgraph.language.patterns.nodes import (
     Bound,
     Hole,
@@ -18,7 +18,7 @@ from irgraph.language.patterns.nodes import (
     Rest,
     Series,
     is_glob,
-    nested,
+    op_patterns,
 )
 from irgraph.language.templates.fill import schemas_for
 
@@ -34,7 +34,7 @@ def check_pattern(series: Series, schemas: Sequence[str], problems: list[Diagnos
     check = _Check(problems, schemas)
     check.several(series.ops)
     labels: set[str] = set()
-    for pattern in (inner for op in series.ops for inner in nested(op)):
+    for pattern in (inner for op in series.ops for inner in op_patterns(op)):
         if pattern.label in labels:
             check.note(f"two ops have the label {pattern.label!r}", pattern.place)
         if pattern.label:
@@ -115,9 +115,9 @@ class _Check:
     def _arguments(self, pattern: OpPattern, found: Sequence[Schema]) -> None:
         known = {argument.name for schema in found for argument in schema.arguments}
         most = max(len(schema.arguments) for schema in found)
-        fixed = pattern.placed
+        fixed = pattern.positional_holes
         if len(fixed) > most:
-            message = f"{pattern.op} takes {counted(most, 'argument')} at most"
+            message = f"{pattern.op} takes {format_count(most, 'argument')} at most"
             widest = max(found, key=lambda schema: len(schema.arguments))
             self.note(message, fixed[most].place, schema_hint([widest]))
         for hole in pattern.holes or ():
@@ -129,7 +129,7 @@ class _Check:
 
     def _fits(self, pattern: OpPattern, schema: Schema) -> None:
         self._arguments(pattern, [schema])
-        fixed = pattern.placed
+        fixed = pattern.positional_holes
         for hole, argument in zip(fixed, schema.arguments, strict=False):
             if isinstance(hole, Bound) and hole.written and not argument.written:
                 message = f"{pattern.op} never writes {argument.name!r} in place: drop the '!'"

@@ -10,9 +10,9 @@ from irgraph.ir.schema import Argument, Schema, op_suggestion
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.patterns import schema_hint
 from irgraph.language.clauses import Swap
-from irgraph.language.expressions.kinds import Kinds, unbound
+from irgraph.language.expressions.kinds import Kinds, unbound_name_problem
 from irgraph.language.expressions.nodes import Expression, ListOf, Splat, Variable
-from irgraph.language.expressions.values import counted
+from irgraph.language.expressions.values import format_count
 from irgraph.language.patterns.nodes import (
     Bound,
     ListTemplate,
@@ -22,7 +22,7 @@ from irgraph.language.patterns.nodes import (
     Rest,
     Selection,
     Template,
-    opened,
+    flatten_lists,
 )
 from irgraph.language.templates.fill import schemas_for
 
@@ -35,26 +35,26 @@ def check_op(
     ``taken`` are the names that its operands may bear, ``made`` those that its results may.
     """
     for parts, names in ((new.parts, taken), (new.results, made)):
-        for part in opened(parts):
+        for part in flatten_lists(parts):
             if isinstance(part, (Bound, Splat)) and part.name not in names:
-                check.note(*unbound(part.name, made, part.place))
+                check.note(*unbound_name_problem(part.name, made, part.place))
     _check_schema(check, new)
-    for part in opened(new.parts):
+    for part in flatten_lists(new.parts):
         if not isinstance(part, NamedArgument):
             continue
         items = part.value.items if isinstance(part.value, ListOf) else (part.value,)
         for item in items:
-            kinds.of(Variable(item.name, place=item.place) if isinstance(item, Splat) else item)
+            kinds.infer(Variable(item.name, place=item.place) if isinstance(item, Splat) else item)
 
 
 def check_sequence(check: Checker, template: Template, kinds: Kinds) -> set[str]:
     """Check the ops of a template, whose results later ones may use; return all names."""
     known = set(kinds.variables)
     for new in template.ops:
-        for part in (p for p in opened(new.parts) if isinstance(p, Splat)):
+        for part in (p for p in flatten_lists(new.parts) if isinstance(p, Splat)):
             message = "'*' collects all matches of a group: only 'fuse' forms groups"
             check.note(message, part.place)
-        results = {p.name for p in opened(new.results) if isinstance(p, Bound)}
+        results = {p.name for p in flatten_lists(new.results) if isinstance(p, Bound)}
         inside = replace(kinds, variables=dict.fromkeys(known, 1))
         check_op(check, new, inside, known, known | results)
         known |= results
@@ -72,7 +72,7 @@ def check_used(
     """Report names that a pattern binds and nothing uses: a typo, or a silently lost value."""
     used = {name for name, times in bound.items() if times > 1}
     used.update(name for swap in swaps for name in (swap.new, swap.old))
-    for node in (selection.where, *others, template):
+    for node in (selection.condition, *others, template):
         inside = node.walk() if node is not None else ()
         used.update(n.name for n in inside if isinstance(n, (Variable, Splat, Bound)))
     for name in bound:
@@ -103,7 +103,7 @@ def _misfit(new: NewOp, schema: Schema) -> Misfit:
     named = {part.name: part for part in new.parts if isinstance(part, NamedArgument)}
     count = len(schema.arguments)
     if len(fixed) > count:
-        return f"it takes {counted(count, 'argument')}, not {len(fixed)}", fixed[count].place
+        return f"it takes {format_count(count, 'argument')}, not {len(fixed)}", fixed[count].place
     for part, argument in zip(fixed, schema.arguments, strict=False):
         wrong = _wrong(part, argument)
         if wrong:
@@ -142,7 +142,7 @@ def _wrong_results(new: NewOp, schema: Schema) -> Misfit:
         return "'...' is not allowed among the results of a new op", new.place
     if len(new.results) > len(returns):
         place = new.results[len(returns)].place
-        return f"it has {counted(len(returns), 'result')}, not {len(new.results)}", place
+        return f"it has {format_count(len(returns), 'result')}, not {len(new.results)}", place
     for part, given in zip(new.results, returns, strict=False):
         if given.is_list and not isinstance(part, ListTemplate):
             return f"its result is a list: write [{part}]", part.place

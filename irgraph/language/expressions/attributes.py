@@ -10,7 +10,7 @@ from irgraph.ir.tensor import DeviceRef, DType, Tensor
 
 
 def shape_text(tensor: Tensor) -> str:
-    """Return a tensor's type as ``model.ir`` writes it, without its place: ``f32[2048, 64]``."""
+    """Return a tensor's type as ``model.ir`` writes it, without its buffer: ``f32[2048, 64]``."""
     shape = ", ".join(str(int(size)) for size in tensor.shape)
     steps = "" if tensor.contiguous else "; " + ", ".join(map(str, tensor.strides or ()))
     return f"{tensor.dtype}[{shape}{steps}] @{tensor.device}"
@@ -27,15 +27,15 @@ TENSOR_ATTRIBUTES: dict[str, tuple[str, Callable[[Tensor], Value]]] = {
     "buffer": ("text", lambda t: t.buffer),
     "name": ("text", lambda t: t.name),
 }
-"""Properties of tensors: what they measure, and how they are found."""
+"""Properties of tensors: their kinds, and the functions that return them."""
 
 
-def _bytes(op: Op) -> int:
+def _accessed_bytes(op: Op) -> int:
     effect = effects(op)
     return sum(t.nbytes for t in (*effect.reads, *effect.writes))
 
 
-def _result(op: Op) -> str:
+def _first_result(op: Op) -> str:
     return next((t.name for t in (*op.outputs, *written_by(op))), "")
 
 
@@ -45,7 +45,7 @@ OP_ATTRIBUTES: dict[str, tuple[str, Callable[[Op], Value]]] = {
     "stream": ("text", lambda op: op.stream),
     "thread": ("text", lambda op: op.thread),
     "module": ("text", lambda op: op.module),
-    "bytes": ("bytes", _bytes),
-    "result": ("text", _result),
+    "bytes": ("bytes", _accessed_bytes),
+    "result": ("text", _first_result),
 }
-"""Properties of ops, but for ``time``, which needs a device, and ``scope``, what called it."""
+"""Properties of ops, except those that depend on the graph or a device, such as ``time``."""

@@ -25,13 +25,13 @@ from irgraph.language.expressions.nodes import (
     Unary,
     Variable,
 )
-from irgraph.language.expressions.units import plain
-from irgraph.language.expressions.values import counted, same_value, spell
+from irgraph.language.expressions.units import base_value
+from irgraph.language.expressions.values import equal_values, format_count, spell
 from irgraph.language.patterns.misses import Reason
 
 
 class Pricer(Protocol):
-    """Anything that knows how long an op takes on the chosen device."""
+    """Anything that can return the time of an op on the chosen device."""
 
     def time(self, graph: Graph, op: Op) -> float:
         """Return the device time of an op of a graph in microseconds."""
@@ -52,27 +52,27 @@ class EvaluationError(Exception):
 
 
 Datum = Value | Op
-"""What an expression may stand for during evaluation."""
+"""The value of an expression or a part of one: a value of the IR, or an op."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What the names in an expression stand for.
+    """The values of the names in an expression.
 
     Attributes:
         names: parameters, lets, ``count``, ops by label, and ``op``.
-        values: what patterns bound.
-        known: values of whole expressions by their text: a group's keys.
-        pricer: knows times on the chosen device; ``None`` where none is chosen.
-        asked: what is asked of a graph about an op: ``scope``, ``idle``, ``unread``, ``dead``,
-            ``time``.
+        values: the values that patterns bound.
+        values_by_text: values of complete expressions by their text: a group's keys.
+        pricer: returns times on the chosen device; ``None`` if no device is chosen.
+        op_properties: properties of an op that depend on its graph: ``scope``, ``idle``,
+            ``unread``, ``dead``, ``time``.
     """
 
     names: Mapping[str, Datum] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
-    known: Mapping[str, Value] = field(default_factory=dict)
+    values_by_text: Mapping[str, Value] = field(default_factory=dict)
     pricer: Pricer | None = None
-    asked: Mapping[str, Callable[[Op], Value]] = field(default_factory=dict)
+    op_properties: Mapping[str, Callable[[Op], Value]] = field(default_factory=dict)
 
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -93,21 +93,21 @@ ARITHMETIC: dict[str, Callable[[float, float], float]] = {
 }
 
 
-LARGEST = 1e300
+MAX_NUMBER = 1e300
 """Bound on the numbers that scripts compute with."""
 
 
 def _equal(a: Datum, b: Datum) -> bool:
     if isinstance(a, Op) or isinstance(b, Op):
         return a is b
-    return same_value(a, b)
+    return equal_values(a, b)
 
 
 def evaluate(expression: Expression, scope: Scope) -> Value:
     """Return the value of an expression.
 
-    Raises ``EvaluationError`` where it has none for this match, and ``IrgraphError`` where it asks
-    for ``time`` although no device is chosen.
+    Raises ``EvaluationError`` if it has none for this match, and ``IrgraphError`` if it uses
+    ``time`` and no device is chosen.
     """
     value = _datum(expression, scope)
     if isinstance(value, Op):
@@ -116,10 +116,10 @@ def evaluate(expression: Expression, scope: Scope) -> Value:
 
 
 def _datum(expression: Expression, scope: Scope) -> Datum:
-    if scope.known and str(expression) in scope.known:
-        return scope.known[str(expression)]
+    if scope.values_by_text and str(expression) in scope.values_by_text:
+        return scope.values_by_text[str(expression)]
     if isinstance(expression, Literal):
-        return plain(expression.value)
+        return base_value(expression.value)
     if isinstance(expression, Name):
         return _lookup(expression, scope)
     if isinstance(expression, Variable):
@@ -150,34 +150,34 @@ def _lookup(name: Name, scope: Scope) -> Datum:
 
 
 def _attribute(expression: Attribute, scope: Scope) -> Value:
-    of = _datum(expression.of, scope)
-    if isinstance(of, tuple):
-        return tuple(_property(expression, item, scope) for item in of)
-    return _property(expression, of, scope)
+    datum = _datum(expression.base, scope)
+    if isinstance(datum, tuple):
+        return tuple(_property(expression, item, scope) for item in datum)
+    return _property(expression, datum, scope)
 
 
-def _property(expression: Attribute, of: Datum, scope: Scope) -> Value:
-    if isinstance(of, Op) and expression.name in scope.asked:
-        return scope.asked[expression.name](of)
-    if isinstance(of, Op) and expression.name == "time":
+def _property(expression: Attribute, datum: Datum, scope: Scope) -> Value:
+    if isinstance(datum, Op) and expression.name in scope.op_properties:
+        return scope.op_properties[expression.name](datum)
+    if isinstance(datum, Op) and expression.name == "time":
         hint = "choose one, as in --device v100"
         raise fail(f"{expression} needs a device", expression.place, hint=hint)
-    if isinstance(of, Op) and expression.name in OP_ATTRIBUTES:
-        return OP_ATTRIBUTES[expression.name][1](of)
-    if isinstance(of, Tensor) and expression.name in TENSOR_ATTRIBUTES:
-        return TENSOR_ATTRIBUTES[expression.name][1](of)
-    what = "an op" if isinstance(of, Op) else f"{spell(of)}, which is not a tensor"
-    raise EvaluationError(f"{expression.of} is {what}: it has no {expression.name}")
+    if isinstance(datum, Op) and expression.name in OP_ATTRIBUTES:
+        return OP_ATTRIBUTES[expression.name][1](datum)
+    if isinstance(datum, Tensor) and expression.name in TENSOR_ATTRIBUTES:
+        return TENSOR_ATTRIBUTES[expression.name][1](datum)
+    description = "an op" if isinstance(datum, Op) else f"{spell(datum)}, which is not a tensor"
+    raise EvaluationError(f"{expression.base} is {description}: it has no {expression.name}")
 
 
 def _item(expression: Item, scope: Scope) -> Value:
-    of, index = evaluate(expression.of, scope), evaluate(expression.index, scope)
-    if not isinstance(of, tuple):
-        raise EvaluationError(f"{expression.of} is not a list")
-    if not isinstance(index, int) or not -len(of) <= index < len(of):
-        items = counted(len(of), "item")
-        raise EvaluationError(f"{expression.index} is out of range: {expression.of} has {items}")
-    return of[index]
+    sequence, index = evaluate(expression.base, scope), evaluate(expression.index, scope)
+    if not isinstance(sequence, tuple):
+        raise EvaluationError(f"{expression.base} is not a list")
+    if not isinstance(index, int) or not -len(sequence) <= index < len(sequence):
+        items = format_count(len(sequence), "item")
+        raise EvaluationError(f"{expression.index} is out of range: {expression.base} has {items}")
+    return sequence[index]
 
 
 def _number(expression: Expression, scope: Scope) -> float:
@@ -196,8 +196,8 @@ def _truth(expression: Expression, scope: Scope) -> bool:
 
 def _unary(expression: Unary, scope: Scope) -> Value:
     if expression.operator == "not":
-        return not _truth(expression.of, scope)
-    return -_number(expression.of, scope)
+        return not _truth(expression.operand, scope)
+    return -_number(expression.operand, scope)
 
 
 def _binary(expression: Binary, scope: Scope) -> Value:
@@ -207,41 +207,41 @@ def _binary(expression: Binary, scope: Scope) -> Value:
         return _truth(expression.left, scope) or _truth(expression.right, scope)
     try:
         if expression.operator in COMPARISONS:
-            left, right = _datum(expression.left, scope), _datum(expression.right, scope)
-            return COMPARISONS[expression.operator](left, right)
+            operands = _datum(expression.left, scope), _datum(expression.right, scope)
+            return COMPARISONS[expression.operator](*operands)
         numbers = _number(expression.left, scope), _number(expression.right, scope)
         value = ARITHMETIC[expression.operator](*numbers)
     except (TypeError, ZeroDivisionError, OverflowError) as error:
         raise EvaluationError(f"{expression} cannot be evaluated: {error}") from None
-    if not abs(value) < LARGEST:
+    if not abs(value) < MAX_NUMBER:
         raise EvaluationError(f"{expression} is too large")
     return value
 
 
-def holds(condition: Expression | None, scope: Scope) -> Reason:
-    """Return nothing where a condition holds, else the part that is false, with its values."""
+def failure_reason(condition: Expression | None, scope: Scope) -> Reason:
+    """Return the part of a condition that is false, with its values; ``""`` if it holds."""
     if condition is None:
         return ""
     if isinstance(condition, Binary) and condition.operator == "and":
-        return holds(condition.left, scope) or holds(condition.right, scope)
+        return failure_reason(condition.left, scope) or failure_reason(condition.right, scope)
     try:
         true = _truth(condition, scope)
-        return "" if true else lambda: f"{condition} is false{_sides(condition, scope)}"
+        return "" if true else lambda: f"{condition} is false{_operands_text(condition, scope)}"
     except EvaluationError as error:
         return str(error)
 
 
-def _sides(condition: Expression, scope: Scope) -> str:
+def _operands_text(condition: Expression, scope: Scope) -> str:
     if not isinstance(condition, Binary) or condition.operator not in COMPARISONS:
         return ""
     sides = [side for side in (condition.left, condition.right) if not isinstance(side, Literal)]
     if not sides:
         return ""
-    return f": {' and '.join(f'{side} is {_shown(side, scope)}' for side in sides)}"
+    return f": {' and '.join(f'{side} is {_operand_text(side, scope)}' for side in sides)}"
 
 
-def _shown(side: Expression, scope: Scope) -> str:
-    """Return a value as messages show it; times as they are written, in four digits."""
+def _operand_text(side: Expression, scope: Scope) -> str:
+    """Return an operand's value as messages show it; times in microseconds, to four digits."""
     value = _datum(side, scope)
     if isinstance(side, Attribute) and side.name == "time" and isinstance(value, float):
         return f"{value:.4g}us"

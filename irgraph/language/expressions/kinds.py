@@ -21,15 +21,15 @@ from irgraph.language.expressions.nodes import (
     Unary,
     Variable,
 )
-from irgraph.language.expressions.units import kind_of
+from irgraph.language.expressions.units import literal_kind
 
 ANY = "any"
-"""The kind of what is known only when a script runs."""
+"""The kind of an expression whose kind is known only when the script runs."""
 
 WRONG = "wrong"
 """The kind of an erroneous expression; no further problem is reported about it."""
 
-CALLED = {
+KIND_NAMES = {
     "number": "a number", "bool": "a boolean", "text": "a string", "time": "a time",
     "bytes": "a size in bytes", "fraction": "a fraction", "dtype": "a dtype",
     "device": "a device", "list": "a list", "op": "an op", "none": "none",
@@ -40,7 +40,7 @@ PARAMETER_TYPES = {
     "int": "number", "float": "number", "bool": "bool", "string": "text", "time": "time",
     "bytes": "bytes", "fraction": "fraction", "dtype": "dtype", "device": "device", "list": "list",
 }  # fmt: skip
-"""Types that a pass may declare for its parameters, and the kinds of values that they take."""
+"""Types that a pass may declare for its parameters, and the kind of value that each accepts."""
 
 EXAMPLES = {
     "number": "4", "bool": "true", "text": '"bot_mlp"', "time": "20us", "bytes": "4GiB",
@@ -56,24 +56,24 @@ OP_KINDS = {
     "dead": "bool",
 }
 TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
-USUAL = {**OTHER_NAMES, "True": "true", "False": "false", "None": "none", "null": "none"}
+FOREIGN_KEYWORDS = {**OTHER_NAMES, "True": "true", "False": "false", "None": "none", "null": "none"}
 """Keywords of other languages, and their spelling in this one."""
 
-OPEN = (ANY, WRONG)
+UNKNOWN_KINDS = (ANY, WRONG)
 MEASURES = {"step.time": "time", "gpu.active": "time", "gpu.utilization": "fraction"}
-"""What a sweep may report of a step, and what each measures."""
+"""Figures of a step that a sweep may report, and the kind of each."""
 
 NUMERIC = ("number", "time", "bytes", "fraction")
 
 
 @dataclass
 class Kinds:
-    """Finds the kinds of expressions and notes what is wrong with them.
+    """Infers the kinds of expressions and notes the problems in them.
 
     Attributes:
         names: kinds of parameters, lets, labels (``op``) and ``count``.
-        variables: what a pattern binds, and how often it uses each name.
-        problems: what was found wrong.
+        variables: the names that a pattern binds, and the number of uses of each.
+        problems: the problems noted so far.
         keys: texts of the group's keys, allowed as a whole; ``None`` outside of ``having``.
     """
 
@@ -82,17 +82,17 @@ class Kinds:
     problems: list[Diagnostic] = field(default_factory=list)
     keys: frozenset[str] | None = None
 
-    def note(self, message: str, at: Expression | Splat, hint: str = "") -> str:
+    def note(self, message: str, node: Expression | Splat, hint: str = "") -> str:
         """Note a problem and return ``WRONG``."""
-        self.problems.append(Diagnostic(message, at.place, hint=hint))
+        self.problems.append(Diagnostic(message, node.place, hint=hint))
         return WRONG
 
-    def of(self, expression: Expression) -> str:
+    def infer(self, expression: Expression) -> str:
         """Return the kind of an expression."""
         if self.keys is not None and str(expression) in self.keys:
             return MEASURES.get(str(expression), ANY)
         finders: dict[type, Callable[..., str]] = {
-            Literal: lambda e: kind_of(e.value),
+            Literal: lambda e: literal_kind(e.value),
             Name: self._name,
             Variable: self._variable,
             Attribute: self._attribute,
@@ -103,16 +103,16 @@ class Kinds:
         }
         return finders[type(expression)](expression)
 
-    def need(self, kind: str, expression: Expression, what: str, hint: str = "") -> None:
-        """Note where an expression is of another kind; ``what`` is how to call the one expected."""
-        found = self.of(expression)
-        if found not in (kind, *OPEN):
-            self.note(f"expected {what}, not {CALLED[found]}", expression, hint)
+    def require(self, kind: str, expression: Expression, expected: str, hint: str = "") -> None:
+        """Note an expression of another kind; ``expected`` is the text of the expected kind."""
+        actual = self.infer(expression)
+        if actual not in (kind, *UNKNOWN_KINDS):
+            self.note(f"expected {expected}, not {KIND_NAMES[actual]}", expression, hint)
 
-    def truth(self, expression: Expression) -> None:
-        """Note where a condition is not a boolean."""
+    def require_condition(self, expression: Expression) -> None:
+        """Note a condition that is not a boolean."""
         hint = "compare it with something, as in %x.rank == 2"
-        self.need("bool", expression, "a condition", hint)
+        self.require("bool", expression, "a condition", hint)
 
     def _name(self, name: Name) -> str:
         if name.name in self.names:
@@ -123,12 +123,14 @@ class Kinds:
         if name.name == "count":
             hint = "as in group by %m having count >= 2"
             return self.note("'count' is defined only in 'having'", name, hint)
-        alike = suggestion(name.name, self.names)
-        known = USUAL.get(name.name) or (f"%{name}" if name.name in self.variables else "")
-        if known:
-            return self.note(f"{name} is not defined; did you mean {known}?", name)
-        hint = "" if alike else f"define it first: let {name} = 4"
-        return self.note(f"{name} is not defined{alike}", name, hint)
+        similar = suggestion(name.name, self.names)
+        replacement = FOREIGN_KEYWORDS.get(name.name) or (
+            f"%{name}" if name.name in self.variables else ""
+        )
+        if replacement:
+            return self.note(f"{name} is not defined; did you mean {replacement}?", name)
+        hint = "" if similar else f"define it first: let {name} = 4"
+        return self.note(f"{name} is not defined{similar}", name, hint)
 
     def _variable(self, variable: Variable) -> str:
         if self.keys is not None:
@@ -138,32 +140,34 @@ class Kinds:
                 variable,
             )
         if variable.name not in self.variables:
-            return self.note(*unbound(variable.name, self.variables, variable))
+            return self.note(*unbound_name_problem(variable.name, self.variables, variable))
         return ANY
 
     def _attribute(self, expression: Attribute) -> str:
-        if str(expression.of) == "torch" and expression.name in USUAL:
-            usual = USUAL[expression.name]
-            return self.note(f"{expression} is not defined; did you mean {usual}?", expression)
-        of = self.of(expression.of)
-        if of == WRONG:
+        if str(expression.base) == "torch" and expression.name in FOREIGN_KEYWORDS:
+            spelling = FOREIGN_KEYWORDS[expression.name]
+            return self.note(f"{expression} is not defined; did you mean {spelling}?", expression)
+        base_kind = self.infer(expression.base)
+        if base_kind == WRONG:
             return WRONG
-        if of not in ("op", ANY):
-            return self.note(f"{CALLED[of]} has no properties", expression)
-        known = OP_KINDS if of == "op" else TENSOR_KINDS
-        if expression.name in known:
-            return known[expression.name]
-        what = "an op" if of == "op" else "a tensor"
-        hint = suggestion(expression.name, known) or f"; it has {', '.join(known)}"
-        return self.note(f"{what} has no property .{expression.name}{hint}", expression)
+        if base_kind not in ("op", ANY):
+            return self.note(f"{KIND_NAMES[base_kind]} has no properties", expression)
+        properties = OP_KINDS if base_kind == "op" else TENSOR_KINDS
+        if expression.name in properties:
+            return properties[expression.name]
+        owner = "an op" if base_kind == "op" else "a tensor"
+        hint = suggestion(expression.name, properties) or f"; it has {', '.join(properties)}"
+        return self.note(f"{owner} has no property .{expression.name}{hint}", expression)
 
     def _item(self, expression: Item) -> str:
-        of, index = self.of(expression.of), self.of(expression.index)
-        if of not in ("list", *OPEN):
-            self.note(f"{CALLED[of]} cannot be indexed", expression, "lists can: %x.shape[0]")
-        if index not in ("number", *OPEN):
-            self.note(f"expected an index, not {CALLED[index]}", expression.index)
-        is_shape = isinstance(expression.of, Attribute) and expression.of.name == "shape"
+        base_kind, index_kind = self.infer(expression.base), self.infer(expression.index)
+        if base_kind not in ("list", *UNKNOWN_KINDS):
+            self.note(
+                f"{KIND_NAMES[base_kind]} cannot be indexed", expression, "lists can: %x.shape[0]"
+            )
+        if index_kind not in ("number", *UNKNOWN_KINDS):
+            self.note(f"expected an index, not {KIND_NAMES[index_kind]}", expression.index)
+        is_shape = isinstance(expression.base, Attribute) and expression.base.name == "shape"
         return "number" if is_shape else ANY
 
     def _list(self, expression: ListOf) -> str:
@@ -172,63 +176,67 @@ class Kinds:
                 hint = f"as in into [{item}] = aten._foreach_neg([*%x])"
                 self.note(f"{item} is allowed only in a template", item, hint)
             else:
-                self.of(item)
+                self.infer(item)
         return "list"
 
     def _unary(self, expression: Unary) -> str:
         if expression.operator == "not":
-            self.truth(expression.of)
+            self.require_condition(expression.operand)
             return "bool"
-        kind = self.of(expression.of)
-        if kind not in (*NUMERIC, *OPEN):
+        kind = self.infer(expression.operand)
+        if kind not in (*NUMERIC, *UNKNOWN_KINDS):
             hint = "use not" if kind == "bool" else ""
-            return self.note(f"{CALLED[kind]} cannot be negated", expression, hint)
+            return self.note(f"{KIND_NAMES[kind]} cannot be negated", expression, hint)
         return kind
 
     def _binary(self, expression: Binary) -> str:
         if expression.operator in ("and", "or"):
-            self.truth(expression.left)
-            self.truth(expression.right)
+            self.require_condition(expression.left)
+            self.require_condition(expression.right)
             return "bool"
-        left, right = self.of(expression.left), self.of(expression.right)
+        left, right = self.infer(expression.left), self.infer(expression.right)
         if expression.operator in ("+", "-", "*", "/"):
             return self._arithmetic(expression, left, right)
-        if not _comparable(left, right) and not _is_zero(expression):
-            hint = f"write {CALLED[left]}, as in {EXAMPLES[left]}" if left in EXAMPLES else ""
-            message = f"{CALLED[left]} cannot be compared with {CALLED[right]}"
+        if not _are_comparable(left, right) and not _is_zero(expression):
+            hint = f"write {KIND_NAMES[left]}, as in {EXAMPLES[left]}" if left in EXAMPLES else ""
+            message = f"{KIND_NAMES[left]} cannot be compared with {KIND_NAMES[right]}"
             self.note(message, expression, hint)
-        elif expression.operator == "~" and left not in ("text", *OPEN):
+        elif expression.operator == "~" and left not in ("text", *UNKNOWN_KINDS):
             self.note("'~' matches a string with a glob", expression, 'as in op.module ~ "bot.*"')
         return "bool"
 
     def _arithmetic(self, expression: Binary, left: str, right: str) -> str:
         for kind, side in ((left, expression.left), (right, expression.right)):
-            if kind not in (*NUMERIC, *OPEN):
-                return self.note(f"expected a number, not {CALLED[kind]}", side)
-        if left in OPEN or right in OPEN:
+            if kind not in (*NUMERIC, *UNKNOWN_KINDS):
+                return self.note(f"expected a number, not {KIND_NAMES[kind]}", side)
+        if left in UNKNOWN_KINDS or right in UNKNOWN_KINDS:
             return ANY
         if expression.operator in ("+", "-"):
             if left != right:
-                what = f"{CALLED[left]} and {CALLED[right]}"
+                operands = f"{KIND_NAMES[left]} and {KIND_NAMES[right]}"
                 unit = left if left in EXAMPLES and left != "number" else right
                 hint = f"give both a unit, as in {EXAMPLES[unit]}" if unit in EXAMPLES else ""
-                return self.note(f"{what} cannot be added or subtracted", expression, hint)
+                return self.note(f"{operands} cannot be added or subtracted", expression, hint)
             return left
-        return _product(expression.operator, left, right)
+        return _product_kind(expression.operator, left, right)
 
 
-At = TypeVar("At")
+Location = TypeVar("Location")
 
 
-def unbound(name: str, names: Iterable[str], at: At) -> tuple[str, At, str]:
-    """Return what to note about a name that a pattern does not bind: message, place and hint."""
-    alike = suggestion(name, names)
-    bound = ", ".join(f"%{known}" for known in sorted(names))
-    hint = "" if alike else f"it binds {bound}" if bound else "write its operands, as in (%x, ...)"
-    return f"the pattern does not bind %{name}{alike}", at, hint
+def unbound_name_problem(
+    name: str, names: Iterable[str], location: Location
+) -> tuple[str, Location, str]:
+    """Return the problem of a name that a pattern does not bind: message, location and hint."""
+    similar = suggestion(name, names)
+    bound = ", ".join(f"%{bound_name}" for bound_name in sorted(names))
+    hint = (
+        "" if similar else f"it binds {bound}" if bound else "write its operands, as in (%x, ...)"
+    )
+    return f"the pattern does not bind %{name}{similar}", location, hint
 
 
-def _product(operator: str, left: str, right: str) -> str:
+def _product_kind(operator: str, left: str, right: str) -> str:
     plain = ("number", "fraction")
     if right in plain:
         return left
@@ -245,7 +253,7 @@ def _is_zero(expression: Binary) -> bool:
     )
 
 
-def _comparable(left: str, right: str) -> bool:
-    if left == right or {left, right} & {*OPEN, "none"}:
+def _are_comparable(left: str, right: str) -> bool:
+    if left == right or {left, right} & {*UNKNOWN_KINDS, "none"}:
         return True
     return {left, right} <= {"number", "fraction"}

@@ -27,7 +27,7 @@ ATOM = 8
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a script; its place is ignored in comparisons."""
+    """A node of a script; comparisons ignore its place."""
 
     place: SourceSpan = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
@@ -35,14 +35,16 @@ class Node:
     def read(cls, parts: Sequence[Any], place: SourceSpan) -> Self:
         """Return the node whose fields are the parts of its grammar rule, in order.
 
-        A part that is left out, ``None``, leaves its field at the default.
+        An omitted part, ``None``, leaves its field at the default.
         """
         names = [f.name for f in fields(cls) if f.name != "place"]
         if len(names) != len(parts):
-            known = ", ".join(names)
-            raise TypeError(f"the grammar gives it {len(parts)} parts for its fields ({known})")
-        given = {name: part for name, part in zip(names, parts, strict=True) if part is not None}
-        return cls(**given, place=place)
+            field_names = ", ".join(names)
+            raise TypeError(
+                f"the grammar gives it {len(parts)} parts for its fields ({field_names})"
+            )
+        values = {name: part for name, part in zip(names, parts, strict=True) if part is not None}
+        return cls(**values, place=place)
 
     def walk(self) -> Iterator[Node]:
         """Yield the node and all below it, outer before inner."""
@@ -95,22 +97,22 @@ class Variable(Node):
 class Attribute(Node):
     """A property of a tensor or an op: ``%w.nbytes``, ``op.phase``."""
 
-    of: Expression
+    base: Expression
     name: str
 
     def __str__(self) -> str:
-        return f"{_within(self.of, ATOM)}.{self.name}"
+        return f"{_within(self.base, ATOM)}.{self.name}"
 
 
 @dataclass(frozen=True)
 class Item(Node):
     """An element of a list: ``%w.shape[1]``."""
 
-    of: Expression
+    base: Expression
     index: Expression
 
     def __str__(self) -> str:
-        return f"{_within(self.of, ATOM)}[{self.index}]"
+        return f"{_within(self.base, ATOM)}[{self.index}]"
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,12 @@ class Unary(Node):
     """``-x`` or ``not x``."""
 
     operator: str
-    of: Expression
+    operand: Expression
 
     def __str__(self) -> str:
         if self.operator == "not":
-            return f"not {_within(self.of, LEVELS['not'])}"
-        inner = _within(self.of, UNARY)
+            return f"not {_within(self.operand, LEVELS['not'])}"
+        inner = _within(self.operand, UNARY)
         return f"-({inner})" if inner[:1] in "-0123456789" else f"-{inner}"
 
 

@@ -1,4 +1,4 @@
-"""Units of the literals in scripts: times in microseconds, sizes in bytes, shares of one."""
+"""Units of the literals in scripts: times in microseconds, sizes in bytes, fractions of one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ UNITS: dict[str, tuple[str, float]] = {
     "B": ("bytes", 1), "KiB": ("bytes", 2**10), "MiB": ("bytes", 2**20), "GiB": ("bytes", 2**30),
     "TiB": ("bytes", 2**40), "%": ("fraction", 0.01),
 }  # fmt: skip
-"""What each unit measures, and how many base units it is."""
+"""The kind that each unit measures, and its size in base units."""
 
 
-def plain(value: Value | Quantity) -> Value:
-    """Return a literal's value in base units: microseconds, bytes, or a share of one."""
+def base_value(value: Value | Quantity) -> Value:
+    """Return a literal's value in base units: microseconds, bytes, or a fraction of one."""
     if not isinstance(value, Quantity):
         return value
     kind, factor = UNITS[value.unit]
@@ -22,8 +22,8 @@ def plain(value: Value | Quantity) -> Value:
     return int(number) if kind == "bytes" else number
 
 
-def kind_of(value: Value | Quantity) -> str:
-    """Return what a literal is: ``time``, ``bytes``, ``fraction``, ``number`` and so on."""
+def literal_kind(value: Value | Quantity) -> str:
+    """Return the kind of a literal: ``time``, ``bytes``, ``fraction``, ``number`` and so on."""
     if isinstance(value, Quantity):
         return UNITS[value.unit][0]
     if isinstance(value, bool):

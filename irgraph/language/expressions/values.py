@@ -8,26 +8,26 @@ from irgraph.ir.tensor import Tensor
 from irgraph.text.printer import literal
 
 
-def same_value(a: Value, b: Value) -> bool:
-    """Compare values; unlike Python, ``true`` is not ``1``."""
+def equal_values(a: Value, b: Value) -> bool:
+    """Return whether two values are equal; unlike in Python, ``true`` is not ``1``."""
     if isinstance(a, bool) != isinstance(b, bool):
         return False
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same_value, a, b))
+        return len(a) == len(b) and all(map(equal_values, a, b))
     return a is b or a == b
 
 
-def same(a: Value, b: Value) -> bool:
-    """Return whether two bound values are the same; tensors are by name."""
+def equal_bindings(a: Value, b: Value) -> bool:
+    """Return whether two bound values are equal; tensors are compared by name."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.name == b.name
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return same_value(a, b)
+        return len(a) == len(b) and all(map(equal_bindings, a, b))
+    return equal_values(a, b)
 
 
 def spell(value: Value | Op) -> str:
-    """Return a value as messages show it; sizes as the numbers that they are now."""
+    """Return a value as messages show it; symbolic sizes as their present numbers."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(spell, value))}]"
     if isinstance(value, Op):
@@ -35,6 +35,6 @@ def spell(value: Value | Op) -> str:
     return str(int(value)) if isinstance(value, Dim) else literal(value)
 
 
-def counted(number: int, what: str, plural: str = "s") -> str:
+def format_count(number: int, noun: str, plural: str = "s") -> str:
     """Return ``1 match`` or ``2 matches``."""
-    return f"{number} {what}{'' if number == 1 else plural}"
+    return f"{number} {noun}{'' if number == 1 else plural}"

@@ -1,4 +1,4 @@
-"""Pairs the placeholders of one op pattern with the arguments and results of one op."""
+"""Aligns the holes of an op pattern with the arguments and results of an op."""
 
 from __future__ import annotations
 
@@ -8,98 +8,100 @@ from dataclasses import dataclass
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.nodes import Splat
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.arguments import PassedArgument, has_no_effect
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.misses import Reason
 from irgraph.language.patterns.nodes import Hole, OpPattern, Rest
 
 Goal = tuple[Hole, Value]
-"""A placeholder and the value that must match it."""
+"""A hole and the value that it must match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Placeholders with their values, and the arguments that ``...`` (or no list at all) skips."""
+    """Holes with their values, and the arguments that ``...`` or an omitted list skips."""
 
     goals: tuple[Goal, ...] = ()
     hidden: tuple[PassedArgument, ...] = ()
 
 
 class FormMismatchError(Exception):
-    """An op does not have the form of a pattern; ``why`` gives the reason."""
+    """An op cannot be aligned with a pattern; ``reason`` says why."""
 
-    def __init__(self, why: Reason) -> None:
-        self.why = why
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
 
 
-def align(index: Index, pattern: OpPattern, here: int) -> Alignment:
-    """Pair a pattern's holes with an op's results and arguments; raise ``MisfitError``."""
+def align(index: Index, pattern: OpPattern, position: int) -> Alignment:
+    """Align an op's results and arguments with a pattern, or raise ``FormMismatchError``."""
     goals: list[Goal] = []
     if pattern.results is not None:
-        goals = pair_holes(pattern.results, list(index.results(here)), "result")
-    passed = index.arguments(here)
+        goals = pair_holes(pattern.results, list(index.results(position)), "result")
+    arguments = index.arguments(position)
     if pattern.holes is None:
-        return Alignment(tuple(goals), tuple(passed))
-    fixed, named = pattern.placed, pattern.named
-    if len(fixed) > len(passed):
+        return Alignment(tuple(goals), tuple(arguments))
+    positional, named_holes = pattern.positional_holes, pattern.named_holes
+    if len(positional) > len(arguments):
         raise FormMismatchError(
-            lambda: f"it has {counted(len(passed), 'argument')}, the pattern has {len(fixed)}"
+            lambda: (
+                f"it has {format_count(len(arguments), 'argument')}, the pattern has {len(positional)}"
+            )
         )
-    goals += [(hole, argument.value) for hole, argument in zip(fixed, passed, strict=False)]
-    others = passed[len(fixed) :]
-    hidden = tuple(others)
-    if named:
-        goals += _named(named, others)
-        hidden = tuple(argument for argument in others if argument.name not in named)
-    if not pattern.open:
-        for argument in required_arguments(index.ops[here], hidden):
-            what = f"{argument.name} = " if argument.name else ""
-            raise FormMismatchError(f"it also has {what}{spell(argument.value)}")
+    goals += [(hole, argument.value) for hole, argument in zip(positional, arguments, strict=False)]
+    remaining = arguments[len(positional) :]
+    hidden = tuple(remaining)
+    if named_holes:
+        goals += _pair_named(named_holes, remaining)
+        hidden = tuple(argument for argument in remaining if argument.name not in named_holes)
+    if not pattern.is_open:
+        for argument in required_arguments(index.ops[position], hidden):
+            prefix = f"{argument.name} = " if argument.name else ""
+            raise FormMismatchError(f"it also has {prefix}{spell(argument.value)}")
     return Alignment(tuple(goals), hidden)
 
 
-def _named(named: Mapping[str, Hole], passed: Sequence[PassedArgument]) -> list[Goal]:
-    by_name = {argument.name: argument.value for argument in passed}
-    for name in named:
+def _pair_named(named_holes: Mapping[str, Hole], arguments: Sequence[PassedArgument]) -> list[Goal]:
+    by_name = {argument.name: argument.value for argument in arguments}
+    for name in named_holes:
         if name not in by_name:
             raise FormMismatchError(f"it has no argument {name!r}")
-    return [(hole, by_name[name]) for name, hole in named.items()]
+    return [(hole, by_name[name]) for name, hole in named_holes.items()]
 
 
 def required_arguments(op: Op, hidden: Sequence[PassedArgument]) -> list[PassedArgument]:
-    """Return those of an op's arguments that it would not be the same without."""
+    """Return the skipped arguments that affect the op."""
     return [
         argument
         for argument in hidden
-        if argument.given and not has_no_effect(op, argument.name, argument.value)
+        if argument.is_explicit and not has_no_effect(op, argument.name, argument.value)
     ]
 
 
-def pair_holes(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal]:
-    """Pair placeholders with values; ``...`` and a splat take the remaining ones."""
-    at = next((i for i, hole in enumerate(holes) if isinstance(hole, (Rest, Splat))), None)
-    if at is None:
+def pair_holes(holes: Sequence[Hole], values: Sequence[Value], noun: str) -> list[Goal]:
+    """Pair holes with values; ``...`` or a splat matches the remaining values."""
+    variadic = next((i for i, hole in enumerate(holes) if isinstance(hole, (Rest, Splat))), None)
+    if variadic is None:
         if len(holes) != len(values):
             raise FormMismatchError(
-                lambda: f"it has {counted(len(values), what)}, the pattern has {len(holes)}"
+                lambda: f"it has {format_count(len(values), noun)}, the pattern has {len(holes)}"
             )
         return list(zip(holes, values, strict=True))
-    after = len(holes) - at - 1
+    after = len(holes) - variadic - 1
     end = len(values) - after
-    if end < at:
-        least = at + after
+    if end < variadic:
+        minimum = variadic + after
         raise FormMismatchError(
-            f"it has {counted(len(values), what)}, the pattern needs at least {least}"
+            f"it has {format_count(len(values), noun)}, the pattern needs at least {minimum}"
         )
-    goals: list[Goal] = list(zip(holes[:at], values, strict=False))
-    if isinstance(holes[at], Splat):
-        goals.append((holes[at], tuple(values[at:end])))
-    return goals + list(zip(holes[at + 1 :], values[end:], strict=True))
+    goals: list[Goal] = list(zip(holes[:variadic], values, strict=False))
+    if isinstance(holes[variadic], Splat):
+        goals.append((holes[variadic], tuple(values[variadic:end])))
+    return goals + list(zip(holes[variadic + 1 :], values[end:], strict=True))
 
 
 def is_written(value: Value, op: Op) -> bool:
-    """Return whether an op writes a tensor, or all tensors of a list, in place."""
+    """Return whether an op writes a tensor, or every tensor of a list, in place."""
     tensors = value if isinstance(value, tuple) else (value,)
     names = [tensor.name for tensor in tensors if isinstance(tensor, Tensor)]
     return bool(names) and len(names) == len(tensors) and op.written.issuperset(names)

@@ -11,31 +11,31 @@ from typing import cast
 from irgraph.ir.effects import MAX_CACHED_OPS
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Argument, resolve, schemas_of
-from irgraph.language.expressions.values import same_value
+from irgraph.language.expressions.values import equal_values
 
 
 @dataclass(frozen=True, slots=True)
 class PassedArgument:
     """One argument of a call: its name in the schema (``""`` if unknown) and value.
 
-    ``given`` is whether the op states it, rather than leaving it at its default.
+    ``is_explicit`` is whether the op states the value; else it is the schema's default.
     """
 
     name: str
     value: Value
-    given: bool = True
+    is_explicit: bool = True
 
 
 @lru_cache(maxsize=MAX_CACHED_OPS)
 def arguments(op: Op, extra: tuple[str, ...] = ()) -> Sequence[PassedArgument]:
-    """Return all arguments of an op in schema order; operands without names where none is known.
+    """Return all arguments of an op in schema order; without names if it has no schema.
 
     ``extra`` are the schemas that the model declares.
     """
     schema = resolve(op, extra)
     if schema is None:
-        loose = [PassedArgument("", value) for value in op.operands]
-        return (*loose, *(PassedArgument(name, value) for name, value in op.attributes.items()))
+        operands = [PassedArgument("", value) for value in op.operands]
+        return (*operands, *(PassedArgument(name, value) for name, value in op.attributes.items()))
     passed = []
     for i, argument in enumerate(schema.arguments):
         if i < len(op.operands):
@@ -48,7 +48,7 @@ def arguments(op: Op, extra: tuple[str, ...] = ()) -> Sequence[PassedArgument]:
 
 
 def default_of(argument: Argument) -> Value:
-    """Return an argument's default; ``None`` where it has none."""
+    """Return an argument's default; ``None`` if it has none."""
     return None if argument.default is None else _value(argument.default)
 
 
@@ -73,17 +73,17 @@ def is_default(argument: Argument, value: Value) -> bool:
         return False
     default = default_of(argument)
     if isinstance(value, tuple) and not isinstance(default, tuple):
-        return bool(value) and all(same_value(item, default) for item in value)
-    return same_value(value, default)
+        return bool(value) and all(equal_values(item, default) for item in value)
+    return equal_values(value, default)
 
 
 def has_no_effect(op: Op, name: str, value: Value) -> bool:
-    """Return whether an op would be the same without this argument.
+    """Return whether omitting an argument would leave an op unchanged.
 
-    It is if the value is the default of any overload (one that is written out where another
-    overload has it as default), or absent.
+    This is so if the value is ``None`` or the default of any overload: an argument may be written
+    out that is a default of another overload only.
     """
     if value is None:
         return True
-    found = [a for s in schemas_of(op.name) for a in s.arguments if a.name == name]
-    return any(is_default(argument, value) for argument in found)
+    overloads = [a for s in schemas_of(op.name) for a in s.arguments if a.name == name]
+    return any(is_default(argument, value) for argument in overloads)

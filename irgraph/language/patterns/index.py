@@ -1,4 +1,4 @@
-"""A graph's ops by name, by what they define and by what they use, for quick matching."""
+"""A graph's ops by their names, results and operands, for quick matching."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.patterns.arguments import PassedArgument, arguments
 from irgraph.language.patterns.nodes import glob, is_glob
-from irgraph.language.patterns.short_forms import COPIES, called
+from irgraph.language.patterns.short_forms import COPIES, pattern_names
 
 
 class Index:
-    """Positions of all ops, outer before inner: what lies below op ``i`` is ``i+1 .. end[i]-1``."""
+    """Positions of all ops, outer before inner: ``i+1 .. end[i]-1`` are the ops below op ``i``."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -26,26 +26,26 @@ class Index:
         self.end: list[int] = []
         self.parent: list[int] = []
         self.by_name: dict[str, list[int]] = {}
-        self.selected: dict[object, Any] = {}  # what ``patterns.select`` found before
-        self.sound: dict[object, Any] = {}  # matches that lose nothing in a template
+        self.selections: dict[object, Any] = {}  # results of ``patterns.select``
+        self.lossless_matches: dict[object, Any] = {}  # matches that passed ``Losses.check``
         self._add(graph.ops, -1)
 
     def _add(self, ops: Sequence[Op], parent: int) -> None:
-        """Place ops and all below them."""
-        names = self.by_name
+        """Assign positions to ops and all ops below them."""
+        by_name = self.by_name
         for op in ops:
-            here = len(self.ops)
+            position = len(self.ops)
             self.ops.append(op)
-            self.end.append(here + 1)
+            self.end.append(position + 1)
             self.parent.append(parent)
-            for name in called(op) if op.name in COPIES else (op.name,):
-                if name in names:
-                    names[name].append(here)
+            for name in pattern_names(op) if op.name in COPIES else (op.name,):
+                if name in by_name:
+                    by_name[name].append(position)
                 else:
-                    names[name] = [here]
+                    by_name[name] = [position]
             if op.body:
-                self._add(op.body, here)
-                self.end[here] = len(self.ops)
+                self._add(op.body, position)
+                self.end[position] = len(self.ops)
 
     @cached_property
     def position(self) -> Mapping[int, int]:
@@ -54,124 +54,124 @@ class Index:
 
     @cached_property
     def definers(self) -> Mapping[str, Sequence[int]]:
-        """By name of a tensor: the ops that make it."""
-        found: dict[str, list[int]] = {}
-        for here, op in enumerate(self.ops):
+        """The positions of the ops that define each tensor, by its name."""
+        definers: dict[str, list[int]] = {}
+        for position, op in enumerate(self.ops):
             for tensor in op.outputs:
-                found.setdefault(tensor.name, []).append(here)
-        return found
+                definers.setdefault(tensor.name, []).append(position)
+        return definers
 
     @cached_property
     def users(self) -> Mapping[str, Sequence[int]]:
-        """By name of a tensor: the ops that take it."""
-        found: dict[str, list[int]] = {}
-        for here, op in enumerate(self.ops):
+        """The positions of the ops that use each tensor, by its name."""
+        users_by_name: dict[str, list[int]] = {}
+        for position, op in enumerate(self.ops):
             for tensor in op.inputs:
-                users = found.setdefault(tensor.name, [])
-                if not users or users[-1] != here:
-                    users.append(here)
-        return found
+                users = users_by_name.setdefault(tensor.name, [])
+                if not users or users[-1] != position:
+                    users.append(position)
+        return users_by_name
 
     @cached_property
-    def writes(self) -> Mapping[str, Sequence[tuple[int, Tensor]]]:
-        """By buffer: the leaves that write a tensor there in place."""
-        found: dict[str, list[tuple[int, Tensor]]] = {}
-        for here, op in enumerate(self.ops):
+    def in_place_writes(self) -> Mapping[str, Sequence[tuple[int, Tensor]]]:
+        """The leaves that write in place in each buffer, each with the tensor that it writes."""
+        writes: dict[str, list[tuple[int, Tensor]]] = {}
+        for position, op in enumerate(self.ops):
             for tensor in () if op.body else written_by(op):
-                found.setdefault(tensor.buffer, []).append((here, tensor))
-        return found
+                writes.setdefault(tensor.buffer, []).append((position, tensor))
+        return writes
 
-    def named(self, name: str, after: int = 0) -> Iterator[int]:
-        """Yield the ops whose name matches a name or glob, from a position on."""
+    def positions_of(self, name: str, after: int = 0) -> Iterator[int]:
+        """Yield the positions of the ops whose name matches a name or glob, from ``after`` on."""
         if not is_glob(name):
-            found: Sequence[int] = self.by_name.get(name, ())
+            positions: Sequence[int] = self.by_name.get(name, ())
         else:
             regex = glob(name)
-            lists = [ops for known, ops in self.by_name.items() if regex.fullmatch(known)]
-            found = sorted({i for ops in lists for i in ops})
-        yield from found[bisect_left(found, after) :]
+            matches = [ops for op_name, ops in self.by_name.items() if regex.fullmatch(op_name)]
+            positions = sorted({i for ops in matches for i in ops})
+        yield from positions[bisect_left(positions, after) :]
 
     def users_of(self, name: str, after: int = 0) -> Iterator[int]:
-        """Yield the ops that have a tensor among their operands, from a position on."""
-        found = self.users.get(name, [])
-        yield from found[bisect_left(found, after) :]
+        """Yield the positions of the ops that use a tensor as an operand, from ``after`` on."""
+        users = self.users.get(name, [])
+        yield from users[bisect_left(users, after) :]
 
-    def arguments(self, here: int) -> Sequence[PassedArgument]:
+    def arguments(self, position: int) -> Sequence[PassedArgument]:
         """Return the arguments of an op in schema order."""
-        return arguments(self.ops[here], self.graph.schemas)
+        return arguments(self.ops[position], self.graph.schemas)
 
-    def results(self, here: int) -> Sequence[Value]:
-        """Return an op's results; an autograd scope without any hands on what leaves it.
+    def results(self, position: int) -> Sequence[Value]:
+        """Return an op's results; for an autograd scope without results, its live-out tensors.
 
-        That is what it defines and others use; else what it writes in place; else, as where
-        ``AccumulateGrad`` keeps the gradient as it is, its operands.
+        These are the tensors that it defines and others use; else the tensors that it writes in
+        place; else its operands, as if ``AccumulateGrad`` leaves the gradient unchanged.
         """
-        op = self.ops[here]
+        op = self.ops[position]
         if op.results or not op.is_autograd:
             return op.results
-        inside = self.ops[here + 1 : self.end[here]]
-        made = {t.name: t for inner in inside for t in inner.outputs}
-        leaving = [t for t in made.values() if self._used_after(t, self.end[here])]
-        if leaving:
-            return leaving
-        touched = (t for inner in inside if not inner.body for t in written_by(inner))
-        written = {t.name: t for t in touched if t.name not in made}
+        inside = self.ops[position + 1 : self.end[position]]
+        created = {t.name: t for inner in inside for t in inner.outputs}
+        live_out_tensors = [t for t in created.values() if self._used_after(t, self.end[position])]
+        if live_out_tensors:
+            return live_out_tensors
+        written_tensors = (t for inner in inside if not inner.body for t in written_by(inner))
+        written = {t.name: t for t in written_tensors if t.name not in created}
         return list(written.values()) or op.operands
 
     def _used_after(self, tensor: Tensor, position: int) -> bool:
         users = self.users.get(tensor.name, [])
         return users != [] and users[-1] >= position
 
-    def inside(self, here: int, outer: int) -> bool:
-        """Return whether an op is another one or lies below it."""
-        return outer <= here < self.end[outer]
+    def is_inside(self, position: int, outer: int) -> bool:
+        """Return whether an op is ``outer`` or below it."""
+        return outer <= position < self.end[outer]
 
-    def scopes(self, here: int) -> Iterator[int]:
+    def scopes(self, position: int) -> Iterator[int]:
         """Yield an op and the ops around it, inner first."""
-        while here >= 0:
-            yield here
-            here = self.parent[here]
+        while position >= 0:
+            yield position
+            position = self.parent[position]
 
-    def around(self, op: Op) -> str:
+    def caller_name(self, op: Op) -> str:
         """Return the name of the op that called an op, ``""`` at the top level."""
         parent = self.parent[self.position[id(op)]]
         return "" if parent < 0 else self.ops[parent].name
 
     @cached_property
-    def leaving(self) -> Mapping[str, str]:
-        """The kind of every tensor that leaves the step, by its name."""
+    def live_out_kinds(self) -> Mapping[str, str]:
+        """The kind of every live-out tensor of the step, by its name."""
         return live_out(self.graph)
 
     @cached_property
-    def lasting(self) -> frozenset[str]:
-        """The buffers that exist before the step, or that the step returns tensors in."""
+    def lasting_buffers(self) -> frozenset[str]:
+        """The buffers that exist before the step, and the buffers of returned tensors."""
         returned = (tensor.buffer for tensor in self.graph.returned or ())
         return frozenset([*self.graph.lasting, *returned])
 
     @cached_property
-    def touches(self) -> Mapping[str, Sequence[int]]:
-        """The positions of the leaves that use or make a tensor in a buffer."""
-        found: dict[str, list[int]] = {}
-        for here, op in enumerate(self.ops):
+    def accesses(self) -> Mapping[str, Sequence[int]]:
+        """The positions of the leaves that use or define a tensor in each buffer."""
+        positions_by_buffer: dict[str, list[int]] = {}
+        for position, op in enumerate(self.ops):
             for buffer in () if op.body else {t.buffer for t in (*op.inputs, *op.outputs)}:
-                found.setdefault(buffer, []).append(here)
-        return found
+                positions_by_buffer.setdefault(buffer, []).append(position)
+        return positions_by_buffer
 
     def writers_between(self, tensor: Tensor, start: int, end: int) -> Iterator[int]:
         """Yield the ops from ``start`` to before ``end`` that write bytes of a tensor in place."""
-        for here, other in self.writes.get(tensor.buffer, ()):
-            if start <= here < end and overlap(tensor, other):
-                yield here
+        for position, other in self.in_place_writes.get(tensor.buffer, ()):
+            if start <= position < end and overlap(tensor, other):
+                yield position
 
 
-MOST = 4
-"""Graphs whose index is remembered: searches rewrite the same ones again and again."""
+MAX_INDEXES = 4
+"""Maximum number of graphs whose index is cached: searches rewrite the same graphs repeatedly."""
 
 _RECENT: list[Index] = []
 
 
 def index_of(graph: Graph) -> Index:
-    """Return the index of a graph, which may have been built before."""
-    found = next((index for index in tuple(_RECENT) if index.graph is graph), None) or Index(graph)
-    _RECENT[:] = [found, *(index for index in tuple(_RECENT) if index is not found)][:MOST]
-    return found
+    """Return the index of a graph, cached for the most recent graphs."""
+    result = next((index for index in tuple(_RECENT) if index.graph is graph), None) or Index(graph)
+    _RECENT[:] = [result, *(index for index in tuple(_RECENT) if index is not result)][:MAX_INDEXES]
+    return result

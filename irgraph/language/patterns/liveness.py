@@ -11,91 +11,93 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.patterns.index import Index
 
-STAYS = ("param", "state", "input", "returned", "gradient", "host")
-"""Kinds of tensors that leave a step even if nothing reads them."""
+LIVE_OUT_KINDS = ("param", "state", "input", "returned", "gradient", "host")
+"""Kinds of tensors that are live-out of a step even if nothing reads them."""
 
 
 @dataclass
 class Liveness:
-    """What of a graph is used, as if some of its ops had gone already.
+    """Uses of a graph's tensors, as if some of its ops had been removed already.
 
     Attributes:
-        gone: positions of ops that do not count any more.
+        removed: positions of the ops that count as removed.
     """
 
     index: Index
-    gone: set[int] = field(default_factory=set)
-    _last: dict[str, int] = field(default_factory=dict)
-    _left: dict[int, int] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
+    _last_index: dict[str, int] = field(default_factory=dict)
+    _remaining: dict[int, int] = field(default_factory=dict)
 
-    def drop(self, here: int) -> None:
-        """Let an op go, and what is around it once all in there has gone."""
+    def drop(self, position: int) -> None:
+        """Count an op as removed, and each op around it whose whole body has been removed."""
         index = self.index
-        self.gone.update(range(here, index.end[here]))
-        around = index.parent[here]
-        if around >= 0:
-            self._left[around] = self._left.get(around, len(index.ops[around].body)) - 1
-            if not self._left[around]:
-                self.drop(around)
+        self.removed.update(range(position, index.end[position]))
+        parent = index.parent[position]
+        if parent >= 0:
+            self._remaining[parent] = self._remaining.get(parent, len(index.ops[parent].body)) - 1
+            if not self._remaining[parent]:
+                self.drop(parent)
 
     def idle(self, op: Op) -> bool:
-        """Return whether an op only returned an operand, or allocated memory that nobody uses."""
+        """Return whether an op only returns an operand, or allocates memory that no op uses."""
         if not all(map(_is_harmless, op.leaves())) or any(map(written_by, op.leaves())):
             return False
-        made = [leaf for leaf in op.leaves() if leaf.outputs]
-        return all(leaf.base in UNFILLED for leaf in made) and not self._is_used(op)
+        producers = [leaf for leaf in op.leaves() if leaf.outputs]
+        return all(leaf.base in UNFILLED for leaf in producers) and not self._is_used(op)
 
     def unread(self, op: Op) -> bool:
-        """Return whether no op reads what an op makes and writes, nor anybody after the step.
+        """Return whether nothing in or after the step reads an op's results and writes.
 
-        Where it is unknown what the step returns, it may be just that.
+        If it is unknown what the step returns, it may return these results.
         """
         if not all(map(_is_harmless, op.leaves())) or self._is_used(op):
             return False
         leaves = list(op.leaves())
         end = self.index.end[self.index.position[id(op)]]
-        return any(map(_made, leaves)) and not any(self._stays(leaf, end) for leaf in leaves)
+        return any(map(_defined_tensors, leaves)) and not any(
+            self._is_used_later(leaf, end) for leaf in leaves
+        )
 
     def dead(self, op: Op) -> bool:
-        """Return whether an op is unread, and known not to make what the step returns."""
+        """Return whether an op is unread, and it is known what the step returns."""
         return self.index.graph.returned is not None and self.unread(op)
 
     def _is_used(self, op: Op) -> bool:
-        """Return whether ops outside use what an op makes."""
+        """Return whether ops outside an op use its results."""
         end = self.index.end[self.index.position[id(op)]]
         names = {t.name for inner in op.walk() for t in inner.outputs}
-        return any(i not in self.gone for name in names for i in self.index.users_of(name, end))
+        return any(i not in self.removed for name in names for i in self.index.users_of(name, end))
 
-    def _stays(self, leaf: Op, end: int) -> bool:
-        """Return whether a result leaves the step, or its bytes are used after a position."""
-        made = _made(leaf)
-        if any(self.index.leaving.get(tensor.name) in STAYS for tensor in made):
+    def _is_used_later(self, leaf: Op, end: int) -> bool:
+        """Return whether a result is live-out of the step or used at the position ``end`` or later."""
+        tensors = _defined_tensors(leaf)
+        if any(self.index.live_out_kinds.get(tensor.name) in LIVE_OUT_KINDS for tensor in tensors):
             return True
         if is_view(leaf):
             return False
-        lasting = self.index.lasting
-        return any(t.buffer in lasting or self._last_touch(t.buffer) >= end for t in made)
+        lasting = self.index.lasting_buffers
+        return any(t.buffer in lasting or self._last_access(t.buffer) >= end for t in tensors)
 
-    def _last_touch(self, buffer: str) -> int:
-        """Return the position of the last op that touches a buffer."""
-        near = self.index.touches.get(buffer, ())
-        last = self._last.get(buffer, len(near) - 1)
-        while last >= 0 and near[last] in self.gone:
-            last -= 1
-        self._last[buffer] = last
-        return near[last] if last >= 0 else -1
+    def _last_access(self, buffer: str) -> int:
+        """Return the position of the last op that accesses a buffer; -1 if there is none."""
+        positions = self.index.accesses.get(buffer, ())
+        index = self._last_index.get(buffer, len(positions) - 1)
+        while index >= 0 and positions[index] in self.removed:
+            index -= 1
+        self._last_index[buffer] = index
+        return positions[index] if index >= 0 else -1
 
 
-def _made(leaf: Op) -> list[Tensor]:
+def _defined_tensors(leaf: Op) -> list[Tensor]:
     return [*leaf.outputs, *written_by(leaf)]
 
 
 @lru_cache(maxsize=MAX_CACHED_OPS)
 def _is_harmless(leaf: Op) -> bool:
-    """Return whether an op does no more than its results and writes say."""
+    """Return whether an op has no effects other than its results and writes."""
     if is_label(leaf) or leaf.name in (*HOST_READS, *WAITS) or leaf.base.startswith("_assert"):
         return False
     effect = effects(leaf)
-    fetched = any(t.device != "cpu" for t in leaf.inputs)
-    given = fetched and any(t.device == "cpu" for t in leaf.outputs)
-    return not (effect.random or effect.barrier or given)
+    reads_device = any(t.device != "cpu" for t in leaf.inputs)
+    copies_to_host = reads_device and any(t.device == "cpu" for t in leaf.outputs)
+    return not (effect.random or effect.barrier or copies_to_host)

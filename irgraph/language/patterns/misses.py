@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Reason: TypeAlias = str | Callable[[], str]
-"""Why something failed: a text, or a function that returns it, as few reasons are ever shown."""
+"""The reason of a failure: a text, or a function that returns it, as few reasons are shown."""
 
 
 def text_of(reason: Reason) -> str:
@@ -15,18 +15,18 @@ def text_of(reason: Reason) -> str:
 
 
 class Misses:
-    """Keeps the nearest miss of one statement, and how many ops it looked at."""
+    """The nearest miss of one statement, and the number of ops that it tried."""
 
     def __init__(self) -> None:
-        self.tried = 0
+        self.tried_ops = 0
         self.depth = -1.0
         self.position = -1
         self.reason = ""
 
     def note(self, depth: float, position: int, reason: Reason) -> None:
-        """Record a failed attempt: how much of the pattern matched, at which op, and why not more.
+        """Record a failed attempt if it is nearer than all before.
 
-        The first of equally near ones is kept.
+        ``depth`` is how much of the pattern matched, at the op ``position``.
         """
         if depth > self.depth:
             self.depth = depth

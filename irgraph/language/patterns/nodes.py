@@ -1,4 +1,4 @@
-"""Patterns and templates: lines of ``model.ir`` with placeholders; ``str`` prints them."""
+"""Patterns and templates: lines of ``model.ir`` with holes; ``str`` prints them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Blank(Node):
 
 @dataclass(frozen=True)
 class Rest(Node):
-    """``...``: all that is not named."""
+    """``...``: all arguments that are not named."""
 
     def __str__(self) -> str:
         return "..."
@@ -42,7 +42,7 @@ class Rest(Node):
 
 @dataclass(frozen=True)
 class HoleList(Node):
-    """A list of placeholders; a ``Splat`` among them takes the remaining elements."""
+    """A list of holes; a ``Splat`` among them matches the remaining elements."""
 
     items: tuple[Hole, ...]
 
@@ -65,9 +65,9 @@ class NamedHole(Node):
 class OpPattern(Node):
     """One op with holes.
 
-    ``op`` is a dotted name, a glob such as ``aten.{addmm,mm}``, or any other words;
-    ``holes`` and ``results`` are ``None`` where the pattern does not say; ``many`` stands for all
-    such ops between two members of a series.
+    ``op`` is a dotted name, a glob such as ``aten.{addmm,mm}``, or any other text;
+    ``holes`` and ``results`` are ``None`` if the pattern has no such list; with ``many`` it matches
+    all such ops between two members of a series.
     """
 
     op: str
@@ -77,34 +77,34 @@ class OpPattern(Node):
     many: bool = False
 
     @cached_property
-    def placed(self) -> tuple[Hole, ...]:
-        """The holes that stand for arguments by their place."""
+    def positional_holes(self) -> tuple[Hole, ...]:
+        """The holes that match arguments by their position."""
         return tuple(hole for hole in self.holes or () if not isinstance(hole, (NamedHole, Rest)))
 
     @cached_property
-    def named(self) -> Mapping[str, Hole]:
-        """The holes that stand for arguments by their names."""
+    def named_holes(self) -> Mapping[str, Hole]:
+        """The holes that match arguments by their names."""
         return {hole.name: hole.hole for hole in self.holes or () if isinstance(hole, NamedHole)}
 
     @cached_property
-    def taken(self) -> Mapping[str, bool]:
-        """The names among its arguments, and whether it writes them; not those of inner calls."""
+    def argument_names(self) -> Mapping[str, bool]:
+        """The names among its arguments, without those in nested ops, and whether it writes each."""
         outer = (hole for hole in self.holes or () if not isinstance(hole, OpPattern))
-        return _named(outer)
+        return _writes_by_name(outer)
 
     @cached_property
-    def made(self) -> Mapping[str, bool]:
+    def result_names(self) -> Mapping[str, bool]:
         """The names among its results."""
-        return _named(self.results or ())
+        return _writes_by_name(self.results or ())
 
     @cached_property
-    def nests(self) -> bool:
-        """Whether there are patterns of other ops among the holes."""
-        return len(list(nested(self))) > 1
+    def has_nested(self) -> bool:
+        """Whether the holes contain patterns of other ops."""
+        return len(list(op_patterns(self))) > 1
 
     @cached_property
-    def open(self) -> bool:
-        """Whether there may be more arguments than there are holes."""
+    def is_open(self) -> bool:
+        """Whether the op may have more arguments than the pattern has holes."""
         return self.holes is None or any(isinstance(hole, Rest) for hole in self.holes)
 
     def __str__(self) -> str:
@@ -131,13 +131,16 @@ class Series(Node):
 
 @dataclass(frozen=True)
 class Module(Node):
-    """The outermost ops that a module called; ``named`` where a parameter or ``let`` names it."""
+    """The outermost ops that a module called.
+
+    If ``is_name``, ``path`` is the name of a parameter or a ``let`` whose value is the path.
+    """
 
     path: str
-    named: bool = False
+    is_name: bool = False
 
     def __str__(self) -> str:
-        return f"module {self.path if self.named else quote(self.path)}"
+        return f"module {self.path if self.is_name else quote(self.path)}"
 
 
 @dataclass(frozen=True)
@@ -152,22 +155,22 @@ class NamedOps(Node):
 
 @dataclass(frozen=True)
 class Selection(Node):
-    """What a statement is about: a pattern, all its matches or the first, and conditions.
+    """The ops that a statement selects: a pattern, all its matches or the first, and conditions.
 
-    ``within`` is a module's path or a label, or a phase where ``phase`` is set.
+    ``within`` is a module's path or a label, or a phase if ``phase`` is set.
     """
 
     pattern: Series | Module | NamedOps
     many: bool = False
     within: str = ""
     phase: bool = False
-    where: Expression | None = None
+    condition: Expression | None = None
 
     def __str__(self) -> str:
         text = f"{'many ' if self.many else ''}{self.pattern}"
         if self.within:
             text += f" within {self.within if self.phase else quote(self.within)}"
-        return text + (f" where {self.where}" if self.where is not None else "")
+        return text + (f" where {self.condition}" if self.condition is not None else "")
 
 
 @dataclass(frozen=True)
@@ -196,40 +199,42 @@ Part: TypeAlias = Union[Bound, Splat, Literal, ListTemplate, Rest, NamedArgument
 
 @dataclass(frozen=True)
 class NewOp(Node):
-    """An op to make: its name, arguments and results."""
+    """A new op: its name, arguments and results."""
 
     op: str
     parts: tuple[Part, ...] = ()
     results: tuple[Part, ...] = ()
 
     @cached_property
-    def taken(self) -> Mapping[str, bool]:
-        """The names among its arguments, and whether it writes them."""
-        return _named(self.parts)
+    def argument_names(self) -> Mapping[str, bool]:
+        """The names among its arguments, and whether it writes each."""
+        return _writes_by_name(self.parts)
 
     @cached_property
-    def made(self) -> Mapping[str, bool]:
+    def result_names(self) -> Mapping[str, bool]:
         """The names among its results."""
-        return _named(self.results)
+        return _writes_by_name(self.results)
 
     @cached_property
-    def takes(self) -> tuple[str, ...]:
-        """The names that stand among its arguments themselves, lists opened."""
-        return tuple(part.name for part in opened(self.parts) if isinstance(part, (Bound, Splat)))
+    def operand_names(self) -> tuple[str, ...]:
+        """The names that are its arguments, or elements of its list arguments."""
+        return tuple(
+            part.name for part in flatten_lists(self.parts) if isinstance(part, (Bound, Splat))
+        )
 
     @cached_property
-    def makes(self) -> tuple[str, ...]:
-        """The names that stand among its results themselves, lists opened."""
-        return tuple(p.name for p in opened(self.results) if isinstance(p, (Bound, Splat)))
+    def defined_names(self) -> tuple[str, ...]:
+        """The names that are its results, or elements of its list results."""
+        return tuple(p.name for p in flatten_lists(self.results) if isinstance(p, (Bound, Splat)))
 
     @cached_property
-    def writes(self) -> tuple[str, ...]:
-        """Those of ``takes`` that it writes in place."""
-        parts = (part for part in opened(self.parts) if isinstance(part, (Bound, Splat)))
+    def written_names(self) -> tuple[str, ...]:
+        """Those of ``operand_names`` that it writes in place."""
+        parts = (part for part in flatten_lists(self.parts) if isinstance(part, (Bound, Splat)))
         return tuple(part.name for part in parts if part.written)
 
     @cached_property
-    def spelt(self) -> frozenset[str]:
+    def all_names(self) -> frozenset[str]:
         """Every name in its text."""
         return frozenset(re.findall(r"%(\w+)", str(self)))
 
@@ -238,15 +243,15 @@ class NewOp(Node):
         return f"{results}{spell_op(self.op)}({', '.join(map(str, self.parts))})"
 
 
-def _named(parts: Iterable[Node]) -> Mapping[str, bool]:
+def _writes_by_name(parts: Iterable[Node]) -> Mapping[str, bool]:
     nodes = [node for part in parts for node in part.walk()]
-    found = (node for node in nodes if isinstance(node, (Bound, Splat, Variable)))
-    return {node.name: getattr(node, "written", False) for node in found}
+    named_nodes = (node for node in nodes if isinstance(node, (Bound, Splat, Variable)))
+    return {node.name: getattr(node, "written", False) for node in named_nodes}
 
 
 @dataclass(frozen=True)
 class Template(Node):
-    """The ops to make, in launch order."""
+    """New ops, in launch order."""
 
     ops: tuple[NewOp, ...]
 
@@ -260,7 +265,7 @@ _GLOB = re.compile(r"[A-Za-z_]\w*(\.([\w*]|\{[\w*,]+\})+)+")
 
 
 def spell_op(name: str) -> str:
-    """Return an op's name or glob as scripts write it: quoted where it is no dotted name."""
+    """Return an op's name or glob as scripts write it: quoted unless it is dotted."""
     return name if is_call_name(name) or _GLOB.fullmatch(name) else quote(name)
 
 
@@ -271,26 +276,26 @@ def is_glob(name: str) -> bool:
 
 @cache
 def glob(name: str) -> re.Pattern[str]:
-    """Return what ``aten.{addmm,mm}`` or ``aten._foreach_*`` matches."""
+    """Return the regular expression of a glob such as ``aten.{addmm,mm}``."""
     text = ""
     inside = False
     for char in name:
         inside = inside and char != "}"
-        piece = {"*": r"\w*", "{": "(?:", "}": ")"}.get(char, re.escape(char))
-        text += "|" if char == "," and inside else piece
+        fragment = {"*": r"\w*", "{": "(?:", "}": ")"}.get(char, re.escape(char))
+        text += "|" if char == "," and inside else fragment
         inside = inside or char == "{"
     return re.compile(text)
 
 
-def nested(pattern: OpPattern) -> Iterator[OpPattern]:
+def op_patterns(pattern: OpPattern) -> Iterator[OpPattern]:
     """Yield a pattern and the patterns among its holes, outer before inner."""
     return (node for node in pattern.walk() if isinstance(node, OpPattern))
 
 
-def opened(parts: Iterable[Part]) -> Iterator[Part]:
-    """Yield parts of a template, those of lists one by one."""
+def flatten_lists(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield the parts of a template, with the items of its lists instead of the lists."""
     for part in parts:
         if isinstance(part, ListTemplate):
-            yield from opened(part.items)
+            yield from flatten_lists(part.items)
         else:
             yield part

@@ -10,7 +10,7 @@ from itertools import starmap
 
 from irgraph.diagnostics import fail
 from irgraph.ir.op import Op, Value
-from irgraph.language.expressions.evaluate import Datum, Pricer, Scope, holds
+from irgraph.language.expressions.evaluate import Datum, Pricer, Scope, failure_reason
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.liveness import Liveness
 from irgraph.language.patterns.match import Match, Matcher, Pair
@@ -19,10 +19,10 @@ from irgraph.language.patterns.nodes import Module, NamedOps, OpPattern, Selecti
 
 
 @dataclass(frozen=True)
-class Selected:
-    """The matches of a selection, in launch order, and how near others came.
+class SelectionResult:
+    """The matches of a selection, in launch order, and its nearest miss.
 
-    ``total`` counts all matches where the selection asked for the first one only.
+    ``total`` is the number of all matches, of which ``matches`` may be only the first.
     """
 
     index: Index
@@ -30,13 +30,13 @@ class Selected:
     misses: Misses
     total: int
 
-    def op(self, here: int) -> Op:
+    def op(self, position: int) -> Op:
         """Return the op at a position."""
-        return self.index.ops[here]
+        return self.index.ops[position]
 
     def members(self, match: Match) -> list[Op]:
         """Return the ops of a match, in launch order."""
-        return [self.index.ops[here] for here in match.ops]
+        return [self.index.ops[position] for position in match.ops]
 
     @property
     def ops(self) -> list[Op]:
@@ -46,7 +46,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Handle:
-    """What ``find`` or ``as`` named: ops, and the place where it was said."""
+    """Ops that ``find`` or ``as`` named, and the selection that they come from."""
 
     ops: tuple[Op, ...]
     selection: Selection | None = None
@@ -59,175 +59,186 @@ def select(
     scope: Scope,
     handles: Mapping[str, Handle],
     all_: bool = False,
-    going: Callable[[Match], bool] | None = None,
-) -> Selected:
+    is_removed: Callable[[Match], bool] | None = None,
+) -> SelectionResult:
     """Return what a selection matches; all matches with ``many`` or ``all_``, else the first.
 
-    ``going`` is told each match, the last one first, and answers whether its ops go: those before
+    ``is_removed`` is told each match, the last one first, and answers whether its ops go: those before
     it are then judged as if they had gone.
     """
-    key = None if going is not None else _key(selection, scope)
-    known = None if key is None else index.selected.get(key)
-    if known is None:
-        known = selection, *_sought(selection, index, scope, handles, going)
+    key = None if is_removed is not None else _cache_key(selection, scope)
+    cached = None if key is None else index.selections.get(key)
+    if cached is None:
+        cached = selection, *_find_matches(selection, index, scope, handles, is_removed)
         if key is not None:
-            if len(index.selected) >= MOST:
-                index.selected.clear()
-            index.selected[key] = known
-    _, matches, misses = known
-    shown = matches if selection.many or all_ else matches[:1]
-    return Selected(index, shown, misses, len(matches))
+            if len(index.selections) >= MAX_CACHED_SELECTIONS:
+                index.selections.clear()
+            index.selections[key] = cached
+    _, matches, misses = cached
+    retained = matches if selection.many or all_ else matches[:1]
+    return SelectionResult(index, retained, misses, len(matches))
 
 
-MOST = 32
-"""Selections whose matches an index remembers: many variants of a step begin with the same."""
+MAX_CACHED_SELECTIONS = 32
+"""Maximum number of selections whose matches an index caches: variants of a step share them."""
 
-PLAIN = (int, bool, str, type(None))
+KEY_TYPES = (int, bool, str, type(None))
 
 
-def _key(selection: Selection, scope: Scope) -> object:
-    """Return what the matches of a selection in a graph follow from; nothing where more does."""
-    names = scope.names if selection.where is not None else {}
-    plain = all(type(value) in PLAIN for value in names.values())
-    if not isinstance(selection.pattern, Series) or scope.pricer or scope.known or not plain:
+def _cache_key(selection: Selection, scope: Scope) -> object:
+    """Return the key of a selection's matches in a graph; ``None`` if they depend on more."""
+    names = scope.names if selection.condition is not None else {}
+    has_plain_values = all(type(value) in KEY_TYPES for value in names.values())
+    if (
+        not isinstance(selection.pattern, Series)
+        or scope.pricer
+        or scope.values_by_text
+        or not has_plain_values
+    ):
         return None
     return (id(selection), *((name, type(value), value) for name, value in names.items()))
 
 
-def _sought(
+def _find_matches(
     selection: Selection,
     index: Index,
     scope: Scope,
     handles: Mapping[str, Handle],
-    going: Callable[[Match], bool] | None,
+    is_removed: Callable[[Match], bool] | None,
 ) -> tuple[tuple[Match, ...], Misses]:
-    """Return all matches of a selection, and how near others came."""
+    """Return all matches of a selection, and the nearest miss."""
     misses = Misses()
-    alive = Liveness(index)
-    facts = index_facts(index, scope.pricer, alive)
+    liveness = Liveness(index)
+    facts = index_facts(index, scope.pricer, liveness)
 
     def accept(match: Match) -> Reason:
-        outside = _outside(selection, index, match)
-        return outside or holds(selection.where, match_scope(scope, index, match, facts))
+        outside = _outside_reason(selection, index, match)
+        return outside or failure_reason(
+            selection.condition, match_scope(scope, index, match, facts)
+        )
 
     if isinstance(selection.pattern, Series):
         matcher = Matcher(index, selection.pattern.ops, misses)
-        found = matcher.matches(accept, backwards=going is not None)
+        candidates = matcher.matches(accept, backwards=is_removed is not None)
     else:
-        found = _ops(selection, index, handles, accept, misses)
-    matches = tuple(found) if going is None else _going(found, going, alive)
+        candidates = _whole_op_matches(selection, index, handles, accept, misses)
+    matches = (
+        tuple(candidates)
+        if is_removed is None
+        else _in_launch_order(candidates, is_removed, liveness)
+    )
     return matches, misses
 
 
-def _going(
-    found: Iterator[Match], going: Callable[[Match], bool], alive: Liveness
+def _in_launch_order(
+    candidates: Iterator[Match], is_removed: Callable[[Match], bool], liveness: Liveness
 ) -> tuple[Match, ...]:
     """Return matches in launch order, each told before the next one is sought."""
-    matches: list[Match] = []
-    for match in found:
-        matches.append(match)
-        if going(match):
-            for here in match.ops:
-                alive.drop(here)
-    return tuple(sorted(matches, key=lambda match: match.root))
+    result: list[Match] = []
+    for match in candidates:
+        result.append(match)
+        if is_removed(match):
+            for position in match.ops:
+                liveness.drop(position)
+    return tuple(sorted(result, key=lambda match: match.root))
 
 
 Facts = Mapping[str, Callable[[Op], Value]]
 
 
 def match_scope(scope: Scope, index: Index, match: Match, facts: Facts | None = None) -> Scope:
-    """Return the values of an expression's names for one match."""
+    """Return the scope of an expression over one match."""
     labels: dict[str, Datum] = {
-        pair.pattern.label: index.ops[pair.here] for pair in match.pairs if pair.pattern.label
+        pair.pattern.label: index.ops[pair.position] for pair in match.pairs if pair.pattern.label
     }
     names = {**scope.names, "op": index.ops[match.root], **labels}
-    asked = facts or index_facts(index, scope.pricer)
-    return Scope(names, match.values, scope.known, scope.pricer, asked)
+    op_properties = facts or index_facts(index, scope.pricer)
+    return Scope(names, match.values, scope.values_by_text, scope.pricer, op_properties)
 
 
-def index_facts(index: Index, pricer: Pricer | None, alive: Liveness | None = None) -> Facts:
-    """Return the properties of an op that need its graph; ``time`` where a device is chosen."""
-    alive = alive or Liveness(index)
+def index_facts(index: Index, pricer: Pricer | None, liveness: Liveness | None = None) -> Facts:
+    """Return the properties of an op that need its graph; ``time`` if a device is chosen."""
+    liveness = liveness or Liveness(index)
     facts: dict[str, Callable[[Op], Value]] = {
-        "scope": index.around,
-        "idle": alive.idle,
-        "unread": alive.unread,
-        "dead": alive.dead,
+        "scope": index.caller_name,
+        "idle": liveness.idle,
+        "unread": liveness.unread,
+        "dead": liveness.dead,
     }
     if pricer is not None:
         facts["time"] = partial(pricer.time, index.graph)
     return facts
 
 
-def _outside(selection: Selection, index: Index, match: Match) -> str:
-    """Return whether a match lies outside what ``within`` names."""
+def _outside_reason(selection: Selection, index: Index, match: Match) -> str:
+    """Return why a match is outside of the module, label or phase of ``within``, or ``""``."""
     if not selection.within:
         return ""
-    for here in match.ops:
-        op = index.ops[here]
+    for position in match.ops:
+        op = index.ops[position]
         if selection.phase and op.phase != selection.within:
             return f"its phase is {op.phase}, not {selection.within}"
-        if not selection.phase and not _lies_in(selection.within, here, index):
+        if not selection.phase and not _is_within(selection.within, position, index):
             return f"it is not within {selection.within!r}"
     return ""
 
 
-def _lies_in(path: str, here: int, index: Index) -> bool:
-    """Return whether an op was called by a module or stands below a label."""
-    if is_below(index.ops[here].module, path):
+def _is_within(path: str, position: int, index: Index) -> bool:
+    """Return whether an op was called by a module or is below a label."""
+    if is_below(index.ops[position].module, path):
         return True
-    return any(index.ops[i].name == path for i in index.scopes(index.parent[here]))
+    return any(index.ops[i].name == path for i in index.scopes(index.parent[position]))
 
 
 def is_below(module: str, path: str) -> bool:
-    """Return whether a module is one of a given path or lies below it; ``*`` is any name in it."""
+    """Return whether a module has a path or is below it; ``*`` in the path matches any name."""
     if "*" not in path:
         return module == path or module.startswith(f"{path}.")
-    names, wanted = module.split("."), path.split(".")
-    pairs = zip(names, wanted, strict=False)
-    return bool(module) and len(names) >= len(wanted) and all(starmap(fnmatchcase, pairs))
+    names, globs = module.split("."), path.split(".")
+    pairs = zip(names, globs, strict=False)
+    return bool(module) and len(names) >= len(globs) and all(starmap(fnmatchcase, pairs))
 
 
-def _ops(
+def _whole_op_matches(
     selection: Selection,
     index: Index,
     handles: Mapping[str, Handle],
     accept: Callable[[Match], Reason],
     misses: Misses,
 ) -> Iterator[Match]:
-    """Yield whole ops: those of a module, or those that a name stands for."""
+    """Yield a match for each op of a module or of a named set of ops."""
     pattern = selection.pattern
     if isinstance(pattern, Module):
         phase = selection.within if selection.phase else "forward"
-        positions = list(_module(pattern.path, phase, index))
+        positions = list(_module_positions(pattern.path, phase, index))
     else:
         assert isinstance(pattern, NamedOps)
-        positions = _handled(pattern, index, handles)
-    for here in positions:
-        match = Match().with_op(Pair(OpPattern(index.ops[here].name), here))
-        misses.tried += 1
+        positions = _handle_positions(pattern, index, handles)
+    for position in positions:
+        match = Match().with_op(Pair(OpPattern(index.ops[position].name), position))
+        misses.tried_ops += 1
         reason = accept(match)
         if reason:
-            misses.note(1, here, reason)
+            misses.note(1, position, reason)
         else:
             yield match
 
 
-def _module(path: str, phase: str, index: Index) -> Iterator[int]:
+def _module_positions(path: str, phase: str, index: Index) -> Iterator[int]:
     """Yield the outermost ops of one phase that a module called."""
     end = 0
-    for here, op in enumerate(index.ops):
-        if here >= end and op.phase == phase and is_below(op.module, path):
-            yield here
-            end = index.end[here]
+    for position, op in enumerate(index.ops):
+        if position >= end and op.phase == phase and is_below(op.module, path):
+            yield position
+            end = index.end[position]
 
 
-def _handled(pattern: NamedOps, index: Index, handles: Mapping[str, Handle]) -> list[int]:
+def _handle_positions(pattern: NamedOps, index: Index, handles: Mapping[str, Handle]) -> list[int]:
     handle = handles[pattern.name]
-    gone = [op for op in handle.ops if id(op) not in index.position]
-    if gone:
+    removed = [op for op in handle.ops if id(op) not in index.position]
+    if removed:
         raise fail(
-            f"{pattern.name!r} names {gone[0].name}, which an earlier statement removed",
+            f"{pattern.name!r} names {removed[0].name}, which an earlier statement removed",
             pattern.place,
         )
     return sorted(index.position[id(op)] for op in handle.ops)

@@ -10,7 +10,7 @@ from irgraph.diagnostics import Diagnostic, SourceSpan
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.expressions.nodes import Node
-from irgraph.language.expressions.values import counted
+from irgraph.language.expressions.values import format_count
 
 INDENT = "  "
 
@@ -93,18 +93,18 @@ class Entry:
     def summary(self) -> str:
         """What the statement did, in words."""
         first = "the first of " if self.first else ""
-        matches = f"{first}{counted(self.matched, 'match', 'es')}"
+        matches = f"{first}{format_count(self.matched, 'match', 'es')}"
         if self.done:
             return f"{matches}: {self.done}" if first else self.done
-        groups = f" in {counted(self.groups, 'group')}" if self.groups > 1 else ""
+        groups = f" in {format_count(self.groups, 'group')}" if self.groups > 1 else ""
         if not self.changed:
             return f"{matches}, nothing changed"
         if not self.replaced and not self.made:
-            return f"{matches}{groups}, {counted(self.moved, 'op')} changed"
+            return f"{matches}{groups}, {format_count(self.moved, 'op')} changed"
         if not self.replaced:
-            return f"{matches}{groups}, {counted(self.made, 'op')} added"
+            return f"{matches}{groups}, {format_count(self.made, 'op')} added"
         became = f"became {self.made}" if self.made else "removed"
-        return f"{matches}{groups}, {counted(self.replaced, 'op')} {became}"
+        return f"{matches}{groups}, {format_count(self.replaced, 'op')} {became}"
 
 
 def _brief(diagnostic: Diagnostic) -> str:
@@ -160,7 +160,7 @@ class Report:
         """Return the report as text without spare alternatives, the number of assumptions last."""
         lines = [*map(str, self.unused), *(str(entry) for entry in self.entries if not entry.spare)]
         if self.assumptions:
-            lines.append(f"the result rests on {counted(len(self.assumptions), 'assumption')}")
+            lines.append(f"the result rests on {format_count(len(self.assumptions), 'assumption')}")
         return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ from irgraph.language.expressions.nodes import Expression, Node
 from irgraph.language.patterns.index import Index, index_of
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Module, NamedOps, Selection, Series
-from irgraph.language.patterns.select import Handle, Selected, match_scope, select
+from irgraph.language.patterns.select import Handle, SelectionResult, match_scope, select
 from irgraph.language.running.report import Entry, op_place
 from irgraph.verbs.refusal import RefusedError
 
@@ -149,7 +149,10 @@ class Frame:
         return Scope(dict(self.names), pricer=self.state.pricer)
 
     def value(
-        self, expression: Expression, selected: Selected | None = None, match: Match | None = None
+        self,
+        expression: Expression,
+        selected: SelectionResult | None = None,
+        match: Match | None = None,
     ) -> Value:
         """Return an expression's value, over one match if given.
 
@@ -168,15 +171,15 @@ class Frame:
         selection: Selection,
         all_: bool = False,
         going: Callable[[Match], bool] | None = None,
-    ) -> Selected:
+    ) -> SelectionResult:
         """Return what a selection matches in the present graph, as ``patterns.select`` does."""
         named = selection.pattern
-        if isinstance(named, Module) and named.named:
+        if isinstance(named, Module) and named.is_name:
             path = str(self.names[named.path])
             selection = replace(selection, pattern=replace(named, path=path, named=False))
         return select(selection, self.state.index, self.scope, self.handles, all_, going)
 
-    def select_whole(self, selection: Selection) -> Selected:
+    def select_whole(self, selection: Selection) -> SelectionResult:
         """Return what a selection matches; a module or a name stands for all its ops."""
         return self.select(selection, all_=isinstance(selection.pattern, (NamedOps, Module)))
 
@@ -189,13 +192,13 @@ class Frame:
         """Return an entry that says nothing yet."""
         return Entry(statement, self.caller)
 
-    def entry_of(self, statement: Node, selected: Selected, selection: Selection) -> Entry:
+    def entry_of(self, statement: Node, selected: SelectionResult, selection: Selection) -> Entry:
         """Return an entry about what a statement selected; nothing matched is a warning."""
         return replace(
             self.entry(statement),
             matched=selected.total,
             first=len(selected.matches) < selected.total,
-            tried=selected.misses.tried,
+            tried=selected.misses.tried_ops,
             warnings=() if selected.total else (nothing_matched(selected, selection),),
         )
 
@@ -279,7 +282,7 @@ def call_of(op: Op) -> str:
     return f"{op.name} (%{named[0]})" if named else op.name
 
 
-def nothing_matched(selected: Selected, selection: Selection) -> Diagnostic:
+def nothing_matched(selected: SelectionResult, selection: Selection) -> Diagnostic:
     """Return the warning that nothing matched, with the nearest miss and the reason."""
     misses, index = selected.misses, selected.index
     message = f"nothing matches {_called(selection.pattern)}"
@@ -304,7 +307,7 @@ def _unheard(selection: Selection, index: Index) -> str:
     pattern = selection.pattern
     if isinstance(pattern, Module):
         paths = {op.module for op in index.ops}
-        hint = "" if pattern.named else suggestion(pattern.path, paths)
+        hint = "" if pattern.is_name else suggestion(pattern.path, paths)
         return f": the model has no such module{hint}"
     if isinstance(pattern, NamedOps):
         return ""

@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import grammars
 from irgraph.diagnostics import SourceSpan, suggestion
-from irgraph.language.defects import StatementError, blame, called
+from irgraph.language.defects import StatementError, blame, statement_text
 from irgraph.language.statement import Statement
 
 
@@ -40,9 +40,9 @@ def kind(name: str) -> type[Statement]:
             alike = suggestion(
                 name, (path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
             )
-            raise StatementError(f"{called(module)} has no file{alike}") from None
+            raise StatementError(f"{statement_text(module)} has no file{alike}") from None
         if not (isinstance(found, type) and issubclass(found, Statement)):
-            raise StatementError(f"{called(module)} has no class {wanted}(Statement)")
+            raise StatementError(f"{statement_text(module)} has no class {wanted}(Statement)")
     return found
 
 
@@ -52,12 +52,12 @@ def read(name: str, parts: Sequence[Any], place: SourceSpan) -> Statement:
     with blame(module, "cannot be read"):
         made = wanted.read(parts, place)
     if not isinstance(made, wanted):
-        raise StatementError(f"{called(module)} reads {made!r}, not a {wanted.__name__}")
+        raise StatementError(f"{statement_text(module)} reads {made!r}, not a {wanted.__name__}")
     for field, type_ in _fields(wanted).items():
         if not _fits(getattr(made, field), type_):
             given = type(getattr(made, field)).__name__
             message = f"the grammar gives its field {field!r} a {given}"
-            raise StatementError(f"{called(module)} cannot be read: {message}")
+            raise StatementError(f"{statement_text(module)} cannot be read: {message}")
     with blame(module, "cannot be written"):
         str(made)
     return made

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from irgraph.diagnostics import fail
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import clause, words
+from irgraph.language.clauses import clause, join_words
 from irgraph.language.expressions.nodes import Expression
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals
@@ -26,12 +26,12 @@ class Bucket(Statement):
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return words("bucket", self.selection, "up to", self.limit, clause("as", self.named))
+        return join_words("bucket", self.selection, "up to", self.limit, clause("as", self.named))
 
     def check(self, check: Checker) -> None:
         """Check the selection and the size."""
         check.selection(self.selection)
-        check.kinds.need("bytes", self.limit, "a size", "as in 25MiB")
+        check.kinds.require("bytes", self.limit, "a size", "as in 25MiB")
         check.name_ops(self.named, self.place)
 
     def run(self, frame: Frame) -> Entry:
@@ -54,7 +54,7 @@ class Bucket(Statement):
             entry,
             replaced=members,
             made=len(made),
-            done=f"{counted(members, 'sum')} in {counted(len(made), 'bucket')}, "
+            done=f"{format_count(members, 'sum')} in {format_count(len(made), 'bucket')}, "
             f"{len(chosen) - members} alone",
             legal=("consumers of a sum, and waits for it, come after its whole bucket",),
             refused=tuple(refusals.found),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from irgraph.language.expressions.values import counted
+from irgraph.language.expressions.values import format_count
 from irgraph.language.optional_selection import OptionalSelection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals
@@ -17,7 +17,7 @@ class Capture(OptionalSelection):
 
     def run(self, frame: Frame) -> Entry:
         """Make graphs of what matches."""
-        entry, chosen = self.chosen(frame)
+        entry, chosen = self.select_ops(frame)
         done = capture(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
@@ -31,7 +31,7 @@ class Capture(OptionalSelection):
             entry,
             made=len(done.launches) + done.copies,
             moved=inside,
-            done=f"{counted(inside, 'op')} in {counted(len(done.launches), 'graph')}{copied}",
+            done=f"{format_count(inside, 'op')} in {format_count(len(done.launches), 'graph')}{copied}",
             legal=("the host takes no part in them, and their inputs stay at the same addresses",),
             refused=tuple(refusals.found),
         )

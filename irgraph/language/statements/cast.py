@@ -9,9 +9,9 @@ from irgraph.diagnostics import fail
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
-from irgraph.language.expressions.kinds import unbound
+from irgraph.language.expressions.kinds import unbound_name_problem
 from irgraph.language.expressions.nodes import Expression
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
@@ -40,8 +40,8 @@ class Cast(Statement):
         """Check the selection and the type."""
         kinds = check.selection(self.selection)
         if self.operand and self.operand not in kinds.variables:
-            check.note(*unbound(self.operand, kinds.variables, self.place))
-        check.kinds.need("dtype", self.to, "a dtype")
+            check.note(*unbound_name_problem(self.operand, kinds.variables, self.place))
+        check.kinds.require("dtype", self.to, "a dtype")
 
     def run(self, frame: Frame) -> Entry:
         """Cast what matches."""
@@ -60,11 +60,11 @@ class Cast(Statement):
             why = f"it is a view, and no op reads it in {to}"
             refusals.add(RefusedError(why, [(view, "")]), f"{call_of(view)} is not cast")
         state.graph = done.graph if done.ops else state.graph
-        around = "no casts" if to == "tf32" else f"{counted(done.casts, 'cast')} added"
+        around = "no casts" if to == "tf32" else f"{format_count(done.casts, 'cast')} added"
         met = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
         return replace(
             frame.entry_of(self, selected, self.selection),
-            done=f"{counted(len(done.ops), 'op')} in {to}, {around}{met}",
+            done=f"{format_count(len(done.ops), 'op')} in {to}, {around}{met}",
             moved=len(done.ops),
             legal=(ROUNDED if to == "tf32" else LEGAL,) if done.ops else (),
             refused=tuple(refusals.found),
@@ -87,11 +87,11 @@ class Cast(Statement):
                     chosen.append((op, taken[0]))
         done = cast_operand(state.graph, chosen, to)
         state.graph = done.graph if chosen else state.graph
-        around = f"{counted(done.casts, 'cast')} added"
+        around = f"{format_count(done.casts, 'cast')} added"
         met = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
         return replace(
             frame.entry_of(self, selected, self.selection),
-            done=f"{counted(len(chosen), 'operand')} in {to}, {around}{met}",
+            done=f"{format_count(len(chosen), 'operand')} in {to}, {around}{met}",
             moved=len(chosen),
             legal=(OPERAND,) if chosen else (),
             refused=tuple(refusals.found),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from irgraph.language.expressions.values import counted
+from irgraph.language.expressions.values import format_count
 from irgraph.language.optional_selection import OptionalSelection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals
@@ -20,7 +20,7 @@ class Compile(OptionalSelection):
         """Make calls of compiled code of what matches."""
         from irgraph.verbs.compiled import compile_regions  # imports torch
 
-        entry, chosen = self.chosen(frame)
+        entry, chosen = self.select_ops(frame)
         done = compile_regions(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
@@ -30,12 +30,12 @@ class Compile(OptionalSelection):
             return replace(entry, done=said, refused=tuple(refusals.found))
         inside = sum(1 for call in done.calls for _ in call.leaves())
         shared, kernels = done.fused
-        fused = f"{shared} of them in {counted(kernels, 'generated kernel')}"
+        fused = f"{shared} of them in {format_count(kernels, 'generated kernel')}"
         return replace(
             entry,
             made=len(done.calls),
             moved=inside,
-            done=f"{counted(inside, 'op')} in {counted(len(done.calls), 'call')}, {fused}",
+            done=f"{format_count(inside, 'op')} in {format_count(len(done.calls), 'call')}, {fused}",
             legal=(LEGAL,),
             refused=tuple(refusals.found),
         )

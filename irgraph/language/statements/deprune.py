@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from irgraph.language.checking.checker import Checker
-from irgraph.language.expressions.values import counted
+from irgraph.language.expressions.values import format_count
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
@@ -48,7 +48,7 @@ class Deprune(Statement):
         spared = f"{size}, mappings of {done.freed_bytes / MIB:.3g} MiB gone"
         return replace(
             frame.entry_of(self, selected, self.selection),
-            done=f"{counted(len(chosen), 'lookup')}, {spared if chosen else 'nothing changed'}",
+            done=f"{format_count(len(chosen), 'lookup')}, {spared if chosen else 'nothing changed'}",
             replaced=len(chosen),
             made=len(done.ops),
             legal=(LEGAL,) if chosen else (),

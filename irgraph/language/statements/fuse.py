@@ -11,15 +11,15 @@ from irgraph.ir.calls import call_error
 from irgraph.ir.op import Op, Value
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_op, check_used
-from irgraph.language.clauses import assuming, clause, words
-from irgraph.language.expressions.evaluate import EvaluationError, Scope, evaluate, holds
+from irgraph.language.clauses import assuming_clause, clause, join_words
+from irgraph.language.expressions.evaluate import EvaluationError, Scope, evaluate, failure_reason
 from irgraph.language.expressions.kinds import Kinds
 from irgraph.language.expressions.nodes import Expression, Splat
 from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.misses import text_of
 from irgraph.language.patterns.nodes import NewOp, Selection, Series, Template
-from irgraph.language.patterns.select import Selected, index_facts, match_scope
+from irgraph.language.patterns.select import SelectionResult, index_facts, match_scope
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
@@ -46,9 +46,9 @@ class Fuse(Statement):
     assuming: str = ""
 
     def __str__(self) -> str:
-        groups = words(clause("group by", self.keys), clause("having", self.having))
-        tail = words(clause("as", self.named), assuming(self.assuming))
-        return words("fuse", self.selection, groups, "into", self.template, tail)
+        groups = join_words(clause("group by", self.keys), clause("having", self.having))
+        tail = join_words(clause("as", self.named), assuming_clause(self.assuming))
+        return join_words("fuse", self.selection, groups, "into", self.template, tail)
 
     def check(self, check: Checker) -> None:
         """Check the selection, the template against what it binds, and the groups."""
@@ -63,11 +63,13 @@ class Fuse(Statement):
         bound = kinds.variables
         check_op(check, self.template.ops[0], kinds, bound, bound)
         for key in self.keys:
-            kinds.of(key)
+            kinds.infer(key)
         self._check_columns(check)
         if self.having is not None:
             names = {**check.names, "count": "number"}
-            Kinds(names, {}, check.problems, frozenset(map(str, self.keys))).truth(self.having)
+            Kinds(names, {}, check.problems, frozenset(map(str, self.keys))).require_condition(
+                self.having
+            )
         check_used(check, self.selection, self.template, bound, (*self.keys, self.having))
         check.name_ops(self.named, self.place)
 
@@ -117,7 +119,7 @@ class _FuseRun:
 
     statement: Fuse
     frame: Frame
-    selected: Selected
+    selected: SelectionResult
     scopes: dict[int, Scope] = field(default_factory=dict)
     done: list[Fusion] = field(default_factory=list)
     replaced: int = 0
@@ -197,7 +199,9 @@ class _FuseRun:
         first, having = self.scope_of(group[0]), self.statement.having
         known = {str(key): evaluate(key, first) for key in self.statement.keys}
         names = {**self.scope.names, "count": len(group)}
-        reason = text_of(holds(having, replace(self.scope, names=names, known=known)))
+        reason = text_of(
+            failure_reason(having, replace(self.scope, names=names, values_by_text=known))
+        )
         if not reason:
             return True
         keys = ", ".join(f"{key} = {spell(value)}" for key, value in known.items())

@@ -13,9 +13,9 @@ from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_sequence, check_used
-from irgraph.language.clauses import Anchor, Swap, clause, words
-from irgraph.language.expressions.values import counted, spell
-from irgraph.language.patterns.nodes import Bound, Template, opened
+from irgraph.language.clauses import Anchor, Swap, clause, join_words
+from irgraph.language.expressions.values import format_count, spell
+from irgraph.language.patterns.nodes import Bound, Template, flatten_lists
 from irgraph.language.patterns.select import match_scope
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
@@ -34,15 +34,15 @@ class Insert(Statement):
     named: str = ""
 
     def __str__(self) -> str:
-        tail = words(clause("using", self.swaps), clause("as", self.named))
-        return words("insert", self.template, self.anchor, tail)
+        tail = join_words(clause("using", self.swaps), clause("as", self.named))
+        return join_words("insert", self.template, self.anchor, tail)
 
     def check(self, check: Checker) -> None:
         """Check the anchor, and the template against what it binds."""
         kinds = check.anchor(self.anchor)
         bound = kinds.variables
         known = check_sequence(check, self.template, kinds)
-        for part in (p for new in self.template.ops for p in opened(new.results)):
+        for part in (p for new in self.template.ops for p in flatten_lists(new.results)):
             if isinstance(part, Bound) and part.name in bound:
                 message = f"%{part.name} is already defined; choose another name for the new tensor"
                 check.note(message, part.place)
@@ -89,7 +89,7 @@ class Insert(Statement):
         )
 
     def _first_communication(self, made: int) -> Diagnostic:
-        added = counted(made, "added op")
+        added = format_count(made, "added op")
         message = f"the model had no collectives before; running {added} needs several processes"
         return Diagnostic(message, self.place, severity="note")
 

@@ -27,7 +27,7 @@ class Let(Statement):
 
     def check(self, check: Checker) -> None:
         """Check the value, and that the name is free."""
-        check.define(self.name, check.kinds.of(self.value), self.place)
+        check.define(self.name, check.kinds.infer(self.value), self.place)
 
     def run(self, frame: Frame) -> None:
         """Give the value its name."""

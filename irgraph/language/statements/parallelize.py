@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from irgraph.diagnostics import Diagnostic, fail
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import assuming, clause, words
+from irgraph.language.clauses import assuming_clause, clause, join_words
 from irgraph.language.expressions.nodes import Expression
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.nodes import Selection
-from irgraph.language.patterns.select import Selected
+from irgraph.language.patterns.select import SelectionResult
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, call_of, illegal, nothing_matched, refusal
 from irgraph.language.statement import Statement
@@ -32,13 +32,13 @@ class Parallelize(Statement):
 
     def __str__(self) -> str:
         groups = clause("parallelize", self.selections)
-        return words(groups, "over", self.streams, "streams", assuming(self.assuming))
+        return join_words(groups, "over", self.streams, "streams", assuming_clause(self.assuming))
 
     def check(self, check: Checker) -> None:
         """Check the selections and the number of streams."""
         for selection in self.selections:
             check.selection(selection)
-        check.kinds.need("number", self.streams, "a number of streams")
+        check.kinds.require("number", self.streams, "a number of streams")
 
     def run(self, frame: Frame) -> Entry:
         """Spread the groups over streams."""
@@ -68,7 +68,7 @@ class Parallelize(Statement):
         if len(groups) < 2:
             return made
         after = frame.state.graph = parallelize(before, groups, streams)
-        events = counted(new_events(before, after), "event")
+        events = format_count(new_events(before, after), "event")
         done = f"{len(groups)} groups over {min(streams, len(groups))} streams with {events}"
         return replace(
             made, done=done, legal=("no group depends on another",), moved=total - len(made.refused)
@@ -93,7 +93,7 @@ class Parallelize(Statement):
         return [group for i, group in enumerate(groups) if i not in alone], refused
 
 
-def _groups(found: Sequence[Selected]) -> list[list[Op]]:
+def _groups(found: Sequence[SelectionResult]) -> list[list[Op]]:
     """Return the ops of each selection, or, of a single one, those of each match."""
     if len(found) == 1:
         return [found[0].members(match) for match in found[0].matches]

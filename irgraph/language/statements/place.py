@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from irgraph.diagnostics import IrgraphError, fail, suggestion
 from irgraph.ir.tensor import MAX_TENSOR_BYTES, Tensor
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import clause, words
+from irgraph.language.clauses import clause, join_words
 from irgraph.language.expressions.nodes import Expression
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, illegal, refusal
 from irgraph.language.statement import Statement
@@ -44,7 +44,7 @@ class Place(Statement):
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return words(
+        return join_words(
             clause("place", self.tables),
             clause("on", self.tier),
             clause("cache", self.cache),
@@ -66,7 +66,7 @@ class Place(Statement):
         )
         for expression, what in texts:
             if expression is not None:
-                check.kinds.need("text", expression, what)
+                check.kinds.require("text", expression, what)
 
     def run(self, frame: Frame) -> Entry:
         """Put the tables on the tier."""
@@ -83,7 +83,7 @@ class Place(Statement):
         cache = f", {held:,} rows cached ({where.policy})" if held else ""
         bags = sum(where.pooled.values())
         cache += f", {bags:,} bags pooled" if bags else ""
-        what = f"{counted(len(names), 'table')} on {where.tier}{cache}"
+        what = f"{format_count(len(names), 'table')} on {where.tier}{cache}"
         made = len(done.ops)
         return replace(frame.entry(self), done=what, made=made, legal=(done.legal,))
 

@@ -10,10 +10,10 @@ from irgraph.diagnostics import fail
 from irgraph.ir.narrow.rows import FORMATS
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import clause, words
-from irgraph.language.expressions.kinds import CALLED, OPEN
+from irgraph.language.clauses import clause, join_words
+from irgraph.language.expressions.kinds import KIND_NAMES, UNKNOWN_KINDS
 from irgraph.language.expressions.nodes import Expression, Name
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
@@ -39,17 +39,17 @@ class Quantize(Statement):
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return words(f"quantize {self.selection} to {self.to}", clause("range", self.range))
+        return join_words(f"quantize {self.selection} to {self.to}", clause("range", self.range))
 
     def check(self, check: Checker) -> None:
         """Check the selection and the format."""
         check.selection(self.selection)
-        found = "text" if self._bare else check.kinds.of(self.to)
-        if found not in ("dtype", "text", *OPEN):
+        found = "text" if self._bare else check.kinds.infer(self.to)
+        if found not in ("dtype", "text", *UNKNOWN_KINDS):
             hint = f"as a text: {', '.join(KNOWN)}"
-            check.kinds.note(f"expected a format, not {CALLED[found]}", self.to, hint)
+            check.kinds.note(f"expected a format, not {KIND_NAMES[found]}", self.to, hint)
         if self.range is not None:
-            check.kinds.need("number", self.range, "a range")
+            check.kinds.require("number", self.range, "a range")
 
     def run(self, frame: Frame) -> Entry:
         """Quantise what matches."""
@@ -74,7 +74,7 @@ class Quantize(Statement):
         )
         return replace(
             frame.entry_of(self, selected, self.selection),
-            done=f"{counted(len(done.ops), 'op')} in {to}, {size}",
+            done=f"{format_count(len(done.ops), 'op')} in {to}, {size}",
             replaced=len(done.ops),
             made=len(done.new_ops),
             legal=_legal(done.ops),

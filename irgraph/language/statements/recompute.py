@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import words
+from irgraph.language.clauses import join_words
 from irgraph.language.patterns.nodes import Module, Selection
-from irgraph.language.patterns.select import Selected, is_below
+from irgraph.language.patterns.select import SelectionResult, is_below
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
@@ -32,7 +32,7 @@ class Recompute(Statement):
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return words("recompute", self.selection)
+        return join_words("recompute", self.selection)
 
     def check(self, check: Checker) -> None:
         """Check the selection."""
@@ -70,13 +70,13 @@ class Recompute(Statement):
             refused=tuple(refusals.found),
         )
 
-    def _segments(self, frame: Frame, selected: Selected) -> list[Segment]:
+    def _segments(self, frame: Frame, selected: SelectionResult) -> list[Segment]:
         """Return the segments in launch order: modules as far as the path says, or matches."""
         pattern = self.selection.pattern
         if not isinstance(pattern, Module):
             members = [selected.members(match) for match in selected.matches]
             return [(call_of(ops[0]), ops, _anything) for ops in members]
-        path = str(frame.names[pattern.path]) if pattern.named else pattern.path
+        path = str(frame.names[pattern.path]) if pattern.is_name else pattern.path
         depth = path.count(".") + 1
         graph, rounds = frame.state.graph, _rounds(frame.state.graph)
         found: dict[tuple[str, int], list[Op]] = {}

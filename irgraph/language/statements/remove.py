@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import Swap, assuming, check_phase, clause, words
+from irgraph.language.clauses import Swap, assuming_clause, check_phase, clause, join_words
 from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Selection, Series
-from irgraph.language.patterns.select import Selected
+from irgraph.language.patterns.select import SelectionResult
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, State, call_of
 from irgraph.language.statement import Statement
@@ -36,7 +36,7 @@ class Remove(Statement):
     def __str__(self) -> str:
         swaps = clause("using", self.swaps)
         both = clause("and", self.phase)
-        return words("remove", self.selection, swaps, both, assuming(self.assuming))
+        return join_words("remove", self.selection, swaps, both, assuming_clause(self.assuming))
 
     def check(self, check: Checker) -> None:
         """Check the selection, and that it binds what is swapped."""
@@ -55,7 +55,7 @@ class Remove(Statement):
         that what only those read that go can go with them.
         """
         state = frame.state
-        chosen: list[Selected] = []
+        chosen: list[SelectionResult] = []
         done: list[Removal] = []
         assumptions: list[str] = []
         while True:
@@ -98,7 +98,7 @@ class _Batch:
         self.order, self.left = StreamOrder(graph), RemainingOps(graph)
         self.refusals = Refusals(self.frame, self.statement.place, self.statement.selection.many)
 
-    def collect(self) -> Selected:
+    def collect(self) -> SelectionResult:
         """Collect the removals of all matches; some may have to wait for the next batch."""
         selection, swaps = self.statement.selection, self.statement.swaps
         alone = isinstance(selection.pattern, Series) and len(selection.pattern.ops) == 1
@@ -192,7 +192,7 @@ def _stays(
         return False
     inside = [index.position[id(member)] for member in members]
     users = {i for name in made for i in index.users.get(name, ()) if not index.ops[i].body}
-    return any(not any(index.inside(i, member) for member in inside) for i in users)
+    return any(not any(index.is_inside(i, member) for member in inside) for i in users)
 
 
 def _check_kept(removal: Removal, state: State, index: Index) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from irgraph.diagnostics import Diagnostic
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import Anchor, assuming, clause, words
-from irgraph.language.expressions.values import counted
+from irgraph.language.clauses import Anchor, assuming_clause, clause, join_words
+from irgraph.language.expressions.values import format_count
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of, nothing_matched
@@ -29,8 +29,8 @@ class Reorder(Statement):
     assuming: str = ""
 
     def __str__(self) -> str:
-        tail = words(clause("on stream", self.stream), assuming(self.assuming))
-        return words("reorder", self.selection, self.to, tail)
+        tail = join_words(clause("on stream", self.stream), assuming_clause(self.assuming))
+        return join_words("reorder", self.selection, self.to, tail)
 
     def check(self, check: Checker) -> None:
         """Check the selection and the anchor."""
@@ -78,12 +78,12 @@ class Reorder(Statement):
             except CrossedError as error:
                 groups = _others(groups, error, refusals)
         frame.state.graph = done.graph
-        message = f"{counted(len(ops), 'op')} moved"
+        message = f"{format_count(len(ops), 'op')} moved"
         if len(done.moved_ops) < len(ops):
-            message = f"{len(done.moved_ops)} of {counted(len(ops), 'op')} moved"
+            message = f"{len(done.moved_ops)} of {format_count(len(ops), 'op')} moved"
         message += made.done
         if self.stream:
-            events = counted(new_events(before, done.graph), "event")
+            events = format_count(new_events(before, done.graph), "event")
             they = "they run" if len(ops) > 1 else "it runs"
             message += f"; {they} on stream {self.stream} now, with {events}"
         assumed = () if done.assumed is None else (f"{call_of(done.assumed)}: {self.assuming}",)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from irgraph.diagnostics import Diagnostic
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import block
-from irgraph.language.expressions.values import counted
+from irgraph.language.expressions.values import format_count
 from irgraph.language.running.report import Entry
 from irgraph.language.running.settle import run_block
 from irgraph.language.running.state import Frame
@@ -51,5 +51,5 @@ class Repeat(Statement):
         more = f"repeat at most {min(10 * self.most, MOST_TURNS)}"
         hint = more if self.most < MOST_TURNS else "repeat it once more"
         told = Diagnostic(message, self.place, hint=hint, severity="warning")
-        done = counted(self.most, "turn")
+        done = format_count(self.most, "turn")
         return replace(frame.entry(self), matched=self.most, done=done, warnings=(told,))

@@ -12,10 +12,10 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_sequence, check_used
-from irgraph.language.clauses import assuming, check_phase, clause, words
+from irgraph.language.clauses import assuming_clause, check_phase, clause, join_words
 from irgraph.language.patterns.match import Match
-from irgraph.language.patterns.nodes import Bound, NewOp, Selection, Template, opened
-from irgraph.language.patterns.select import Selected, match_scope
+from irgraph.language.patterns.nodes import Bound, NewOp, Selection, Template, flatten_lists
+from irgraph.language.patterns.select import SelectionResult, match_scope
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
@@ -39,9 +39,9 @@ class Replace(Statement):
     assuming: str = ""
 
     def __str__(self) -> str:
-        tail = words(clause("as", self.named), assuming(self.assuming))
+        tail = join_words(clause("as", self.named), assuming_clause(self.assuming))
         both = clause("and", self.phase)
-        return words("replace", self.selection, "with", self.template, both, tail)
+        return join_words("replace", self.selection, "with", self.template, both, tail)
 
     def check(self, check: Checker) -> None:
         """Check the selection, and the template against what it binds."""
@@ -77,7 +77,7 @@ class Replace(Statement):
             assumptions=tuple(f"{call_of(op)}: {self.assuming}" for op in assumed),
         )
 
-    def select(self, frame: Frame, both: bool) -> Selected:
+    def select(self, frame: Frame, both: bool) -> SelectionResult:
         """Return what matches; with its backward, what matches in the backward pass does not."""
         selected = frame.select(self.selection, all_=both)
         matches = tuple(match for match in selected.matches if not _is_late(selected, match))
@@ -87,7 +87,7 @@ class Replace(Statement):
         return changed(selected, matches=shown, total=len(matches))
 
 
-def _is_late(selected: Selected, match: Match) -> bool:
+def _is_late(selected: SelectionResult, match: Match) -> bool:
     return any(op.phase == "backward" for op in selected.members(match))
 
 
@@ -97,7 +97,7 @@ class _ReplaceRun:
 
     statement: Replace
     frame: Frame
-    selected: Selected
+    selected: SelectionResult
     both: bool
     done: list[Fusion] = field(default_factory=list)
     replaced: int = 0
@@ -180,5 +180,7 @@ class _ReplaceRun:
 
 def _results(news: Sequence[NewOp], match: Match) -> list[str]:
     """Return the names of the pattern that a template defines again."""
-    names = [part.name for new in news for part in opened(new.results) if isinstance(part, Bound)]
+    names = [
+        part.name for new in news for part in flatten_lists(new.results) if isinstance(part, Bound)
+    ]
     return [name for name in names if name in match.values]

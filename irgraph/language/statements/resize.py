@@ -11,12 +11,12 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
-from irgraph.language.expressions.kinds import unbound
+from irgraph.language.expressions.kinds import unbound_name_problem
 from irgraph.language.expressions.nodes import Expression
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Selection
-from irgraph.language.patterns.select import Selected
+from irgraph.language.patterns.select import SelectionResult
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of, illegal, refusal
 from irgraph.language.statement import Statement
@@ -59,13 +59,13 @@ class Resize(Statement):
         if self.selection is not None:
             kinds = check.selection(self.selection)
             if self.operand not in kinds.variables:
-                check.note(*unbound(self.operand, kinds.variables, self.place))
+                check.note(*unbound_name_problem(self.operand, kinds.variables, self.place))
         elif check.dims is not None and self.dimension not in check.dims:
             alike = suggestion(self.dimension, check.dims)
             hint = "" if alike else f"its dimensions: {', '.join(check.dims) or 'none'}"
             message = f"the model has no dimension {self.dimension!r}{alike}"
             check.note(message, self.place, hint)
-        kinds.need("number", self.size, "a number")
+        kinds.require("number", self.size, "a number")
 
     def run(self, frame: Frame) -> Entry:
         """Give it the size; every size that must follow does."""
@@ -101,14 +101,16 @@ class Resize(Statement):
                 done = resize(state.graph, axes, size)
                 state.graph = done.graph
                 made = replace(made, warnings=(*made.warnings, *self._kept(done)))
-                follow = counted(len(done.changed), "tensor")
+                follow = format_count(len(done.changed), "tensor")
                 changes.append(f"{first} is {size} (was {was}), {follow} changed")
         if made.first:
             made = replace(made, warnings=(*made.warnings, *self._others(frame, selection)))
         legal = (AGREE,) if changes else ()
         return replace(made, done="; ".join(changes), legal=legal, refused=tuple(refusals.found))
 
-    def _wanted(self, selected: Selected, refusals: Refusals) -> dict[tuple[int, int], list[Axis]]:
+    def _wanted(
+        self, selected: SelectionResult, refusals: Refusals
+    ) -> dict[tuple[int, int], list[Axis]]:
         """Return the axes to resize by their size and the new one, which a match may decide."""
         found: dict[tuple[int, int], list[Axis]] = {}
         for match in selected.matches:
@@ -158,7 +160,7 @@ class Resize(Statement):
             return ()
         notes = tuple(Diagnostic(size, severity="note") for size in done.fixed_sizes[:SHOWN])
         more = f", of which {SHOWN} are shown" if len(done.fixed_sizes) > SHOWN else ""
-        message = f"{counted(len(done.fixed_sizes), 'captured number')} did not follow{more}"
+        message = f"{format_count(len(done.fixed_sizes), 'captured number')} did not follow{more}"
         hint = "capture the step at this size to be sure"
         return (Diagnostic(message, self.place, notes, hint, "warning"),)
 

@@ -8,7 +8,7 @@ from irgraph.diagnostics import fail
 from irgraph.files import read_text
 from irgraph.language.checking.checker import Checker
 from irgraph.language.expressions.nodes import Expression
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, illegal, refusal
 from irgraph.language.statement import Statement
@@ -36,10 +36,10 @@ class Shard(Statement):
     def check(self, check: Checker) -> None:
         """Check that the plan is a text, and ranks are numbers."""
         hint = 'a file such as "plan.json", or a scheme for all tables such as "row-wise"'
-        check.kinds.need("text", self.plan, "a plan", hint)
+        check.kinds.require("text", self.plan, "a plan", hint)
         for expression in (self.rank, self.ranks):
             if expression is not None:
-                check.kinds.need("number", expression, "a number")
+                check.kinds.require("number", expression, "a number")
 
     def run(self, frame: Frame) -> Entry:
         """Make the graph that of one rank."""
@@ -50,7 +50,7 @@ class Shard(Statement):
         except RefusedError as error:
             raise illegal(refusal(error, "the step is not sharded", self.place, graph)) from None
         frame.state.graph = done.graph
-        what = f"rank {rank} of {plan.ranks}, {counted(done.new_op_count, 'new op')}"
+        what = f"rank {rank} of {plan.ranks}, {format_count(done.new_op_count, 'new op')}"
         return replace(frame.entry(self), done=what, made=done.new_op_count, legal=(done.legal,))
 
     def _plan(self, frame: Frame) -> Plan:

@@ -11,11 +11,11 @@ from irgraph.diagnostics import IrgraphError, fail, suggestion
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import block, clause, words
+from irgraph.language.clauses import block, clause, join_words
 from irgraph.language.expressions.evaluate import EvaluationError, evaluate
 from irgraph.language.expressions.kinds import ANY, MEASURES, Kinds
 from irgraph.language.expressions.nodes import Attribute, Expression, Name
-from irgraph.language.expressions.values import counted, spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.running.report import Entry
 from irgraph.language.running.settle import settle
 from irgraph.language.running.state import ILLEGAL, Frame, State
@@ -38,8 +38,8 @@ class Sweep(Statement):
 
     def __str__(self) -> str:
         axes = ", ".join(f"{name} in {values}" for name, values in self.axes)
-        tail = words(clause("report", self.report), clause("best by", self.best))
-        return words("sweep", axes, block(self.body), tail)
+        tail = join_words(clause("report", self.report), clause("best by", self.best))
+        return join_words("sweep", axes, block(self.body), tail)
 
     def names(self) -> Sequence[str]:
         """Return the names of the axes."""
@@ -50,13 +50,13 @@ class Sweep(Statement):
         inner = check.inner()
         for name, values in self.axes:
             inner.define(name, ANY, self.place)
-            check.kinds.need("list", values, "a list of values", "as in [512, 1024]")
+            check.kinds.require("list", values, "a list of values", "as in [512, 1024]")
         check_block(self.body, inner.inner())
         kinds = Kinds(inner.names, {}, check.problems, frozenset(MEASURES))
         for expression in (*self.report, *(() if self.best is None else (self.best,))):
             wrong = next(filter(_is_no_measure, expression.walk()), None)
             if wrong is None:
-                kinds.of(expression)
+                kinds.infer(expression)
             else:
                 hint = suggestion(str(wrong), MEASURES) or f"; it can report {', '.join(MEASURES)}"
                 check.note(f"a sweep cannot report {wrong}{hint}", wrong.place)
@@ -106,7 +106,7 @@ class Sweep(Statement):
             hint = 'choose one, as in target "v100"'
             raise fail("a sweep needs a device whose times it reports", self.place, hint=hint)
         known = dict(pricer.measure(done.graph))
-        scope = replace(frame.scope, known=known, pricer=pricer)
+        scope = replace(frame.scope, values_by_text=known, pricer=pricer)
 
         def value(expression: Expression) -> Value:
             try:
@@ -133,7 +133,7 @@ class Sweep(Statement):
         widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
         texts = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
         doubts = dict.fromkeys(f"WARNING: {text}" for row in rows for text in row.doubts)
-        return "\n  ".join([counted(len(rows), "run"), *texts, *doubts])
+        return "\n  ".join([format_count(len(rows), "run"), *texts, *doubts])
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class _Row:
 
 
 def _is_no_measure(part: object) -> bool:
-    is_plain = isinstance(part, Attribute) and isinstance(part.of, Name)
+    is_plain = isinstance(part, Attribute) and isinstance(part.base, Name)
     return is_plain and str(part) not in MEASURES
 
 

@@ -25,7 +25,7 @@ class Target(Statement):
     def check(self, check: Checker) -> None:
         """Check that the device is a text."""
         hint = 'write one as in "v100"'
-        check.kinds.need("text", self.device, "the name of a device", hint)
+        check.kinds.require("text", self.device, "the name of a device", hint)
 
     def run(self, frame: Frame) -> Entry:
         """Choose the device."""

@@ -11,8 +11,8 @@ from irgraph.ir.schema import Argument, Schema, parse_schema, resolve, schemas_o
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.evaluate import EvaluationError, Scope, evaluate
 from irgraph.language.expressions.nodes import Expression, ListOf, Literal, Splat, Variable
-from irgraph.language.expressions.units import plain
-from irgraph.language.expressions.values import same, spell
+from irgraph.language.expressions.units import base_value
+from irgraph.language.expressions.values import equal_bindings, spell
 from irgraph.language.patterns.arguments import PassedArgument, is_default
 from irgraph.language.patterns.nodes import (
     Bound,
@@ -21,7 +21,7 @@ from irgraph.language.patterns.nodes import (
     NewOp,
     Part,
     Rest,
-    opened,
+    flatten_lists,
 )
 
 
@@ -68,7 +68,7 @@ class Filler:
         elif isinstance(part, Splat):
             yield from (scope.values[part.name] for scope in self.scopes)
         elif isinstance(part, Literal):
-            yield plain(part.value)
+            yield base_value(part.value)
         elif isinstance(part, Bound):
             yield self._single(Variable(part.name))
 
@@ -91,7 +91,7 @@ class Filler:
         except EvaluationError as error:
             raise BuildError(str(error)) from None
         for value in values[1:]:
-            if not same(values[0], value):
+            if not equal_bindings(values[0], value):
                 differ = f"{spell(values[0])} and {spell(value)}"
                 message = f"the matches differ in {expression} ({differ}): group by it"
                 raise BuildError(message)
@@ -99,16 +99,20 @@ class Filler:
 
     def _carried(self) -> dict[str, Value]:
         """Return what ``...`` stands for, which must be the same in all matches."""
-        first, *others = [{p.name: p.value for p in rest if p.given} for rest in self.rest] or [{}]
+        first, *others = [
+            {p.name: p.value for p in rest if p.is_explicit} for rest in self.rest
+        ] or [{}]
         for other in others:
-            if other.keys() != first.keys() or not all(same(first[k], other[k]) for k in other):
+            if other.keys() != first.keys() or not all(
+                equal_bindings(first[k], other[k]) for k in other
+            ):
                 names = ", ".join(sorted(first.keys() | other.keys()))
                 message = f"the matches differ in what '...' stands for ({names})"
                 raise BuildError(f"{message}: name it, as in {names} = %a, and group by it")
         return first
 
     def _written(self, new: NewOp) -> Iterator[Tensor]:
-        for part in opened(new.parts):
+        for part in flatten_lists(new.parts):
             if isinstance(part, (Bound, Splat)) and part.written:
                 yield from tensors_in(self._positional(part))
 

@@ -43,16 +43,20 @@ class Losses:
         if self.kept:
             self._check(match, made)
             return
-        sound, first = self.index.sound, match.pairs[0]
+        sound, first = self.index.lossless_matches, match.pairs[0]
         key = (id(match), *map(id, self.news))
         if key in sound:
             return
-        kept = self.index.ops[first.here].__dict__ if len(match.pairs) == 1 else {}
+        kept = self.index.ops[first.position].__dict__ if len(match.pairs) == 1 else {}
         said = (*self.news, first.pattern)
         known = kept.get(SOUND)
-        if known is None or known[1:] != (first.laid, self.declared) or not _same(known[0], said):
+        if (
+            known is None
+            or known[1:] != (first.alignment, self.declared)
+            or not _same(known[0], said)
+        ):
             self._check(match, made)
-            kept[SOUND] = said, first.laid, self.declared
+            kept[SOUND] = said, first.alignment, self.declared
         if len(sound) >= MOST_SOUND:
             sound.clear()
         sound[key] = match, self.news
@@ -89,9 +93,9 @@ class Losses:
     def _check_hidden(self, match: Match) -> None:
         """Refuse to lose an argument that the pattern does not name."""
         for pair in match.pairs:
-            op = self.index.ops[pair.here]
-            hidden = required_arguments(op, pair.laid.hidden) if pair.laid.hidden else ()
-            if hidden and not (self.carries and pair.here == match.root):
+            op = self.index.ops[pair.position]
+            hidden = required_arguments(op, pair.alignment.hidden) if pair.alignment.hidden else ()
+            if hidden and not (self.carries and pair.position == match.root):
                 argument = hidden[0]
                 what = f"{argument.name} = {spell(argument.value)}".removeprefix(" = ")
                 reason = f"{what} would be dropped: it is not the default"
@@ -113,8 +117,8 @@ def _check_own_results(match: Match, news: Sequence[NewOp], first: Op) -> None:
     """Refuse a new op that would need its own result, or that of a later one."""
     later: set[str] = set()
     for new in reversed(news):
-        mine = {tensor.name for tensor in _bound(match, new.makes)}
-        for tensor in _bound(match, new.takes) if mine or later else ():
+        mine = {tensor.name for tensor in _bound(match, new.defined_names)}
+        for tensor in _bound(match, new.operand_names) if mine or later else ():
             if tensor.name in mine or tensor.name in later:
                 who = "it makes itself" if tensor.name in mine else "a later one makes"
                 reason = f"the new op would need %{tensor.name}, which {who}"
@@ -129,26 +133,28 @@ def _bound(match: Match, names: Sequence[str]) -> Iterable[Tensor]:
 def _check_values(match: Match, news: Sequence[NewOp], first: Op) -> None:
     """Refuse to drop an argument that the pattern names: a group or a condition carries nothing."""
     for name, value in match.values.items():
-        if isinstance(value, bool | int | float | str) and not any(name in n.spelt for n in news):
+        if isinstance(value, bool | int | float | str) and not any(
+            name in n.all_names for n in news
+        ):
             reason = f"%{name} is {spell(value)}, but no new op takes it"
             raise RefusedError(reason, [(first, "has it")])
 
 
 def rest_of(match: Match) -> Sequence[PassedArgument]:
     """Return the arguments that ``...`` stands for in the first op of a pattern."""
-    return match.pairs[0].laid.hidden
+    return match.pairs[0].alignment.hidden
 
 
 def _named(match: Match) -> list[Tensor]:
     """Return the tensors that the pattern names or passes over with ``_``."""
     found = list(tensors_in(match.values.values()))
     for pair in match.pairs:
-        for hole, value in pair.laid.goals:
+        for hole, value in pair.alignment.goals:
             if isinstance(hole, (Blank, Literal)):
                 found += tensors_in((value,))
     return found
 
 
 def _written(match: Match, news: Sequence[NewOp]) -> list[Tensor]:
-    names = dict.fromkeys(name for new in news for name in new.writes)
+    names = dict.fromkeys(name for new in news for name in new.written_names)
     return list(_bound(match, list(names)))

@@ -19,7 +19,7 @@ from irgraph.language.expressions.attributes import shape_text
 from irgraph.language.expressions.evaluate import Scope
 from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.match import Match
-from irgraph.language.patterns.nodes import Bound, ListTemplate, NewOp, Part, opened
+from irgraph.language.patterns.nodes import Bound, ListTemplate, NewOp, Part, flatten_lists
 from irgraph.language.templates.fill import BuildError, Filler
 from irgraph.shapes import ShapeError, infer
 
@@ -44,7 +44,7 @@ def make_ops(
     values = dict(scope.values)
     made: list[Op] = []
     for new in news:
-        filler = Filler([replace(scope, values=values)], [match.pairs[0].laid.hidden])
+        filler = Filler([replace(scope, values=values)], [match.pairs[0].alignment.hidden])
         op = filler.make(replace(new, results=()), graph.schemas)
         types = _types(op, graph, needed=any(_unbound(new, values)))
         _check_written(op, graph)
@@ -58,7 +58,7 @@ def make_ops(
 
 
 def _unbound(new: NewOp, values: dict[str, Value]) -> Iterator[bool]:
-    for part in opened(new.results):
+    for part in flatten_lists(new.results):
         yield isinstance(part, Bound) and part.name not in values
 
 

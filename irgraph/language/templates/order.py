@@ -41,7 +41,7 @@ class Order:
 
     def __init__(self, index: Index, news: Sequence[NewOp]) -> None:
         self.index = index
-        self.writes = any(written for new in news for written in new.taken.values())
+        self.writes = any(written for new in news for written in new.argument_names.values())
         self.after = _accesses((new.op, new) for new in news) if self.writes else []
         self.done = _sequence(self.after)
         self._known: dict[tuple[object, ...], list[_Access]] = {}
@@ -68,8 +68,8 @@ class Order:
 
     def _before(self, match: Match) -> list[_Access]:
         """Return what the matched ops touch, which follows from their names and order alone."""
-        pairs = sorted(match.pairs, key=lambda pair: pair.here)
-        calls = [(self.index.ops[pair.here].name, pair.pattern) for pair in pairs]
+        pairs = sorted(match.pairs, key=lambda pair: pair.position)
+        calls = [(self.index.ops[pair.position].name, pair.pattern) for pair in pairs]
         key = tuple([(name, id(pattern)) for name, pattern in calls])
         found = self._known.get(key)
         if found is None:
@@ -83,13 +83,13 @@ def _accesses(calls: Iterable[tuple[str, OpPattern | NewOp]]) -> list[_Access]:
     seen: Counter[tuple[str, tuple[str, ...]]] = Counter()
     found = []
     for op, call in calls:
-        roots = frozenset[str]().union(*(sources.get(name, {name}) for name in call.taken))
+        roots = frozenset[str]().union(*(sources.get(name, {name}) for name in call.argument_names))
         if may_alias(op):
-            sources.update((name, roots) for name in call.made if name not in roots)
-        changed = [name for name, written in call.taken.items() if written]
+            sources.update((name, roots) for name in call.result_names if name not in roots)
+        changed = [name for name, written in call.argument_names.items() if written]
         if changed or not always_alias(op):
             written = (sources.get(name, {name}) for name in changed)
-            kind = (op, tuple(call.taken))
+            kind = (op, tuple(call.argument_names))
             found.append(_Access((*kind, seen[kind]), roots, frozenset[str]().union(*written)))
             seen[kind] += 1
     return found

@@ -1,0 +1,105 @@
+"""The book of operators: the meaning of any call, cached by its signature."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from msgspec.structs import replace
+
+from irgraph.ir.op import Op, Value, memoize
+from irgraph.ir.tensor import Tensor
+from irgraph.ops import kinds
+from irgraph.ops.call import Call
+from irgraph.ops.kinds.elements import tagged
+from irgraph.ops.kinds.lists import over_lists
+from irgraph.ops.meaning import Meaning, Result
+from irgraph.ops.operator import Operator
+from irgraph.plugins import plugins
+
+GROUP = "irgraph.ops"
+"""Entry points of packages that declare operators: modules with ``OPERATORS``."""
+
+MAX_SIGNATURES = 1 << 15
+"""Maximum number of signatures whose meaning is cached."""
+
+
+@cache
+def book() -> Mapping[str, Operator]:
+    """Return all declared operators by name."""
+    declared: dict[str, Operator] = {}
+    for module in iter_modules(kinds.__path__, f"{kinds.__name__}."):
+        declared |= import_module(module.name).OPERATORS
+    for plugin in plugins(GROUP):
+        own = plugin.load().OPERATORS
+        plugin.refuse_duplicates(own, declared, "operator")
+        declared |= own
+    return declared
+
+
+@cache
+def operator_of(name: str) -> Operator | None:
+    """Return the declaration of an operator, ``None`` if there is none."""
+    return book().get(name) or over_lists(name) or tagged(name)
+
+
+UNDECLARED = Meaning((), ())
+"""Stands in caches for calls without a meaning."""
+
+_MEANINGS: OrderedDict[Hashable, Meaning] = OrderedDict()
+
+SLOT = "irgraph.ops.meaning"
+
+
+def meaning_of(op: Op) -> Meaning | None:
+    """Return the meaning of a leaf call, ``None`` if no declaration covers it."""
+    meaning = memoize(op, SLOT, _meaning)
+    return None if meaning is UNDECLARED else meaning
+
+
+def _meaning(op: Op) -> Meaning:
+    operator = operator_of(op.name)
+    if operator is None:
+        return UNDECLARED
+    key = signature(op)
+    meaning = _MEANINGS.get(key)
+    if meaning is None:
+        meaning = _MEANINGS[key] = resolve(operator, op) or UNDECLARED
+        if len(_MEANINGS) > MAX_SIGNATURES:
+            _MEANINGS.popitem(last=False)
+    return meaning
+
+
+def resolve(operator: Operator, op: Op) -> Meaning | None:
+    """Return the meaning that a declaration gives to a call, without the cache."""
+    call = Call(op)
+    meaning = operator.rule(call)
+    if meaning is None or len(meaning.results) != len(call.outputs):
+        return meaning
+    # a written operand has the axes that it had
+    axes = {tensor.name: axes for tensor, axes in zip(call.inputs, meaning.operands, strict=True)}
+    written = tuple(Result(axes[tensor.name]) for tensor in call.written)
+    if not written:
+        return meaning
+    return replace(meaning, results=(*meaning.results, *written))
+
+
+def signature(op: Op) -> Hashable:
+    """Return a key that is equal for calls with equal meanings: shapes, types and arguments."""
+    written = op.written
+    marks = tuple(tensor.name in written for tensor in op.inputs) if written else ()
+    attributes = tuple((name, _key(value)) for name, value in op.attributes.items())
+    operands = tuple(map(_key, op.operands))
+    return op.name, operands, attributes, tuple(map(_key, op.results)), marks
+
+
+def _key(value: Value) -> Hashable:
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
+    # 1, 1.0 and True are equal, but mean different things
+    return type(value), value

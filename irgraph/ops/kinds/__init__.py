@@ -1,0 +1,1 @@
+"""Declarations by kind of operator, one file a kind: each has ``OPERATORS`` by name."""

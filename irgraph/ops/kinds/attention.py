@@ -1,0 +1,113 @@
+"""Fused attention over queries, keys and values, forward and backward."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from irgraph.ir.tensor import Tensor
+from irgraph.ops.call import Call
+from irgraph.ops.meaning import ONE, OPAQUE, ArgumentKey, Axes, Axis, Meaning, Result, Slope
+from irgraph.ops.operator import operators
+from irgraph.ops.patterns import linear_sets
+
+QUERY_ROUNDING = 32
+"""Multiple to which memory-efficient attention rounds the number of queries up, for its sums."""
+
+FORMS = ("flash_attention", "efficient_attention", "flash_attention_for_cpu", "cudnn_attention")
+
+
+def _attention(call: Call) -> Meaning | None:
+    """Return the meaning of attention: queries, keys and features of a head are mixed.
+
+    Heads of keys and values may be fewer than those of queries.
+    """
+    q, k, v = (call.tensor(name) for name in ("query", "key", "value"))
+    if q is None or k is None or v is None or any(t.rank != 4 for t in (q, k, v)):
+        return None
+    heads = "h" if k.shape[1] == q.shape[1] else "g"
+    queries: Axes = ("b", "h", "q", "d")
+    keys: Axes = ("b", heads, "k", "d")
+    values: Axes = ("b", heads, "k", "d" if v.shape[3] == q.shape[3] else "e")
+    result: Axes = (*queries[:3], values[3])
+    rounded = False
+
+    def of(tensor: Tensor, name: str) -> Axes:
+        nonlocal rounded
+        fixed = {"query": queries, "key": keys, "value": values, "out": result, "grad_out": result}
+        if name in fixed:
+            return fixed[name]
+        if tensor.rank == 4 and name in ("attn_bias", "attn_mask"):
+            return _bias_axes(tensor, q, k)
+        if tensor.rank in (3, 4) and tensor.shape[:2] == q.shape[:2]:
+            is_exact = tensor.shape[2] == q.shape[2]
+            rounded = rounded or not is_exact
+            return ("b", "h", "q" if is_exact else "rounded", *(ONE,) * (tensor.rank - 3))
+        return (OPAQUE,) * tensor.rank
+
+    names = {i: name for name, span in call.spans.items() for i in span}
+    operands = tuple(of(tensor, names.get(i, "")) for i, tensor in enumerate(call.inputs))
+    is_gradient = call.op.base.endswith("_backward")
+    outputs = _gradients(call, queries, keys, values) if is_gradient else [result]
+    results = list(map(Result, outputs))
+    for tensor in call.outputs[len(outputs) :]:
+        axes = of(tensor, "")
+        # states of the random generator, and sizes that the host gave
+        is_state = set(axes) <= {OPAQUE}
+        scores = [i for name in ("query", "key") for i in call.spans[name]]
+        results.append(Result(axes, frozenset(() if is_state else scores)))
+    arguments: dict[ArgumentKey, Axis] = {}
+    for name, tensor, letter in (("max_q", q, "q"), ("max_k", k, "k")):
+        if call.arguments.get(name) == tensor.shape[2]:
+            arguments[name, -1] = letter
+    return Meaning(
+        operands=operands,
+        results=tuple(results),
+        mixed=frozenset({"k", "d", "e", "rounded", "q", *({"h", "g"} if heads == "g" else ())}),
+        linear=linear_sets(call, ("grad_out",) if is_gradient else ("value",)),
+        arguments=arguments,
+        slopes=(Slope("q", "rounded", Fraction(1)),) if rounded else (),
+        steps=(("q", QUERY_ROUNDING),) if rounded else (),
+        random=bool(call.arguments.get("dropout_p")),
+    )
+
+
+def _bias_axes(tensor: Tensor, q: Tensor, k: Tensor) -> Axes:
+    """Return the axes of a mask that broadcasts to the scores."""
+    sizes = (*q.shape[:3], k.shape[2])
+    pairs = zip("bhqk", sizes, tensor.shape, strict=True)
+    return tuple(letter if size == own else ONE for letter, size, own in pairs)
+
+
+def _gradients(call: Call, queries: Axes, keys: Axes, values: Axes) -> list[Axes]:
+    """Return the axes of the gradients that are computed."""
+    declared = [queries, keys, values]
+    results = call.op.results[:3]
+    return [a for a, result in zip(declared, results, strict=False) if isinstance(result, Tensor)]
+
+
+def _flops(call: Call) -> int:
+    q, k, v = (call.tensor(name) for name in ("query", "key", "value"))
+    assert q is not None and k is not None and v is not None
+    pairs = int(q.shape[0]) * int(q.shape[1]) * int(q.shape[2]) * int(k.shape[2])
+    widths = int(q.shape[3]), int(v.shape[3])
+    if call.op.base.endswith("_backward"):
+        return 2 * pairs * (3 * widths[0] + 2 * widths[1])
+    return 2 * pairs * sum(widths)
+
+
+OPERATORS = {
+    **operators(
+        _attention,
+        " ".join(
+            f"_scaled_dot_product_{form}{suffix}" for form in FORMS for suffix in ("", "_backward")
+        ),
+        text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
+        flops=_flops,
+    ),
+    **operators(
+        _attention,
+        "scaled_dot_product_attention _scaled_dot_product_fused_attention_overrideable",
+        text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
+        flops=_flops,
+    ),
+}

@@ -1,0 +1,84 @@
+"""Ops over lists of tensors: the same op for each position of the lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from irgraph.ir.op import tensors_in
+from irgraph.ir.tensor import Tensor
+from irgraph.ops.call import Call
+from irgraph.ops.kinds import elements
+from irgraph.ops.meaning import Axes, Meaning, Result
+from irgraph.ops.operator import Operator
+from irgraph.ops.shapes import aligned, broadcast_shape
+
+PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
+"""Beginnings of names of ops over lists."""
+
+REDUCING = frozenset({"norm", "max"})
+"""Ops over lists whose results are numbers, one for each tensor."""
+
+
+def by_position(call: Call) -> Meaning | None:
+    """Return the meaning of an op over lists: tensors of one position broadcast together.
+
+    A tensor that is not in a list, such as a learning rate, belongs to all positions.
+    """
+    values = (*call.op.operands, *call.op.attributes.values(), *call.op.results)
+    lists = [list(tensors_in([value])) for value in values if isinstance(value, tuple)]
+    count = max(map(len, lists), default=0)
+    letter_axes: dict[str, Axes] = {}
+    for position in range(count):
+        row = [tensors[position] for tensors in lists if len(tensors) == count]
+        _name_axes(row, f"p{position}_", letter_axes)
+    operands = tuple(_axes_of(tensor, letter_axes) for tensor in call.inputs)
+    results = (*call.outputs, *call.written)
+    return Meaning(
+        operands=operands,
+        results=tuple(Result(_axes_of(tensor, letter_axes)) for tensor in results),
+        mixed=frozenset() if _kind(call) not in REDUCING else frozenset(_letters(operands)),
+        linear=_linear_sets(call),
+    )
+
+
+def _name_axes(row: Sequence[Tensor], prefix: str, axes: dict[str, Axes]) -> None:
+    shape = broadcast_shape(row)
+    for tensor in row:
+        axes[tensor.name] = aligned(tensor, shape, prefix)
+
+
+def _axes_of(tensor: Tensor, axes: dict[str, Axes]) -> Axes:
+    return axes.get(tensor.name, ("1",) * tensor.rank)
+
+
+def _letters(operands: Sequence[Axes]) -> set[str]:
+    return {str(axis) for axes in operands for axis in axes}
+
+
+def _kind(call: Call) -> str:
+    base = call.op.base.rstrip("_")
+    for prefix in PREFIXES:
+        base = base.removeprefix(prefix)
+    return base
+
+
+def _linear_sets(call: Call) -> tuple[frozenset[int], ...]:
+    """Return the positions of lists in which an op over lists is linear, as that by element."""
+    if not call.op.base.startswith("_foreach_"):
+        return ()
+    single = elements.LINEAR_SETS.get(_kind(call), ())
+    sets: list[frozenset[int]] = []
+    for names in single:
+        spans = [call.spans.get(name) for name in names.split()]
+        if all(spans):
+            sets.append(frozenset(i for span in spans if span for i in span))
+    return tuple(sets)
+
+
+def over_lists(name: str) -> Operator | None:
+    """Return the declaration of an op over lists, ``None`` for others."""
+    base = name.rpartition(".")[2]
+    return Operator(name, by_position) if base.startswith(PREFIXES) else None
+
+
+OPERATORS: dict[str, Operator] = {}

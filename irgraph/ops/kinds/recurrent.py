@@ -1,0 +1,45 @@
+"""Recurrent layers, as cuDNN runs them: samples are independent, all else is mixed."""
+
+from __future__ import annotations
+
+from irgraph.ir.tensor import Tensor
+from irgraph.ops.call import Call
+from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
+from irgraph.ops.operator import operators
+
+
+def _layers(call: Call) -> Meaning | None:
+    """Return the meaning of layers over sequences of equal length, and of their gradients."""
+    data = call.tensor("input")
+    if data is None or data.rank != 3 or call.numbers("batch_sizes"):
+        return None
+    index = 0 if call.flag("batch_first") else 1
+    samples = data.shape[index]
+
+    def of(tensor: Tensor) -> Axes:
+        # states are [layers, samples, units], whatever the order of the data
+        position = index if tensor.shape[:2] == data.shape[:2] else 1
+        if tensor.rank == 3 and tensor.shape[position] == samples:
+            axes = [OPAQUE] * 3
+            axes[position] = "b"
+            return tuple(axes)
+        return (OPAQUE,) * tensor.rank
+
+    weights = call.spans.get("weight", range(0))
+    operands = tuple(
+        (OPAQUE,) * tensor.rank if i in weights else of(tensor)
+        for i, tensor in enumerate(call.inputs)
+    )
+    draws = bool(call.arguments.get("dropout")) and call.flag("train")
+    return Meaning(
+        operands=operands,
+        results=tuple(Result(of(tensor)) for tensor in call.outputs),
+        mixed=frozenset() if not call.op.base.endswith("_backward") else frozenset({"b"}),
+        random=draws,
+        sizes_by_torch=True,
+    )
+
+
+OPERATORS = {
+    **operators(_layers, "_cudnn_rnn _cudnn_rnn_backward", text="_ b _, ... -> _ b _"),
+}

@@ -1,0 +1,110 @@
+"""Reductions of axes, and ops along an axis."""
+
+from __future__ import annotations
+
+from irgraph.ops.call import Call
+from irgraph.ops.meaning import ONE, Axes, Meaning, Result
+from irgraph.ops.operator import operators
+from irgraph.ops.patterns import Rule, linear_sets
+from irgraph.ops.shapes import letters, replaced, without
+
+
+def reduction(*linear: str, mean: bool = False) -> Rule:
+    """Return the rule of a reduction over the axes ``dim``; mixed unless it is linear."""
+
+    def rule(call: Call) -> Meaning | None:
+        if not call.inputs:
+            return None
+        rank = call.inputs[0].rank
+        axes = letters(rank)
+        # most take an axis or a list; without one they reduce all axes
+        chosen = call.axes("dim", rank)
+        results = [_reduced(axes, chosen, tensor.rank) for tensor in call.outputs]
+        reduced = frozenset(str(axes[i]) for i in chosen)
+        return Meaning(
+            operands=(axes,) * len(call.inputs),
+            results=tuple(map(Result, results)),
+            mixed=frozenset() if linear else reduced,
+            linear=linear_sets(call, linear),
+            means=reduced if mean else frozenset(),
+        )
+
+    return rule
+
+
+def _reduced(axes: Axes, chosen: tuple[int, ...], rank: int) -> Axes:
+    """Return the axes of a result, which may keep reduced axes with one element."""
+    if rank == len(axes):
+        return tuple(ONE if i in chosen else axis for i, axis in enumerate(axes))
+    return without(axes, chosen)
+
+
+def along(operand: str, *linear: str, dim: str = "dim", default: int = -1) -> Rule:
+    """Return the rule of an op along one axis that changes no shape, such as ``softmax``.
+
+    ``operand`` is the argument whose rank counts the axes.
+    """
+
+    def rule(call: Call) -> Meaning | None:
+        tensor = call.tensor(operand)
+        if tensor is None or any(t.rank != tensor.rank for t in (*call.inputs, *call.outputs)):
+            return None
+        axes = letters(tensor.rank)
+        index = call.axis(dim, tensor.rank, default)
+        return Meaning(
+            operands=(axes,) * len(call.inputs),
+            results=(Result(axes),) * len(call.outputs),
+            mixed=frozenset(map(str, axes[index : index + 1])),
+            linear=linear_sets(call, linear),
+        )
+
+    return rule
+
+
+def moved(dims: str) -> Rule:
+    """Return the rule of an op that moves elements along axes; along all if it names none."""
+
+    def rule(call: Call) -> Meaning:
+        axes = letters(call.inputs[0].rank)
+        chosen = call.axes(dims, len(axes))
+        return Meaning(
+            operands=(axes,),
+            results=(Result(axes),) * len(call.outputs),
+            mixed=frozenset(str(axes[i]) for i in chosen),
+            linear=(frozenset({0}),),
+        )
+
+    return rule
+
+
+def _top(call: Call) -> Meaning | None:
+    """Return the meaning of ``topk``: the largest elements along an axis, and their indices."""
+    rank = call.inputs[0].rank
+    axes = letters(rank)
+    index = call.axis("dim", rank, -1)
+    top = replaced(axes, index, "k") if rank else axes
+    return Meaning(
+        operands=(axes,),
+        results=(Result(top),) * len(call.outputs),
+        mixed=frozenset({"k", *map(str, axes[index : index + 1])}),
+        arguments={("k", -1): "k"},
+    )
+
+
+OPERATORS = {
+    **operators(reduction("self"), "sum nansum"),
+    **operators(reduction("self", mean=True), "mean"),
+    **operators(
+        reduction(),
+        "amax amin max min prod logsumexp var std var_mean std_mean norm linalg_vector_norm any "
+        "all argmax argmin median nanmedian mode count_nonzero aminmax",
+    ),
+    **operators(along("self", "self", default=0), "cumsum cumsum_"),
+    **operators(moved("dims"), "flip roll"),
+    **operators(along("self", default=0), "cumprod logcumsumexp cummax cummin"),
+    **operators(along("self"), "softmax log_softmax _softmax _log_softmax sort argsort"),
+    **operators(
+        along("grad_output", "grad_output"), "_softmax_backward_data _log_softmax_backward_data"
+    ),
+    **operators(_top, "topk"),
+}

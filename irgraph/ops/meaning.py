@@ -1,0 +1,140 @@
+"""The meaning of a call: how the axes of its operands and results belong together.
+
+Axes are named by letters, as in einsum. ``mm`` is ``m k, k n -> m n``: an axis ``k`` that is
+missing from the result is summed. A letter has one size wherever it occurs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import TypeAlias, Union
+
+from msgspec import Struct
+
+
+class Merged(Struct, frozen=True):
+    """An axis that merges several, the slowest first: ``(a b)``."""
+
+    letters: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the axis as declarations write it."""
+        return f"({' '.join(self.letters)})"
+
+
+class Joined(Struct, frozen=True):
+    """An axis made of pieces, one behind the other: ``a+b``."""
+
+    letters: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the axis as declarations write it."""
+        return "+".join(self.letters)
+
+
+ONE = "1"
+"""An axis of one element that repeats along the axis of other tensors in its position."""
+
+OPAQUE = "_"
+"""An axis whose size nothing in the declaration determines."""
+
+Axis: TypeAlias = Union[str, Merged, Joined]
+"""A letter, ``ONE``, ``OPAQUE``, or several letters in one axis."""
+
+Axes: TypeAlias = tuple[Axis, ...]
+"""The axes of one tensor."""
+
+ArgumentKey: TypeAlias = tuple[str, int]
+"""A size among the arguments: the argument's name, and the index in a list or -1."""
+
+
+class Slope(Struct, frozen=True):
+    """The size of ``effect`` grows by ``share`` of the growth of ``cause``."""
+
+    cause: str
+    effect: str
+    share: Fraction
+
+
+class Result(Struct, frozen=True):
+    """The axes of a result, and the operands that it is a function of.
+
+    Attributes:
+        axes: its axes.
+        reads: indices of operands; ``None`` for all of them.
+    """
+
+    axes: Axes
+    reads: frozenset[int] | None = None
+
+    def is_function_of(self, operand: int) -> bool:
+        """Return whether the result depends on the elements of an operand."""
+        return self.reads is None or operand in self.reads
+
+
+class Meaning(Struct, frozen=True):
+    """The meaning of a call.
+
+    Attributes:
+        operands: the axes of each tensor among operands and attributes, in order.
+        results: each new tensor, then the operands that the call writes, as they are afterwards.
+        mixed: letters along which elements depend on each other other than by a sum.
+        linear: sets of operands in which, taken together, all results that read them are linear.
+        summed: letters over which results are sums, although they are not linear in an operand.
+        means: letters by whose size the results are divided.
+        arguments: sizes among the arguments, as axes.
+        slopes: letters of windows, whose sizes grow together at a rate.
+        multiples: pairs of letters; the second is this multiple of the first and follows it.
+        groups: indices of axes of the operand and of the result of a reshape whose products of
+            sizes are equal.
+        steps: letters that grow by multiples of a number.
+        fixed: letters whose size cannot change.
+        random: whether elements are drawn.
+        sizes_by_torch: whether torch must be queried which sizes change together, since arguments
+            that are not named here depend on them.
+    """
+
+    operands: tuple[Axes, ...]
+    results: tuple[Result, ...]
+    mixed: frozenset[str] = frozenset()
+    linear: tuple[frozenset[int], ...] = ()
+    summed: frozenset[str] = frozenset()
+    means: frozenset[str] = frozenset()
+    arguments: Mapping[ArgumentKey, Axis] = {}
+    slopes: tuple[Slope, ...] = ()
+    multiples: tuple[tuple[str, str, int], ...] = ()
+    groups: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+    steps: tuple[tuple[str, int], ...] = ()
+    fixed: frozenset[str] = frozenset()
+    random: bool = False
+    sizes_by_torch: bool = False
+
+    def __str__(self) -> str:
+        """Return the meaning as declarations write it."""
+        operands = ", ".join(axes_text(axes, self.mixed) for axes in self.operands)
+        results = ", ".join(axes_text(result.axes, self.mixed) for result in self.results)
+        return f"{operands} -> {results}"
+
+    def letters(self) -> Iterator[str]:
+        """Yield each letter once, in the order of operands and results."""
+        seen: set[str] = set()
+        for axes in (*self.operands, *(result.axes for result in self.results)):
+            for axis in axes:
+                for letter in letters_of(axis):
+                    if letter not in seen:
+                        seen.add(letter)
+                        yield letter
+
+
+def letters_of(axis: Axis) -> tuple[str, ...]:
+    """Return the letters of an axis; none for ``ONE`` and ``OPAQUE``."""
+    if isinstance(axis, str):
+        return () if axis in (ONE, OPAQUE) else (axis,)
+    return axis.letters
+
+
+def axes_text(axes: Axes, mixed: frozenset[str] = frozenset()) -> str:
+    """Return the axes of a tensor as declarations write them; ``()`` for a number."""
+    words = [f"{axis}!" if axis in mixed else str(axis) for axis in axes]
+    return " ".join(words) or "()"

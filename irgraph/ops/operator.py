@@ -1,0 +1,46 @@
+"""Declarations of operators: one for each name, found by the kind of op in ``kinds``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from irgraph.ops.call import Call
+from irgraph.ops.patterns import Rule
+
+
+class Operator(Struct, frozen=True):
+    """The declaration of an operator.
+
+    Attributes:
+        name: as in ``aten.mm``.
+        rule: returns the meaning of a call.
+        text: the declaration as text, empty if it depends on other arguments than tensors.
+        flops: returns the floating-point operations of a call; ``None`` if it is no product.
+    """
+
+    name: str
+    rule: Rule
+    text: str = ""
+    flops: Callable[[Call], int] | None = None
+
+
+def operators(
+    rule: Rule,
+    names: str,
+    *,
+    library: str = "aten",
+    in_place: bool = False,
+    text: str = "",
+    flops: Callable[[Call], int] | None = None,
+) -> dict[str, Operator]:
+    """Return a declaration for each of some names, separated by blanks.
+
+    ``in_place`` also declares the forms whose names end with ``_``.
+    """
+    names_list = names.split()
+    if in_place:
+        names_list += [f"{name}_" for name in names_list if not name.endswith("_")]
+    full_names = (f"{library}.{name}" for name in names_list)
+    return {name: Operator(name, rule, text, flops) for name in full_names}

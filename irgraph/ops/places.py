@@ -1,0 +1,148 @@
+"""Places of tensors over ranks, and the claims about them that follow from a call's meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.ops.meaning import Axes, Meaning, Merged, Result, letters_of
+
+
+class Place(Struct, frozen=True):
+    """What each of several ranks has of a tensor.
+
+    Attributes:
+        kind: ``same`` tensor on every rank, equal blocks ``split`` along an axis in the order of
+            the ranks, or one term of a sum (``partial``).
+        axis: the axis of a split, else -1.
+        factor: power of the number of ranks by which the ranks' values are too large.
+    """
+
+    kind: Literal["same", "split", "partial"]
+    axis: int = -1
+    factor: int = 0
+
+    def __str__(self) -> str:
+        """Return the place in words."""
+        text = f"split({self.axis})" if self.kind == "split" else self.kind
+        return f"{text} * ranks^{self.factor}" if self.factor else text
+
+
+SAME = Place("same")
+PARTIAL = Place("partial")
+
+
+def split(axis: int) -> Place:
+    """Return the place of a tensor that is split along an axis."""
+    return Place("split", axis)
+
+
+class Claim(Struct, frozen=True):
+    """A way to run a call on every rank: if operands are placed so, results are placed so.
+
+    Attributes:
+        operands: the place of each operand, in order.
+        results: the place of each result of the meaning, in order.
+        letter: the letter that is split, ``""`` if the call runs on partial sums.
+    """
+
+    operands: tuple[Place, ...]
+    results: tuple[Place, ...]
+    letter: str = ""
+
+
+def claims(meaning: Meaning) -> Iterator[Claim]:
+    """Yield every way to run a call on ranks that the meaning allows, but the same on all."""
+    for letter in meaning.letters():
+        claim = split_claim(meaning, letter)
+        if claim is not None:
+            yield claim
+    for term in meaning.linear:
+        yield partial_claim(meaning, term)
+
+
+def split_claim(meaning: Meaning, letter: str) -> Claim | None:
+    """Return the claim for operands split along a letter, ``None`` if it cannot be split."""
+    if letter in meaning.mixed or letter in _created_letters(meaning):
+        return None
+    operands = []
+    for axes in meaning.operands:
+        place = _place_along(axes, letter)
+        if place is None:
+            return None
+        operands.append(place)
+    results = []
+    for result in meaning.results:
+        place = _place_along(result.axes, letter)
+        if place == SAME:
+            place = _summed_place(meaning, result, letter, operands)
+        if place is None:
+            return None
+        results.append(place)
+    if letter in meaning.means:
+        # each rank divides by its share of the size alone
+        results = [
+            replace(place, factor=1) if _depends_on_split(result, operands) else place
+            for result, place in zip(meaning.results, results, strict=True)
+        ]
+    return Claim(tuple(operands), tuple(results), letter)
+
+
+def _created_letters(meaning: Meaning) -> set[str]:
+    """Return the letters that no operand and no argument has: ranks could not share them."""
+    given = {letter for axes in meaning.operands for axis in axes for letter in letters_of(axis)}
+    given |= {letter for axis in meaning.arguments.values() for letter in letters_of(axis)}
+    return set(meaning.letters()) - given
+
+
+def _place_along(axes: Axes, letter: str) -> Place | None:
+    """Return the place of a tensor if a letter is split, ``None`` if its blocks are not blocks."""
+    for index, axis in enumerate(axes):
+        if axis == letter:
+            return split(index)
+        if isinstance(axis, str) or letter not in axis.letters:
+            continue
+        is_slowest = isinstance(axis, Merged) and axis.letters[0] == letter
+        return split(index) if is_slowest else None
+    return SAME
+
+
+def _summed_place(
+    meaning: Meaning, result: Result, letter: str, operands: list[Place]
+) -> Place | None:
+    """Return the place of a result without the letter; changes operands that must be partial.
+
+    The result is a sum over the letter if the meaning says so, or if it is linear in a set of
+    operands that has the letter. Operands of the set without it, such as a bias, must be partial.
+    """
+    having = {i for i in range(len(operands)) if operands[i].kind == "split"}
+    having = {i for i in having if result.is_function_of(i)}
+    if not having:
+        return SAME
+    if letter in meaning.summed:
+        return PARTIAL
+    for term in sorted(meaning.linear, key=len):
+        if having & term:
+            for i in term - having:
+                operands[i] = PARTIAL
+            return PARTIAL
+    return None
+
+
+def _depends_on_split(result: Result, operands: list[Place]) -> bool:
+    return any(
+        place.kind == "split" and result.is_function_of(i) for i, place in enumerate(operands)
+    )
+
+
+def partial_claim(meaning: Meaning, term: frozenset[int]) -> Claim:
+    """Return the claim for partial sums of a set of operands, all others being the same."""
+    operands = tuple(PARTIAL if i in term else SAME for i in range(len(meaning.operands)))
+    results = tuple(
+        PARTIAL if any(result.is_function_of(i) for i in term) else SAME
+        for result in meaning.results
+    )
+    return Claim(operands, results)
