@@ -5,6 +5,7 @@ A call of a captured step is shrunk by its letters, so that it runs in microseco
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import count
 
@@ -29,7 +30,8 @@ RANKS = 2
 MAX_WINDOW = 12
 """Largest size of a letter along which windows move; smaller images have no position."""
 
-MAX_ELEMENTS = 1 << 16
+TAP = re.compile(r"[kst]\d+")
+"""Letters of windows: their taps, places and positions."""
 
 GRAPH = parse('model "law" { format = 1 }\n\ndevice @gpu0 "v100"\n')
 
@@ -58,7 +60,7 @@ def shrunk(op: Op, meaning: Meaning) -> Op:
     sizes: dict[str, int] = {}
     for letter in meaning.letters():
         size = old.get(letter, 0)
-        is_window = letter in windows or (letter[0] in "kst" and letter in meaning.mixed)
+        is_window = letter in windows or (letter in meaning.mixed and TAP.fullmatch(letter))
         if is_window or meaning.sizes_by_torch:
             sizes[letter] = min(size, MAX_WINDOW) if letter in windows else size
         elif size in (0, 1, 2):
@@ -128,9 +130,8 @@ def drawn(op: Op, seed: int = 0) -> dict[str, torch.Tensor]:
         elif tensor.dtype == "bool":
             value = torch.rand(shape, generator=source) > 0.5
         elif tensor.dtype.startswith(("i", "u")):
-            value = torch.randint(0, 2, shape, generator=source).to(
-                getattr(torch, INTEGERS[tensor.dtype])
-            )
+            dtype = getattr(torch, INTEGERS[tensor.dtype])
+            value = torch.randint(0, 2, shape, generator=source).to(dtype)
         else:
             raise UnrunnableError(f"values of {tensor.dtype} are not drawn")
         values[tensor.name] = value
@@ -155,6 +156,7 @@ def run(op: Op, values: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     results = made if isinstance(made, (tuple, list)) else [made]
     flat = [r for item in results for r in (item if isinstance(item, (tuple, list)) else [item])]
     tensors = [item for item in flat if isinstance(item, torch.Tensor)]
+    tensors = [item.to_dense() if item.is_sparse else item for item in tensors]
     written = [copies[tensor.name] for tensor in Call(op).written]
     if written and len(tensors) and tensors[0] is written[0]:
         tensors = []
@@ -166,6 +168,8 @@ def part(value: torch.Tensor, place: Place, rank: int) -> torch.Tensor:
     if place.kind == "split":
         return value.chunk(RANKS, place.axis)[rank].contiguous()
     if place.kind == "partial":
+        if not value.is_floating_point():
+            raise UnrunnableError("integers are not parted")
         return value * (0.25 + 0.5 * rank)
     return value
 
@@ -194,9 +198,7 @@ def check_claim(op: Op, meaning: Meaning, claim: Claim) -> str:
     by_rank = []
     for rank in range(RANKS):
         local = {name: part(value, named[name], rank) for name, value in values.items()}
-        attributes = (
-            local_attributes(op, meaning, claim.letter, RANKS) if claim.letter else op.attributes
-        )
+        attributes = local_attributes(op, meaning, claim.letter, RANKS)
         by_rank.append(run(replace(op, attributes=attributes), local))
     for index, place in enumerate(claim.results):
         expected = whole[index]
