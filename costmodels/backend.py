@@ -1,4 +1,4 @@
-"""What irgraph asks of these cost models (``irgraph.backend.Backend``)."""
+"""The interface of these cost models to irgraph (``irgraph.backend.Backend``)."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
     """Return a graph with the device work of its ops.
 
-    Trained models price what they were trained for, formulas the rest.
+    Trained models price the kernels that they cover, formulas the rest.
     """
-    sheet = load_device(device).set_by(graph.settings)
+    sheet = load_device(device).with_settings(graph.settings)
     corrected = options.mode == "corrected"
     tables = [path for path in options.weights if path.endswith(".jsonl") or path.startswith("db:")]
     weights = [path for path in options.weights if path not in tables]
@@ -56,7 +56,7 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
         correct=corrector(weights, sheet),
         calls=read_calls(tables, sheet) if corrected and tables else {},
         measured=options.uses_measured and _is_card(sheet, measured_card(graph)),
-        keep=True,
+        cache_prices=True,
     )
 
 
@@ -68,7 +68,7 @@ def popularity(graph: Graph, indices: Sequence[str]) -> Mapping[str, Popularity]
 def bags(
     graph: Graph, indices: Sequence[str], index: Tensor, sizes: tuple[int, int, int], lists: str
 ) -> Bags:
-    """Return the lists of a table's bags, as ``Backend`` says."""
+    """Return the lists of a table's bags, as specified by ``Backend``."""
     return bags_for(TableLookup(index, *sizes), lists, indices_of(graph, indices))
 
 
@@ -77,9 +77,9 @@ def price_points(
 ) -> Sequence[Sequence[KernelRegime] | None]:
     """Return, for each top-level call, its work at many sizes of ``dims``, without measured times.
 
-    ``None`` stands for a call that ``price`` has to price at each point alone.
+    ``None`` marks a call that ``price`` must price at each point separately.
     """
-    sheet = load_device(device).set_by(graph.settings)
+    sheet = load_device(device).with_settings(graph.settings)
     if options.weights or sheet.is_host or fbgemm_lookups(graph):
         return [None for _ in graph.top_level()]
     learned = predictors(sheet, options.software) if options.mode == "corrected" else {}
@@ -91,32 +91,32 @@ def price_points(
 
 
 def device(name: str, graph: Graph | None = None) -> DeviceSheet:
-    """Return a device sheet by name, alias or path, as the program of ``graph`` sets it."""
-    return load_device(name).set_by(graph.settings if graph is not None else {})
+    """Return a device sheet by name, alias or path, with the settings of ``graph``'s program."""
+    return load_device(name).with_settings(graph.settings if graph is not None else {})
 
 
 def devices() -> Sequence[DeviceSheet]:
-    """Return the device sheets that ship or are installed, by name."""
+    """Return the shipped and installed device sheets, in order of their names."""
     return [load_device(name) for name in list_devices()]
 
 
 def device_of_card(card: str) -> str:
-    """Return the sheet of a card, or else of its model; ``""`` where none is known."""
+    """Return the sheet of a card, or else of its model; ``""`` if none is known."""
     return sheet_of_card(card)
 
 
 def is_card(device: str, card: str) -> bool:
-    """Return whether a sheet stands for a recorded card."""
+    """Return whether a sheet represents a recorded card."""
     return _is_card(load_device(device), card)
 
 
 def fabrics() -> Sequence[str]:
-    """Return the platforms on which collectives were measured."""
+    """Return the platforms with measured collectives."""
     return platforms()
 
 
 def hosts() -> Mapping[str, Traversable]:
-    """Return the host tables that ship or are installed, by name."""
+    """Return the shipped and installed host tables, by name."""
     return host_files()
 
 
@@ -126,7 +126,7 @@ def measurements(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def words() -> frozenset[str]:
-    """Return the names of what ships: measured families, their ops and sizes, and evaluations."""
+    """Return the names of shipped measured families, of their ops and sizes, and of evaluations."""
     from costmodels.evaluate import EVALUATIONS
     from costmodels.families import shipped_sweeps
 
@@ -135,19 +135,19 @@ def words() -> frozenset[str]:
     return frozenset((*EVALUATIONS, *sweeps, *inside))
 
 
-if TYPE_CHECKING:  # the type checker then holds this module against the interface
+if TYPE_CHECKING:  # the type checker then validates this module against the interface
     import costmodels.backend
 
     _OFFERED: Backend = costmodels.backend
 
 
 def warm_up(devices: Sequence[str]) -> None:
-    """Read all families, the trained models that ship, and the sheets of some devices."""
+    """Read all families, the shipped trained models, and the sheets of some devices."""
     from costmodels.families import learned_families
-    from costmodels.learned.weights import load_shipped, shipped
+    from costmodels.learned.weights import load_shipped, shipped_models
 
     families = learned_families()
-    for name in shipped():
+    for name in shipped_models():
         if name in families:
             load_shipped(name)
     for name in devices:

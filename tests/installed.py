@@ -26,7 +26,7 @@ CACHES: tuple[Callable[[], None], ...] = tuple(
         families.learned_families,
         weights.load_shipped,
         library._sheets,
-        library._names,
+        library._names_by_alias,
         host_library.host_files,
         lower.front_ends,
     )

@@ -13,16 +13,16 @@ class Curve(Protocol):
     """Time of a collective by message size."""
 
     def time(self, nbytes: float) -> float:
-        """Return the microseconds for a message of so many bytes."""
+        """Return the microseconds of a message of ``nbytes`` bytes."""
 
 
-class Table(Struct, frozen=True):
-    """Measured points; between two, the logarithm of time is linear in that of size.
+class CurveTable(Struct, frozen=True):
+    """Measured points; between two, the logarithm of time is linear in the logarithm of size.
 
-    Below the smallest size the time is the smallest's, above the largest it grows as the size.
+    Below the smallest size the time is constant, above the largest it is proportional to size.
 
     Attributes:
-        sizes: bytes, rising.
+        sizes: bytes, increasing.
         times: microseconds.
     """
 
@@ -30,7 +30,7 @@ class Table(Struct, frozen=True):
     times: tuple[float, ...]
 
     def time(self, nbytes: float) -> float:
-        """Return the microseconds for a message of so many bytes."""
+        """Return the microseconds of a message of ``nbytes`` bytes."""
         if nbytes <= self.sizes[0]:
             return self.times[0]
         beyond = max(1.0, nbytes / self.sizes[-1])
@@ -44,11 +44,11 @@ class Form(Struct, frozen=True):
     Attributes:
         alpha: microseconds of the smallest message.
         per_byte: ``1 / B``, microseconds a byte.
-        error: mean absolute relative error where each point was left out in turn.
-        source: where the points come from.
-        largest: bytes of the largest message that was measured, 0 where nobody says.
-        points: what is interpolated in place of the line.
-        measured: whether such ranks, on as many machines, were measured on this platform.
+        error: mean absolute relative error of leave-one-out predictions of the points.
+        source: source of the points.
+        largest: bytes of the largest measured message, 0 if unknown.
+        points: table that is interpolated instead of the line.
+        measured: whether this many ranks on this many machines were measured on the platform.
     """
 
     alpha: float
@@ -56,17 +56,17 @@ class Form(Struct, frozen=True):
     error: float = 0.0
     source: str = ""
     largest: float = 0.0
-    points: Table | None = None
+    points: CurveTable | None = None
     measured: bool = True
 
     def time(self, nbytes: float) -> float:
-        """Return the microseconds for a message of so many bytes."""
+        """Return the microseconds of a message of ``nbytes`` bytes."""
         if self.points is not None:
             return self.points.time(nbytes)
         return self.alpha + self.per_byte * nbytes
 
 
-def table(sizes: Sequence[float], times: Sequence[float]) -> Table:
+def table(sizes: Sequence[float], times: Sequence[float]) -> CurveTable:
     """Return points as a table, sorted by size."""
     pairs = sorted(zip(sizes, times, strict=True))
-    return Table(tuple(s for s, _ in pairs), tuple(t for _, t in pairs))
+    return CurveTable(tuple(s for s, _ in pairs), tuple(t for _, t in pairs))

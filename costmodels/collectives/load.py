@@ -1,4 +1,4 @@
-"""Looks up the curve of a collective: measured tables first, NCCL's own model beyond them."""
+"""Looks up the curve of a collective: in measured tables if possible, else by NCCL's own model."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from pathlib import Path
 
 import msgspec
 
-from costmodels.collectives.curve import Form, Table
-from costmodels.collectives.nccl import KNOWN, Fabric, Ring, tuned
+from costmodels.collectives.curve import CurveTable, Form
+from costmodels.collectives.nccl import COLLECTIVES, Fabric, Ring, nccl_time
 from irgraph.diagnostics import fail, suggestion
 
-LIKE = {
+SUBSTITUTES = {
     "broadcast": ("reduce", "all_gather_base"),
     "reduce": ("all_gather_base",),
     "all_gather": ("all_gather_base",),
     "all_to_all": ("all_to_allv",),
 }
-"""Substitutes for collectives not measured on a platform: they go the same ways."""
+"""Substitutes for collectives not measured on a platform: they use the same links."""
 
-SCALED = 0.20
-"""Mean absolute error of a measured curve carried to another number of ranks of one machine by the
-ratio of NCCL's model, where both were measured (``irgraph evaluate collectives``)."""
+RANK_SCALING_ERROR = 0.20
+"""Mean absolute relative error of a measured curve scaled to another number of ranks of one machine
+by the ratio of NCCL's model, if both were measured (``irgraph evaluate collectives``)."""
 
-ACROSS = 0.17
-"""The same, from one machine to two."""
+MACHINE_SCALING_ERROR = 0.17
+"""Mean absolute relative error of a curve scaled from one machine to two."""
 
-UNMEASURED = 0.30
-"""The same of NCCL's model alone, on platforms whose tables it has not seen."""
+MODEL_ERROR = 0.30
+"""Mean absolute relative error of NCCL's model alone, on platforms without measurements."""
 
 SIZES = tuple(2.0**power for power in range(9, 31))
-"""Bytes at which NCCL's model makes a table."""
+"""Sizes in bytes of a table that is computed by NCCL's model."""
 
 SUFFIX = ".json"
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A curve that ships, and what it was measured on.
+    """A shipped curve, with the platform and ranks that it was measured on.
 
-    ``local`` is the number of ranks on one machine, ``error`` the mean absolute relative error
-    where each point was left out in turn, ``largest`` the largest message in bytes (0 where that
-    was not published), ``sizes`` and ``times`` its points; without any it is a line.
+    ``local`` is the number of ranks on one machine, ``error`` the mean absolute relative error of
+    leave-one-out predictions, ``largest`` the largest message in bytes (0 if it was not
+    published), ``sizes`` and ``times`` its points; without points it is a line.
     """
 
     platform: str
@@ -59,7 +59,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     @property
     def form(self) -> Form:
         """The curve."""
-        points = Table(self.sizes, self.times) if self.sizes else None
+        points = CurveTable(self.sizes, self.times) if self.sizes else None
         return Form(
             self.alpha,
             self.per_byte,
@@ -73,7 +73,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 def traffic(collective: str, ranks: int) -> float:
     """Return the share of a message that every link carries (bus over algorithm bandwidth).
 
-    ``2 (n - 1) / n`` of it for all-reduce, ``(n - 1) / n`` for the others, 1 from or to one rank.
+    It is ``2 (n - 1) / n`` for all-reduce, 1 for broadcast and reduce, else ``(n - 1) / n``.
     """
     if collective in ("broadcast", "reduce"):
         return 1.0
@@ -81,22 +81,22 @@ def traffic(collective: str, ranks: int) -> float:
 
 
 def platforms() -> tuple[str, ...]:
-    """Return the names of the platforms that were measured."""
+    """Return the names of the measured platforms."""
     return tuple(sorted(_fabrics()))
 
 
 def fabric_of(name: str) -> Fabric:
-    """Return the links of a platform, or those that a file (``.json``) describes.
+    """Return the links of a platform, or the links in a ``.json`` file.
 
-    Raises ``IrgraphError`` (exit code 2) for an unknown platform and for a file that is none.
+    Raises ``IrgraphError`` (exit code 2) for an unknown platform or an invalid file.
     """
     if name.endswith(SUFFIX):
         return _from_file(name)
     if name in _fabrics():
         return _fabrics()[name]
-    known = ", ".join(platforms())
+    names = ", ".join(platforms())
     message = (
-        f"no collectives were measured on {name!r}{suggestion(name, platforms())}; known: {known}"
+        f"no collectives were measured on {name!r}{suggestion(name, platforms())}; known: {names}"
     )
     raise fail(message, hint="describe its links in a file: docs/costs.md", exit_code=2)
 
@@ -106,9 +106,9 @@ def find_curve(collective: str, ranks: int, platform: str = "v100", local: int =
 
     What was measured goes first; else the measured layout that is nearest is carried over by the
     ratio of NCCL's own model; where nothing was measured that model stands alone. ``local`` ranks
-    share a machine (0: all). Raises ``IrgraphError`` for what has no time (``lacking``).
+    share a machine (0: all). Raises ``IrgraphError`` for what has no time (``missing_curve_reason``).
     """
-    reason = lacking(collective, platform, several=0 < local < ranks)
+    reason = missing_curve_reason(collective, platform, several=0 < local < ranks)
     if reason:
         raise fail(reason, exit_code=2)
     if ranks < 2:
@@ -122,68 +122,72 @@ def _curve(collective: str, ranks: int, local: int, fabric: Fabric) -> Form:
         return inside, abs(math.log(record.ranks / ranks))
 
     ring = Ring(ranks, local, fabric)
-    best = min(_measured(collective, fabric), key=distance, default=None)
+    best = min(_measured_records(collective, fabric), key=distance, default=None)
     if best is None:
-        times = tuple(tuned(collective, ring, size) for size in SIZES)
+        times = tuple(nccl_time(collective, ring, size) for size in SIZES)
         source = f"NCCL's own model over {fabric.name}: nobody measured it"
-        return Form(0.0, 0.0, UNMEASURED, source, 0.0, Table(SIZES, times), measured=False)
+        return Form(0.0, 0.0, MODEL_ERROR, source, 0.0, CurveTable(SIZES, times), measured=False)
     if (best.ranks, best.local) == (ranks, local) and best.collective in (
         collective,
-        *LIKE.get(collective, ())[:1],
+        *SUBSTITUTES.get(collective, ())[:1],
     ):
         return best.form
-    return carried(best, collective, ring)
+    return scale_to_ranks(best, collective, ring)
 
 
-def carried(best: Record, collective: str, ring: Ring) -> Form:
-    """Return a measured curve carried to other ranks by the ratio of NCCL's own model."""
+def scale_to_ranks(best: Record, collective: str, ring: Ring) -> Form:
+    """Return a measured curve scaled to other ranks by the ratio of NCCL's own model."""
     other = Ring(best.ranks, best.local, ring.fabric)
     sizes = best.sizes or SIZES
     times = tuple(
-        best.form.time(size) * tuned(collective, ring, size) / tuned(best.collective, other, size)
+        best.form.time(size)
+        * nccl_time(collective, ring, size)
+        / nccl_time(best.collective, other, size)
         for size in sizes
     )
-    alike = ring.machines == other.machines
+    same_machines = ring.machines == other.machines
     source = f"{best.source}, carried from {best.ranks} ranks by NCCL's own model"
-    error = best.error + (SCALED if alike else ACROSS)
-    return Form(0.0, 0.0, error, source, best.largest, Table(sizes, times), measured=alike)
+    error = best.error + (RANK_SCALING_ERROR if same_machines else MACHINE_SCALING_ERROR)
+    return Form(
+        0.0, 0.0, error, source, best.largest, CurveTable(sizes, times), measured=same_machines
+    )
 
 
-def lacking(collective: str, platform: str, *, several: bool = False) -> str:
-    """Return why a collective has no curve on a platform, ``""`` if it has one.
+def missing_curve_reason(collective: str, platform: str, *, several: bool = False) -> str:
+    """Return the reason why a collective has no curve on a platform, ``""`` if it has one.
 
-    ``several`` asks for ranks on more than one machine. Raises ``IrgraphError`` for a file of
-    links that cannot be read.
+    ``several``: the ranks are on more than one machine. Raises ``IrgraphError`` if a file of links
+    cannot be read.
     """
     if not platform.endswith(SUFFIX) and platform not in platforms():
-        known = ", ".join(platforms())
+        names = ", ".join(platforms())
         guess = suggestion(platform, platforms())
-        return f"no collectives were measured on {platform!r}{guess}; known: {known}"
+        return f"no collectives were measured on {platform!r}{guess}; known: {names}"
     fabric = fabric_of(platform)
-    if collective not in KNOWN:
-        return f"nobody measured {collective} on {fabric.name}; known: {', '.join(KNOWN)}"
+    if collective not in COLLECTIVES:
+        return f"nobody measured {collective} on {fabric.name}; known: {', '.join(COLLECTIVES)}"
     if several and not fabric.nic_gbs:
         return f"nobody says how fast the network between several machines of {fabric.name} is"
     return ""
 
 
-def _measured(collective: str, fabric: Fabric) -> list[Record]:
-    """Return the curves of a collective, or else of one that goes the same ways."""
-    mine = [
+def _measured_records(collective: str, fabric: Fabric) -> list[Record]:
+    """Return the curves of a collective, or else of its first measured substitute."""
+    platform_records = [
         record
-        for record in _shipped()
+        for record in _shipped_records()
         if record.platform == fabric.name
         or (record.platform == fabric.like and record.local == record.ranks)
     ]
-    for name in (collective, *LIKE.get(collective, ())):
-        found = [record for record in mine if record.collective == name]
-        if found:
-            return found
+    for name in (collective, *SUBSTITUTES.get(collective, ())):
+        matches = [record for record in platform_records if record.collective == name]
+        if matches:
+            return matches
     return []
 
 
-SLOWEST, FASTEST = 1e-3, 1e6
-"""GB/s of links: no figure of a file is beyond these."""
+MIN_GBS, MAX_GBS = 1e-3, 1e6
+"""Minimum and maximum GB/s of links in a file."""
 
 
 def _from_file(name: str) -> Fabric:
@@ -194,16 +198,16 @@ def _from_file(name: str) -> Fabric:
 
 
 @lru_cache(8)
-def _read(name: str, changed: int) -> Fabric:
-    """Return what a file describes, as it was when it last changed."""
+def _read(name: str, mtime_ns: int) -> Fabric:
+    """Return the fabric in a file, cached by its modification time."""
     try:
         fabric = msgspec.json.decode(Path(name).read_bytes(), type=Fabric)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "its fields are in docs/costs.md"
         raise fail(f"fabric {name}: {error}", hint=hint, exit_code=2) from None
-    links = fabric.link_gbs, fabric.nic_gbs or SLOWEST
-    if not all(SLOWEST <= speed <= FASTEST for speed in links):
-        message = f"link_gbs, and nic_gbs if not 0, lie between {SLOWEST:g} and {FASTEST:,.0f}"
+    links = fabric.link_gbs, fabric.nic_gbs or MIN_GBS
+    if not all(MIN_GBS <= speed <= MAX_GBS for speed in links):
+        message = f"link_gbs, and nic_gbs if not 0, lie between {MIN_GBS:g} and {MAX_GBS:,.0f}"
         raise fail(f"fabric {name}: {message}", exit_code=2)
     if fabric.like and fabric.like not in platforms():
         raise fail(f"fabric {name}: like: no platform is called {fabric.like!r}", exit_code=2)
@@ -217,6 +221,6 @@ def _fabrics() -> dict[str, Fabric]:
 
 
 @cache
-def _shipped() -> tuple[Record, ...]:
+def _shipped_records() -> tuple[Record, ...]:
     file = Path(__file__).with_name("fitted.json")
     return tuple(msgspec.json.decode(file.read_bytes(), type=list[Record]))

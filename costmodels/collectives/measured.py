@@ -1,7 +1,7 @@
-"""Published measurements of collectives, brought into one form.
+"""Published measurements of collectives, converted to one form.
 
-``DATA`` below is the folder of reference measurements; what was published as a few figures on a
-page ships in ``published.csv``.
+Paths are relative to the folder of reference measurements; tables that were published as a few
+figures on a page ship in ``published.csv``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from costmodels.collectives.curve import Table, table
+from costmodels.collectives.curve import CurveTable, table
 
 V100 = "collectives/collectives_latency_4xv100_digitized.csv"
 PARAMETERS = "collectives/collective_model_params_v100.csv"
@@ -27,15 +27,15 @@ PLATFORMS = {
     "A100-SXM4-80GB": "a100", "H100-80GB-HBM3": "h100", "H200": "h200", "B200": "b200",
     "B300": "b300", "RTX-PRO-6000": "rtx-pro-6000",
 }  # fmt: skip
-"""Platforms by card of the measurements of today's cards, with all their links between them."""
+"""Platform by card in the measurements of current cards, which are fully linked."""
 NAMES = {"all_gather": "all_gather_base", "all_to_all": "all_to_allv"}
-"""Collectives that those measurements call otherwise."""
+"""Name of a collective by its name in those measurements, if different."""
 MOVING = ("all_gather_base", "all_to_allv")
-"""Collectives that only move bytes: those of other types are measurements of the same."""
-FEWEST = 5
-"""Points that make a table."""
-PARTS = 4
-"""Points that are kept of each doubling of size where more were measured."""
+"""Collectives that only move bytes: their times do not depend on the element type."""
+MIN_POINTS = 5
+"""Minimum number of points of a table."""
+POINTS_PER_DOUBLING = 4
+"""Maximum number of points per doubling of size; more points are reduced to medians."""
 SOURCES = {
     V100: "owensgroup/ml_perf_model (BSD-3-Clause), digitised, +-3 %",
     SLOW: "microsoft/vidur (MIT), medians, least of the ranks",
@@ -46,7 +46,7 @@ Points = dict[float, float]
 
 
 class Key(Struct, frozen=True, order=True):
-    """What a table was measured on: ``local`` of the ranks share a machine."""
+    """Platform, ranks and collective of a table; ``local`` of the ranks share a machine."""
 
     platform: str
     ranks: int
@@ -54,60 +54,64 @@ class Key(Struct, frozen=True, order=True):
     collective: str
 
 
-class Measured(Struct, frozen=True):
-    """A measured table: microseconds by bytes, disturbances taken off."""
+class MeasuredCurve(Struct, frozen=True):
+    """A measured table: microseconds by bytes, without disturbances."""
 
     key: Key
-    points: Table
+    points: CurveTable
     source: str
 
 
-def measured(data: Path) -> Iterator[Measured]:
-    """Yield every table that was measured, of training rows alone."""
-    for key, points in sorted(v100(data / V100).items()):
-        yield Measured(key, _table(points), SOURCES[V100])
-    for key, points in sorted(_slow(data / SLOW).items()):
-        yield Measured(key, _thinned(points), SOURCES[SLOW])
-    for key, points in sorted(modern(data / MODERN, "train").items()):
+def measured_curves(data: Path) -> Iterator[MeasuredCurve]:
+    """Yield every measured table, built from training rows only."""
+    for key, points in sorted(v100_points(data / V100).items()):
+        yield MeasuredCurve(key, _table(points), SOURCES[V100])
+    for key, points in sorted(_slow_network_points(data / SLOW).items()):
+        yield MeasuredCurve(key, _thin_out(points), SOURCES[SLOW])
+    for key, points in sorted(modern_points(data / MODERN, "train").items()):
         source = SOURCES[MODERN].format("2.27" if key.platform == "a100" else "2.29")
-        yield Measured(key, without_noise(_table(points)), source)
-    yield from (found for found in published() if len(found.points.sizes) >= FEWEST)
+        yield MeasuredCurve(key, remove_noise(_table(points)), source)
+    yield from (curve for curve in published_curves() if len(curve.points.sizes) >= MIN_POINTS)
 
 
-def published() -> list[Measured]:
-    """Return the tables that ship as they were published, those of a few points, too."""
+def published_curves() -> list[MeasuredCurve]:
+    """Return the shipped published tables, including tables of a few points."""
     text = Path(__file__).with_name("published.csv").read_text("utf-8")
-    found = []
-    for (key, source), rows in groupby(csv.DictReader(text.splitlines()), key=_published):
+    curves = []
+    for (key, source), rows in groupby(csv.DictReader(text.splitlines()), key=_key_and_source):
         points = {float(row["bytes"]): float(row["time_us"]) for row in rows}
-        found.append(Measured(key, _table(points), source))
-    return found
+        curves.append(MeasuredCurve(key, _table(points), source))
+    return curves
 
 
-def _published(row: Mapping[str, str]) -> tuple[Key, str]:
+def _key_and_source(row: Mapping[str, str]) -> tuple[Key, str]:
     key = Key(row["platform"], int(row["ranks"]), int(row["local"]), row["collective"])
     return key, row["source"]
 
 
-def modern(path: Path, split: str) -> Mapping[Key, Points]:
-    """Return the points of one split of the measurements of today's cards, us by bytes.
+def modern_points(path: Path, split: str) -> Mapping[Key, Points]:
+    """Return the points of one split of the measurements of current cards, us by bytes.
 
-    Where a collective only moves bytes, the least over types: disturbances add time.
+    For a collective that only moves bytes, the minimum over types: disturbances add time.
     """
     curves: dict[Key, Points] = defaultdict(dict)
     with gzip.open(path, "rt", newline="") as file:
         for row in csv.DictReader(file):
             name, ranks = NAMES.get(row["op"], row["op"]), int(row["ranks"])
-            wanted = (row["mode"], row["nodes"], row["split"]) == ("nccl-tests", "1", split)
-            if row["device"] in PLATFORMS and wanted and (row["dtype"] == "f16" or name in MOVING):
+            is_selected = (row["mode"], row["nodes"], row["split"]) == ("nccl-tests", "1", split)
+            if (
+                row["device"] in PLATFORMS
+                and is_selected
+                and (row["dtype"] == "f16" or name in MOVING)
+            ):
                 points = curves[Key(PLATFORMS[row["device"]], ranks, ranks, name)]
                 size, time = float(row["bytes"]), float(row["time_us"])
                 points[size] = min(time, points.get(size, time))
     return curves
 
 
-def v100(path: Path) -> Mapping[Key, Points]:
-    """Return the digitised points of V100 of one machine."""
+def v100_points(path: Path) -> Mapping[Key, Points]:
+    """Return the digitised points of the V100s of one machine."""
     curves: dict[Key, Points] = defaultdict(dict)
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -117,10 +121,11 @@ def v100(path: Path) -> Mapping[Key, Points]:
     return curves
 
 
-def _slow(path: Path) -> Mapping[Key, Points]:
-    """A100 of two machines with a slow network; those of one were measured better elsewhere.
+def _slow_network_points(path: Path) -> Mapping[Key, Points]:
+    """Return the points of A100s in several machines with a slow network, us by bytes.
 
-    Medians of the ranks, in ms; the minimum over ranks contains no waiting.
+    Single machines are excluded: better measurements of them exist. The file has medians of each
+    rank in ms; the minimum over ranks includes no waiting.
     """
     samples: dict[Key, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     with gzip.open(path, "rt", newline="") as file:
@@ -130,31 +135,34 @@ def _slow(path: Path) -> Mapping[Key, Points]:
                 key = Key("a100-slow-network", ranks, local, row["collective"])
                 time = 1000.0 * float(row["time_stats.all_reduce.median"])
                 samples[key][float(row["size"])].append(time)
-    return {key: {s: min(times) for s, times in of.items()} for key, of in samples.items()}
+    return {
+        key: {s: min(times) for s, times in times_by_size.items()}
+        for key, times_by_size in samples.items()
+    }
 
 
-def without_noise(points: Table) -> Table:
-    """Return points none of which takes longer than a larger message: disturbances add time."""
-    times = tuple(min(points.times[place:]) for place in range(len(points.times)))
-    return Table(points.sizes, times)
+def remove_noise(points: CurveTable) -> CurveTable:
+    """Return points with times that never exceed a larger message's: disturbances add time."""
+    times = tuple(min(points.times[index:]) for index in range(len(points.times)))
+    return CurveTable(points.sizes, times)
 
 
-def _table(points: Points) -> Table:
+def _table(points: Points) -> CurveTable:
     return table(*zip(*sorted(points.items()), strict=True))
 
 
-def _thinned(points: Points) -> Table:
-    """Return a point for each part of a doubling: the medians of sizes and of times."""
+def _thin_out(points: Points) -> CurveTable:
+    """Return one point per part of a doubling of size: the medians of sizes and of times."""
 
     def part(size: float) -> int:
-        return floor(PARTS * log2(size))
+        return floor(POINTS_PER_DOUBLING * log2(size))
 
-    kept = []
+    medians = []
     for _, sizes in groupby(sorted(points), key=part):
-        kept.append(_middle([(size, points[size]) for size in sizes]))
-    return table(*zip(*kept, strict=True))
+        medians.append(_median_point([(size, points[size]) for size in sizes]))
+    return table(*zip(*medians, strict=True))
 
 
-def _middle(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+def _median_point(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
     sizes, times = zip(*pairs, strict=True)
     return statistics.median(sizes), statistics.median(times)

@@ -1,8 +1,8 @@
 """The ranks of a step's collectives, the links between them, and the times.
 
-The number of ranks comes from the op itself where it says so, else from the model's setting
-``ranks``, else from other ops of the step; the curves from the setting ``fabric``, or else from the
-device. What is not known stays unknown, with a reason: nothing is assumed.
+The number of ranks comes from the op itself if it specifies them, else from the model's setting
+``ranks``, else from other ops of the step; the curves come from the setting ``fabric``, or else
+from the device. Nothing is assumed: an unknown time is reported with a reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from costmodels.collectives.curve import Form
-from costmodels.collectives.load import fabric_of, find_curve, lacking, platforms, traffic
+from costmodels.collectives.load import (
+    fabric_of,
+    find_curve,
+    missing_curve_reason,
+    platforms,
+    traffic,
+)
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.ranks import (
@@ -58,28 +64,27 @@ OPS = {
     "_c10d_functional.broadcast": "broadcast",
     "_c10d_functional.broadcast_": "broadcast",
 }
-"""Collectives by the ops that start them; what one rank sends another is half of what both would
-exchange."""
+"""Collective by the op that starts it; a message between two ranks is half of an exchange."""
 
-LINKED = {
+PLATFORM_BY_BOARD = {
     "V100SXM2": "v100", "A100SXM4": "a100", "H10080GBHBM3": "h100", "H200": "h200", "B200": "b200",
     "GB200": "b200", "B300": "b300", "GB300": "b300", "RTXPRO6000": "rtx-pro-6000",
 }  # fmt: skip
-"""Boards whose links are those that were measured, as their names begin, by platform."""
+"""Platform whose links a board has, by prefix of the board's name."""
 
 
 class Peers(Struct, frozen=True):
     """The ranks of a step and the links between them.
 
     Attributes:
-        ranks: how many take part, 0 where nothing says so.
-        local: how many of them share a machine.
-        source: who says so.
-        fabric: the platform whose curves are used, or a file that describes the links; ``""``
-            where the device has none.
+        ranks: number of participating ranks, 0 if unknown.
+        local: number of ranks that share a machine.
+        source: source of the number of ranks.
+        fabric: the platform whose curves are used, or a file that describes the links; ``""`` if
+            the device has no links.
         device: name of the device sheet.
         groups: the ranks of the process groups that the model names.
-        rank: which of them the model is, -1 where nothing says so.
+        rank: the model's own rank, -1 if unknown.
     """
 
     ranks: int = 0
@@ -90,66 +95,70 @@ class Peers(Struct, frozen=True):
     groups: Mapping[str, tuple[int, ...]] = {}
     rank: int = -1
 
-    def of(self, op: Op) -> Peers:
-        """Return the ranks of one op: those that it names itself go first."""
+    def op_peers(self, op: Op) -> Peers:
+        """Return the ranks of one op: its group's, else the op's own number, else the step's."""
         members = self.groups.get(group_of(op))
         if members:
             local = Counter(rank // max(self.local, 1) for rank in members)
             return replace(
                 self, ranks=len(members), local=max(local.values()), source=f"as {group_of(op)} has"
             )
-        own = ranks_of(op)
-        if not own:
+        op_ranks = ranks_of(op)
+        if not op_ranks:
             return self
-        return replace(self, ranks=own, local=min(own, self.local or own), source="as the op says")
+        return replace(
+            self,
+            ranks=op_ranks,
+            local=min(op_ranks, self.local or op_ranks),
+            source="as the op says",
+        )
 
     def curve(self, op: Op) -> Form:
-        """Return the time of a collective op over bytes; ``lacks`` tells whether there is one."""
-        mine = self.of(op)
-        return find_curve(OPS[op.name], mine.ranks, mine.fabric, mine.local)
+        """Return the time of a collective op over bytes, for an op without ``missing_reason``."""
+        peers = self.op_peers(op)
+        return find_curve(OPS[op.name], peers.ranks, peers.fabric, peers.local)
 
-    def between(self, op: Op, peer: int) -> Peers:
+    def pair_with(self, op: Op, peer: int) -> Peers:
         """Return the two ranks of an op that sends or receives; they may share a machine.
 
-        Where nothing says which rank the model is, its own place in the group is taken to be the
-        one before.
+        If the model's own rank is unknown, it is assumed to be the rank before the peer.
         """
         members = self.groups.get(group_of(op)) or range(self.ranks)
-        other = members[peer] if peer < len(members) else peer
-        own = self.rank if self.rank >= 0 else max(0, other - 1)
+        peer_rank = members[peer] if peer < len(members) else peer
+        own_rank = self.rank if self.rank >= 0 else max(0, peer_rank - 1)
         machine = max(self.local, 1)
-        local = 2 if own // machine == other // machine else 1
+        local = 2 if own_rank // machine == peer_rank // machine else 1
         return replace(self, ranks=2, local=local, source=f"{group_of(op) or 'world'} to one")
 
-    def lacks(self, op: Op) -> str:
-        """Return why a collective op has no time, ``""`` if it has one."""
-        mine, peer = self.of(op), peer_of(op)
-        if peer is not None and mine.ranks > 1:
-            mine = self.between(op, peer[1])
+    def missing_reason(self, op: Op) -> str:
+        """Return the reason why a collective op has no time, ``""`` if it has one."""
+        peers, peer = self.op_peers(op), peer_of(op)
+        if peer is not None and peers.ranks > 1:
+            peers = self.pair_with(op, peer[1])
         if op.name not in OPS:
             return "no curve of such an op was measured"
         if op.name != "c10d.barrier" and {t.device for t in (*op.inputs, *op.outputs)} == {"cpu"}:
             return "it exchanges host memory, of which no curve was measured"
-        if not mine.ranks:
+        if not peers.ranks:
             return "nothing says how many ranks take part (--ranks N, or the setting ranks)"
-        if mine.ranks == 1:
+        if peers.ranks == 1:
             return ""
-        if not mine.fabric:
-            known = ", ".join(platforms())
-            others = f"--fabric takes {known}, or a file that describes its links"
-            return f"no collectives were measured on {mine.device} ({others})"
-        return lacking(OPS[op.name], mine.fabric, several=mine.local < mine.ranks)
+        if not peers.fabric:
+            names = ", ".join(platforms())
+            hint = f"--fabric takes {names}, or a file that describes its links"
+            return f"no collectives were measured on {peers.device} ({hint})"
+        return missing_curve_reason(OPS[op.name], peers.fabric, several=peers.local < peers.ranks)
 
     def __str__(self) -> str:
-        """Return the ranks and who says so, such as ``16 ranks, 8 a machine, as given``."""
+        """Return the ranks and their source, such as ``16 ranks, 8 a machine, as given``."""
         layout = f"{self.local} a machine" if self.local < self.ranks else "on one machine"
         return f"{self.ranks} ranks {layout}, {self.source}"
 
 
 def peers_of(graph: Graph, device: str) -> Peers:
-    """Return who takes part in a graph's collectives on a device, by its sheet's name.
+    """Return the ranks of a graph's collectives, on the device with the given sheet name.
 
-    Raises ``IrgraphError`` where the graph's settings make no sense.
+    Raises ``IrgraphError`` if the graph's settings are invalid.
     """
     fabric = _fabric(graph, device)
     layout = layout_of(graph)
@@ -168,8 +177,8 @@ def peers_of(graph: Graph, device: str) -> Peers:
 def message_bytes(op: Op) -> int:
     """Return the bytes of an op's message as its collective's curve counts them.
 
-    All that a rank holds of it: the larger of what goes in and what comes out. For an uneven
-    all-to-all that is the largest of what the rank sends or receives.
+    This is the larger of a rank's input and output. For an uneven all-to-all it is the larger of
+    the bytes that the rank sends or receives.
     """
     first, *others = op.operands or ((),)
     written = sum(t.nbytes for t in tensors_in((first,)))
@@ -178,20 +187,20 @@ def message_bytes(op: Op) -> int:
 
 
 def sent_bytes(op: Op, peers: Peers) -> float:
-    """Return the bytes that a rank sends to others at least, in a collective of known ranks.
+    """Return the minimum bytes that a rank sends to others in a collective of known ranks.
 
-    What every link carries of the message (``traffic``); of an all-to-all what is for others, an
-    equal share for each where nothing says whose is whose.
+    This is the link's share of the message (``traffic``). For an all-to-all it is the bytes for
+    other ranks, with an equal share for each rank if the split is unknown.
     """
     kind = OPS[op.name]
     if kind != "all_to_allv":
         return traffic(kind, peers.ranks) * message_bytes(op)
-    given = op.operands[:1] if op.name.startswith("_c10d_functional") else op.operands[1:2]
-    return (1.0 - _own_share(op, peers)) * sum(t.nbytes for t in tensors_in(given))
+    inputs = op.operands[:1] if op.name.startswith("_c10d_functional") else op.operands[1:2]
+    return (1.0 - _own_share(op, peers)) * sum(t.nbytes for t in tensors_in(inputs))
 
 
 def _own_share(op: Op, peers: Peers) -> float:
-    """Return the share of what a rank puts into an all-to-all that is for itself."""
+    """Return the share of a rank's input of an all-to-all that is for the rank itself."""
     parts = op.attributes.get("input_split_sizes")
     members = peers.groups.get(group_of(op)) or tuple(range(peers.ranks))
     if not isinstance(parts, tuple) or len(parts) != peers.ranks or peers.rank not in members:
@@ -201,10 +210,12 @@ def _own_share(op: Op, peers: Peers) -> float:
 
 
 def _fabric(graph: Graph, device: str) -> str:
-    given = graph.settings.get(FABRIC)
-    if given is not None:
-        name = check_fabric(str(given), platforms())
-        fabric_of(name)  # a file that makes no sense is refused at once
+    setting = graph.settings.get(FABRIC)
+    if setting is not None:
+        name = check_fabric(str(setting), platforms())
+        fabric_of(name)  # refuses an invalid file immediately
         return name
     name = re.sub(r"[-_ ]", "", device).upper()
-    return next((found for board, found in LINKED.items() if name.startswith(board)), "")
+    return next(
+        (platform for board, platform in PLATFORM_BY_BOARD.items() if name.startswith(board)), ""
+    )

@@ -1,4 +1,4 @@
-"""Looks up device sheets: shipped ones, those of installed packages, and files."""
+"""Look-up of device sheets: shipped ones, those of installed packages, and files."""
 
 from __future__ import annotations
 
@@ -16,64 +16,64 @@ PAPER = "v100@1297"
 """The paper's card, whose clock the benchmark scripts of owensgroup/ml_perf_model lock."""
 
 GROUP = "irgraph.devices"
-"""Entry points of this group name packages whose folders hold more sheets."""
+"""Group of the entry points that name packages with more sheets in their folders."""
 
 
 def list_devices() -> tuple[str, ...]:
-    """Return the names of the sheets that ship or are installed, sorted."""
+    """Return the names of the shipped and installed sheets, sorted."""
     return tuple(sorted(_sheets()))
 
 
 def recorded_sheet(card: str) -> DeviceSheet | None:
-    """Return the sheet of a card by what its driver calls it: its own, not one of its model."""
+    """Return a card's own sheet by the name of its driver, not the sheet of another variant."""
     words = card.split()
-    known = _names()
-    tails = (_plain("".join(words[start:])) for start in range(len(words)))
-    return next((_sheets()[known[tail]] for tail in tails if tail in known), None)
+    name_by_alias = _names_by_alias()
+    tails = (_normalized("".join(words[start:])) for start in range(len(words)))
+    return next((_sheets()[name_by_alias[tail]] for tail in tails if tail in name_by_alias), None)
 
 
 def sheet_of_card(card: str) -> str:
-    """Return the name of the sheet that a card is priced by: its own, or else its model's.
+    """Return the name of the sheet that prices a card: its own, or else its model's.
 
-    ``""`` where none is known.
+    Return ``""`` if none is known.
     """
-    own = recorded_sheet(card)
-    return own.name if own is not None else _names().get(_plain(_model(card)), "")
+    sheet = recorded_sheet(card)
+    return sheet.name if sheet is not None else _names_by_alias().get(_normalized(_model(card)), "")
 
 
 def same_model(card: str, other: str) -> bool:
-    """Return whether two names of cards are of one model, such as V100, whatever its variant."""
+    """Return whether two names of cards are of one model, such as V100, in any variant."""
     return _model(card) == _model(other)
 
 
 def _model(card: str) -> str:
-    found = _MODEL.search(card.upper().replace("-", " "))
-    return found[0] if found else card
+    match = _MODEL.search(card.upper().replace("-", " "))
+    return match[0] if match else card
 
 
 _MODEL = re.compile(r"\b(PRO \d{4}|[A-Z]{1,2}\d{1,3}[A-Z]?|\d{4}( TI| SUPER)?|TITAN \w+)\b")
 
 
 def load_device(name_or_path: str | Path) -> DeviceSheet:
-    """Return a sheet by name or alias, or a user's own from a ``.json`` file.
+    """Return a sheet by name or alias, or a user's own sheet from a ``.json`` file.
 
-    Names are compared without regard to case, ``-``, ``_`` and spaces. ``NAME@MHZ`` is the card
-    with its multiprocessors' clock locked. Raises ``IrgraphError`` for an unknown name (with the
-    nearest one), an unusable file (with the field at fault), or a clock above the boost clock.
+    Comparison of names ignores case, ``-``, ``_`` and spaces. ``NAME@MHZ`` is the card with a
+    locked clock of its multiprocessors. Raises ``IrgraphError`` for an unknown name (with the
+    nearest one), an unusable file (with the invalid field), or a clock above the boost clock.
     """
     text = str(name_or_path)
-    locked = _LOCKED.fullmatch(text)
-    if locked is not None and LOCKED not in locked[1]:
-        return _at_clock(load_device(locked[1]), float(locked[2]))
+    match = _LOCKED.fullmatch(text)
+    if match is not None and LOCKED not in match[1]:
+        return _at_clock(load_device(match[1]), float(match[2]))
     if text.endswith(".json") or "/" in text:
         return _read(Path(text), text)
-    wanted = _plain(text)
-    by_name = _names()
-    if wanted in by_name:
-        return _sheets()[by_name[wanted]]
-    guess = suggestion(wanted, by_name)
+    alias = _normalized(text)
+    name_by_alias = _names_by_alias()
+    if alias in name_by_alias:
+        return _sheets()[name_by_alias[alias]]
+    guess = suggestion(alias, name_by_alias)
     if guess:
-        guess = f"; did you mean {by_name[guess.split(chr(39))[1]]!r}?"
+        guess = f"; did you mean {name_by_alias[guess.split(chr(39))[1]]!r}?"
     raise fail(
         f"no device sheet named {text!r}{guess}",
         hint="`irgraph devices` lists them; a path to a .json file of your own works too",
@@ -84,16 +84,16 @@ def load_device(name_or_path: str | Path) -> DeviceSheet:
 _LOCKED = re.compile(rf"(.+){LOCKED}(\d+(?:\.\d+)?)")
 
 
-LEAST_MHZ = 100
-"""Cards do not lock their clock below this."""
+MIN_MHZ = 100
+"""Minimum locked clock of a card, in MHz."""
 
 
 def _at_clock(sheet: DeviceSheet, mhz: float) -> DeviceSheet:
-    """Return a card with its clock locked: its peaks follow, its memory does not."""
+    """Return a card with a locked clock: its peaks scale with it, its memory does not."""
     boost = sheet.clock_mhz.datasheet or 0.0
-    if not LEAST_MHZ <= mhz <= boost:
-        holds = f"between {LEAST_MHZ} MHz and its boost clock of {boost:g}"
-        message = f"{sheet.name} cannot run at {mhz:g} MHz: it runs {holds}"
+    if not MIN_MHZ <= mhz <= boost:
+        limits = f"between {MIN_MHZ} MHz and its boost clock of {boost:g}"
+        message = f"{sheet.name} cannot run at {mhz:g} MHz: it runs {limits}"
         raise fail(message, hint=f"leave {LOCKED}{mhz:g} out for stock clocks", exit_code=2)
     clock = msgspec.structs.replace(sheet.clock_mhz, measured=mhz)
     return msgspec.structs.replace(sheet, name=f"{sheet.card}{LOCKED}{mhz:g}", clock_mhz=clock)
@@ -125,32 +125,36 @@ def _row(sheet: DeviceSheet) -> dict[str, str]:
 
 
 def _pair(figure: Figure) -> str:
-    """Show datasheet and measured value side by side."""
-    left = "-" if figure.datasheet is None else f"{figure.datasheet:g}"
-    right = "-" if figure.measured is None else f"{figure.measured:g}"
-    return f"{left} / {right}"
+    """Return the datasheet's and the measured value as one text."""
+    datasheet = "-" if figure.datasheet is None else f"{figure.datasheet:g}"
+    measured = "-" if figure.measured is None else f"{figure.measured:g}"
+    return f"{datasheet} / {measured}"
 
 
 @cache
-def _names() -> dict[str, str]:
-    """Return the names of sheets by all that they are called."""
-    by_name = {_plain(name): name for name in _sheets()}
+def _names_by_alias() -> dict[str, str]:
+    """Return the names of sheets by their normalised names and aliases."""
+    name_by_alias = {_normalized(name): name for name in _sheets()}
     for sheet in _sheets().values():
-        by_name |= {_plain(alias): sheet.name for alias in sheet.aliases}
-    return by_name
+        name_by_alias |= {_normalized(alias): sheet.name for alias in sheet.aliases}
+    return name_by_alias
 
 
 @cache
 def _sheets() -> dict[str, DeviceSheet]:
-    """Return the shipped sheets and those of installed packages, by name."""
+    """Return the shipped and installed sheets, by name."""
     folder = Path(__file__).parent
-    found = [_read(path, path.name) for path in sorted(folder.glob("*.json"))]
+    sheets = [_read(path, path.name) for path in sorted(folder.glob("*.json"))]
     for plugin in plugins(GROUP):
-        taken = {_plain(name) for sheet in found for name in (sheet.name, *sheet.aliases)}
+        used_names = {
+            _normalized(name) for sheet in sheets for name in (sheet.name, *sheet.aliases)
+        }
         for sheet in (_read(path, str(path)) for path in plugin.files(".json")):
-            plugin.refuse_duplicates(map(_plain, (sheet.name, *sheet.aliases)), taken, "device")
-            found.append(sheet)
-    return {sheet.name: sheet for sheet in found}
+            plugin.refuse_duplicates(
+                map(_normalized, (sheet.name, *sheet.aliases)), used_names, "device"
+            )
+            sheets.append(sheet)
+    return {sheet.name: sheet for sheet in sheets}
 
 
 def _read(path: Path, source: str) -> DeviceSheet:
@@ -161,5 +165,5 @@ def _read(path: Path, source: str) -> DeviceSheet:
     return read_sheet(text, source)
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[-_ ]", "", name).lower()

@@ -1,4 +1,4 @@
-"""Device sheets: figures of a card from its datasheet and as measured."""
+"""Device sheets: figures of a card from its datasheet and from measurements."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.tf32 import CONVOLUTIONS, PRODUCTS
 
 UNMEASURED_SHARE = 0.9
-"""Share of a datasheet's DRAM bandwidth that is taken as reachable where nobody measured it: the
-cards measured at their stock memory clock reach 0.89 (A100) and 0.91 (V100) of it."""
+"""Share of a datasheet's DRAM bandwidth that is assumed to be reachable if it was not measured:
+cards with measurements at their stock memory clock reach 0.89 (A100) and 0.91 (V100) of it."""
 
 UNITS_SHARE = 0.75
 """Share of the matrix units' peak that large products reach (``costmodels.formulas.tiles.TILES``):
-what a measured rate of such products is divided by where no datasheet gives the peak."""
+divisor of their measured rate if no datasheet gives the peak."""
 
 LANES = 128
-"""Lanes of a multiprocessor whose products reach a share of the peak that differs by card."""
+"""Number of lanes of multiprocessors whose share of the peak in products differs by card."""
 
 WHOLE_RATE = 1024
-"""Flop in 16 bits that the matrix units of a multiprocessor do a cycle, accumulating in float32,
-where nothing holds them back."""
+"""FLOP in 16 bits per cycle of a multiprocessor's matrix units, accumulating in float32, at their
+full rate."""
 
 HALVING = ("sm_75", "sm_86", "sm_89", "sm_120")
-"""Chips that GeForce boards have, too, on which accumulating in float32 takes twice as long (NVIDIA
-Ampere GA102, Ada and RTX Blackwell whitepapers: appendices)."""
+"""Targets of chips that are also on GeForce boards, where accumulation in float32 runs at half the
+rate (NVIDIA Ampere GA102, Ada and RTX Blackwell whitepapers: appendices)."""
 
 HALVED = ("tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
-"""Types of which that is so."""
+"""Types with the halved rate."""
 
 HALVED_SHARE = 1.0
-"""Share of the halved peak that large products reach where nobody measured: 0.94 (RTX 4090), 1.07
-(3090) and 1.12 (5090) were, at clocks above those that datasheets name."""
+"""Share of the halved peak that large products reach on unmeasured cards: 0.94 (RTX 4090), 1.07
+(3090) and 1.12 (5090) were measured, at clocks above the datasheets'."""
 
 SHARPNESS = 4
-"""How a kernel's time on halved units follows from two bounds, what it takes at their whole rate
-and what its flop take at the halved one: the norm of this order. Twelve f16 products of an RTX 4090
-and eight of a 5090 (512 to 28,672 a side, by cuBLAS under torch 2.13; public sweeps of
-cloudrift-ai/emmy, July 2026) come out within 4.4 and 5.1 % on average, by the greater bound alone
-within 4.0 and 11.6 %, and as on units of that peak 26 and 44 % too long. Units are what limits such
-kernels: others idle half of the time (triton-lang/triton issue 10851, RTX 4060)."""
+"""Order of the norm of two bounds that is a kernel's time on halved units: its time at their whole
+rate, and the time of its FLOP at the halved one. Twelve f16 products of an RTX 4090 and eight of a
+5090 (512 to 28,672 a side, by cuBLAS under torch 2.13; public sweeps of cloudrift-ai/emmy, July
+2026) are predicted with mean errors of 4.4 and 5.1 %, by the larger bound alone 4.0 and 11.6 %, and
+like on units of that peak 26 and 44 % too long. Units limit such kernels; everything else idles
+half of the time (triton-lang/triton issue 10851, RTX 4060)."""
 
 LINK_SHARE, PAGEABLE_SHARE = 0.79, 0.65
-"""Share of the raw PCIe rate that a copy from pinned memory reaches, and share of that which one
-from pageable memory reaches, where nobody measured: both as measured on V100-SXM2-16GB."""
+"""Share of the raw PCIe rate that a copy from pinned memory reaches, and share of the pinned rate
+that a copy from pageable memory reaches, on unmeasured cards: both measured on V100-SXM2-16GB."""
 
-PAGEABLE_MOST = 8.1
-"""GB/s of copies from pageable memory that a faster bus does not raise: one host thread stages them
-(the same 8.1 GB/s were measured on V100 and A100, on buses of 15.8 and 31.5 GB/s; a trace of an
-RTX 2080 Ti shows 3 to 4)."""
+MAX_PAGEABLE_GBS = 8.1
+"""Maximum rate of copies from pageable memory, in GB/s, on any bus: one host thread stages them
+(the same 8.1 GB/s were measured on V100 and A100, on buses of 15.8 and 31.5 GB/s; a trace of an RTX
+2080 Ti shows 3 to 4)."""
 
 LOCKED = "@"
-"""Stands between the name of a card and the clock in MHz at which it is locked."""
+"""Separator between the name of a card and its locked clock in MHz."""
 
 ARCHITECTURES = (
     "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cpu",
 )  # fmt: skip
-"""What formulas distinguish; a card of another one takes the nearest of these."""
+"""Architectures that formulas distinguish; sheets of others name the most similar one."""
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One property of a card.
 
     Attributes:
-        datasheet: the maker's figure, in the unit that the sheet's field names.
-        measured: what a benchmark reached (of a peak: large products, or the benchmark that the
-            source names), or the setting the card was measured at.
-        source: where both come from.
+        datasheet: the maker's figure, in the unit of the sheet's field.
+        measured: result of a benchmark (for a peak: large products, or the benchmark in
+            ``source``), or the setting during measurements of the card.
+        source: source of both.
     """
 
     datasheet: float | None = None
@@ -79,7 +79,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def value(self) -> float | None:
-        """The measured figure, or the datasheet's where nobody measured."""
+        """The measured figure, or else the datasheet's."""
         return self.datasheet if self.measured is None else self.measured
 
 
@@ -88,41 +88,40 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         name: such as ``V100-SXM2-16GB``.
-        aliases: other names that stand for this sheet.
+        aliases: other names of this sheet.
         architecture: one of ``ARCHITECTURES``.
-        target: what its kernels are compiled for: ``sm_90``, ``gfx942``. Cards of one architecture
-            differ by it: ``sm_100`` and ``sm_103`` have the matrix units and the shared memory of
-            a data centre's Blackwell, ``sm_120`` those of a desktop's.
-        note: what the sheet stands for, where a name alone would leave it open.
-        source: where the plain numbers come from.
-        sms: streaming multiprocessors (AMD: compute units).
-        fp32_lanes: float32 multiply-adds that a multiprocessor starts a cycle.
+        target: compilation target of its kernels: ``sm_90``, ``gfx942``. It distinguishes cards of
+            one architecture: ``sm_100`` and ``sm_103`` have the matrix units and the shared memory
+            of a data centre's Blackwell, ``sm_120`` those of a desktop's.
+        note: card that the sheet represents, if the name alone is ambiguous.
+        source: source of the plain numbers.
+        sms: number of streaming multiprocessors (AMD: compute units).
+        fp32_lanes: float32 multiply-adds per cycle of a multiprocessor.
         shared_bytes: shared memory of a multiprocessor, bytes.
         memory_bytes: device memory, bytes.
-        l2_bytes: the last cache before device memory that all multiprocessors share, bytes.
-        dies: compute dies that torch sees as one device.
+        l2_bytes: last cache before device memory that all multiprocessors share, bytes.
+        dies: number of compute dies that torch treats as one device.
         watts: power limit of the board.
-        clock_mhz: the boost clock that the datasheet's peaks hold at, and the clock at which the
-            card that the measurements come from really ran.
-        units_mhz: the clock that the matrix units' peaks hold at, where it is not the boost clock,
-            and the clock that large products on them hold within the power limit.
-        sustained_mhz: the clock that large products on the plain cores hold within the power limit.
+        clock_mhz: boost clock of the datasheet's peaks, and actual clock of the measured card.
+        units_mhz: clock of the matrix units' peaks, if it is not the boost clock, and clock that
+            large products on them sustain within the power limit.
+        sustained_mhz: clock that large products on the plain cores sustain within the power limit.
         fp32_gflops, fp64_gflops: peak of the plain cores, GFLOP/s.
         fp32_units_gflops, fp64_units_gflops, tf32_gflops, fp16_gflops, bf16_gflops, fp8_gflops,
         int8_gflops, fp4_gflops: dense peak of the matrix units, GFLOP/s (integers: GOP/s),
-            accumulated in float32; absent where the card has none for the type.
+            accumulated in float32; absent if the card has none for the type.
         dram_gbs, l2_gbs: bandwidth of device memory and of the cache of ``l2_bytes``, GB/s.
         pinned_gbs, pageable_gbs: bandwidth of copies between host and device, by the kind of
             host memory, GB/s; the datasheet's is the raw rate of the bus.
-        pinned_to_host_gbs, pageable_to_host_gbs: the same of copies to the host; absent where they
-            are as fast as those from it.
-        launch_us: of an op that computes next to nothing, from the call to the end, microseconds:
-            to compare with a host's overheads, which schedules take.
-        link_gbs: bandwidth to other cards, both directions together, GB/s.
-        tf32: whether float32 matrix products use the matrix units' tf32 (torch's default: no),
-            where the program does not say.
-        tf32_convolutions: the same of convolutions (torch's default: yes, where there are such
-            units).
+        pinned_to_host_gbs, pageable_to_host_gbs: bandwidth of copies to the host; absent if it is
+            equal to that of copies from the host.
+        launch_us: time of a tiny op from the call to its end, microseconds, to compare with a
+            host's overheads, which schedules use.
+        link_gbs: bandwidth to other cards, sum of both directions, GB/s.
+        tf32: whether float32 matrix products use the matrix units' tf32 unless the program
+            specifies it (torch's default: no).
+        tf32_convolutions: whether float32 convolutions use tf32 (torch's default: yes, if there are
+            such units).
     """
 
     name: str
@@ -164,41 +163,41 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def clock(self) -> float:
-        """MHz at which the multiprocessors run."""
-        return _known(self.clock_mhz.value)
+        """Clock of the multiprocessors in MHz."""
+        return _required(self.clock_mhz.value)
 
     @property
     def is_host(self) -> bool:
-        """Whether this is the host's own processor: calls run where they are made."""
+        """Whether this is the host's own processor, which runs calls itself."""
         return self.architecture == "cpu"
 
     @property
     def card(self) -> str:
-        """The name without the clock that ``NAME@MHZ`` locks."""
+        """The name without the locked clock of ``NAME@MHZ``."""
         return self.name.partition(LOCKED)[0]
 
     @property
     def bandwidth(self) -> float:
-        """Reachable DRAM bandwidth in GB/s: measured, else a share of the datasheet's."""
+        """Reachable DRAM bandwidth in GB/s: measured, or else a share of the datasheet's."""
         if self.dram_gbs.measured is not None:
             return self.dram_gbs.measured
-        return _known(self.dram_gbs.datasheet) * UNMEASURED_SHARE
+        return _required(self.dram_gbs.datasheet) * UNMEASURED_SHARE
 
     @property
     def l2_bandwidth(self) -> float:
-        """Bandwidth of the second-level cache in GB/s; twice the DRAM's where nobody measured."""
+        """Bandwidth of the second-level cache in GB/s; if unknown, twice the DRAM's."""
         return self.l2_gbs.value or 2 * self.bandwidth
 
     def host_bandwidth(self, pinned: bool, to_host: bool = False) -> float:
         """Return the bandwidth of copies between host and device in GB/s."""
-        back = self.pinned_to_host_gbs if pinned else self.pageable_to_host_gbs
-        if to_host and back.value is not None:
-            return back.value
-        raw = _known(self.pinned_gbs.datasheet or self.pinned_gbs.measured)
+        to_host_figure = self.pinned_to_host_gbs if pinned else self.pageable_to_host_gbs
+        if to_host and to_host_figure.value is not None:
+            return to_host_figure.value
+        raw = _required(self.pinned_gbs.datasheet or self.pinned_gbs.measured)
         best = self.pinned_gbs.measured or raw * LINK_SHARE
         if pinned:
             return best
-        return self.pageable_gbs.value or min(best * PAGEABLE_SHARE, PAGEABLE_MOST)
+        return self.pageable_gbs.value or min(best * PAGEABLE_SHARE, MAX_PAGEABLE_GBS)
 
     @property
     def convolution_dtype(self) -> str:
@@ -207,23 +206,23 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def has_tf32(self) -> bool:
-        """Whether the sheet knows of matrix units that multiply in tf32."""
+        """Whether the sheet has matrix units that multiply in tf32."""
         return self.tf32_gflops.value is not None
 
-    def set_by(self, settings: Mapping[str, object]) -> DeviceSheet:
-        """Return the sheet as a program's own settings round float32 (``irgraph.ir.tf32``)."""
-        given = {key: bool(settings[key]) for key in (PRODUCTS, CONVOLUTIONS) if key in settings}
-        return msgspec.structs.replace(self, **given) if given and self.has_tf32 else self
+    def with_settings(self, settings: Mapping[str, object]) -> DeviceSheet:
+        """Return the sheet with a program's settings of tf32 (``irgraph.ir.tf32``)."""
+        choices = {key: bool(settings[key]) for key in (PRODUCTS, CONVOLUTIONS) if key in settings}
+        return msgspec.structs.replace(self, **choices) if choices and self.has_tf32 else self
 
     def peak(self, dtype: str) -> tuple[float, bool]:
-        """Return the peak of matrix products in GFLOP/s, and whether matrix units give it.
+        """Return the peak of matrix products in GFLOP/s, and whether it is that of matrix units.
 
-        The datasheet's peak, scaled from the clock that it holds at (of matrix units ``units_mhz``,
-        else the boost clock) to that at which the card ran. A rate of f64 products that somebody
-        measured, where no datasheet tells the peak, counts as that of matrix units. Raises
-        ``IrgraphError`` where the sheet says nothing of f64.
+        It is the datasheet's peak, scaled from its clock (for matrix units ``units_mhz``, else the
+        boost clock) to the card's actual clock. If no datasheet gives the f64 peak, a measured rate
+        of f64 products counts as one of matrix units. Raises ``IrgraphError`` if the sheet has no
+        f64 figure.
         """
-        boost = _known(self.clock_mhz.datasheet)
+        boost = _required(self.clock_mhz.datasheet)
         kind = "tf32" if dtype == "f32" and self.tf32 else dtype
         units = self._units().get(kind, Figure())
         if units.value is not None:
@@ -237,30 +236,30 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
         return plain.datasheet * self.clock / boost, False
 
-    def reached(self, dtype: str) -> float | None:
-        """Return what large products reach of the datasheet's peak, if somebody measured it.
+    def measured_share(self, dtype: str) -> float | None:
+        """Return the measured share of the datasheet's peak of large products, ``None`` if unknown.
 
-        Of plain cores only where they have 128 lanes or share the power of a small board (Turing):
-        the figures of other cards come from benchmarks of another kind.
+        The share of plain cores is known only with 128 lanes or on small boards that share power
+        (Turing): the figures of other cards come from benchmarks of another kind.
         """
         figure = self._units().get("tf32" if dtype == "f32" and self.tf32 else dtype, Figure())
         if figure.value is None:
-            alike = self.fp32_lanes == LANES or self.architecture == "turing"
-            figure = self._plain(dtype) if alike else Figure()
+            is_comparable = self.fp32_lanes == LANES or self.architecture == "turing"
+            figure = self._plain(dtype) if is_comparable else Figure()
         if figure.measured is None or figure.datasheet is None:
             return None
         return figure.measured / figure.datasheet
 
     @property
     def halved(self) -> bool:
-        """Whether its matrix units accumulate in float32 at half of their rate, as GeForce's do."""
+        """Whether its matrix units accumulate in float32 at half of their rate, as on GeForce."""
         peak, hertz = self.fp16_gflops.datasheet, self.units_mhz.datasheet
         if peak is None or self.target not in HALVING:
             return False
-        clock = hertz or _known(self.clock_mhz.datasheet)
+        clock = hertz or _required(self.clock_mhz.datasheet)
         return peak * 1e3 / (self.sms * clock) < 0.75 * WHOLE_RATE
 
-    def whole_rate(self) -> DeviceSheet:
+    def at_whole_rate(self) -> DeviceSheet:
         """Return the sheet as if its matrix units accumulated at their whole rate, unmeasured."""
         if not self.halved:
             return self
@@ -269,13 +268,13 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         doubled = {n: Figure(2 * f.datasheet, source=f.source) for n, f in figures.items()}
         return msgspec.structs.replace(self, **doubled)
 
-    def shared(self, dtype: str, share: float) -> float:
-        """Return the share of the peak that kernels reach which reach ``share`` of a whole rate."""
+    def reached_share(self, dtype: str, share: float) -> float:
+        """Return the reached share of a halved peak for kernels with ``share`` of a whole rate."""
         if not (self.halved and dtype in HALVED):
             return share
-        most = self.reached(dtype) or HALVED_SHARE
-        both = (2 * share) ** -SHARPNESS + most**-SHARPNESS
-        return float(both ** (-1 / SHARPNESS))
+        max_share = self.measured_share(dtype) or HALVED_SHARE
+        power_sum = (2 * share) ** -SHARPNESS + max_share**-SHARPNESS
+        return float(power_sum ** (-1 / SHARPNESS))
 
     def _plain(self, dtype: str) -> Figure:
         return self.fp64_gflops if dtype == "f64" else self.fp32_gflops
@@ -296,52 +295,52 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         }
 
 
-LEAST, MOST = 1e-6, 1e15
-"""No figure of a device is beyond these, whatever its unit."""
+MIN_FIGURE, MAX_FIGURE = 1e-6, 1e15
+"""Bounds of all figures of a device, in any unit."""
 
 
 def read_sheet(text: str, source: str) -> DeviceSheet:
-    """Return the sheet of a JSON text. Raises ``IrgraphError`` with the field at fault."""
-    place = SourceSpan(source)
+    """Return the sheet of a JSON text. Raises ``IrgraphError`` with the invalid field."""
+    span = SourceSpan(source)
     try:
         raw = json.loads(text)
         json.dumps(raw, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError) as error:
-        raise fail(f"device sheet is not JSON: {error}", place) from None
-    _check_fields(raw, DeviceSheet, "", place)
+        raise fail(f"device sheet is not JSON: {error}", span) from None
+    _check_fields(raw, DeviceSheet, "", span)
     try:
         sheet = msgspec.convert(raw, DeviceSheet)
     except msgspec.ValidationError as error:
-        raise fail(f"device sheet: {_words(str(error))}", place) from None
-    _check_values(sheet, place)
+        raise fail(f"device sheet: {_reworded(str(error))}", span) from None
+    _check_values(sheet, span)
     return sheet
 
 
-def _check_fields(raw: object, kind: type[msgspec.Struct], where: str, place: SourceSpan) -> None:
-    """Name an unknown field and the nearest known one."""
+def _check_fields(raw: object, kind: type[msgspec.Struct], prefix: str, span: SourceSpan) -> None:
+    """Reject an unknown field; the error suggests the nearest known one."""
     if not isinstance(raw, dict):
         return
-    known = kind.__struct_fields__
+    fields = kind.__struct_fields__
     for key, value in raw.items():
-        if key not in known:
-            raise fail(f"device sheet has no field {where + key!r}{suggestion(key, known)}", place)
+        if key not in fields:
+            raise fail(f"device sheet has no field {prefix + key!r}{suggestion(key, fields)}", span)
         if isinstance(value, dict) and kind is DeviceSheet:
-            _check_fields(value, Figure, f"{key}.", place)
+            _check_fields(value, Figure, f"{key}.", span)
 
 
-def _check_values(sheet: DeviceSheet, place: SourceSpan) -> None:
-    """A rate that a formula divides by must be there, and positive."""
+def _check_values(sheet: DeviceSheet, span: SourceSpan) -> None:
+    """Reject a sheet without the rates that formulas divide by, or with an invalid number."""
     if sheet.architecture not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
+        names = ", ".join(ARCHITECTURES)
         message = f"device sheet: no architecture {sheet.architecture!r}"
         guess = suggestion(sheet.architecture.lower(), ARCHITECTURES)
-        raise fail(message + guess, place, hint=f"known: {known}")
+        raise fail(message + guess, span, hint=f"known: {names}")
     for name in ("clock_mhz", "fp32_gflops", "dram_gbs"):
         figure: Figure = getattr(sheet, name)
         if figure.datasheet is None:
-            raise fail(f"device sheet: {name}.datasheet is missing", place)
+            raise fail(f"device sheet: {name}.datasheet is missing", span)
     if sheet.pinned_gbs.value is None:
-        raise fail("device sheet: pinned_gbs has neither a datasheet nor a measured value", place)
+        raise fail("device sheet: pinned_gbs has neither a datasheet nor a measured value", span)
     for name in DeviceSheet.__struct_fields__:
         value = getattr(sheet, name)
         numbers = (value.datasheet, value.measured) if isinstance(value, Figure) else (value,)
@@ -349,20 +348,22 @@ def _check_values(sheet: DeviceSheet, place: SourceSpan) -> None:
             if isinstance(number, bool) or not isinstance(number, int | float):
                 continue
             if number <= 0:
-                raise fail(f"device sheet: {name} must be above zero", place)
-            if not LEAST <= number <= MOST:
-                raise fail(f"device sheet: {name} must be within {LEAST:g} and {MOST:g}", place)
+                raise fail(f"device sheet: {name} must be above zero", span)
+            if not MIN_FIGURE <= number <= MAX_FIGURE:
+                raise fail(
+                    f"device sheet: {name} must be within {MIN_FIGURE:g} and {MAX_FIGURE:g}", span
+                )
 
 
-def _words(message: str) -> str:
-    """Turn msgspec's wording into ours: ``$.sms`` is the field ``sms``."""
-    found = re.match(r"(.*) - at `\$\.(.*)`$", message)
-    if found:
-        return f"field {found[2]!r}: {found[1][0].lower()}{found[1][1:]}"
+def _reworded(message: str) -> str:
+    """Return msgspec's message in the words of this package: ``$.sms`` is the field ``sms``."""
+    match = re.match(r"(.*) - at `\$\.(.*)`$", message)
+    if match:
+        return f"field {match[2]!r}: {match[1][0].lower()}{match[1][1:]}"
     return message.replace("Object missing required field", "missing field").replace("`", "'")
 
 
-def _known(value: float | None) -> float:
+def _required(value: float | None) -> float:
     if value is None:
         raise fail("a rate that this formula needs is missing from the device sheet")
     return value

@@ -22,7 +22,7 @@ from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.traced_products import Traced, traced_products, traced_table
 from costmodels.learnable.family import WEIGHTS
 from costmodels.learned.paper_net import shipped_paper
-from costmodels.learned.weights import Weights, load, load_shipped, shipped
+from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
 from costmodels.training.recipe import devices_of, read
 from costmodels.training.score import Score, ScoredRows, judge, score
 from costmodels.training.study import OCTAVES, SMALLER, smaller, thresholds, volume
@@ -115,7 +115,7 @@ def evaluate_kernels(*, baseline: bool = False) -> KernelEvaluation:
     worst: list[Mapping[str, Any]] = []
     residuals: list[Residuals] = []
     beside: dict[tuple[str, str], Score] = {}
-    for family in shipped():
+    for family in shipped_models():
         weights = load_shipped(family)
         if weights.family.campaign.tables:
             continue

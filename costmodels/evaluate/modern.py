@@ -22,7 +22,7 @@ from costmodels.evaluate.boosting import boosted
 from costmodels.evaluate.measurements import measurements
 from costmodels.learnable.family import WEIGHTS, LearnedFamily
 from costmodels.learnable.measurements import Measurements
-from costmodels.learned.weights import Weights, load, load_shipped, shipped
+from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
 from costmodels.training.recipe import devices_of, read
 from costmodels.training.score import OFFSET, ScoredRows, judge
 
@@ -114,7 +114,7 @@ def evaluate_modern(*, baseline: bool = False) -> ModernEvaluation:
     """
     folder = measurements()
     found: list[Cell] = []
-    for name in shipped():
+    for name in shipped_models():
         weights = load_shipped(name)
         if not weights.family.campaign.tables:
             continue

@@ -99,8 +99,10 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = None if is_halved else _learned(op, query, key, name, machine)
     if learned is not None:
         return (_gradient(learned) if backward else learned,)
-    measured_share = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
-    share = machine.sheet.shared(query.dtype, _share(op, machine) * measured_share)
+    measured_share = min(
+        (machine.sheet.measured_share(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0
+    )
+    share = machine.sheet.reached_share(query.dtype, _share(op, machine) * measured_share)
     peak = machine.sheet.peak(query.dtype)[0] * share
     visible_share = _visible_share(op)
     nbytes = traffic(*tensors, *op.outputs)

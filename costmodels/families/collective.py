@@ -21,9 +21,9 @@ INTERVAL = 1.645 / 0.798
 
 def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Return an op's kernels on the device of each rank; ``None`` if no curve is known."""
-    if machine.peers.lacks(op):
+    if machine.peers.missing_reason(op):
         return None
-    peers = machine.peers.of(op)
+    peers = machine.peers.op_peers(op)
     if peers.ranks == 1:
         return ()
     if peer_of(op) is not None:
@@ -52,7 +52,7 @@ def _point_to_point(op: Op, machine: Machine) -> tuple[Kernel, ...]:
     concurrently: the time is the curve's at twice the bytes.
     """
     direction, peer = peer_of(op) or ("", 0)
-    size, pair = message_bytes(op), machine.peers.between(op, peer)
+    size, pair = message_bytes(op), machine.peers.pair_with(op, peer)
     curve = find_curve("all_to_allv", 2, pair.fabric, pair.local)
     time = curve.time(2 * size)
     formula = f"half of an exchange between two ranks; curve of {pair.fabric} ({curve.source})"

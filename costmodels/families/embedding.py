@@ -60,7 +60,10 @@ def bag_table(
 def _lookup_table(
     rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine
 ) -> LookupTable:
-    law, bags_law = machine.indices.of(indices, rows), machine.indices.bags(indices, rows)
+    law, bags_law = (
+        machine.indices.distribution_of(indices, rows),
+        machine.indices.bags(indices, rows),
+    )
     lookups, index_size = to_int(indices.numel), indices.itemsize
     return LookupTable(rows, width, bags, lookups, size, index_size, law, pooling=bags_law)
 

@@ -66,7 +66,7 @@ def _lookup(op: Op, machine: Machine) -> Lookup | None:
     count = max(total // width, 1)
     bags, lookups = (offsets.numel - 1) // count, indices.numel // count
     rows = max(weights.numel // (count * width), 1)
-    law = machine.indices.of(indices, rows)
+    law = machine.indices.distribution_of(indices, rows)
     lengths = machine.indices.bags(indices, rows)
     table = LookupTable(
         rows, width, bags, lookups, weights.itemsize, indices.itemsize, law, pooling=lengths

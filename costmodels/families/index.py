@@ -27,7 +27,7 @@ from costmodels.formulas.scatter import (
     tiny_kernels,
     update_time,
 )
-from costmodels.lookups.popularity import greatest_chance
+from costmodels.lookups.popularity import max_chance
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.point_values import map_points, maximum, minimum, to_float, to_int
@@ -227,7 +227,7 @@ def _atomic_addition_time(op: Op, streamed: int, machine: Machine) -> float:
     count, target = values // maximum(width, 1), op.inputs[0]
     if index is None or not values:
         return machine.start
-    chance = greatest_chance(machine.indices.of(index, rows), rows)
+    chance = max_chance(machine.indices.distribution_of(index, rows), rows)
     memory_time = update_time(machine, streamed, minimum(values * target.itemsize, target.nbytes))
     is_scatter = op.base.startswith("scatter")
     offset_elements = 0.0 if is_scatter else to_float(values)

@@ -49,7 +49,7 @@ def _lookup(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     weight, indices, out = tensors[0], tensors[1], op.outputs[0]
     rows, row_bytes = int(weight.shape[0]), int(weight.shape[1]) * weight.itemsize
     bags, width = int(out.shape[0]), int(out.shape[-1])
-    law = machine.indices.of(indices, rows)
+    law = machine.indices.distribution_of(indices, rows)
     lookups = int(indices.numel)
     lengths = machine.indices.bags(indices, rows)
     table = LookupTable(rows, width, bags, lookups, 4, indices.itemsize, law, row_bytes, lengths)

@@ -148,7 +148,9 @@ def bags_for(lookup: TableLookup, lists: str, indices: Indices) -> Bags:
     index, rows = lookup.index, lookup.rows
     lengths = length_shares(indices.bags(index, rows), index.numel / max(lookup.bags, 1))
     if not lists:
-        return drawn_bags(_popularity(indices.of(index, rows), rows), lengths, lookup.longest)
+        return drawn_bags(
+            _popularity(indices.distribution_of(index, rows), rows), lengths, lookup.longest
+        )
     number_and_law = read_lists(lists)
     if not number_and_law:
         raise fail(f"lists of bags are a number and a law, as in '1000 zipf:0.9', not {lists!r}")
@@ -161,7 +163,7 @@ def cache_for(
 ) -> Cache:
     """Return the cache of ``cache_rows`` rows of a table with lookups by ``index``."""
     rows = int(weight.shape[0])
-    popularity = _popularity(machine.indices.of(index, rows), rows)
+    popularity = _popularity(machine.indices.distribution_of(index, rows), rows)
     return cache_of(
         [Lookups(popularity, 1.0, float(index.numel))], float(cache_rows), _policy(policy)
     )

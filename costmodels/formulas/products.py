@@ -96,7 +96,7 @@ def _with_surcharge(
     """Add a surcharge to a product's compute time, but not to the time of moving its bytes."""
     p, sheet = product, machine.sheet
     first, *rest = kernels
-    reached = sheet.shared(p.dtype, sheet.reached(p.dtype) or UNITS_SHARE)
+    reached = sheet.reached_share(p.dtype, sheet.measured_share(p.dtype) or UNITS_SHARE)
     flop = 2.0 * p.batch * p.rows * p.columns * p.depth
     extra_time = surcharge * minimum(flop / (sheet.peak(p.dtype)[0] * reached) / 1e3, first.time)
     spread = first.spread + BORROWED * extra_time

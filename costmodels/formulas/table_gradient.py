@@ -9,7 +9,7 @@ from costmodels.formulas.machine import Machine, work
 from costmodels.formulas.rows import PICKED, atomic_time, blocks_time, has_row_laws, picked_time
 from costmodels.formulas.scatter import sort_kernel, tiny_kernels, update_time
 from costmodels.lookups.cache import Reads, lru_misses
-from costmodels.lookups.popularity import UNIFORM, greatest_chance
+from costmodels.lookups.popularity import UNIFORM, max_chance
 from irgraph.ir.cost import Kernel
 from irgraph.ir.points.point_values import maximum, minimum
 
@@ -86,7 +86,7 @@ def _sums_time(table: LookupTable, sums: float, machine: Machine) -> float:
     memory_time = update_time(machine, sums, table.distinct * table.row_bytes / 2)
     if not has_row_laws(machine) or not table.rows:
         return memory_time
-    hottest_parts = table.lookups * greatest_chance(table.indices, table.rows) / PARTIAL
+    hottest_parts = table.lookups * max_chance(table.indices, table.rows) / PARTIAL
     blocks = blocks_time(minimum(table.lookups, table.rows), machine)
     return maximum(
         memory_time, maximum(blocks, machine.cycles(hottest_parts * PART_CYCLES)) + machine.start

@@ -93,16 +93,18 @@ def tile_menu(product: Product, machine: Machine) -> Menu:
     units = machine.sheet.peak(product.dtype)[1]
     tiles = TILES["units" if units else kind]
     if units and machine.sheet.halved and product.dtype in HALVED:
-        return tuple((x, y, machine.sheet.shared(product.dtype, share)) for x, y, share in tiles)
+        return tuple(
+            (x, y, machine.sheet.reached_share(product.dtype, share)) for x, y, share in tiles
+        )
     gain = 1.0 if product.layout in TRANSPOSED or units else STRAIGHT_GAIN
     scaled = tuple((x, y, min(share * gain, 0.985)) for x, y, share in tiles)
-    scaled = _scaled_to_measured(scaled, machine.sheet.reached(product.dtype))
+    scaled = _scaled_to_measured(scaled, machine.sheet.measured_share(product.dtype))
     uses_batched_tiles = product.batch > 1 or (
         kind == "pascal" and product.layout not in TRANSPOSED
     )
     if uses_batched_tiles and not units:
         batched = tuple((x, y, min(share * gain, 0.985)) for x, y, share in BATCHED[kind])
-        return _scaled_to_measured(batched, machine.sheet.reached(product.dtype))
+        return _scaled_to_measured(batched, machine.sheet.measured_share(product.dtype))
     if product.layout == "nt" and not machine.software.split_k_freely:
         deep = tuple(t for t in scaled if t[:2] in DEEP_TILES)
         return deep or scaled

@@ -1,9 +1,9 @@
-"""Networks whose answer for a row does not depend on the rows beside it, to the last digit.
+"""Networks whose result for a row is independent of the other rows, to the last digit.
 
-A library adds up the terms of a product in an order that depends on the sizes of the matrices, so
-that one row alone and the same row among many would differ by rounding. Here weights and
-activations are whole multiples of a power of two, so few bits wide that every product and every
-sum of them is exact in 53 bits: then any order gives the same figure.
+A library adds up the terms of a product in an order that depends on the sizes of the matrices: the
+results for one row alone and for the same row among many would differ by rounding. Here weights and
+activations are integer multiples of a power of two, narrow enough that every product and every sum
+of them is exact in 53 bits: then any order gives the same result.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from costmodels.learned.files import Layers
 Doubles = NDArray[np.float64]
 
 BITS = 53
-"""Bits of whole numbers that a float64 holds exactly."""
+"""Bits of integers that a float64 represents exactly."""
 WEIGHT_BITS = 23
-"""Bits of the largest weight: those of a float32."""
-MOST = 128.0
-"""Bound on what a layer takes in, in standard deviations or as an activation; training reached
-less than a tenth of it inside the network, and inputs are clipped to the range of training."""
+"""Bits of the largest weight, as in a float32."""
+MAX_INPUT = 128.0
+"""Bound on the inputs of a layer, in standard deviations or as activations; in training less than a
+tenth of it occurred inside the network, and inputs are clipped to the range of training."""
 BLOCK = 128
-"""Rows that go through the network together, so that activations stay in cache."""
+"""Number of rows of a block, chosen so that activations remain in cache."""
 
 
 class ExactLayer(Struct, frozen=True):
-    """A layer in whole numbers.
+    """A layer in integers.
 
-    Units are powers of two: what is multiplied by them keeps all its digits.
+    Units are powers of two: a multiplication by them preserves all digits.
 
     Attributes:
         weights: multiples of the weights' unit, ``float64[members, outputs, inputs]``.
         bias: ``float64[members, outputs, 1]``.
-        up: multiples of their unit in one, for what the layer takes in.
-        down: what one whole number of the product stands for.
-        scaled: the weights by input, such that products are in the unit that the next layer takes
-            in, ``float64[members, inputs, outputs]``.
-        raised: the bias in that unit.
-        most: ``MOST`` in that unit.
+        up: number of input units in one.
+        down: value of one in the product's integers.
+        next_weights: the weights by input, scaled so that products are in the input unit of the
+            next layer, ``float64[members, inputs, outputs]``.
+        next_bias: the bias in that unit.
+        max_input: ``MAX_INPUT`` in that unit.
     """
 
     weights: Doubles
     bias: Doubles
     up: float
     down: float
-    scaled: Doubles
-    raised: Doubles
-    most: float
+    next_weights: Doubles
+    next_bias: Doubles
+    max_input: float
 
 
 def exact_layers(layers: Layers) -> tuple[ExactLayer, ...]:
-    """Return layers in whole numbers, those of the same arrays once."""
-    return _known(tuple(_ById(matrix, bias) for matrix, bias in layers))
+    """Return layers in integers, cached by the identity of their arrays."""
+    return _cached_layers(tuple(_IdentityKey(matrix, bias) for matrix, bias in layers))
 
 
-class _ById:
-    """A layer's arrays, told apart by which objects they are."""
+class _IdentityKey:
+    """A layer's arrays, compared by identity."""
 
     def __init__(self, matrix: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
         self.matrix, self.bias = matrix, bias
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ById):
+        if not isinstance(other, _IdentityKey):
             return NotImplemented
         return self.matrix is other.matrix and self.bias is other.bias
 
@@ -76,29 +76,33 @@ class _ById:
 
 
 @lru_cache(maxsize=64)
-def _known(layers: tuple[_ById, ...]) -> tuple[ExactLayer, ...]:
-    found: list[ExactLayer] = []
-    following = 1.0
+def _cached_layers(layers: tuple[_IdentityKey, ...]) -> tuple[ExactLayer, ...]:
+    exact_reversed: list[ExactLayer] = []
+    next_up = 1.0
     for layer in reversed(layers):
-        found.append(_exact(layer.matrix, layer.bias, following))
-        following = found[-1].up
-    return tuple(reversed(found))
+        exact_reversed.append(_exact_layer(layer.matrix, layer.bias, next_up))
+        next_up = exact_reversed[-1].up
+    return tuple(reversed(exact_reversed))
 
 
-def _exact(matrix: NDArray[np.float32], bias: NDArray[np.float32], following: float) -> ExactLayer:
-    """Return one layer, with units such that no sum of products takes more than ``BITS`` bits.
+def _exact_layer(
+    matrix: NDArray[np.float32], bias: NDArray[np.float32], next_up: float
+) -> ExactLayer:
+    """Return one layer, with units such that every sum of products fits in ``BITS`` bits.
 
-    ``following`` is how many units of the next layer's inputs are in one.
+    ``next_up`` is the number of the next layer's input units in one.
     """
     weights = matrix.astype(np.float64)
     largest = max(float(np.abs(weights).max(initial=0.0)), 2.0**-WEIGHT_BITS)
     scale = 2.0 ** (WEIGHT_BITS - int(np.ceil(np.log2(largest))))
-    whole = np.rint(weights * scale)
-    sums = max(float(np.abs(whole).sum(-1).max(initial=0.0)), 1.0)
-    up = 2.0 ** int(np.floor(BITS - np.log2(sums * MOST + 1)))
-    down, wide = 1.0 / (scale * up), bias.astype(np.float64)[..., None]
-    scaled = np.ascontiguousarray((whole * (down * following)).transpose(0, 2, 1))
-    return ExactLayer(whole, wide, up, down, scaled, wide * following, MOST * following)
+    integers = np.rint(weights * scale)
+    sums = max(float(np.abs(integers).sum(-1).max(initial=0.0)), 1.0)
+    up = 2.0 ** int(np.floor(BITS - np.log2(sums * MAX_INPUT + 1)))
+    down, bias_column = 1.0 / (scale * up), bias.astype(np.float64)[..., None]
+    next_weights = np.ascontiguousarray((integers * (down * next_up)).transpose(0, 2, 1))
+    return ExactLayer(
+        integers, bias_column, up, down, next_weights, bias_column * next_up, MAX_INPUT * next_up
+    )
 
 
 def exact_forward(layers: Sequence[ExactLayer], inputs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -107,32 +111,32 @@ def exact_forward(layers: Sequence[ExactLayer], inputs: NDArray[np.float32]) -> 
     rows = inputs.shape[1]
     outputs = np.empty((members, results, rows), np.float32)
     for start in range(0, rows, BLOCK):
-        some = slice(start, start + BLOCK)
-        first = np.clip(inputs[:, some].astype(np.float64), -MOST, MOST)
+        block = slice(start, start + BLOCK)
+        first = np.clip(inputs[:, block].astype(np.float64), -MAX_INPUT, MAX_INPUT)
         first *= layers[0].up
         np.rint(first, out=first)
         for member in range(members):
-            outputs[member, :, some] = _member(layers, member, first)
+            outputs[member, :, block] = _member_outputs(layers, member, first)
     return outputs
 
 
-def _member(layers: Sequence[ExactLayer], member: int, first: Doubles) -> Doubles:
-    """Return one member's outputs, (outputs, rows), of whole multiples of the inputs' unit.
+def _member_outputs(layers: Sequence[ExactLayer], member: int, first: Doubles) -> Doubles:
+    """Return one member's outputs, (outputs, rows), of integer multiples of the inputs' unit.
 
-    What is zero in all rows of a layer adds nothing to the next, which leaves it out: rows beside
-    each other are often of sizes near each other, and half of a layer is zero in all of them.
+    Activations that are zero in all rows are omitted from the next layer: neighbouring rows often
+    have similar sizes, and half of a layer is zero in all of them.
     """
     values: Doubles = first
-    used: NDArray[np.intp] | None = None
+    nonzero: NDArray[np.intp] | None = None
     for layer in layers[:-1]:
-        weights = layer.scaled[member]
-        values = (weights if used is None else weights.take(used, 0)).T @ values
-        values += layer.raised[member]
-        used = np.flatnonzero((values > 0.0).any(1))
-        values = values.take(used, 0)
-        np.clip(values, 0.0, layer.most, out=values)
+        weights = layer.next_weights[member]
+        values = (weights if nonzero is None else weights.take(nonzero, 0)).T @ values
+        values += layer.next_bias[member]
+        nonzero = np.flatnonzero((values > 0.0).any(1))
+        values = values.take(nonzero, 0)
+        np.clip(values, 0.0, layer.max_input, out=values)
         np.rint(values, out=values)
-    weights = layers[-1].scaled[member]
-    values = (weights if used is None else weights.take(used, 0)).T @ values
-    values += layers[-1].raised[member]
+    weights = layers[-1].next_weights[member]
+    values = (weights if nonzero is None else weights.take(nonzero, 0)).T @ values
+    values += layers[-1].next_bias[member]
     return values

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodels.learned.weights import load_shipped, parameters, shipped
+from costmodels.learned.weights import load_shipped, parameters, shipped_models
 
 
 def model_rows() -> list[dict[str, Any]]:
     """Return one row for each held-out op and device of each shipped model; errors in percent."""
     rows: list[dict[str, Any]] = []
-    for family in shipped():
+    for family in shipped_models():
         weights = load_shipped(family)
-        for what, parts in weights.made["held_out_pct"].items():
-            op, _, device = what.partition(" ")
+        for label, parts in weights.made["held_out_pct"].items():
+            op, _, device = label.partition(" ")
             long = parts.get("long", {})
             rows.append(
                 {

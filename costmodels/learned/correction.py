@@ -1,8 +1,8 @@
 """Models of one device, trained on its own measurements: corrections of the families' formulas.
 
-A family's formula prices an op; the model then says by what factor such ops differ from it on this
-device, and with what uncertainty. It sees the formula's time and the sizes, so that it grows with
-the formula beyond what was measured. Inference is numpy alone.
+A family's formula prices an op; the model then predicts the factor by which such ops differ from
+the formula on this device, with an uncertainty. Its inputs include the formula's time and the
+sizes: beyond the measured range its predictions grow with the formula. Inference uses numpy alone.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ Array = NDArray[np.float32]
 KIND, FORMAT = "irgraph-own", 1
 RANGES = ("mean", "scale", "low", "high")
 TENSORS = 3
-"""Operands whose sizes are inputs; of a list the first tensor."""
+"""Number of operands whose sizes are inputs; a list counts by its first tensor."""
 SLACK = 0.25
-"""Octaves beyond what was measured that do not count as outside."""
-FARTHEST = 20
-"""Logarithm of a factor that no training gives: the file is damaged."""
+"""Octaves beyond the measured range that do not count as outside."""
+MAX_LOG_FACTOR = 20
+"""Maximum logarithm of a factor; a larger one shows that the file is damaged."""
 SIZES = 6 + 2 * (TENSORS + 1)
-"""Inputs other than the indicators of ops."""
+"""Number of inputs other than the indicators of ops."""
 
 
 class OwnModel(Struct, frozen=True):
     """A trained correction of one family on one device.
 
     Attributes:
-        family: as ``irgraph measure`` names it.
+        family: name of the family in ``irgraph measure``.
         device: name of the sheet whose formulas it corrects.
-        ops: the ops it was trained on, as ``op_key`` names them, in the order of their indicators.
+        ops: keys (``op_key``) of the ops it was trained on, in the order of their indicators.
         layers: weights (members, out, in) and biases (members, out) of each layer.
-        mean, scale: of every input in training.
+        mean, scale: mean and scale of every input in training.
         low, high: range of every input in training.
-        width: half a 90 % interval of log errors on rows kept aside.
-        made: what it was trained on, and its held-out errors, as plain values.
+        width: half a 90 % interval of log errors on held-out rows.
+        made: record of its training and its held-out errors, as plain values.
     """
 
     family: str
@@ -68,14 +68,16 @@ class OwnModel(Struct, frozen=True):
     def correct(self, op: Op, kernels: tuple[Kernel, ...], machine: Machine) -> tuple[Kernel, ...]:
         """Return an op's kernels, calibrated to this device."""
         inputs = features(op, kernels, machine, self.ops)
-        seen = np.clip(inputs, self.low, self.high)
-        beyond = float(np.abs(inputs - seen)[:SIZES].max())
-        ratios = ratio(self.layers, ((seen - self.mean) / self.scale)[:, None])[:, 0]
-        if not abs(float(ratios.mean())) <= FARTHEST:
-            raise fail(f"a trained model corrects the time of {op.name} beyond e^{FARTHEST}")
+        clipped = np.clip(inputs, self.low, self.high)
+        beyond = float(np.abs(inputs - clipped)[:SIZES].max())
+        ratios = log_ratios(self.layers, ((clipped - self.mean) / self.scale)[:, None])[:, 0]
+        if not abs(float(ratios.mean())) <= MAX_LOG_FACTOR:
+            raise fail(f"a trained model corrects the time of {op.name} beyond e^{MAX_LOG_FACTOR}")
         factor = math.exp(float(ratios.mean()))
         width = math.hypot(self.width, float(ratios.std())) * (1.0 + beyond)
-        by = f"corrected by an MLP over {self.made.get('rows', 0)} measurements of {self.device}"
+        source = (
+            f"corrected by an MLP over {self.made.get('rows', 0)} measurements of {self.device}"
+        )
         return tuple(
             replace(
                 kernel,
@@ -83,22 +85,22 @@ class OwnModel(Struct, frozen=True):
                 spread=kernel.time * factor * math.sinh(min(width, 5.0)),
                 by="learned",
                 outside=beyond > SLACK,
-                formula=f"{kernel.formula}; {by}",
+                formula=f"{kernel.formula}; {source}",
             )
             for kernel in kernels
         )
 
 
 BAG = "aten.embedding_bag"
-FORMS = {"aten._embedding_bag": BAG, "aten._embedding_bag_forward_only": BAG}
-"""Calls of one kernel, with and without gradients."""
+CALL_FORMS = {"aten._embedding_bag": BAG, "aten._embedding_bag_forward_only": BAG}
+"""Names of calls of one kernel, with and without gradients."""
 
 
 def op_key(op: Op) -> str:
-    """Return what identifies an op's kernel: its name, and flags that choose a kernel."""
+    """Return the key of an op's kernel: its name, and flags that choose a kernel."""
     flags = ((name, op.attributes.get(name)) for name in ("mode", "sparse", "is_causal"))
     return " ".join(
-        [FORMS.get(op.name, op.name), *(f"{name}={value}" for name, value in flags if value)]
+        [CALL_FORMS.get(op.name, op.name), *(f"{name}={value}" for name, value in flags if value)]
     )
 
 
@@ -106,11 +108,11 @@ def features(op: Op, kernels: Sequence[Kernel], machine: Machine, ops: Sequence[
     """Return the inputs of a priced op: sizes as logarithms, then indicators of ``ops``."""
     leading = [v[0] if isinstance(v, tuple) and v else v for v in op.operands]
     tensors = [t for t in leading if isinstance(t, Tensor)][:TENSORS]
-    made = op.outputs[:1]
-    sizes = [s for t in (*tensors, *made) for s in _sides(t)]
+    results = op.outputs[:1]
+    sizes = [s for t in (*tensors, *results) for s in _sides(t)]
     sizes += [0.0] * (2 * (TENSORS + 1) - len(sizes))
     kind = op_key(op)
-    whole = [
+    scalars = [
         _log(sum(kernel.time for kernel in kernels)),
         _log(traffic(*op.inputs)),
         _log(traffic(*op.outputs)),
@@ -118,7 +120,7 @@ def features(op: Op, kernels: Sequence[Kernel], machine: Machine, ops: Sequence[
         float(tensors[0].itemsize if tensors else 0),
         _exponent(op, tensors, machine),
     ]
-    return np.asarray([*whole, *sizes, *(float(kind == known) for known in ops)], np.float32)
+    return np.asarray([*scalars, *sizes, *(float(kind == key) for key in ops)], np.float32)
 
 
 def _sides(tensor: Tensor) -> tuple[float, float]:
@@ -136,26 +138,26 @@ def _exponent(op: Op, tensors: Sequence[Tensor], machine: Machine) -> float:
     if indices is None or not tensors[0].rank:
         return 0.0
     rows = op.attributes.get("num_weights", int(tensors[0].shape[0]))
-    law = machine.indices.of(indices, rows if isinstance(rows, int) else 0)
+    law = machine.indices.distribution_of(indices, rows if isinstance(rows, int) else 0)
     return law.exponent if isinstance(law, Zipf) else 0.0
 
 
-def ratio(layers: Layers, inputs: Array) -> Array:
+def log_ratios(layers: Layers, inputs: Array) -> Array:
     """Return log(time / formula) by member and row, of scaled inputs (inputs, rows)."""
-    found = []
+    ratios = []
     for member in range(len(layers[0][0])):
         values = inputs
         for weights, bias in layers[:-1]:
             values = np.maximum(weights[member] @ values + bias[member][:, None], 0)
         weights, bias = layers[-1]
-        found.append((weights[member] @ values + bias[member][:, None])[0])
-    return np.asarray(found, np.float32)
+        ratios.append((weights[member] @ values + bias[member][:, None])[0])
+    return np.asarray(ratios, np.float32)
 
 
 def corrector(paths: Iterable[str], sheet: DeviceSheet) -> Corrector | None:
-    """Return the correction of prices by the models of files, or nothing without files.
+    """Return the correction of prices by the models in files, ``None`` without files.
 
-    Raises ``IrgraphError`` where a file is no such model, or one of another device.
+    Raises ``IrgraphError`` if a file has no such model, or one of another device.
     """
     by_op: dict[str, OwnModel] = {}
     for path in paths:
@@ -175,7 +177,7 @@ def corrector(paths: Iterable[str], sheet: DeviceSheet) -> Corrector | None:
 
 
 def save_own(model: OwnModel, path: str | Path) -> None:
-    """Write a model to a file; equal models give equal bytes."""
+    """Write a model to a file; files of equal models are identical."""
     head = {
         "format": FORMAT,
         "family": model.family,
@@ -189,7 +191,7 @@ def save_own(model: OwnModel, path: str | Path) -> None:
 
 
 def load_own(path: str | Path) -> OwnModel:
-    """Read a model's file. Raises ``IrgraphError`` where it is none."""
+    """Read a model's file. Raises ``IrgraphError`` if it is not one."""
     head, layers, tensors = load_network(path, KIND)
     if head.get("format") != FORMAT:
         hint = "irgraph train FAMILY --data FILE.jsonl makes one"
@@ -198,16 +200,16 @@ def load_own(path: str | Path) -> OwnModel:
     try:
         family, device, ops = str(head["family"]), str(head["device"]), tuple(map(str, head["ops"]))
         mean, scale, low, high = (tensors[name] for name in RANGES)
-        width, made = float(head["width"]), dict(head["made"])
+        width, provenance = float(head["width"]), dict(head["made"])
     except (KeyError, TypeError, ValueError) as error:
         message = f"a model of measurements whose head is damaged: {error}"
         raise fail(message, SourceSpan(str(path)), exit_code=2) from None
     _check_sizes(path, layers, (mean, scale, low, high), SIZES + len(ops))
-    return OwnModel(family, device, ops, layers, mean, scale, low, high, width, made)
+    return OwnModel(family, device, ops, layers, mean, scale, low, high, width, provenance)
 
 
 def _check_sizes(path: str | Path, layers: Layers, ranges: Sequence[Array], inputs: int) -> None:
-    """Raise ``IrgraphError`` where the tensors of a model do not fit together."""
+    """Raise ``IrgraphError`` if the shapes of a model's tensors are inconsistent."""
     sizes = [inputs, *(weights.shape[-2] for weights, _ in layers if weights.ndim == 3)]
     fit = all(
         weights.shape == (bias.shape[0], sizes[number + 1], sizes[number])
@@ -215,7 +217,7 @@ def _check_sizes(path: str | Path, layers: Layers, ranges: Sequence[Array], inpu
         for number, (weights, bias) in enumerate(layers)
         if len(sizes) == len(layers) + 1 and bias.ndim == 2
     )
-    whole = len(sizes) == len(layers) + 1 > 1 and all(bias.ndim == 2 for _, bias in layers)
-    if not (fit and whole and all(found.shape == (inputs,) for found in ranges)):
+    is_complete = len(sizes) == len(layers) + 1 > 1 and all(bias.ndim == 2 for _, bias in layers)
+    if not (fit and is_complete and all(values.shape == (inputs,) for values in ranges)):
         message = "a model of measurements whose tensors do not fit together"
         raise fail(message, SourceSpan(str(path)), exit_code=2)

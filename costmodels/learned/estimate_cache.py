@@ -1,4 +1,4 @@
-"""Estimates that were asked for before: a call whose points part asks again for each part."""
+"""A cache of estimates: a call that splits its points queries each part again."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from numpy.typing import NDArray
 from costmodels.learnable.hardware import Floats
 from costmodels.learned.infer import Estimates
 
-MOST = 64
-"""Kinds of kernels that are remembered."""
+MAX_KINDS = 64
+"""Maximum number of kinds of kernels in a cache."""
 
 
 class _Kind(Struct, frozen=True):
     """Kernels that differ in one or two sizes.
 
     Attributes:
-        codes: their sizes as whole numbers, in order.
-        found: what was estimated of each.
+        codes: their sizes as integers, sorted.
+        estimates: estimate of each.
     """
 
     codes: NDArray[np.unsignedinteger]
-    found: Estimates
+    estimates: Estimates
 
 
 class EstimateCache:
-    """Estimates of one family on one device by the sizes of its kernels."""
+    """Cache of the estimates of one family on one device, by the sizes of its kernels."""
 
     def __init__(self) -> None:
         self._kinds: dict[object, _Kind] = {}
 
     def estimates(
-        self, columns: Mapping[str, Floats], ask: Callable[[Mapping[str, Floats]], Estimates]
+        self, columns: Mapping[str, Floats], compute: Callable[[Mapping[str, Floats]], Estimates]
     ) -> Estimates:
-        """Return estimates of kernels, asking for those alone that are new.
+        """Return estimates of kernels, computing only new ones.
 
-        ``columns`` holds sizes by name, ``float32[rows]`` each.
+        ``columns`` has the sizes by name, ``float32[rows]`` each.
         """
-        alike = {name: (column == column[0]).all() for name, column in columns.items()}
-        varying = [columns[name] for name, same in alike.items() if not same]
+        is_constant = {name: (column == column[0]).all() for name, column in columns.items()}
+        varying = [columns[name] for name, same in is_constant.items() if not same]
         if len(varying) not in (1, 2):
-            return ask(columns)
-        kind = tuple(float(columns[n][0]) if same else None for n, same in alike.items())
-        codes, first, places = _distinct(_codes(varying))
-        known = self._kinds.get(kind)
-        new = ~np.isin(codes, known.codes) if known is not None else np.ones(len(codes), bool)
+            return compute(columns)
+        kind = tuple(float(columns[n][0]) if same else None for n, same in is_constant.items())
+        codes, first, positions = _distinct(_codes(varying))
+        cached = self._kinds.get(kind)
+        new = ~np.isin(codes, cached.codes) if cached is not None else np.ones(len(codes), bool)
         if new.any():
-            asked = ask({name: column[first[new]] for name, column in columns.items()})
-            known = self._put(kind, _joined(known, _Kind(codes[new], asked)))
-        assert known is not None
-        return _rows(known.found, np.asarray(known.codes.searchsorted(codes))[places])
+            new_estimates = compute({name: column[first[new]] for name, column in columns.items()})
+            cached = self._store(kind, _merge(cached, _Kind(codes[new], new_estimates)))
+        assert cached is not None
+        return _rows(cached.estimates, np.asarray(cached.codes.searchsorted(codes))[positions])
 
-    def _put(self, key: object, kind: _Kind) -> _Kind:
-        while key not in self._kinds and len(self._kinds) >= MOST:
+    def _store(self, key: object, kind: _Kind) -> _Kind:
+        while key not in self._kinds and len(self._kinds) >= MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
         self._kinds[key] = kind
         return kind
@@ -64,32 +64,32 @@ class EstimateCache:
 def _distinct(
     codes: NDArray[np.unsignedinteger],
 ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.intp], NDArray[np.intp]]:
-    """Return distinct numbers in order, the first place of each, and the places of all in them."""
+    """Return distinct codes, sorted, the first index of each, and the index of every code."""
     if (codes[1:] > codes[:-1]).all():
-        places = np.arange(len(codes))
-        return codes, places, places
+        positions = np.arange(len(codes))
+        return codes, positions, positions
     return np.unique(codes, return_index=True, return_inverse=True)
 
 
 def _codes(columns: list[Floats]) -> NDArray[np.unsignedinteger]:
-    """Return a whole number for each row: the digits of its sizes one after the other."""
+    """Return an integer for each row: the concatenated bits of its sizes."""
     first, *others = (np.ascontiguousarray(c, np.float32).view(np.uint32) for c in columns)
     for other in others:
         return (first.astype(np.uint64) << np.uint64(32)) | other
     return first
 
 
-def _joined(one: _Kind | None, two: _Kind) -> _Kind:
-    if one is None:
-        return two
-    codes = np.concatenate([one.codes, two.codes])
+def _merge(first: _Kind | None, second: _Kind) -> _Kind:
+    if first is None:
+        return second
+    codes = np.concatenate([first.codes, second.codes])
     order = np.argsort(codes)
-    both = [
-        np.concatenate([getattr(one.found, name), getattr(two.found, name)])
+    columns = [
+        np.concatenate([getattr(first.estimates, name), getattr(second.estimates, name)])
         for name in Estimates.__struct_fields__
     ]
-    return _Kind(codes[order], _rows(Estimates(*both), order))
+    return _Kind(codes[order], _rows(Estimates(*columns), order))
 
 
-def _rows(found: Estimates, places: NDArray[np.intp]) -> Estimates:
-    return Estimates(*(getattr(found, name)[places] for name in Estimates.__struct_fields__))
+def _rows(estimates: Estimates, positions: NDArray[np.intp]) -> Estimates:
+    return Estimates(*(getattr(estimates, name)[positions] for name in Estimates.__struct_fields__))

@@ -19,7 +19,7 @@ Layers: TypeAlias = tuple[tuple[Floats, Floats], ...]
 def save_network(
     path: str | Path, kind: str, head: Mapping[str, Any], layers: Layers, **tensors: Floats
 ) -> None:
-    """Write a network to a file, whole or not at all; equal networks give equal bytes."""
+    """Write a network to a file atomically; files of equal networks are identical."""
     from safetensors.numpy import save as encode
 
     from irgraph.files import write_atomic
@@ -29,16 +29,16 @@ def save_network(
     write_atomic(str(path), encode(tensors, {kind: json.dumps(head, sort_keys=True)}))
 
 
-def _is_sound(named: tuple[str, Floats]) -> bool:
-    """Return whether a tensor is finite; the extent of an input that no row had is endless."""
-    name, tensor = named
+def _is_finite(named_tensor: tuple[str, Floats]) -> bool:
+    """Return whether a tensor is finite; the extent of an op without rows is infinite."""
+    name, tensor = named_tensor
     return bool((~np.isnan(tensor) if name == "extent" else np.isfinite(tensor)).all())
 
 
 def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, dict[str, Floats]]:
     """Return the head (empty in a file of another kind), the layers and the other tensors.
 
-    Raises ``IrgraphError`` where the file cannot be read.
+    Raises ``IrgraphError`` if the file cannot be read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -48,7 +48,7 @@ def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, d
             tensors: dict[str, Floats] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no iterator)
     except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise fail(f"cannot read weights: {error}", SourceSpan(str(path)), exit_code=2) from None
-    if not all(map(_is_sound, tensors.items())):
+    if not all(map(_is_finite, tensors.items())):
         raise fail("cannot read weights: one is not finite", SourceSpan(str(path)), exit_code=2)
     depth = sum(name.endswith(".bias") for name in tensors)
     try:

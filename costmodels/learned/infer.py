@@ -15,26 +15,27 @@ from costmodels.learned.files import Layers
 from costmodels.learned.weights import Weights
 
 CHUNK = 2048
-"""Rows that are processed together, so that they and intermediate results stay in cache."""
+"""Number of rows of a chunk, chosen so that intermediate results remain in cache."""
 SLACK = 0.05
 """Octaves beyond the range of training that do not count as outside."""
-FARTHEST = np.float32(64)
-"""Octaves beyond the range of training of an op that training has not seen at all."""
+MAX_BEYOND = np.float32(64)
+"""Maximum distance from the range of training, in octaves; used for an op without training rows."""
 LOG_SCALE = 3.5
-"""The network's second output is the logarithm of the scale of errors plus this."""
+"""Offset of the network's second output from the logarithm of the scale of errors."""
 
 
 class Estimates(Struct, frozen=True):
     """Predictions of many kernels; times in microseconds, one value a row.
 
     Attributes:
-        time: of the kernel, without the host's launch.
+        time: time of the kernel, without the host's launch.
         spread: half a 90 % interval around it.
-        outside: whether the sizes or the device lie outside what training has seen; the
+        outside: whether the sizes or the device are outside the range of training; the
             prediction then grows with the roofline bound.
         width: half the 90 % interval of the logarithm (base e) of the time.
-        beyond: octaves by which the furthest input lies outside the range of training.
-        floor: logarithm (base e) of the shortest measurable time over the usual floor of the op.
+        beyond: distance of the furthest input from the range of training, in octaves.
+        floor: logarithm (base e) of the ratio of the shortest measurable time to the typical floor
+            of the op.
     """
 
     time: Floats
@@ -46,18 +47,20 @@ class Estimates(Struct, frozen=True):
 
 
 def estimate(weights: Weights, sizes: Sizes, device: Hardware) -> Estimates:
-    """Return the times of a family's kernels on one device, or on a device a row.
+    """Return the times of a family's kernels on one device, or on a device for each row.
 
-    ``sizes`` holds the columns that ``weights.family.sizes`` names, and ``op``.
+    ``sizes`` has the columns ``weights.family.sizes`` and ``op``.
     """
     layers = exact_layers(weights.layers)
     rows = len(sizes["op"])
     parts = []
     for start in range(0, max(rows, 1), CHUNK):
-        chosen = slice(start, start + CHUNK)
-        some = {name: column[chosen] for name, column in sizes.items()}
-        here = device if len(device.peak) == 1 else device.rows(np.arange(rows)[chosen])
-        parts.append(_estimate(weights, layers, some, here))
+        rows_of_chunk = slice(start, start + CHUNK)
+        chunk = {name: column[rows_of_chunk] for name, column in sizes.items()}
+        chunk_device = (
+            device if len(device.peak) == 1 else device.rows(np.arange(rows)[rows_of_chunk])
+        )
+        parts.append(_estimate(weights, layers, chunk, chunk_device))
     columns = ([getattr(part, name) for part in parts] for name in Estimates.__struct_fields__)
     return Estimates(*(np.concatenate(column) for column in columns))
 
@@ -67,32 +70,32 @@ def _estimate(
 ) -> Estimates:
     inputs, op = weights.family.inputs(sizes, device), sizes["op"].astype(np.intp)
     matrix = inputs.matrix()
-    # The network never sees an input outside of its training range, where a ReLU net extrapolates
-    # freely. What lies beyond scales with the roofline bound (``inputs.base``), and widens the
-    # interval by the distance in octaves.
-    seen = np.clip(matrix, weights.low[:, None], weights.high[:, None])
-    matrix -= seen
-    named = -len(inputs.indicators)
-    beyond = np.abs(matrix[:named], out=matrix[:named]).max(0)
-    least, most = weights.extent[:, op]
-    beyond = np.maximum(beyond, np.maximum(least - inputs.extent, inputs.extent - most))
-    beyond = np.minimum(beyond, FARTHEST)
+    # Inputs are clipped to the training range, outside of which a ReLU network extrapolates freely.
+    # Larger kernels scale with the roofline bound (``inputs.base``), and the distance in octaves
+    # widens the interval.
+    clipped = np.clip(matrix, weights.low[:, None], weights.high[:, None])
+    matrix -= clipped
+    indicators_start = -len(inputs.indicators)
+    beyond = np.abs(matrix[:indicators_start], out=matrix[:indicators_start]).max(0)
+    min_extent, max_extent = weights.extent[:, op]
+    beyond = np.maximum(beyond, np.maximum(min_extent - inputs.extent, inputs.extent - max_extent))
+    beyond = np.minimum(beyond, MAX_BEYOND)
     card = device.card
     unseen = np.broadcast_to(card == len(device.indicators), beyond.shape)
     if unseen.any():
-        # A card that training has not seen shows its mean in the inputs that name it: the network
-        # then knows it by its datasheet alone.
+        # An unseen card gets the mean in the inputs that identify a card: the network then predicts
+        # from its datasheet alone.
         hidden = slice(-inputs.hidden, None)
-        seen[hidden, unseen] = weights.mean[hidden, None]
-    seen -= weights.mean[:, None]
-    seen /= weights.scale[:, None]
-    ratio, scale, floor = combine(exact_forward(layers, seen))
+        clipped[hidden, unseen] = weights.mean[hidden, None]
+    clipped -= weights.mean[:, None]
+    clipped /= weights.scale[:, None]
+    ratio, scale, floor = combine(exact_forward(layers, clipped))
     stretch = np.asarray(weights.stretches or [weights.stretch] * (op.max() + 1), np.float32)[op]
     if weights.cards:
         stretch *= np.asarray(weights.cards, np.float32)[op, card]
     width = np.hypot(scale * stretch, unseen * np.float32(weights.unseen))
-    further = np.asarray(weights.octaves, np.float32)[op, card] if weights.octaves else None
-    width += beyond * (np.float32(weights.octave) if further is None else further)
+    octave_widths = np.asarray(weights.octaves, np.float32)[op, card] if weights.octaves else None
+    width += beyond * (np.float32(weights.octave) if octave_widths is None else octave_widths)
     time = inputs.base * np.exp(ratio)
     outside = unseen | (beyond > SLACK)
     return Estimates(time, time * np.sinh(width), outside, width, beyond, floor)
@@ -124,16 +127,16 @@ def combine(outputs: Floats) -> tuple[Floats, Floats, Floats]:
     """
     members = len(outputs)
     mean = _sum(outputs) / np.float32(members)
-    away = outputs[:, 0] - mean[0]
-    spread = np.sqrt(_sum(away * away) / np.float32(members))
-    own = np.exp(np.clip(mean[1] - np.float32(LOG_SCALE), -7, 1))
-    # Deep ensembles (Lakshminarayanan et al., 2017): the noise that each member sees, and how far
-    # members disagree, are independent.
-    return mean[0], np.hypot(own, spread), mean[2]
+    deviations = outputs[:, 0] - mean[0]
+    spread = np.sqrt(_sum(deviations * deviations) / np.float32(members))
+    member_scale = np.exp(np.clip(mean[1] - np.float32(LOG_SCALE), -7, 1))
+    # Deep ensembles (Lakshminarayanan et al., 2017): the noise estimated by each member, and the
+    # disagreement of members, are independent.
+    return mean[0], np.hypot(member_scale, spread), mean[2]
 
 
 def _sum(values: Floats) -> Floats:
-    """Return the sum over the first axis, one after the other: numpy's order depends on shapes."""
+    """Return the sum over the first axis, in sequence: numpy's order depends on shapes."""
     total: Floats = values[0]
     for value in values[1:]:
         total = total + value

@@ -20,16 +20,16 @@ from irgraph.diagnostics import SourceSpan, fail
 KIND = "irgraph-paper"
 
 PAPER = WEIGHTS / "paper"
-"""The folder of the shipped ones."""
+"""Folder of the shipped networks."""
 
 
 class PaperNet(Struct, frozen=True):
     """A network from logarithms of sizes to the logarithm of the measured microseconds.
 
     Attributes:
-        family, op, device: what it was trained for.
+        family, op, device: family, op and device of its training rows.
         layers: weights (1, out, in) and biases (1, out) of each layer.
-        made: its place in Table II, its held-out errors and the command.
+        made: its row of Table II, its held-out errors and the command.
     """
 
     family: LearnedFamily
@@ -39,19 +39,19 @@ class PaperNet(Struct, frozen=True):
     made: Mapping[str, Any]
 
     def predict(self, sizes: Sizes) -> Floats:
-        """Return microseconds as measured, the host's launch included."""
+        """Return microseconds as measured, including the host's launch."""
         inputs = np.stack([np.log(sizes[name]) for name in self.family.sizes])
         return np.asarray(np.exp(forward(self.layers, inputs.astype(np.float32))[0, 0]), np.float32)
 
 
 def save_paper(net: PaperNet, path: str | Path) -> None:
-    """Write a network to a file, whole or not at all."""
+    """Write a network to a file atomically."""
     head = {"family": net.family.name, "op": net.op, "device": net.device, "made": dict(net.made)}
     save_network(path, KIND, head, net.layers)
 
 
 def load_paper(path: str | Path) -> PaperNet:
-    """Read a network. Raises ``IrgraphError`` where the file holds none."""
+    """Read a network. Raises ``IrgraphError`` if the file has none."""
     head, layers, _ = load_network(path, KIND)
     family = learned_families().get(head.get("family", ""))
     if family is None:
@@ -60,5 +60,5 @@ def load_paper(path: str | Path) -> PaperNet:
 
 
 def shipped_paper() -> tuple[PaperNet, ...]:
-    """Return the networks that are shipped, in order of their names."""
+    """Return the shipped networks, in order of their names."""
     return tuple(load_paper(path) for path in sorted(PAPER.glob("*.safetensors")))

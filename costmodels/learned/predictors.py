@@ -1,8 +1,8 @@
 """Trained models as the predictors that pricing uses (``costmodels.formulas.machine.Predictor``).
 
-A model answers for the software, the types and the cards that it was trained on, and where its
-campaign says so for other cards of their kind. For anything else, and where the family's ``query``
-returns ``None``, the family's formula holds.
+A model covers the software, the types and the cards that it was trained on, and other cards of
+their kind if its campaign allows that. For anything else, and if the family's ``query`` returns
+``None``, the family's formula applies.
 """
 
 from __future__ import annotations
@@ -23,105 +23,111 @@ from costmodels.learnable.hardware import Hardware
 from costmodels.learned.estimate_cache import EstimateCache
 from costmodels.learned.infer import estimate
 from costmodels.learned.query_batch import BatchedModels, QueryBatch
-from costmodels.learned.weights import Weights, load_shipped, shipped
+from costmodels.learned.weights import Weights, load_shipped, shipped_models
 from irgraph.ir.points.point_values import PointMask, PointValues, as_array, maximum, point_count
 
 SOFTWARE = "torch-2"
-"""Profile of the releases that were measured: PyTorch 2.1 with CUDA 12.1, but for layer norm."""
+"""Profile of the measured releases: PyTorch 2.1 with CUDA 12.1, except for layer norm."""
 
-MEASURED = (SOFTWARE, "torch-2.7")
-"""Profiles under which trained models answer."""
+MEASURED_PROFILES = (SOFTWARE, "torch-2.7")
+"""Software profiles that trained models cover."""
 
 
 def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
-    """Return the models for a device under a software profile, by family; often none."""
-    if software not in MEASURED:
+    """Return the models for a device under a software profile, by family, possibly none."""
+    if software not in MEASURED_PROFILES:
         return {}
-    families, together = (learned_families()[name] for name in shipped()), QueryBatch()
-    found = {
-        f.name: _predictor(f, sheet, together) for f in families if _answers(f.campaign, sheet)
-    }
-    return BatchedModels(found, together)
+    families, batch = (learned_families()[name] for name in shipped_models()), QueryBatch()
+    models = {f.name: _predictor(f, sheet, batch) for f in families if _covers(f.campaign, sheet)}
+    return BatchedModels(models, batch)
 
 
-def _answers(campaign: Campaign, sheet: DeviceSheet) -> bool:
-    """Return whether a campaign's models answer for a card, and its f32 products are in f32."""
+def _covers(campaign: Campaign, sheet: DeviceSheet) -> bool:
+    """Return whether a campaign's models cover a card, and its f32 products are in f32."""
     return campaign.covers(sheet) and not (sheet.tf32 and "f32" in campaign.dtypes)
 
 
-def _measured(family: LearnedFamily, device: str) -> bool:
-    """Return whether a family was measured on a device: convolutions were on three only."""
+def _is_measured(family: LearnedFamily, device: str) -> bool:
+    """Return whether a family was measured on a device; convolutions were on three devices only."""
     campaign = family.campaign
     devices = load_shipped(family.name).made.get("devices", campaign.cards)
     return device in devices or bool(campaign.targets)
 
 
-def _predictor(family: LearnedFamily, sheet: DeviceSheet, together: QueryBatch) -> Predictor:
+def _predictor(family: LearnedFamily, sheet: DeviceSheet, batch: QueryBatch) -> Predictor:
     """Return the predictor of a family; its weights are read on first use."""
     card = family.campaign.card(sheet)
-    bounded = family.flops is not None and card not in family.campaign.cards
-    device = family.campaign.hardware([sheet.whole_rate() if bounded else sheet])
-    known = EstimateCache()
+    is_bounded = family.flops is not None and card not in family.campaign.cards
+    device = family.campaign.hardware([sheet.at_whole_rate() if is_bounded else sheet])
+    estimate_cache = EstimateCache()
 
-    def ask(sizes: Mapping[str, float | str]) -> ModelEstimate | None:
-        fits = sizes.get("dtype") in family.campaign.dtypes
-        found = family.query({**sizes, "card": card, "target": sheet.target}) if fits else None
-        if found is None or not _measured(family, card):
+    def predict(sizes: Mapping[str, float | str]) -> ModelEstimate | None:
+        has_type = sizes.get("dtype") in family.campaign.dtypes
+        query = family.query({**sizes, "card": card, "target": sheet.target}) if has_type else None
+        if query is None or not _is_measured(family, card):
             return None
-        if sheet.name != sheet.card:  # at a clock that none of its kernels was measured at
-            found = replace(found, doubt=found.doubt + BORROWED, outside=True)
-        answer = _answer(load_shipped(family.name), device, found, known, together)
-        if not bounded or family.flops is None:
+        if sheet.name != sheet.card:  # its kernels were not measured at this clock
+            query = replace(query, doubt=query.doubt + BORROWED, outside=True)
+        answer = _estimate(load_shipped(family.name), device, query, estimate_cache, batch)
+        if not is_bounded or family.flops is None:
             return answer
-        return _held(answer, family.flops(sizes), str(sizes["dtype"]), sheet)
+        return _within_peak(answer, family.flops(sizes), str(sizes["dtype"]), sheet)
 
-    return ask
+    return predict
 
 
-def _held(answer: ModelEstimate, flops: float, dtype: str, sheet: DeviceSheet) -> ModelEstimate:
-    """Return an answer for a card never seen that is no faster than its large products were.
+def _within_peak(
+    prediction: ModelEstimate, flops: float, dtype: str, sheet: DeviceSheet
+) -> ModelEstimate:
+    """Return the prediction for an unseen card, limited by the rate of its large products.
 
-    Where units accumulate at half of their rate, the answer is for the whole one
+    If units accumulate at half of their rate, ``prediction`` is for the whole rate
     (``costmodels.devices.sheet.SHARPNESS``).
     """
-    reached = sheet.reached(dtype)
-    halved = sheet.halved and dtype in HALVED
-    if reached is None and not halved:
-        return answer
-    least = flops / (sheet.peak(dtype)[0] * (reached or HALVED_SHARE) * 1e3)
-    if halved:
-        time = (answer.time**SHARPNESS + least**SHARPNESS) ** (1 / SHARPNESS)
+    share = sheet.measured_share(dtype)
+    is_halved = sheet.halved and dtype in HALVED
+    if share is None and not is_halved:
+        return prediction
+    min_time = flops / (sheet.peak(dtype)[0] * (share or HALVED_SHARE) * 1e3)
+    if is_halved:
+        time = (prediction.time**SHARPNESS + min_time**SHARPNESS) ** (1 / SHARPNESS)
     else:
-        time = maximum(answer.time, least)
-    return replace(answer, time=time, spread=answer.spread * (time / answer.time))
+        time = maximum(prediction.time, min_time)
+    return replace(prediction, time=time, spread=prediction.spread * (time / prediction.time))
 
 
-def _answer(
-    weights: Weights, device: Hardware, query: Query, known: EstimateCache, together: QueryBatch
+def _estimate(
+    weights: Weights,
+    device: Hardware,
+    query: Query,
+    estimate_cache: EstimateCache,
+    batch: QueryBatch,
 ) -> ModelEstimate:
     points = point_count(*query.sizes.values())
     if points:
-        return _answers_for(weights, device, query, points, known)
-    time, width, outside = together.ask(weights, device, query)
+        return _estimate_points(weights, device, query, points, estimate_cache)
+    time, width, outside = batch.estimate(weights, device, query)
     spread = time * float(np.sinh(width + query.doubt))
     return ModelEstimate(time, spread, outside or query.outside, _name(weights))
 
 
-def _answers_for(
-    weights: Weights, device: Hardware, query: Query, rows: int, known: EstimateCache
+def _estimate_points(
+    weights: Weights, device: Hardware, query: Query, rows: int, estimate_cache: EstimateCache
 ) -> ModelEstimate:
-    """Return the answer to a query whose sizes have values at many points."""
+    """Return the estimate for a query whose sizes have values at many points."""
     columns = {name: as_array(v, rows).astype(np.float32) for name, v in query.sizes.items()}
     columns["op"] = np.full(rows, weights.family.ops.index(query.op), np.float32)
-    found = known.estimates(columns, lambda some: estimate(weights, some, device))
-    time = found.time.astype(np.float64)
-    spread = time * np.sinh(found.width.astype(np.float64) + query.doubt)
-    outside: Any = PointMask(found.outside | query.outside)
+    estimates = estimate_cache.estimates(
+        columns, lambda new_columns: estimate(weights, new_columns, device)
+    )
+    time = estimates.time.astype(np.float64)
+    spread = time * np.sinh(estimates.width.astype(np.float64) + query.doubt)
+    outside: Any = PointMask(estimates.outside | query.outside)
     return ModelEstimate(PointValues(time), PointValues(spread), outside, _name(weights))  # type: ignore[arg-type]
 
 
 def _name(weights: Weights) -> str:
     """Return the ``formula`` of a kernel priced by the model."""
-    made = weights.made
-    rows, devices = made.get("rows", 0), ", ".join(made.get("devices", ()))
+    provenance = weights.made
+    rows, devices = provenance.get("rows", 0), ", ".join(provenance.get("devices", ()))
     return f"MLP over the roofline bound, trained on {rows} kernels of {devices}"

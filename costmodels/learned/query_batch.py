@@ -1,7 +1,8 @@
-"""Questions to trained models that are collected first and answered at once.
+"""Batches of queries to trained models.
 
-What a network takes is mostly the same for one kernel as for a hundred. While questions are
-collected, each new one raises ``WaitingError``: who prices leaves that op and asks again later.
+A network takes about the same time for one kernel as for a hundred. While a batch is collected,
+each new query raises ``PendingEstimateError``; the pricer skips that op and prices it after the
+batch has run.
 """
 
 from __future__ import annotations
@@ -18,68 +19,76 @@ from costmodels.learned.infer import Estimates, estimate
 from costmodels.learned.weights import Weights
 
 KernelEstimate: TypeAlias = tuple[float, float, bool]
-"""Of one kernel: time, width and whether it is outside, as in ``Estimates``."""
+"""Estimate of one kernel: time, width and whether it is outside, as in ``Estimates``."""
 
 QueryKind: TypeAlias = tuple[str, tuple[str, ...]]
-"""Questions that one call of ``estimate`` answers: their family, and the names of their sizes."""
+"""Key of the queries of one call of ``estimate``: their family, and the names of their sizes."""
 
 QuerySizes: TypeAlias = tuple[float, ...]
+"""Sizes of one query, in the order of their names, and the index of its op."""
 
 
 class PendingEstimateError(Exception):
-    """A question is collected, and has no answer yet."""
+    """Raised for a query that is in the batch and has no estimate yet."""
 
 
 class QueryBatch:
-    """Questions about single kernels on one device, and their answers."""
+    """Batch of queries for kernels on one device, with a cache of their estimates."""
 
     def __init__(self) -> None:
         self._collecting = False
-        self._kinds: dict[QueryKind, tuple[Weights, Hardware, dict[QuerySizes, None]]] = {}
-        self._known: dict[tuple[QueryKind, QuerySizes], KernelEstimate] = {}
+        self._pending: dict[QueryKind, tuple[Weights, Hardware, dict[QuerySizes, None]]] = {}
+        self._cache: dict[tuple[QueryKind, QuerySizes], KernelEstimate] = {}
 
-    def collect(self) -> None:
-        """Let new questions wait until ``answer``."""
+    def start(self) -> None:
+        """Start a batch: collect new queries until ``run``."""
         self._collecting = True
 
-    def answer(self) -> None:
-        """Answer all questions that wait; further ones are answered one by one."""
+    def run(self) -> None:
+        """Evaluate the collected queries; later ones are evaluated individually."""
         self._collecting = False
-        for kind, (weights, device, asked) in self._kinds.items():
-            found = _estimates(weights, device, kind, list(asked))
-            self._known.update(((kind, sizes), each) for sizes, each in found.items())
-        self._kinds.clear()
+        for kind, (weights, device, queries) in self._pending.items():
+            estimates = _run_queries(weights, device, kind, list(queries))
+            self._cache.update(
+                ((kind, sizes), kernel_estimate) for sizes, kernel_estimate in estimates.items()
+            )
+        self._pending.clear()
 
-    def ask(self, weights: Weights, device: Hardware, query: Query) -> KernelEstimate:
-        """Return the estimate for a query without sizes of many points, or let it wait."""
+    def estimate(self, weights: Weights, device: Hardware, query: Query) -> KernelEstimate:
+        """Return the estimate of a query with scalar sizes.
+
+        Raises ``PendingEstimateError`` for a new query while a batch is collected.
+        """
         kind = weights.family.name, tuple(query.sizes)
         sizes = (*query.sizes.values(), weights.family.ops.index(query.op))
-        found = self._known.get((kind, sizes))
-        if found is not None:
-            return found
+        cached = self._cache.get((kind, sizes))
+        if cached is not None:
+            return cached
         if self._collecting:
-            self._kinds.setdefault(kind, (weights, device, {}))[2][sizes] = None
+            self._pending.setdefault(kind, (weights, device, {}))[2][sizes] = None
             raise PendingEstimateError
-        return _estimates(weights, device, kind, [sizes])[sizes]
+        return _run_queries(weights, device, kind, [sizes])[sizes]
 
 
-def _estimates(
-    weights: Weights, device: Hardware, kind: QueryKind, asked: list[QuerySizes]
+def _run_queries(
+    weights: Weights, device: Hardware, kind: QueryKind, queries: list[QuerySizes]
 ) -> dict[QuerySizes, KernelEstimate]:
     names = (*kind[1], "op")
-    columns = dict(zip(names, np.array(asked, np.float32).T.copy(), strict=True))
-    found: Estimates = estimate(weights, columns, device)
-    rows = zip(found.time.tolist(), found.width.tolist(), found.outside.tolist(), strict=True)
-    return dict(zip(asked, rows, strict=True))
+    columns = dict(zip(names, np.array(queries, np.float32).T.copy(), strict=True))
+    estimates: Estimates = estimate(weights, columns, device)
+    rows = zip(
+        estimates.time.tolist(), estimates.width.tolist(), estimates.outside.tolist(), strict=True
+    )
+    return dict(zip(queries, rows, strict=True))
 
 
 class BatchedModels(dict[str, Predictor]):
-    """Trained models by family, whose questions can be collected.
+    """Trained models by family, with batched queries.
 
     Attributes:
-        together: where they are.
+        batch: the batch of their queries.
     """
 
-    def __init__(self, models: Mapping[str, Predictor], together: QueryBatch) -> None:
+    def __init__(self, models: Mapping[str, Predictor], batch: QueryBatch) -> None:
         super().__init__(models)
-        self.together = together
+        self.batch = batch

@@ -1,4 +1,4 @@
-"""Trained models as safetensors files: weights, training range, and how they were made."""
+"""Trained models as safetensors files: weights, training range, and record of the training."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Weights(Struct, frozen=True):
     """A trained ensemble of a family.
 
     Attributes:
-        family: what it predicts.
+        family: the family that it predicts.
         layers: weights (members, out, in) and biases (members, out) of each layer.
         low, high: range of every input in training, (inputs,).
-        mean, scale: of every input in training, (inputs,).
-        extent: least and largest extent of each op's kernels in training, (2, ops).
+        mean, scale: mean and scale of every input in training, (inputs,).
+        extent: minimum and maximum extent of each op's kernels in training, (2, ops).
         stretch: factor from predicted scales of log errors to half a 90 % interval.
-        stretches: the same by op, where rows of many kinds were kept aside; else none.
-        cards: what they are multiplied by, by op and card of training, and last for other cards;
-            none: one.
-        unseen: half a 90 % interval of log errors on a device that training has not seen.
-        octave: what each octave outside the range of training adds to it.
-        octaves: the same by op and card of training, and last for other cards; else none.
-        launches: the host's share of what was measured.
-        made: what it was trained on and how, and its held-out errors, as plain values.
+        stretches: such factors by op, if rows of many kinds were held out; else empty.
+        cards: factors on ``stretch`` by op and training card, the last one for other cards; empty
+            for 1.
+        unseen: half a 90 % interval of log errors on an unseen device.
+        octave: increase of that interval for each octave outside the range of training.
+        octaves: such increases by op and training card, the last one for other cards; else empty.
+        launches: the host's share of measured times.
+        made: record of the training and its held-out errors, as plain values.
     """
 
     family: LearnedFamily
@@ -62,7 +62,7 @@ class Weights(Struct, frozen=True):
 
 
 def save(weights: Weights, path: str | Path) -> None:
-    """Write weights to a file, whole or not at all; equal weights give equal bytes."""
+    """Write weights to a file atomically; files of equal weights are identical."""
     head = {
         "format": FORMAT,
         "family": weights.family.name,
@@ -82,14 +82,14 @@ def save(weights: Weights, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Weights:
-    """Read a weights file. Raises ``IrgraphError`` where it is none, or of another format."""
-    place = SourceSpan(str(path))
+    """Read a weights file. Raises ``IrgraphError`` if it is not one, or of another format."""
+    span = SourceSpan(str(path))
     head, layers, tensors = load_network(path, KIND)
     if head.get("format") != FORMAT or head.get("family") not in learned_families():
-        raise fail(f"not weights of irgraph's format {FORMAT}", place)
+        raise fail(f"not weights of irgraph's format {FORMAT}", span)
     missing = set(TENSORS) - set(tensors)
     if missing:
-        raise fail(f"weights hold no tensor {min(missing)!r}", place)
+        raise fail(f"weights hold no tensor {min(missing)!r}", span)
     low, high, mean, scale, extent = (tensors[name] for name in TENSORS)
     stretch, unseen, octave = (float(head[name]) for name in ("stretch", "unseen", "octave"))
     launches = {
@@ -115,17 +115,17 @@ def load(path: str | Path) -> Weights:
     )
 
 
-def shipped() -> tuple[str, ...]:
-    """Return the learned families that have trained weights, sorted."""
-    return tuple(sorted(n for n, found in learned_families().items() if found.weights.is_file()))
+def shipped_models() -> tuple[str, ...]:
+    """Return the names of the learned families with trained weights, sorted."""
+    return tuple(sorted(n for n, family in learned_families().items() if family.weights.is_file()))
 
 
 @cache
 def load_shipped(family: str) -> Weights:
     """Return a family's trained weights. Raises ``IrgraphError`` for an unknown one."""
-    if family not in shipped():
+    if family not in shipped_models():
         raise fail(
-            f"no trained model of family {family!r}{suggestion(family, shipped())}",
+            f"no trained model of family {family!r}{suggestion(family, shipped_models())}",
             hint="`irgraph models` lists them",
             exit_code=2,
         )
@@ -133,5 +133,5 @@ def load_shipped(family: str) -> Weights:
 
 
 def parameters(weights: Weights) -> int:
-    """Return how many weights and biases a prediction uses."""
+    """Return the number of weights and biases of a prediction."""
     return int(sum(np.size(part) for layer in weights.layers for part in layer))

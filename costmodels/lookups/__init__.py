@@ -1,1 +1,1 @@
-"""How embedding tables are looked up: distributions of indices, and what a cache holds of them."""
+"""Lookups of embedding tables: distributions of indices, lengths of bags, and hits of a cache."""

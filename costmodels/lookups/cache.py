@@ -1,8 +1,8 @@
 """Hits of a least-recently-used cache by Che's approximation (Che, Tung and Wang, IEEE JSAC 2002).
 
-A row is found if it was used within the last t accesses, where t, the characteristic time, is how
-many accesses bring as many different rows as the cache holds. Here the cache starts without a
-row: the first t accesses find whatever came before.
+A row hits if it was used within the last t accesses. The characteristic time t is the number of
+accesses that read as many different rows as the cache holds. Here the cache starts empty: the first
+t accesses hit any row that was accessed before.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CHUNK = 1024
 """Points that are computed together, to bound memory."""
 
 STEPS = 256
-"""Points, evenly spaced by ratio, at which the bytes that a run has brought in are computed."""
+"""Number of points, logarithmically spaced, at which the bytes read by a run are computed."""
 
 
 class Reads(Struct, frozen=True):
-    """Lookups of rows of one table: their distribution, how many, and a row's bytes."""
+    """Lookups in one table: their distribution, the table's rows, their number, bytes of a row."""
 
     indices: Distribution
     rows: int
@@ -44,37 +44,41 @@ class Reads(Struct, frozen=True):
     row: int
 
 
-def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -> list[float]:
-    """Return the expected lookups of each table that the cache does not hold.
+def lru_misses(reads: Sequence[Reads], capacity: float, concurrency: float = 1.0) -> list[float]:
+    """Return the expected lookups of each table that miss the cache.
 
     Args:
         reads: the tables' lookups, all in the same order of bags.
-        capacity: bytes that rows can take.
-        together: how many of the tables are read at the same time, one by one to all of them; the
-            others that share the cache with a table are taken as the mean of the rest.
+        capacity: bytes of the cache for rows.
+        concurrency: number of tables that are read at the same time, from 1 to all of them; the
+            tables that share the cache with a table are modelled as the mean of the others.
     """
     sizes = [number for r in reads for number in (r.rows, r.lookups)]
-    points = point_count(*sizes, together)
+    points = point_count(*sizes, concurrency)
     uniform = all(isinstance(r.indices, Uniform) for r in reads)
     if not points:
-        return list(_missed(tuple(reads), capacity, together))
+        return list(_scalar_misses(tuple(reads), capacity, concurrency))
     if not uniform:
         raise ScalarOnlyError("lookups that are not uniform")
     runs = [_Run(r, points) for r in reads]
-    beside = as_array(together, points)
+    concurrency_by_point = as_array(concurrency, points)
     parts = [
-        _lru_misses([run.part(at) for run in runs], capacity, beside[at : at + CHUNK])
-        for at in range(0, points, CHUNK)
+        _lru_misses(
+            [run.part(start) for run in runs], capacity, concurrency_by_point[start : start + CHUNK]
+        )
+        for start in range(0, points, CHUNK)
     ]
-    found = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-    return [PointValues(missed) for missed in found]  # type: ignore[misc]
+    misses = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    return [PointValues(missed) for missed in misses]  # type: ignore[misc]
 
 
 @lru_cache(maxsize=1024)
-def _missed(reads: tuple[Reads, ...], capacity: float, together: float) -> tuple[float, ...]:
-    """Return ``lru_misses`` of plain numbers: gradients of all tables read the same bags."""
-    found = _lru_misses([_Run(r, 1) for r in reads], capacity, as_array(together, 1))
-    return tuple([float(missed[0]) for missed in found])
+def _scalar_misses(
+    reads: tuple[Reads, ...], capacity: float, concurrency: float
+) -> tuple[float, ...]:
+    """Return ``lru_misses`` at one point, cached: gradients of all tables read the same bags."""
+    misses = _lru_misses([_Run(r, 1) for r in reads], capacity, as_array(concurrency, 1))
+    return tuple([float(missed[0]) for missed in misses])
 
 
 class _Run:
@@ -90,130 +94,150 @@ class _Run:
 
     @property
     def key(self) -> Key:
-        """What the run depends on."""
+        """Cache key of the run: all values that its results depend on."""
         return self.indices, self.rows.tobytes(), self.lookups.tobytes(), self.row
 
     @property
     def popularity(self) -> RowGroups:
-        """The rows of the table at every point, or its only ones."""
+        """Row groups of the table at every point, or at the only point."""
         if isinstance(self.indices, Uniform):
             return even_rows(self.rows)
         return rows_of(self.indices, int(self.rows[0]))
 
-    def part(self, at: int) -> _Run:
+    def part(self, start: int) -> _Run:
         """Return the run at ``CHUNK`` of the points."""
-        found = copy(self)
-        found.rows, found.lookups = self.rows[at : at + CHUNK], self.lookups[at : at + CHUNK]
-        return found
+        part = copy(self)
+        part.rows, part.lookups = (
+            self.rows[start : start + CHUNK],
+            self.lookups[start : start + CHUNK],
+        )
+        return part
 
 
-def _lru_misses(runs: Sequence[_Run], capacity: float, together: Floats) -> list[Floats]:
+def _lru_misses(runs: Sequence[_Run], capacity: float, concurrency: Floats) -> list[Floats]:
     """Return ``lru_misses`` at some points, ``float64[points]`` each."""
-    kinds = {run.key: run for run in runs}
-    most = np.maximum(np.max([run.lookups for run in kinds.values()], axis=0), 1.0)
+    run_by_key = {run.key: run for run in runs}
+    max_lookups = np.maximum(np.max([run.lookups for run in run_by_key.values()], axis=0), 1.0)
     keys = tuple(run.key for run in runs)
-    remember = _brought if len(most) > 1 else _brought_alone
-    every = (_every if len(most) > 1 else _every_alone)(keys, most.tobytes())
+    distinct_bytes = _distinct_bytes if len(max_lookups) > 1 else _distinct_bytes_at_point
+    total_bytes = (_total_bytes if len(max_lookups) > 1 else _total_bytes_at_point)(
+        keys, max_lookups.tobytes()
+    )
     others = max(len(runs) - 1, 1)
-    weight = np.minimum(np.maximum(together - 1.0, 0.0), len(runs) - 1.0) / others
-    share = _shares(most.tobytes())
-    found = {
-        key: _misses(run, share, _HitCurve(remember(*key, most.tobytes()), every, weight), capacity)
-        for key, run in kinds.items()
+    weight = np.minimum(np.maximum(concurrency - 1.0, 0.0), len(runs) - 1.0) / others
+    share = _shares(max_lookups.tobytes())
+    misses_by_key = {
+        key: _misses(
+            run,
+            share,
+            _HitCurve(distinct_bytes(*key, max_lookups.tobytes()), total_bytes, weight),
+            capacity,
+        )
+        for key, run in run_by_key.items()
     }
-    return [found[key] for key in keys]
+    return [misses_by_key[key] for key in keys]
 
 
 class _HitCurve(Struct, frozen=True):
-    """Bytes in the cache after each share of the lookups; they never become fewer.
+    """Bytes in the cache after each share of the lookups; they never decrease.
 
     Attributes:
-        own: of a table's rows, ``float64[points, STEPS]``.
-        every: of all tables' rows.
-        weight: the share of what others brought that counts, ``float64[points]``.
+        own_bytes: bytes of one table's rows, ``float64[points, STEPS]``.
+        total_bytes: bytes of all tables' rows.
+        weight: share of the other tables' bytes that counts, ``float64[points]``.
     """
 
-    own: Floats
-    every: Floats
+    own_bytes: Floats
+    total_bytes: Floats
     weight: Floats
 
-    def at(self, steps: NDArray[np.intp]) -> Floats:
+    def bytes_at(self, steps: NDArray[np.intp]) -> Floats:
         """Return the bytes at a step of each point."""
-        places = np.arange(len(steps)) * STEPS + steps
-        own = self.own.take(places)
-        return np.asarray(own + self.weight * (self.every.take(places) - own))
+        positions = np.arange(len(steps)) * STEPS + steps
+        table_bytes = self.own_bytes.take(positions)
+        return np.asarray(
+            table_bytes + self.weight * (self.total_bytes.take(positions) - table_bytes)
+        )
 
     def last_within(self, capacity: float) -> NDArray[np.intp]:
-        """Return the last step of each point that the cache holds, -1 where it holds none."""
-        if len(self.own) == 1:
+        """Return the last step of each point that fits into the cache, -1 if none fits."""
+        if len(self.own_bytes) == 1:
             return np.array([self._last_within(capacity)])
-        found = np.full(len(self.own), -1)
+        last = np.full(len(self.own_bytes), -1)
         size = STEPS
         while size:
-            further = np.minimum(found + size, STEPS - 1)
-            found = np.where(self.at(further) <= capacity, further, found)
+            candidate = np.minimum(last + size, STEPS - 1)
+            last = np.where(self.bytes_at(candidate) <= capacity, candidate, last)
             size //= 2
-        return found
+        return last
 
     def _last_within(self, capacity: float) -> int:
-        """Return the same of one point: numpy takes longer for a number than Python."""
-        own, every, weight = self.own.item, self.every.item, self.weight.item(0)
-        found, size = -1, STEPS
+        """Return the last step of a single point: Python is faster than numpy for one number."""
+        table_bytes_at, total_bytes_at, weight = (
+            self.own_bytes.item,
+            self.total_bytes.item,
+            self.weight.item(0),
+        )
+        last, size = -1, STEPS
         while size:
-            further = min(found + size, STEPS - 1)
-            mine = own(further)
-            if mine + weight * (every(further) - mine) <= capacity:
-                found = further
+            candidate = min(last + size, STEPS - 1)
+            table_bytes = table_bytes_at(candidate)
+            if table_bytes + weight * (total_bytes_at(candidate) - table_bytes) <= capacity:
+                last = candidate
             size //= 2
-        return found
+        return last
 
 
 @lru_cache(maxsize=8)
-def _shares(most: bytes) -> Floats:
-    """Return shares of the lookups from ``1 / most`` to 1, ``float64[points, STEPS]``."""
-    logs = np.log(1.0 / np.frombuffer(most))[:, None] * (1.0 - np.arange(STEPS) / (STEPS - 1))
+def _shares(max_lookups: bytes) -> Floats:
+    """Return shares of the lookups from ``1 / max_lookups`` to 1, ``float64[points, STEPS]``."""
+    logs = np.log(1.0 / np.frombuffer(max_lookups))[:, None] * (
+        1.0 - np.arange(STEPS) / (STEPS - 1)
+    )
     return np.asarray(np.exp(logs))
 
 
-def _bring(indices: Distribution, rows: bytes, lookups: bytes, row: int, most: bytes) -> Floats:
-    """Return the bytes of different rows that ``_shares`` of lookups read, ``[points, STEPS]``."""
+def _compute_distinct_bytes(
+    indices: Distribution, rows: bytes, lookups: bytes, row: int, max_lookups: bytes
+) -> Floats:
+    """Return the bytes of different rows in ``_shares`` of the lookups, ``[points, STEPS]``."""
     run = _Run(Reads(indices, 1, 1, row), 1)
     run.rows, run.lookups = np.frombuffer(rows), np.frombuffer(lookups)
-    return row * run.popularity.distinct(_shares(most) * run.lookups[:, None])
+    return row * run.popularity.distinct_count(_shares(max_lookups) * run.lookups[:, None])
 
 
-_brought_alone = lru_cache(maxsize=1024)(_bring)
-_brought = lru_cache(maxsize=64)(_bring)
+_distinct_bytes_at_point = lru_cache(maxsize=1024)(_compute_distinct_bytes)
+_distinct_bytes = lru_cache(maxsize=64)(_compute_distinct_bytes)
 
 
-def _bring_all(keys: tuple[Key, ...], most: bytes) -> Floats:
+def _compute_total_bytes(keys: tuple[Key, ...], max_lookups: bytes) -> Floats:
     """Return the bytes of different rows of all runs."""
-    points = len(most) // 8
-    every = np.zeros((points, STEPS))
+    points = len(max_lookups) // 8
+    total = np.zeros((points, STEPS))
     for key in keys:
-        every += (_brought if points > 1 else _brought_alone)(*key, most)
-    return every
+        total += (_distinct_bytes if points > 1 else _distinct_bytes_at_point)(*key, max_lookups)
+    return total
 
 
-_every_alone = lru_cache(maxsize=64)(_bring_all)
-_every = lru_cache(maxsize=4)(_bring_all)
+_total_bytes_at_point = lru_cache(maxsize=64)(_compute_total_bytes)
+_total_bytes = lru_cache(maxsize=4)(_compute_total_bytes)
 
 
-def _misses(run: _Run, share: Floats, held: _HitCurve, capacity: float) -> Floats:
-    """Return the lookups that miss if shares of the run bring so many bytes to the cache."""
-    whole, lookups = run.popularity, run.lookups[:, None]
-    last = held.last_within(capacity)
-    # The share that brings what the cache holds, between two steps by the logarithms of both.
-    at = np.minimum(np.maximum(last, 0), STEPS - 2)
-    points = np.arange(len(at))
-    low, high = (np.log(held.at(at + n))[:, None] for n in (0, 1))
-    first, then = (np.log(share[points, at + n])[:, None] for n in (0, 1))
-    rise = (then - first) / np.where(high > low, high - low, 1.0)
-    window = lookups * np.exp(np.minimum(first + rise * (np.log(capacity) - low), 0.0))
-    different, repeated = whole.seen(window)
-    found = different + (lookups - window) * (1.0 - repeated)
+def _misses(run: _Run, share: Floats, curve: _HitCurve, capacity: float) -> Floats:
+    """Return the misses of a run, ``curve`` being the cached bytes after each ``share`` of it."""
+    popularity, lookups = run.popularity, run.lookups[:, None]
+    last = curve.last_within(capacity)
+    # the share that fills the cache, interpolated between two steps by the logarithms of both
+    steps = np.minimum(np.maximum(last, 0), STEPS - 2)
+    points = np.arange(len(steps))
+    low, high = (np.log(curve.bytes_at(steps + n))[:, None] for n in (0, 1))
+    low_share, high_share = (np.log(share[points, steps + n])[:, None] for n in (0, 1))
+    slope = (high_share - low_share) / np.where(high > low, high - low, 1.0)
+    window = lookups * np.exp(np.minimum(low_share + slope * (np.log(capacity) - low), 0.0))
+    distinct, hit_chance = popularity.coverage(window)
+    misses = distinct + (lookups - window) * (1.0 - hit_chance)
     if (last < 0).any():
-        found = np.where(last[:, None] < 0, lookups, found)
+        misses = np.where(last[:, None] < 0, lookups, misses)
     if (last == STEPS - 1).any():
-        found = np.where(last[:, None] == STEPS - 1, whole.distinct(lookups), found)
-    return np.asarray(found[:, 0])
+        misses = np.where(last[:, None] == STEPS - 1, popularity.distinct_count(lookups), misses)
+    return np.asarray(misses[:, 0])

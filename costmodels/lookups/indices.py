@@ -1,4 +1,4 @@
-"""Which rows a model's embedding tables are asked for: what is known of it, and who said so."""
+"""Distributions of the rows that a model's embedding tables look up, and their sources."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 ASSUMED = "assumed"
-"""Who says ``uniform`` of tables of which nobody said anything."""
+"""Source of the distribution ``uniform`` of tables without a rule."""
 
 LOOKUPS = (
     "aten.embedding", "aten.embedding_bag", "aten._embedding_bag",
     "aten._embedding_bag_forward_only", "irgraph.batched_embedding", "irgraph.tier_read",
     ROWS_LOOKUP, *NARROW.values(),
 )  # fmt: skip
-"""Ops that show which index tensor belongs to which table."""
+"""Ops that look up a table: their operands pair index tensors with tables."""
 
 
 Law = TypeVar("Law")
 
 
 class Table(Struct, frozen=True):
-    """A table of a model: its name, what is said of its lookups and bags, and who says so."""
+    """A table of a model: its name, the laws of its lookups and bags, and the sources of both."""
 
     name: str
     distribution: Distribution
     source: str = ASSUMED
     pooling: Pooling = EQUAL
-    counted: str = ASSUMED
+    pooling_source: str = ASSUMED
 
 
 class Indices(Struct, frozen=True):
@@ -50,9 +50,9 @@ class Indices(Struct, frozen=True):
     Attributes:
         tables: in the order of their first lookup.
         by_buffer: by the buffer of an index tensor, pairs of a table's rows and its distribution;
-            left out where that is the default.
-        default: of index tensors that no lookup shows to belong to a table.
-        bags_by_buffer, default_bags: the same of how long the bags are.
+            a buffer with only the default distribution is omitted.
+        default: distribution of index tensors that no lookup pairs with a table.
+        bags_by_buffer, default_bags: the same for the lengths of the bags.
     """
 
     tables: tuple[Table, ...] = ()
@@ -61,107 +61,109 @@ class Indices(Struct, frozen=True):
     bags_by_buffer: Mapping[str, tuple[tuple[int, Pooling], ...]] = field(default_factory=dict)
     default_bags: Pooling = EQUAL
 
-    def of(self, indices: Tensor, rows: int) -> Distribution:
-        """Return how an index tensor looks up a table of so many rows."""
+    def distribution_of(self, indices: Tensor, rows: int) -> Distribution:
+        """Return the distribution by which an index tensor looks up a table of ``rows`` rows."""
         return dict(self.by_buffer.get(indices.buffer, ())).get(rows, self.default)
 
     def bags(self, indices: Tensor, rows: int) -> Pooling:
-        """Return how long the bags are in which an index tensor looks up a table."""
+        """Return the lengths of the bags in which an index tensor looks up a table."""
         return dict(self.bags_by_buffer.get(indices.buffer, ())).get(rows, self.default_bags)
 
     def summary(self) -> tuple[str, ...]:
-        """Return one line for each way in which tables are looked up: how, which, who says so."""
-        found: dict[tuple[str, str], list[str]] = {}
+        """Return one line for each law of lookups: the law, its source, and its tables."""
+        names_by_law: dict[tuple[str, str], list[str]] = {}
         for table in self.tables:
-            found.setdefault((str(table.distribution), table.source), []).append(table.name)
-            if table.counted != ASSUMED:
-                said = f"bags {table.pooling}", table.counted
-                found.setdefault(said, []).append(table.name)
-        return tuple(f"{law} ({who}): {_some(names, 4)}" for (law, who), names in found.items())
+            names_by_law.setdefault((str(table.distribution), table.source), []).append(table.name)
+            if table.pooling_source != ASSUMED:
+                bag_law = f"bags {table.pooling}", table.pooling_source
+                names_by_law.setdefault(bag_law, []).append(table.name)
+        return tuple(
+            f"{law} ({who}): {_listing(names, 4)}" for (law, who), names in names_by_law.items()
+        )
 
     def key(self, op: Op) -> object:
-        """Return what an op's time depends on beside its shapes."""
-        said = self.by_buffer, self.bags_by_buffer
-        if not any(said):
+        """Return the laws that an op's time depends on in addition to its shapes."""
+        laws_by_buffer = self.by_buffer, self.bags_by_buffer
+        if not any(laws_by_buffer):
             return ()
-        return tuple(law[t.buffer] for law in said for t in op.inputs if t.buffer in law)
+        return tuple(law[t.buffer] for law in laws_by_buffer for t in op.inputs if t.buffer in law)
 
 
-def indices_of(graph: Graph, given: Sequence[str] = ()) -> Indices:
-    """Return what is known of the lookups of a graph's tables.
+def indices_of(graph: Graph, texts: Sequence[str] = ()) -> Indices:
+    """Return the distributions of the lookups of a graph's tables.
 
     Args:
-        graph: its setting ``indices`` is a text that says what the model knows.
-        given: such texts by the user, which go before: ``[TABLES=]DISTRIBUTION``, several parted
-            by ``;``, or the path of a ``.json`` file, see ``read_rules``. A later one goes before
-            an earlier one.
+        graph: its setting ``indices`` is a text with the model's own rules.
+        texts: the user's rules, which take precedence: ``[TABLES=]DISTRIBUTION``, separated by
+            ``;``, or the path of a ``.json`` file, see ``read_rules``. A later one takes precedence
+            over an earlier one.
 
     Raises:
-        IrgraphError: a text cannot be read, or names a table that is not there.
+        IrgraphError: a text cannot be read, or names a table that does not exist.
     """
-    rules = [*_settings(graph), *(rule for text in given for rule in read_rules(text))]
-    found = dict.fromkeys(_lookups(graph))
-    names = list(dict.fromkeys(name for _, _, name in found))
+    rules = [*_model_rules(graph), *(rule for text in texts for rule in read_rules(text))]
+    lookups = dict.fromkeys(_lookups(graph))
+    names = list(dict.fromkeys(name for _, _, name in lookups))
     for rule in rules:
         if rule.tables != "*" and not fnmatch.filter(names, rule.tables):
             message = (
                 f"no embedding table is called {rule.tables!r}{suggestion(rule.tables, names)}"
             )
-            raise fail(message, hint=f"tables: {_some(names) or 'none'}", exit_code=2)
-    by_name = {name: _decide(name, rules) for name in names}
-    every = _decide("", [rule for rule in rules if rule.tables == "*"])
-    laws = [(b, rows, by_name[name].distribution) for b, rows, name in found]
-    bags = [(b, rows, by_name[name].pooling) for b, rows, name in found]
+            raise fail(message, hint=f"tables: {_listing(names) or 'none'}", exit_code=2)
+    by_name = {name: _apply_rules(name, rules) for name in names}
+    fallback = _apply_rules("", [rule for rule in rules if rule.tables == "*"])
+    laws = [(b, rows, by_name[name].distribution) for b, rows, name in lookups]
+    bags = [(b, rows, by_name[name].pooling) for b, rows, name in lookups]
     return Indices(
         tuple(by_name.values()),
-        _unlike(laws, every.distribution),
-        every.distribution,
-        _unlike(bags, every.pooling),
-        every.pooling,
+        _non_default(laws, fallback.distribution),
+        fallback.distribution,
+        _non_default(bags, fallback.pooling),
+        fallback.pooling,
     )
 
 
-def _unlike(
+def _non_default(
     laws: Iterable[tuple[str, int, Law]], default: Law
 ) -> dict[str, tuple[tuple[int, Law], ...]]:
-    """Return laws by buffer and rows, where any is not the default; the first of each counts."""
+    """Return laws by buffer for buffers with a law other than the default; the first one wins."""
     by_buffer: dict[str, dict[int, Law]] = {}
     for buffer, rows, law in laws:
         by_buffer.setdefault(buffer, {}).setdefault(rows, law)
     return {b: tuple(d.items()) for b, d in by_buffer.items() if set(d.values()) != {default}}
 
 
-def popularity_of(graph: Graph, given: Sequence[str] = ()) -> dict[str, Popularity]:
-    """Return how often the rows of each table are looked up, by the table's name.
+def popularity_of(graph: Graph, texts: Sequence[str] = ()) -> dict[str, Popularity]:
+    """Return the popularity of the rows of each table, by the table's name.
 
     Arguments and errors are those of ``indices_of``.
     """
-    laws = {table.name: table for table in indices_of(graph, given).tables}
-    found = {}
+    table_by_name = {table.name: table for table in indices_of(graph, texts).tables}
+    popularity = {}
     for _, rows, name in _lookups(graph):
-        known, table = rows_of(laws[name].distribution, rows), laws[name]
-        said = f"{table.distribution} ({table.source})"
-        found[name] = Popularity(tuple(known.counts), tuple(known.chances), said)
-    return found
+        groups, table = rows_of(table_by_name[name].distribution, rows), table_by_name[name]
+        law_text = f"{table.distribution} ({table.source})"
+        popularity[name] = Popularity(tuple(groups.counts), tuple(groups.chances), law_text)
+    return popularity
 
 
-def _decide(name: str, rules: Sequence[Rule]) -> Table:
-    found = Table(name, UNIFORM)
+def _apply_rules(name: str, rules: Sequence[Rule]) -> Table:
+    table = Table(name, UNIFORM)
     for rule in rules:
         if not fnmatch.fnmatchcase(name, rule.tables):
             continue
         if rule.distribution is not None:
-            found = replace(found, distribution=rule.distribution, source=rule.source)
+            table = replace(table, distribution=rule.distribution, source=rule.source)
         if rule.pooling is not None:
-            found = replace(found, pooling=rule.pooling, counted=rule.source)
-    return found
+            table = replace(table, pooling=rule.pooling, pooling_source=rule.source)
+    return table
 
 
-def _settings(graph: Graph) -> list[Rule]:
-    said = graph.settings.get("indices")
-    if said is None:
+def _model_rules(graph: Graph) -> list[Rule]:
+    text = graph.settings.get("indices")
+    if text is None:
         return []
-    return rules_of(str(said), "the model", SourceSpan(graph.source or graph.name))
+    return rules_of(str(text), "the model", SourceSpan(graph.source or graph.name))
 
 
 def _lookups(graph: Graph) -> Iterable[tuple[str, int, str]]:
@@ -174,11 +176,11 @@ def _lookups(graph: Graph) -> Iterable[tuple[str, int, str]]:
 
 
 def _pairs(weights: object, indices: object) -> list[tuple[Tensor, Tensor]]:
-    """Return each table with its indices: one of each, or lists of them."""
-    tables, looked = (v if isinstance(v, tuple) else (v,) for v in (weights, indices))
-    pairs = zip(tables, looked, strict=False)
+    """Return pairs of a table and its indices, from one tensor or a list for each operand."""
+    tables, index_tensors = (v if isinstance(v, tuple) else (v,) for v in (weights, indices))
+    pairs = zip(tables, index_tensors, strict=False)
     return [(w, i) for w, i in pairs if isinstance(w, Tensor) and isinstance(i, Tensor) and w.rank]
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+def _listing(names: Sequence[str], max_names: int = 8) -> str:
+    return ", ".join(names[:max_names]) + (", …" if len(names) > max_names else "")

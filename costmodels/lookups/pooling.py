@@ -1,7 +1,7 @@
-"""How many rows the bags of a lookup have: distributions of lengths, and the longest of many.
+"""Lengths of the bags of a lookup: their distributions, and the expected longest of many.
 
-How many indices there are in all follows from the shapes of an op. A law says how the bags share
-them: it is stretched so that its mean is that of the bags.
+The total number of indices follows from the shapes of an op. A law distributes them over the bags;
+it is scaled to the mean length of the bags.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from irgraph.ir.points.point_values import Number, ScalarOnlyError, maximum, min
 Floats: TypeAlias = NDArray[np.float64]
 
 PARTS = 64
-"""Equal parts that bags of uneven lengths are taken as."""
+"""Number of equal shares of the bags that represent a distribution of lengths."""
 
 STEPS = 512
-"""Points at which the quantiles of the longest bag are averaged."""
+"""Number of quantiles that are averaged for the longest bag."""
 
 
 class EqualLengths(Struct, frozen=True):
-    """All bags are equally long."""
+    """Bags of equal lengths."""
 
     def __str__(self) -> str:
-        """Return what the option ``--indices`` takes."""
+        """Return the law in the syntax of the option ``--indices``."""
         return "equal"
 
 
 class Poisson(Struct, frozen=True):
-    """Each index falls into any of the bags."""
+    """Poisson distribution: each index is in any of the bags with equal probability."""
 
     def __str__(self) -> str:
-        """Return what the option ``--indices`` takes."""
+        """Return the law in the syntax of the option ``--indices``."""
         return "poisson"
 
 
 class Normal(Struct, frozen=True):
-    """A normal distribution without what is below zero, as FBGEMM draws lengths of bags."""
+    """Normal distribution with negative draws set to 0, as FBGEMM draws lengths of bags."""
 
     mean: float
     deviation: float
 
     def __str__(self) -> str:
-        """Return what the option ``--indices`` takes."""
+        """Return the law in the syntax of the option ``--indices``."""
         return f"normal:{self.mean:g},{self.deviation:g}"
 
 
 class LogNormal(Struct, frozen=True):
-    """The logarithm is normally distributed, with this deviation."""
+    """Log-normal distribution with this deviation of the logarithm."""
 
     deviation: float
 
     def __str__(self) -> str:
-        """Return what the option ``--indices`` takes."""
+        """Return the law in the syntax of the option ``--indices``."""
         return f"lognormal:{self.deviation:g}"
 
 
 class Lengths(Struct, frozen=True):
-    """Measured lengths, in order, and how many ``bags`` had each, as counts or as shares."""
+    """Measured lengths, in order, and the number or the share of ``bags`` with each length."""
 
     lengths: tuple[float, ...]
     bags: tuple[float, ...]
 
     def __str__(self) -> str:
-        """Say how many lengths there are."""
+        """Return the number of lengths, in words."""
         return f"histogram of {len(self.lengths)} lengths"
 
 
@@ -84,15 +84,15 @@ EQUAL = EqualLengths()
 def longest(law: Pooling, bags: Number, lookups: Number) -> float:
     """Return the expected number of indices of the longest bag, at every point.
 
-    Not less than the mean, and not more than all ``lookups``.
+    It is between the mean length and ``lookups``.
     """
     mean: float = lookups / maximum(bags, 1)
     if isinstance(law, EqualLengths):
         return mean
     if point_count(bags, lookups):
         raise ScalarOnlyError("bags that are not equally long")
-    found = maximum(_longest(law, int(bags), float(mean)), mean)
-    return minimum(found, float(lookups))
+    expected = maximum(_longest(law, int(bags), float(mean)), mean)
+    return minimum(expected, float(lookups))
 
 
 @cache
@@ -101,49 +101,51 @@ def _longest(law: Uneven, bags: int, mean: float) -> float:
         return 0.0
     if isinstance(law, Poisson):
         return _longest_poisson(bags, mean)
-    # The greatest of n independent draws is the quantile of the greatest of n even ones.
-    places = (np.arange(STEPS) + 0.5) / STEPS
-    return float(quantiles(law, places ** (1.0 / bags)).mean()) * mean
+    # The maximum of n independent draws is the quantile at the maximum of n uniform draws.
+    levels = (np.arange(STEPS) + 0.5) / STEPS
+    return float(quantiles(law, levels ** (1.0 / bags)).mean()) * mean
 
 
 def length_shares(law: Pooling, mean: float) -> dict[int, float]:
-    """Return the share of the bags that have each length, in rows; of a few lengths of many."""
+    """Return the share of the bags by length, in rows; a law is represented by a few lengths."""
     if isinstance(law, EqualLengths):
         low = int(mean)
-        both = ((low, 1.0 - mean + low), (low + 1, mean - low))
-        return {length: share for length, share in both if share > 0}
-    places = (np.arange(PARTS) + 0.5) / PARTS
+        length_shares_of_mean = ((low, 1.0 - mean + low), (low + 1, mean - low))
+        return {length: share for length, share in length_shares_of_mean if share > 0}
+    levels = (np.arange(PARTS) + 0.5) / PARTS
     if isinstance(law, Poisson):
         counts = np.arange(int(mean + 12 * math.sqrt(mean) + 40))
         logs = counts * math.log(max(mean, 1e-300)) - mean
-        below = np.cumsum(np.exp(logs - np.array([math.lgamma(n + 1.0) for n in counts])))
-        lengths = np.searchsorted(below, places).astype(float)
+        cumulative = np.cumsum(np.exp(logs - np.array([math.lgamma(n + 1.0) for n in counts])))
+        lengths = np.searchsorted(cumulative, levels).astype(float)
     else:
-        lengths = np.round(quantiles(law, places) * mean)
-    every, bags = np.unique(lengths, return_counts=True)
-    return {int(n): float(count) / PARTS for n, count in zip(every, bags, strict=True)}
+        lengths = np.round(quantiles(law, levels) * mean)
+    distinct_lengths, bags = np.unique(lengths, return_counts=True)
+    return {int(n): float(count) / PARTS for n, count in zip(distinct_lengths, bags, strict=True)}
 
 
 def quantiles(law: Scaled, shares: Floats) -> Floats:
-    """Return the lengths below which shares of the bags stay, for bags of mean one."""
+    """Return the quantiles of the lengths at ``shares``, for bags of mean length 1."""
     if isinstance(law, Lengths):
-        below = np.cumsum(law.bags) / np.sum(law.bags)
-        at = np.minimum(np.searchsorted(below, shares), len(below) - 1)
+        cumulative = np.cumsum(law.bags) / np.sum(law.bags)
+        positions = np.minimum(np.searchsorted(cumulative, shares), len(cumulative) - 1)
         mean = np.dot(law.lengths, law.bags) / np.sum(law.bags)
-        return np.asarray(np.array(law.lengths)[at] / mean)
+        return np.asarray(np.array(law.lengths)[positions] / mean)
     standard = NormalDist()
-    even = np.array([standard.inv_cdf(min(share, 1.0 - 1e-16)) for share in shares])
+    normal_values = np.array([standard.inv_cdf(min(share, 1.0 - 1e-16)) for share in shares])
     if isinstance(law, LogNormal):
-        return np.asarray(np.exp(law.deviation * even - law.deviation**2 / 2))
-    place = law.mean / law.deviation
-    mean = law.mean * standard.cdf(place) + law.deviation * standard.pdf(place)
-    return np.asarray(np.maximum(law.mean + law.deviation * even, 0.0) / mean)
+        return np.asarray(np.exp(law.deviation * normal_values - law.deviation**2 / 2))
+    mean_in_deviations = law.mean / law.deviation
+    mean = law.mean * standard.cdf(mean_in_deviations) + law.deviation * standard.pdf(
+        mean_in_deviations
+    )
+    return np.asarray(np.maximum(law.mean + law.deviation * normal_values, 0.0) / mean)
 
 
 def _longest_poisson(bags: int, mean: float) -> float:
-    """Return the sum over n of the chance that some bag has more than n indices."""
+    """Return the sum over n of the probability that some bag has more than n indices."""
     ends = int(mean + 12 * math.sqrt(mean) + 40)
     counts = np.arange(ends + 1)
     logs = counts * math.log(mean) - mean - np.array([math.lgamma(n + 1.0) for n in counts])
-    below = np.minimum(np.cumsum(np.exp(logs)), 1.0)
-    return float((1.0 - below**bags).sum())
+    cumulative = np.minimum(np.cumsum(np.exp(logs)), 1.0)
+    return float((1.0 - cumulative**bags).sum())

@@ -1,8 +1,8 @@
-"""How often each row of an embedding table is looked up.
+"""Popularity of the rows of an embedding table.
 
-A distribution is a shape that fits tables of any size; ``rows_of`` lays it over one table. Rows
-of nearly equal popularity are kept as one group, so that sums over forty million rows are sums
-over a few hundred groups.
+A distribution applies to tables of any size; ``rows_of`` evaluates it for one table. Rows of
+nearly equal popularity are one group, so that sums over forty million rows are sums over a few
+hundred groups.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from irgraph.ir.points.point_values import (
 Floats: TypeAlias = NDArray[np.float64]
 
 SINGLE, STEP = 128, 0.02
-"""Most popular rows that are groups of their own, and how much longer each later group is than
-all before it, as a share: within a group probabilities of a Zipf law differ by about this."""
+"""Number of most popular rows that are each a separate group, and the length of each later group
+relative to all rows before it: within a group probabilities of a Zipf law differ by about this."""
 
 
 class Uniform(Struct, frozen=True):
-    """Every row is looked up equally often."""
+    """Uniform distribution: every row is looked up equally often."""
 
     def __str__(self) -> str:
-        """Return what the option ``--indices`` takes."""
+        """Return the distribution in the syntax of the option ``--indices``."""
         return "uniform"
 
 
@@ -46,36 +46,36 @@ class Zipf(Struct, frozen=True):
     shift: float = 0.0
 
     def __str__(self) -> str:
-        """Return what the option ``--indices`` takes."""
+        """Return the distribution in the syntax of the option ``--indices``."""
         return f"zipf:{self.exponent:g}" + (f",{self.shift:g}" if self.shift else "")
 
 
 class HeavyHitters(Struct, frozen=True):
-    """A few rows with chances of their own, the other ranks by a Zipf law (FBGEMM's trace model).
+    """A few rows with given ``chances``, the other ranks by a Zipf law (FBGEMM's trace model).
 
     As in FBGEMM's generator of indices (fbgemm_gpu/src/tbe/eeg): the row of rank r after the
-    ``chances`` has the weight of rank r in the law, and all of them share what chance is left.
+    ``chances`` has the weight of rank r in the law, and these rows share the remaining chance.
     """
 
     chances: tuple[float, ...]
     law: Zipf
 
     def __str__(self) -> str:
-        """Return what the option ``--indices`` takes."""
+        """Return the distribution in the syntax of the option ``--indices``."""
         return "+".join((str(self.law), *(f"{chance:g}" for chance in self.chances)))
 
 
 class Histogram(Struct, frozen=True):
-    """Groups of rows: how many ``rows`` and ``lookups`` each has, as counts or as shares.
+    """Groups of rows, with the ``rows`` and ``lookups`` of each as counts or as shares.
 
-    Laid over a table of another size, the shares are kept.
+    Over a table of another size the shares remain the same.
     """
 
     rows: tuple[float, ...]
     lookups: tuple[float, ...]
 
     def __str__(self) -> str:
-        """Say how many groups there are."""
+        """Return the number of groups, in words."""
         return f"histogram of {len(self.rows)} groups"
 
 
@@ -85,7 +85,7 @@ UNIFORM = Uniform()
 
 
 class RowGroups(Struct, frozen=True, eq=False):
-    """A table's rows in groups: how many, and the chance that one lookup takes a given one.
+    """A table's rows in groups: the rows of each, and the chance of each row in one lookup.
 
     ``counts * chances`` sums to one. Rows that are never looked up have the chance zero.
     """
@@ -93,31 +93,36 @@ class RowGroups(Struct, frozen=True, eq=False):
     counts: Floats
     chances: Floats
 
-    def distinct(self, lookups: Floats | float) -> Floats:
-        """Return the expected number of different rows among independent lookups, one a value."""
-        return np.asarray((self._seen(lookups) * self.counts).sum(-1))
+    def distinct_count(self, lookups: Floats | float) -> Floats:
+        """Return the expected number of different rows among each number of lookups."""
+        return np.asarray((self._appearance(lookups) * self.counts).sum(-1))
 
-    def seen(self, window: Floats | float) -> tuple[Floats, Floats]:
-        """Return the different rows expected among lookups, and the chance to be one of those.
+    def coverage(self, window: Floats | float) -> tuple[Floats, Floats]:
+        """Return the expected different rows among lookups, and the chance of a repetition.
 
-        The chance is that of the row of a further lookup.
+        A repetition is a further lookup of one of these rows.
         """
-        seen = self._seen(window)
-        rows, chance = (seen * self.counts).sum(-1), (seen * (self.counts * self.chances)).sum(-1)
+        appearance = self._appearance(window)
+        rows, chance = (
+            (appearance * self.counts).sum(-1),
+            (appearance * (self.counts * self.chances)).sum(-1),
+        )
         return np.asarray(rows), np.asarray(chance)
 
-    def _seen(self, lookups: Floats | float) -> Floats:
-        """Return, by group in the last axis, the chance that a row is among so many lookups."""
-        few = np.asarray(lookups, np.float64)[..., None]
+    def _appearance(self, lookups: Floats | float) -> Floats:
+        """Return the chance that a row of each group (last axis) is among ``lookups`` lookups."""
+        lookup_counts = np.asarray(lookups, np.float64)[..., None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            missed = np.where(few > 0, few * np.log1p(-np.minimum(self.chances, 1.0)), 0.0)
-        return -np.expm1(missed)
+            log_miss_chance = np.where(
+                lookup_counts > 0, lookup_counts * np.log1p(-np.minimum(self.chances, 1.0)), 0.0
+            )
+        return -np.expm1(log_miss_chance)
 
 
 def even_rows(rows: Floats) -> RowGroups:
-    """Return tables of so many rows, all looked up equally often; ``rows`` at many points.
+    """Return tables of ``rows`` rows, ``float64[points]``, that are all looked up equally often.
 
-    ``distinct`` and ``repeated`` then take ``float64[points, n]``.
+    Methods of the result accept lookups as ``float64[points, n]``.
     """
     counts = np.asarray(rows, np.float64)[:, None, None]
     return RowGroups(counts, 1.0 / counts)
@@ -127,15 +132,15 @@ def distinct_rows(distribution: Distribution, rows: Number, lookups: Number) -> 
     """Return the expected number of different rows of a table among lookups, at every point."""
     points = point_count(rows, lookups)
     if not points:
-        return float(rows_of(distribution, rows).distinct(lookups))
+        return float(rows_of(distribution, rows).distinct_count(lookups))
     if not isinstance(distribution, Uniform):
         raise ScalarOnlyError("lookups that are not uniform")
-    asked = as_array(lookups, points)[:, None]
-    return PointValues(even_rows(as_array(rows, points)).distinct(asked)[:, 0])  # type: ignore[return-value]
+    lookup_counts = as_array(lookups, points)[:, None]
+    return PointValues(even_rows(as_array(rows, points)).distinct_count(lookup_counts)[:, 0])  # type: ignore[return-value]
 
 
-def greatest_chance(distribution: Distribution, rows: Number) -> float:
-    """Return the chance that a lookup takes the most popular row of a table, at every point."""
+def max_chance(distribution: Distribution, rows: Number) -> float:
+    """Return the chance of the most popular row of a table in a lookup, at every point."""
     if isinstance(distribution, Uniform):
         return 1.0 / rows  # type: ignore[no-any-return]
     if point_count(rows):
@@ -145,7 +150,7 @@ def greatest_chance(distribution: Distribution, rows: Number) -> float:
 
 @cache
 def rows_of(distribution: Distribution, rows: int) -> RowGroups:
-    """Return a distribution over a table of so many rows, at least one."""
+    """Return a distribution over a table of ``rows`` rows, at least one."""
     if isinstance(distribution, Zipf):
         return _zipf(distribution, rows)
     if isinstance(distribution, HeavyHitters):
@@ -163,7 +168,7 @@ def _zipf(law: Zipf, rows: int) -> RowGroups:
 
 
 def _hitters(law: HeavyHitters, rows: int) -> RowGroups:
-    """Return single rows with their chances, and what follows; fewer rows share all chance."""
+    """Return the single rows with their chances, then the law's rows, normalised to sum 1."""
     single = np.array(law.chances[:rows], np.float64)
     others = rows - len(single)
     if not others:
@@ -175,7 +180,7 @@ def _hitters(law: HeavyHitters, rows: int) -> RowGroups:
 
 
 def _ranks(rows: int) -> Floats:
-    """Return the ranks at which groups begin, and the end: singles first, then ever longer."""
+    """Return the boundaries of the groups of ranks: single ranks first, then growing groups."""
     edges = list(range(min(SINGLE, rows) + 1))
     while edges[-1] < rows:
         edges.append(min(edges[-1] + max(int(edges[-1] * STEP), 1), rows))
@@ -183,9 +188,9 @@ def _ranks(rows: int) -> Floats:
 
 
 def _weight(law: Zipf, low: float, high: float) -> float:
-    """Return the summed weight of ranks ``low + 1 … high``: the middle rank's by Simpson's rule.
+    """Return the summed weight of ranks ``low + 1 … high``, by Simpson's rule.
 
-    The sum over unit steps is the integral from ``low + 1/2`` to ``high + 1/2``.
+    The sum over unit steps is approximated by the integral from ``low + 1/2`` to ``high + 1/2``.
     """
     first, last = (edge + 0.5 + law.shift for edge in (low, high))
     if high - low == 1:
@@ -194,15 +199,20 @@ def _weight(law: Zipf, low: float, high: float) -> float:
     return float((high - low) * (ends + 4 * ((first + last) / 2) ** -law.exponent) / 6)
 
 
-def _histogram(parts: Histogram, rows: int) -> RowGroups:
-    """Lay groups over a table, the most popular first; one thinner than a row shares it."""
-    given, looked = np.array(parts.rows, np.float64), np.array(parts.lookups, np.float64)
-    order = np.argsort(-looked / np.maximum(given, np.finfo(float).tiny))
-    ends = np.cumsum(given[order]) * (rows / given.sum())
+def _histogram(groups: Histogram, rows: int) -> RowGroups:
+    """Return groups scaled to a table, most popular first; groups below one row are merged."""
+    row_counts, lookup_counts = (
+        np.array(groups.rows, np.float64),
+        np.array(groups.lookups, np.float64),
+    )
+    order = np.argsort(-lookup_counts / np.maximum(row_counts, np.finfo(float).tiny))
+    ends = np.cumsum(row_counts[order]) * (rows / row_counts.sum())
     edges = np.union1d([0.0, float(rows)], np.ceil(np.round(ends, 6)).clip(1, rows))
-    reached = np.interp(edges, np.append(0.0, ends), np.append(0.0, np.cumsum(looked[order])))
+    cumulative_lookups = np.interp(
+        edges, np.append(0.0, ends), np.append(0.0, np.cumsum(lookup_counts[order]))
+    )
     counts = np.diff(edges)
-    return RowGroups(counts, np.diff(reached) / reached[-1] / counts)
+    return RowGroups(counts, np.diff(cumulative_lookups) / cumulative_lookups[-1] / counts)
 
 
 def histogram(counts: Sequence[float]) -> Histogram:

@@ -49,35 +49,35 @@ def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     head: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
-        place = SourceSpan(str(path), "", number)
+        span = SourceSpan(str(path), "", number)
         try:
             raw = msgspec.json.decode(line.encode("utf-8", "replace"))
         except (ValueError, RecursionError):
             if number == len(lines):
                 break
-            raise fail("not a line of measurements", place) from None
+            raise fail("not a line of measurements", span) from None
         if number == 1:
             head = _head(raw, path)
             continue
         try:
             row = msgspec.convert(raw, _Row)
         except msgspec.ValidationError as error:
-            raise fail(f"not a line of measurements: {error}", place) from None
+            raise fail(f"not a line of measurements: {error}", span) from None
         timed = row.op_us is not None and row.spread_us is not None
         if not row.error and not (
             timed and (row.kernel_us is None) == (row.kernel_spread_us is None)
         ):
-            raise fail("not a line of measurements: it lacks a time or its spread", place)
+            raise fail("not a line of measurements: it lacks a time or its spread", span)
         rows.append(raw)
     return head or _head(None, path), rows
 
 
 def _head(raw: object, path: str | Path) -> dict[str, Any]:
-    place = SourceSpan(str(path))
+    span = SourceSpan(str(path))
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise fail(f"not a file of measurements of format {FORMAT}", place)
+        raise fail(f"not a file of measurements of format {FORMAT}", span)
     try:
         msgspec.convert(raw, _Head)
     except msgspec.ValidationError as error:
-        raise fail(f"not the head of measurements: {error}", place) from None
+        raise fail(f"not the head of measurements: {error}", span) from None
     return raw

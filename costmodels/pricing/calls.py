@@ -1,4 +1,4 @@
-"""Times of single calls, as ``irgraph measure MODEL`` found them on a device."""
+"""Times of single calls, measured by ``irgraph measure MODEL`` on a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 CallTimes: TypeAlias = Mapping[str, tuple[float, float]]
-"""Microseconds and half a 90 % interval by call, as ``call_key`` names it."""
+"""Microseconds and half a 90 % interval of calls, by ``call_key``."""
 
 CALLS = "calls"
 """Family of measured calls in a file of measurements."""
@@ -23,14 +23,14 @@ SOURCE = "this call, measured on this device"
 
 
 def call_key(op: Op) -> str:
-    """Return what the time of a call depends on: its name, types of operands, choices.
+    """Return the key of a call's time: its name, types of operands, and other arguments.
 
-    Numbers with a fraction are left out: no kernel is chosen by them, and they change from step to
+    Numbers with a fraction are omitted: no kernel is chosen by them, and they change from step to
     step.
     """
     operands = [_sketch(value) for value in op.operands]
-    chosen = ((k, _sketch(v)) for k, v in op.attributes.items() if not isinstance(v, float))
-    return f"{op.name}({', '.join([*operands, *(f'{k}={v}' for k, v in chosen)])})"
+    choices = ((k, _sketch(v)) for k, v in op.attributes.items() if not isinstance(v, float))
+    return f"{op.name}({', '.join([*operands, *(f'{k}={v}' for k, v in choices)])})"
 
 
 def _sketch(value: object) -> str:
@@ -44,17 +44,17 @@ def _sketch(value: object) -> str:
 
 
 def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
-    """Return the times in files of measured calls, or records of them (``db:NAME``).
+    """Return the times in files of measured calls, or in records of them (``db:NAME``).
 
-    Of a call in several, the last.
+    The last time of a call in several files counts.
 
-    Raises ``IrgraphError`` where a file is none, or was measured on another device.
+    Raises ``IrgraphError`` if a file has no measurements, or was measured on another device.
     """
     from costmodels.measure.rows import read_rows
     from costmodels.measure.run import sheet_name
     from irgraph.database.references import PREFIX, read_record
 
-    found: dict[str, tuple[float, float]] = {}
+    times_by_call: dict[str, tuple[float, float]] = {}
     for path in paths:
         head, rows = (
             read_record(path, "kernels")[:2] if path.startswith(PREFIX) else read_rows(path)
@@ -63,41 +63,37 @@ def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
         if device != sheet.name:
             message = f"measured on {device}, not on {sheet.name}"
             raise fail(message, SourceSpan(str(path)), exit_code=2)
-        timed = [row for row in rows if row["family"] == CALLS and "error" not in row]
-        if timed and "python_us" not in head:
+        timed_rows = [row for row in rows if row["family"] == CALLS and "error" not in row]
+        if timed_rows and "python_us" not in head:
             raise fail("its head lacks the time of the way to a call", SourceSpan(str(path)))
-        found |= {row["key"]: _time(row, head["python_us"]) for row in timed}
-    return found
+        times_by_call |= {row["key"]: _time(row, head["python_us"]) for row in timed_rows}
+    return times_by_call
 
 
 def _time(row: Mapping[str, float], python: float) -> tuple[float, float]:
-    """Return a call's time, of a GPU that of its kernels, of a CPU without the way to it."""
-    # On a CPU the call is timed from Python: what a call of no work takes is not the operator's.
+    """Return a call's time: of its kernels on a GPU, without Python's overhead on a CPU."""
+    # On a CPU the call is timed from Python: the time of a call without work is subtracted.
     if row.get("kernel_us") is None:
         return max(row["op_us"] - python, 0.0), row["spread_us"]
     return row["kernel_us"], row["kernel_spread_us"]
 
 
 def with_time(op: Op, modelled: tuple[Kernel, ...], times: CallTimes) -> tuple[Kernel, ...] | None:
-    """Return a leaf's work as measured, ``None`` where it was not; models name its family."""
-    if not times or op.body or (known := times.get(call_key(op))) is None:
+    """Return a leaf's measured work, ``None`` if there is none; its family is that of models."""
+    if not times or op.body or (measured_time := times.get(call_key(op))) is None:
         return None
     longest = max(modelled, key=lambda k: k.time, default=Kernel(op.name, "measured", 0.0))
-    time, spread = known
+    time, spread = measured_time
     return as_call(
-        (
-            replace(
-                longest, time=time, spread=spread, by="measured", outside=False, formula=SOURCE
-            ),
-        )
+        (replace(longest, time=time, spread=spread, by="measured", outside=False, formula=SOURCE),)
     )
 
 
 def as_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Return the work of a call that the host runs itself, as one."""
+    """Return the work of a call that the host runs itself, as one kernel."""
     if not kernels:
         return ()
-    whole = replace(
+    call = replace(
         max(kernels, key=lambda k: k.time),
         time=sum(k.time for k in kernels),
         spread=sum(k.spread for k in kernels),
@@ -106,4 +102,4 @@ def as_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         link_bytes=sum(k.link_bytes for k in kernels),
         blocking=False,
     )
-    return (whole,)
+    return (call,)

@@ -1,4 +1,4 @@
-"""What pricing an op takes from the rest of its graph."""
+"""Facts on an op's price from the rest of its graph: FBGEMM's lookups and sparse values."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ BACKWARD = re.compile(r"autograd\.CppNode<SplitLookupFunction_(\w+)_Op>\d*")
 def fbgemm_lookups(graph: Graph) -> dict[int, Op]:
     """Return, by ``id(op)``, the op whose rule prices an autograd node of FBGEMM.
 
-    Such a node takes the gradient alone and launches kernels that no op below it tells. The
-    lookup that it belongs to has indices and tables: the last one of its kind and result size that
-    has not been paired, as backward runs in reverse.
+    Such a node has the gradient as its only operand, and no inner op lists its kernels. Its lookup
+    has indices and tables: it is the last unpaired lookup of the same kind and result size, because
+    backward runs in reverse.
     """
     lookups: dict[tuple[str, tuple[int, ...]], list[Op]] = {}
-    found: dict[int, Op] = {}
+    ops_by_id: dict[int, Op] = {}
     for op in (op for op in graph.walk() if "ookup" in op.name):
         forward, backward = FORWARD.fullmatch(op.name), BACKWARD.fullmatch(op.name)
         if forward and op.outputs:
             kind = (forward[1] or "dense").lower()
             lookups.setdefault((kind, op.outputs[0].shape), []).append(op)
         elif backward and op.inputs:
-            waiting = lookups.get((backward[1].lower(), op.inputs[0].shape))
-            name = f"fbgemm.backward_{backward[1].lower() if waiting else 'unpaired'}"
-            pair = waiting.pop() if waiting else replace(op, body=())
-            found[id(op)] = replace(pair, name=name, results=())
-    return found
+            candidates = lookups.get((backward[1].lower(), op.inputs[0].shape))
+            name = f"fbgemm.backward_{backward[1].lower() if candidates else 'unpaired'}"
+            pair = candidates.pop() if candidates else replace(op, body=())
+            ops_by_id[id(op)] = replace(pair, name=name, results=())
+    return ops_by_id
 
 
 def sparse_values(graph: Graph) -> dict[str, Tensor]:
     """Return, by name of each sparse tensor, the tensor of its values."""
-    found: dict[str, Tensor] = {}
+    values_by_name: dict[str, Tensor] = {}
     for op in graph.walk():
         if op.name == "aten._values" and op.inputs and op.outputs:
-            found.setdefault(op.inputs[0].name, op.outputs[0])
-        made = op.outputs[0] if op.outputs else None
-        if made is None or made.strides is None or any(made.strides):
+            values_by_name.setdefault(op.inputs[0].name, op.outputs[0])
+        result = op.outputs[0] if op.outputs else None
+        if result is None or result.strides is None or any(result.strides):
             continue
-        values = _values_of(op, made)
+        values = _values_of(op, result)
         if values is not None:
-            found[made.name] = values
-    return found
+            values_by_name[result.name] = values
+    return values_by_name
 
 
-def _values_of(op: Op, made: Tensor) -> Tensor | None:
+def _values_of(op: Op, result: Tensor) -> Tensor | None:
     if op.base.startswith("_sparse_coo_tensor") and len(op.inputs) >= 2:
         return op.inputs[1]
     if op.base == "_embedding_bag_backward" and op.attributes.get("sparse") is True:
         rows = op.inputs[1].numel
-        return replace(made, shape=(rows, made.shape[-1]), strides=None)
+        return replace(result, shape=(rows, result.shape[-1]), strides=None)
     return None

@@ -1,4 +1,4 @@
-"""Pricing calls at many sizes at once: each family's rule runs on numbers with many values."""
+"""Pricing of calls at many sizes: each family's rule runs once, on numbers with many values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from irgraph.ir.ranks import is_collective
 from irgraph.ir.resize import DimSubstitution
 from irgraph.ir.tensor import Tensor
 
-MOST_PARTS = 256
-"""Parts into which the conditions of one call may split the points; beyond, each is run alone."""
+MAX_PARTS = 256
+"""Maximum number of parts into which the conditions of one call may split the points; with more
+parts, each point is priced separately."""
 
 
 def price_calls(
@@ -32,13 +33,12 @@ def price_calls(
 ) -> list[tuple[KernelRegime, ...] | None]:
     """Return, for each top-level call, its work at every point.
 
-    ``dims`` holds the sizes of dimensions, ``int64[points]`` each, in ``graph`` those of the
-    others; ``sparse`` the values of sparse tensors. What follows for a call on any device is kept
-    with ``Sizes``. ``None`` stands for a call whose rule cannot be
-    run for many points at once.
+    ``dims`` has the sizes of dimensions, ``int64[points]`` each, ``graph`` the sizes of the others;
+    ``sparse`` has the values of sparse tensors. Facts on a call that do not depend on the device
+    are cached in ``Sizes``. ``None`` marks a call whose rule does not support many points.
     """
     batch = _Batch(graph, machine, sparse, loose, dims)
-    return [batch.pieces(op) for op in graph.top_level()]
+    return [batch.regimes(op) for op in graph.top_level()]
 
 
 class _Batch:
@@ -52,72 +52,76 @@ class _Batch:
     ) -> None:
         self.graph, self.machine, self.sparse, self.loose = graph, machine, sparse, loose
         self.dims = dims
-        self.known = dims.known if isinstance(dims, Sizes) else {}
+        self.cache = dims.known if isinstance(dims, Sizes) else {}
         self.points = len(next(iter(dims.values()))) if dims else 1
         self.distinct: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
 
-    def pieces(self, op: Op) -> tuple[KernelRegime, ...] | None:
-        """Return one call's work, ``None`` where points must be priced one by one."""
+    def regimes(self, op: Op) -> tuple[KernelRegime, ...] | None:
+        """Return one call's work, ``None`` if its points must be priced individually."""
         if any(is_collective(inner) for inner in op.walk()):
             return None
-        used = self.known.get(id(op))
-        if used is None:
-            used = self.known[id(op)] = dims_of(op)
-        names = tuple(name for name in self.dims if name in used)
+        op_dims = self.cache.get(id(op))
+        if op_dims is None:
+            op_dims = self.cache[id(op)] = dims_of(op)
+        names = tuple(name for name in self.dims if name in op_dims)
         if names not in self.distinct:
             columns = [self.dims[name] for name in names]
             self.distinct[names] = _distinct(columns, self.points)
         rows, inverse = self.distinct[names]
         try:
-            found = tuple(self._parts(op, names, rows))
+            call_regimes = tuple(self._split_regimes(op, names, rows))
         except (ScalarOnlyError, AttributeError, TypeError):
-            return None  # a rule may do anything with a number: those of one point are Python's own
-        return tuple(_spread(piece, inverse) for piece in found)
+            return None  # a rule may use any method of Python's numbers, which one point supports
+        return tuple(_expand(piece, inverse) for piece in call_regimes)
 
-    def _parts(self, op: Op, names: Sequence[str], rows: Ints) -> Iterator[KernelRegime]:
-        """Yield the work of a call by parts; ``rows`` holds sizes, ``int64[points, names]``."""
-        left = [np.arange(len(rows))]
+    def _split_regimes(self, op: Op, names: Sequence[str], rows: Ints) -> Iterator[KernelRegime]:
+        """Yield the work of a call by parts; ``rows`` has the sizes, ``int64[points, names]``."""
+        remaining = [np.arange(len(rows))]
         parts = 0
-        while left:
-            points = left.pop()
+        while remaining:
+            points = remaining.pop()
             parts += 1
-            if parts > MOST_PARTS:
+            if parts > MAX_PARTS:
                 raise ScalarOnlyError("too many parts")
             try:
-                yield self._piece(op, names, rows, points)
+                yield self._regime(op, names, rows, points)
             except SplitError as split:
-                left += [points[~split.holds], points[split.holds]]
+                remaining += [points[~split.holds], points[split.holds]]
 
-    def _piece(self, op: Op, names: Sequence[str], rows: Ints, points: Ints) -> KernelRegime:
+    def _regime(self, op: Op, names: Sequence[str], rows: Ints, points: Ints) -> KernelRegime:
         key = id(op), points.tobytes()
-        if key not in self.known:
-            self.known[key] = self._sized(op, names, rows, points)
-        sized, sparse = self.known[key]
-        pricer = Pricer(self.machine, sparse, {}, False, self.loose, {}, remember=False)
-        pricer.visit(sized)
-        places = {id(inner): at for at, inner in enumerate(sized.walk())}
-        kernels = {places[key]: found for key, found in pricer.kernels.items()}
-        every = [kernel for found in kernels.values() for kernel in found]
-        times, spreads = (_column(every, name, len(points)) for name in ("time", "spread"))
-        first = {at: tuple(map(_first, found)) for at, found in kernels.items()}
-        unknown = tuple(places[id(leaf)] for leaf in pricer.unknown)
-        return KernelRegime(points, first, unknown, times, spreads)
+        if key not in self.cache:
+            self.cache[key] = self._resize(op, names, rows, points)
+        resized, sparse = self.cache[key]
+        pricer = Pricer(self.machine, sparse, {}, False, self.loose, {}, reuse_equal_calls=False)
+        pricer.visit(resized)
+        index_by_id = {id(inner): index for index, inner in enumerate(resized.walk())}
+        kernels = {index_by_id[key]: op_kernels for key, op_kernels in pricer.kernels.items()}
+        all_kernels = [kernel for op_kernels in kernels.values() for kernel in op_kernels]
+        times, spreads = (_column(all_kernels, name, len(points)) for name in ("time", "spread"))
+        first_kernels = {
+            index: tuple(map(_first_point, op_kernels)) for index, op_kernels in kernels.items()
+        }
+        unknown = tuple(index_by_id[id(leaf)] for leaf in pricer.unknown)
+        return KernelRegime(points, first_kernels, unknown, times, spreads)
 
-    def _sized(
+    def _resize(
         self, op: Op, names: Sequence[str], rows: Ints, points: Ints
     ) -> tuple[Op, Mapping[str, Tensor]]:
         """Return a call with its sizes at some points, and the values of sparse tensors."""
-        some: dict[str, Any] = {name: _size(rows[points, at]) for at, name in enumerate(names)}
-        change = DimSubstitution({**self.graph.dims, **some}, evaluate_size)
+        sizes_by_dim: dict[str, Any] = {
+            name: _size(rows[points, index]) for index, name in enumerate(names)
+        }
+        change = DimSubstitution({**self.graph.dims, **sizes_by_dim}, evaluate_size)
         try:
-            sized = change.op(op)
-            return sized, {name: change.tensor(tensor) for name, tensor in self.sparse.items()}
+            resized = change.op(op)
+            return resized, {name: change.tensor(tensor) for name, tensor in self.sparse.items()}
         except ValueError:
             raise ScalarOnlyError("an impossible size") from None
 
 
 def _distinct(columns: Sequence[Ints], points: int) -> tuple[Ints, Ints]:
-    """Return the distinct rows of columns, and for each point the place of its row."""
+    """Return the distinct rows of columns, and for each point the index of its row."""
     if not columns:
         return np.zeros((1, 0), np.int64), np.zeros(points, np.int64)
     rows, inverse = np.unique(np.stack(columns, 1), axis=0, return_inverse=True)
@@ -134,7 +138,7 @@ def _column(kernels: Sequence[Kernel], name: str, points: int) -> Floats:
     return np.stack([as_array(getattr(kernel, name), points) for kernel in kernels])
 
 
-def _first(kernel: Kernel) -> Kernel:
+def _first_point(kernel: Kernel) -> Kernel:
     """Return a kernel with the times and bytes of the first point."""
     time, spread, links = (
         float(as_array(value, 1)[0]) for value in (kernel.time, kernel.spread, kernel.link_bytes)
@@ -142,12 +146,12 @@ def _first(kernel: Kernel) -> Kernel:
     return replace(kernel, time=time, spread=spread, outside=False, link_bytes=links)
 
 
-def _spread(piece: KernelRegime, inverse: Ints) -> KernelRegime:
-    """Return a piece of distinct sizes as one of all points."""
-    place = np.full(int(inverse.max(initial=0)) + 1, -1)
-    place[piece.points] = np.arange(len(piece.points))
-    points = np.flatnonzero(place[inverse] >= 0)
-    chosen = place[inverse[points]]
+def _expand(regime: KernelRegime, inverse: Ints) -> KernelRegime:
+    """Expand a regime of distinct sizes to all points."""
+    positions = np.full(int(inverse.max(initial=0)) + 1, -1)
+    positions[regime.points] = np.arange(len(regime.points))
+    points = np.flatnonzero(positions[inverse] >= 0)
+    columns = positions[inverse[points]]
     return replace(
-        piece, points=points, times=piece.times[:, chosen], spreads=piece.spreads[:, chosen]
+        regime, points=points, times=regime.times[:, columns], spreads=regime.spreads[:, columns]
     )

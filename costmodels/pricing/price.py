@@ -1,4 +1,4 @@
-"""Pricing a graph: the device work of every op, from the outermost op that a family knows."""
+"""Pricing of a graph: the device work of every op, from the outermost op that a family covers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FREE_AUTOGRAD = (
     "DetachBackward", "AddBackward", "SubBackward", "ToCopyBackward", "UnbindBackward",
     "CloneBackward", "_FromTorchTensorBackward", "_ToTorchTensorBackward",
 )  # fmt: skip
-"""Autograd nodes that may call nothing: they pass on a gradient, or a view of it."""
+"""Autograd nodes that may launch nothing: they return a gradient, or a view of it."""
 
 FLOOR = "no model: its operands and results move once at DRAM bandwidth; a floor, not an estimate"
 
@@ -54,7 +54,7 @@ def price(
     correct: Corrector | None = None,
     measured: bool = False,
     calls: CallTimes | None = None,
-    keep: bool = False,
+    cache_prices: bool = False,
 ) -> Priced:
     """Return the graph with the kernels of its ops on a device.
 
@@ -63,16 +63,18 @@ def price(
         sheet: the device.
         mode: one of ``costmodels.formulas.machine.MODES``.
         software: name of a profile in ``costmodels.formulas.software``.
-        pinned: whether host tensors are in pinned memory; ``None`` takes the graph's setting
+        pinned: whether host tensors are in pinned memory; ``None`` selects the graph's setting
             ``pinned``, or else pageable memory, which is torch's default.
         learned: trained models by family name.
-        indices: how embedding tables are looked up; ``None`` takes the graph's own setting.
+        indices: distributions of the indices of embedding tables; ``None`` selects the graph's
+            setting.
         correct: models of the device itself (``costmodels.learned.correction``).
-        measured: whether measured times of ops (``costmodels.pricing.measured``) go before all
-            models; the caller knows that they come from this device.
-        calls: times of single calls, measured on this device; they go before all models.
-        keep: whether ops keep their prices for other graphs that have them, too; ``learned`` are
-            then the models that ship.
+        measured: whether measured times of ops (``costmodels.pricing.measured``) take precedence
+            over all models; the caller knows that they were measured on this device.
+        calls: times of single calls, measured on this device; they take precedence over all
+            models.
+        cache_prices: whether ops cache their prices for other graphs that contain them; ``learned``
+            are then the shipped models.
 
     Raises:
         IrgraphError: ``mode`` or ``software`` is unknown, or the graph's setting of its ranks.
@@ -80,10 +82,14 @@ def price(
     lookups = indices_of(graph) if indices is None else indices
     machine = machine_of(graph, sheet, mode, software, pinned, learned or {}, lookups, correct)
     context = sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings
-    kept = PriceCache(machine, *context) if keep and correct is None and not calls else None
-    pricer = Pricer(machine, *context, calls or {}, kept=kept)
+    price_cache = (
+        PriceCache(machine, *context) if cache_prices and correct is None and not calls else None
+    )
+    pricer = Pricer(machine, *context, calls or {}, price_cache=price_cache)
     pricer.price(graph.ops)
-    reasons = {id(op): machine.peers.lacks(op) for op in pricer.unknown if is_collective(op)}
+    reasons = {
+        id(op): machine.peers.missing_reason(op) for op in pricer.unknown if is_collective(op)
+    }
     return Priced(
         graph, sheet.name, pricer.kernels, tuple(pricer.unknown), reasons, lookups.summary()
     )
@@ -101,7 +107,7 @@ def machine_of(
 ) -> Machine:
     """Return the machine that prices a graph, with the arguments of ``price``.
 
-    Raises ``IrgraphError`` where ``mode`` or ``software`` is unknown.
+    Raises ``IrgraphError`` if ``mode`` or ``software`` is unknown.
     """
     if mode not in MODES:
         message = f"no pricing mode named {mode!r}{suggestion(mode, MODES)}"
@@ -113,7 +119,7 @@ def machine_of(
 
 
 class Pricer:
-    """Walks ops from the outermost in; equal calls are priced once."""
+    """Prices ops from the outermost in; equal calls are priced once."""
 
     def __init__(
         self,
@@ -123,106 +129,113 @@ class Pricer:
         measured: bool,
         loose: bool,
         calls: CallTimes,
-        remember: bool = True,
-        kept: PriceCache | None = None,
+        reuse_equal_calls: bool = True,
+        price_cache: PriceCache | None = None,
     ) -> None:
-        """Take what ``price`` knows of a graph; ``remember`` equal calls unless sizes are many."""
-        self.kept = kept
+        """Prepare to price a graph, with the arguments of ``price``.
+
+        ``reuse_equal_calls``: whether equal calls are priced once; not for sizes of many points.
+        """
+        self.price_cache = price_cache
         self.machine = machine
         self.sparse = sparse
         self.lookups = lookups
         self.measured = measured
         self.loose = loose
         self.calls = calls
-        self.remember = remember
+        self.reuse_equal_calls = reuse_equal_calls
         self.kernels: dict[int, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
-        self._waiting: list[Op] = []
+        self._pending: list[Op] = []
         self._signatures = Signatures()
-        self._seen: dict[object, tuple[Kernel, ...] | None] = {}
+        self._kernels_by_key: dict[object, tuple[Kernel, ...] | None] = {}
 
     def price(self, ops: Sequence[Op]) -> None:
-        """Price ops in order; what trained models are asked is asked at once."""
+        """Price ops in order, with one batch of queries to trained models."""
         learned = self.machine.learned
         if isinstance(learned, BatchedModels):
-            learned.together.collect()
+            learned.batch.start()
         try:
             for op in ops:
                 self.visit(op)
         finally:
             if isinstance(learned, BatchedModels):
-                learned.together.answer()
-        for op in self._waiting:
+                learned.batch.run()
+        for op in self._pending:
             self.visit(op)
-        if self._waiting and self._order_may_differ():
-            self.kernels, self.unknown, self._waiting = {}, [], []
+        if self._pending and self._order_may_differ():
+            self.kernels, self.unknown, self._pending = {}, [], []
             self.price(ops)
 
     def _order_may_differ(self) -> bool:
-        """Return whether an op that waited was not priced itself, and so stands at the end."""
-        lacking = {id(op) for op in self.unknown}
-        return any(id(op) not in self.kernels or id(op) in lacking for op in self._waiting)
+        """Return whether a pending op was not priced as a whole, so its kernels come last."""
+        unknown_ids = {id(op) for op in self.unknown}
+        return any(id(op) not in self.kernels or id(op) in unknown_ids for op in self._pending)
 
     def visit(self, op: Op) -> None:
-        """Price an op, or what is inside it: fills ``kernels`` and ``unknown``."""
-        kept = self.kept
+        """Price an op, or its inner ops: fill ``kernels`` and ``unknown``."""
+        price_cache = self.price_cache
         try:
-            found, lacking = self._outcome(op) if kept is None else kept.of(op, self._outcome)
+            kernels, is_unknown = (
+                self._outcome(op)
+                if price_cache is None
+                else price_cache.outcome_of(op, self._outcome)
+            )
         except PendingEstimateError:
-            self._waiting.append(op)
-            self.kernels[id(op)] = ()  # its place
+            self._pending.append(op)
+            self.kernels[id(op)] = ()  # reserves its position
             return
-        if found is None:
+        if kernels is None:
             self.kernels.pop(id(op), None)
             for child in op.body:
                 self.visit(child)
             return
-        self.kernels[id(op)] = found
-        if lacking:
+        self.kernels[id(op)] = kernels
+        if is_unknown:
             self.unknown.append(op)
 
     def _outcome(self, op: Op) -> Outcome:
-        """Return an op's work, ``None`` where it is that inside; and whether none is known."""
-        found = None if self._by_calls(op) else self._whole(op)
-        if found is not None or op.body:
-            return found, False
+        """Return an op's work, ``None`` if its inner ops have it; and whether it is unknown."""
+        kernels = None if self._is_priced_by_calls(op) else self._op_kernels(op)
+        if kernels is not None or op.body:
+            return kernels, False
         if _launches_nothing(op):
             return (), False
-        return self._done((self._guessed(op),)), True
+        return self._as_launched((self._floor_kernel(op),)), True
 
-    def _by_calls(self, op: Op) -> bool:
-        """Return whether an op of a CPU is priced by the calls inside it: all of them are known."""
+    def _is_priced_by_calls(self, op: Op) -> bool:
+        """Return whether an op of a CPU is priced by its inner calls: all of them have prices."""
         if not (self.machine.sheet.is_host and op.body):
             return False
-        return all(_launches_nothing(o) or self._whole(o) is not None for o in op.leaves())
+        return all(_launches_nothing(o) or self._op_kernels(o) is not None for o in op.leaves())
 
-    def _whole(self, op: Op) -> tuple[Kernel, ...] | None:
-        found = self._measured(op) if self.measured else self._known(op)
-        timed = with_time(op, found or (), self.calls) if found != () else None
-        return timed or (None if found is None else self._done(found))
+    def _op_kernels(self, op: Op) -> tuple[Kernel, ...] | None:
+        modelled = self._measured_or_modelled(op) if self.measured else self._modelled(op)
+        call_kernels = with_time(op, modelled or (), self.calls) if modelled != () else None
+        return call_kernels or (None if modelled is None else self._as_launched(modelled))
 
-    def _done(self, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        """Return an op's kernels as its device runs them: a CPU in one call."""
+    def _as_launched(self, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        """Return an op's kernels as its device runs them: on a CPU in one call."""
         return as_call(kernels) if self.machine.sheet.is_host else kernels
 
-    def _measured(self, op: Op) -> tuple[Kernel, ...] | None:
-        """Return measured work where an op has any itself, else what models know of it."""
+    def _measured_or_modelled(self, op: Op) -> tuple[Kernel, ...] | None:
+        """Return an op's own measured work if it has any, else its work by models."""
         if not is_measured(op, _launches_nothing):
-            return self._known(op)
+            return self._modelled(op)
         if op_time(op) is not None and not op.is_annotation:
-            return measured_kernels(op, self._known)
+            return measured_kernels(op, self._modelled)
         parts = any(op_time(inner) is not None for inner in op.walk())
-        return None if parts else self._known(op)
+        return None if parts else self._modelled(op)
 
-    def _guessed(self, op: Op) -> Kernel:
-        """Return a floor for an op that no family knows: its bytes must move once."""
-        moved = traffic(*op.inputs, *op.outputs)
-        time = self.machine.stream(moved) + SMALL
+    def _floor_kernel(self, op: Op) -> Kernel:
+        """Return a floor for an op that no family covers: its bytes must move once."""
+        nbytes = traffic(*op.inputs, *op.outputs)
+        time = self.machine.stream(nbytes) + SMALL
         return Kernel(
             f"{op.name}, unknown", "unknown", time, time, "none", outside=True, formula=FLOOR
         )
 
-    def _known(self, op: Op) -> tuple[Kernel, ...] | None:
+    def _modelled(self, op: Op) -> tuple[Kernel, ...] | None:
         op = self.lookups.get(id(op), op)
         rule = rules().get(op.name)
         if rule is None:
@@ -231,53 +244,57 @@ class Pricer:
             return ()
         if self.loose and _lacks_results(op):
             return None
-        op = self._opened(op)
-        if not self.remember:
+        op = self._with_sparse_values(op)
+        if not self.reuse_equal_calls:
             return rule(op, self.machine)
-        key = (self._signatures.of(op), self.machine.indices.key(op))
-        if key not in self._seen:
-            ask = partial(self._by_rule, rule, op)
-            self._seen[key] = ask() if self.kept is None else self.kept.like(op, key, ask)
-        return self._seen[key]
+        key = (self._signatures.signature(op), self.machine.indices.key(op))
+        if key not in self._kernels_by_key:
+            compute = partial(self._by_rule, rule, op)
+            self._kernels_by_key[key] = (
+                compute()
+                if self.price_cache is None
+                else self.price_cache.kernels_by_signature(op, key, compute)
+            )
+        return self._kernels_by_key[key]
 
     def _by_rule(self, rule: Rule, op: Op) -> tuple[Kernel, ...] | None:
-        found = rule(op, self.machine)
-        if found and self.machine.correct is not None:
-            found = self.machine.correct(op, found, self.machine)
-        return found
+        kernels = rule(op, self.machine)
+        if kernels and self.machine.correct is not None:
+            kernels = self.machine.correct(op, kernels, self.machine)
+        return kernels
 
-    def _opened(self, op: Op) -> Op:
-        """Replace sparse operands by their values: their own shapes do not give their sizes."""
+    def _with_sparse_values(self, op: Op) -> Op:
+        """Replace sparse operands by their values: shapes of sparse tensors are not their sizes."""
         sparse = self.sparse
         if not sparse or not any(isinstance(t, Tensor) and t.name in sparse for t in op.operands):
             return op
-        opened = (self.sparse.get(t.name, t) if isinstance(t, Tensor) else t for t in op.operands)
-        return replace(op, operands=tuple(opened))
+        operands = (self.sparse.get(t.name, t) if isinstance(t, Tensor) else t for t in op.operands)
+        return replace(op, operands=tuple(operands))
 
 
 def _on_host(op: Op) -> bool:
-    """Return whether all tensors of an op are on the host, so that no device works."""
-    met = False
+    """Return whether all tensors of an op are on the host: no device has work."""
+    on_host = False
     for tensor in (*op.inputs, *op.outputs):
-        met = tensor.device == "cpu"
-        if not met:
+        on_host = tensor.device == "cpu"
+        if not on_host:
             break
-    return met
+    return on_host
 
 
 def _lacks_results(op: Op) -> bool:
-    """Return whether a trace does not say what an op that copies returns: nothing prices it."""
+    """Return whether a trace lacks the results of a copying op, which then has no price."""
     return not op.results and op.base in ("clone", "_to_copy", "contiguous") and not op.body
 
 
 def _launches_nothing(op: Op) -> bool:
-    if op.is_annotation or is_view(op) or _on_host(op) or _gave_back(op):
+    if op.is_annotation or is_view(op) or _on_host(op) or _returned_operand(op):
         return True
     return op.is_autograd and op.base.rstrip("0123456789") in FREE_AUTOGRAD
 
 
-def _gave_back(op: Op) -> bool:
-    """Return whether a composite call made nothing: dropout of nothing returns its operand."""
+def _returned_operand(op: Op) -> bool:
+    """Return whether a composite call has no result: dropout of nothing returns its operand."""
     schemas = schemas_of(op.name)
-    idle = not op.outputs and not op.written
-    return idle and bool(schemas) and all(schema.composite for schema in schemas)
+    has_no_results = not op.outputs and not op.written
+    return has_no_results and bool(schemas) and all(schema.composite for schema in schemas)

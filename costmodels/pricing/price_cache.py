@@ -1,8 +1,8 @@
-"""Prices that stay with their ops: of a graph made from another, only what is new is priced.
+"""A cache of prices in the ops themselves: a rewritten graph prices only its new ops.
 
-An op never changes, and its price depends on nothing but the op itself and the machine. There are
-three exceptions, which are priced anew: sparse operands and FBGEMM's autograd nodes, of which the
-rest of the graph tells, and collectives and reads of tiers, whose curves are in files.
+An op never changes, and its price depends only on the op and the machine. There are three
+exceptions, which are always priced again: sparse operands and FBGEMM's autograd nodes, which depend
+on the rest of the graph, and collectives and reads of tiers, whose curves are in files.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from irgraph.ir.ranks import EXCHANGE_PREFIXES, is_collective
 from irgraph.ir.tensor import Tensor
 
 Outcome: TypeAlias = "tuple[tuple[Kernel, ...] | None, bool]"
-"""An op's work, ``None`` where it is that of the ops inside; and whether no model knows it."""
+"""An op's work, ``None`` if its inner ops have it; and whether no model covers it."""
 
 CACHE_KEY = "costmodels.pricing.price_cache"
-"""Where an op keeps its prices, beside what else was worked out of it."""
+"""Key of an op's prices among its cached facts."""
 
 MAX_MACHINES = 32
-"""Machines for which an op keeps its price, and which are known again."""
+"""Maximum number of machines for which an op caches its price."""
 
 MAX_CALLS = 8192
-"""Calls whose prices are remembered beside, for ops that differ in names alone."""
+"""Maximum number of calls with cached prices, for ops that differ in names alone."""
 
 _CALLS: dict[object, tuple[Kernel, ...] | None] = {}
 
 TIER_OP_PREFIX = "irgraph.tier_"
-"""How the names of ops begin that read files of tiers."""
+"""Prefix of the names of ops that read files of tiers."""
 
 FILE_OP_PREFIXES = (TIER_OP_PREFIX, *EXCHANGE_PREFIXES)
-"""How the names of all ops begin that may read files."""
+"""Prefixes of the names of all ops that may read files."""
 
 
 class MachineTokens:
-    """The machines for which ops keep prices; each has a token that stands for it."""
+    """The machines for which ops cache prices, each with a token."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[object, object] = OrderedDict()
+        self._properties_by_token: OrderedDict[object, object] = OrderedDict()
         self._lock = Lock()
 
     def token(self, machine: Machine, measured: bool, loose: bool) -> object:
-        """Return what stands for all machines like this one, and for two ways of pricing."""
+        """Return the token of a machine and of the two pricing flags."""
         indices = machine.indices
         laws = (indices.by_buffer, indices.default, indices.bags_by_buffer, indices.default_bags)
-        said = (
+        properties = (
             machine.sheet,
             machine.software,
             machine.mode,
@@ -63,14 +63,14 @@ class MachineTokens:
             rules(),
         )
         with self._lock:
-            for token, known in self._known.items():
-                if known == said:
-                    self._known.move_to_end(token)
+            for token, token_properties in self._properties_by_token.items():
+                if token_properties == properties:
+                    self._properties_by_token.move_to_end(token)
                     return token
             token = object()
-            self._known[token] = said
-            if len(self._known) > MAX_MACHINES:
-                self._known.popitem(last=False)
+            self._properties_by_token[token] = properties
+            if len(self._properties_by_token) > MAX_MACHINES:
+                self._properties_by_token.popitem(last=False)
             return token
 
 
@@ -78,7 +78,7 @@ _MACHINES = MachineTokens()
 
 
 class PriceCache:
-    """Finds the prices that ops of a graph keep, and lets them keep new ones."""
+    """Cache of the prices of a graph's ops."""
 
     def __init__(
         self,
@@ -88,43 +88,43 @@ class PriceCache:
         measured: bool,
         loose: bool,
     ) -> None:
-        """Take what ``Pricer`` takes."""
+        """Prepare the cache, with the arguments of ``Pricer``."""
         self.token = _MACHINES.token(machine, measured, loose)
         self.sparse, self.lookups = sparse, lookups
 
-    def of(self, op: Op, ask: Callable[[Op], Outcome]) -> Outcome:
-        """Return an op's outcome: one it keeps, or else what ``ask`` says."""
-        kept: dict[object, Outcome] | None = op.__dict__.get(CACHE_KEY)
-        if kept is None:
-            kept = op.__dict__[CACHE_KEY] = {}
-        if (self.sparse or self.lookups) and self._told(op):
-            return ask(op)
-        found = kept.get(self.token)
-        if found is None:
-            found = ask(op)
-            # what is priced by the ops inside it was asked of its own rule alone
-            if not (_is_priced_from_files(op) if found[0] is None else _reads_files(op)):
-                if len(kept) >= MAX_MACHINES:
-                    kept.clear()
-                kept[self.token] = found
-        return found
+    def outcome_of(self, op: Op, compute: Callable[[Op], Outcome]) -> Outcome:
+        """Return an op's cached outcome, or compute and cache it."""
+        outcomes: dict[object, Outcome] | None = op.__dict__.get(CACHE_KEY)
+        if outcomes is None:
+            outcomes = op.__dict__[CACHE_KEY] = {}
+        if (self.sparse or self.lookups) and self._depends_on_graph(op):
+            return compute(op)
+        outcome = outcomes.get(self.token)
+        if outcome is None:
+            outcome = compute(op)
+            # inner ops are cached separately: only this op's own rule was consulted
+            if not (_is_priced_from_files(op) if outcome[0] is None else _reads_files(op)):
+                if len(outcomes) >= MAX_MACHINES:
+                    outcomes.clear()
+                outcomes[self.token] = outcome
+        return outcome
 
-    def like(
-        self, op: Op, signature: object, ask: Callable[[], tuple[Kernel, ...] | None]
+    def kernels_by_signature(
+        self, op: Op, signature: object, compute: Callable[[], tuple[Kernel, ...] | None]
     ) -> tuple[Kernel, ...] | None:
-        """Return what ``ask`` says of an op, or said of one with this signature."""
+        """Return the cached kernels of a signature, or compute and cache them."""
         if _reads_files(op):
-            return ask()
+            return compute()
         key = (self.token, signature)
         try:
             return _CALLS[key]
         except KeyError:
-            found = _CALLS[key] = ask()
+            kernels = _CALLS[key] = compute()
         if len(_CALLS) > MAX_CALLS:
             _CALLS.pop(next(iter(_CALLS)), None)
-        return found
+        return kernels
 
-    def _told(self, op: Op) -> bool:
+    def _depends_on_graph(self, op: Op) -> bool:
         """Return whether the price of an op depends on the rest of its graph."""
         return any(
             id(inner) in self.lookups or any(t.name in self.sparse for t in inner.inputs)
@@ -133,7 +133,7 @@ class PriceCache:
 
 
 def _reads_files(op: Op) -> bool:
-    """Return whether the price of an op, or of one inside it, is looked up in a file."""
+    """Return whether the price of an op, or of an inner op, is looked up in a file."""
     return any(map(_is_priced_from_files, op.walk())) if op.body else _is_priced_from_files(op)
 
 

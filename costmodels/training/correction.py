@@ -21,7 +21,7 @@ from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import learned_families
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.software import software_profile
-from costmodels.learned.correction import OwnModel, features, op_key, ratio
+from costmodels.learned.correction import OwnModel, features, log_ratios, op_key
 from costmodels.learned.files import Layers
 from costmodels.learned.predictors import SOFTWARE, predictors
 from costmodels.lookups.indices import Indices
@@ -135,7 +135,7 @@ def train_own(
     layers = _fit(scaled[:, ~held], target[~held], seed, steps, progress or (lambda _: None))
     low, high = known.min(1), known.max(1)
     seen = (np.clip(inputs, low[:, None], high[:, None]) - mean[:, None]) / scale[:, None]
-    errors = ratio(layers, seen[:, held].astype(np.float32)).mean(0) - target[held]
+    errors = log_ratios(layers, seen[:, held].astype(np.float32)).mean(0) - target[held]
     made = {
         "rows": int((~held).sum()),
         "held_out": int(held.sum()),

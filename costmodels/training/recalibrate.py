@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from costmodels.evaluate.measurements import measurements
-from costmodels.learned.weights import Weights, load, load_shipped, save, shipped
+from costmodels.learned.weights import Weights, load, load_shipped, save, shipped_models
 from costmodels.training.recipe import held_out, learn, read, recalibrated
 from costmodels.training.study import SMALLER, doubted, doubts, smaller
 
@@ -46,7 +46,7 @@ def experimented(family: str, folder: Path) -> dict[Path, Weights]:
 def main() -> None:
     """Rewrite the files of the families that the command line names."""
     folder = measurements()
-    for family in sys.argv[1:] or shipped():
+    for family in sys.argv[1:] or shipped_models():
         weights, models = renewed(family, folder), experimented(family, folder)
         for path, model in models.items():
             save(model, path)

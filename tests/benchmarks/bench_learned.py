@@ -13,7 +13,7 @@ import numpy as np
 
 from costmodels.devices.library import load_device
 from costmodels.learned.infer import estimate
-from costmodels.learned.weights import Weights, load_shipped, shipped
+from costmodels.learned.weights import Weights, load_shipped, shipped_models
 
 ROWS = 200_000
 
@@ -38,7 +38,7 @@ def speed(weights: Weights) -> float:
 
 def main() -> None:
     """Print predictions a second."""
-    for family in shipped():
+    for family in shipped_models():
         sys.stdout.write(f"{family:12} {speed(load_shipped(family)):10,.0f} predictions/s\n")
 
 

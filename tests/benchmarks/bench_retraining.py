@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from costmodels.learned.weights import Weights, load, load_shipped, shipped
+from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
 from irgraph.cli.main import main as irgraph
 
 MOST = 0.1
@@ -43,7 +43,7 @@ def moved(one: Weights, two: Weights) -> float:
 def main() -> int:
     """Print one line a family; return 1 where a figure moved."""
     worst = 0.0
-    for family in sys.argv[1:] or shipped():
+    for family in sys.argv[1:] or shipped_models():
         ours, theirs = load_shipped(family), again(family, os.environ["IRGRAPH_DATA"])
         pairs = zip(ours.layers, theirs.layers, strict=True)
         equal = all(

@@ -26,7 +26,7 @@ from costmodels.evaluate.modern import is_priced
 from costmodels.families.collective import INTERVAL
 from costmodels.learnable.family import WEIGHTS
 from costmodels.learnable.measurements import Measurements
-from costmodels.learned.weights import Weights, load, load_shipped, shipped
+from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
 from costmodels.training.recipe import devices_of, read
 from costmodels.training.score import ScoredRows, judge
 from costmodels.training.study import OCTAVES, SMALLER, smaller, thresholds, volume
@@ -111,7 +111,7 @@ def evaluate_intervals() -> IntervalEvaluation:
     """
     folder = measurements()
     found: list[Group] = []
-    for name in shipped():
+    for name in shipped_models():
         data, _ = read(name, folder)
         found += [*_seen(load_shipped(name), data), *_unseen(data)]
     return IntervalEvaluation([*found, *_collectives(folder)])

@@ -9,11 +9,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from costmodels.collectives.curve import Curve, Table
-from costmodels.collectives.load import Record, carried, fabric_of, find_curve
-from costmodels.collectives.measured import MODERN, Key, Measured, modern, published
-from costmodels.collectives.nccl import Fabric, Ring, tuned
-from costmodels.collectives.shape import left_out
+from costmodels.collectives.curve import Curve, CurveTable
+from costmodels.collectives.load import Record, fabric_of, find_curve, scale_to_ranks
+from costmodels.collectives.measured import (
+    MODERN,
+    Key,
+    MeasuredCurve,
+    modern_points,
+    published_curves,
+)
+from costmodels.collectives.nccl import Fabric, Ring, nccl_time
+from costmodels.collectives.shape import leave_one_out_errors
 
 COPIES = {"h200": "h100", "b300": "b200", "a100-slow-network": "a100"}
 """Platforms that are near copies of another in their links."""
@@ -46,25 +52,27 @@ class CurveErrors(Struct, frozen=True):
         return 100.0 * statistics.fmean(held)
 
 
-def of_points(tables: Sequence[Measured], *, twin: bool = False) -> Iterator[CurveErrors]:
+def of_points(tables: Sequence[MeasuredCurve], *, twin: bool = False) -> Iterator[CurveErrors]:
     """Yield errors at each point of each table by the curve through the others.
 
     With ``twin`` the size is left out of the collective that passes the same bytes, too.
     """
     points = {found.key: found.points for found in tables}
     for key in points:
-        yield CurveErrors(key, left_out(key, fabric_of(key.platform), points, twin=twin))
+        yield CurveErrors(
+            key, leave_one_out_errors(key, fabric_of(key.platform), points, twin=twin)
+        )
 
 
 def of_sizes(data: Path, width: float) -> Iterator[CurveErrors]:
     """Yield errors of what ships at sizes that were held out; ``width`` of the intervals."""
-    for key, points in sorted(modern(data / MODERN, "dev").items()):
+    for key, points in sorted(modern_points(data / MODERN, "dev").items()):
         curve = find_curve(key.collective, key.ranks, key.platform)
-        table = Table(tuple(sorted(points)), tuple(points[s] for s in sorted(points)))
+        table = CurveTable(tuple(sorted(points)), tuple(points[s] for s in sorted(points)))
         yield CurveErrors(key, _errors(curve, table), width * curve.error)
 
 
-def of_ranks(tables: Sequence[Measured]) -> Iterator[CurveErrors]:
+def of_ranks(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
     """Yield errors of tables carried to other numbers of ranks of one machine."""
     alone = [found for found in tables if found.key.local == found.key.ranks]
     for found in alone:
@@ -74,16 +82,16 @@ def of_ranks(tables: Sequence[Measured]) -> Iterator[CurveErrors]:
                 yield _carried(other, found)
 
 
-def of_machines(tables: Sequence[Measured]) -> Iterator[CurveErrors]:
+def of_machines(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
     """Yield errors of tables of one machine carried to two, where that was published."""
-    for found in published():
+    for found in published_curves():
         inside = Key(found.key.platform, found.key.local, found.key.local, found.key.collective)
         for other in tables:
             if other.key == inside:
                 yield _carried(other, found)
 
 
-def of_fabrics(tables: Sequence[Measured]) -> Iterator[CurveErrors]:
+def of_fabrics(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
     """Yield errors of NCCL's model alone, on platforms that it has not seen, nor near copies."""
     alone = [found for found in tables if found.key.local == found.key.ranks]
     launches = {found.key: _launch(found) for found in alone}
@@ -96,7 +104,7 @@ def of_fabrics(tables: Sequence[Measured]) -> Iterator[CurveErrors]:
             yield CurveErrors(found.key, _errors(curve, found.points))
 
 
-def launch(tables: Sequence[Measured]) -> float:
+def launch(tables: Sequence[MeasuredCurve]) -> float:
     """Return what a collective takes beyond NCCL's model, median of the smallest messages."""
     alone = [f for f in tables if f.key.local == f.key.ranks and f.key.platform != "v100"]
     return statistics.median(map(_launch, alone))
@@ -121,20 +129,22 @@ class _Model(Struct, frozen=True):
     launch: float
 
     def time(self, nbytes: float) -> float:
-        return tuned(self.collective, self.ring, nbytes, self.launch)
+        return nccl_time(self.collective, self.ring, nbytes, self.launch)
 
 
 def _kind(key: Key) -> str:
     return COPIES.get(key.platform, key.platform)
 
 
-def _launch(found: Measured) -> float:
+def _launch(found: MeasuredCurve) -> float:
     key, size = found.key, found.points.sizes[0]
-    model = tuned(key.collective, Ring(key.ranks, key.local, fabric_of(key.platform)), size, 0.0)
+    model = nccl_time(
+        key.collective, Ring(key.ranks, key.local, fabric_of(key.platform)), size, 0.0
+    )
     return found.points.times[0] - model
 
 
-def _carried(other: Measured, found: Measured) -> CurveErrors:
+def _carried(other: MeasuredCurve, found: MeasuredCurve) -> CurveErrors:
     fabric: Fabric = fabric_of(found.key.platform)
     key = other.key
     record = Record(
@@ -147,10 +157,12 @@ def _carried(other: Measured, found: Measured) -> CurveErrors:
         sizes=other.points.sizes,
         times=other.points.times,
     )
-    curve = carried(record, found.key.collective, Ring(found.key.ranks, found.key.local, fabric))
+    curve = scale_to_ranks(
+        record, found.key.collective, Ring(found.key.ranks, found.key.local, fabric)
+    )
     return CurveErrors(found.key, _errors(curve, found.points), source=f"{key.ranks} ranks")
 
 
-def _errors(curve: Curve, points: Table) -> list[float]:
+def _errors(curve: Curve, points: CurveTable) -> list[float]:
     pairs = zip(points.sizes, points.times, strict=True)
     return [curve.time(size) / time - 1.0 for size, time in pairs]

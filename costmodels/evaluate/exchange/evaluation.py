@@ -9,7 +9,7 @@ from msgspec import Struct
 from rich.console import RenderableType
 from rich.table import Table
 
-from costmodels.collectives.measured import Key, measured
+from costmodels.collectives.measured import Key, measured_curves
 from costmodels.evaluate.exchange import errors
 from costmodels.evaluate.exchange.errors import CurveErrors, by_collective, mean
 from costmodels.evaluate.measurements import measurements
@@ -84,7 +84,7 @@ def evaluate_collectives() -> CollectiveEvaluation:
     Raises ``IrgraphError`` where the folder is not set.
     """
     data = measurements()
-    tables = list(measured(data))
+    tables = list(measured_curves(data))
     return CollectiveEvaluation(
         list(errors.of_points(tables)),
         list(errors.of_points(tables, twin=True)),

@@ -141,7 +141,7 @@ def uncached(rows: Sequence[int]) -> float:
     (FBGEMM's exact updates). Nothing overlaps.
     """
     tier, lookups = load_tier("uvm"), float(BATCH * EACH)
-    different = sum(float(rows_of(UNIFORM, n).distinct(lookups)) for n in rows)
+    different = sum(float(rows_of(UNIFORM, n).distinct_count(lookups)) for n in rows)
     total = len(rows) * lookups + 2 * different
     asked = demand(tier, 4 * WIDTH, total)
     return BATCHES * burst(tier, asked.reads, asked.nbytes) / 1e6
@@ -154,7 +154,7 @@ def cached(rows: Sequence[int]) -> float:
     first time brought in is there (torchrec/datasets/random.py).
     """
     lookups = float(BATCH * EACH)
-    used = [float(rows_of(UNIFORM, n).distinct(lookups)) for n in rows]
+    used = [float(rows_of(UNIFORM, n).distinct_count(lookups)) for n in rows]
     tables = [Lookups(Popularity((n,), (1.0 / n,)), 1.0, lookups) for n in used]
     cache = cache_of(tables, CACHED_SHARE * sum(rows))
     missed = sum(cache.distinct_misses(i, lookups) for i in range(len(tables)))

@@ -85,7 +85,7 @@ def test_rows_are_drawn_as_their_distribution_says(kind: str) -> None:
     drawn = Bench(torch, "cpu", case).rows(10_000, 50_000).numpy()
     assert drawn.min() >= 0 and drawn.max() < 10_000
     expected = rows_of(parse_distribution(kind), 10_000)
-    assert len(np.unique(drawn)) == pytest.approx(float(expected.distinct(50_000)), rel=0.02)
+    assert len(np.unique(drawn)) == pytest.approx(float(expected.distinct_count(50_000)), rel=0.02)
     commonest = np.bincount(drawn).max() / 50_000
     assert commonest == pytest.approx(expected.chances.max(), rel=0.15, abs=3e-4)
 

@@ -11,20 +11,20 @@ import msgspec
 import pytest
 
 from costmodels.collectives.build import records
-from costmodels.collectives.curve import Table
+from costmodels.collectives.curve import CurveTable
 from costmodels.collectives.load import (
-    ACROSS,
-    SCALED,
-    UNMEASURED,
+    MACHINE_SCALING_ERROR,
+    MODEL_ERROR,
+    RANK_SCALING_ERROR,
     Record,
     fabric_of,
     find_curve,
-    lacking,
+    missing_curve_reason,
     platforms,
     traffic,
 )
-from costmodels.collectives.measured import measured
-from costmodels.collectives.nccl import LAUNCH, Ring, tuned
+from costmodels.collectives.measured import measured_curves
+from costmodels.collectives.nccl import LAUNCH, Ring, nccl_time
 from costmodels.evaluate.exchange.errors import (
     launch,
     mean,
@@ -41,7 +41,7 @@ SHIPPED = Path(__file__).parents[3] / "costmodels/collectives/fitted.json"
 
 
 def test_a_table_interpolates_logarithms() -> None:
-    curve = Table((1e4, 1e6), (10.0, 1000.0))
+    curve = CurveTable((1e4, 1e6), (10.0, 1000.0))
     assert curve.time(1e5) == pytest.approx(100.0)
     assert curve.time(100.0) == 10.0
     assert curve.time(2e6) == pytest.approx(2000.0)
@@ -63,13 +63,13 @@ def test_a_curve_is_found_for_any_number_of_ranks() -> None:
     four, three = find_curve("all_reduce", 4), find_curve("all_reduce", 3)
     assert four.time(2**21) == pytest.approx(136.0, rel=0.15)
     v100 = fabric_of("v100")
-    share = tuned("all_reduce", Ring(3, 3, v100), 2**30) / tuned(
+    share = nccl_time("all_reduce", Ring(3, 3, v100), 2**30) / nccl_time(
         "all_reduce", Ring(4, 4, v100), 2**30
     )
     assert three.time(2**30) == pytest.approx(share * four.time(2**30))
     assert share == pytest.approx((2 / 3) / (3 / 4), rel=0.01)
     assert "carried from 4 ranks by NCCL's own model" in three.source
-    assert three.error == pytest.approx(four.error + SCALED)
+    assert three.error == pytest.approx(four.error + RANK_SCALING_ERROR)
     assert find_curve("all_to_allv", 8).alpha == 68.0
     assert find_curve("broadcast", 4) == find_curve("reduce", 4)
     assert find_curve("all_reduce", 1).time(1e9) == 0.0
@@ -96,10 +96,12 @@ def test_several_machines_without_a_measurement_say_so() -> None:
     published = find_curve("all_reduce", 16, "a100", local=8)
     assert published.measured and published.time(2**26) == pytest.approx(821.7)
     carried = find_curve("all_reduce", 16, "h100", local=8)
-    assert not carried.measured and carried.error > ACROSS
+    assert not carried.measured and carried.error > MACHINE_SCALING_ERROR
     assert "carried from 8 ranks" in carried.source
     assert carried.time(2**26) > find_curve("all_reduce", 8, "h100").time(2**26)
-    assert "nobody says how fast the network" in lacking("all_reduce", "rtx-pro-6000", several=True)
+    assert "nobody says how fast the network" in missing_curve_reason(
+        "all_reduce", "rtx-pro-6000", several=True
+    )
 
 
 def test_a_slow_network_is_a_fabric_of_its_own() -> None:
@@ -127,7 +129,7 @@ def test_nccl_tests_answer_for_one_machine_of_a100(data_dir: Path) -> None:
 
 @pytest.mark.data
 def test_the_bar_of_six_percent_holds_where_it_is_said_to(data_dir: Path) -> None:
-    tables = list(measured(data_dir))
+    tables = list(measured_curves(data_dir))
     points = list(of_points(tables))
     assert sum(each.mape <= 6.0 for each in points) >= 71
     assert mean(points) < 4.5
@@ -137,10 +139,10 @@ def test_the_bar_of_six_percent_holds_where_it_is_said_to(data_dir: Path) -> Non
 
 @pytest.mark.data
 def test_curves_of_what_was_not_measured_err_as_is_said(data_dir: Path) -> None:
-    tables = list(measured(data_dir))
-    assert pytest.approx(mean(list(of_ranks(tables))), abs=1) == 100 * SCALED
-    assert pytest.approx(mean(list(of_machines(tables))), abs=1) == 100 * ACROSS
-    assert pytest.approx(mean(list(of_fabrics(tables))), abs=1) == 100 * UNMEASURED
+    tables = list(measured_curves(data_dir))
+    assert pytest.approx(mean(list(of_ranks(tables))), abs=1) == 100 * RANK_SCALING_ERROR
+    assert pytest.approx(mean(list(of_machines(tables))), abs=1) == 100 * MACHINE_SCALING_ERROR
+    assert pytest.approx(mean(list(of_fabrics(tables))), abs=1) == 100 * MODEL_ERROR
     assert launch(tables) == pytest.approx(LAUNCH, abs=0.1)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from costmodels.collectives.load import fabric_of, find_curve, platforms
-from costmodels.collectives.nccl import KNOWN, LAUNCH, Fabric, Ring, tuned
+from costmodels.collectives.nccl import COLLECTIVES, LAUNCH, Fabric, Ring, nccl_time
 from costmodels.collectives.peers import peers_of
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
@@ -21,11 +21,11 @@ PLAIN = Fabric("plain", "ampere", 240.0)
 def test_latencies_are_those_of_nccl() -> None:
     """A ring of LL: 6.6 us and 0.6 a step, of which an all-reduce has twice n - 1."""
     eight = Ring(8, 8, PLAIN)
-    assert tuned("all_reduce", eight, 8, 0.0) == pytest.approx(6.6 + 14 * 0.6, rel=1e-3)
-    assert tuned("all_gather_base", eight, 8, 0.0) == pytest.approx(6.6 + 7 * 0.6, rel=1e-3)
+    assert nccl_time("all_reduce", eight, 8, 0.0) == pytest.approx(6.6 + 14 * 0.6, rel=1e-3)
+    assert nccl_time("all_gather_base", eight, 8, 0.0) == pytest.approx(6.6 + 7 * 0.6, rel=1e-3)
     two = Ring(16, 8, Fabric("net", "ampere", 240.0, nic_gbs=25.0))
     tree = 6.8 + 2 * (7 * 0.6 + 5.0)
-    assert tuned("all_reduce", two, 8, 0.0) == pytest.approx(tree, rel=1e-3)
+    assert nccl_time("all_reduce", two, 8, 0.0) == pytest.approx(tree, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -49,30 +49,30 @@ def test_links_are_those_that_makers_state(
     assert "Not fitted" in fabric.source or fabric.source == "as h100"
 
 
-@pytest.mark.parametrize("collective", KNOWN)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 def test_links_bound_large_messages(collective: str) -> None:
     """No bus carries more than its links: bus factor times bytes over time."""
     ring, size = Ring(8, 8, PLAIN), 2.0**34
     factor = {"all_reduce": 2 * 7 / 8, "broadcast": 1.0, "reduce": 1.0}.get(collective, 7 / 8)
-    reached = factor * size / tuned(collective, ring, size) / 1e3
+    reached = factor * size / nccl_time(collective, ring, size) / 1e3
     assert 0.85 * 240 < reached <= 240
 
 
 def test_switches_reduce_beyond_the_links_and_networks_hold_back() -> None:
     size, eight, sixteen = 2.0**32, Ring(8, 8, HOPPER), Ring(16, 8, HOPPER)
-    reached = 2 * 7 / 8 * size / tuned("all_reduce", eight, size) / 1e3
+    reached = 2 * 7 / 8 * size / nccl_time("all_reduce", eight, size) / 1e3
     assert reached > 370
-    assert tuned("all_gather", sixteen, size) > tuned("all_gather", eight, size)
+    assert nccl_time("all_gather", sixteen, size) > nccl_time("all_gather", eight, size)
     slow = Ring(16, 8, msgspec.structs.replace(HOPPER, nic_gbs=5.0))
-    for collective in KNOWN:
-        assert tuned(collective, slow, size) > 2 * tuned(collective, sixteen, size)
+    for collective in COLLECTIVES:
+        assert nccl_time(collective, slow, size) > 2 * nccl_time(collective, sixteen, size)
 
 
-@pytest.mark.parametrize("collective", KNOWN)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("fabric", [HOPPER, PLAIN, Fabric("p", "ampere", 24.0, nvlink=False)])
 def test_more_bytes_take_longer(collective: str, fabric: Fabric) -> None:
     for ranks in (2, 3, 8):
-        times = [tuned(collective, Ring(ranks, ranks, fabric), 2.0**n) for n in range(24, 34)]
+        times = [nccl_time(collective, Ring(ranks, ranks, fabric), 2.0**n) for n in range(24, 34)]
         assert times == sorted(times) and times[0] > LAUNCH
 
 

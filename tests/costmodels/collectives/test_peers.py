@@ -147,7 +147,7 @@ def test_collectives_that_nobody_measured_are_told() -> None:
     op = Op("c10d.scatter_", ((tensor("g", 8),),))
     (line,) = untimed_collectives(priced(with_ranks(Graph("g", ops=(op,)), 2)))
     assert "no curve of such an op was measured" in line
-    assert Peers(8, 8, "", "a100").lacks(Op("c10d.broadcast_")) == ""
+    assert Peers(8, 8, "", "a100").missing_reason(Op("c10d.broadcast_")) == ""
 
 
 def test_messages_beyond_what_was_measured_are_outside() -> None:

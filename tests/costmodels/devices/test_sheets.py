@@ -16,7 +16,7 @@ from costmodels.devices.library import (
     recorded_sheet,
     same_model,
 )
-from costmodels.devices.sheet import PAGEABLE_MOST, UNMEASURED_SHARE
+from costmodels.devices.sheet import MAX_PAGEABLE_GBS, UNMEASURED_SHARE
 from irgraph.backend import architecture_of
 from irgraph.diagnostics import IrgraphError
 
@@ -211,7 +211,7 @@ def test_convolutions_use_tf32_where_there_are_units_for_it() -> None:
 
 def test_pageable_copies_do_not_gain_from_a_faster_bus() -> None:
     h200 = load_device("h200")
-    assert h200.host_bandwidth(pinned=False) == PAGEABLE_MOST < h200.host_bandwidth(pinned=True)
+    assert h200.host_bandwidth(pinned=False) == MAX_PAGEABLE_GBS < h200.host_bandwidth(pinned=True)
 
 
 def test_copies_of_the_h100_are_as_measured() -> None:
@@ -320,31 +320,31 @@ def test_a_clock_that_a_card_does_not_have_is_refused(mhz: str) -> None:
 
 
 def test_what_large_products_reach_is_a_share_of_the_datasheets_peak() -> None:
-    assert load_device("l4").reached("f32") == pytest.approx(10660 / 30300)
-    assert load_device("t4").reached("f16") == pytest.approx(42710 / 65000)
-    assert load_device("v100").reached("f32") is None  # another benchmark, of 64 lanes
-    assert load_device("b300").reached("bf16") is None  # nobody measured
+    assert load_device("l4").measured_share("f32") == pytest.approx(10660 / 30300)
+    assert load_device("t4").measured_share("f16") == pytest.approx(42710 / 65000)
+    assert load_device("v100").measured_share("f32") is None  # another benchmark, of 64 lanes
+    assert load_device("b300").measured_share("bf16") is None  # nobody measured
 
 
 @pytest.mark.parametrize("name", ["rtx-2080-ti", "rtx-3090", "rtx-4090", "rtx-5090"])
 def test_geforce_accumulates_at_half_of_the_rate(name: str) -> None:
     sheet = load_device(name)
-    whole = sheet.whole_rate()
+    whole = sheet.at_whole_rate()
     assert sheet.halved and not whole.halved
     assert whole.peak("f16")[0] == pytest.approx(2 * sheet.peak("f16")[0])
     assert whole.peak("i8") == sheet.peak("i8")
-    most = sheet.reached("f16") or 1.0
-    assert sheet.shared("f16", 0.75) == pytest.approx(most, rel=0.1)
-    assert sheet.shared("f16", 0.1) == pytest.approx(0.2, rel=0.01)
-    assert sheet.shared("i8", 0.75) == 0.75
+    most = sheet.measured_share("f16") or 1.0
+    assert sheet.reached_share("f16", 0.75) == pytest.approx(most, rel=0.1)
+    assert sheet.reached_share("f16", 0.1) == pytest.approx(0.2, rel=0.01)
+    assert sheet.reached_share("i8", 0.75) == 0.75
 
 
 @pytest.mark.parametrize("name", ["t4", "a40", "a10", "l4", "l40s", "rtx-pro-6000", "a100", "h100"])
 def test_boards_for_servers_do_not(name: str) -> None:
     sheet = load_device(name)
     assert not sheet.halved
-    assert sheet.whole_rate() is sheet
-    assert sheet.shared("f16", 0.75) == 0.75
+    assert sheet.at_whole_rate() is sheet
+    assert sheet.reached_share("f16", 0.75) == 0.75
 
 
 def test_a_clock_is_locked_once() -> None:

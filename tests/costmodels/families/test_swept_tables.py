@@ -12,7 +12,7 @@ from costmodels.families.optimizer import list_update_launches
 from costmodels.formulas.rows import blocks_time, picked_time
 from costmodels.learned.predictors import SOFTWARE
 from costmodels.lookups.indices import Indices
-from costmodels.lookups.popularity import UNIFORM, greatest_chance
+from costmodels.lookups.popularity import UNIFORM, max_chance
 from costmodels.lookups.rules import parse_distribution
 from costmodels.pricing.price import price
 from irgraph.ir.points.point_values import PointValues, ScalarOnlyError
@@ -135,11 +135,11 @@ def test_the_start_of_a_kernel_is_that_of_the_card() -> None:
 
 
 def test_the_greatest_chance_is_the_first_ranks() -> None:
-    assert greatest_chance(UNIFORM, 8) == 0.125
+    assert max_chance(UNIFORM, 8) == 0.125
     law = parse_distribution("zipf:1")
-    assert greatest_chance(law, 3) == pytest.approx(6 / 11)
+    assert max_chance(law, 3) == pytest.approx(6 / 11)
     with pytest.raises(ScalarOnlyError):
-        greatest_chance(law, PointValues(np.array([3, 4])))
+        max_chance(law, PointValues(np.array([3, 4])))
 
 
 @pytest.mark.parametrize("width", [4, 5])

@@ -8,10 +8,10 @@ import pytest
 from costmodels.devices.library import load_device
 from costmodels.learned.batch_invariant import exact_forward, exact_layers
 from costmodels.learned.infer import estimate, forward
-from costmodels.learned.weights import load_shipped, shipped
+from costmodels.learned.weights import load_shipped, shipped_models
 
 
-@pytest.mark.parametrize("family", shipped())
+@pytest.mark.parametrize("family", shipped_models())
 def test_whole_numbers_give_the_networks_answer(family: str) -> None:
     weights = load_shipped(family)
     inputs = np.random.default_rng(1).standard_normal((len(weights.mean), 300)).astype(np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from costmodels.learned.estimate_cache import MOST, EstimateCache
+from costmodels.learned.estimate_cache import MAX_KINDS, EstimateCache
 from costmodels.learned.infer import Estimates
 
 Column = NDArray[np.float32]
@@ -65,7 +65,7 @@ def test_parts_of_what_was_asked_are_not_asked_again() -> None:
 def test_what_was_asked_long_ago_is_forgotten() -> None:
     known, asked = EstimateCache(), Asked()
     columns = {name: np.arange(1, 3, dtype=np.float32) for name in ("m",)}
-    for kind in (*range(MOST + 1), MOST, 0):
+    for kind in (*range(MAX_KINDS + 1), MAX_KINDS, 0):
         more = {name: np.full(2, kind, np.float32) for name in ("n", "k", "op")}
         known.estimates({**columns, **more}, asked)
-    assert asked.rows == 2 * (MOST + 2)
+    assert asked.rows == 2 * (MAX_KINDS + 2)

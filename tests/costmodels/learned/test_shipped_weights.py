@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from costmodels.devices.library import load_device
 from costmodels.families import learned_families
 from costmodels.learnable.hardware import figures
-from costmodels.learned.weights import load_shipped, shipped
+from costmodels.learned.weights import load_shipped, shipped_models
 from costmodels.training.recipe import held_out, read
 
 MOST = {
@@ -31,13 +31,13 @@ def test_device_sheets_are_those_of_training(family: str) -> None:
         assert {key: now[key] for key in figures_then} == pytest.approx(figures_then), name
 
 
-@pytest.mark.parametrize("family", shipped())
+@pytest.mark.parametrize("family", shipped_models())
 def test_a_family_is_trained_as_its_shipped_weights_were(family: str) -> None:
     assert to_builtins(learned_families()[family].settings) == load_shipped(family).made["settings"]
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("family", shipped())
+@pytest.mark.parametrize("family", shipped_models())
 @pytest.mark.slow
 def test_held_out_errors_are_what_the_weights_say(family: str, data_dir: Path) -> None:
     weights = load_shipped(family)

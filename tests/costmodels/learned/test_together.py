@@ -67,11 +67,11 @@ def test_a_collected_question_waits_for_its_answer() -> None:
     alone = models["gemm"](PRODUCT)
     others = predictors(load_device("v100"), "torch-2")
     assert isinstance(others, BatchedModels)
-    others.together.collect()
+    others.batch.start()
     for m in (256, 512):
         with pytest.raises(PendingEstimateError):
             others["gemm"]({**PRODUCT, "m": m})
-    others.together.answer()
+    others.batch.run()
     assert others["gemm"](PRODUCT) == alone
 
 
@@ -112,6 +112,6 @@ def test_an_op_that_waited_in_vain_is_priced_by_those_inside_it(
 
 def test_questions_of_no_family_are_answered_by_nothing() -> None:
     together = QueryBatch()
-    together.collect()
-    together.answer()
+    together.start()
+    together.run()
     assert not BatchedModels({}, together)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from costmodels.learned.weights import load, load_shipped, save, shipped
+from costmodels.learned.weights import load, load_shipped, save, shipped_models
 from irgraph.diagnostics import IrgraphError
 
 
@@ -58,8 +58,8 @@ def test_an_unknown_family_gets_a_near_word() -> None:
 
 def test_every_family_is_shipped_with_its_story() -> None:
     single = ("conv2d", "elementwise", "gemm", "layer_norm", "softmax")
-    assert shipped() == tuple(sorted((*single, "attention", "gemm_units", "transformer")))
-    for family in shipped():
+    assert shipped_models() == tuple(sorted((*single, "attention", "gemm_units", "transformer")))
+    for family in shipped_models():
         made = load_shipped(family).made
         assert made["command"].startswith(f"irgraph train {family}")
         assert made["data"] and made["settings"] and made["held_out_pct"] and made["versions"]

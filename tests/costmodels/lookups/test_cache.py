@@ -63,14 +63,14 @@ def test_tables_read_together_share_the_cache() -> None:
     ]
     missed = np.reshape(_simulated_misses(mixed, 4000), (-1, 3)).sum(0)
     reads = [Reads(law, rows, 30_000, 1) for law, rows in laws]
-    found = lru_misses(reads, 4000, together=3)
+    found = lru_misses(reads, 4000, concurrency=3)
     assert np.array(found) / 30_000 == pytest.approx(missed / 30_000, abs=0.005)
 
 
 def test_a_table_read_alone_has_the_whole_cache() -> None:
     reads = [Reads(UNIFORM, 1000, 50_000, 64)] * 3
-    assert lru_misses(reads, 64_000, together=1) == pytest.approx([1000] * 3)
-    assert min(lru_misses(reads, 64_000, together=3)) > 30_000
+    assert lru_misses(reads, 64_000, concurrency=1) == pytest.approx([1000] * 3)
+    assert min(lru_misses(reads, 64_000, concurrency=3)) > 30_000
 
 
 def test_a_cache_smaller_than_a_row_holds_none() -> None:

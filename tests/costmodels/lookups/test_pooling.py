@@ -96,7 +96,7 @@ def test_heavy_hitters_have_the_chances_of_fbgemms_generator(rows: int) -> None:
     if rows > 3:
         chances = _fbgemm(TRACE, rows)
         exact = -np.expm1(200_000 * np.log1p(-chances)).sum()
-        assert found.distinct(200_000) == pytest.approx(exact, rel=1e-4)
+        assert found.distinct_count(200_000) == pytest.approx(exact, rel=1e-4)
         assert found.chances[:20] == pytest.approx(chances[:20], rel=1e-4)
 
 

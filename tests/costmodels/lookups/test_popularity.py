@@ -28,7 +28,7 @@ def test_chances_of_all_rows_sum_to_one(law: Distribution, rows: int) -> None:
 def test_distinct_rows_are_at_most_rows_and_lookups(
     law: Distribution, rows: int, lookups: int
 ) -> None:
-    assert 0 <= rows_of(law, rows).distinct(lookups) <= min(rows, lookups) * (1 + 1e-9)
+    assert 0 <= rows_of(law, rows).distinct_count(lookups) <= min(rows, lookups) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("law", [Zipf(0.5), Zipf(1.05), Zipf(1.05, 20.0), Zipf(2.0)], ids=str)
@@ -39,18 +39,18 @@ def test_groups_of_a_zipf_law_sum_like_its_rows(law: Zipf) -> None:
     found = rows_of(law, 1_000_000)
     assert len(found.counts) < 1000
     assert found.chances[0] == pytest.approx(chances[0], rel=1e-5)
-    assert found.distinct(200_000) == pytest.approx(exact, rel=1e-4)
+    assert found.distinct_count(200_000) == pytest.approx(exact, rel=1e-4)
 
 
 def test_uniform_distinct_rows_are_the_closed_form() -> None:
     expected = 1e6 * (1 - (1 - 1e-6) ** 204_800)
-    assert rows_of(UNIFORM, 1_000_000).distinct(204_800) == pytest.approx(expected)
+    assert rows_of(UNIFORM, 1_000_000).distinct_count(204_800) == pytest.approx(expected)
 
 
 def test_several_numbers_of_lookups_are_answered_at_once() -> None:
     found = rows_of(Zipf(1.0), 500)
-    many = found.distinct(np.array([0.0, 10.0, 1e9]))
-    assert many[0] == 0 and many[1] == found.distinct(10) and many[2] == pytest.approx(500)
+    many = found.distinct_count(np.array([0.0, 10.0, 1e9]))
+    assert many[0] == 0 and many[1] == found.distinct_count(10) and many[2] == pytest.approx(500)
 
 
 def test_a_histogram_of_counted_rows_groups_equal_counts() -> None:

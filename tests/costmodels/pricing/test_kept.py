@@ -117,7 +117,7 @@ def test_unchanged_ops_are_not_priced_again(monkeypatch: pytest.MonkeyPatch) -> 
     made = run(parse_pipeline("fuse-embedding"), graph).graph
     price(graph, "v100", WAYS[0])
     asked: list[Op] = []
-    rule = Pricer._known
+    rule = Pricer._modelled
 
     def known(pricer: Pricer, op: Op) -> tuple[Kernel, ...] | None:
         asked.append(op)
@@ -136,7 +136,7 @@ def test_an_op_keeps_prices_for_few_machines() -> None:
         price(graph, "v100", PriceOptions(indices=[f"zipf:1.{clock}"]))
     held = [len(op.__dict__.get(price_cache.CACHE_KEY, ())) for op in graph.walk()]
     assert 0 < max(held) <= price_cache.MAX_MACHINES
-    assert len(price_cache._MACHINES._known) <= price_cache.MAX_MACHINES
+    assert len(price_cache._MACHINES._properties_by_token) <= price_cache.MAX_MACHINES
 
 
 ALIKE = """model "m" { format = 1 }

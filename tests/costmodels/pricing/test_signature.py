@@ -8,7 +8,7 @@ from irgraph.ir.tensor import Tensor
 
 
 def signature(op: Op) -> object:
-    return Signatures().of(op)
+    return Signatures().signature(op)
 
 
 def stacked(*offsets: int, buffer: str = "b") -> Op:
