@@ -102,11 +102,11 @@ def fabric_of(name: str) -> Fabric:
 
 
 def find_curve(collective: str, ranks: int, platform: str = "v100", local: int = 0) -> Form:
-    """Return the time of a collective among ``ranks`` on a platform, or a file that describes one.
+    """Return the time of a collective among ``ranks`` on a platform, or on the fabric of a file.
 
-    What was measured goes first; else the measured layout that is nearest is carried over by the
-    ratio of NCCL's own model; where nothing was measured that model stands alone. ``local`` ranks
-    share a machine (0: all). Raises ``IrgraphError`` for what has no time (``missing_curve_reason``).
+    A measured curve takes precedence; else the nearest measured layout is scaled by the ratio of
+    NCCL's own model; without any measurement the model is used alone. ``local`` ranks share a
+    machine (0: all). Raises ``IrgraphError`` if there is no curve (``missing_curve_reason``).
     """
     reason = missing_curve_reason(collective, platform, several=0 < local < ranks)
     if reason:

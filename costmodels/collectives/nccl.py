@@ -147,7 +147,7 @@ def _ring_time(
 def _tree_time(
     collective: str, ring: Ring, nbytes: float, protocol: int, hops: Mapping[str, Sequence[float]]
 ) -> float:
-    """Return the time of an all-reduce over a chain in each machine and a double tree of machines."""
+    """Return the time of an all-reduce over chains in machines and a double tree of machines."""
     single_machine = ring.machines == 1
     bus = 0.92 * (ring.fabric.link_gbs if ring.local > 1 else ring.network)
     if protocol == LL:

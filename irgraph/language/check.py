@@ -45,7 +45,7 @@ def check_script(
 
 
 class _CheckedPasses(OrderedDict[object, tuple[Pass, ...]]):
-    """Passes that were found sound among others, by their identities; the objects are kept."""
+    """Checked passes by their identities and context; the objects are stored, so ids stay valid."""
 
     def store(self, key: object, passes: tuple[Pass, ...]) -> None:
         self[key] = passes
@@ -72,7 +72,7 @@ def _check_pass(declared: Pass, check: Checker) -> None:
 
 
 def _check_cycles(passes: Mapping[str, Pass], check: Checker) -> None:
-    """Refuse passes that apply themselves, directly or through others."""
+    """Note passes that apply themselves, directly or through others."""
     visited: set[str] = set()
 
     def visit(name: str, chain: list[str]) -> None:
@@ -96,7 +96,7 @@ def _check_cycles(passes: Mapping[str, Pass], check: Checker) -> None:
 def unused_name_warnings(script: Script) -> list[Diagnostic]:
     """Return a warning for each name that a script defines and never uses.
 
-    A script without anything is one as well.
+    An empty script also has a warning.
     """
     if not script.body and not script.passes:
         hint = "write a statement, as in remove many aten.t(...), or apply a pass"

@@ -1,4 +1,4 @@
-"""Clauses shared by several statements, apart from patterns, templates and expressions."""
+"""Clauses shared by several statements, except patterns, templates and expressions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDENT = "  "
 
 
 class Check(Protocol):
-    """A check that is told what is wrong."""
+    """A check that collects problems."""
 
     def note(self, message: str, place: SourceSpan) -> None:
         """Note a problem."""
@@ -35,7 +35,7 @@ class Swap(Node):
 
 @dataclass(frozen=True)
 class Anchor(Node):
-    """``before first aten.cat``: where something goes."""
+    """``before first aten.cat``: a position in the launch order."""
 
     side: str
     nth: str = field(default="", kw_only=True)
@@ -50,9 +50,9 @@ class Parameter(Node):
     """``least: int = 2``.
 
     Attributes:
-        name: the parameter's.
+        name: the parameter's name.
         type: such as ``int``, ``time`` or ``dtype``.
-        default: ``None`` where the caller must give a value.
+        default: ``None`` if the caller must pass a value.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Call(Node):
     """The call of a pass: ``fuse-embedding(least = 4)``.
 
     Attributes:
-        name: of the pass.
+        name: the pass's name.
         arguments: names and values, in order.
     """
 
@@ -81,19 +81,19 @@ class Call(Node):
 
 
 def join_words(*parts: object) -> str:
-    """Return the texts of the parts that are present, joined by blanks."""
+    """Return the texts of the parts, joined by blanks, without ``None`` and empty parts."""
     return " ".join(str(part) for part in parts if part is not None and part != "")
 
 
 def clause(word: str, value: object) -> str:
-    """Return a clause, or nothing where its value is missing; several values with commas."""
+    """Return a clause, or ``""`` if its value is missing; commas separate several values."""
     if isinstance(value, tuple):
         value = ", ".join(map(str, value))
     return f"{word} {value}" if value is not None and value != "" else ""
 
 
 def assuming_clause(reason: str) -> str:
-    """Return the clause that gives the reason of an assumption, if there is one."""
+    """Return the clause with the reason of an assumption, or ``""`` if there is none."""
     return clause("assuming", quote(reason) if reason else "")
 
 

@@ -16,10 +16,10 @@ class StatementError(Exception):
 
 @contextmanager
 def blame(module: str, failure: str) -> Iterator[None]:
-    """Let a failure name the statement whose module this is.
+    """Convert failures in this context to a ``StatementError`` that names a statement's module.
 
-    ``failure`` completes the message, as in ``cannot be run``. Errors of the script pass as they
-    are, and so do those of statements in its block.
+    ``failure`` completes the message, as in ``cannot be run``. Errors of the script propagate
+    unchanged, and so do ``StatementError`` of statements in its block.
     """
     try:
         yield
@@ -34,6 +34,6 @@ def blame(module: str, failure: str) -> Iterator[None]:
 
 
 def statement_text(module: str) -> str:
-    """Return how messages refer to the statement of a module: its name and its file."""
+    """Return the text of a module's statement in messages: its name and its file."""
     name = module.rpartition(".")[2]
     return f"the statement {name!r} ({module.replace('.', '/')}.py)"

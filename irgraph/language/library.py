@@ -1,4 +1,4 @@
-"""Passes by name: those of a script, then those of the folders."""
+"""Passes by name: first those of a script, then those of the library's folders."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from irgraph.language.statements.apply import Apply
 
 
 def load_pass(name: str, paths: Sequence[str | Path] = (), place: SourceSpan | None = None) -> Pass:
-    """Return a pass of the library; raise ``IrgraphError`` where there is none or it is unsound.
+    """Return a pass of the library; raise ``IrgraphError`` if there is none or it is malformed.
 
-    ``place`` is where it was asked for.
+    ``place`` is the position of its call.
     """
     try:
         file = shipped.find(name, paths)
@@ -37,16 +37,16 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: SourceSpan | N
 
 @lru_cache(maxsize=256)
 def _parse_cached(text: str, source: str) -> Script:
-    """Return the script of a file; the same text is read once."""
+    """Return the script of a file; the same text is parsed once."""
     return parse_script(text, source)
 
 
 def reachable_passes(
     script: Script, paths: Sequence[str | Path], problems: list[Diagnostic]
 ) -> dict[str, Pass]:
-    """Return every pass that a script holds or applies, by name.
+    """Return every pass that a script declares or applies, by name.
 
-    What is wrong is added to ``problems``.
+    Errors are appended to ``problems``.
     """
     by_name: dict[str, Pass] = {}
     for declared in script.passes:
@@ -72,7 +72,7 @@ def reachable_passes(
 
 
 def _add_suggestion(error: IrgraphError, name: str, by_name: dict[str, Pass]) -> list[Diagnostic]:
-    """Add the closest name among the script's own passes."""
+    """Return an error's diagnostics with the closest name among the known passes added."""
     hint = suggestion(name, by_name)
     first, *remaining = error.diagnostics
     if hint and "did you mean" not in first.message and first.message.startswith("unknown pass"):

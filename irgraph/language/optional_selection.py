@@ -1,4 +1,4 @@
-"""Statements about what matches, or about all of the step."""
+"""Statements about the ops that match a selection, or about the whole step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OptionalSelection(Statement):
             check.selection(self.selection)
 
     def select_ops(self, frame: Frame) -> tuple[Entry, list[Op] | None]:
-        """Return an entry about what matches, and its ops: none where it is about all."""
+        """Return an entry, and the selected ops; ``None`` if the statement is about the step."""
         if self.selection is None:
             return frame.entry(self), None
         selected = frame.select_whole(self.selection)

@@ -13,7 +13,7 @@ from irgraph.text.syntax import is_truncated, syntax_error
 
 
 def parse_script(text: str, source: str = "script") -> Script:
-    """Return the script of a text; raise ``IrgraphError`` (exit code 4) where it is none."""
+    """Return the script of a text; raise ``IrgraphError`` (exit code 4) if it is not valid."""
     return _read(text, source, "start")
 
 

@@ -1,4 +1,4 @@
-"""From the grammar's trees to scripts, statements, patterns and expressions."""
+"""Converts the grammar's trees to scripts, statements, patterns and expressions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from irgraph.language.statement import Statement
 from irgraph.text.builder import BuildError, unquote
 
 MAX_DEPTH = 100
-"""Rules of the grammar that may be nested in a script."""
+"""Maximum depth of nested grammar rules in a script."""
 
 MAX_NUMBER = 1e300
 """Bound on numbers in scripts."""
@@ -83,24 +83,24 @@ SEQUENCES: Mapping[str, Callable[..., Node]] = {
     "series": Series,
     "template": Template,
 }
-"""Nodes with a single field, which holds all parts of a rule."""
+"""Nodes with a single field, which contains all parts of a rule."""
 
 
 class Reader:
-    """Reads the tree of one text; every object it makes knows its place.
+    """Converts the tree of one text; every resulting object has its place.
 
-    A rule is read by its method, as a node of ``NODES`` or ``SEQUENCES``, or as a statement by its
-    file; any other rule is the tuple of its parts.
+    A rule is converted by its method, or to a node of ``NODES`` or ``SEQUENCES``, or to the
+    statement of its file; any other rule becomes the tuple of its parts.
     """
 
     def __init__(self, text: str, source: str, start: str = "start") -> None:
         self.text = text
         self.source = source
         self.depth = 0
-        self.statements = statements.names(start)
+        self.statements = statements.statement_names(start)
 
     def read(self, node: Tree[Token] | Token | None) -> Any:  # noqa: ANN401
-        """Return what a tree stands for; words stay as they are."""
+        """Return the object of a tree; tokens are returned unchanged."""
         if not isinstance(node, Tree):
             return node
         place = self.place(node.meta)
@@ -119,11 +119,11 @@ class Reader:
         if rule in SEQUENCES:
             return SEQUENCES[rule](tuple(values), place=place)
         if rule in self.statements:
-            return statements.read(rule, values, place)
+            return statements.read_statement(rule, values, place)
         return tuple(values)
 
     def place(self, node: Token | Meta) -> SourceSpan:
-        """Return the place of a word or a tree; an empty one lies at the text's start."""
+        """Return the place of a token or a tree; the place of an empty tree is the text's start."""
         start, end = getattr(node, "start_pos", None) or 0, getattr(node, "end_pos", None) or 1
         line, column = getattr(node, "line", None) or 1, getattr(node, "column", None) or 1
         return SourceSpan(self.source, self.text, line, column, end - start)
@@ -149,7 +149,7 @@ class Reader:
         return DeviceRef(text[1:]) if kind == "DEVICE" else text
 
     def number(self, token: Token, text: str) -> int | float:
-        """Return the value of a number; underscores may stand between digits."""
+        """Return the value of a number, which may have underscores between digits."""
         try:
             value = int(text) if text.lstrip("-").replace("_", "").isdigit() else float(text)
         except ValueError:
@@ -173,7 +173,7 @@ class Reader:
         return Script(passes, tuple(p for p in parts if isinstance(p, Statement)), place=place)
 
     def _pipeline(self, place: SourceSpan, *calls: Call) -> Script:
-        body = tuple(statements.read("apply", [call], call.place) for call in calls)
+        body = tuple(statements.read_statement("apply", [call], call.place) for call in calls)
         return Script((), body, place=place)
 
     def _pass(

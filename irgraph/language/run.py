@@ -1,4 +1,4 @@
-"""Runs scripts: checked as a whole first, committed as a whole last."""
+"""Runs scripts: each is first checked completely, then run, and committed completely at the end."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ def run(
 ) -> Outcome:
     """Run a script or a pass over a graph and return the new graph with a report.
 
-    ``parameters`` are those of the pass (or of the only pass of a script without statements);
-    ``pricer`` gives ``op.time``, ``targets`` finds the devices that ``target`` names;
-    ``paths`` are further folders of passes; ``verified`` tells
-    whether the rules of the IR are checked at the end. The graph itself never changes: on an error
-    nothing has happened.
+    ``parameters`` are the values for the pass (or for the only pass of a script without
+    statements); ``pricer`` returns ``op.time``, ``targets`` finds the devices that ``target``
+    names; ``paths`` are further folders of passes; ``verified`` is whether the rules of the IR are
+    checked at the end. The given graph is never modified, not even on an error.
 
-    Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for a change that is not
-    legal or an ``expect`` that fails.
+    Raises ``IrgraphError``: exit code 4 for an invalid script, 1 for an illegal change or an
+    ``expect`` that fails.
     """
     full_script = _with_call(script, parameters or {})
     passes = check_script(full_script, graph, paths)
@@ -54,7 +53,7 @@ def run(
 
 
 def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script:
-    """Return a script with statements: a script of one pass alone applies it."""
+    """Return a script with statements: for a single pass, a script that applies it."""
     if isinstance(script, Pass):
         script = Script((script,))
     if script.body or not script.passes:
@@ -74,7 +73,7 @@ def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script
 
 
 def _check_streams(before: Graph, state: State) -> None:
-    """Refuse a result in which streams lost an order that ops of the graph had before."""
+    """Refuse a result whose streams do not order ops that the original graph orders."""
     if any(entry.assumptions for entry in state.entries):
         return
     order = StreamOrder(state.graph)

@@ -1,4 +1,4 @@
-"""Scripts and passes as objects; ``str`` gives the text of a script again."""
+"""Scripts and passes as objects; ``str`` returns the text of a script."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Pass(Node):
     """A named, described, parameterised block of statements.
 
     Attributes:
-        name: as pipelines and ``apply`` call it.
+        name: the name by which pipelines and ``apply`` call it.
         description: one sentence.
-        parameters: what it takes.
+        parameters: its parameters.
         body: its statements.
         changing: whether it ``changes results`` of the step, on purpose.
     """
@@ -37,10 +37,10 @@ class Pass(Node):
 
 @dataclass(frozen=True)
 class Script(Node):
-    """Passes and the statements that run, in order; ``str`` gives its text.
+    """Passes and the statements that run, in order; ``str`` returns its text.
 
     Attributes:
-        passes: those that it declares itself.
+        passes: the passes that it declares itself.
         body: its statements.
     """
 

@@ -1,4 +1,4 @@
-"""What every statement of the language is."""
+"""The base class of the language's statements."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from irgraph.language.running.state import Frame
 
 @dataclass(frozen=True)
 class Statement(Node, ABC):
-    """A statement: how it is checked, run and written.
+    """A statement, with methods to check, run and print it.
 
-    The file ``irgraph/language/statements/resize.py`` holds the class ``Resize``, which the rule
+    The file ``irgraph/language/statements/resize.py`` contains the class ``Resize``, which the rule
     ``resize`` of ``grammars/transform.lark`` describes. Its fields are the parts of that rule, in
-    order, with a default for each part that may be left out: numbers, texts, expressions,
-    selections, and so on; a rule of its own clauses is the tuple of their parts. Override
-    ``read`` where that does not suit. A field called ``body`` holds a block.
+    order, with a default for each optional part: numbers, texts, expressions, selections, and so
+    on; the rule of a clause becomes the tuple of its parts. Override ``read`` for other fields. A
+    field called ``body`` contains a block.
     """
 
     @abstractmethod
     def __str__(self) -> str:
-        """Return the statement's text, which reads as the same statement."""
+        """Return the statement's text, which can be read again as the same statement."""
 
     @abstractmethod
     def check(self, check: Checker) -> None:
-        """Note what is wrong before anything runs, and the names that later statements may use."""
+        """Note problems before anything runs, and the names that later statements may use."""
 
     @abstractmethod
     def run(self, frame: Frame) -> Entry | None:
-        """Change ``frame.state.graph``, or say why not; return what was done, if anything.
+        """Change ``frame.state.graph``, and return an entry with the effect or the refusals.
 
-        Raises ``IrgraphError``: exit code 4 for a value that is wrong, 1 for an illegal change.
+        Raises ``IrgraphError``: exit code 4 for an invalid value, 1 for an illegal change.
         """
 
     def names(self) -> Sequence[str]:
-        """Return the names that it gives to values, which something ought to use."""
+        """Return the names that it defines for values; unused ones are reported."""
         return ()
 
     def inner(self) -> tuple[Statement, ...]:
@@ -57,7 +57,7 @@ def check_block(statements: Sequence[Statement], check: Checker) -> None:
 
 
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Yield statements and those in their blocks."""
+    """Yield statements and the statements in their blocks, outer before inner."""
     for statement in statements:
         yield statement
         yield from walk(statement.inner())

@@ -1,4 +1,4 @@
-"""What a newcomer to the language meant: hints for texts that do not fit its grammar."""
+"""Hints for texts that do not fit the language's grammar, by habits of other languages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from irgraph.diagnostics import Diagnostic, place_at
 
 CURSOR = "\0"
-"""Stands in a text where the grammar refused it."""
+"""Marks the position in a text at which the grammar refused it."""
 
 WINDOW = 200
-"""Characters before that place which a slip may take in."""
+"""Characters before and after that position in which a slip is searched."""
 
 SYNONYMS: Mapping[str, str] = {
     "remove": "delete|drop|erase|eliminate|prune", "replace": "rewrite|substitute|swap|change",
@@ -20,7 +20,7 @@ SYNONYMS: Mapping[str, str] = {
     "find": "match|select|search|print|show", "let": "set|var|const|define", "target": "device",
     "parallelize": "parallelise|parallel|concurrent",
 }  # fmt: skip
-"""Statements, and by what other verbs people call them."""
+"""Statements, and other verbs by which people call them."""
 
 LOOP = (
     "there are no loops over ops: 'many' takes every match, as in remove many aten.t(...); "
@@ -37,7 +37,7 @@ RESIZE = "as in resize B = 64"
 SWAP = "as in using %x for %y: the users of %y read %x"
 
 START = rf"(?:\A|[\n{{}}])\s*{CURSOR}"
-"""Where a statement begins a line or a block."""
+"""Regular expression of a statement at the start of a line or a block."""
 
 SLIPS: Mapping[str, str] = {
     rf"\b(?:resize|let|find)\b[^{{}}\n]*={CURSOR}=": "a single '=' gives a value",
@@ -91,11 +91,11 @@ SLIPS: Mapping[str, str] = {
     rf"\({CURSOR}[*]": "further operands are '...', as in aten.mm(...)",
     f"{START}\\w+\\s*=": "to name a value write let a = 3; to size a dimension, resize B = 64",
 }
-"""What people write by habit, with the place where it is refused, and what to write instead."""
+"""Regular expressions of habits, each with the refused position, and the advice for each."""
 
 
 def habit_hint(text: str, offset: int) -> str:
-    """Return what to write instead of what was refused at an offset of a text, if it is known."""
+    """Return the advice for a text that is refused at an offset; ``""`` if there is none."""
     window = text[max(0, offset - WINDOW) : offset] + CURSOR + text[offset : offset + WINDOW]
     if text[offset : offset + 1] == "}" and text.count("{", 0, offset) <= text.count(
         "}", 0, offset
@@ -106,7 +106,7 @@ def habit_hint(text: str, offset: int) -> str:
 
 
 def _verb_hint(rest: str) -> str:
-    """Return by what word a statement is called that begins with another."""
+    """Return the advice for a statement that begins with a synonym of its verb; ``""`` if not."""
     first = re.match(r"[A-Za-z]+\b(?!\s*[.=(])", rest)
     for verb, synonyms in SYNONYMS.items():
         if first and first[0].lower() in (verb, *synonyms.split("|")):
@@ -115,7 +115,7 @@ def _verb_hint(rest: str) -> str:
 
 
 def unclosed_brace_notes(text: str, source: str) -> tuple[Diagnostic, ...]:
-    """Return notes about the braces that a text opens and never closes."""
+    """Return notes about the braces of a text that are not closed."""
     open_offsets: list[int] = []
     for token in re.finditer(r'"(?:\\.|[^"\\\n])*"|#[^\n]*|[{}]', text):
         if token[0] == "{":

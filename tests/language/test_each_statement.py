@@ -24,7 +24,7 @@ BOOKS = ROOT / "tests" / "golden" / "messages"
 ANSWERED = re.compile(r"^```irg\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """A script of a page, and what is shown below it."""
 
-NAMES = sorted(statements.names())
+NAMES = sorted(statements.statement_names())
 FAILED = ("error: ", "warning: ")
 
 
@@ -35,7 +35,9 @@ def uses(script: str, name: str) -> bool:
     except IrgraphError:
         return False
     bodies = [read.body, *(declared.body for declared in read.passes)]
-    return any(isinstance(s, statements.kind(name)) for body in bodies for s in walk(body))
+    return any(
+        isinstance(s, statements.statement_class(name)) for body in bodies for s in walk(body)
+    )
 
 
 def section(page: str, name: str) -> str:
@@ -66,7 +68,7 @@ def test_every_statement_has_a_section_with_an_example_that_runs(name: str) -> N
 def test_every_form_of_a_statement_prints_as_it_reads(name: str) -> None:
     for text in Sentences("transform").of(name):
         script = load_script(text)
-        assert isinstance(script.body[0], statements.kind(name))
+        assert isinstance(script.body[0], statements.statement_class(name))
         assert load_script(str(script)) == script, f"{text!r} prints as {str(script)!r}"
 
 
@@ -105,7 +107,7 @@ def test_a_slip_in_a_statement_names_it_and_its_file(
 
 def read_by(kind: object, monkeypatch: pytest.MonkeyPatch) -> Script:
     """Return a script whose statement is of another kind."""
-    monkeypatch.setattr(statements, "kind", lambda _: kind)
+    monkeypatch.setattr(statements, "statement_class", lambda _: kind)
     return load_script("find a = aten.t")
 
 
@@ -119,7 +121,7 @@ def test_a_statement_whose_fields_do_not_fit_its_rule_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(StatementError, match=r"gives it 2 parts for its fields \(call\)"):
-        read_by(statements.kind("apply"), monkeypatch)
+        read_by(statements.statement_class("apply"), monkeypatch)
 
 
 def test_a_reader_that_returns_something_else_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,13 +145,13 @@ def test_a_statement_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyP
 
 def test_a_rule_without_a_file_is_named() -> None:
     with pytest.raises(StatementError, match=r"'fnd' \(irgraph/language/statements/fnd\.py\) has"):
-        statements.kind("fnd")
+        statements.statement_class("fnd")
 
 
 def test_a_file_without_its_class_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from irgraph.language.statements import expect
 
     monkeypatch.delattr(expect, "Expect")
-    statements.kind.cache_clear()
+    statements.statement_class.cache_clear()
     with pytest.raises(StatementError, match=r"'expect' \(.*\) has no class Expect\(Statement\)"):
-        statements.kind("expect")
+        statements.statement_class("expect")

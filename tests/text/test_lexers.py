@@ -83,7 +83,7 @@ def test_words_of_statements_are_keywords() -> None:
 
 
 def test_every_statement_begins_with_a_keyword() -> None:
-    for name in statements.names():
+    for name in statements.statement_names():
         assert kinds(ScriptLexer(), f"{name} x")[name] in Keyword, name
 
 

@@ -10,7 +10,9 @@ import pytest
 from irgraph.language import statements
 
 FOLDER = Path(__file__).parents[2] / "irgraph" / "verbs"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem in statements.names())
+NAMES = sorted(
+    path.stem for path in FOLDER.glob("*.py") if path.stem in statements.statement_names()
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

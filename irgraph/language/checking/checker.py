@@ -1,4 +1,4 @@
-"""The state of a script's check: names so far, the model's schemas, and problems found."""
+"""The state of a script's check: names so far, the model's schemas, and problems."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from irgraph.language.patterns.nodes import Bound, Module, NamedOps, Selection, 
 
 @dataclass
 class Checker:
-    """What is known where a statement stands; it notes what is wrong.
+    """The names that a statement can use, and the problems noted so far.
 
     Attributes:
         passes: the parameters of every pass that may be applied.
-        dims: the model's dimensions; ``None`` where there is no model.
-        schemas: those that the model declares.
-        problems: what was found wrong so far.
+        dims: the model's dimensions; ``None`` if there is no model.
+        schemas: the schemas that the model declares.
+        problems: the problems noted so far.
         names: kinds of the values that have names.
-        handles: places of the names that stand for ops.
+        handles: places of the names of ops.
     """
 
     passes: Mapping[str, Sequence[Parameter]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Checker:
         self.problems.append(Diagnostic(message, place, hint=hint))
 
     def define(self, name: str, kind: str, place: SourceSpan) -> None:
-        """Give a value a name, which must be free."""
+        """Define the name of a value, and note a problem if it is reserved or defined already."""
         if name in RESERVED:
             self.note(f"{name!r} is reserved in conditions", place)
         if name in self.names:
@@ -59,7 +59,7 @@ class Checker:
         self.names[name] = kind
 
     def name_ops(self, name: str, place: SourceSpan) -> None:
-        """Give ops a name, if there is one, which must be free."""
+        """Define a name of ops, unless it is empty, and note a problem if it is defined already."""
         if name in self.handles:
             first = Diagnostic("first here", self.handles[name], severity="note")
             self.problems.append(Diagnostic(f"{name!r} is named twice", place, (first,)))
@@ -72,7 +72,7 @@ class Checker:
         return Kinds(self.names, {}, self.problems)
 
     def selection(self, selection: Selection) -> Kinds:
-        """Check a selection; return the kinds of expressions over what it binds."""
+        """Check a selection; return the kinds of expressions over the names that it binds."""
         pattern, names, uses = selection.pattern, dict(self.names), Counter[str]()
         if isinstance(pattern, Series):
             check_pattern(pattern, self.schemas, self.problems)
@@ -84,10 +84,10 @@ class Checker:
             names["op"] = "op"
         kinds = Kinds(names, uses, self.problems)
         if isinstance(pattern, NamedOps) and pattern.name not in self.handles:
-            alike = suggestion(pattern.name, self.handles)
-            message = f"{pattern.name!r} names no ops that were found or made before{alike}"
+            similar = suggestion(pattern.name, self.handles)
+            message = f"{pattern.name!r} names no ops that were found or made before{similar}"
             hint = f"name ops with find {pattern.name} = ...; an op's name has a dot"
-            self.note(message, pattern.place, "" if alike else hint)
+            self.note(message, pattern.place, "" if similar else hint)
         if isinstance(pattern, Module) and pattern.is_name:
             hint = 'write its path as in module "bot_mlp"'
             path = Name(pattern.path, place=pattern.place)
@@ -97,7 +97,7 @@ class Checker:
         return kinds
 
     def anchor(self, anchor: Anchor) -> Kinds:
-        """Check a place beside ops; return the kinds of expressions over what it binds."""
+        """Check an anchor; return the kinds of expressions over the names that it binds."""
         kinds = self.selection(anchor.selection)
         if anchor.nth and anchor.selection.many:
             self.note(f"'{anchor.nth}' picks one match: drop 'many'", anchor.place)
@@ -113,16 +113,16 @@ class Checker:
     def argument(self, parameter: Parameter, value: Expression) -> None:
         """Check that a pass's argument, or a parameter's default, is of its type."""
         name, declared = parameter.name, parameter.type
-        wanted = PARAMETER_TYPES.get(declared, ANY)
-        if isinstance(value, Name) and not self.names and wanted in EXAMPLES:
-            hint = f"{name!r} must be of type {declared}, as in {EXAMPLES[wanted]}"
+        expected = PARAMETER_TYPES.get(declared, ANY)
+        if isinstance(value, Name) and not self.names and expected in EXAMPLES:
+            hint = f"{name!r} must be of type {declared}, as in {EXAMPLES[expected]}"
             self.note(f"{value} is not defined", value.place, hint)
             return
         if declared == "int" and isinstance(value, Literal) and isinstance(value.value, float):
             self.note(f"{name!r} must be a whole number, not {value}", value.place)
             return
         kind = self.kinds.infer(value)
-        fits = kind == wanted or (kind, wanted) == ("number", "fraction")
-        if not fits and kind not in UNKNOWN_KINDS and wanted != ANY:
+        fits = kind == expected or (kind, expected) == ("number", "fraction")
+        if not fits and kind not in UNKNOWN_KINDS and expected != ANY:
             message = f"{name!r} must be of type {declared}, not {KIND_NAMES[kind]}"
-            self.note(message, value.place, f"write one as in {EXAMPLES[wanted]}")
+            self.note(message, value.place, f"write one as in {EXAMPLES[expected]}")

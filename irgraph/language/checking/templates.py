@@ -1,4 +1,4 @@
-"""Checks templates against the schemas of the ops that they make."""
+"""Checks templates against the schemas of their ops."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ from irgraph.language.templates.fill import schemas_for
 
 
 def check_op(
-    check: Checker, new: NewOp, kinds: Kinds, taken: Collection[str], made: Collection[str]
+    check: Checker,
+    new: NewOp,
+    kinds: Kinds,
+    operand_names: Collection[str],
+    result_names: Collection[str],
 ) -> None:
-    """Check a new op: its schema, and that the pattern binds what it uses.
+    """Check a new op: its schema, and that the pattern binds the names that it uses.
 
-    ``taken`` are the names that its operands may bear, ``made`` those that its results may.
+    ``operand_names`` are the names allowed in its operands, ``result_names`` in its results.
     """
-    for parts, names in ((new.parts, taken), (new.results, made)):
+    for parts, names in ((new.parts, operand_names), (new.results, result_names)):
         for part in flatten_lists(parts):
             if isinstance(part, (Bound, Splat)) and part.name not in names:
-                check.note(*unbound_name_problem(part.name, made, part.place))
+                check.note(*unbound_name_problem(part.name, result_names, part.place))
     _check_schema(check, new)
     for part in flatten_lists(new.parts):
         if not isinstance(part, NamedArgument):
@@ -48,17 +52,17 @@ def check_op(
 
 
 def check_sequence(check: Checker, template: Template, kinds: Kinds) -> set[str]:
-    """Check the ops of a template, whose results later ones may use; return all names."""
-    known = set(kinds.variables)
+    """Check the ops of a template, which may use results of earlier ones; return all names."""
+    names = set(kinds.variables)
     for new in template.ops:
         for part in (p for p in flatten_lists(new.parts) if isinstance(p, Splat)):
             message = "'*' collects all matches of a group: only 'fuse' forms groups"
             check.note(message, part.place)
         results = {p.name for p in flatten_lists(new.results) if isinstance(p, Bound)}
-        inside = replace(kinds, variables=dict.fromkeys(known, 1))
-        check_op(check, new, inside, known, known | results)
-        known |= results
-    return known
+        inner_kinds = replace(kinds, variables=dict.fromkeys(names, 1))
+        check_op(check, new, inner_kinds, names, names | results)
+        names |= results
+    return names
 
 
 def check_used(
@@ -66,15 +70,15 @@ def check_used(
     selection: Selection,
     template: Template,
     bound: Mapping[str, int],
-    others: Sequence[Expression | None] = (),
+    expressions: Sequence[Expression | None] = (),
     swaps: Sequence[Swap] = (),
 ) -> None:
-    """Report names that a pattern binds and nothing uses: a typo, or a silently lost value."""
+    """Note names that a pattern binds and nothing uses: a typo, or a silently lost value."""
     used = {name for name, times in bound.items() if times > 1}
     used.update(name for swap in swaps for name in (swap.new, swap.old))
-    for node in (selection.condition, *others, template):
-        inside = node.walk() if node is not None else ()
-        used.update(n.name for n in inside if isinstance(n, (Variable, Splat, Bound)))
+    for node in (selection.condition, *expressions, template):
+        nodes = node.walk() if node is not None else ()
+        used.update(n.name for n in nodes if isinstance(n, (Variable, Splat, Bound)))
     for name in bound:
         if name not in used:
             message = f"%{name} is bound but never used; write _ if its value does not matter"
@@ -82,46 +86,47 @@ def check_used(
 
 
 def _check_schema(check: Checker, new: NewOp) -> None:
-    found = schemas_for(new.op, check.schemas)
-    if not found:
-        alike = op_suggestion(new.op)
-        hint = "" if alike else 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
-        check.note(f"unknown op {new.op}{alike}", new.place, hint)
+    schemas = schemas_for(new.op, check.schemas)
+    if not schemas:
+        similar = op_suggestion(new.op)
+        hint = "" if similar else 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
+        check.note(f"unknown op {new.op}{similar}", new.place, hint)
         return
-    problems = [_misfit(new, schema) for schema in found]
+    problems = [_schema_mismatch(new, schema) for schema in schemas]
     if all(problems):
         message, place = problems[0] or ("", new.place)
-        check.note(f"{new.op}: {message}", place, schema_hint(found))
+        check.note(f"{new.op}: {message}", place, schema_hint(schemas))
 
 
-Misfit = tuple[str, SourceSpan] | None
+Mismatch = tuple[str, SourceSpan] | None
 
 
-def _misfit(new: NewOp, schema: Schema) -> Misfit:
-    """Return why a template does not match a schema, and where; nothing if it does."""
-    fixed = [part for part in new.parts if not isinstance(part, (NamedArgument, Rest))]
-    named = {part.name: part for part in new.parts if isinstance(part, NamedArgument)}
+def _schema_mismatch(new: NewOp, schema: Schema) -> Mismatch:
+    """Return the reason and the place of a mismatch with a schema; ``None`` if there is none."""
+    positional = [part for part in new.parts if not isinstance(part, (NamedArgument, Rest))]
+    named_parts = {part.name: part for part in new.parts if isinstance(part, NamedArgument)}
     count = len(schema.arguments)
-    if len(fixed) > count:
-        return f"it takes {format_count(count, 'argument')}, not {len(fixed)}", fixed[count].place
-    for part, argument in zip(fixed, schema.arguments, strict=False):
-        wrong = _wrong(part, argument)
-        if wrong:
-            return wrong, part.place
+    if len(positional) > count:
+        message = f"it takes {format_count(count, 'argument')}, not {len(positional)}"
+        return message, positional[count].place
+    for part, argument in zip(positional, schema.arguments, strict=False):
+        reason = _part_mismatch(part, argument)
+        if reason:
+            return reason, part.place
     arguments = [argument.name for argument in schema.arguments]
-    for name, given in named.items():
+    for name, named_part in named_parts.items():
         if name not in arguments:
-            return f"it has no argument {name!r}{suggestion(name, arguments)}", given.place
-        if arguments.index(name) < len(fixed):
-            return f"{name!r} is given twice", given.place
+            return f"it has no argument {name!r}{suggestion(name, arguments)}", named_part.place
+        if arguments.index(name) < len(positional):
+            return f"{name!r} is given twice", named_part.place
     if not any(isinstance(part, Rest) for part in new.parts):
-        for argument in schema.arguments[len(fixed) :]:
-            if argument.default is None and argument.name not in named:
+        for argument in schema.arguments[len(positional) :]:
+            if argument.default is None and argument.name not in named_parts:
                 return f"it needs an argument {argument.name!r}", new.place
-    return _wrong_results(new, schema)
+    return _result_mismatch(new, schema)
 
 
-def _wrong(part: Part, argument: Argument) -> str:
+def _part_mismatch(part: Part, argument: Argument) -> str:
     is_list = isinstance(part, ListTemplate)
     if argument.is_tensor and argument.is_list and isinstance(part, Splat):
         return f"{argument.name!r} is a list: write [{part}]"
@@ -136,16 +141,16 @@ def _wrong(part: Part, argument: Argument) -> str:
     return ""
 
 
-def _wrong_results(new: NewOp, schema: Schema) -> Misfit:
+def _result_mismatch(new: NewOp, schema: Schema) -> Mismatch:
     returns = schema.fresh_returns
     if any(isinstance(part, Rest) for part in new.results):
         return "'...' is not allowed among the results of a new op", new.place
     if len(new.results) > len(returns):
         place = new.results[len(returns)].place
         return f"it has {format_count(len(returns), 'result')}, not {len(new.results)}", place
-    for part, given in zip(new.results, returns, strict=False):
-        if given.is_list and not isinstance(part, ListTemplate):
+    for part, declared in zip(new.results, returns, strict=False):
+        if declared.is_list and not isinstance(part, ListTemplate):
             return f"its result is a list: write [{part}]", part.place
-        if not given.is_list and not isinstance(part, Bound):
+        if not declared.is_list and not isinstance(part, Bound):
             return "its result is a single tensor, not a list", part.place
     return None

@@ -42,14 +42,13 @@ def align(index: Index, pattern: OpPattern, position: int) -> Alignment:
     if pattern.holes is None:
         return Alignment(tuple(goals), tuple(arguments))
     positional, named_holes = pattern.positional_holes, pattern.named_holes
-    if len(positional) > len(arguments):
+    count = len(positional)
+    if count > len(arguments):
         raise FormMismatchError(
-            lambda: (
-                f"it has {format_count(len(arguments), 'argument')}, the pattern has {len(positional)}"
-            )
+            lambda: f"it has {format_count(len(arguments), 'argument')}, the pattern has {count}"
         )
     goals += [(hole, argument.value) for hole, argument in zip(positional, arguments, strict=False)]
-    remaining = arguments[len(positional) :]
+    remaining = arguments[count:]
     hidden = tuple(remaining)
     if named_holes:
         goals += _pair_named(named_holes, remaining)

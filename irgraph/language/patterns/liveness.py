@@ -69,7 +69,7 @@ class Liveness:
         return any(i not in self.removed for name in names for i in self.index.users_of(name, end))
 
     def _is_used_later(self, leaf: Op, end: int) -> bool:
-        """Return whether a result is live-out of the step or used at the position ``end`` or later."""
+        """Return whether a leaf's result is live-out of the step or used from ``end`` on."""
         tensors = _defined_tensors(leaf)
         if any(self.index.live_out_kinds.get(tensor.name) in LIVE_OUT_KINDS for tensor in tensors):
             return True

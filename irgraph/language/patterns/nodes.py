@@ -88,7 +88,7 @@ class OpPattern(Node):
 
     @cached_property
     def argument_names(self) -> Mapping[str, bool]:
-        """The names among its arguments, without those in nested ops, and whether it writes each."""
+        """The names among its arguments, except in nested ops, and whether it writes each."""
         outer = (hole for hole in self.holes or () if not isinstance(hole, OpPattern))
         return _writes_by_name(outer)
 
@@ -229,7 +229,7 @@ class NewOp(Node):
 
     @cached_property
     def written_names(self) -> tuple[str, ...]:
-        """Those of ``operand_names`` that it writes in place."""
+        """The names in ``operand_names`` that it writes in place."""
         parts = (part for part in flatten_lists(self.parts) if isinstance(part, (Bound, Splat)))
         return tuple(part.name for part in parts if part.written)
 

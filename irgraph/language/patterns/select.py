@@ -59,17 +59,17 @@ def select(
     scope: Scope,
     handles: Mapping[str, Handle],
     all_: bool = False,
-    is_removed: Callable[[Match], bool] | None = None,
+    try_remove: Callable[[Match], bool] | None = None,
 ) -> SelectionResult:
-    """Return what a selection matches; all matches with ``many`` or ``all_``, else the first.
+    """Return the matches of a selection: all of them with ``many`` or ``all_``, else the first.
 
-    ``is_removed`` is told each match, the last one first, and answers whether its ops go: those before
-    it are then judged as if they had gone.
+    ``try_remove`` is called with each match, the last one first, and returns whether its ops are
+    removed: matches before it are then found as if they had been.
     """
-    key = None if is_removed is not None else _cache_key(selection, scope)
+    key = None if try_remove is not None else _cache_key(selection, scope)
     cached = None if key is None else index.selections.get(key)
     if cached is None:
-        cached = selection, *_find_matches(selection, index, scope, handles, is_removed)
+        cached = selection, *_find_matches(selection, index, scope, handles, try_remove)
         if key is not None:
             if len(index.selections) >= MAX_CACHED_SELECTIONS:
                 index.selections.clear()
@@ -104,7 +104,7 @@ def _find_matches(
     index: Index,
     scope: Scope,
     handles: Mapping[str, Handle],
-    is_removed: Callable[[Match], bool] | None,
+    try_remove: Callable[[Match], bool] | None,
 ) -> tuple[tuple[Match, ...], Misses]:
     """Return all matches of a selection, and the nearest miss."""
     misses = Misses()
@@ -119,25 +119,25 @@ def _find_matches(
 
     if isinstance(selection.pattern, Series):
         matcher = Matcher(index, selection.pattern.ops, misses)
-        candidates = matcher.matches(accept, backwards=is_removed is not None)
+        candidates = matcher.matches(accept, backwards=try_remove is not None)
     else:
         candidates = _whole_op_matches(selection, index, handles, accept, misses)
     matches = (
         tuple(candidates)
-        if is_removed is None
-        else _in_launch_order(candidates, is_removed, liveness)
+        if try_remove is None
+        else _in_launch_order(candidates, try_remove, liveness)
     )
     return matches, misses
 
 
 def _in_launch_order(
-    candidates: Iterator[Match], is_removed: Callable[[Match], bool], liveness: Liveness
+    candidates: Iterator[Match], try_remove: Callable[[Match], bool], liveness: Liveness
 ) -> tuple[Match, ...]:
-    """Return matches in launch order, each told before the next one is sought."""
+    """Return matches in launch order, calling ``try_remove`` for each before finding the next."""
     result: list[Match] = []
     for match in candidates:
         result.append(match)
-        if is_removed(match):
+        if try_remove(match):
             for position in match.ops:
                 liveness.drop(position)
     return tuple(sorted(result, key=lambda match: match.root))

@@ -72,6 +72,6 @@ def pattern_names(op: Op) -> Iterator[str]:
     """
     yield op.name
     if op.name in COPIES and op.operands and op.outputs:
-        source, destination = (t.device == "cpu" for t in (op.inputs[0], op.outputs[0]))
-        if source != destination:
-            yield "memcpy.h2d" if source else "memcpy.d2h"
+        from_host, to_host = (t.device == "cpu" for t in (op.inputs[0], op.outputs[0]))
+        if from_host != to_host:
+            yield "memcpy.h2d" if from_host else "memcpy.d2h"

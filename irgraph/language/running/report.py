@@ -1,4 +1,4 @@
-"""What a run of a script did, statement by statement."""
+"""The report of a script's run, with an entry for each statement."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ INDENT = "  "
 
 @dataclass(frozen=True)
 class Entry:
-    """What one statement did.
+    """The effect of one statement.
 
     Attributes:
-        statement: the statement; ``str`` gives its text.
-        caller: the pass it belongs to, ``""`` for the script itself.
-        matched: matches of its pattern.
+        statement: the statement; ``str`` returns its text.
+        caller: name of its pass, ``""`` for the script itself.
+        matched: number of matches of its pattern.
         first: whether it is about the first of several matches only.
-        groups: groups that those formed.
-        replaced: ops that went.
-        made: ops that came.
-        moved: ops that moved, or run on another stream now.
-        legal: why each change was legal, a sentence each.
-        refused: changes that were not made, each with why and the places that matter.
-        warnings: what the user should know, such as the nearest miss where nothing matched.
-        assumptions: reasons given for dependences that were assumed away.
-        done: what was done, where it is no matter of matches.
-        tried: ops that its pattern was held against.
-        seconds: how long it took.
-        spare: whether it matched nothing, and another statement of its pass served instead.
+        groups: number of groups that the matches formed.
+        replaced: number of ops removed.
+        made: number of ops added.
+        moved: number of ops changed in place, reordered or assigned to another stream.
+        legal: a sentence for each change on why it was legal.
+        refused: changes that were not made, each with the reason and the places that matter.
+        warnings: warnings, such as the nearest miss if nothing matched.
+        assumptions: the reasons given for dependences that were assumed away.
+        done: a description of the change; ``""`` if the numbers describe it.
+        tried: number of ops compared with its pattern.
+        seconds: its duration.
+        spare: whether it matched nothing, and another statement of its pass changed the graph.
     """
 
     statement: Node
@@ -61,13 +61,13 @@ class Entry:
         return bool(self.replaced or self.made or self.moved)
 
     def calmed(self) -> Entry:
-        """Return the entry with its warnings as mere notes, untold where it matched nothing."""
+        """Return the entry with its warnings as notes, and ``spare`` if it matched nothing."""
         notes = tuple(replace(w, severity="note") for w in self.warnings)
         return replace(self, warnings=notes, spare=bool(notes) and not self.matched)
 
     @property
     def place(self) -> SourceSpan:
-        """Where the statement stands."""
+        """The statement's position in its text."""
         return self.statement.place
 
     @property
@@ -77,21 +77,21 @@ class Entry:
 
     def __str__(self) -> str:
         """Return the entry as lines of text."""
-        where = f"{self.caller}: " if self.caller else ""
+        prefix = f"{self.caller}: " if self.caller else ""
         if self.caller and self.warnings and not self.matched:
-            warnings = "; ".join(map(_line, self.warnings))
-            return f"{where}{self.verb} at {self.place}: {warnings}"
-        lines = [f"{where}{self.verb} at {self.place}: {self.summary}"]
+            warnings = "; ".join(map(_one_line, self.warnings))
+            return f"{prefix}{self.verb} at {self.place}: {warnings}"
+        lines = [f"{prefix}{self.verb} at {self.place}: {self.summary}"]
         for reason, times in Counter(self.legal).items():
             lines.append(f"  legal: {reason}" + (f" ({times} times)" if times > 1 else ""))
         lines += [f"  assumed: {reason}" for reason in self.assumptions]
         for diagnostic in (*self.refused, *self.warnings):
-            lines.append(textwrap.indent(_brief(diagnostic), INDENT))
+            lines.append(textwrap.indent(_short_text(diagnostic), INDENT))
         return "\n".join(lines)
 
     @property
     def summary(self) -> str:
-        """What the statement did, in words."""
+        """The effect of the statement, in words."""
         first = "the first of " if self.first else ""
         matches = f"{first}{format_count(self.matched, 'match', 'es')}"
         if self.done:
@@ -103,16 +103,16 @@ class Entry:
             return f"{matches}{groups}, {format_count(self.moved, 'op')} changed"
         if not self.replaced:
             return f"{matches}{groups}, {format_count(self.made, 'op')} added"
-        became = f"became {self.made}" if self.made else "removed"
-        return f"{matches}{groups}, {format_count(self.replaced, 'op')} {became}"
+        outcome = f"became {self.made}" if self.made else "removed"
+        return f"{matches}{groups}, {format_count(self.replaced, 'op')} {outcome}"
 
 
-def _brief(diagnostic: Diagnostic) -> str:
+def _short_text(diagnostic: Diagnostic) -> str:
     """Return a note as a line; warnings and errors in full."""
-    return str(diagnostic) if diagnostic.severity != "note" else f"note: {_line(diagnostic)}"
+    return str(diagnostic) if diagnostic.severity != "note" else f"note: {_one_line(diagnostic)}"
 
 
-def _line(diagnostic: Diagnostic) -> str:
+def _one_line(diagnostic: Diagnostic) -> str:
     """Return a diagnostic as one line, without its excerpt."""
     notes = (f"{note.message} ({note.place})" for note in diagnostic.notes)
     return "; ".join([diagnostic.message, *notes])
@@ -120,11 +120,11 @@ def _line(diagnostic: Diagnostic) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did.
+    """The report of a run.
 
     Attributes:
-        entries: what each statement did, in the order in which they ran.
-        unused: warnings about names that the script gives and never uses.
+        entries: the effect of each statement, in the order in which they ran.
+        unused: warnings about names that the script defines and never uses.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -132,12 +132,12 @@ class Report:
 
     @property
     def replaced(self) -> int:
-        """Ops removed."""
+        """Number of ops removed."""
         return sum(entry.replaced for entry in self.entries)
 
     @property
     def made(self) -> int:
-        """Ops added."""
+        """Number of ops added."""
         return sum(entry.made for entry in self.entries)
 
     @property
@@ -148,8 +148,8 @@ class Report:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """All warnings; a note that an alternative was not needed is none."""
-        found = [diagnostic for entry in self.entries for diagnostic in entry.warnings]
-        return tuple(d for d in (*self.unused, *found) if d.severity == "warning")
+        entry_warnings = [diagnostic for entry in self.entries for diagnostic in entry.warnings]
+        return tuple(d for d in (*self.unused, *entry_warnings) if d.severity == "warning")
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The graph after a run, and what was done."""
+    """The graph after a run, and the report."""
 
     graph: Graph
     report: Report = field(default_factory=Report)

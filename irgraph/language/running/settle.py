@@ -15,16 +15,16 @@ from irgraph.language.running.state import (
     ILLEGAL,
     Frame,
     RemovingStatement,
-    Running,
+    RunnableStatement,
     State,
     call_of,
 )
 
-MOST_USERS = 5
+MAX_USERS = 5
 
 
-def run_block(statements: Sequence[Running], frame: Frame) -> None:
-    """Run statements in order, and record what each did and how long it took."""
+def run_block(statements: Sequence[RunnableStatement], frame: Frame) -> None:
+    """Run statements in order, and record an entry with the duration of each."""
     state = frame.state
     for statement in statements:
         state.count(statement)
@@ -35,29 +35,31 @@ def run_block(statements: Sequence[Running], frame: Frame) -> None:
                 state.entries.append(replace(done, seconds=time.perf_counter() - start))
 
 
-def settle(body: Sequence[Running], frame: Frame) -> State:
-    """Return the state after a block, leaving out changes that would make a use dangle.
+def settle(body: Sequence[RunnableStatement], frame: Frame) -> State:
+    """Return the state after a block, without the changes that would make a use dangle.
 
-    The frame's own state stays. Raises ``IrgraphError`` where that cannot be left alone.
+    The frame's own state is unchanged. Raises ``IrgraphError`` if such a change cannot be omitted.
     """
     start = frame.state
-    kept: set[str] = set(start.kept)
-    before = start.spent.statements
+    required: set[str] = set(start.required_results)
+    statement_count = start.counts.statements
     while True:
-        start.spent.statements = before
-        state = replace(start, kept=frozenset(kept), dropped={}, entries=[])
+        start.counts.statements = statement_count
+        state = replace(
+            start, required_results=frozenset(required), dropped_results={}, entries=[]
+        )
         run_block(body, replace(frame.inner(), state=state))
-        missing = _missing(state.graph) if state.graph is not start.graph else []
+        missing = _undefined_names(state.graph) if state.graph is not start.graph else []
         if not missing:
             return state
-        _give_up(missing, state, kept)
-        kept.update(name for name, _ in missing)
+        _check_repairable(missing, state, required)
+        required.update(name for name, _ in missing)
 
 
-def _missing(graph: Graph) -> list[tuple[str, Op]]:
-    """Return the names that are used and nowhere defined, each with its first user."""
+def _undefined_names(graph: Graph) -> list[tuple[str, Op]]:
+    """Return the names that are used but not defined, each with its first user."""
     defined = graph.by_name
-    found: dict[str, Op] = {}
+    users_by_name: dict[str, Op] = {}
     ends = () if graph.end is None else (graph.end,)
     calls = (call for op in (*graph.ops, *ends) for call in outermost(op))
     if all(_is_defined(call, defined.keys()) for call in calls):
@@ -65,46 +67,48 @@ def _missing(graph: Graph) -> list[tuple[str, Op]]:
     for op in (*graph.walk(), *ends):
         for tensor in op.inputs:
             if tensor.name not in defined:
-                found.setdefault(tensor.name, op)
-    return list(found.items())
+                users_by_name.setdefault(tensor.name, op)
+    return list(users_by_name.items())
 
 
 def _is_defined(call: Op, defined: Set[str]) -> bool:
-    """Return whether all that a call uses is known to be defined."""
+    """Return whether everything that a call uses is known to be defined."""
     if not call.body:
         return all(tensor.name in defined for tensor in call.inputs)
-    taken = external_operands(call)
-    return taken is not None and taken.keys() <= defined
+    operands = external_operands(call)
+    return operands is not None and operands.keys() <= defined
 
 
-def _give_up(missing: Sequence[tuple[str, Op]], state: State, kept: Collection[str]) -> None:
-    """Raise where a result that is still used cannot be kept by leaving a match alone."""
-    for statement, users in _by_statement(missing, state):
-        lost = {name for name, _ in users}
-        if statement is not None and statement.selection.many and not lost & set(kept):
+def _check_repairable(
+    missing: Sequence[tuple[str, Op]], state: State, required: Collection[str]
+) -> None:
+    """Raise ``IrgraphError`` if omitting a match does not restore a result that is still used."""
+    for statement, users in _users_by_statement(missing, state):
+        names = {name for name, _ in users}
+        if statement is not None and statement.selection.many and not names & set(required):
             continue
         notes = tuple(
-            Diagnostic(_use(op, name), op_place(op, state.graph), severity="note")
-            for name, op in users[:MOST_USERS]
+            Diagnostic(_use_text(op, name), op_place(op, state.graph), severity="note")
+            for name, op in users[:MAX_USERS]
         )
         if statement is None:
             raise fail("the model uses tensors that nothing defines", notes=notes)
         message = "a result that this removes is still in use"
-        hint = statement.instead(users[0][0])
+        hint = statement.remedy(users[0][0])
         raise IrgraphError((Diagnostic(message, statement.place, notes, hint),), ILLEGAL)
 
 
-def _use(op: Op, name: str) -> str:
+def _use_text(op: Op, name: str) -> str:
     return f"the step returns %{name}" if op.name == END else f"{call_of(op)} uses %{name}"
 
 
-def _by_statement(
+def _users_by_statement(
     missing: Sequence[tuple[str, Op]], state: State
 ) -> Iterator[tuple[RemovingStatement | None, list[tuple[str, Op]]]]:
     grouped: dict[int, list[tuple[str, Op]]] = {}
     statements: dict[int, RemovingStatement | None] = {}
     for name, op in missing:
-        statement = state.dropped.get(name)
+        statement = state.dropped_results.get(name)
         grouped.setdefault(id(statement), []).append((name, op))
         statements[id(statement)] = statement
     for key, users in grouped.items():

@@ -24,52 +24,52 @@ from irgraph.language.running.report import Entry, op_place
 from irgraph.verbs.refusal import RefusedError
 
 ILLEGAL = 1
-"""Exit code where the answer is no."""
+"""Exit code of an illegal change or a failed expectation."""
 
-MOST_STATEMENTS = 5_000
-"""Statements that a script, or one run of a sweep, may run, loops and passes unrolled."""
+MAX_STATEMENTS = 5_000
+"""Maximum number of statements of a script or a sweep's run, loops and passes unrolled."""
 
-SHOWN = 4
-"""Ops of a series that messages name."""
+MAX_SHOWN_OPS = 4
+"""Maximum number of ops of a series that messages name."""
 
 
-class Running(Protocol):
-    """What a run knows of the statements that it runs."""
+class RunnableStatement(Protocol):
+    """A statement, as a run sees it."""
 
     @property
     def place(self) -> SourceSpan:
-        """Where it stands."""
+        """The statement's position in its text."""
 
     def run(self, frame: Frame) -> Entry | None:
-        """Run it; return what was done."""
+        """Run the statement, and return its entry, if any."""
 
 
-class RemovingStatement(Running, Protocol):
-    """A statement that takes results away."""
+class RemovingStatement(RunnableStatement, Protocol):
+    """A statement that removes results."""
 
     @property
     def selection(self) -> Selection:
-        """The ops that it takes away."""
+        """The ops whose results it removes."""
 
-    def instead(self, name: str) -> str:
-        """Return what to write where a result is still in use."""
+    def remedy(self, name: str) -> str:
+        """Return a hint for a result that is still in use."""
 
 
 class RunningPass(Protocol):
-    """A pass, as a run knows it."""
+    """A pass, as a run sees it."""
 
     @property
     def parameters(self) -> Sequence[Parameter]:
-        """What it takes."""
+        """Its parameters."""
 
     @property
-    def body(self) -> Sequence[Running]:
+    def body(self) -> Sequence[RunnableStatement]:
         """Its statements."""
 
 
 @dataclass
 class RunCounts:
-    """What was run so far: statements, since its start in a run of a sweep, and runs of sweeps."""
+    """Numbers of statements run so far (in the present run of a sweep), and of runs of sweeps."""
 
     statements: int = 0
     runs: int = 0
@@ -77,55 +77,57 @@ class RunCounts:
 
 @dataclass
 class State:
-    """One run.
+    """The state of one run.
 
     Attributes:
         graph: the graph so far; a use may dangle between statements.
         passes: passes by name, those of the script before those of the library.
-        pricer: gives ``op.time``.
+        pricer: returns ``op.time``.
         targets: finds a device by its name.
-        kept: results that some op needs in the end, so that nothing may drop them.
-        dropped: results that are gone, with the statement that dropped them.
-        entries: what statements did.
-        spent: how much was run, shared by all that a script runs.
+        required_results: results that some op uses in the end, which no statement may drop.
+        dropped_results: removed results, with the statement that removed each.
+        entries: the entries of the statements.
+        counts: numbers of statements and runs, shared by everything that a script runs.
     """
 
     graph: Graph
     passes: Mapping[str, RunningPass]
     pricer: Pricer | Target | None = None
     targets: Callable[[str], Target] | None = None
-    kept: Collection[str] = ()
-    dropped: dict[str, RemovingStatement] = field(default_factory=dict)
+    required_results: Collection[str] = ()
+    dropped_results: dict[str, RemovingStatement] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
-    spent: RunCounts = field(default_factory=RunCounts)
+    counts: RunCounts = field(default_factory=RunCounts)
     _index: Index | None = None
 
     @property
     def index(self) -> Index:
-        """The index of the present graph, built when first asked for."""
+        """The index of the present graph, built on first use."""
         if self._index is None:
             self._index = index_of(self.graph)
         elif self._index.graph is not self.graph:
             self._index = Index(self.graph)
         return self._index
 
-    def count(self, statement: Running) -> None:
-        """Count a statement that is about to run; raise ``IrgraphError`` at one too many."""
-        self.spent.statements += 1
-        if self.spent.statements > MOST_STATEMENTS:
-            message = f"more than {MOST_STATEMENTS} statements would run, loops and passes unrolled"
+    def count(self, statement: RunnableStatement) -> None:
+        """Count a statement that is about to run; raise ``IrgraphError`` above the limit."""
+        self.counts.statements += 1
+        if self.counts.statements > MAX_STATEMENTS:
+            message = f"more than {MAX_STATEMENTS} statements would run, loops and passes unrolled"
             hint = "lower the limits of the loops around it: repeat at most N"
             raise fail(message, statement.place, hint=hint)
 
-    def drop(self, members: Iterable[Op], made: Iterable[str], by: RemovingStatement) -> None:
-        """Record the results of removed ops that nothing defines any more."""
+    def drop(
+        self, members: Iterable[Op], redefined: Iterable[str], statement: RemovingStatement
+    ) -> None:
+        """Record the results of removed ops, except the ``redefined`` ones."""
         results = {t.name for op in members for inner in op.walk() for t in inner.outputs}
-        self.dropped.update(dict.fromkeys(results - set(made), by))
+        self.dropped_results.update(dict.fromkeys(results - set(redefined), statement))
 
 
 @dataclass
 class Frame:
-    """What one script or pass sees while it runs.
+    """The scope of a script or a pass while it runs.
 
     Attributes:
         state: the run that it belongs to.
@@ -154,9 +156,9 @@ class Frame:
         selected: SelectionResult | None = None,
         match: Match | None = None,
     ) -> Value:
-        """Return an expression's value, over one match if given.
+        """Return an expression's value, over one match if it is given.
 
-        One without value is an error at its place.
+        Raises ``IrgraphError`` at the expression's place if it has none.
         """
         scope = self.scope
         if selected is not None and match is not None:
@@ -170,30 +172,30 @@ class Frame:
         self,
         selection: Selection,
         all_: bool = False,
-        going: Callable[[Match], bool] | None = None,
+        try_remove: Callable[[Match], bool] | None = None,
     ) -> SelectionResult:
-        """Return what a selection matches in the present graph, as ``patterns.select`` does."""
-        named = selection.pattern
-        if isinstance(named, Module) and named.is_name:
-            path = str(self.names[named.path])
-            selection = replace(selection, pattern=replace(named, path=path, named=False))
-        return select(selection, self.state.index, self.scope, self.handles, all_, going)
+        """Return the matches of a selection in the present graph, as ``patterns.select`` does."""
+        pattern = selection.pattern
+        if isinstance(pattern, Module) and pattern.is_name:
+            path = str(self.names[pattern.path])
+            selection = replace(selection, pattern=replace(pattern, path=path, is_name=False))
+        return select(selection, self.state.index, self.scope, self.handles, all_, try_remove)
 
     def select_whole(self, selection: Selection) -> SelectionResult:
-        """Return what a selection matches; a module or a name stands for all its ops."""
+        """Return the matches of a selection, with all ops of a module or a name."""
         return self.select(selection, all_=isinstance(selection.pattern, (NamedOps, Module)))
 
     def name_ops(self, name: str, ops: Iterable[Op], selection: Selection | None = None) -> None:
-        """Give ops a name, if there is one."""
+        """Store ops under a name, unless it is empty."""
         if name:
             self.handles[name] = Handle(tuple(ops), selection)
 
     def entry(self, statement: Node) -> Entry:
-        """Return an entry that says nothing yet."""
+        """Return an empty entry of a statement."""
         return Entry(statement, self.caller)
 
     def entry_of(self, statement: Node, selected: SelectionResult, selection: Selection) -> Entry:
-        """Return an entry about what a statement selected; nothing matched is a warning."""
+        """Return an entry about a statement's selection, with a warning if nothing matches."""
         return replace(
             self.entry(statement),
             matched=selected.total,
@@ -205,49 +207,60 @@ class Frame:
 
 @dataclass
 class Refusals:
-    """Changes that a statement does not make, with the reasons.
+    """Changes that a statement refuses, with the reasons.
 
-    Where the statement is about a single match, the first refusal is an error (exit code 1).
+    If the statement is about a single match, the first refusal is an error (exit code 1).
     """
 
     frame: Frame
     place: SourceSpan
     many: bool
-    found: list[Diagnostic] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
 
-    def add(self, error: RefusedError, what: str, place: SourceSpan | None = None) -> None:
-        """Refuse a change: ``what`` does not happen."""
-        made = refusal(error, what, place or self.place, self.frame.state.graph)
+    def add(self, error: RefusedError, consequence: str, place: SourceSpan | None = None) -> None:
+        """Record the refusal of a change; ``consequence`` is a clause such as "x is not cast"."""
+        diagnostic = refusal(error, consequence, place or self.place, self.frame.state.graph)
         if not self.many:
-            raise illegal(made)
-        self.found.append(made)
+            raise illegal(diagnostic)
+        self.diagnostics.append(diagnostic)
 
-    def add_each(self, left: Iterable[tuple[Op, RefusedError]], what: str) -> None:
-        """Refuse what was left out: each reason once, with how many share it."""
-        first: dict[str, tuple[Op, RefusedError]] = {}
+    def add_each(self, refused: Iterable[tuple[Op, RefusedError]], predicate: str) -> None:
+        """Record refusals of ops, once for each reason with the number of ops that share it.
+
+        ``predicate`` completes the message after the op's name: "is not cast".
+        """
+        first_by_reason: dict[str, tuple[Op, RefusedError]] = {}
         count = Counter[str]()
-        for op, why in left:
-            first.setdefault(why.reason, (op, why))
-            count[why.reason] += 1
-        for reason, (op, why) in first.items():
-            self.add(why, f"{call_of(op)} {what}")
+        for op, refusal_error in refused:
+            first_by_reason.setdefault(refusal_error.reason, (op, refusal_error))
+            count[refusal_error.reason] += 1
+        for reason, (op, refusal_error) in first_by_reason.items():
+            self.add(refusal_error, f"{call_of(op)} {predicate}")
             if count[reason] > 1:
-                told = self.found[-1]
+                last = self.diagnostics[-1]
                 more = f" (and {count[reason] - 1} more)"
-                self.found[-1] = replace(told, message=told.message + more)
+                self.diagnostics[-1] = replace(last, message=last.message + more)
 
-    def passing(self, ops: Iterable[Op], check: Callable[[Op], object], what: str) -> list[Op]:
-        """Return the ops that a check lets pass; each of the others is refused: it ``what``."""
-        chosen = []
+    def accepted_ops(
+        self, ops: Iterable[Op], check: Callable[[Op], object], predicate: str
+    ) -> list[Op]:
+        """Return the ops that pass a check, and record the refusal of each other op.
+
+        ``predicate`` completes the message after the op's name: "is not cast".
+        """
+        accepted = []
         for op in ops:
-            with self.attempt(f"{call_of(op)} {what}"):
+            with self.attempt(f"{call_of(op)} {predicate}"):
                 check(op)
-                chosen.append(op)
-        return chosen
+                accepted.append(op)
+        return accepted
 
     @contextmanager
-    def attempt(self, what: str) -> Iterator[None]:
-        """Try a change; where it is refused, ``what`` does not happen."""
+    def attempt(self, consequence: str) -> Iterator[None]:
+        """Record the refusal of a change that is tried in this context, if it is refused.
+
+        ``consequence`` is a clause such as "x is not cast".
+        """
         try:
             yield
         except RefusedError as error:
@@ -256,38 +269,42 @@ class Refusals:
             refused = RefusedError(str(error))
         else:
             return
-        self.add(refused, what)
+        self.add(refused, consequence)
 
 
 def refusal(
-    error: RefusedError, what: str, place: SourceSpan, graph: Graph, severity: str = "warning"
+    error: RefusedError,
+    consequence: str,
+    place: SourceSpan,
+    graph: Graph,
+    severity: str = "warning",
 ) -> Diagnostic:
-    """Return why something was not done, with the ops that matter."""
+    """Return the diagnostic of a refused change, with the ops that matter as notes."""
     notes = [
         Diagnostic(message or f"this is {call_of(op)}", op_place(op, graph), severity="note")
         for op, message in error.notes
     ]
     hint = 'if that does not matter here, say why: assuming "..."' if error.of_order else ""
-    return Diagnostic(f"{what}: {error.reason}", place, tuple(notes), hint, severity)
+    return Diagnostic(f"{consequence}: {error.reason}", place, tuple(notes), hint, severity)
 
 
 def illegal(diagnostic: Diagnostic) -> IrgraphError:
-    """Return the error of a statement that may not be done as it stands (exit code 1)."""
+    """Return the error of a statement that is illegal as written (exit code 1)."""
     return IrgraphError((replace(diagnostic, severity="error"),), ILLEGAL)
 
 
 def call_of(op: Op) -> str:
-    """Return how messages refer to an op: its name and first result or operand."""
-    named = [t.name for t in (op.outputs or op.inputs)]
-    return f"{op.name} (%{named[0]})" if named else op.name
+    """Return the text of an op in messages: its name and first result or operand."""
+    names = [t.name for t in (op.outputs or op.inputs)]
+    return f"{op.name} (%{names[0]})" if names else op.name
 
 
 def nothing_matched(selected: SelectionResult, selection: Selection) -> Diagnostic:
     """Return the warning that nothing matched, with the nearest miss and the reason."""
     misses, index = selected.misses, selected.index
-    message = f"nothing matches {_called(selection.pattern)}"
+    message = f"nothing matches {_pattern_text(selection.pattern)}"
     if misses.position < 0:
-        message += _unheard(selection, index)
+        message += _unknown_name_note(selection, index)
         return Diagnostic(message, selection.place, severity="warning")
     op = index.ops[misses.position]
     nearest = f"nearest miss: {call_of(op)}: {misses.reason}"
@@ -295,15 +312,15 @@ def nothing_matched(selected: SelectionResult, selection: Selection) -> Diagnost
     return Diagnostic(message, selection.place, (note,), severity="warning")
 
 
-def _called(pattern: Series | Module | NamedOps) -> str:
-    """Return how messages refer to a pattern: its ops, without arguments."""
+def _pattern_text(pattern: Series | Module | NamedOps) -> str:
+    """Return the text of a pattern in messages: its ops, without arguments."""
     if not isinstance(pattern, Series):
         return str(pattern)
     ops = [op.op for op in pattern.ops]
-    return ", ".join(ops if len(ops) <= SHOWN else [*ops[:SHOWN], "…"])
+    return ", ".join(ops if len(ops) <= MAX_SHOWN_OPS else [*ops[:MAX_SHOWN_OPS], "…"])
 
 
-def _unheard(selection: Selection, index: Index) -> str:
+def _unknown_name_note(selection: Selection, index: Index) -> str:
     pattern = selection.pattern
     if isinstance(pattern, Module):
         paths = {op.module for op in index.ops}
@@ -312,14 +329,14 @@ def _unheard(selection: Selection, index: Index) -> str:
     if isinstance(pattern, NamedOps):
         return ""
     name = pattern.ops[0].op
-    alike = _near(name, tuple(index.by_name))
+    similar = _cached_suggestion(name, tuple(index.by_name))
     library = name.replace("::", ".").partition(".")[0]
-    if not alike and library in ("torch", "nn", "F"):
-        alike = op_suggestion(name)
-    return f": the model has no {name}{alike}"
+    if not similar and library in ("torch", "nn", "F"):
+        similar = op_suggestion(name)
+    return f": the model has no {name}{similar}"
 
 
 @lru_cache(maxsize=256)
-def _near(name: str, known: tuple[str, ...]) -> str:
-    """Return what ``suggestion`` does: the steps of a search have the same ops."""
-    return suggestion(name, known)
+def _cached_suggestion(name: str, names: tuple[str, ...]) -> str:
+    """Return the result of ``suggestion``, cached as the steps of a search have the same ops."""
+    return suggestion(name, names)

@@ -1,4 +1,4 @@
-"""``bucket`` makes sums over ranks together, up to a size."""
+"""``bucket`` combines sums over ranks in buckets of a maximum size."""
 
 from __future__ import annotations
 
@@ -22,40 +22,46 @@ class Bucket(Statement):
 
     selection: Selection
     limit: Expression
-    named: str = ""
+    ops_name: str = ""
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return join_words("bucket", self.selection, "up to", self.limit, clause("as", self.named))
+        return join_words(
+            "bucket", self.selection, "up to", self.limit, clause("as", self.ops_name)
+        )
 
     def check(self, check: Checker) -> None:
         """Check the selection and the size."""
         check.selection(self.selection)
         check.kinds.require("bytes", self.limit, "a size", "as in 25MiB")
-        check.name_ops(self.named, self.place)
+        check.name_ops(self.ops_name, self.place)
 
     def run(self, frame: Frame) -> Entry:
-        """Make buckets of what matches."""
+        """Combine the sums that match in buckets."""
         limit = frame.value(self.limit)
         if isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit < 1:
             raise fail(f"a bucket holds a size such as 25MiB, not {spell(limit)}", self.limit.place)
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, True)
-        chosen = refusals.passing(selected.ops, check_bucket, "is not bucketed")
+        sums = refusals.accepted_ops(selected.ops, check_bucket, "is not bucketed")
         graph = frame.state.graph
-        found = [one for one in buckets(graph, chosen, int(limit)) if len(one.members) > 1]
-        frame.state.graph, made = bucket(graph, found, caller=frame.caller or "bucket")
-        frame.name_ops(self.named, made, self.selection)
+        filled_buckets = [
+            candidate
+            for candidate in buckets(graph, sums, int(limit))
+            if len(candidate.members) > 1
+        ]
+        frame.state.graph, new_ops = bucket(graph, filled_buckets, caller=frame.caller or "bucket")
+        frame.name_ops(self.ops_name, new_ops, self.selection)
         entry = frame.entry_of(self, selected, self.selection)
-        members = sum(len(one.members) for one in found)
-        if not made:
-            return replace(entry, refused=tuple(refusals.found))
+        sum_count = sum(len(filled.members) for filled in filled_buckets)
+        if not new_ops:
+            return replace(entry, refused=tuple(refusals.diagnostics))
         return replace(
             entry,
-            replaced=members,
-            made=len(made),
-            done=f"{format_count(members, 'sum')} in {format_count(len(made), 'bucket')}, "
-            f"{len(chosen) - members} alone",
+            replaced=sum_count,
+            made=len(new_ops),
+            done=f"{format_count(sum_count, 'sum')} in {format_count(len(new_ops), 'bucket')}, "
+            f"{len(sums) - sum_count} alone",
             legal=("consumers of a sum, and waits for it, come after its whole bucket",),
-            refused=tuple(refusals.found),
+            refused=tuple(refusals.diagnostics),
         )

@@ -1,4 +1,4 @@
-"""``capture`` lets ops that follow one another be launched at once, as CUDA graphs."""
+"""``capture`` launches consecutive ops together, as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ class Capture(OptionalSelection):
     """``capture selection``, or ``capture`` for all of the step."""
 
     def run(self, frame: Frame) -> Entry:
-        """Make graphs of what matches."""
+        """Capture the ops that match in CUDA graphs."""
         entry, chosen = self.select_ops(frame)
         done = capture(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
         refusals.add_each(done.excluded, "stays outside the graphs")
         if not done.launches:
-            said = f"nothing changed: fewer than {MIN_LAUNCHES} ops in a row launch something"
-            return replace(entry, done=said, refused=tuple(refusals.found))
-        inside = sum(1 for launch in done.launches for _ in launch.leaves())
-        copied = f", {done.copies} copied in" if done.copies else ""
+            message = f"nothing changed: fewer than {MIN_LAUNCHES} ops in a row launch something"
+            return replace(entry, done=message, refused=tuple(refusals.diagnostics))
+        captured_count = sum(1 for launch in done.launches for _ in launch.leaves())
+        graphs_text = format_count(len(done.launches), "graph")
+        copies_text = f", {done.copies} copied in" if done.copies else ""
         return replace(
             entry,
             made=len(done.launches) + done.copies,
-            moved=inside,
-            done=f"{format_count(inside, 'op')} in {format_count(len(done.launches), 'graph')}{copied}",
+            moved=captured_count,
+            done=f"{format_count(captured_count, 'op')} in {graphs_text}{copies_text}",
             legal=("the host takes no part in them, and their inputs stay at the same addresses",),
-            refused=tuple(refusals.found),
+            refused=tuple(refusals.diagnostics),
         )

@@ -1,4 +1,4 @@
-"""``cast`` lets ops compute in another type."""
+"""``cast`` changes the type in which ops compute."""
 
 from __future__ import annotations
 
@@ -30,69 +30,69 @@ class Cast(Statement):
 
     operand: str = field(default="", kw_only=True)
     selection: Selection
-    to: Expression
+    dtype: Expression
 
     def __str__(self) -> str:
         operand = f"%{self.operand} of " if self.operand else ""
-        return f"cast {operand}{self.selection} to {self.to}"
+        return f"cast {operand}{self.selection} to {self.dtype}"
 
     def check(self, check: Checker) -> None:
         """Check the selection and the type."""
         kinds = check.selection(self.selection)
         if self.operand and self.operand not in kinds.variables:
             check.note(*unbound_name_problem(self.operand, kinds.variables, self.place))
-        check.kinds.require("dtype", self.to, "a dtype")
+        check.kinds.require("dtype", self.dtype, "a dtype")
 
     def run(self, frame: Frame) -> Entry:
-        """Cast what matches."""
-        state, to = frame.state, frame.value(self.to)
-        if to not in TYPES:
-            known = f"ops can be cast to {', '.join(TYPES)}"
-            raise fail(f"{known}, not to {spell(to)}", self.to.place)
+        """Cast the ops that match."""
+        state, dtype = frame.state, frame.value(self.dtype)
+        if dtype not in TYPES:
+            allowed = f"ops can be cast to {', '.join(TYPES)}"
+            raise fail(f"{allowed}, not to {spell(dtype)}", self.dtype.place)
         if self.operand:
-            return self._operands(frame, str(to))
+            return self._cast_operands(frame, str(dtype))
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
-        check = partial(check_cast, state.graph, dtype=str(to))
-        chosen = refusals.passing(selected.ops, check, "is not cast")
-        done = cast(state.graph, chosen, str(to))
+        check = partial(check_cast, state.graph, dtype=str(dtype))
+        chosen = refusals.accepted_ops(selected.ops, check, "is not cast")
+        done = cast(state.graph, chosen, str(dtype))
         for view in done.unread:
-            why = f"it is a view, and no op reads it in {to}"
-            refusals.add(RefusedError(why, [(view, "")]), f"{call_of(view)} is not cast")
+            reason = f"it is a view, and no op reads it in {dtype}"
+            refusals.add(RefusedError(reason, [(view, "")]), f"{call_of(view)} is not cast")
         state.graph = done.graph if done.ops else state.graph
-        around = "no casts" if to == "tf32" else f"{format_count(done.casts, 'cast')} added"
-        met = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
+        casts_text = "no casts" if dtype == "tf32" else f"{format_count(done.casts, 'cast')} added"
+        unneeded = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
         return replace(
             frame.entry_of(self, selected, self.selection),
-            done=f"{format_count(len(done.ops), 'op')} in {to}, {around}{met}",
+            done=f"{format_count(len(done.ops), 'op')} in {dtype}, {casts_text}{unneeded}",
             moved=len(done.ops),
-            legal=(ROUNDED if to == "tf32" else LEGAL,) if done.ops else (),
-            refused=tuple(refusals.found),
+            legal=(ROUNDED if dtype == "tf32" else LEGAL,) if done.ops else (),
+            refused=tuple(refusals.diagnostics),
         )
 
-    def _operands(self, frame: Frame, to: str) -> Entry:
-        """Cast one operand of what matches."""
+    def _cast_operands(self, frame: Frame, dtype: str) -> Entry:
+        """Cast one operand of each match."""
         state = frame.state
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
         chosen: list[tuple[Op, Tensor]] = []
         for match, op in ((m, op) for m in selected.matches for op in selected.members(m)):
             bound = match.values.get(self.operand)
-            taken = [t for t in op.inputs if isinstance(bound, Tensor) and t.name == bound.name]
+            operands = [t for t in op.inputs if isinstance(bound, Tensor) and t.name == bound.name]
             with refusals.attempt(f"%{self.operand} of {call_of(op)} is not cast"):
-                if not taken:
+                if not operands:
                     raise RefusedError(f"it takes no %{self.operand}", [(op, "")])
-                if taken[0].dtype != to:
-                    check_operand(state.graph, op, taken[0], to)
-                    chosen.append((op, taken[0]))
-        done = cast_operand(state.graph, chosen, to)
+                if operands[0].dtype != dtype:
+                    check_operand(state.graph, op, operands[0], dtype)
+                    chosen.append((op, operands[0]))
+        done = cast_operand(state.graph, chosen, dtype)
         state.graph = done.graph if chosen else state.graph
-        around = f"{format_count(done.casts, 'cast')} added"
-        met = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
+        casts_text = f"{format_count(done.casts, 'cast')} added"
+        unneeded = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
         return replace(
             frame.entry_of(self, selected, self.selection),
-            done=f"{format_count(len(chosen), 'operand')} in {to}, {around}{met}",
+            done=f"{format_count(len(chosen), 'operand')} in {dtype}, {casts_text}{unneeded}",
             moved=len(chosen),
             legal=(OPERAND,) if chosen else (),
-            refused=tuple(refusals.found),
+            refused=tuple(refusals.diagnostics),
         )

@@ -1,4 +1,4 @@
-"""``compile`` lets regions run as what ``torch.compile`` makes of them."""
+"""``compile`` replaces regions with calls of the code that ``torch.compile`` generates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Compile(OptionalSelection):
     """``compile selection``, or ``compile`` for all but the optimizer's ops."""
 
     def run(self, frame: Frame) -> Entry:
-        """Make calls of compiled code of what matches."""
+        """Replace the ops that match with calls of compiled code."""
         from irgraph.verbs.compiled import compile_regions  # imports torch
 
         entry, chosen = self.select_ops(frame)
@@ -26,16 +26,17 @@ class Compile(OptionalSelection):
         refusals = Refusals(frame, self.place, True)
         refusals.add_each(done.excluded, "is not compiled")
         if not done.calls:
-            said = "nothing changed: fewer than two ops in a row can be compiled"
-            return replace(entry, done=said, refused=tuple(refusals.found))
-        inside = sum(1 for call in done.calls for _ in call.leaves())
-        shared, kernels = done.fused
-        fused = f"{shared} of them in {format_count(kernels, 'generated kernel')}"
+            message = "nothing changed: fewer than two ops in a row can be compiled"
+            return replace(entry, done=message, refused=tuple(refusals.diagnostics))
+        compiled_count = sum(1 for call in done.calls for _ in call.leaves())
+        calls_text = format_count(len(done.calls), "call")
+        fused_count, kernels = done.fused
+        fused_text = f"{fused_count} of them in {format_count(kernels, 'generated kernel')}"
         return replace(
             entry,
             made=len(done.calls),
-            moved=inside,
-            done=f"{format_count(inside, 'op')} in {format_count(len(done.calls), 'call')}, {fused}",
+            moved=compiled_count,
+            done=f"{format_count(compiled_count, 'op')} in {calls_text}, {fused_text}",
             legal=(LEGAL,),
-            refused=tuple(refusals.found),
+            refused=tuple(refusals.diagnostics),
         )

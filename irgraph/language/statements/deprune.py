@@ -1,4 +1,4 @@
-"""``deprune`` puts the pruned rows of tables back when they are loaded."""
+"""``deprune`` restores the pruned rows of tables when they are loaded."""
 
 from __future__ import annotations
 
@@ -36,21 +36,25 @@ class Deprune(Statement):
         graph = frame.state.graph
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
-        chosen = refusals.passing(selected.ops, partial(check_deprune, graph), "keeps its mapping")
-        while left := refused_sharing(graph, chosen):
-            for op, why in left:
+        lookups = refusals.accepted_ops(
+            selected.ops, partial(check_deprune, graph), "keeps its mapping"
+        )
+        while conflicts := refused_sharing(graph, lookups):
+            for op, error in conflicts:
                 with refusals.attempt(f"{call_of(op)} keeps its mapping"):
-                    raise why
-                chosen.remove(op)
-        done = deprune(graph, chosen)
+                    raise error
+                lookups.remove(op)
+        done = deprune(graph, lookups)
         frame.state.graph = done.graph
         size = f"parameters take {done.added_bytes / MIB:.3g} MiB more"
-        spared = f"{size}, mappings of {done.freed_bytes / MIB:.3g} MiB gone"
+        sizes_text = f"{size}, mappings of {done.freed_bytes / MIB:.3g} MiB gone"
+        if not lookups:
+            sizes_text = "nothing changed"
         return replace(
             frame.entry_of(self, selected, self.selection),
-            done=f"{format_count(len(chosen), 'lookup')}, {spared if chosen else 'nothing changed'}",
-            replaced=len(chosen),
+            done=f"{format_count(len(lookups), 'lookup')}, {sizes_text}",
+            replaced=len(lookups),
             made=len(done.ops),
-            legal=(LEGAL,) if chosen else (),
-            refused=tuple(refusals.found),
+            legal=(LEGAL,) if lookups else (),
+            refused=tuple(refusals.diagnostics),
         )

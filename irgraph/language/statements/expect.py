@@ -1,4 +1,4 @@
-"""``expect`` fails a script where another number of ops match."""
+"""``expect`` fails a script if another number of ops match."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from irgraph.language.running.report import Entry, op_place
 from irgraph.language.running.state import ILLEGAL, Frame, call_of, nothing_matched
 from irgraph.language.statement import Statement
 
-SHOWN = 3
-"""Ops that an error shows."""
+MAX_SHOWN_OPS = 3
+"""Maximum number of ops that an error shows."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Expect(Statement):
         selected = frame.select(self.selection, all_=True)
         if selected.total == self.count:
             return replace(frame.entry(self), matched=selected.total)
-        wanted = self.count or "no"
-        message = f"expected {wanted} {self.selection.pattern}, found {selected.total}"
-        ops = [selected.op(match.root) for match in selected.matches[:SHOWN]]
+        expected = self.count or "no"
+        message = f"expected {expected} {self.selection.pattern}, found {selected.total}"
+        ops = [selected.op(match.root) for match in selected.matches[:MAX_SHOWN_OPS]]
         places = [(call_of(op), op_place(op, frame.state.graph)) for op in ops]
         notes = [Diagnostic(text, place, severity="note") for text, place in places]
         if not selected.total:

@@ -27,7 +27,7 @@ class Find(Statement):
         check.name_ops(self.name, self.place)
 
     def run(self, frame: Frame) -> Entry:
-        """Give the ops that match their name."""
+        """Store the ops that match under the name."""
         selected = frame.select(self.selection)
         frame.name_ops(self.name, selected.ops)
         return frame.entry_of(self, selected, self.selection)

@@ -1,4 +1,4 @@
-"""``fuse`` makes one op of each match, or of each group of matches."""
+"""``fuse`` replaces each match, or each group of matches, with one op."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Fuse(Statement):
     keys: tuple[Expression, ...] = ()
     having: Expression | None = None
     template: Template
-    named: str = ""
+    ops_name: str = ""
     assuming: str = ""
 
     def __str__(self) -> str:
         groups = join_words(clause("group by", self.keys), clause("having", self.having))
-        tail = join_words(clause("as", self.named), assuming_clause(self.assuming))
+        tail = join_words(clause("as", self.ops_name), assuming_clause(self.assuming))
         return join_words("fuse", self.selection, groups, "into", self.template, tail)
 
     def check(self, check: Checker) -> None:
-        """Check the selection, the template against what it binds, and the groups."""
+        """Check the selection, the template against the names that it binds, and the groups."""
         kinds = check.selection(self.selection)
         if len(self.template.ops) > 1:
             check.note("fuse makes a single op; use 'replace' to make several", self.template.place)
@@ -71,10 +71,10 @@ class Fuse(Statement):
                 self.having
             )
         check_used(check, self.selection, self.template, bound, (*self.keys, self.having))
-        check.name_ops(self.named, self.place)
+        check.name_ops(self.ops_name, self.place)
 
     def _check_columns(self, check: Checker) -> None:
-        """A group needs ``many``, and a template that takes columns."""
+        """Check that a group has ``many``, and a template with columns."""
         splat = _has_splat(self.template.ops[0])
         if self.keys and not self.selection.many:
             message = "'group by' needs 'many': a single match is not a group"
@@ -85,31 +85,31 @@ class Fuse(Statement):
             message = "a group becomes one op: collect its values, as in [*%w]"
             check.note(message, self.template.place)
 
-    def instead(self, name: str) -> str:
-        """Return what to write where a result is still in use."""
+    def remedy(self, name: str) -> str:
+        """Return a hint for a result that is still in use."""
         return f"let the template make %{name}, or include its users in the pattern"
 
     def run(self, frame: Frame) -> Entry:
-        """Fuse what matches."""
-        fusing = _FuseRun(self, frame, frame.select(self.selection))
-        fusing.run()
-        done = fusing.done
-        made = [fusion.op for fusion in done]
-        frame.name_ops(self.named, made, self.selection)
-        assumed = [fusion.assumed for fusion in done if fusion.assumed is not None]
+        """Fuse the matches."""
+        fusion_run = _FuseRun(self, frame, frame.select(self.selection))
+        fusion_run.run()
+        fusions = fusion_run.fusions
+        new_ops = [fusion.op for fusion in fusions]
+        frame.name_ops(self.ops_name, new_ops, self.selection)
+        assumed = [fusion.assumed for fusion in fusions if fusion.assumed is not None]
         return replace(
-            frame.entry_of(self, fusing.selected, self.selection),
-            groups=len(done),
-            replaced=fusing.replaced,
-            made=len(made),
-            legal=tuple(fusion.legal for fusion in done),
-            refused=tuple(fusing.refusals.found),
+            frame.entry_of(self, fusion_run.selected, self.selection),
+            groups=len(fusions),
+            replaced=fusion_run.replaced_count,
+            made=len(new_ops),
+            legal=tuple(fusion.legal for fusion in fusions),
+            refused=tuple(fusion_run.refusals.diagnostics),
             assumptions=tuple(f"{call_of(op)}: {self.assuming}" for op in assumed),
         )
 
 
 def _has_splat(new: NewOp) -> bool:
-    """Return whether a template takes columns: all matches of a group at once."""
+    """Return whether a template has columns: values of all matches of a group."""
     return any(isinstance(node, Splat) for node in new.walk())
 
 
@@ -121,8 +121,8 @@ class _FuseRun:
     frame: Frame
     selected: SelectionResult
     scopes: dict[int, Scope] = field(default_factory=dict)
-    done: list[Fusion] = field(default_factory=list)
-    replaced: int = 0
+    fusions: list[Fusion] = field(default_factory=list)
+    replaced_count: int = 0
 
     def __post_init__(self) -> None:
         statement, self.state = self.statement, self.frame.state
@@ -130,48 +130,48 @@ class _FuseRun:
         self.scope = self.frame.scope
         self.pending = PendingFusions(self.state.graph)
         self.refusals = Refusals(self.frame, statement.place, statement.selection.many)
-        self.losses = Losses(self.selected.index, (self.new,), self.state.kept)
+        self.losses = Losses(self.selected.index, (self.new,), self.state.required_results)
         self.facts = index_facts(self.selected.index, self.scope.pricer)
-        self.spelt: dict[object, str] = {}
+        self._text_by_values: dict[object, str] = {}
 
     def run(self) -> None:
-        sound = [match for match in self.selected.matches if self._is_sound(match)]
+        legal_matches = [match for match in self.selected.matches if self._is_legal(match)]
         if _has_splat(self.new):
-            for group in self._grouped(sound):
+            for group in self._group_matches(legal_matches):
                 self._fuse_group(group)
         else:
-            for match in sound:
+            for match in legal_matches:
                 self._fuse_set([match], None)
         self.state.graph = self.pending.commit()
 
     def scope_of(self, match: Match) -> Scope:
-        known = self.scopes.get(id(match))
-        if known is None:
-            known = self.scopes[id(match)] = match_scope(
+        cached = self.scopes.get(id(match))
+        if cached is None:
+            cached = self.scopes[id(match)] = match_scope(
                 self.scope, self.selected.index, match, self.facts
             )
-        return known
+        return cached
 
     def refuse(self, error: RefusedError, *matches: Match, place: SourceSpan | None = None) -> None:
-        self.refusals.add(error, self._not_fused(matches), place)
+        self.refusals.add(error, self._not_fused_text(matches), place)
 
-    def _not_fused(self, matches: Sequence[Match]) -> str:
+    def _not_fused_text(self, matches: Sequence[Match]) -> str:
         first = call_of(self.selected.op(matches[0].root))
         more = len(matches) - 1
         return f"{first} and {more} more are not fused" if more else f"{first} is not fused"
 
-    def _is_sound(self, match: Match) -> bool:
+    def _is_legal(self, match: Match) -> bool:
         try:
-            made = Filler([self.scope_of(match)], [()]).results(self.new)
-            self.losses.check(match, made)
+            results = Filler([self.scope_of(match)], [()]).results(self.new)
+            self.losses.check(match, results)
         except RefusedError as error:
             self.refuse(error, match)
             return False
         return True
 
-    def _grouped(self, matches: Iterable[Match]) -> list[list[Match]]:
+    def _group_matches(self, matches: Iterable[Match]) -> list[list[Match]]:
         """Return matches by the values of the group's keys, in order of first appearance."""
-        found: dict[str, list[Match]] = {}
+        groups: dict[str, list[Match]] = {}
         for match in matches:
             scope = self.scope_of(match)
             try:
@@ -179,77 +179,77 @@ class _FuseRun:
             except EvaluationError as error:
                 self.refuse(RefusedError(str(error)), match)
                 continue
-            found.setdefault(self._spelt(values), []).append(match)
-        return [group for group in found.values() if self._is_wanted(group)]
+            groups.setdefault(self._values_text(values), []).append(match)
+        return [group for group in groups.values() if self._satisfies_having(group)]
 
-    def _spelt(self, values: Sequence[Value]) -> str:
-        """Return the text of values; of many matches the values are the same."""
+    def _values_text(self, values: Sequence[Value]) -> str:
+        """Return the text of values, cached as many matches have the same values."""
         key = tuple([(type(value), value) for value in values])
-        if any(isinstance(v, tuple) or v == 0.0 for v in values):  # equal ones may be spelt apart
+        if any(isinstance(v, tuple) or v == 0.0 for v in values):  # equal values may have different texts
             return ", ".join(map(spell, values))
-        found = self.spelt.get(key)
-        if found is None:
-            found = self.spelt[key] = ", ".join(map(spell, values))
-        return found
+        cached = self._text_by_values.get(key)
+        if cached is None:
+            cached = self._text_by_values[key] = ", ".join(map(spell, values))
+        return cached
 
-    def _is_wanted(
+    def _satisfies_having(
         self, group: Sequence[Match], tie: Callable[[], RefusedError | None] = lambda: None
     ) -> bool:
-        """Apply ``having``; groups that are too small are said, not dropped silently."""
+        """Return whether a group satisfies ``having``; record a refusal if it does not."""
         first, having = self.scope_of(group[0]), self.statement.having
-        known = {str(key): evaluate(key, first) for key in self.statement.keys}
+        key_values = {str(key): evaluate(key, first) for key in self.statement.keys}
         names = {**self.scope.names, "count": len(group)}
         reason = text_of(
-            failure_reason(having, replace(self.scope, names=names, values_by_text=known))
+            failure_reason(having, replace(self.scope, names=names, values_by_text=key_values))
         )
         if not reason:
             return True
-        keys = ", ".join(f"{key} = {spell(value)}" for key, value in known.items())
-        left_out = f"its group ({keys}) is left out: {reason}" if keys else reason
-        why = tie()
-        more = f"; {why.reason}" if why else ""
-        error = RefusedError(left_out + more, why.notes if why else ())
+        keys = ", ".join(f"{key} = {spell(value)}" for key, value in key_values.items())
+        message = f"its group ({keys}) is left out: {reason}" if keys else reason
+        tie_error = tie()
+        more = f"; {tie_error.reason}" if tie_error else ""
+        error = RefusedError(message + more, tie_error.notes if tie_error else ())
         self.refuse(error, *group, place=having.place if having is not None else None)
         return False
 
     def _fuse_group(self, group: Sequence[Match]) -> None:
-        """Fuse what is independent in a group; the rest in later ops of their own."""
+        """Fuse the independent matches of a group; the dependent ones in separate later ops."""
         try:
             members = [self.selected.members(match) for match in group]
-            parting = partition(self.pending.graph_around(members), members)
+            split = partition(self.pending.graph_around(members), members)
         except ValueError:
             self.refuse(RefusedError("an earlier fusion changed it"), *group)
             return
-        for i in parting.knotted:
+        for i in split.knotted:
             reason = "a dependence path leaves it and returns to it"
-            self.refuse(RefusedError(reason, parting.tie([i])), group[i])
-        whole = len(parting.sets) == 1 and not parting.knotted
-        for number, chosen in enumerate(parting.sets):
-            matches = [group[i] for i in chosen]
-            if whole or self._is_wanted(matches, partial(_tie_of, parting, number)):
-                self._fuse_set(matches, parting.span if whole else None)
+            self.refuse(RefusedError(reason, split.tie([i])), group[i])
+        is_undivided = len(split.sets) == 1 and not split.knotted
+        for number, indices in enumerate(split.sets):
+            matches = [group[i] for i in indices]
+            if is_undivided or self._satisfies_having(matches, partial(_tie_of, split, number)):
+                self._fuse_set(matches, split.span if is_undivided else None)
 
-    def _fuse_set(self, matches: Sequence[Match], known: Segment | None) -> None:
+    def _fuse_set(self, matches: Sequence[Match], segment: Segment | None) -> None:
         filler = Filler([self.scope_of(m) for m in matches], [rest_of(m) for m in matches])
         groups = [self.selected.members(match) for match in matches]
-        by, assuming = self.frame.caller or "script", self.statement.assuming
-        with self.refusals.attempt(self._not_fused(matches)):
+        caller, assuming = self.frame.caller or "script", self.statement.assuming
+        with self.refusals.attempt(self._not_fused_text(matches)):
             new = filler.make(self.new, self.state.graph.schemas)
             if problem := call_error(new):
                 raise RefusedError(f"{new.name} would be wrong: {problem}")
             members: list[Op] = [op for group in groups for op in group]
             check_extra_accesses(self.pending.graph_around(groups), members, [new])
             fusion = self.pending.fuse(
-                groups, [new], caller=by, assuming=assuming, known_segment=known
+                groups, [new], caller=caller, assuming=assuming, known_segment=segment
             )
             self.state.drop(members, [t.name for t in fusion.op.outputs], self.statement)
-            self.replaced += len(members)
-            self.done.append(fusion)
+            self.replaced_count += len(members)
+            self.fusions.append(fusion)
 
 
-def _tie_of(parting: Partition, number: int) -> RefusedError | None:
-    """Return why a set of groups could not join the one before it, or the second the first."""
-    if len(parting.sets) == 1:
+def _tie_of(split: Partition, number: int) -> RefusedError | None:
+    """Return why a set of matches cannot be merged with the set before it, or after the first."""
+    if len(split.sets) == 1:
         return None
-    chain = parting.tie((*parting.sets[number], *parting.sets[number - 1 if number else 1]))
+    chain = split.tie((*split.sets[number], *split.sets[number - 1 if number else 1]))
     return RefusedError("the others depend on it or it on them", chain)

@@ -1,4 +1,4 @@
-"""``insert`` puts new ops beside what matches."""
+"""``insert`` inserts new ops before or after matches."""
 
 from __future__ import annotations
 
@@ -31,65 +31,65 @@ class Insert(Statement):
     template: Template
     anchor: Anchor
     swaps: tuple[Swap, ...] = ()
-    named: str = ""
+    ops_name: str = ""
 
     def __str__(self) -> str:
-        tail = join_words(clause("using", self.swaps), clause("as", self.named))
+        tail = join_words(clause("using", self.swaps), clause("as", self.ops_name))
         return join_words("insert", self.template, self.anchor, tail)
 
     def check(self, check: Checker) -> None:
-        """Check the anchor, and the template against what it binds."""
+        """Check the anchor, and the template against the names that it binds."""
         kinds = check.anchor(self.anchor)
         bound = kinds.variables
-        known = check_sequence(check, self.template, kinds)
+        names = check_sequence(check, self.template, kinds)
         for part in (p for new in self.template.ops for p in flatten_lists(new.results)):
             if isinstance(part, Bound) and part.name in bound:
                 message = f"%{part.name} is already defined; choose another name for the new tensor"
                 check.note(message, part.place)
         for swap in self.swaps:
             for name in (swap.new, swap.old):
-                if name not in known:
-                    check.note(f"nothing binds %{name}{suggestion(name, known)}", swap.place)
+                if name not in names:
+                    check.note(f"nothing binds %{name}{suggestion(name, names)}", swap.place)
         check_used(check, self.anchor.selection, self.template, bound, swaps=self.swaps)
-        check.name_ops(self.named, self.place)
+        check.name_ops(self.ops_name, self.place)
 
     def run(self, frame: Frame) -> Entry:
-        """Put the template's ops beside each match of the anchor."""
-        state, anchor, was = frame.state, self.anchor, frame.state.graph
+        """Insert the template's ops before or after each match of the anchor."""
+        state, anchor, graph = frame.state, self.anchor, frame.state.graph
         selected = frame.select(anchor.selection, all_=bool(anchor.nth))
         chosen = {"first": slice(1), "last": slice(-1, None)}.get(anchor.nth, slice(None))
-        scope, taken = frame.scope, names_of(was)
+        scope, used_names = frame.scope, names_of(graph)
         refusals = Refusals(frame, self.place, anchor.selection.many)
-        found: list[Insertion] = []
+        insertions: list[Insertion] = []
         for match in selected.matches[chosen]:
             with refusals.attempt(
                 f"nothing is inserted next to {call_of(selected.op(match.root))}"
             ):
-                known = match_scope(scope, selected.index, match)
-                ops, values = make_ops(self.template.ops, known, match, was, taken)
+                inner_scope = match_scope(scope, selected.index, match)
+                ops, values = make_ops(self.template.ops, inner_scope, match, graph, used_names)
                 swaps = [(_tensor(values, s.old), _tensor(values, s.new)) for s in self.swaps]
                 origin = f"{frame.caller or 'script'}: insert"
-                made = tuple(changed(op, origin=origin) for op in ops)
+                new_ops = tuple(changed(op, origin=origin) for op in ops)
                 after = anchor.side == "after"
-                at = selected.op(match.ops[-1] if after else match.ops[0])
-                insertion = Insertion(made, at, after, tuple(swaps))
-                check_insertion(was, insertion)
-                found.append(insertion)
-        state.graph, new = insert(was, found)
-        frame.name_ops(self.named, new, anchor.selection)
+                neighbour = selected.op(match.ops[-1] if after else match.ops[0])
+                insertion = Insertion(new_ops, neighbour, after, tuple(swaps))
+                check_insertion(graph, insertion)
+                insertions.append(insertion)
+        state.graph, inserted = insert(graph, insertions)
+        frame.name_ops(self.ops_name, inserted, anchor.selection)
         entry = frame.entry_of(self, selected, anchor.selection)
-        if any(map(communicates, new)) and not any(map(communicates, was.leaves())):
-            entry = replace(entry, warnings=(self._first_communication(len(new)),))
+        if any(map(communicates, inserted)) and not any(map(communicates, graph.leaves())):
+            entry = replace(entry, warnings=(self._first_communication_note(len(inserted)),))
         return replace(
             entry,
-            groups=len(found),
-            made=len(new),
-            legal=("all operands are defined there",) if found else (),
-            refused=tuple(refusals.found),
+            groups=len(insertions),
+            made=len(inserted),
+            legal=("all operands are defined there",) if insertions else (),
+            refused=tuple(refusals.diagnostics),
         )
 
-    def _first_communication(self, made: int) -> Diagnostic:
-        added = format_count(made, "added op")
+    def _first_communication_note(self, count: int) -> Diagnostic:
+        added = format_count(count, "added op")
         message = f"the model had no collectives before; running {added} needs several processes"
         return Diagnostic(message, self.place, severity="note")
 

@@ -30,5 +30,5 @@ class Let(Statement):
         check.define(self.name, check.kinds.infer(self.value), self.place)
 
     def run(self, frame: Frame) -> None:
-        """Give the value its name."""
+        """Store the value under the name."""
         frame.names[self.name] = frame.value(self.value)

@@ -1,4 +1,4 @@
-"""``parallelize`` lets independent groups of ops run side by side."""
+"""``parallelize`` runs independent groups of ops concurrently on several streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from irgraph.language.statement import Statement
 from irgraph.verbs.parallelize import dependent_groups, parallelize
 from irgraph.verbs.streams import new_events
 
-MOST_STREAMS = 128
+MAX_STREAMS = 128
 
 
 @dataclass(frozen=True)
@@ -41,60 +41,61 @@ class Parallelize(Statement):
         check.kinds.require("number", self.streams, "a number of streams")
 
     def run(self, frame: Frame) -> Entry:
-        """Spread the groups over streams."""
+        """Distribute the groups over streams."""
         streams = frame.value(self.streams)
         if (
             not isinstance(streams, int)
             or isinstance(streams, bool)
-            or not 1 < streams <= MOST_STREAMS
+            or not 1 < streams <= MAX_STREAMS
         ):
-            message = (
-                f"the number of streams must be from 2 to {MOST_STREAMS}, not {spell(streams)}"
-            )
+            message = f"the number of streams must be from 2 to {MAX_STREAMS}, not {spell(streams)}"
             raise fail(message, self.streams.place)
-        found = [(selection, frame.select_whole(selection)) for selection in self.selections]
-        total = sum(selected.total for _, selected in found)
-        first = any(len(selected.matches) < selected.total for _, selected in found)
-        lacking = [nothing_matched(selected, s) for s, selected in found if not selected.total]
-        groups: Sequence[Sequence[Op]] = _groups([selected for _, selected in found])
+        results = [(selection, frame.select_whole(selection)) for selection in self.selections]
+        total = sum(selected.total for _, selected in results)
+        first = any(len(selected.matches) < selected.total for _, selected in results)
+        warnings = [nothing_matched(selected, s) for s, selected in results if not selected.total]
+        groups: Sequence[Sequence[Op]] = _groups([selected for _, selected in results])
         if len(groups) == 1:
             message = "parallelize needs two or more groups"
-            lacking.append(Diagnostic(message, self.place, severity="warning"))
-        made = replace(frame.entry(self), matched=total, first=first, warnings=tuple(lacking))
+            warnings.append(Diagnostic(message, self.place, severity="warning"))
+        entry = replace(frame.entry(self), matched=total, first=first, warnings=tuple(warnings))
         before = frame.state.graph
         if len(groups) > 1:
-            groups, refused = self._independent(frame, groups)
-            made = replace(made, refused=refused)
+            groups, refused = self._independent_groups(frame, groups)
+            entry = replace(entry, refused=refused)
         if len(groups) < 2:
-            return made
+            return entry
         after = frame.state.graph = parallelize(before, groups, streams)
         events = format_count(new_events(before, after), "event")
         done = f"{len(groups)} groups over {min(streams, len(groups))} streams with {events}"
         return replace(
-            made, done=done, legal=("no group depends on another",), moved=total - len(made.refused)
+            entry,
+            done=done,
+            legal=("no group depends on another",),
+            moved=total - len(entry.refused),
         )
 
-    def _independent(
+    def _independent_groups(
         self, frame: Frame, groups: Sequence[Sequence[Op]]
     ) -> tuple[list[Sequence[Op]], tuple[Diagnostic, ...]]:
-        """Return the groups that may run side by side, and why others are left as they are.
+        """Return the groups that may run concurrently, and the refusals of the others.
 
-        Where that leaves a single one of several selections, it is an error.
+        Raises ``IrgraphError`` if fewer than two of several selections remain.
         """
         graph = frame.state.graph
-        alone = dependent_groups(graph, groups)
-        if len(self.selections) > 1 and len(groups) - len(alone) < 2:
-            what = "the groups cannot run in parallel"
-            raise illegal(refusal(next(iter(alone.values())), what, self.place, graph))
+        dependent = dependent_groups(graph, groups)
+        if len(self.selections) > 1 and len(groups) - len(dependent) < 2:
+            consequence = "the groups cannot run in parallel"
+            raise illegal(refusal(next(iter(dependent.values())), consequence, self.place, graph))
         refused = tuple(
-            refusal(why, f"{call_of(groups[i][0])} does not run in parallel", self.place, graph)
-            for i, why in alone.items()
+            refusal(error, f"{call_of(groups[i][0])} does not run in parallel", self.place, graph)
+            for i, error in dependent.items()
         )
-        return [group for i, group in enumerate(groups) if i not in alone], refused
+        return [group for i, group in enumerate(groups) if i not in dependent], refused
 
 
-def _groups(found: Sequence[SelectionResult]) -> list[list[Op]]:
-    """Return the ops of each selection, or, of a single one, those of each match."""
-    if len(found) == 1:
-        return [found[0].members(match) for match in found[0].matches]
-    return [one.ops for one in found if one.ops]
+def _groups(selections: Sequence[SelectionResult]) -> list[list[Op]]:
+    """Return the ops of each selection, or the ops of each match of a single selection."""
+    if len(selections) == 1:
+        return [selections[0].members(match) for match in selections[0].matches]
+    return [selected.ops for selected in selections if selected.ops]

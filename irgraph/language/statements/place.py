@@ -1,4 +1,4 @@
-"""``place`` puts embedding tables on another tier of memory, behind a cache of rows."""
+"""``place`` moves embedding tables to another tier of memory, behind a cache of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.tiered_lookups import TablePlacement, bag_sizes, placeable_lookups
 
 UNITS = ("blocks", "rows")
-"""What reads ask a tier for."""
+"""Units in which lookups read from a tier."""
 
 _PIECES = re.compile(r"(\d{1,4})\s*x\s+(.+)")
 
@@ -56,7 +56,7 @@ class Place(Statement):
         )
 
     def check(self, check: Checker) -> None:
-        """Check that tables, tier, policy and unit are texts, and that the others are numbers."""
+        """Check that tables, tier, policy, unit and lists are texts."""
         texts = (
             (self.tables, "tables"),
             (self.tier, "a tier"),
@@ -64,40 +64,40 @@ class Place(Statement):
             (self.reading, "blocks or rows"),
             (self.lists, "a number and a law"),
         )
-        for expression, what in texts:
+        for expression, noun in texts:
             if expression is not None:
-                check.kinds.require("text", expression, what)
+                check.kinds.require("text", expression, noun)
 
     def run(self, frame: Frame) -> Entry:
-        """Put the tables on the tier."""
+        """Place the tables on the tier."""
         graph = frame.state.graph
         names = self._names(frame)
-        where = self._where(frame, names)
+        placement = self._placement(frame, names)
         try:
-            done = place(graph, names, where)
+            done = place(graph, names, placement)
         except RefusedError as error:
-            what = "the tables are not placed"
-            raise illegal(refusal(error, what, self.place, graph)) from None
+            text = "the tables are not placed"
+            raise illegal(refusal(error, text, self.place, graph)) from None
         frame.state.graph = done.graph
-        held = sum(where.cached.values())
-        cache = f", {held:,} rows cached ({where.policy})" if held else ""
-        bags = sum(where.pooled.values())
+        cached_rows = sum(placement.cached.values())
+        cache = f", {cached_rows:,} rows cached ({placement.policy})" if cached_rows else ""
+        bags = sum(placement.pooled.values())
         cache += f", {bags:,} bags pooled" if bags else ""
-        what = f"{format_count(len(names), 'table')} on {where.tier}{cache}"
-        made = len(done.ops)
-        return replace(frame.entry(self), done=what, made=made, legal=(done.legal,))
+        text = f"{format_count(len(names), 'table')} on {placement.tier}{cache}"
+        new_op_count = len(done.ops)
+        return replace(frame.entry(self), done=text, made=new_op_count, legal=(done.legal,))
 
     def _names(self, frame: Frame) -> list[str]:
-        """Return the tables of these names, of which there is at least one."""
-        wanted, known = self._text(frame, self.tables), _tables(frame)
-        found = [name for name in known if fnmatchcase(name, wanted)]
-        if not found:
-            message = f"no table that bags are looked up in is called {wanted!r}"
-            hint = f"tables: {', '.join(list(known)[:8]) or 'none'}; * stands for anything"
-            raise fail(f"{message}{suggestion(wanted, known)}", self.tables.place, hint=hint)
-        return found
+        """Return the names of the tables, at least one, that match the glob."""
+        glob, tables = self._text(frame, self.tables), _tables(frame)
+        names = [name for name in tables if fnmatchcase(name, glob)]
+        if not names:
+            message = f"no table that bags are looked up in is called {glob!r}"
+            hint = f"tables: {', '.join(list(tables)[:8]) or 'none'}; * stands for anything"
+            raise fail(f"{message}{suggestion(glob, tables)}", self.tables.place, hint=hint)
+        return names
 
-    def _where(self, frame: Frame, names: list[str]) -> TablePlacement:
+    def _placement(self, frame: Frame, names: list[str]) -> TablePlacement:
         text = self._text(frame, self.tier)
         split = _PIECES.fullmatch(text)
         pieces, name = (int(split[1]), split[2]) if split else (1, text)
@@ -112,33 +112,35 @@ class Place(Statement):
         if pieces < 1:
             raise fail("no piece of a tier holds nothing", self.tier.place)
         self._check_room(frame, names, tier, pieces)
-        shipped = tier.name if not name.endswith(".json") else name
-        policy = self._among(frame, self.policy, POLICIES, "lru")
-        rows = self._among(frame, self.reading, UNITS, "blocks") == "rows"
+        tier_name = tier.name if not name.endswith(".json") else name
+        policy = self._choice(frame, self.policy, POLICIES, "lru")
+        rows = self._choice(frame, self.reading, UNITS, "blocks") == "rows"
         return TablePlacement(
-            shipped,
+            tier_name,
             pieces,
-            self._cached(frame, names),
+            self._cached_rows(frame, names),
             policy,
             rows,
             self._load(frame),
-            self._pooled(frame, names),
+            self._pooled_bags(frame, names),
             self._lists(frame),
         )
 
     def _check_room(self, frame: Frame, names: list[str], tier: Tier, pieces: int) -> None:
-        """Refuse tables that take more than the tier has, where that is known."""
+        """Refuse tables that exceed the capacity of the tier, if it is known."""
         if tier.capacity_gb is None:
             return
-        taken = sum(w.nbytes for name, w in _tables(frame).items() if name in names) / 1e9
-        held = pieces * tier.capacity_gb.value
-        if taken > held:
-            message = f"the tables take {taken:,.4g} GB, and {pieces} x {tier.name} holds {held:,g}"
-            hint = f'several pieces hold more, as in "{-int(-taken // tier.capacity_gb.value)} x …"'
+        needed_gb = sum(w.nbytes for name, w in _tables(frame).items() if name in names) / 1e9
+        capacity_gb = pieces * tier.capacity_gb.value
+        if needed_gb > capacity_gb:
+            capacity = f"{pieces} x {tier.name} holds {capacity_gb:,g}"
+            message = f"the tables take {needed_gb:,.4g} GB, and {capacity}"
+            needed_pieces = -int(-needed_gb // tier.capacity_gb.value)
+            hint = f'several pieces hold more, as in "{needed_pieces} x …"'
             raise fail(message, self.tier.place, hint=hint)
 
-    def _cached(self, frame: Frame, names: list[str]) -> dict[str, int]:
-        """Return the rows of each table that the cache holds: a share of each, or of bytes."""
+    def _cached_rows(self, frame: Frame, names: list[str]) -> dict[str, int]:
+        """Return the number of cached rows of each table: an equal fraction of every table."""
         if self.cache is None:
             return {}
         size = self._number(frame, self.cache, "a share such as 20% or a size such as 1GiB")
@@ -147,31 +149,37 @@ class Place(Statement):
             for name, w in _tables(frame).items()
             if name in names
         }
-        share = size if size <= 1 else min(size / sum(n * row for n, row in sizes.values()), 1.0)
-        if share <= 0:
+        fraction = size if size <= 1 else min(size / sum(n * row for n, row in sizes.values()), 1.0)
+        if fraction <= 0:
             message = "a cache holds a share such as 20%, or a size such as 1GiB, above zero"
             raise fail(message, self.cache.place)
-        least = sum(row for _, row in sizes.values())
-        if 1 < size < least:
-            message = f"a cache of {size:.4g} bytes holds no row of each table ({least:,} bytes)"
+        min_bytes = sum(row for _, row in sizes.values())
+        if 1 < size < min_bytes:
+            message = (
+                f"a cache of {size:.4g} bytes holds no row of each table ({min_bytes:,} bytes)"
+            )
             hint = "a share, which is at most 100%, or a size such as 1GiB"
             raise fail(message, self.cache.place, hint=hint)
-        return {name: max(int(share * rows), 1) for name, (rows, _) in sizes.items()}
+        return {name: max(int(fraction * rows), 1) for name, (rows, _) in sizes.items()}
 
-    def _pooled(self, frame: Frame, names: list[str]) -> dict[str, int]:
-        """Return the bags of each table that a cache of a size holds, the same for all."""
+    def _pooled_bags(self, frame: Frame, names: list[str]) -> dict[str, int]:
+        """Return the number of pooled bags of each table that are cached, equal for all tables."""
         if self.pooled is None:
             return {}
         size = self._number(frame, self.pooled, "a size such as 64MiB")
-        every = sum(entry for name, entry in bag_sizes(frame.state.graph).items() if name in names)
-        count = int(min(size, MAX_TENSOR_BYTES) // every)
+        bag_bytes = sum(
+            entry for name, entry in bag_sizes(frame.state.graph).items() if name in names
+        )
+        count = int(min(size, MAX_TENSOR_BYTES) // bag_bytes)
         if count < 1:
-            message = f"one bag of each table takes {every:,} bytes, and the cache has {size:,.0f}"
+            message = (
+                f"one bag of each table takes {bag_bytes:,} bytes, and the cache has {size:,.0f}"
+            )
             raise fail(message, self.pooled.place, hint="a size such as 64MiB")
         return dict.fromkeys(names, count)
 
     def _lists(self, frame: Frame) -> str:
-        """Return how many different bags there are, and how often each comes again."""
+        """Return the number of different bags and the law of their frequencies, as a text."""
         if self.lists is None:
             return ""
         text = self._text(frame, self.lists)
@@ -192,15 +200,17 @@ class Place(Statement):
             raise fail(message, self.load.place)
         return load
 
-    def _among(
-        self, frame: Frame, given: Expression | None, known: tuple[str, ...], default: str
+    def _choice(
+        self, frame: Frame, expression: Expression | None, choices: tuple[str, ...], default: str
     ) -> str:
-        if given is None:
+        if expression is None:
             return default
-        value = self._text(frame, given)
-        if value not in known:
-            message = f"expected one of {', '.join(known)}, not {value!r}{suggestion(value, known)}"
-            raise fail(message, given.place)
+        value = self._text(frame, expression)
+        if value not in choices:
+            message = (
+                f"expected one of {', '.join(choices)}, not {value!r}{suggestion(value, choices)}"
+            )
+            raise fail(message, expression.place)
         return value
 
     def _text(self, frame: Frame, expression: Expression) -> str:
@@ -209,10 +219,10 @@ class Place(Statement):
             raise fail(f"expected a text, not {spell(value)}", expression.place)
         return value
 
-    def _number(self, frame: Frame, expression: Expression, what: str) -> float:
+    def _number(self, frame: Frame, expression: Expression, expected: str) -> float:
         value = frame.value(expression)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise fail(f"expected {what}, not {spell(value)}", expression.place)
+            raise fail(f"expected {expected}, not {spell(value)}", expression.place)
         return float(value)
 
 

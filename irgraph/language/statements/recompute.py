@@ -21,7 +21,7 @@ from irgraph.verbs.recompute import NothingToRecomputeError, Recomputing
 MIB = 2**20
 
 Segment = tuple[str, list[Op], Callable[[Op], bool]]
-"""What is run once more together: its name, its ops, and which leaves are its backward."""
+"""Ops that are recomputed together: a name, the ops, and the predicate of their backward leaves."""
 
 
 @dataclass(frozen=True)
@@ -39,71 +39,77 @@ class Recompute(Statement):
         check.selection(self.selection)
 
     def run(self, frame: Frame) -> Entry:
-        """Let each module, or each match, run once more."""
+        """Recompute each module, or each match, for the backward pass."""
         selected = frame.select_whole(self.selection)
-        several = self.selection.many or isinstance(self.selection.pattern, Module)
-        refusals = Refusals(frame, self.place, several)
+        are_several = self.selection.many or isinstance(self.selection.pattern, Module)
+        refusals = Refusals(frame, self.place, are_several)
         work = Recomputing(frame.state.graph)
-        made: list[Op] = []
-        held = 0
-        nothing: list[tuple[NothingToRecomputeError, str]] = []
+        new_ops: list[Op] = []
+        saved_bytes = 0
+        failures: list[tuple[NothingToRecomputeError, str]] = []
         entry = frame.entry_of(self, selected, self.selection)
-        for name, ops, own in self._segments(frame, selected):
+        for name, ops, is_backward in self._segments(frame, selected):
             with refusals.attempt(f"{name} is not recomputed"):
                 try:
-                    copies, nbytes = work.add(ops, own)
+                    copies, nbytes = work.add(ops, is_backward)
                 except NothingToRecomputeError as error:
-                    nothing.append((error, name))
+                    failures.append((error, name))
                     continue
-                made += copies
-                held += nbytes
+                new_ops += copies
+                saved_bytes += nbytes
         frame.state.graph = work.commit()
-        for why, name in nothing if not made else ():
-            refusals.add(why, f"{name} is not recomputed")
-        if not made:
-            return replace(entry, refused=tuple(refusals.found))
+        for failure, name in failures if not new_ops else ():
+            refusals.add(failure, f"{name} is not recomputed")
+        if not new_ops:
+            return replace(entry, refused=tuple(refusals.diagnostics))
         return replace(
             entry,
-            made=len(made),
-            done=f"{len(made)} ops run once more, {held / MIB:.3g} MiB are not kept for them",
+            made=len(new_ops),
+            done=(
+                f"{len(new_ops)} ops run once more, "
+                f"{saved_bytes / MIB:.3g} MiB are not kept for them"
+            ),
             legal=("the same ops on the same values; only the backward pass reads the copies",),
-            refused=tuple(refusals.found),
+            refused=tuple(refusals.diagnostics),
         )
 
     def _segments(self, frame: Frame, selected: SelectionResult) -> list[Segment]:
-        """Return the segments in launch order: modules as far as the path says, or matches."""
+        """Return the segments in launch order: modules as deep as the path, or matches."""
         pattern = self.selection.pattern
         if not isinstance(pattern, Module):
             members = [selected.members(match) for match in selected.matches]
-            return [(call_of(ops[0]), ops, _anything) for ops in members]
+            return [(call_of(ops[0]), ops, _always) for ops in members]
         path = str(frame.names[pattern.path]) if pattern.is_name else pattern.path
         depth = path.count(".") + 1
-        graph, rounds = frame.state.graph, _rounds(frame.state.graph)
-        found: dict[tuple[str, int], list[Op]] = {}
+        graph, round_starts = frame.state.graph, _round_starts(frame.state.graph)
+        ops_by_segment: dict[tuple[str, int], list[Op]] = {}
         for op in selected.ops:
             name = ".".join(op.module.split(".")[:depth])
-            place = graph.places[id(next(op.leaves()))]
-            found.setdefault((name, bisect_right(rounds, place)), []).append(op)
-        return [(f"module {quote(name)}", ops, _of(name)) for (name, _), ops in found.items()]
+            position = graph.places[id(next(op.leaves()))]
+            ops_by_segment.setdefault((name, bisect_right(round_starts, position)), []).append(op)
+        return [
+            (f"module {quote(name)}", ops, _in_module(name))
+            for (name, _), ops in ops_by_segment.items()
+        ]
 
 
-def _rounds(graph: Graph) -> list[int]:
-    """Return the places of leaves at which forward passes begin that follow a backward pass.
+def _round_starts(graph: Graph) -> list[int]:
+    """Return the positions of the first leaves of forward passes that follow a backward pass.
 
-    Where gradients are accumulated, a module runs once more in each; each has its own backward.
+    If gradients are accumulated, a module runs in each of these rounds, with its own backward.
     """
-    found, late = [], False
+    starts, was_backward = [], False
     for op in graph.top_level():
-        backward = op.phase == "backward"
-        if late and not backward:
-            found.append(graph.places[id(next(op.leaves()))])
-        late = backward
-    return found
+        is_backward = op.phase == "backward"
+        if was_backward and not is_backward:
+            starts.append(graph.places[id(next(op.leaves()))])
+        was_backward = is_backward
+    return starts
 
 
-def _anything(_: Op) -> bool:
+def _always(_: Op) -> bool:
     return True
 
 
-def _of(module: str) -> Callable[[Op], bool]:
+def _in_module(module: str) -> Callable[[Op], bool]:
     return lambda leaf: is_below(leaf.module, module)

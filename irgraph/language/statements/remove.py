@@ -1,4 +1,4 @@
-"""``remove`` takes ops out; users of a result may use another tensor instead."""
+"""``remove`` removes ops; users of a result may use another tensor instead."""
 
 from __future__ import annotations
 
@@ -35,24 +35,26 @@ class Remove(Statement):
 
     def __str__(self) -> str:
         swaps = clause("using", self.swaps)
-        both = clause("and", self.phase)
-        return join_words("remove", self.selection, swaps, both, assuming_clause(self.assuming))
+        phase_clause = clause("and", self.phase)
+        return join_words(
+            "remove", self.selection, swaps, phase_clause, assuming_clause(self.assuming)
+        )
 
     def check(self, check: Checker) -> None:
-        """Check the selection, and that it binds what is swapped."""
+        """Check the selection, and that it binds the swapped names."""
         check_phase(check, self.phase, self.place)
         check.swaps(self.swaps, check.selection(self.selection))
 
-    def instead(self, name: str) -> str:
-        """Return what to write where a result is still in use."""
+    def remedy(self, name: str) -> str:
+        """Return a hint for a result that is still in use."""
         return f"give its users another tensor: using %... for %{name}"
 
     def run(self, frame: Frame) -> Entry:
-        """Take out what matches.
+        """Remove the ops that match.
 
-        Removals that swap tensors of the same buffers are made one after the other, each checked
-        against the graph that those before it left. Single ops go from the last to the first, so
-        that what only those read that go can go with them.
+        Removals that swap tensors of the same buffers are made in sequence, each checked against
+        the graph after the ones before. Single ops are removed from the last to the first, so that
+        an op whose results only removed ops read can be removed with them.
         """
         state = frame.state
         chosen: list[SelectionResult] = []
@@ -66,10 +68,11 @@ class Remove(Statement):
                 state.drop(removal.ops, [old.name for old, _ in removal.swaps], self)
             done += batch.removals
             assumptions += batch.assumed
-            if not (batch.removals and batch.waiting):
+            if not (batch.removals and batch.has_waiting):
                 break
-        swapped = "users read a tensor of the same type instead"
-        legal = swapped if self.swaps else "no result is used"
+        legal = "no result is used"
+        if self.swaps:
+            legal = "users read a tensor of the same type instead"
         if any(removal.zeroed for removal in done):
             legal += "; parameters of removed ops get gradients of zeros"
         return replace(
@@ -77,73 +80,75 @@ class Remove(Statement):
             groups=len(done),
             replaced=sum(len(removal.ops) for removal in done),
             legal=(legal,) if done else (),
-            refused=tuple(batch.refusals.found),
+            refused=tuple(batch.refusals.diagnostics),
             assumptions=tuple(assumptions),
         )
 
 
 @dataclass
 class _Batch:
-    """Removals of different buffers, which can be made together."""
+    """Removals of different buffers, which are made together."""
 
     statement: Remove
     frame: Frame
     removals: list[Removal] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
-    waiting: bool = False
+    has_waiting: bool = False
 
     def __post_init__(self) -> None:
         graph = self.frame.state.graph
         self.index = self.frame.state.index
-        self.order, self.left = StreamOrder(graph), RemainingOps(graph)
+        self.order, self.remaining = StreamOrder(graph), RemainingOps(graph)
         self.refusals = Refusals(self.frame, self.statement.place, self.statement.selection.many)
 
     def collect(self) -> SelectionResult:
         """Collect the removals of all matches; some may have to wait for the next batch."""
         selection, swaps = self.statement.selection, self.statement.swaps
-        alone = isinstance(selection.pattern, Series) and len(selection.pattern.ops) == 1
-        if alone and selection.many and not swaps:
-            selected = self.frame.select(selection, going=self._goes)
-            self.refusals.found.reverse()
+        is_single = isinstance(selection.pattern, Series) and len(selection.pattern.ops) == 1
+        if is_single and selection.many and not swaps:
+            selected = self.frame.select(selection, try_remove=self._collect_removal)
+            self.refusals.diagnostics.reverse()
             return selected
         selected = self.frame.select(selection)
-        given: set[str] = set()
-        taken: set[str] = set()
-        shared = False
+        replacement_buffers: set[str] = set()
+        touched_buffers: set[str] = set()
+        has_shared = False
         for match in selected.matches:
-            removal = self._attempted(match)
+            removal = self._attempt_removal(match)
             if removal is None:
                 continue
             olds, news = ({pair[i].buffer for pair in removal.swaps} for i in (0, 1))
-            apart = is_order_independent(self.frame.state.graph, removal) and not olds & news
-            touched = olds if apart else olds | news
-            if (olds | news) & taken or touched & given:
-                self.waiting = True
+            is_independent = (
+                is_order_independent(self.frame.state.graph, removal) and not olds & news
+            )
+            touched = olds if is_independent else olds | news
+            if (olds | news) & touched_buffers or touched & replacement_buffers:
+                self.has_waiting = True
                 continue
-            shared = shared or bool(news & given)
-            if self._made(removal):
-                taken |= touched
-                given |= news
-        self.waiting = self.waiting or (shared and bool(self.refusals.found))
+            has_shared = has_shared or bool(news & replacement_buffers)
+            if self._collect(removal):
+                touched_buffers |= touched
+                replacement_buffers |= news
+        self.has_waiting = self.has_waiting or (has_shared and bool(self.refusals.diagnostics))
         return selected
 
-    def _goes(self, match: Match) -> bool:
+    def _collect_removal(self, match: Match) -> bool:
         """Collect the removal of a match, if it is legal; return whether it is."""
-        removal = self._attempted(match)
-        return removal is not None and self._made(removal)
+        removal = self._attempt_removal(match)
+        return removal is not None and self._collect(removal)
 
-    def _attempted(self, match: Match) -> Removal | None:
+    def _attempt_removal(self, match: Match) -> Removal | None:
         with self.refusals.attempt(f"{call_of(self.index.ops[match.root])} is not removed"):
             return self._removal(match)
         return None
 
-    def _made(self, removal: Removal) -> bool:
+    def _collect(self, removal: Removal) -> bool:
         """Collect a removal if it is legal; return whether it is."""
         with self.refusals.attempt(f"{call_of(removal.ops[0])} is not removed"):
-            _check_kept(removal, self.frame.state, self.index)
+            _check_required(removal, self.frame.state, self.index)
             self._check(removal)
             self.removals.append(removal)
-            self.left.drop(removal.ops)
+            self.remaining.drop(removal.ops)
             return True
         return False
 
@@ -152,13 +157,13 @@ class _Batch:
             (self._tensor(match, swap.old), self._tensor(match, swap.new))
             for swap in self.statement.swaps
         )
-        members = [self.index.ops[here] for here in match.ops]
+        members = [self.index.ops[position] for position in match.ops]
         if swaps:
-            going = [op for op in members if not _stays(op, members, swaps, self.index)]
-            members = going or members  # that nothing can go is for the check to say
+            removable = [op for op in members if not _is_needed(op, members, swaps, self.index)]
+            members = removable or members  # if none can be removed, the check reports it
         removal, graph = Removal(tuple(members), swaps), self.frame.state.graph
-        both = self.statement.phase and has_backward(graph)
-        return with_backward(graph, removal) if both else removal
+        with_gradients = self.statement.phase and has_backward(graph)
+        return with_backward(graph, removal) if with_gradients else removal
 
     def _tensor(self, match: Match, name: str) -> Tensor:
         value = match.values[name]
@@ -167,9 +172,9 @@ class _Batch:
         return value
 
     def _check(self, removal: Removal) -> None:
-        """Check a removal, unless what its order depends on is assumed away."""
+        """Check a removal; a violated order is accepted if the statement assumes it away."""
         try:
-            check_removal(self.frame.state.graph, removal, self.left)
+            check_removal(self.frame.state.graph, removal, self.remaining)
             self._check_streams(removal)
         except RefusedError as error:
             if not self.statement.assuming or not error.of_order:
@@ -177,29 +182,29 @@ class _Batch:
             self.assumed.append(f"{call_of(removal.ops[0])}: {self.statement.assuming}")
 
     def _check_streams(self, removal: Removal) -> None:
-        """Refuse to lose the order of what depends on each other across streams."""
+        """Refuse to lose the order of dependent ops on different streams."""
         leaves = [leaf for op in removal.ops for leaf in op.leaves()]
         if any(leaf.name.startswith("sync.") for leaf in leaves):
-            self.order.check(self.left.removed | {id(leaf) for leaf in leaves})
+            self.order.check(self.remaining.removed | {id(leaf) for leaf in leaves})
 
 
-def _stays(
+def _is_needed(
     op: Op, members: Sequence[Op], swaps: Sequence[tuple[Tensor, Tensor]], index: Index
 ) -> bool:
-    """Return whether a member is needed by others, although they were given other results."""
-    made = {t.name for inner in op.walk() for t in inner.outputs}
-    if made & {old.name for old, _ in swaps}:
+    """Return whether ops outside the match still use a member's results after the swaps."""
+    results = {t.name for inner in op.walk() for t in inner.outputs}
+    if results & {old.name for old, _ in swaps}:
         return False
-    inside = [index.position[id(member)] for member in members]
-    users = {i for name in made for i in index.users.get(name, ()) if not index.ops[i].body}
-    return any(not any(index.is_inside(i, member) for member in inside) for i in users)
+    member_positions = [index.position[id(member)] for member in members]
+    users = {i for name in results for i in index.users.get(name, ()) if not index.ops[i].body}
+    return any(not any(index.is_inside(i, member) for member in member_positions) for i in users)
 
 
-def _check_kept(removal: Removal, state: State, index: Index) -> None:
-    """Refuse what would take away a result that some op needs in the end."""
-    rewired = {old.name for old, _ in removal.swaps}
+def _check_required(removal: Removal, state: State, index: Index) -> None:
+    """Refuse to remove a result that some op uses in the end."""
+    replaced_names = {old.name for old, _ in removal.swaps}
     for tensor in (t for op in removal.ops for inner in op.walk() for t in inner.outputs):
-        if tensor.name in state.kept and tensor.name not in rewired:
+        if tensor.name in state.required_results and tensor.name not in replaced_names:
             users = [index.ops[i] for i in index.users.get(tensor.name, [])]
-            at = [(op, f"{op.name} uses %{tensor.name}") for op in users if not op.body]
-            raise RefusedError(f"its result %{tensor.name} is still in use", at[-1:])
+            uses = [(op, f"{op.name} uses %{tensor.name}") for op in users if not op.body]
+            raise RefusedError(f"its result %{tensor.name} is still in use", uses[-1:])

@@ -1,4 +1,4 @@
-"""``reorder`` moves ops in the launch order, or to another stream."""
+"""``reorder`` moves ops within the launch order, or to another stream."""
 
 from __future__ import annotations
 
@@ -24,46 +24,48 @@ class Reorder(Statement):
     """``reorder selection before selection``, or ``earliest on stream copy``."""
 
     selection: Selection
-    to: Anchor | str
+    destination: Anchor | str
     stream: str = ""
     assuming: str = ""
 
     def __str__(self) -> str:
         tail = join_words(clause("on stream", self.stream), assuming_clause(self.assuming))
-        return join_words("reorder", self.selection, self.to, tail)
+        return join_words("reorder", self.selection, self.destination, tail)
 
     def check(self, check: Checker) -> None:
         """Check the selection and the anchor."""
         check.selection(self.selection)
-        if isinstance(self.to, Anchor):
-            check.anchor(self.to)
+        if isinstance(self.destination, Anchor):
+            check.anchor(self.destination)
 
     def run(self, frame: Frame) -> Entry:
-        """Move what matches, one by one where all matches are meant."""
+        """Move the ops that match, each match independently."""
         selected = frame.select_whole(self.selection)
-        made = frame.entry_of(self, selected, self.selection)
+        entry = frame.entry_of(self, selected, self.selection)
         groups = [selected.members(match) for match in selected.matches]
         if not any(groups):
-            return made
-        if isinstance(self.to, str):
-            return self._moved(frame, groups, self.to, None, made)
-        found = frame.select(self.to.selection, all_=True)
-        if not found.matches:
-            lacking: Diagnostic = nothing_matched(found, self.to.selection)
-            return replace(made, warnings=(*made.warnings, lacking))
-        match = found.matches[-1 if self.to.nth == "last" else 0]
-        anchor = found.op(match.ops[-1] if self.to.side == "after" else match.ops[0])
-        if len(found.matches) > 1 and not self.to.nth:
-            made = replace(made, done=f" {self.to.side} the first of {len(found.matches)} matches")
-        return self._moved(frame, groups, self.to.side, anchor, made)
+            return entry
+        if isinstance(self.destination, str):
+            return self._move(frame, groups, self.destination, None, entry)
+        anchors = frame.select(self.destination.selection, all_=True)
+        if not anchors.matches:
+            warning: Diagnostic = nothing_matched(anchors, self.destination.selection)
+            return replace(entry, warnings=(*entry.warnings, warning))
+        match = anchors.matches[-1 if self.destination.nth == "last" else 0]
+        anchor = anchors.op(match.ops[-1] if self.destination.side == "after" else match.ops[0])
+        if len(anchors.matches) > 1 and not self.destination.nth:
+            entry = replace(
+                entry, done=f" {self.destination.side} the first of {len(anchors.matches)} matches"
+            )
+        return self._move(frame, groups, self.destination.side, anchor, entry)
 
-    def _moved(
+    def _move(
         self,
         frame: Frame,
         groups: Sequence[Sequence[Op]],
-        to: str,
+        side: str,
         anchor: Op | None,
-        made: Entry,
+        entry: Entry,
     ) -> Entry:
         """Move the ops of each match; ``made.done`` says beside which of several anchors."""
         before = frame.state.graph
@@ -71,43 +73,53 @@ class Reorder(Statement):
         while True:
             ops = [op for group in groups for op in group]
             if not ops:
-                return replace(made, done="", refused=tuple(refusals.found))
+                return replace(entry, done="", refused=tuple(refusals.diagnostics))
             try:
-                done = reorder(before, ops, to, anchor, stream=self.stream, assuming=self.assuming)
+                done = reorder(
+                    before, ops, side, anchor, stream=self.stream, assuming=self.assuming
+                )
                 break
             except CrossedError as error:
-                groups = _others(groups, error, refusals)
+                groups = _refuse_matches(groups, error, refusals)
         frame.state.graph = done.graph
         message = f"{format_count(len(ops), 'op')} moved"
         if len(done.moved_ops) < len(ops):
             message = f"{len(done.moved_ops)} of {format_count(len(ops), 'op')} moved"
-        message += made.done
+        message += entry.done
         if self.stream:
             events = format_count(new_events(before, done.graph), "event")
             they = "they run" if len(ops) > 1 else "it runs"
             message += f"; {they} on stream {self.stream} now, with {events}"
         assumed = () if done.assumed is None else (f"{call_of(done.assumed)}: {self.assuming}",)
         return replace(
-            made,
+            entry,
             done=message,
             legal=("no dependence is crossed",),
             assumptions=assumed,
-            refused=tuple(refusals.found),
+            refused=tuple(refusals.diagnostics),
             moved=len(ops) if self.stream else len(done.moved_ops),
         )
 
 
-def _others(
+def _refuse_matches(
     groups: Sequence[Sequence[Op]], error: CrossedError, refusals: Refusals
 ) -> list[Sequence[Op]]:
     """Refuse the matches whose ops may not move; return the others."""
-    why = {id(op): refused for moved, refused in error.refusals for op in moved.walk()}
-    kept: list[Sequence[Op]] = []
+    refusal_by_op = {
+        id(op): refusal for moved_op, refusal in error.refusals for op in moved_op.walk()
+    }
+    remaining: list[Sequence[Op]] = []
     for group in groups:
-        found = next((op for op in group for inner in op.walk() if id(inner) in why), None)
-        if found is None:
-            kept.append(group)
+        refused_op = next(
+            (op for op in group for inner in op.walk() if id(inner) in refusal_by_op), None
+        )
+        if refused_op is None:
+            remaining.append(group)
         else:
-            reason = next(why[id(inner)] for inner in found.walk() if id(inner) in why)
-            refusals.add(reason, f"{call_of(found)} is not moved")
-    return kept
+            reason = next(
+                refusal_by_op[id(inner)]
+                for inner in refused_op.walk()
+                if id(inner) in refusal_by_op
+            )
+            refusals.add(reason, f"{call_of(refused_op)} is not moved")
+    return remaining

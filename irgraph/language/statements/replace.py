@@ -1,4 +1,4 @@
-"""``replace`` puts the ops of a template in the place of what matches."""
+"""``replace`` replaces matches with the ops of a template."""
 
 from __future__ import annotations
 
@@ -35,151 +35,156 @@ class Replace(Statement):
     selection: Selection
     template: Template
     phase: str = ""
-    named: str = ""
+    ops_name: str = ""
     assuming: str = ""
 
     def __str__(self) -> str:
-        tail = join_words(clause("as", self.named), assuming_clause(self.assuming))
-        both = clause("and", self.phase)
-        return join_words("replace", self.selection, "with", self.template, both, tail)
+        tail = join_words(clause("as", self.ops_name), assuming_clause(self.assuming))
+        phase_clause = clause("and", self.phase)
+        return join_words("replace", self.selection, "with", self.template, phase_clause, tail)
 
     def check(self, check: Checker) -> None:
-        """Check the selection, and the template against what it binds."""
+        """Check the selection, and the template against the names that it binds."""
         check_phase(check, self.phase, self.place)
         kinds = check.selection(self.selection)
         check_sequence(check, self.template, kinds)
         check_used(check, self.selection, self.template, kinds.variables)
-        check.name_ops(self.named, self.place)
+        check.name_ops(self.ops_name, self.place)
 
-    def instead(self, name: str) -> str:
-        """Return what to write where a result is still in use."""
+    def remedy(self, name: str) -> str:
+        """Return a hint for a result that is still in use."""
         return f"let the template make %{name}, or include its users in the pattern"
 
     def run(self, frame: Frame) -> Entry:
         """Replace each match."""
-        both = bool(self.phase) and has_backward(frame.state.graph)
-        selected = self.select(frame, both)
-        work = _ReplaceRun(self, frame, selected, both)
+        with_backward = bool(self.phase) and has_backward(frame.state.graph)
+        selected = self.select(frame, with_backward)
+        work = _ReplaceRun(self, frame, selected, with_backward)
         for root in [selected.op(match.root) for match in selected.matches]:
             while not work.replace(root):
                 pass
         frame.state.graph = work.commit()
-        made: list[Op] = [op for fusion in work.done for op in fusion.ops]
-        frame.name_ops(self.named, made, self.selection)
-        assumed = [fusion.assumed for fusion in work.done if fusion.assumed is not None]
+        new_ops: list[Op] = [op for fusion in work.fusions for op in fusion.ops]
+        frame.name_ops(self.ops_name, new_ops, self.selection)
+        assumed = [fusion.assumed for fusion in work.fusions if fusion.assumed is not None]
         return changed(
             frame.entry_of(self, selected, self.selection),
-            groups=len(work.done),
-            replaced=work.replaced,
-            made=len(made),
-            legal=tuple(fusion.legal for fusion in work.done),
-            refused=tuple(work.refusals.found),
+            groups=len(work.fusions),
+            replaced=work.replaced_count,
+            made=len(new_ops),
+            legal=tuple(fusion.legal for fusion in work.fusions),
+            refused=tuple(work.refusals.diagnostics),
             assumptions=tuple(f"{call_of(op)}: {self.assuming}" for op in assumed),
         )
 
-    def select(self, frame: Frame, both: bool) -> SelectionResult:
-        """Return what matches; with its backward, what matches in the backward pass does not."""
-        selected = frame.select(self.selection, all_=both)
-        matches = tuple(match for match in selected.matches if not _is_late(selected, match))
-        if not both or not matches:
+    def select(self, frame: Frame, with_backward: bool) -> SelectionResult:
+        """Return the matches; those in the backward pass are omitted with ``with_backward``."""
+        selected = frame.select(self.selection, all_=with_backward)
+        matches = tuple(match for match in selected.matches if not _is_in_backward(selected, match))
+        if not with_backward or not matches:
             return selected
-        shown = matches if self.selection.many else matches[:1]
-        return changed(selected, matches=shown, total=len(matches))
+        retained = matches if self.selection.many else matches[:1]
+        return changed(selected, matches=retained, total=len(matches))
 
 
-def _is_late(selected: SelectionResult, match: Match) -> bool:
+def _is_in_backward(selected: SelectionResult, match: Match) -> bool:
     return any(op.phase == "backward" for op in selected.members(match))
 
 
 @dataclass
 class _ReplaceRun:
-    """The replacements of one statement so far; with ``both`` those of their backward, too."""
+    """The replacements of one statement so far, and of its backward with ``with_backward``."""
 
     statement: Replace
     frame: Frame
     selected: SelectionResult
-    both: bool
-    done: list[Fusion] = field(default_factory=list)
-    replaced: int = 0
-    again: dict[int, Op] = field(default_factory=dict)
+    with_backward: bool
+    fusions: list[Fusion] = field(default_factory=list)
+    replaced_count: int = 0
+    successors: dict[int, Op] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         statement, frame = self.statement, self.frame
-        self.taken = names_of(frame.state.graph)
-        if self.both:
-            self.gathering = ReplacementBatch(frame.state.graph)
+        self.used_names = names_of(frame.state.graph)
+        if self.with_backward:
+            self.batch = ReplacementBatch(frame.state.graph)
         else:
             self.pending = PendingFusions(frame.state.graph)
         self.refusals = Refusals(frame, statement.place, statement.selection.many)
-        self._find()
+        self._index_matches()
 
-    def _find(self) -> None:
-        """Note the matches by the ops that they begin with."""
-        found = {id(self.selected.op(match.root)): match for match in self.selected.matches}
-        self.matches = found
+    def _index_matches(self) -> None:
+        """Index the matches by the ids of their root ops."""
+        matches = {id(self.selected.op(match.root)): match for match in self.selected.matches}
+        self.matches = matches
 
     def replace(self, root: Op) -> bool:
-        """Replace the match that begins with an op, unless that is not legal.
+        """Replace the match whose root is an op, if that is legal.
 
-        Returns whether it is done with; where what was gathered had to be made first, it is not.
+        Returns whether the op is finished; it is not if the batch had to be committed first.
         """
         match = self._match(root)
         if match is None:
             return True
         state, selected, template = self.frame.state, self.selected, self.statement.template
         with self.refusals.attempt(f"{call_of(selected.op(match.root))} is not replaced"):
-            known = match_scope(self.frame.scope, selected.index, match)
+            scope = match_scope(self.frame.scope, selected.index, match)
             ops, values = make_ops(
-                template.ops, known, match, state.graph, self.taken, alone=not self.both
+                template.ops,
+                scope,
+                match,
+                state.graph,
+                self.used_names,
+                checks_sharing=not self.with_backward,
             )
-            redefined = [values[name] for name in _results(template.ops, match)]
+            redefined = [values[name] for name in _redefined_names(template.ops, match)]
             tensors = [value for value in redefined if isinstance(value, Tensor)]
-            Losses(selected.index, template.ops, state.kept).check(match, tensors)
+            Losses(selected.index, template.ops, state.required_results).check(match, tensors)
             members = selected.members(match)
-            made = self._made(members, ops)
-            if made is None:
+            fusion = self._build(members, ops)
+            if fusion is None:
                 bound = {tensor.name for tensor in tensors}
-                self.taken -= {t.name for op in ops for t in op.outputs} - bound
+                self.used_names -= {t.name for op in ops for t in op.outputs} - bound
                 return False
-            self.done.append(made)
+            self.fusions.append(fusion)
             state.drop(members, [t.name for t in tensors], self.statement)
-            self.replaced += len(match.ops)
+            self.replaced_count += len(match.ops)
         return True
 
     def _match(self, root: Op) -> Match | None:
-        """Return the match that begins with an op, found anew where ops of it were called anew."""
-        while id(root) in self.again:
-            root = self.again[id(root)]
+        """Return the match whose root is an op, found again if its ops were rebuilt."""
+        while id(root) in self.successors:
+            root = self.successors[id(root)]
         match = self.matches.get(id(root))
-        if not self.both:
+        if not self.with_backward:
             return match
         members = [root] if match is None else [root, *self.selected.members(match)]
-        paths = self.gathering.flush_near(members).paths
+        paths = self.batch.flush_near(members).paths
         if id(root) not in paths:
             return None
         if match is None or any(id(op) not in paths for op in members):
-            self.frame.state.graph = self.gathering.commit()
-            self.selected = self.statement.select(self.frame, self.both)
-            self._find()
+            self.frame.state.graph = self.batch.commit()
+            self.selected = self.statement.select(self.frame, self.with_backward)
+            self._index_matches()
         return self.matches.get(id(root))
 
-    def _made(self, members: Sequence[Op], ops: Sequence[Op]) -> Fusion | None:
-        """Put ops in the place of members, and what differentiates them, where that is asked."""
-        by, assuming = self.frame.caller or "script", self.statement.assuming
-        if not self.both:
+    def _build(self, members: Sequence[Op], ops: Sequence[Op]) -> Fusion | None:
+        """Replace members, and their backward if requested, with ops; ``None`` to try again."""
+        caller, assuming = self.frame.caller or "script", self.statement.assuming
+        if not self.with_backward:
             check_extra_accesses(self.pending.graph_around([members]), members, ops)
-            return self.pending.fuse([members], ops, caller=by, assuming=assuming)
-        both = self.gathering.replace(members, ops, caller=by, assuming=assuming)
-        self.again.update({} if both is None else both.companions)
-        return None if both is None else both.fusion
+            return self.pending.fuse([members], ops, caller=caller, assuming=assuming)
+        replacement = self.batch.replace(members, ops, caller=caller, assuming=assuming)
+        self.successors.update({} if replacement is None else replacement.companions)
+        return None if replacement is None else replacement.fusion
 
     def commit(self) -> Graph:
-        """Make all replacements, and return the graph."""
-        return self.gathering.commit() if self.both else self.pending.commit()
+        """Commit all replacements, and return the graph."""
+        return self.batch.commit() if self.with_backward else self.pending.commit()
 
 
-def _results(news: Sequence[NewOp], match: Match) -> list[str]:
-    """Return the names of the pattern that a template defines again."""
+def _redefined_names(news: Sequence[NewOp], match: Match) -> list[str]:
+    """Return the names of the pattern that a template redefines."""
     names = [
         part.name for new in news for part in flatten_lists(new.results) if isinstance(part, Bound)
     ]

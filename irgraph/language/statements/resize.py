@@ -1,4 +1,4 @@
-"""``resize`` gives a dimension, or one axis of the tensors that a pattern binds, another size."""
+"""``resize`` changes the size of a dimension, or of one axis of the tensors of a pattern."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from irgraph.verbs.resize import Axis, Resizing, resize
 EXPRESSIONS = "every size that is an expression over it follows"
 AGREE = "all ops agree on the sizes that follow"
 
-SHOWN = 5
-"""Sizes that stayed which a warning lists."""
+MAX_SHOWN_SIZES = 5
+"""Maximum number of unchanged sizes that a warning lists."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Resize(Statement):
 
     @classmethod
     def read(cls, parts: Sequence[Any], place: SourceSpan) -> Self:
-        """Return the statement about a dimension's name, or an axis: operand, place, selection."""
-        of, size = parts
-        if isinstance(of, str):
-            return cls(size, of, place=place)
-        operand, axis, selection = of
+        """Return the statement of a dimension's name, or of an operand, axis and selection."""
+        target, size = parts
+        if isinstance(target, str):
+            return cls(size, target, place=place)
+        operand, axis, selection = target
         return cls(size, "", operand, axis, selection, place=place)
 
     def __str__(self) -> str:
@@ -61,82 +61,93 @@ class Resize(Statement):
             if self.operand not in kinds.variables:
                 check.note(*unbound_name_problem(self.operand, kinds.variables, self.place))
         elif check.dims is not None and self.dimension not in check.dims:
-            alike = suggestion(self.dimension, check.dims)
-            hint = "" if alike else f"its dimensions: {', '.join(check.dims) or 'none'}"
-            message = f"the model has no dimension {self.dimension!r}{alike}"
+            similar = suggestion(self.dimension, check.dims)
+            hint = "" if similar else f"its dimensions: {', '.join(check.dims) or 'none'}"
+            message = f"the model has no dimension {self.dimension!r}{similar}"
             check.note(message, self.place, hint)
         kinds.require("number", self.size, "a number")
 
     def run(self, frame: Frame) -> Entry:
-        """Give it the size; every size that must follow does."""
-        was = frame.state.graph
+        """Resize the dimension or the axes, and every size that must follow."""
+        original = frame.state.graph
         if self.selection is None:
-            made = self._dimension(frame)
+            entry = self._resize_dimension(frame)
         else:
-            made = self._axes(frame, self.selection)
-        _carry(frame, was, frame.state.graph)
-        return made
+            entry = self._resize_axes(frame, self.selection)
+        _update_handles(frame, original, frame.state.graph)
+        return entry
 
-    def _dimension(self, frame: Frame) -> Entry:
-        graph, size = frame.state.graph, self._whole(frame.value(self.size))
+    def _resize_dimension(self, frame: Frame) -> Entry:
+        graph, size = frame.state.graph, self._integer_size(frame.value(self.size))
         try:
             done = resize(graph, self.dimension, size)
         except RefusedError as error:
-            what = f"{self.dimension} is not resized to {size}"
-            raise illegal(refusal(error, what, self.place, graph)) from None
+            consequence = f"{self.dimension} is not resized to {size}"
+            raise illegal(refusal(error, consequence, self.place, graph)) from None
         frame.state.graph = done.graph
         message = f"{self.dimension} is {size} (was {graph.dims[self.dimension]})"
-        made = replace(frame.entry(self), done=message, legal=(EXPRESSIONS,))
-        return replace(made, warnings=self._kept(done))
+        entry = replace(frame.entry(self), done=message, legal=(EXPRESSIONS,))
+        return replace(entry, warnings=self._unresized_warning(done))
 
-    def _axes(self, frame: Frame, selection: Selection) -> Entry:
+    def _resize_axes(self, frame: Frame, selection: Selection) -> Entry:
         state = frame.state
         selected = frame.select_whole(selection)
-        made = frame.entry_of(self, selected, selection)
+        entry = frame.entry_of(self, selected, selection)
         refusals = Refusals(frame, self.place, selection.many)
         changes: list[str] = []
-        for (was, size), axes in self._wanted(selected, refusals).items():
+        for (old_size, size), axes in self._axes_by_sizes(selected, refusals).items():
             first = f"{axes[0]}" if len(axes) == 1 else f"{axes[0]} and {len(axes) - 1} more"
             with refusals.attempt(f"{first} is not resized to {size}"):
                 done = resize(state.graph, axes, size)
                 state.graph = done.graph
-                made = replace(made, warnings=(*made.warnings, *self._kept(done)))
+                entry = replace(entry, warnings=(*entry.warnings, *self._unresized_warning(done)))
                 follow = format_count(len(done.changed), "tensor")
-                changes.append(f"{first} is {size} (was {was}), {follow} changed")
-        if made.first:
-            made = replace(made, warnings=(*made.warnings, *self._others(frame, selection)))
+                changes.append(f"{first} is {size} (was {old_size}), {follow} changed")
+        if entry.first:
+            entry = replace(
+                entry, warnings=(*entry.warnings, *self._other_matches_warning(frame, selection))
+            )
         legal = (AGREE,) if changes else ()
-        return replace(made, done="; ".join(changes), legal=legal, refused=tuple(refusals.found))
+        return replace(
+            entry, done="; ".join(changes), legal=legal, refused=tuple(refusals.diagnostics)
+        )
 
-    def _wanted(
+    def _axes_by_sizes(
         self, selected: SelectionResult, refusals: Refusals
     ) -> dict[tuple[int, int], list[Axis]]:
-        """Return the axes to resize by their size and the new one, which a match may decide."""
-        found: dict[tuple[int, int], list[Axis]] = {}
+        """Return the axes to resize by their old and new sizes; the new size may vary by match."""
+        axes_by_sizes: dict[tuple[int, int], list[Axis]] = {}
         for match in selected.matches:
-            what = f"%{self.operand} of {call_of(selected.op(match.root))} is not resized"
-            with refusals.attempt(what):
+            consequence = f"%{self.operand} of {call_of(selected.op(match.root))} is not resized"
+            with refusals.attempt(consequence):
                 tensor = self._tensor(match)
-                size = self._whole(refusals.frame.value(self.size, selected, match))
-                axes = found.setdefault((int(tensor.shape[self.axis]), size), [])
+                size = self._integer_size(refusals.frame.value(self.size, selected, match))
+                axes = axes_by_sizes.setdefault((int(tensor.shape[self.axis]), size), [])
                 if (axis := Axis(tensor.name, self.axis)) not in axes:
                     axes.append(axis)
-        return found
+        return axes_by_sizes
 
     def _tensor(self, match: Match) -> Tensor:
         tensor = match.values[self.operand]
         if not isinstance(tensor, Tensor):
             raise RefusedError(f"it is {spell(tensor)}, not a tensor")
         if self.axis >= tensor.rank:
-            what = f"it is %{tensor.name}, of rank {tensor.rank}"
-            raise RefusedError(f"{what}: it has no shape[{self.axis}]")
+            description = f"it is %{tensor.name}, of rank {tensor.rank}"
+            raise RefusedError(f"{description}: it has no shape[{self.axis}]")
         return tensor
 
-    def _others(self, frame: Frame, selection: Selection) -> tuple[Diagnostic, ...]:
-        """Return a warning where further matches, which did not follow, keep another size."""
+    def _other_matches_warning(self, frame: Frame, selection: Selection) -> tuple[Diagnostic, ...]:
+        """Return a warning if further matches, which are not resized, keep another size."""
         all_ = replace(selection, many=True)
-        wanted = self._wanted(frame.select_whole(all_), Refusals(frame, self.place, True))
-        names = [str(axis) for (was, size), axes in wanted.items() if was != size for axis in axes]
+        axes_by_sizes = self._axes_by_sizes(
+            frame.select_whole(all_), Refusals(frame, self.place, True)
+        )
+        names = [
+            str(axis)
+            for (old_size, size), axes in axes_by_sizes.items()
+            if old_size != size
+            for axis in axes
+        ]
         if not names:
             return ()
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -145,30 +156,36 @@ class Resize(Statement):
         hint = f"for all of them: of {all_}"
         return (Diagnostic(message, self.place, hint=hint, severity="warning"),)
 
-    def _whole(self, size: Value) -> int:
+    def _integer_size(self, size: Value) -> int:
         if isinstance(size, float) and size.is_integer():
             size = int(size)
         if isinstance(size, int) and not isinstance(size, bool) and size >= 1:
             return int(size)
-        what = "a dimension" if self.dimension else "an axis"
-        message = f"the size of {what} must be a whole number above 0, not {spell(size)}"
+        noun = "a dimension" if self.dimension else "an axis"
+        message = f"the size of {noun} must be a whole number above 0, not {spell(size)}"
         raise fail(message, self.size.place)
 
-    def _kept(self, done: Resizing) -> tuple[Diagnostic, ...]:
-        """Return a warning for sizes that should have followed and did not."""
+    def _unresized_warning(self, done: Resizing) -> tuple[Diagnostic, ...]:
+        """Return a warning for captured sizes that did not follow."""
         if not done.fixed_sizes:
             return ()
-        notes = tuple(Diagnostic(size, severity="note") for size in done.fixed_sizes[:SHOWN])
-        more = f", of which {SHOWN} are shown" if len(done.fixed_sizes) > SHOWN else ""
+        notes = tuple(
+            Diagnostic(size, severity="note") for size in done.fixed_sizes[:MAX_SHOWN_SIZES]
+        )
+        more = (
+            f", of which {MAX_SHOWN_SIZES} are shown"
+            if len(done.fixed_sizes) > MAX_SHOWN_SIZES
+            else ""
+        )
         message = f"{format_count(len(done.fixed_sizes), 'captured number')} did not follow{more}"
         hint = "capture the step at this size to be sure"
         return (Diagnostic(message, self.place, notes, hint, "warning"),)
 
 
-def _carry(frame: Frame, was: Graph, now: Graph) -> None:
-    """Let the names of ops stand for what has become of them."""
-    if frame.handles and now is not was:
-        became = {id(a): b for a, b in zip(was.walk(), now.walk(), strict=True)}
+def _update_handles(frame: Frame, original: Graph, resized: Graph) -> None:
+    """Update the named ops to the ops of the resized graph."""
+    if frame.handles and resized is not original:
+        op_by_id = {id(a): b for a, b in zip(original.walk(), resized.walk(), strict=True)}
         for name, handle in frame.handles.items():
-            ops = tuple(became.get(id(op), op) for op in handle.ops)
+            ops = tuple(op_by_id.get(id(op), op) for op in handle.ops)
             frame.handles[name] = replace(handle, ops=ops)

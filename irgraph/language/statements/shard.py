@@ -1,4 +1,4 @@
-"""``shard`` makes of the step what one of several ranks runs."""
+"""``shard`` rewrites the step to the step that one of several ranks runs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Shard(Statement):
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        of = f" of {self.ranks}" if self.ranks is not None else ""
-        return f"shard by {self.plan} for rank {self.rank}{of}"
+        ranks_text = f" of {self.ranks}" if self.ranks is not None else ""
+        return f"shard by {self.plan} for rank {self.rank}{ranks_text}"
 
     def check(self, check: Checker) -> None:
         """Check that the plan is a text, and ranks are numbers."""
@@ -42,16 +42,18 @@ class Shard(Statement):
                 check.kinds.require("number", expression, "a number")
 
     def run(self, frame: Frame) -> Entry:
-        """Make the graph that of one rank."""
-        graph, rank = frame.state.graph, self._whole(frame, self.rank)
+        """Replace the graph with the graph of one rank."""
+        graph, rank = frame.state.graph, self._integer(frame, self.rank)
         plan = self._plan(frame)
         try:
             done = shard(graph, plan, rank)
         except RefusedError as error:
             raise illegal(refusal(error, "the step is not sharded", self.place, graph)) from None
         frame.state.graph = done.graph
-        what = f"rank {rank} of {plan.ranks}, {format_count(done.new_op_count, 'new op')}"
-        return replace(frame.entry(self), done=what, made=done.new_op_count, legal=(done.legal,))
+        description = f"rank {rank} of {plan.ranks}, {format_count(done.new_op_count, 'new op')}"
+        return replace(
+            frame.entry(self), done=description, made=done.new_op_count, legal=(done.legal,)
+        )
 
     def _plan(self, frame: Frame) -> Plan:
         text, names = frame.value(self.plan), table_sizes(frame.state.graph)
@@ -59,16 +61,16 @@ class Shard(Statement):
             raise fail(f"expected a plan, not {spell(text)}", self.plan.place)
         if text.endswith(".json"):
             plan = with_model_names(read_plan(read_text(text), text), names)
-            if self.ranks is not None and self._whole(frame, self.ranks) != plan.ranks:
+            if self.ranks is not None and self._integer(frame, self.ranks) != plan.ranks:
                 message = f"{text} is for {plan.ranks} ranks, not {self.ranks}"
                 raise fail(message, self.ranks.place)
             return plan
         if self.ranks is None:
             hint = f'as in: shard by "{text}" for rank {self.rank} of 8'
             raise fail("how many ranks there are is missing", self.plan.place, hint=hint)
-        return uniform(text, self._whole(frame, self.ranks), names)
+        return uniform(text, self._integer(frame, self.ranks), names)
 
-    def _whole(self, frame: Frame, expression: Expression) -> int:
+    def _integer(self, frame: Frame, expression: Expression) -> int:
         value = frame.value(expression)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             message = f"a rank, and how many there are, is a whole number, not {spell(value)}"

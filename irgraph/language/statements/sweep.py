@@ -1,4 +1,4 @@
-"""``sweep`` runs a block for each combination of values, and reports what each would take."""
+"""``sweep`` runs a block for each combination of values, and reports figures of each result."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from irgraph.language.running.settle import settle
 from irgraph.language.running.state import ILLEGAL, Frame, State
 from irgraph.language.statement import Statement, check_block
 
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 
-LARGE = 1000
-"""Figures from here on are shown without decimals."""
+DECIMALS_LIMIT = 1000
+"""Smallest figure that is shown without decimals."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Sweep(Statement):
         return tuple(name for name, _ in self.axes)
 
     def check(self, check: Checker) -> None:
-        """Check the axes, the block, and that a sweep can report what it shall."""
+        """Check the axes, the block, and the figures to report."""
         inner = check.inner()
         for name, values in self.axes:
             inner.define(name, ANY, self.place)
@@ -54,30 +54,32 @@ class Sweep(Statement):
         check_block(self.body, inner.inner())
         kinds = Kinds(inner.names, {}, check.problems, frozenset(MEASURES))
         for expression in (*self.report, *(() if self.best is None else (self.best,))):
-            wrong = next(filter(_is_no_measure, expression.walk()), None)
-            if wrong is None:
+            invalid = next(filter(_is_no_measure, expression.walk()), None)
+            if invalid is None:
                 kinds.infer(expression)
             else:
-                hint = suggestion(str(wrong), MEASURES) or f"; it can report {', '.join(MEASURES)}"
-                check.note(f"a sweep cannot report {wrong}{hint}", wrong.place)
+                hint = (
+                    suggestion(str(invalid), MEASURES) or f"; it can report {', '.join(MEASURES)}"
+                )
+                check.note(f"a sweep cannot report {invalid}{hint}", invalid.place)
 
     def run(self, frame: Frame) -> Entry:
         """Run the block for each combination, each time from the same graph."""
         state = frame.state
         rows: list[_Row] = []
-        before = state.spent.statements
+        before = state.counts.statements
         for names in self._combinations(frame):
-            state.spent.statements = before
+            state.counts.statements = before
             inner = frame.inner(names)
             try:
-                rows.append(self._row(names, settle(self.body, inner), inner))
+                rows.append(self._measure(names, settle(self.body, inner), inner))
             except IrgraphError as error:
                 if error.exit_code != ILLEGAL:
                     raise
                 failed = error.diagnostics[0].message
                 rows.append(_Row(tuple(names.values()), state.graph, failed=failed))
-        sound = [row for row in rows if not row.failed]
-        best = min(sound, key=lambda row: row.rank) if self.best and sound else None
+        successful = [row for row in rows if not row.failed]
+        best = min(successful, key=lambda row: row.rank) if self.best and successful else None
         if best is not None:
             state.graph = best.graph
         return replace(frame.entry(self), done=self._table(rows, best))
@@ -91,22 +93,22 @@ class Sweep(Statement):
                 message = f"{name!r} must be a list of values, not {spell(values)}"
                 raise fail(message, expression.place)
             lists.append(values)
-        spent = frame.state.spent
-        spent.runs += prod(map(len, lists))
-        if spent.runs > MOST_RUNS:
-            message = f"the sweeps of a script can take at most {MOST_RUNS} runs, not {spent.runs}"
+        counts = frame.state.counts
+        counts.runs += prod(map(len, lists))
+        if counts.runs > MAX_RUNS:
+            message = f"the sweeps of a script can take at most {MAX_RUNS} runs, not {counts.runs}"
             raise fail(message, self.place, hint="shorten their lists")
         for chosen in product(*lists):
             yield dict(zip(self.names(), chosen, strict=True))
 
-    def _row(self, names: dict[str, Value], done: State, frame: Frame) -> _Row:
-        """Measure what one combination gave."""
+    def _measure(self, names: dict[str, Value], done: State, frame: Frame) -> _Row:
+        """Return the row of one combination: the figures of its graph."""
         pricer = done.pricer
         if pricer is None or not (hasattr(pricer, "measure") and hasattr(pricer, "doubts")):
             hint = 'choose one, as in target "v100"'
             raise fail("a sweep needs a device whose times it reports", self.place, hint=hint)
-        known = dict(pricer.measure(done.graph))
-        scope = replace(frame.scope, values_by_text=known, pricer=pricer)
+        figure_by_name = dict(pricer.measure(done.graph))
+        scope = replace(frame.scope, values_by_text=figure_by_name, pricer=pricer)
 
         def value(expression: Expression) -> Value:
             try:
@@ -138,7 +140,7 @@ class Sweep(Statement):
 
 @dataclass(frozen=True)
 class _Row:
-    """One combination: its values, the graph, and the figures; or why there are none."""
+    """One combination: its values, the graph, and the figures; or the error in ``failed``."""
 
     values: tuple[Value, ...]
     graph: Graph
@@ -155,5 +157,5 @@ def _is_no_measure(part: object) -> bool:
 
 def _spell(value: Value) -> str:
     if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= LARGE else f"{value:.4g}"
+        return f"{value:.0f}" if abs(value) >= DECIMALS_LIMIT else f"{value:.4g}"
     return spell(value)

@@ -1,1 +1,1 @@
-"""Templates: the ops that a statement makes, and what would be lost by making them."""
+"""Templates: the ops that a statement adds, and the checks that they preserve the step."""

@@ -1,4 +1,4 @@
-"""What would get lost if a match became the op of a template."""
+"""Checks that no effect, argument or result is lost if a template replaces a match."""
 
 from __future__ import annotations
 
@@ -16,78 +16,92 @@ from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Blank, NewOp, Rest
 from irgraph.language.templates.meanings import check_meaning
-from irgraph.language.templates.order import Order
+from irgraph.language.templates.order import AccessOrder
 from irgraph.verbs.missing_accesses import check_cover
 from irgraph.verbs.refusal import RefusedError
 
 
 class Losses:
-    """Refuses matches whose effects or arguments new ops would not have.
+    """Refuses matches whose effects or arguments the new ops would lose.
 
-    ``news`` are the new ops of every match; ``kept`` names results that others need in the end.
+    ``new_ops`` are the new ops of every match; ``required_results`` are the names of results that
+    other ops use in the end.
     """
 
-    def __init__(self, index: Index, news: Sequence[NewOp], kept: Collection[str]) -> None:
-        self.index, self.news, self.kept = index, news, kept
-        self.order = Order(index, news)
-        self.meant = [new.op for new in news]
-        self.carries = any(isinstance(part, Rest) for new in news for part in new.parts)
-        self.declared = frozenset(parse_schema(text).name for text in index.graph.schemas)
+    def __init__(
+        self, index: Index, new_ops: Sequence[NewOp], required_results: Collection[str]
+    ) -> None:
+        self.index, self.new_ops, self.required_results = index, new_ops, required_results
+        self.order = AccessOrder(index, new_ops)
+        self.op_names = [new.op for new in new_ops]
+        self.has_rest = any(isinstance(part, Rest) for new in new_ops for part in new.parts)
+        self.schema_names = frozenset(parse_schema(text).name for text in index.graph.schemas)
 
-    def check(self, match: Match, made: Collection[Tensor]) -> None:
-        """Refuse one match, where new ops make the tensors ``made``.
+    def check(self, match: Match, results: Collection[Tensor]) -> None:
+        """Refuse one match whose new ops define the tensors ``results``, unless it loses nothing.
 
-        The answer follows from the matched ops, how the patterns fit them and the template. So an
-        index remembers the matches that were sound, and an op a match that it is alone in.
+        The outcome depends only on the matched ops, their alignments and the template. Therefore
+        an index caches the legal matches, and an op caches a legal match of this op alone.
         """
-        if self.kept:
-            self._check(match, made)
+        if self.required_results:
+            self._check(match, results)
             return
-        sound, first = self.index.lossless_matches, match.pairs[0]
-        key = (id(match), *map(id, self.news))
-        if key in sound:
+        legal_matches, first = self.index.lossless_matches, match.pairs[0]
+        key = (id(match), *map(id, self.new_ops))
+        if key in legal_matches:
             return
-        kept = self.index.ops[first.position].__dict__ if len(match.pairs) == 1 else {}
-        said = (*self.news, first.pattern)
-        known = kept.get(SOUND)
+        cache = self.index.ops[first.position].__dict__ if len(match.pairs) == 1 else {}
+        forms = (*self.new_ops, first.pattern)
+        cached = cache.get(CHECKED_KEY)
         if (
-            known is None
-            or known[1:] != (first.alignment, self.declared)
-            or not _same(known[0], said)
+            cached is None
+            or cached[1:] != (first.alignment, self.schema_names)
+            or not _are_identical(cached[0], forms)
         ):
-            self._check(match, made)
-            kept[SOUND] = said, first.alignment, self.declared
-        if len(sound) >= MOST_SOUND:
-            sound.clear()
-        sound[key] = match, self.news
+            self._check(match, results)
+            cache[CHECKED_KEY] = forms, first.alignment, self.schema_names
+        if len(legal_matches) >= MAX_CACHED_MATCHES:
+            legal_matches.clear()
+        legal_matches[key] = match, self.new_ops
 
-    def _check(self, match: Match, made: Collection[Tensor]) -> None:
-        members = [self.index.ops[here] for here in match.ops]
+    def _check(self, match: Match, results: Collection[Tensor]) -> None:
+        members = [self.index.ops[position] for position in match.ops]
         produced = {t.name for op in members for inner in op.walk() for t in inner.outputs}
-        for tensor in made:
+        for tensor in results:
             if tensor.name not in produced:
                 raise RefusedError(
                     f"%{tensor.name} is not a result of the matched ops", [(members[0], "")]
                 )
-        _check_own_results(match, self.news, members[0])
-        check_meaning(members, self.meant)
+        _check_own_results(match, self.new_ops, members[0])
+        check_meaning(members, self.op_names)
         self.order.check(match)
-        self._check_kept(produced.difference([t.name for t in made]))
+        self._check_required(produced.difference([t.name for t in results]))
         self._check_hidden(match)
-        _check_values(match, self.news, members[0])
-        check_cover(members, _named(match), _written(match, self.news), self.declared)
+        _check_values(match, self.new_ops, members[0])
+        check_cover(
+            members,
+            _covered_tensors(match),
+            _written_tensors(match, self.new_ops),
+            self.schema_names,
+        )
 
-    def _check_kept(self, gone: Collection[str]) -> None:
-        """Refuse to lose a result that others need."""
-        lost = sorted(name for name in gone if name in self.kept) if self.kept else ()
-        if lost:
+    def _check_required(self, dropped: Collection[str]) -> None:
+        """Refuse to lose a result that other ops use in the end."""
+        required = (
+            sorted(name for name in dropped if name in self.required_results)
+            if self.required_results
+            else ()
+        )
+        if required:
             index = self.index
             users = [
-                op for op in map(index.ops.__getitem__, index.users.get(lost[0], [])) if not op.body
+                op
+                for op in map(index.ops.__getitem__, index.users.get(required[0], []))
+                if not op.body
             ]
             raise RefusedError(
-                f"its result %{lost[0]}, which the new op does not make, is still in use",
-                [(op, f"{op.name} uses %{lost[0]}") for op in users[-1:]],
+                f"its result %{required[0]}, which the new op does not make, is still in use",
+                [(op, f"{op.name} uses %{required[0]}") for op in users[-1:]],
             )
 
     def _check_hidden(self, match: Match) -> None:
@@ -95,66 +109,66 @@ class Losses:
         for pair in match.pairs:
             op = self.index.ops[pair.position]
             hidden = required_arguments(op, pair.alignment.hidden) if pair.alignment.hidden else ()
-            if hidden and not (self.carries and pair.position == match.root):
+            if hidden and not (self.has_rest and pair.position == match.root):
                 argument = hidden[0]
-                what = f"{argument.name} = {spell(argument.value)}".removeprefix(" = ")
-                reason = f"{what} would be dropped: it is not the default"
+                argument_text = f"{argument.name} = {spell(argument.value)}".removeprefix(" = ")
+                reason = f"{argument_text} would be dropped: it is not the default"
                 raise RefusedError(reason, [(op, "has it")])
 
 
-SOUND = "irgraph.language.templates.losses"
-"""Where an op keeps the template and the pattern last asked about, if it is matched alone."""
+CHECKED_KEY = "irgraph.language.templates.losses"
+"""Key in the ``__dict__`` of an op for the last template and pattern that were legal for it."""
 
-MOST_SOUND = 4096
-"""Matches that an index remembers."""
+MAX_CACHED_MATCHES = 4096
+"""Maximum number of legal matches that an index caches."""
 
 
-def _same(these: Sequence[object], those: Sequence[object]) -> bool:
+def _are_identical(these: Sequence[object], those: Sequence[object]) -> bool:
     return len(these) == len(those) and all(map(operator.is_, these, those))
 
 
-def _check_own_results(match: Match, news: Sequence[NewOp], first: Op) -> None:
-    """Refuse a new op that would need its own result, or that of a later one."""
+def _check_own_results(match: Match, new_ops: Sequence[NewOp], first: Op) -> None:
+    """Refuse a new op that would need its own result, or the result of a later one."""
     later: set[str] = set()
-    for new in reversed(news):
-        mine = {tensor.name for tensor in _bound(match, new.defined_names)}
-        for tensor in _bound(match, new.operand_names) if mine or later else ():
-            if tensor.name in mine or tensor.name in later:
-                who = "it makes itself" if tensor.name in mine else "a later one makes"
-                reason = f"the new op would need %{tensor.name}, which {who}"
+    for new in reversed(new_ops):
+        own_results = {tensor.name for tensor in _bound_tensors(match, new.defined_names)}
+        for tensor in _bound_tensors(match, new.operand_names) if own_results or later else ():
+            if tensor.name in own_results or tensor.name in later:
+                producer = "it makes itself" if tensor.name in own_results else "a later one makes"
+                reason = f"the new op would need %{tensor.name}, which {producer}"
                 raise RefusedError(reason, [(first, "")])
-        later |= mine
+        later |= own_results
 
 
-def _bound(match: Match, names: Sequence[str]) -> Iterable[Tensor]:
+def _bound_tensors(match: Match, names: Sequence[str]) -> Iterable[Tensor]:
     return tensors_in([match.values[name] for name in names if name in match.values])
 
 
-def _check_values(match: Match, news: Sequence[NewOp], first: Op) -> None:
-    """Refuse to drop an argument that the pattern names: a group or a condition carries nothing."""
+def _check_values(match: Match, new_ops: Sequence[NewOp], first: Op) -> None:
+    """Refuse to drop an argument that the pattern names, even if a group or a condition uses it."""
     for name, value in match.values.items():
         if isinstance(value, bool | int | float | str) and not any(
-            name in n.all_names for n in news
+            name in n.all_names for n in new_ops
         ):
             reason = f"%{name} is {spell(value)}, but no new op takes it"
             raise RefusedError(reason, [(first, "has it")])
 
 
 def rest_of(match: Match) -> Sequence[PassedArgument]:
-    """Return the arguments that ``...`` stands for in the first op of a pattern."""
+    """Return the arguments that ``...`` matches in the first op of a pattern."""
     return match.pairs[0].alignment.hidden
 
 
-def _named(match: Match) -> list[Tensor]:
-    """Return the tensors that the pattern names or passes over with ``_``."""
-    found = list(tensors_in(match.values.values()))
+def _covered_tensors(match: Match) -> list[Tensor]:
+    """Return the tensors that the pattern names or matches with ``_``."""
+    tensors = list(tensors_in(match.values.values()))
     for pair in match.pairs:
         for hole, value in pair.alignment.goals:
             if isinstance(hole, (Blank, Literal)):
-                found += tensors_in((value,))
-    return found
+                tensors += tensors_in((value,))
+    return tensors
 
 
-def _written(match: Match, news: Sequence[NewOp]) -> list[Tensor]:
-    names = dict.fromkeys(name for new in news for name in new.written_names)
-    return list(_bound(match, list(names)))
+def _written_tensors(match: Match, new_ops: Sequence[NewOp]) -> list[Tensor]:
+    names = dict.fromkeys(name for new in new_ops for name in new.written_names)
+    return list(_bound_tensors(match, list(names)))

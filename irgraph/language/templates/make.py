@@ -1,4 +1,4 @@
-"""Makes the ops of a template for one match, results that the pattern does not name included."""
+"""Builds the ops of a template for one match, and the results that the pattern does not name."""
 
 from __future__ import annotations
 
@@ -27,43 +27,44 @@ NO_TORCH = "inferring the types of new tensors needs torch, which is not install
 
 
 def make_ops(
-    news: Sequence[NewOp],
+    new_ops: Sequence[NewOp],
     scope: Scope,
     match: Match,
     graph: Graph,
-    taken: set[str],
+    used_names: set[str],
     *,
-    alone: bool = True,
+    checks_sharing: bool = True,
 ) -> tuple[list[Op], dict[str, Value]]:
-    """Return the ops of a template in launch order, and what its names stand for.
+    """Return the ops of a template in launch order, and the values of its names.
 
-    Results that the pattern binds are those tensors; others are new, typed as torch says, and named
-    as in the template, or alike where that is in ``taken``. Results share bytes as those that they
-    stand for did, unless that is checked elsewhere (not ``alone``). Raises ``BuildError``.
+    Results that the pattern binds are the bound tensors. Other results are new tensors: torch
+    infers their types, and their names are those of the template, made unique in ``used_names``.
+    With ``checks_sharing``, results must share bytes with operands as before. Raises
+    ``BuildError``.
     """
     values = dict(scope.values)
-    made: list[Op] = []
-    for new in news:
+    ops: list[Op] = []
+    for new in new_ops:
         filler = Filler([replace(scope, values=values)], [match.pairs[0].alignment.hidden])
         op = filler.make(replace(new, results=()), graph.schemas)
-        types = _types(op, graph, needed=any(_unbound(new, values)))
+        types = _result_types(op, graph, needed=any(_unbound_flags(new, values)))
         _check_written(op, graph)
-        op = changed(op, results=_results(new.results, types, values, taken, new.op))
+        op = changed(op, results=_results(new.results, types, values, used_names, new.op))
         if problem := call_error(op):
             raise BuildError(f"{op.name} {problem}")
-        if alone:
-            _check_bytes(op, types)
-        made.append(op)
-    return made, values
+        if checks_sharing:
+            _check_sharing(op, types)
+        ops.append(op)
+    return ops, values
 
 
-def _unbound(new: NewOp, values: dict[str, Value]) -> Iterator[bool]:
+def _unbound_flags(new: NewOp, values: dict[str, Value]) -> Iterator[bool]:
     for part in flatten_lists(new.results):
         yield isinstance(part, Bound) and part.name not in values
 
 
-def _types(op: Op, graph: Graph, needed: bool) -> Sequence[Result]:
-    """Return the types of an op's results; nothing where unknown and not needed."""
+def _result_types(op: Op, graph: Graph, needed: bool) -> Sequence[Result]:
+    """Return the types of an op's results; ``()`` if they are unknown and not needed."""
     try:
         return infer(op, graph.schemas, graph.dims, graph.device)
     except ShapeError as error:
@@ -79,7 +80,7 @@ def _results(
     parts: Iterable[Part],
     types: Sequence[Result],
     values: dict[str, Value],
-    taken: set[str],
+    used_names: set[str],
     name: str,
 ) -> tuple[Result, ...]:
     results: list[Result] = []
@@ -87,58 +88,60 @@ def _results(
         inferred = types[i] if i < len(types) else None
         if isinstance(part, ListTemplate):
             inner = inferred if isinstance(inferred, tuple) else ()
-            listed = _results(part.items, inner, values, taken, name)
-            results.append(tuple(tensors_in(listed)))
+            list_results = _results(part.items, inner, values, used_names, name)
+            results.append(tuple(tensors_in(list_results)))
         elif isinstance(part, Bound):
-            results.append(_result(part.name, inferred, values, taken, name))
+            results.append(_result(part.name, inferred, values, used_names, name))
     return tuple(results)
 
 
 def _result(
-    part: str, inferred: Result, values: dict[str, Value], taken: set[str], name: str
+    part: str, inferred: Result, values: dict[str, Value], used_names: set[str], name: str
 ) -> Tensor:
-    known = values.get(part)
-    if isinstance(known, Tensor):
-        _check_type(known, inferred)
-        return known
+    bound = values.get(part)
+    if isinstance(bound, Tensor):
+        _check_type(bound, inferred)
+        return bound
     if part in values or not isinstance(inferred, Tensor):
         raise BuildError(f"{name}: its result %{part} is not a single tensor")
-    fresh = free_name(part, taken)
-    taken.add(fresh)
-    made = changed(inferred, name=fresh, buffer=inferred.buffer or fresh)
-    values[part] = made
-    return made
+    new_name = free_name(part, used_names)
+    used_names.add(new_name)
+    tensor = changed(inferred, name=new_name, buffer=inferred.buffer or new_name)
+    values[part] = tensor
+    return tensor
 
 
-def _check_type(known: Tensor, inferred: Result) -> None:
-    """Refuse a result that would not be what the name stands for."""
+def _check_type(bound: Tensor, inferred: Result) -> None:
+    """Refuse a result whose type differs from the type of the bound tensor."""
     if not isinstance(inferred, Tensor):
         return
-    for what in ("dtype", "shape", "device"):
-        before, after = getattr(known, what), getattr(inferred, what)
+    for attribute in ("dtype", "shape", "device"):
+        before, after = getattr(bound, attribute), getattr(inferred, attribute)
         if before != after:
-            raise BuildError(f"%{known.name} would have {what} {spell(after)}, not {spell(before)}")
+            raise BuildError(
+                f"%{bound.name} would have {attribute} {spell(after)}, not {spell(before)}"
+            )
 
 
 def _check_written(op: Op, graph: Graph) -> None:
     """Refuse a pointwise op in place whose result torch would not write to its operand."""
-    twin = changed(op, name=op.name.removesuffix("_"), written=frozenset())
-    if not op.written or not any(schema.pointwise for schema in schemas_of(twin.name)):
+    out_of_place = changed(op, name=op.name.removesuffix("_"), written=frozenset())
+    if not op.written or not any(schema.pointwise for schema in schemas_of(out_of_place.name)):
         return
     with suppress(ShapeError, ImportError):
-        inferred = next(tensors_in(infer(twin, graph.schemas, graph.dims, graph.device)))
+        inferred = next(tensors_in(infer(out_of_place, graph.schemas, graph.dims, graph.device)))
         target = op.inputs[0]
         floats = inferred.dtype in DIGITS, target.dtype in DIGITS
         if inferred.shape != target.shape or floats == (True, False):
-            wrong = f"{op.name} would write {shape_text(inferred)} to %{target.name}"
-            raise BuildError(f"{wrong}, which is {shape_text(target)}")
+            message = f"{op.name} would write {shape_text(inferred)} to %{target.name}"
+            raise BuildError(f"{message}, which is {shape_text(target)}")
 
 
-def _check_bytes(op: Op, types: Sequence[Result]) -> None:
-    """Refuse results that would be views where they were none, or the other way round."""
-    held = {tensor.buffer for tensor in op.inputs}
-    for made, inferred in zip(tensors_in(op.results), tensors_in(types), strict=False):
-        if inferred.buffer and inferred.buffer != made.buffer:
-            raise BuildError(f"%{made.name} would share the bytes of an operand of {op.name}")
-        if not inferred.buffer and made.buffer in held:
-            raise BuildError(f"%{made.name} would no longer share bytes with {op.name}'s operand")
+def _check_sharing(op: Op, types: Sequence[Result]) -> None:
+    """Refuse results that would be views of operands but were not, or vice versa."""
+    operand_buffers = {tensor.buffer for tensor in op.inputs}
+    for result, inferred in zip(tensors_in(op.results), tensors_in(types), strict=False):
+        if inferred.buffer and inferred.buffer != result.buffer:
+            raise BuildError(f"%{result.name} would share the bytes of an operand of {op.name}")
+        if not inferred.buffer and result.buffer in operand_buffers:
+            raise BuildError(f"%{result.name} would no longer share bytes with {op.name}'s operand")

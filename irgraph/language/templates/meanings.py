@@ -1,4 +1,4 @@
-"""What our own fused ops stand for: a match that computes something else does not become one."""
+"""The meanings of irgraph's own fused ops: only a match that computes the same becomes one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ PARTS: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = {
 
 
 def check_meaning(members: Sequence[Op], new: Sequence[str]) -> None:
-    """Refuse to fuse ops into an op of ours that computes something else."""
+    """Refuse to fuse ops into one of irgraph's ops that computes something else."""
     parts = PARTS.get(new[0], ()) if len(new) == 1 else ()
     leaves = [leaf for member in members for leaf in member.leaves() if not is_view(leaf)]
     for leaf in leaves if parts else ():
         if not any(leaf.base in names for _, names in parts):
-            made = " and ".join(part for part, _ in parts)
-            raise RefusedError(f"{new[0]} is {made}, and {leaf.name} is neither", [(leaf, "")])
+            part_names = " and ".join(part for part, _ in parts)
+            raise RefusedError(
+                f"{new[0]} is {part_names}, and {leaf.name} is neither", [(leaf, "")]
+            )
     for part, names in parts:
         if not any(leaf.base in names for leaf in leaves):
             raise RefusedError(f"{new[0]} includes {part}, but no matched op is one")

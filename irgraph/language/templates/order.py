@@ -1,4 +1,4 @@
-"""Whether a template reads and writes in the order of the ops that it replaces."""
+"""Checks that a template reads and writes in the order of the ops that it replaces."""
 
 from __future__ import annotations
 
@@ -21,67 +21,69 @@ Key = tuple[str, tuple[str, ...], int]
 
 @dataclass(frozen=True)
 class _Access:
-    """What one op of a pattern or a template touches, by the names that stand for it.
+    """The names that one op of a pattern or a template reads or writes.
 
-    ``key`` tells the same call in both, the n-th of its kind; the names are those that views in the
-    series come from.
+    ``key`` identifies the same call in both, the n-th of its kind. A view is represented by the
+    names that it comes from in the series.
     """
 
     key: Key
-    touched: Names
-    written: Names
+    accessed_names: Names
+    written_names: Names
 
 
-class Order:
-    """Refuses new ops that touch the same bytes in another order than the matched ones.
+class AccessOrder:
+    """Refuses new ops that access the same bytes in another order than the matched ops.
 
-    Those that the pattern has as well keep their order, and where two names stand for the same
-    bytes, one is not written before the other is read, unless it was.
+    Calls that the pattern also contains must keep their order. If two names share bytes, one may
+    be written before the other is accessed only if the matched ops do so, too.
     """
 
-    def __init__(self, index: Index, news: Sequence[NewOp]) -> None:
+    def __init__(self, index: Index, new_ops: Sequence[NewOp]) -> None:
         self.index = index
-        self.writes = any(written for new in news for written in new.argument_names.values())
-        self.after = _accesses((new.op, new) for new in news) if self.writes else []
-        self.done = _sequence(self.after)
-        self._known: dict[tuple[object, ...], list[_Access]] = {}
+        self.writes = any(written for new in new_ops for written in new.argument_names.values())
+        self.accesses = _accesses((new.op, new) for new in new_ops) if self.writes else []
+        self.ordered_pairs = _ordered_pairs(self.accesses)
+        self._cache: dict[tuple[object, ...], list[_Access]] = {}
 
     def check(self, match: Match) -> None:
-        """Refuse the new ops for one match."""
+        """Refuse the new ops for one match if they access its bytes in another order."""
         if not self.writes:
             return
-        before, first = self._before(match), self.index.ops[match.root]
-        had = _sequence(before) if self.done else set()
-        for one, other in self.done:
-            if (other, one) in had:
-                reason = f"{other[0]} would come after {one[0]}, and one writes what the other uses"
+        before, first = self._matched_accesses(match), self.index.ops[match.root]
+        matched_pairs = _ordered_pairs(before) if self.ordered_pairs else set()
+        for earlier, later in self.ordered_pairs:
+            if (later, earlier) in matched_pairs:
+                reason = (
+                    f"{later[0]} would come after {earlier[0]}, and one writes what the other uses"
+                )
                 raise RefusedError(reason, [(first, "")])
-        shared = _shared(match)
-        known = set(_hazards(before, shared)) if shared else set()
-        hazards = _hazards(self.after, shared) if shared else ()
-        for (a, _), (b, _) in (pair for pair in hazards if pair not in known):
+        aliases = _aliases(match)
+        matched_hazards = set(_hazards(before, aliases)) if aliases else set()
+        hazards = _hazards(self.accesses, aliases) if aliases else ()
+        for (a, _), (b, _) in (pair for pair in hazards if pair not in matched_hazards):
             reason = (
                 f"%{a} and %{b} share bytes here, which the template touches in"
                 " another order than the matched ops"
             )
             raise RefusedError(reason, [(first, "")])
 
-    def _before(self, match: Match) -> list[_Access]:
-        """Return what the matched ops touch, which follows from their names and order alone."""
+    def _matched_accesses(self, match: Match) -> list[_Access]:
+        """Return the accesses of the matched ops, cached by their names and order."""
         pairs = sorted(match.pairs, key=lambda pair: pair.position)
         calls = [(self.index.ops[pair.position].name, pair.pattern) for pair in pairs]
         key = tuple([(name, id(pattern)) for name, pattern in calls])
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = _accesses(calls)
-        return found
+        cached = self._cache.get(key)
+        if cached is None:
+            cached = self._cache[key] = _accesses(calls)
+        return cached
 
 
 def _accesses(calls: Iterable[tuple[str, OpPattern | NewOp]]) -> list[_Access]:
-    """Return what the ops of a series touch, in order; those that make nothing but views do not."""
+    """Return the accesses of the ops of a series, in order, except ops that only make views."""
     sources: dict[str, Names] = {}
-    seen: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    found = []
+    counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    accesses = []
     for op, call in calls:
         roots = frozenset[str]().union(*(sources.get(name, {name}) for name in call.argument_names))
         if may_alias(op):
@@ -90,48 +92,48 @@ def _accesses(calls: Iterable[tuple[str, OpPattern | NewOp]]) -> list[_Access]:
         if changed or not always_alias(op):
             written = (sources.get(name, {name}) for name in changed)
             kind = (op, tuple(call.argument_names))
-            found.append(_Access((*kind, seen[kind]), roots, frozenset[str]().union(*written)))
-            seen[kind] += 1
-    return found
+            accesses.append(_Access((*kind, counts[kind]), roots, frozenset[str]().union(*written)))
+            counts[kind] += 1
+    return accesses
 
 
-def _sequence(accesses: Sequence[_Access]) -> set[tuple[Key, Key]]:
-    """Return pairs of calls, the earlier first, of which one writes what the other touches."""
+def _ordered_pairs(accesses: Sequence[_Access]) -> set[tuple[Key, Key]]:
+    """Return pairs of calls, the earlier first, of which one writes bytes of the other."""
     return {
         (a.key, b.key)
         for a, b in combinations(accesses, 2)
-        if a.written & b.touched or a.touched & b.written
+        if a.written_names & b.accessed_names or a.accessed_names & b.written_names
     }
 
 
-def _shared(match: Match) -> Mapping[str, Names]:
-    """Return the names that stand for some of the same bytes."""
-    held: dict[str, list[tuple[str, Tensor]]] = {}
+def _aliases(match: Match) -> Mapping[str, Names]:
+    """Return for each name the other names that share bytes with it."""
+    by_buffer: dict[str, list[tuple[str, Tensor]]] = {}
     for name, value in match.values.items():
         for tensor in tensors_in((value,)):
-            held.setdefault(tensor.buffer, []).append((name, tensor))
-    found: dict[str, set[str]] = {}
-    for near in held.values():
-        for (a, one), (b, other) in combinations(near, 2):
-            if a != b and overlap(one, other):
-                found.setdefault(a, set()).add(b)
-                found.setdefault(b, set()).add(a)
-    return {name: frozenset(others) for name, others in found.items()}
+            by_buffer.setdefault(tensor.buffer, []).append((name, tensor))
+    aliases: dict[str, set[str]] = {}
+    for named_tensors in by_buffer.values():
+        for (first_name, first), (second_name, second) in combinations(named_tensors, 2):
+            if first_name != second_name and overlap(first, second):
+                aliases.setdefault(first_name, set()).add(second_name)
+                aliases.setdefault(second_name, set()).add(first_name)
+    return {name: frozenset(other_names) for name, other_names in aliases.items()}
 
 
 def _hazards(
-    accesses: Sequence[_Access], shared: Mapping[str, Names]
+    accesses: Sequence[_Access], aliases: Mapping[str, Names]
 ) -> Iterator[tuple[tuple[str, bool], tuple[str, bool]]]:
-    """Yield names of the same bytes that are touched one after the other, and which is written.
+    """Yield pairs of accesses to shared bytes, at least one a write: name and whether it writes.
 
-    An op reads all that it takes before it writes anything.
+    An op reads all its operands before it writes anything.
     """
     steps = [
         (name, is_written)
         for access in accesses
-        for is_written, names in ((False, access.touched), (True, access.written))
+        for is_written, names in ((False, access.accessed_names), (True, access.written_names))
         for name in sorted(names)
     ]
-    for one, other in combinations(steps, 2):
-        if (one[1] or other[1]) and other[0] in shared.get(one[0], ()):
-            yield one, other
+    for earlier, later in combinations(steps, 2):
+        if (earlier[1] or later[1]) and later[0] in aliases.get(earlier[0], ()):
+            yield earlier, later

@@ -41,7 +41,7 @@ def calls(sweep: str, op: str, sizes: Sequence[int], indices: str = "") -> list[
     with Seen() as seen:
         call()
     assert {name for name, _ in seen.calls} <= set(rules()), "an op that no family prices"
-    return [(name, sizes) for name, sizes in seen.calls if rules()[name].__name__ != "nothing"]
+    return [(name, sizes) for name, sizes in seen.calls if rules()[name].__name__ != "no_kernels"]
 
 
 ROWS, VECTOR = (8, 6), (6,)

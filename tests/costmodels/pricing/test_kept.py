@@ -123,7 +123,7 @@ def test_unchanged_ops_are_not_priced_again(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append(op)
         return rule(pricer, op)
 
-    monkeypatch.setattr(Pricer, "_known", known)
+    monkeypatch.setattr(Pricer, "_modelled", known)
     price(made, "v100", WAYS[0])
     old = {id(op) for op in graph.walk()}
     assert asked
