@@ -48,11 +48,13 @@ def family_named(name: str) -> LearnedFamily:
 
     families = learned_families()
     if name not in families:
-        others = [found.name for found in families.values() if name in found.measured_as]
-        word = (
+        others = [
+            candidate.name for candidate in families.values() if name in candidate.measured_as
+        ]
+        suffix = (
             f"; with kernels/*.csv.gz it is {others[0]!r}" if others else suggestion(name, families)
         )
-        message = f"unknown family to train {name!r}{word}"
+        message = f"unknown family to train {name!r}{suffix}"
         raise fail(message, hint=f"known: {', '.join(families)}", exit_code=2)
     return families[name]
 

@@ -48,7 +48,7 @@ def evaluate(
 ) -> None:
     """Compare predictions with published measurements, with signed errors."""
     with show_progress(f"evaluating {what}"):
-        result = _evaluated(what, baseline, models, keep)
+        result = _run_evaluation(what, baseline, models, keep)
     if plot is not None:
         _draw(result, what, plot)
     if json:
@@ -59,7 +59,7 @@ def evaluate(
         out.print(part)
 
 
-def _evaluated(what: str, baseline: bool, models: int | None, keep: str | None) -> Evaluation:
+def _run_evaluation(name: str, baseline: bool, models: int | None, keep: str | None) -> Evaluation:
     """Return an evaluation by its name; refuse options that it does not take."""
     from costmodels.evaluate import (
         EVALUATIONS,
@@ -71,28 +71,28 @@ def _evaluated(what: str, baseline: bool, models: int | None, keep: str | None) 
     from costmodels.evaluate.whole.program_cache import folder_for
     from irgraph.diagnostics import fail, suggestion
 
-    if what not in EVALUATIONS:
-        message = f"nothing to evaluate is called {what!r}{suggestion(what, EVALUATIONS)}"
+    if name not in EVALUATIONS:
+        message = f"nothing to evaluate is called {name!r}{suggestion(name, EVALUATIONS)}"
         raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
-    boosted: dict[str, Callable[..., Evaluation]] = {
+    evaluate_with_baseline: dict[str, Callable[..., Evaluation]] = {
         "kernels": evaluate_kernels,
         "modern": evaluate_modern,
     }
-    if baseline and what not in boosted:
+    if baseline and name not in evaluate_with_baseline:
         message = "--baseline: gradient boosting stands beside kernels and modern only"
         raise fail(message, exit_code=2)
-    if what != "steps" and models is not None:
+    if name != "steps" and models is not None:
         raise fail("--models: only the programs of steps are chosen", exit_code=2)
-    if what not in ("steps", "timed") and keep is not None:
+    if name not in ("steps", "timed") and keep is not None:
         raise fail("--keep: only the programs of steps and timed are kept", exit_code=2)
-    if what == "steps":
+    if name == "steps":
         return evaluate_steps(models, folder_for(keep))
-    if what == "timed":
+    if name == "timed":
         return evaluate_timed(keep=folder_for(keep))
-    return boosted[what](baseline=True) if baseline else EVALUATIONS[what]()
+    return evaluate_with_baseline[name](baseline=True) if baseline else EVALUATIONS[name]()
 
 
-def _draw(result: Evaluation, what: str, path: str) -> None:
+def _draw(result: Evaluation, name: str, path: str) -> None:
     """Draw errors by workload, or of kernels by size."""
     from costmodels.evaluate.comparison import Comparison
     from costmodels.evaluate.kernels import KernelEvaluation
@@ -104,4 +104,4 @@ def _draw(result: Evaluation, what: str, path: str) -> None:
     elif isinstance(result, Comparison):
         draw(result, path)
     else:
-        raise fail(f"--plot: {what} has no errors by workload to draw", exit_code=2)
+        raise fail(f"--plot: {name} has no errors by workload to draw", exit_code=2)

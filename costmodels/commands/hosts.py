@@ -48,7 +48,7 @@ def hosts(
         print_listing("hosts", host_rows())
 
 
-def _measure(beside: float | None, json: bool) -> None:
+def _measure(other_us: float | None, json: bool) -> None:
     """Time this machine's host, and compare it with another one's number."""
     from msgspec.structs import asdict
 
@@ -58,7 +58,7 @@ def _measure(beside: float | None, json: bool) -> None:
     torch = torch_for("cpu")
     with show_progress("measuring"):
         pace = measure_host(torch)
-    factor = None if beside is None else round(pace.factor(beside), 3)
+    factor = None if other_us is None else round(pace.factor(other_us), 3)
     if json:
         write_json({**asdict(pace), **({} if factor is None else {"factor": factor})})
         return
@@ -73,5 +73,5 @@ def _measure(beside: float | None, json: bool) -> None:
         print_error("--host NAME@1.5x: irgraph hosts --measure --beside US prints it")
     else:
         print_error(
-            f"use it as: --host NAME@{factor:g}x, for a table of the host where it was {beside:g}"
+            f"use it as: --host NAME@{factor:g}x, for a table of the host where it was {other_us:g}"
         )

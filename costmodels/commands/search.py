@@ -61,21 +61,21 @@ def search(
     from costmodels.training.table_search import grid, winner
 
     rows, _ = read(family, folder)
-    for what, name, known in (("op", op, chosen.ops), ("device", device, rows.devices)):
-        if name not in known:
-            message = f"{family} was not measured for {what} {name!r}{suggestion(name, known)}"
-            raise fail(message, hint=f"known: {', '.join(known)}", exit_code=2)
+    for kind, name, choices in (("op", op, chosen.ops), ("device", device, rows.devices)):
+        if name not in choices:
+            message = f"{family} was not measured for {kind} {name!r}{suggestion(name, choices)}"
+            raise fail(message, hint=f"known: {', '.join(choices)}", exit_code=2)
     rows = rows.select(rows.rows_of(device) & (rows.op == chosen.ops.index(op)))
-    with progress("searching", -(-len(grid()) // workers)) as tell:
-        _search(rows, journal, seeds, whole, workers, lambda _: tell(1))
-    best = winner(journal, whole=whole)
+    with progress("searching", -(-len(grid()) // workers)) as advance:
+        _search(rows, journal, seeds, whole, workers, lambda _: advance(1))
+    best = winner(journal, full_grid=whole)
     if output is not None:
-        _write_winner(rows, chosen, op, device, best, output, seeds=seeds, whole=whole)
+        _write_winner(rows, chosen, op, device, best, output, seeds=seeds, full_grid=whole)
     summary = {
         "best": dict(best.parameters),
         "held_out_pct": best.held_out.as_percent(),
         "finished": best.finished,
-        "given_up": best.given_up,
+        "given_up": best.pruned,
         "trial_seconds": round(best.seconds, 1),
     }
     if json:
@@ -94,24 +94,24 @@ def _write_winner(
     output: Path,
     *,
     seeds: int,
-    whole: bool,
+    full_grid: bool,
 ) -> None:
     """Train the winner once more and write its weights."""
     from costmodels.learned.paper_net import PaperNet, save_paper
     from costmodels.training.table_search import train_winner
 
-    stage = train_winner(rows, best, seeds=seeds, whole=whole)
-    asked = f"{' --whole' if whole else ''}{f' --seeds {seeds}' if seeds > 1 else ''}"
-    made = {
-        "command": f"irgraph search {family.name} --op {op} --device {device}{asked} -o FILE",
+    stage = train_winner(rows, best, seeds=seeds, full_grid=full_grid)
+    options = f"{' --whole' if full_grid else ''}{f' --seeds {seeds}' if seeds > 1 else ''}"
+    metadata = {
+        "command": f"irgraph search {family.name} --op {op} --device {device}{options} -o FILE",
         "parameters": {**best.parameters},
         "held_out_pct": stage.held_out.as_percent(),
         "finished": best.finished,
-        "given_up": best.given_up,
+        "given_up": best.pruned,
         "trial_seconds": round(best.seconds, 1),
         "data": {f"kernels/{family.name}.csv.gz": rows.sha256},
     }
-    save_paper(PaperNet(family, op, device, stage.layers, made), output)
+    save_paper(PaperNet(family, op, device, stage.layers, metadata), output)
     print_error(f"wrote {output}")
 
 
@@ -119,9 +119,9 @@ def _search(
     rows: Measurements,
     journal: Path,
     seeds: int,
-    whole: bool,
+    full_grid: bool,
     workers: int,
-    tell: Callable[[str], None],
+    advance: Callable[[str], None],
 ) -> None:
     """Search in this process, and in more beside it that share the journal."""
     from functools import partial
@@ -131,13 +131,13 @@ def _search(
     from irgraph.diagnostics import fail
 
     parts = [
-        partial(run, rows, journal, seeds=seeds, whole=whole, part=(number, workers))
+        partial(run, rows, journal, seeds=seeds, whole=full_grid, part=(number, workers))
         for number in range(workers)
     ]
     others = [get_context("spawn").Process(target=part) for part in parts[1:]]
     for process in others:
         process.start()
-    parts[0](progress=tell)
+    parts[0](progress=advance)
     for process in others:
         process.join()
         if process.exitcode:

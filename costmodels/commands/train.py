@@ -73,8 +73,10 @@ def _train_own(
         hint = "irgraph calibrate -o my-device.json makes it; then --device my-device.json"
         raise fail("the sheet of the measured device is not given", hint=hint, exit_code=2)
     count = steps or 2000
-    with progress(f"training {family}", count) as tell:
-        model = train_own(data, family, load_device(device), seed=seed, steps=count, progress=tell)
+    with progress(f"training {family}", count) as advance:
+        model = train_own(
+            data, family, load_device(device), seed=seed, steps=count, progress=advance
+        )
     output = output or Path(f"{family}-{model.device}.safetensors")
     save_own(model, output)
     formula, ours = (model.made[name]["mape"] for name in ("formula_pct", "model_pct"))
@@ -92,24 +94,24 @@ def _train(
     from costmodels.families import learned_families
     from costmodels.learned.weights import save
     from costmodels.training.recipe import learn
-    from costmodels.training.study import doubts, experiments, short
+    from costmodels.training.study import experiment_settings, experiments, interval_fields
 
     writable_path(output)
     settings = replace(learned_families()[family].settings, seed=seed)
     if steps is not None:
         settings = replace(settings, steps=steps)
-    asked = f" --seed {seed}" + (f" --steps {steps}" if steps else "")
-    command = f"irgraph train {family} --data FOLDER{asked}{'' if study else ' --no-study'}"
-    with progress(f"training {family}", settings.steps * (1 + settings.refit)) as tell:
-        weights = learn(family, data, settings, progress=tell)
+    options = f" --seed {seed}" + (f" --steps {steps}" if steps else "")
+    command = f"irgraph train {family} --data FOLDER{options}{'' if study else ' --no-study'}"
+    with progress(f"training {family}", settings.steps * (1 + settings.refit)) as advance:
+        weights = learn(family, data, settings, progress=advance)
     if study:
-        with progress("experiments", 4 * short(settings).steps) as tell:
-            models = experiments(family, data, settings, progress=tell)
-        weights = replace(weights, **doubts(models, data))
+        with progress("experiments", 4 * experiment_settings(settings).steps) as advance:
+            models = experiments(family, data, settings, progress=advance)
+        weights = replace(weights, **interval_fields(models, data))
         folder = output.parent / "holdout"
         folder.mkdir(parents=True, exist_ok=True)
         for name, model in models.items():
-            made = {**model.made, "command": command}
-            save(replace(model, made=made), folder / f"{family}-{name}.safetensors")
+            metadata = {**model.made, "command": command}
+            save(replace(model, made=metadata), folder / f"{family}-{name}.safetensors")
     save(replace(weights, made={**weights.made, "command": command}), output)
     print_error(f"wrote {output}")

@@ -13,7 +13,7 @@ from costmodels.learnable.hardware import THROTTLED, Floats, Hardware
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.weights import Weights
 from costmodels.training.recipe import devices_of
-from costmodels.training.score import LONG, Score, launch_columns, score
+from costmodels.training.score import LONG_US, Score, launch_columns, score
 from irgraph.diagnostics import fail
 
 Flags = NDArray[np.bool_]
@@ -23,7 +23,7 @@ ROUNDS, RATE = 600, 0.06
 
 def cells(data: Measurements) -> Iterator[tuple[str, str, Flags]]:
     """Yield each op and device with its held-out rows: all, and those measured from 0.1 ms on."""
-    parts = (("all", 0.0), (">= 0.1 ms", LONG))
+    parts = (("all", 0.0), (">= 0.1 ms", LONG_US))
     for op, name, (part, least) in product(data.ops, data.devices, parts):
         rows = data.dev & data.rows_of(name) & (data.op == data.ops.index(op))
         keep = rows & (data.times >= least)

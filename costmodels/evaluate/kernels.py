@@ -24,8 +24,8 @@ from costmodels.learnable.family import WEIGHTS
 from costmodels.learned.paper_net import shipped_paper
 from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
 from costmodels.training.recipe import devices_of, read
-from costmodels.training.score import Score, ScoredRows, judge, score
-from costmodels.training.study import OCTAVES, SMALLER, smaller, thresholds, volume
+from costmodels.training.score import Score, ScoredRows, score, score_rows
+from costmodels.training.study import OCTAVES, SMALLER, small_shape_rows, thresholds, volume
 
 Flags = NDArray[np.bool_]
 WORST = 10
@@ -120,7 +120,7 @@ def evaluate_kernels(*, baseline: bool = False) -> KernelEvaluation:
         if weights.family.campaign.tables:
             continue
         data, device = read(family, folder)
-        judged = judge(weights, data, device, weights.launches)
+        judged = score_rows(weights, data, device, weights.launches)
         by_device += list(_by_device(judged))
         by_size += list(_by_size(judged))
         worst += _worst(judged)
@@ -159,7 +159,7 @@ def _paper(folder: Path) -> list[tuple[str, str, Score]]:
     for net in shipped_paper():
         weights = load_shipped(net.family.name)
         data, device = read(net.family.name, folder)
-        judged = judge(weights, data, device, weights.launches)
+        judged = score_rows(weights, data, device, weights.launches)
         keep = data.dev & data.rows_of(net.device) & (data.op == data.ops.index(net.op))
         errors = net.predict(data.sizes) / data.times - 1
         what = f"{net.op} {net.device}"
@@ -215,7 +215,7 @@ def _unseen(
             continue
         data, _ = read(weights.family.name, folder)
         device = devices_of(data, unseen=(name,))
-        judged = judge(weights, data, device, weights.launches)
+        judged = score_rows(weights, data, device, weights.launches)
         found += [row for row in _by_device(judged) if row[0].endswith(name)]
         if baseline:
             beside |= boosted_scores(weights, data, device, name)
@@ -228,13 +228,13 @@ def _larger(folder: Path) -> list[tuple[str, str, Score]]:
     for name, weights in _held_back():
         if name == SMALLER:
             data, device = read(weights.family.name, folder)
-            found += list(_by_growth(judge(weights, data, device, weights.launches)))
+            found += list(_by_growth(score_rows(weights, data, device, weights.launches)))
     return found
 
 
 def _by_growth(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
     data = judged.data
-    large = data.dev & ~smaller(data)
+    large = data.dev & ~small_shape_rows(data)
     growth = 2**OCTAVES * volume(data) / thresholds(data)
     for op, name, (low, high) in product(data.ops, data.devices, GROWTH):
         rows = large & data.rows_of(name) & (data.op == data.ops.index(op))

@@ -24,7 +24,7 @@ from costmodels.learnable.family import WEIGHTS, LearnedFamily
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
 from costmodels.training.recipe import devices_of, read
-from costmodels.training.score import OFFSET, ScoredRows, judge
+from costmodels.training.score import OFFSET, ScoredRows, score_rows
 
 ASKED: Mapping[str, Mapping[str, float | str]] = {
     "sweep": {"dtype": "bf16"},
@@ -119,7 +119,7 @@ def evaluate_modern(*, baseline: bool = False) -> ModernEvaluation:
         if not weights.family.campaign.tables:
             continue
         data, device = read(name, folder)
-        judged = judge(weights, data, device, weights.launches)
+        judged = score_rows(weights, data, device, weights.launches)
         found += [*_cells(weights, judged, baseline), *_left_out(data)]
     return ModernEvaluation(found)
 
@@ -129,7 +129,7 @@ def _left_out(data: Measurements) -> Iterator[Cell]:
     for path in sorted((WEIGHTS / "holdout").glob(f"{data.name}-*.safetensors")):
         weights = load(path)
         without = tuple(weights.made["without"])
-        judged = judge(weights, data, devices_of(data, unseen=without), weights.launches)
+        judged = score_rows(weights, data, devices_of(data, unseen=without), weights.launches)
         cards = [name for name in without if name in data.devices]
         for card, (number, op) in product(cards, enumerate(data.ops)):
             rows = (data.op == number) & data.dev & data.rows_of(card)

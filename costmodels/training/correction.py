@@ -34,10 +34,10 @@ from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
-FEWEST = 20
+MIN_ROWS = 20
 """Minimum number of rows to train on."""
-HELD = 5
-"""One row in ``HELD`` is held out, by a hash of its case."""
+HOLD_OUT_ONE_IN = 5
+"""One row in ``HOLD_OUT_ONE_IN`` is held out, by a hash of its case."""
 WIDTH, DEPTH, MEMBERS = 32, 2, 3
 CHUNK = 250
 
@@ -52,9 +52,9 @@ class Sample(Struct, frozen=True):
     time: float
 
     @property
-    def held(self) -> bool:
+    def is_held_out(self) -> bool:
         """Whether the row is kept aside."""
-        return hashlib.sha256(self.key.encode()).digest()[0] % HELD == 0
+        return hashlib.sha256(self.key.encode()).digest()[0] % HOLD_OUT_ONE_IN == 0
 
 
 def samples(
@@ -70,15 +70,15 @@ def samples(
     """
     head, rows = read_rows(path)
     on_gpu = str(head.get("device", "")).startswith("cuda")
-    found = []
+    result = []
     for row in rows:
         timed = row.get("kernel_us" if on_gpu else "op_us")
         if row["family"] == family and timed:
             sample = _sample(row, sheet)
-            found += [sample] if sample is not None else []
+            result += [sample] if sample is not None else []
             if progress is not None:
                 progress(1)
-    return found
+    return result
 
 
 def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
@@ -93,8 +93,8 @@ def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
         return None
     machine = Machine(sheet, software_profile(SOFTWARE), learned=learned, indices=indices)
     time = row.get("kernel_us") or row["op_us"]  # a file of a CPU has no kernels
-    each = float(time) / len(ops)
-    return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, each)
+    time_per_op = float(time) / len(ops)
+    return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, time_per_op)
 
 
 def train_own(
@@ -112,41 +112,45 @@ def train_own(
         IrgraphError: the file holds too few usable rows of the family.
     """
     rows = samples(path, family, sheet)
-    if len(rows) < FEWEST:
-        message = f"{len(rows)} usable measurements of {family!r}: at least {FEWEST} are needed"
-        there = sorted({row["family"] for row in read_rows(path)[1]})
-        hint = f"the file has measurements of: {', '.join(there) or 'nothing'}"
+    if len(rows) < MIN_ROWS:
+        message = f"{len(rows)} usable measurements of {family!r}: at least {MIN_ROWS} are needed"
+        families = sorted({row["family"] for row in read_rows(path)[1]})
+        hint = f"the file has measurements of: {', '.join(families) or 'nothing'}"
         learned = learned_families().get(family)
-        ours = [name for name in there if learned is not None and name in learned.measured_as]
-        hint += f"; with a file it is {' or '.join(ours)}" if ours else ""
+        measured_names = [
+            name for name in families if learned is not None and name in learned.measured_as
+        ]
+        hint += f"; with a file it is {' or '.join(measured_names)}" if measured_names else ""
         raise fail(message, SourceSpan(str(path)), hint=hint, exit_code=2)
     ops = tuple(sorted({op_key(row.op) for row in rows}))
     inputs = np.stack([features(r.op, r.kernels, r.machine, ops) for r in rows], 1)
     base = np.asarray([sum(k.time for k in row.kernels) for row in rows], np.float32)
     times = np.asarray([row.time for row in rows], np.float32)
     target = np.log(times / base)
-    held = np.asarray([row.held for row in rows])
-    if held.all() or not held.any():
-        held = np.arange(len(rows)) % HELD == 0
-    known = inputs[:, ~held]
-    mean, spread = known.mean(1), known.std(1)
+    held_out = np.asarray([row.is_held_out for row in rows])
+    if held_out.all() or not held_out.any():
+        held_out = np.arange(len(rows)) % HOLD_OUT_ONE_IN == 0
+    training_inputs = inputs[:, ~held_out]
+    mean, spread = training_inputs.mean(1), training_inputs.std(1)
     scale = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
-    scaled = ((inputs - mean[:, None]) / scale[:, None]).astype(np.float32)
-    layers = _fit(scaled[:, ~held], target[~held], seed, steps, progress or (lambda _: None))
-    low, high = known.min(1), known.max(1)
-    seen = (np.clip(inputs, low[:, None], high[:, None]) - mean[:, None]) / scale[:, None]
-    errors = log_ratios(layers, seen[:, held].astype(np.float32)).mean(0) - target[held]
-    made = {
-        "rows": int((~held).sum()),
-        "held_out": int(held.sum()),
-        "formula_pct": _errors(-target[held]),
+    normalised = ((inputs - mean[:, None]) / scale[:, None]).astype(np.float32)
+    layers = _fit(
+        normalised[:, ~held_out], target[~held_out], seed, steps, progress or (lambda _: None)
+    )
+    low, high = training_inputs.min(1), training_inputs.max(1)
+    clipped = (np.clip(inputs, low[:, None], high[:, None]) - mean[:, None]) / scale[:, None]
+    errors = log_ratios(layers, clipped[:, held_out].astype(np.float32)).mean(0) - target[held_out]
+    metadata = {
+        "rows": int((~held_out).sum()),
+        "held_out": int(held_out.sum()),
+        "formula_pct": _errors(-target[held_out]),
         "model_pct": _errors(errors),
         "data_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
         "seed": seed,
         "steps": steps,
     }
     width = float(np.quantile(np.abs(errors), 0.9))
-    return OwnModel(family, sheet.name, ops, layers, mean, scale, low, high, width, made)
+    return OwnModel(family, sheet.name, ops, layers, mean, scale, low, high, width, metadata)
 
 
 def _errors(logarithms: NDArray[np.float32]) -> dict[str, float]:
@@ -165,7 +169,7 @@ def _fit(
     target: NDArray[np.float32],
     seed: int,
     steps: int,
-    tell: Callable[[int], None],
+    report: Callable[[int], None],
 ) -> Layers:
     """Train an ensemble on all rows at once: mean absolute error of the logarithm, AdamW."""
     import jax
@@ -174,23 +178,23 @@ def _fit(
 
     module = network(WIDTH, DEPTH, 1)
     rate = optax.warmup_cosine_decay_schedule(0.0, 5e-3, steps // 20, steps)
-    rule = optax.adamw(rate, weight_decay=1e-3)
-    data, wanted = jnp.asarray(inputs.T), jnp.asarray(target)
+    optimizer = optax.adamw(rate, weight_decay=1e-3)
+    data, labels = jnp.asarray(inputs.T), jnp.asarray(target)
 
     def loss(weights: Any) -> Any:  # noqa: ANN401  (JAX arrays)
-        return jnp.abs(module.apply(weights, data)[:, 0] - wanted).mean()
+        return jnp.abs(module.apply(weights, data)[:, 0] - labels).mean()
 
     def step(state: Any, _: Any) -> Any:  # noqa: ANN401  (JAX arrays)
         weights, memory = state
-        change, memory = rule.update(jax.grad(loss)(weights), memory, weights)
+        change, memory = optimizer.update(jax.grad(loss)(weights), memory, weights)
         return (optax.apply_updates(weights, change), memory), None
 
     keys = jax.random.split(jax.random.key(seed), MEMBERS)
     weights = jax.vmap(lambda key: module.init(key, data[:1]))(keys)
-    state = (weights, jax.vmap(rule.init)(weights))
+    state = (weights, jax.vmap(optimizer.init)(weights))
     run = jax.jit(jax.vmap(lambda s: jax.lax.scan(step, s, None, length=CHUNK)[0]))
     for _ in range(0, steps, CHUNK):
         state = run(state)
         jax.block_until_ready(state)
-        tell(CHUNK)
+        report(CHUNK)
     return plain_layers(state[0]["params"])

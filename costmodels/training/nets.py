@@ -27,8 +27,8 @@ class Rows(Struct, frozen=True):
     inputs: Floats
     times: Floats
     train: NDArray[np.bool_]
-    choose: NDArray[np.bool_]
-    held: NDArray[np.bool_]
+    validation: NDArray[np.bool_]
+    held_out: NDArray[np.bool_]
 
 
 class Nets:
@@ -48,17 +48,17 @@ class Nets:
         adam = point["optimizer"] == "adam"
         self._rates = np.repeat(np.asarray(RATES) * (1 if adam else 10), seeds)
         self._module = network(point["width"], point["layers"], 1, from_zero=False)
-        rule = optax.chain(
+        optimizer = optax.chain(
             optax.clip_by_global_norm(1.0),
             optax.add_decayed_weights(DECAY),
             optax.scale_by_adam() if adam else optax.identity(),
         )
         self._every = jnp.asarray(rows.inputs)
-        shown = jnp.asarray(rows.inputs[rows.train]), jnp.asarray(rows.times[rows.train])
-        starts = jax.random.split(jax.random.key(0), len(self._rates))
-        weights = jax.vmap(lambda key: self._module.init(key, self._every[:1]))(starts)
-        self._state = weights, jax.vmap(rule.init)(weights)
-        advance = _advance(self._module, rule, *shown)
+        training_data = jnp.asarray(rows.inputs[rows.train]), jnp.asarray(rows.times[rows.train])
+        keys = jax.random.split(jax.random.key(0), len(self._rates))
+        weights = jax.vmap(lambda key: self._module.init(key, self._every[:1]))(keys)
+        self._state = weights, jax.vmap(optimizer.init)(weights)
+        advance = _advance(self._module, optimizer, *training_data)
         self._run = jax.jit(jax.vmap(advance, (0, 0, None)), donate_argnums=0)
         self._done = 0
 
@@ -81,11 +81,11 @@ class Nets:
         predicted = jax.vmap(lambda w: self._module.apply(w, self._every)[:, 0])(self._state[0])
         return np.asarray(predicted, np.float32)
 
-    def keep(self, chosen: Sequence[int] | NDArray[np.intp]) -> None:
+    def select(self, nets: Sequence[int] | NDArray[np.intp]) -> None:
         """Keep some networks, in this order; the others are freed."""
         import jax
 
-        index = np.asarray(chosen)
+        index = np.asarray(nets)
         self._rates = self._rates[index]
         self._state = jax.tree.map(lambda leaf: leaf[index], self._state)
 
@@ -93,15 +93,15 @@ class Nets:
         """Return a net's weights (1, out, in) and biases (1, out)."""
         import jax
 
-        alone = jax.tree.map(lambda leaf: leaf[net : net + 1], self._state[0])
-        return plain_layers(alone["params"])
+        single = jax.tree.map(lambda leaf: leaf[net : net + 1], self._state[0])
+        return plain_layers(single["params"])
 
     def rate(self, net: int) -> float:
         """Return a net's learning rate."""
         return float(self._rates[net])
 
 
-def _advance(module: Any, rule: Any, inputs: Any, times: Any) -> Any:  # noqa: ANN401  (JAX)
+def _advance(module: Any, optimizer: Any, inputs: Any, times: Any) -> Any:  # noqa: ANN401  (JAX)
     """Return the function that trains one net: state, rate and a key an update to the new state."""
     import jax
     import jax.numpy as jnp
@@ -110,12 +110,12 @@ def _advance(module: Any, rule: Any, inputs: Any, times: Any) -> Any:  # noqa: A
         return jnp.mean((module.apply(weights, inputs[index])[:, 0] - times[index]) ** 2)
 
     def advance(state: Any, rate: Any, keys: Any) -> Any:  # noqa: ANN401
-        def step(now: Any, key: Any) -> Any:  # noqa: ANN401
+        def step(carry: Any, key: Any) -> Any:  # noqa: ANN401
             index = jax.random.randint(key, (BATCH,), 0, len(times))
-            slope = jax.grad(loss)(now[0], index)
-            change, memory = rule.update(slope, now[1], now[0])
-            moved = jax.tree.map(lambda w, c: w - rate * c, now[0], change)
-            return (moved, memory), None
+            gradient = jax.grad(loss)(carry[0], index)
+            change, memory = optimizer.update(gradient, carry[1], carry[0])
+            weights = jax.tree.map(lambda w, c: w - rate * c, carry[0], change)
+            return (weights, memory), None
 
         return jax.lax.scan(step, state, keys)[0]
 

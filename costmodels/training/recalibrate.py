@@ -15,44 +15,52 @@ from msgspec.structs import replace
 
 from costmodels.evaluate.measurements import measurements
 from costmodels.learned.weights import Weights, load, load_shipped, save, shipped_models
-from costmodels.training.recipe import held_out, learn, read, recalibrated
-from costmodels.training.study import SMALLER, doubted, doubts, smaller
+from costmodels.training.recipe import held_out_errors, learn, read, recalibrate
+from costmodels.training.study import (
+    SMALLER,
+    interval_fields,
+    small_shape_rows,
+    with_experiment_intervals,
+)
 
 
-def renewed(family: str, folder: Path) -> Weights:
+def recalibrate_family(family: str, folder: Path) -> Weights:
     """Return a family's weights with intervals scaled anew on the rows kept aside."""
     weights = load_shipped(family)
     settings = weights.family.settings
     if not settings.refit:
-        return recalibrated(weights, folder)
+        return recalibrate(weights, folder)
     first = learn(family, folder, replace(settings, refit=False))
-    again = replace(weights, stretch=first.stretch, stretches=first.stretches, cards=first.cards)
-    held = held_out(again, *read(family, folder))
-    return replace(again, made={**weights.made, "held_out_pct": held})
+    rescaled = replace(weights, stretch=first.stretch, stretches=first.stretches, cards=first.cards)
+    errors = held_out_errors(rescaled, *read(family, folder))
+    return replace(rescaled, made={**weights.made, "held_out_pct": errors})
 
 
-def experimented(family: str, folder: Path) -> dict[Path, Weights]:
+def recalibrate_experiments(family: str, folder: Path) -> dict[Path, Weights]:
     """Return the weights of a family's experiments by file, with intervals scaled anew."""
-    place = load_shipped(family).family.folder / "holdout"
-    files = {p.stem.removeprefix(f"{family}-"): p for p in place.glob(f"{family}-*.safetensors")}
+    holdout = load_shipped(family).family.folder / "holdout"
+    files = {p.stem.removeprefix(f"{family}-"): p for p in holdout.glob(f"{family}-*.safetensors")}
     models = {
-        name: recalibrated(load(path), folder, keep=smaller if name == SMALLER else None)
+        name: recalibrate(load(path), folder, keep=small_shape_rows if name == SMALLER else None)
         for name, path in sorted(files.items())
     }
-    found = doubted(models, *read(family, folder)) if models else {}
-    return {files[name]: model for name, model in found.items()}
+    adjusted = with_experiment_intervals(models, *read(family, folder)) if models else {}
+    return {files[name]: model for name, model in adjusted.items()}
 
 
 def main() -> None:
     """Rewrite the files of the families that the command line names."""
     folder = measurements()
     for family in sys.argv[1:] or shipped_models():
-        weights, models = renewed(family, folder), experimented(family, folder)
+        weights, models = (
+            recalibrate_family(family, folder),
+            recalibrate_experiments(family, folder),
+        )
         for path, model in models.items():
             save(model, path)
         if models:
-            named = {path.stem.removeprefix(f"{family}-"): m for path, m in models.items()}
-            weights = replace(weights, **doubts(named, folder))
+            model_by_name = {path.stem.removeprefix(f"{family}-"): m for path, m in models.items()}
+            weights = replace(weights, **interval_fields(model_by_name, folder))
         save(weights, weights.family.weights)
 
 

@@ -18,8 +18,8 @@ from costmodels.learnable.launch import Flags, Launches
 from costmodels.learnable.measurements import Measurements
 from costmodels.learnable.settings import Settings
 from costmodels.learned.weights import Weights
-from costmodels.training.score import LONG, judge, launch_columns
-from costmodels.training.train import Rows, calibrated, fit
+from costmodels.training.score import LONG_US, launch_columns, score_rows
+from costmodels.training.train import Rows, fit, recalibrate_intervals
 
 
 def read(family: str, folder: str | Path) -> tuple[Measurements, Hardware]:
@@ -34,11 +34,11 @@ def devices_of(data: Measurements, *, unseen: tuple[str, ...] = ()) -> Hardware:
     campaign = learned_families()[data.name].campaign
     sheets = [load_device(name) for name in data.devices]
     sheets = [datasheet_only(s) if s.name in unseen else s for s in sheets]
-    found = campaign.hardware(sheets)
-    for column, name in zip(found.indicators, campaign.cards, strict=True):
+    hardware = campaign.hardware(sheets)
+    for column, name in zip(hardware.indicators, campaign.cards, strict=True):
         if name in unseen:
             column[:] = 0
-    return found.rows(data.device)
+    return hardware.rows(data.device)
 
 
 def launches(family: str, folder: str | Path) -> Launches:
@@ -72,10 +72,10 @@ def learn(
     declared = learned_families()[family]
     data, _ = read(family, folder)
     device = devices_of(data, unseen=unseen)
-    found = launches(family, folder)
-    allowed = _allowed(data, keep, unseen)
-    weights = fit(declared, _rows(data, device, found, allowed), settings, progress)
-    made = {
+    host_launches = launches(family, folder)
+    allowed = _trainable_rows(data, keep, unseen)
+    weights = fit(declared, _rows(data, device, host_launches, allowed), settings, progress)
+    metadata = {
         "settings": to_builtins(settings),
         "without": list(unseen),
         "rows": int(allowed.sum()),
@@ -84,12 +84,12 @@ def learn(
         "sheets": {name: figures(load_device(name)) for name in data.devices},
         "versions": _versions(),
     }
-    finished = replace(weights, launches=found, made=made)
-    held = held_out(finished, data, device)
-    return replace(finished, made={**made, "held_out_pct": held})
+    finished = replace(weights, launches=host_launches, made=metadata)
+    errors = held_out_errors(finished, data, device)
+    return replace(finished, made={**metadata, "held_out_pct": errors})
 
 
-def recalibrated(
+def recalibrate(
     weights: Weights, folder: str | Path, *, keep: Callable[[Measurements], Flags] | None = None
 ) -> Weights:
     """Return weights with intervals scaled anew, by the rows that their training kept aside.
@@ -98,14 +98,14 @@ def recalibrated(
     """
     family, unseen = weights.family.name, tuple(weights.made["without"])
     data, _ = read(family, folder)
-    device, found = devices_of(data, unseen=unseen), launches(family, folder)
-    rows = _rows(data, device, found, _allowed(data, keep, unseen))
-    again = calibrated(weights, rows, int(weights.made["settings"]["seed"]))
-    held = held_out(again, data, device)
-    return replace(again, made={**weights.made, "held_out_pct": held})
+    device, host_launches = devices_of(data, unseen=unseen), launches(family, folder)
+    rows = _rows(data, device, host_launches, _trainable_rows(data, keep, unseen))
+    rescaled = recalibrate_intervals(weights, rows, int(weights.made["settings"]["seed"]))
+    errors = held_out_errors(rescaled, data, device)
+    return replace(rescaled, made={**weights.made, "held_out_pct": errors})
 
 
-def _allowed(
+def _trainable_rows(
     data: Measurements, keep: Callable[[Measurements], Flags] | None, unseen: tuple[str, ...]
 ) -> Flags:
     """Return which rows may be trained on."""
@@ -115,21 +115,21 @@ def _allowed(
     return allowed
 
 
-def _rows(data: Measurements, device: Hardware, found: Launches, allowed: Flags) -> Rows:
+def _rows(data: Measurements, device: Hardware, host_launches: Launches, allowed: Flags) -> Rows:
     """Return the rows to train on, those of some ops several times."""
     declared = learned_families()[data.name]
-    before, hidden = launch_columns(data, found)
+    before, hidden = launch_columns(data, host_launches)
     slow = declared.campaign.throttled
     throttled = np.isin(data.device, [i for i, n in enumerate(data.devices) if n in slow])
-    taken = _repeated(data, allowed, declared.campaign.repeat)
+    row_index = _row_index(data, allowed, declared.campaign.repeat)
     return Rows(
-        declared.inputs(data.sizes, device).select(taken),
-        data.times[taken],
-        before[taken],
-        hidden[taken],
-        data.op[taken],
-        _shapes(data, declared.campaign.pairs)[taken],
-        ~throttled[taken],
+        declared.inputs(data.sizes, device).select(row_index),
+        data.times[row_index],
+        before[row_index],
+        hidden[row_index],
+        data.op[row_index],
+        _shapes(data, declared.campaign.pairs)[row_index],
+        ~throttled[row_index],
     )
 
 
@@ -139,26 +139,26 @@ def _shapes(data: Measurements, pairs: tuple[str, ...]) -> NDArray[np.int64]:
     return np.unique(sizes, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _repeated(
+def _row_index(
     data: Measurements, allowed: NDArray[np.bool_], repeat: Mapping[str, int]
 ) -> NDArray[np.intp]:
     """Return the places of rows to train on, those of some ops several times."""
-    often = np.asarray([repeat.get(op, 1) for op in data.ops])[data.op]
-    return np.repeat(np.arange(len(data.times)), np.where(allowed, often, 0))
+    repeats = np.asarray([repeat.get(op, 1) for op in data.ops])[data.op]
+    return np.repeat(np.arange(len(data.times)), np.where(allowed, repeats, 0))
 
 
-def held_out(weights: Weights, data: Measurements, device: Hardware) -> dict[str, Any]:
+def held_out_errors(weights: Weights, data: Measurements, device: Hardware) -> dict[str, Any]:
     """Return errors on held-out rows by op and device, all and those measured from 0.1 ms on."""
-    judged = judge(weights, data, device, weights.launches)
-    found: dict[str, Any] = {}
+    scored_rows = score_rows(weights, data, device, weights.launches)
+    result: dict[str, Any] = {}
     for number, op in enumerate(data.ops):
         for name in data.devices:
             rows = data.dev & data.rows_of(name) & (data.op == number)
-            parts = {"all": rows, "long": rows & (data.times >= LONG)}
-            scored = {p: judged.score(r).as_percent() for p, r in parts.items() if r.any()}
-            if scored:
-                found[f"{op} {name}"] = scored
-    return found
+            parts = {"all": rows, "long": rows & (data.times >= LONG_US)}
+            scores = {p: scored_rows.score(r).as_percent() for p, r in parts.items() if r.any()}
+            if scores:
+                result[f"{op} {name}"] = scores
+    return result
 
 
 def _versions() -> dict[str, str]:

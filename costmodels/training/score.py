@@ -17,7 +17,7 @@ from costmodels.learned.weights import Weights
 
 OFFSET = 4e-4
 """Added to absolute errors before their logarithm, as the paper's program does."""
-LONG = 100.0
+LONG_US = 100.0
 """Microseconds measured from which a figure says more of the kernel than of its launch."""
 
 
@@ -96,20 +96,22 @@ class ScoredRows(Struct, frozen=True):
         return score(self.errors[keep], self.inside[keep])
 
 
-def judge(weights: Weights, data: Measurements, device: Hardware, launches: Launches) -> ScoredRows:
+def score_rows(
+    weights: Weights, data: Measurements, device: Hardware, launches: Launches
+) -> ScoredRows:
     """Predict measured times; ``device`` has one row a kernel.
 
     The launch is added as ``costmodels.learnable.launch`` tells it apart. A kernel that ended
     before its launch did was not timed: its interval is that of the floor, taken as 10 %.
     """
-    found = estimate(weights, data.sizes, device)
+    estimates = estimate(weights, data.sizes, device)
     before, hidden = launch_columns(data, launches)
-    floor = (before + hidden) * np.exp(found.floor)
-    predicted = np.maximum(before + found.time, floor)
-    least = np.maximum(before + found.time * np.exp(-found.width), floor * 0.9)
-    most = np.maximum(before + found.time * np.exp(found.width), floor * 1.1)
-    inside = (least <= data.times) & (data.times <= most)
-    return ScoredRows(data, found, predicted, inside, launches)
+    floor = (before + hidden) * np.exp(estimates.floor)
+    predicted = np.maximum(before + estimates.time, floor)
+    low = np.maximum(before + estimates.time * np.exp(-estimates.width), floor * 0.9)
+    high = np.maximum(before + estimates.time * np.exp(estimates.width), floor * 1.1)
+    inside = (low <= data.times) & (data.times <= high)
+    return ScoredRows(data, estimates, predicted, inside, launches)
 
 
 def launch_columns(data: Measurements, launches: Launches) -> tuple[Floats, Floats]:
@@ -119,8 +121,8 @@ def launch_columns(data: Measurements, launches: Launches) -> tuple[Floats, Floa
     for i, op in enumerate(data.ops):
         for j, name in enumerate(data.devices):
             rows = (data.op == i) & (data.device == j)
-            found = launches.get((op, name))
-            if found is not None and rows.any():
-                before[rows] = found.before + found.drift_at(data.position[rows])
-                hidden[rows] = found.hidden
+            launch = launches.get((op, name))
+            if launch is not None and rows.any():
+                before[rows] = launch.before + launch.drift_at(data.position[rows])
+                hidden[rows] = launch.hidden
     return before, hidden

@@ -23,20 +23,20 @@ from costmodels.learnable.settings import Architecture, Settings
 from costmodels.learned.infer import SLACK
 from costmodels.learned.weights import Weights
 from costmodels.training.recipe import devices_of, learn, read
-from costmodels.training.score import ScoredRows, judge
-from costmodels.training.train import FEW
+from costmodels.training.score import ScoredRows, score_rows
+from costmodels.training.train import MIN_CALIBRATION_ROWS
 
 SMALLER = "smaller-shapes"
 """Name of the model that has not seen the largest shapes."""
-OCTAVES, LARGEST = 3, 0.9
+OCTAVES, LARGEST_QUANTILE = 3, 0.9
 """The largest shapes are those above this quantile of an op's volume; training ends so many octaves
 of volume below them."""
-LEAST, LEAST_KNOWN = 0.05, 0.01
+MIN_OCTAVE_WIDTH, MIN_MEASURED_OCTAVE_WIDTH = 0.05, 0.01
 """Least 90 % interval of a log error that an octave beyond the training range adds, on any card and
 on one whose largest shapes tell what they need."""
 
 
-def short(settings: Settings) -> Settings:
+def experiment_settings(settings: Settings) -> Settings:
     """Return settings for an experiment: half the steps, two members, no refit.
 
     Where there are so many rows that nothing is trained again, a quarter and one.
@@ -57,13 +57,13 @@ def thresholds(data: Measurements) -> NDArray[np.float64]:
     """Return for each row the volume from which a shape of its op counts as one of the largest."""
     sizes = volume(data)
     limits = [
-        np.quantile(sizes[~data.dev & (data.op == number)], LARGEST)
+        np.quantile(sizes[~data.dev & (data.op == number)], LARGEST_QUANTILE)
         for number in range(len(data.ops))
     ]
     return np.asarray(limits)[data.op]
 
 
-def smaller(data: Measurements) -> Flags:
+def small_shape_rows(data: Measurements) -> Flags:
     """Return the rows that lie ``OCTAVES`` or more below the largest shapes of their op."""
     return np.asarray(volume(data) * 2**OCTAVES <= thresholds(data))
 
@@ -77,40 +77,40 @@ def experiments(
     """Return the models of a family that were kept from a device or from large shapes, by name.
 
     Each left-out device's model takes the width of its intervals there from the errors on the
-    other left-out devices (``strangeness``), never from its own.
+    other left-out devices (``unseen_width``), never from its own.
     """
     data, device = read(family, folder)
-    settings = short(settings)
+    settings = experiment_settings(settings)
     groups = learned_families()[family].campaign.held_out_groups
-    apart = {group[0]: group for group in groups if group[0] in data.devices}
+    group_by_name = {group[0]: group for group in groups if group[0] in data.devices}
     models = {
         name: learn(family, folder, settings, unseen=group, progress=progress)
-        for name, group in apart.items()
+        for name, group in group_by_name.items()
     }
-    small = learn(family, folder, settings, keep=smaller, progress=progress)
-    return doubted({**models, SMALLER: small}, data, device)
+    small = learn(family, folder, settings, keep=small_shape_rows, progress=progress)
+    return with_experiment_intervals({**models, SMALLER: small}, data, device)
 
 
-def doubted(
+def with_experiment_intervals(
     models: Mapping[str, Weights], data: Measurements, device: Hardware
 ) -> dict[str, Weights]:
     """Return the models of experiments with the intervals that the others give them."""
-    needs = _needs(models, data)
-    found = {
-        name: replace(model, unseen=strangeness([n for m, n in needs.items() if m != name]))
+    needs = _needed_by_experiment(models, data)
+    adjusted = {
+        name: replace(model, unseen=unseen_width([n for m, n in needs.items() if m != name]))
         for name, model in models.items()
         if name != SMALLER
     }
-    plain = replace(models[SMALLER], octave=0.0, octaves=())
-    judged = judge(plain, data, device, plain.launches)
-    return {**found, SMALLER: _growing(plain, judged)}
+    without_widening = replace(models[SMALLER], octave=0.0, octaves=())
+    scored_rows = score_rows(without_widening, data, device, without_widening.launches)
+    return {**adjusted, SMALLER: _with_octave_widths(without_widening, scored_rows)}
 
 
-def doubts(models: Mapping[str, Weights], folder: str | Path) -> dict[str, Any]:
+def interval_fields(models: Mapping[str, Weights], folder: str | Path) -> dict[str, Any]:
     """Return what all experiments say of intervals outside what was seen, as fields of weights."""
     small = models[SMALLER]
     data, _ = read(small.family.name, folder)
-    unseen = strangeness(list(_needs(models, data).values()))
+    unseen = unseen_width(list(_needed_by_experiment(models, data).values()))
     return {"unseen": unseen, "octave": small.octave, "octaves": small.octaves}
 
 
@@ -118,7 +118,7 @@ Needs = list[NDArray[np.float64]]
 """Half widths that rows of left-out cards need, by card and op."""
 
 
-def strangeness(groups: Sequence[Needs]) -> float:
+def unseen_width(groups: Sequence[Needs]) -> float:
     """Return half a 90 % interval for another device, from those left out, near copies together.
 
     It holds 90 % of their rows, of which each device has the same share, and each op of a device,
@@ -132,68 +132,79 @@ def strangeness(groups: Sequence[Needs]) -> float:
     shares = [np.full(len(e), 1 / len(e) / len(g)) for g in groups for e in g]
     errors, share = np.concatenate(values), np.concatenate(shares)
     order = np.argsort(errors)
-    least = np.searchsorted(np.cumsum(share[order]), 0.9 * share.sum())
-    held = float(errors[order][min(int(least), len(order) - 1)])
-    return round(held * math.sqrt(1 + 1 / len(groups)), 4)
+    position = np.searchsorted(np.cumsum(share[order]), 0.9 * share.sum())
+    width = float(errors[order][min(int(position), len(order) - 1)])
+    return round(width * math.sqrt(1 + 1 / len(groups)), 4)
 
 
-def _needs(models: Mapping[str, Weights], data: Measurements) -> dict[str, Needs]:
+def _needed_by_experiment(models: Mapping[str, Weights], data: Measurements) -> dict[str, Needs]:
     """Return by experiment what rows of the cards left out need beside their usual intervals."""
-    found: dict[str, Needs] = {}
+    needed: dict[str, Needs] = {}
     for name, model in models.items():
         if name == SMALLER:
             continue
-        plain = replace(model, unseen=0.0)
-        judged = judge(plain, data, _strange_devices(plain, data), plain.launches)
+        without_widening = replace(model, unseen=0.0)
+        scored_rows = score_rows(
+            without_widening,
+            data,
+            _devices_by_datasheet(without_widening, data),
+            without_widening.launches,
+        )
         cards = [c for c in model.made["without"] if c in data.devices]
-        found[name] = [need for card in cards for need in _by_op(judged, data.rows_of(card))]
-    return found
+        needed[name] = [
+            need for card in cards for need in _needed_by_op(scored_rows, data.rows_of(card))
+        ]
+    return needed
 
 
-def _by_op(judged: ScoredRows, rows: Flags) -> Needs:
+def _needed_by_op(scored_rows: ScoredRows, rows: Flags) -> Needs:
     """Return what rows need by op, of ops that pricing asks about.
 
     Those that no other device was measured for tell nothing.
     """
-    data = judged.data
-    asked = learned_families()[data.name].campaign.priced_ops or data.ops
-    ops = [i for i, op in enumerate(data.ops) if op in asked and (~rows & (data.op == i)).any()]
-    found = [_need(judged, rows & (judged.data.op == op)) for op in ops]
-    return [errors for errors in found if errors.size]
+    data = scored_rows.data
+    priced_ops = learned_families()[data.name].campaign.priced_ops or data.ops
+    ops = [
+        i for i, op in enumerate(data.ops) if op in priced_ops and (~rows & (data.op == i)).any()
+    ]
+    widths = [_needed_widths(scored_rows, rows & (scored_rows.data.op == op)) for op in ops]
+    return [errors for errors in widths if errors.size]
 
 
-def _strange_devices(model: Weights, data: Measurements) -> Hardware:
+def _devices_by_datasheet(model: Weights, data: Measurements) -> Hardware:
     """Return the device of each row, those that a model was kept from by their datasheet alone."""
     return devices_of(data, unseen=tuple(model.made["without"]))
 
 
-def _need(judged: ScoredRows, rows: Flags) -> NDArray[np.float64]:
+def _needed_widths(scored_rows: ScoredRows, rows: Flags) -> NDArray[np.float64]:
     """Return what is to be added to widths, as an independent error, of kernels in training.
 
     Only those that outlast their launch tell it.
     """
-    kernel, outlasts = judged.kernels()
-    keep = rows & outlasts & ~judged.data.dev
-    error = np.log(kernel[keep] / judged.estimates.time[keep]).astype(np.float64)
-    own = judged.estimates.width[keep].astype(np.float64)
-    return np.asarray(np.sqrt(np.maximum(error**2 - own**2, 0.0)), np.float64)
+    kernel, outlasts = scored_rows.kernels()
+    keep = rows & outlasts & ~scored_rows.data.dev
+    error = np.log(kernel[keep] / scored_rows.estimates.time[keep]).astype(np.float64)
+    model_width = scored_rows.estimates.width[keep].astype(np.float64)
+    return np.asarray(np.sqrt(np.maximum(error**2 - model_width**2, 0.0)), np.float64)
 
 
-def _growing(small: Weights, judged: ScoredRows) -> Weights:
+def _with_octave_widths(small: Weights, scored_rows: ScoredRows) -> Weights:
     """Return weights whose 90 % intervals hold on the largest training rows, by op and card."""
-    kernel, outlasts = judged.kernels()
-    data, beyond = judged.data, judged.estimates.beyond
-    rows = ~data.dev & ~smaller(data) & outlasts & (beyond > SLACK)
-    error = np.abs(np.log(kernel / judged.estimates.time))
-    short_of = np.maximum(error - judged.estimates.width, 0) / np.maximum(beyond, SLACK)
+    kernel, outlasts = scored_rows.kernels()
+    data, beyond = scored_rows.data, scored_rows.estimates.beyond
+    rows = ~data.dev & ~small_shape_rows(data) & outlasts & (beyond > SLACK)
+    error = np.abs(np.log(kernel / scored_rows.estimates.time))
+    shortfall = np.maximum(error - scored_rows.estimates.width, 0) / np.maximum(beyond, SLACK)
     far = rows & (beyond > 1)
-    octave = max(_q90(short_of[far]), LEAST) if far.any() else LEAST
-    known = small.family.campaign.cards
-    octaves = np.full((len(data.ops), len(known) + 1), octave)
-    for op, (place, card) in product(range(len(data.ops)), enumerate(known)):
-        mine = rows & (data.op == op) & data.rows_of(card) if card in data.devices else rows & False
-        if mine.sum() >= FEW:
-            octaves[op, place] = max(_q90(short_of[mine]), LEAST_KNOWN)
+    octave = max(_q90(shortfall[far]), MIN_OCTAVE_WIDTH) if far.any() else MIN_OCTAVE_WIDTH
+    cards = small.family.campaign.cards
+    octaves = np.full((len(data.ops), len(cards) + 1), octave)
+    for op, (column, card) in product(range(len(data.ops)), enumerate(cards)):
+        selected = (
+            rows & (data.op == op) & data.rows_of(card) if card in data.devices else rows & False
+        )
+        if selected.sum() >= MIN_CALIBRATION_ROWS:
+            octaves[op, column] = max(_q90(shortfall[selected]), MIN_MEASURED_OCTAVE_WIDTH)
     return replace(small, octave=octave, octaves=tuple(tuple(map(float, r)) for r in octaves))
 
 

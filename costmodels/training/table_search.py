@@ -30,7 +30,7 @@ TABLE: Mapping[str, tuple[Any, ...]] = {
     "optimizer": ("adam", "sgd"),
 }
 """Table II, but for the learning rates, which train together."""
-KEPT = 0.1
+VALIDATION_SHARE = 0.1
 """Share of training rows kept for choosing."""
 RUNGS, FACTOR = (100, 300, 900, 2700, 8100), 3
 """Updates after which only the best of each ``FACTOR`` architectures, and of the rates of one,
@@ -49,10 +49,10 @@ class BestModel(Struct, frozen=True):
     """
 
     parameters: Mapping[str, Any]
-    chosen_gmae: float
+    validation_gmae: float
     held_out: Score
     finished: int
-    given_up: int
+    pruned: int
     seconds: float
 
 
@@ -61,7 +61,7 @@ def search(
     journal: str | Path,
     *,
     seeds: int = 1,
-    whole: bool = False,
+    full_grid: bool = False,
     table: Mapping[str, tuple[Any, ...]] = TABLE,
     rungs: tuple[int, ...] = RUNGS,
     part: tuple[int, int] = (0, 1),
@@ -79,15 +79,15 @@ def search(
         part: which share of the grid to try, and of how many; processes may share a journal.
         progress: told each architecture before it trains.
     """
-    study, rows = _study(journal, whole, rungs), _rows(data)
+    study, rows = _study(journal, full_grid, rungs), _rows(data)
     trials = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
-    done = [trial.user_attrs["point"] for trial in trials]
+    finished = [trial.user_attrs["point"] for trial in trials]
     for point in grid(table)[part[0] :: part[1]]:
-        if point in done:
+        if point in finished:
             continue
         if progress is not None:
             progress(", ".join(f"{name} {value}" for name, value in point.items()))
-        _try(study, point, rows, seeds, rungs, whole)
+        _run_trial(study, point, rows, seeds, rungs, full_grid)
 
 
 def grid(table: Mapping[str, tuple[Any, ...]] = TABLE) -> list[dict[str, Any]]:
@@ -95,9 +95,9 @@ def grid(table: Mapping[str, tuple[Any, ...]] = TABLE) -> list[dict[str, Any]]:
     return [dict(zip(table, values, strict=True)) for values in product(*table.values())]
 
 
-def winner(journal: str | Path, *, whole: bool = False) -> BestModel:
+def winner(journal: str | Path, *, full_grid: bool = False) -> BestModel:
     """Return the best model that a journal remembers."""
-    study = _study(journal, whole, RUNGS)
+    study = _study(journal, full_grid, RUNGS)
     best = study.best_trial
     states = [trial.state.name for trial in study.trials]
     times = [trial.duration.total_seconds() for trial in study.trials if trial.duration]
@@ -112,13 +112,13 @@ def winner(journal: str | Path, *, whole: bool = False) -> BestModel:
 
 
 def _rows(data: Measurements) -> Rows:
-    choose = ~data.dev & (np.random.default_rng(0).random(len(data.times)) < KEPT)
+    validation = ~data.dev & (np.random.default_rng(0).random(len(data.times)) < VALIDATION_SHARE)
     inputs = np.log(data.shapes())
     times = np.log(data.times).astype(np.float32)
-    return Rows(inputs, times, ~data.dev & ~choose, choose, data.dev)
+    return Rows(inputs, times, ~data.dev & ~validation, validation, data.dev)
 
 
-def _study(journal: str | Path, whole: bool, rungs: tuple[int, ...]) -> Any:  # noqa: ANN401
+def _study(journal: str | Path, full_grid: bool, rungs: tuple[int, ...]) -> Any:  # noqa: ANN401
     """Return the Optuna study of a journal, with its pruner."""
     import optuna
     from optuna.storages import JournalStorage
@@ -128,26 +128,26 @@ def _study(journal: str | Path, whole: bool, rungs: tuple[int, ...]) -> Any:  # 
     halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=FACTOR)
     return optuna.create_study(
         storage=JournalStorage(JournalFileBackend(str(journal))),
-        study_name="whole" if whole else "halving",
-        pruner=optuna.pruners.NopPruner() if whole else halving,
+        study_name="whole" if full_grid else "halving",
+        pruner=optuna.pruners.NopPruner() if full_grid else halving,
         load_if_exists=True,
     )
 
 
-def _try(
+def _run_trial(
     study: Any,  # noqa: ANN401  (Optuna's study)
     point: Mapping[str, Any],
     rows: Rows,
     seeds: int,
     rungs: tuple[int, ...],
-    whole: bool,
+    full_grid: bool,
 ) -> None:
     """Train an architecture until it ends or is pruned."""
     from optuna.trial import TrialState
 
     trial = study.ask()
     trial.set_user_attr("point", dict(point))
-    for end, stage in _course(point, seeds, rows, rungs, whole):
+    for end, stage in _train_in_stages(point, seeds, rows, rungs, full_grid):
         trial.report(stage.error, end)
         if end < rungs[-1] and trial.should_prune():
             study.tell(trial, state=TrialState.PRUNED)
@@ -171,30 +171,30 @@ def train_winner(
     best: BestModel,
     *,
     seeds: int = 1,
-    whole: bool = False,
+    full_grid: bool = False,
     rungs: tuple[int, ...] = RUNGS,
 ) -> Stage:
     """Train the architecture that won once more, as it was trained; return its best net."""
-    *_, (_, stage) = _course(best.parameters, seeds, _rows(data), rungs, whole)
+    *_, (_, stage) = _train_in_stages(best.parameters, seeds, _rows(data), rungs, full_grid)
     return stage
 
 
-def _course(
-    point: Mapping[str, Any], seeds: int, rows: Rows, rungs: tuple[int, ...], whole: bool
+def _train_in_stages(
+    point: Mapping[str, Any], seeds: int, rows: Rows, rungs: tuple[int, ...], full_grid: bool
 ) -> Iterator[tuple[int, Stage]]:
     """Train an architecture; yield updates done and the best net of its rates and seeds."""
     nets = Nets(point, seeds, rows)
     for start, end in zip((0, *rungs), rungs, strict=False):
         nets.train(end - start)
         predicted = nets.predict()
-        errors = _gmae(predicted[:, rows.choose], rows.times[rows.choose])
+        errors = _gmae(predicted[:, rows.validation], rows.times[rows.validation])
         order = np.argsort(errors)
         best = int(order[0])
-        held = np.exp(predicted[best] - rows.times)[rows.held] - 1
-        result = score(held, np.zeros(len(held), bool))
+        held_out_errors = np.exp(predicted[best] - rows.times)[rows.held_out] - 1
+        result = score(held_out_errors, np.zeros(len(held_out_errors), bool))
         yield end, Stage(float(errors[best]), nets.rate(best), result, nets.layers(best))
-        if not whole:
-            nets.keep(order[: -(-len(order) // FACTOR)])
+        if not full_grid:
+            nets.select(order[: -(-len(order) // FACTOR)])
 
 
 def _gmae(predicted: Floats, times: Floats) -> Floats:

@@ -30,19 +30,19 @@ OUTPUTS = 3
 measured time over the usual floor of the op."""
 PRIOR = 0.05
 """Weight of the base as an estimate of a censored kernel, beside one for an observed error."""
-UNSEEN = 0.15
+HIDDEN_SHARE = 0.15
 """Share of rows whose personal inputs are hidden while training (set to their mean), so that the
 models also learn to answer for a device that they have not seen."""
 CHUNK = 250
 """Updates between two reports of progress."""
-NORMAL = 2.3
+DEFAULT_STRETCH = 2.3
 """Factor on predicted scales where no kept row was timed."""
-FEW, FEW_WIDER = 50, 1.5
+MIN_CALIBRATION_ROWS, FALLBACK_WIDENING = 50, 1.5
 """Rows kept aside from which an op, or an op on a card, has a factor of its own; what other ops get
 in its place: so do ops of which all rows were kept aside."""
-FEW_SHAPES = 3
+MIN_CALIBRATION_SHAPES = 3
 """Shapes that these rows must be of: rows of one are alike."""
-HELD = 0.1
+CALIBRATION_SHARE = 0.1
 """Share of training rows kept aside to scale the intervals."""
 
 
@@ -78,74 +78,81 @@ def fit(
     low, high, mean = raw.min(1), raw.max(1), raw.mean(1)
     scale = np.where(raw.std(1) > 1e-3, raw.std(1), 1).astype(np.float32)
     batch = _targets(rows, ((raw - mean[:, None]) / scale[:, None]).T)
-    held = kept_aside(rows.shape, settings.seed)
-    fitted = {name: value[~held] for name, value in batch.items()}
-    tell = progress or (lambda _: None)
-    layers = _train(fitted, rows.inputs.hidden, settings, tell)
-    errors = _errors(layers, {name: value[held] for name, value in batch.items()})
+    calibration = calibration_rows(rows.shape, settings.seed)
+    training = {name: value[~calibration] for name, value in batch.items()}
+    report = progress or (lambda _: None)
+    layers = _train(training, rows.inputs.hidden, settings, report)
+    errors = _errors(layers, {name: value[calibration] for name, value in batch.items()})
     if settings.refit:
-        layers = _train(batch, rows.inputs.hidden, settings, tell)
+        layers = _train(batch, rows.inputs.hidden, settings, report)
     extent = _extent(rows, len(family.ops))
-    weights = Weights(family, layers, low, high, mean, scale, extent, NORMAL)
-    return scaled(weights, errors, rows, held)
+    weights = Weights(family, layers, low, high, mean, scale, extent, DEFAULT_STRETCH)
+    return scale_intervals(weights, errors, rows, calibration)
 
 
-def calibrated(weights: Weights, rows: Rows, seed: int) -> Weights:
+def recalibrate_intervals(weights: Weights, rows: Rows, seed: int) -> Weights:
     """Return weights with intervals scaled anew, as ``fit`` does on the rows that it kept aside.
 
     Only for networks that were not trained again on all rows.
     """
     raw = rows.inputs.matrix()
     batch = _targets(rows, ((raw - weights.mean[:, None]) / weights.scale[:, None]).T)
-    held = kept_aside(rows.shape, seed)
-    errors = _errors(weights.layers, {name: value[held] for name, value in batch.items()})
-    return scaled(weights, errors, rows, held)
+    calibration = calibration_rows(rows.shape, seed)
+    errors = _errors(weights.layers, {name: value[calibration] for name, value in batch.items()})
+    return scale_intervals(weights, errors, rows, calibration)
 
 
-def scaled(weights: Weights, errors: Floats, rows: Rows, held: NDArray[np.bool_]) -> Weights:
+def scale_intervals(
+    weights: Weights, errors: Floats, rows: Rows, calibration: NDArray[np.bool_]
+) -> Weights:
     """Return weights whose intervals hold 90 % of the rows kept aside, by op and card.
 
     ``errors`` are those of the kept rows over predicted scales (``_errors``).
     """
-    errors = np.where(np.isin(rows.op[held], rows.op[~held]), errors, np.float32(np.nan))
-    ops, op, shape = len(weights.family.ops), rows.op[held], rows.shape[held]
-    whole = _stretch(errors)
+    errors = np.where(
+        np.isin(rows.op[calibration], rows.op[~calibration]), errors, np.float32(np.nan)
+    )
+    ops, op, shape = len(weights.family.ops), rows.op[calibration], rows.shape[calibration]
+    overall = _stretch(errors)
     by_op = _by_op(errors, op, shape, ops) if weights.family.campaign.tables else ()
-    stretches = np.asarray(by_op or [whole] * ops)
-    known = np.stack(rows.inputs.indicators)[:, held]
-    cards = np.ones((ops, len(known) + 1))
-    for number, card in product(range(ops), range(len(known))):
-        mine = (op == number) & known[card].astype(bool) & np.isfinite(errors)
-        if _enough(mine, shape) and len(np.unique(errors[mine])) >= FEW:  # without those repeated
-            cards[number, card] = round(_conformal(errors[mine]) / stretches[number], 4)
+    stretches = np.asarray(by_op or [overall] * ops)
+    indicators = np.stack(rows.inputs.indicators)[:, calibration]
+    cards = np.ones((ops, len(indicators) + 1))
+    for number, card in product(range(ops), range(len(indicators))):
+        selected = (op == number) & indicators[card].astype(bool) & np.isfinite(errors)
+        if (
+            _has_enough_rows(selected, shape)
+            and len(np.unique(errors[selected])) >= MIN_CALIBRATION_ROWS
+        ):  # without those repeated
+            cards[number, card] = round(_conformal(errors[selected]) / stretches[number], 4)
     by_card = tuple(tuple(map(float, row)) for row in cards)
-    return replace(weights, stretch=whole, stretches=by_op, cards=by_card)
+    return replace(weights, stretch=overall, stretches=by_op, cards=by_card)
 
 
-def kept_aside(shape: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+def calibration_rows(shape: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     """Return which rows are kept aside to scale the intervals, by the numbers of their shapes."""
-    draws = np.random.default_rng(seed).random(int(shape.max()) + 1)
-    return np.asarray(draws[shape] < HELD)
+    draw_by_shape = np.random.default_rng(seed).random(int(shape.max()) + 1)
+    return np.asarray(draw_by_shape[shape] < CALIBRATION_SHARE)
 
 
 def _extent(rows: Rows, ops: int) -> Floats:
     """Return the least and the largest extent of each op, (2, ops); none fits an absent one."""
-    found = np.full((2, ops), np.inf, np.float32)
-    found[1] *= -1
-    np.minimum.at(found[0], rows.op, rows.inputs.extent)
-    np.maximum.at(found[1], rows.op, rows.inputs.extent)
-    return found
+    extent = np.full((2, ops), np.inf, np.float32)
+    extent[1] *= -1
+    np.minimum.at(extent[0], rows.op, rows.inputs.extent)
+    np.maximum.at(extent[1], rows.op, rows.inputs.extent)
+    return extent
 
 
 def _targets(rows: Rows, inputs: Floats) -> dict[str, NDArray[Any]]:
     """Return inputs, logarithms to hit, and which rows are timed, one array a name."""
     kernel = rows.times - rows.before
     timed = kernel > NEAR_FLOOR * rows.hidden
-    known = np.where(timed, kernel, rows.hidden)
+    target_time = np.where(timed, kernel, rows.hidden)
     floor = np.maximum(rows.before + rows.hidden, np.float32(1e-3))  # none: no launch was timed
     return {
         "inputs": inputs.astype(np.float32),
-        "ratio": np.log(known / rows.inputs.base),
+        "ratio": np.log(target_time / rows.inputs.base),
         "share": np.where(timed, kernel / rows.times, 0).astype(np.float32),
         "floor": np.log(rows.times / floor),
         "general": rows.general,
@@ -169,7 +176,7 @@ def _loss(out: Any, rows: dict[str, Any]) -> Any:  # noqa: ANN401  (JAX arrays)
 
 
 def _train(
-    rows: dict[str, NDArray[Any]], personal: int, settings: Settings, tell: Callable[[int], None]
+    rows: dict[str, NDArray[Any]], personal: int, settings: Settings, report: Callable[[int], None]
 ) -> Layers:
     import jax
     import jax.numpy as jnp
@@ -180,7 +187,7 @@ def _train(
     rate = optax.warmup_cosine_decay_schedule(
         0.0, settings.rate, settings.steps // 20, settings.steps
     )
-    rule = optax.chain(
+    optimizer = optax.chain(
         optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=settings.decay)
     )
     data = {name: jnp.asarray(value) for name, value in rows.items()}
@@ -188,58 +195,65 @@ def _train(
 
     def step(state: Any, key: Any) -> Any:  # noqa: ANN401  (JAX arrays)
         weights, memory = state
-        chosen, hide = jax.random.split(key)
-        index = jax.random.randint(chosen, (settings.batch,), 0, count)
-        drawn = {name: value[index] for name, value in data.items()}
-        hidden = jax.random.bernoulli(hide, UNSEEN, (settings.batch,)) & drawn["general"]
-        named = jnp.where(hidden[:, None], 0, drawn["inputs"][:, -personal:])
-        drawn["inputs"] = drawn["inputs"].at[:, -personal:].set(named)
-        slope = jax.grad(lambda w: _loss(module.apply(w, drawn["inputs"]), drawn))(weights)
-        change, memory = rule.update(slope, memory, weights)
+        choice_key, hiding_key = jax.random.split(key)
+        index = jax.random.randint(choice_key, (settings.batch,), 0, count)
+        minibatch = {name: value[index] for name, value in data.items()}
+        hidden = (
+            jax.random.bernoulli(hiding_key, HIDDEN_SHARE, (settings.batch,)) & minibatch["general"]
+        )
+        personal_inputs = jnp.where(hidden[:, None], 0, minibatch["inputs"][:, -personal:])
+        minibatch["inputs"] = minibatch["inputs"].at[:, -personal:].set(personal_inputs)
+        gradient = jax.grad(lambda w: _loss(module.apply(w, minibatch["inputs"]), minibatch))(
+            weights
+        )
+        change, memory = optimizer.update(gradient, memory, weights)
         return (optax.apply_updates(weights, change), memory), None
 
     keys = jax.random.split(jax.random.key(settings.seed), shape.members)
     weights = jax.vmap(lambda k: module.init(k, data["inputs"][:1]))(keys)
-    state = (weights, jax.vmap(rule.init)(weights))
+    state = (weights, jax.vmap(optimizer.init)(weights))
     run = jax.jit(jax.vmap(lambda s, k: jax.lax.scan(step, s, k)[0]))
     for start in range(0, settings.steps, CHUNK):
-        now = min(CHUNK, settings.steps - start)
-        apart = jax.vmap(jax.random.fold_in, (0, None))(keys, start)
-        state = run(state, jax.vmap(lambda k, n=now: jax.random.split(k, n))(apart))
+        updates = min(CHUNK, settings.steps - start)
+        chunk_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start)
+        state = run(state, jax.vmap(lambda k, n=updates: jax.random.split(k, n))(chunk_keys))
         jax.block_until_ready(state)
-        tell(now)
+        report(updates)
     return plain_layers(state[0]["params"])
 
 
-def _errors(layers: Layers, held: dict[str, NDArray[Any]]) -> Floats:
+def _errors(layers: Layers, batch: dict[str, NDArray[Any]]) -> Floats:
     """Return absolute errors of kept rows over predicted scales, nan for untimed kernels."""
-    ratio, scale, _ = combine(forward(layers, held["inputs"].T))
-    errors = np.abs(ratio - held["ratio"]) / scale
-    return np.asarray(np.where(held["share"] > 0, errors, np.nan), np.float32)
+    ratio, scale, _ = combine(forward(layers, batch["inputs"].T))
+    errors = np.abs(ratio - batch["ratio"]) / scale
+    return np.asarray(np.where(batch["share"] > 0, errors, np.nan), np.float32)
 
 
 def _stretch(errors: Floats) -> float:
     """Return the factor on predicted scales within which 90 % of the kept rows' errors lie."""
     timed = errors[np.isfinite(errors)]
-    return float(np.quantile(timed, 0.9)) if len(timed) else NORMAL
+    return float(np.quantile(timed, 0.9)) if len(timed) else DEFAULT_STRETCH
 
 
 def _by_op(
     errors: Floats, op: NDArray[np.intp], shape: NDArray[np.int64], count: int
 ) -> tuple[float, ...]:
     """Return the factor of each op; one with few kept rows takes a wider one than all together."""
-    whole = _stretch(errors)
-    found = []
+    overall = _stretch(errors)
+    factors = []
     for number in range(count):
-        mine = (op == number) & np.isfinite(errors)
-        enough = _enough(mine, shape)
-        found.append(_conformal(errors[mine]) if enough else FEW_WIDER * whole)
-    return tuple(round(value, 4) for value in found)
+        selected = (op == number) & np.isfinite(errors)
+        has_factor = _has_enough_rows(selected, shape)
+        factors.append(_conformal(errors[selected]) if has_factor else FALLBACK_WIDENING * overall)
+    return tuple(round(value, 4) for value in factors)
 
 
-def _enough(mine: NDArray[np.bool_], shape: NDArray[np.int64]) -> bool:
+def _has_enough_rows(selected: NDArray[np.bool_], shape: NDArray[np.int64]) -> bool:
     """Return whether kept rows are many enough, and of enough shapes kept aside as one."""
-    return int(mine.sum()) >= FEW and len(np.unique(shape[mine])) >= FEW_SHAPES
+    return (
+        int(selected.sum()) >= MIN_CALIBRATION_ROWS
+        and len(np.unique(shape[selected])) >= MIN_CALIBRATION_SHAPES
+    )
 
 
 def _conformal(errors: Floats) -> float:

@@ -28,8 +28,8 @@ from costmodels.learnable.family import WEIGHTS
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
 from costmodels.training.recipe import devices_of, read
-from costmodels.training.score import ScoredRows, judge
-from costmodels.training.study import OCTAVES, SMALLER, smaller, thresholds, volume
+from costmodels.training.score import ScoredRows, score_rows
+from costmodels.training.study import OCTAVES, SMALLER, small_shape_rows, thresholds, volume
 
 Flags = NDArray[np.bool_]
 
@@ -119,7 +119,7 @@ def evaluate_intervals() -> IntervalEvaluation:
 
 def _seen(weights: Weights, data: Measurements) -> Iterator[Group]:
     """Yield groups of shapes that training has not seen."""
-    judged = judge(weights, data, devices_of(data), weights.launches)
+    judged = score_rows(weights, data, devices_of(data), weights.launches)
     every = np.ones(len(data.times), bool)
     parts = {"shapes": every}
     if weights.family.campaign.tables and data.group_held_out is not None:
@@ -133,7 +133,7 @@ def _unseen(data: Measurements) -> Iterator[Group]:
     for path in sorted((WEIGHTS / "holdout").glob(f"{data.name}-*.safetensors")):
         weights = load(path)
         without = tuple(weights.made["without"])
-        judged = judge(weights, data, devices_of(data, unseen=without), weights.launches)
+        judged = score_rows(weights, data, devices_of(data, unseen=without), weights.launches)
         if path.stem != f"{data.name}-{SMALLER}":
             cards = [name for name in without if name in data.devices]
             yield from _groups(judged, LEFT_OUT, data.dev, cards)
@@ -141,7 +141,7 @@ def _unseen(data: Measurements) -> Iterator[Group]:
         growth = 2**OCTAVES * volume(data) / np.maximum(thresholds(data), 1.0)
         for low, high in pairwise(GROWTH):
             part = f"{low:g} to {high:g} x larger" if high < np.inf else f"over {low:g} x larger"
-            rows = ~smaller(data) & (growth >= low) & (growth < high)
+            rows = ~small_shape_rows(data) & (growth >= low) & (growth < high)
             yield from _groups(judged, part, rows, data.devices)
 
 

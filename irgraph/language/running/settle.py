@@ -45,9 +45,7 @@ def settle(body: Sequence[RunnableStatement], frame: Frame) -> State:
     statement_count = start.counts.statements
     while True:
         start.counts.statements = statement_count
-        state = replace(
-            start, required_results=frozenset(required), dropped_results={}, entries=[]
-        )
+        state = replace(start, required_results=frozenset(required), dropped_results={}, entries=[])
         run_block(body, replace(frame.inner(), state=state))
         missing = _undefined_names(state.graph) if state.graph is not start.graph else []
         if not missing:

@@ -185,7 +185,8 @@ class _FuseRun:
     def _values_text(self, values: Sequence[Value]) -> str:
         """Return the text of values, cached as many matches have the same values."""
         key = tuple([(type(value), value) for value in values])
-        if any(isinstance(v, tuple) or v == 0.0 for v in values):  # equal values may have different texts
+        # equal values of these kinds, such as 0.0 and -0.0, may have different texts
+        if any(isinstance(v, tuple) or v == 0.0 for v in values):
             return ", ".join(map(spell, values))
         cached = self._text_by_values.get(key)
         if cached is None:

@@ -85,7 +85,7 @@ class Quantize(Statement):
 
     @property
     def _word_format(self) -> str:
-        """The format if it is a bare word, such as ``i4``, and not a type of tensors; else ``""``."""
+        """The format if it is a bare word that is no type of tensors: ``i4``; else ``""``."""
         return (
             self.format.name
             if isinstance(self.format, Name) and self.format.name in FORMAT_NAMES

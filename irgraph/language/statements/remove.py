@@ -117,18 +117,19 @@ class _Batch:
             removal = self._attempt_removal(match)
             if removal is None:
                 continue
-            olds, news = ({pair[i].buffer for pair in removal.swaps} for i in (0, 1))
+            old_buffers, new_buffers = ({pair[i].buffer for pair in removal.swaps} for i in (0, 1))
             is_independent = (
-                is_order_independent(self.frame.state.graph, removal) and not olds & news
+                is_order_independent(self.frame.state.graph, removal)
+                and not old_buffers & new_buffers
             )
-            touched = olds if is_independent else olds | news
-            if (olds | news) & touched_buffers or touched & replacement_buffers:
+            buffers = old_buffers if is_independent else old_buffers | new_buffers
+            if (old_buffers | new_buffers) & touched_buffers or buffers & replacement_buffers:
                 self.has_waiting = True
                 continue
-            has_shared = has_shared or bool(news & replacement_buffers)
+            has_shared = has_shared or bool(new_buffers & replacement_buffers)
             if self._collect(removal):
-                touched_buffers |= touched
-                replacement_buffers |= news
+                touched_buffers |= buffers
+                replacement_buffers |= new_buffers
         self.has_waiting = self.has_waiting or (has_shared and bool(self.refusals.diagnostics))
         return selected
 

@@ -115,8 +115,7 @@ class _ReplaceRun:
 
     def _index_matches(self) -> None:
         """Index the matches by the ids of their root ops."""
-        matches = {id(self.selected.op(match.root)): match for match in self.selected.matches}
-        self.matches = matches
+        self.matches = {id(self.selected.op(match.root)): match for match in self.selected.matches}
 
     def replace(self, root: Op) -> bool:
         """Replace the match whose root is an op, if that is legal.
@@ -183,9 +182,12 @@ class _ReplaceRun:
         return self.batch.commit() if self.with_backward else self.pending.commit()
 
 
-def _redefined_names(news: Sequence[NewOp], match: Match) -> list[str]:
+def _redefined_names(new_ops: Sequence[NewOp], match: Match) -> list[str]:
     """Return the names of the pattern that a template redefines."""
     names = [
-        part.name for new in news for part in flatten_lists(new.results) if isinstance(part, Bound)
+        part.name
+        for new in new_ops
+        for part in flatten_lists(new.results)
+        if isinstance(part, Bound)
     ]
     return [name for name in names if name in match.values]

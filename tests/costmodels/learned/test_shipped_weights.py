@@ -11,7 +11,7 @@ from costmodels.devices.library import load_device
 from costmodels.families import learned_families
 from costmodels.learnable.hardware import figures
 from costmodels.learned.weights import load_shipped, shipped_models
-from costmodels.training.recipe import held_out, read
+from costmodels.training.recipe import held_out_errors, read
 
 MOST = {
     ("gemm", "all"): {"V100-PCIE-32GB": 3.0, "A100-PCIE-40GB": 3.0, "P100-PCIE-16GB": 3.0},
@@ -43,7 +43,7 @@ def test_held_out_errors_are_what_the_weights_say(family: str, data_dir: Path) -
     weights = load_shipped(family)
     data, device = read(family, data_dir)
     assert weights.made["data"][data.source] == data.sha256
-    for what, parts in held_out(weights, data, device).items():
+    for what, parts in held_out_errors(weights, data, device).items():
         for part, figures_now in parts.items():
             said = weights.made["held_out_pct"][what][part]
             assert figures_now["gmae"] == pytest.approx(said["gmae"], abs=0.01), (what, part)

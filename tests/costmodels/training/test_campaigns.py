@@ -11,8 +11,8 @@ import pytest
 from costmodels.devices.library import load_device
 from costmodels.families import learned_families
 from costmodels.learnable.modern import KernelTable, reader
-from costmodels.training.recipe import _repeated, read
-from costmodels.training.train import _by_op, kept_aside
+from costmodels.training.recipe import _row_index, read
+from costmodels.training.train import _by_op, calibration_rows
 from irgraph.diagnostics import IrgraphError
 
 HEAD = "device,m,n,k,time_us,split,held\n"
@@ -37,14 +37,14 @@ def test_many_rows_of_few_shapes_say_little() -> None:
 
 def test_shapes_are_kept_aside_whole() -> None:
     shape = np.repeat(np.arange(1000), 3)
-    aside = kept_aside(shape, 0).reshape(-1, 3)
+    aside = calibration_rows(shape, 0).reshape(-1, 3)
     assert (aside.all(1) | ~aside.any(1)).all()
     assert 0.05 < aside.mean() < 0.15
 
 
 def test_rows_of_rare_ops_count_several_times(made_up: Path) -> None:
     data, _ = read("gemm", made_up)
-    counts = np.bincount(_repeated(data, ~data.dev, {"bmm": 3}), minlength=len(data.times))
+    counts = np.bincount(_row_index(data, ~data.dev, {"bmm": 3}), minlength=len(data.times))
     bmm = data.op == data.ops.index("bmm")
     assert set(counts[bmm & ~data.dev]) == {3}
     assert set(counts[~bmm & ~data.dev]) == {1}

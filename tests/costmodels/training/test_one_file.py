@@ -130,10 +130,10 @@ def _scored(folder: Path) -> None:
     from costmodels.evaluate.kernels import _by_device
     from costmodels.learned.weights import load_shipped
     from costmodels.training.recipe import read
-    from costmodels.training.score import judge
+    from costmodels.training.score import score_rows
 
     trained, (data, device) = load_shipped("doubling"), read("doubling", folder)
-    judged = judge(trained, data, device, trained.launches)
+    judged = score_rows(trained, data, device, trained.launches)
     assert {what for what, part, _ in _by_device(judged) if part == "all"} == {
         f"double {name}" for name in DEVICES
     }

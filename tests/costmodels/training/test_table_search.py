@@ -45,7 +45,7 @@ def test_a_search_resumes_after_a_kill(made_up: Path, tmp_path: Path) -> None:
     search(rows(made_up), tmp_path / "j", table=SMALL, rungs=(20, 60), progress=tell)
     best = winner(tmp_path / "j")
     assert seen[1:] == [seen[1], seen[1]]
-    assert best.finished + best.given_up == 2
+    assert best.finished + best.pruned == 2
     assert best.finished >= 1
     assert 0 < best.held_out.gmae < 2
 
@@ -87,7 +87,7 @@ def test_kept_nets_train_as_if_alone(made_up: Path) -> None:
     some, every = Nets(point, 1, _rows(rows(made_up))), Nets(point, 1, _rows(rows(made_up)))
     for nets in (some, every):
         nets.train(20)
-    some.keep([5])
+    some.select([5])
     for nets in (some, every):
         nets.train(20)
     assert some.rate(0) == every.rate(5) == RATES[5]
