@@ -1,1 +1,1 @@
-"""The commands about cost models, one a file, found as those of ``irgraph.cli.commands``."""
+"""Commands about cost models, one per file, discovered as the ones of ``irgraph.cli.commands``."""

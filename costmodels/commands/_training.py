@@ -1,4 +1,4 @@
-"""Shared by the commands that train."""
+"""Options and checks shared by the commands that train."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from costmodels.learnable.family import LearnedFamily
 
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-"""Keeps XLA to one core: sums then have one order, and the same seed gives the same weights."""
+"""XLA flags for a single core: sums then have one order, so equal seeds give equal weights."""
 
 DataOption = Annotated[
     Path | None,
@@ -32,7 +32,7 @@ FamilyArgument = Annotated[str, typer.Argument(metavar="FAMILY", help="gemm, con
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error while it is a terminal; yield what moves it."""
+    """Show a progress bar if standard error is a terminal; yield the function that advances it."""
     from rich.progress import Progress
 
     out = console(error=True)
@@ -42,7 +42,7 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def family_named(name: str) -> LearnedFamily:
-    """Return a family that can be trained; refuse another name."""
+    """Return the learned family of a name; refuse an unknown name."""
     from costmodels.families import learned_families
     from irgraph.diagnostics import fail, suggestion
 
@@ -70,7 +70,7 @@ def folder_of(data: Path | None) -> Path:
 
 
 def require(*names: str) -> None:
-    """Check that packages are there, and keep XLA to one core before it starts."""
+    """Check that packages are installed, and limit XLA to one core before it starts."""
     from importlib.util import find_spec
 
     from irgraph.diagnostics import fail

@@ -1,4 +1,4 @@
-"""``irgraph evaluate``: predicted beside measured."""
+"""``irgraph evaluate``: predictions compared with measurements."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def evaluate(
 
 
 def _run_evaluation(name: str, baseline: bool, models: int | None, keep: str | None) -> Evaluation:
-    """Return an evaluation by its name; refuse options that it does not take."""
+    """Run an evaluation by its name and return it; refuse options that it does not support."""
     from costmodels.evaluate import (
         EVALUATIONS,
         evaluate_kernels,
@@ -93,7 +93,7 @@ def _run_evaluation(name: str, baseline: bool, models: int | None, keep: str | N
 
 
 def _draw(result: Evaluation, name: str, path: str) -> None:
-    """Draw errors by workload, or of kernels by size."""
+    """Draw errors by workload, or for kernels by size."""
     from costmodels.evaluate.comparison import Comparison
     from costmodels.evaluate.kernels import KernelEvaluation
     from costmodels.evaluate.plot import draw, draw_residuals

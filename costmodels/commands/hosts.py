@@ -1,4 +1,4 @@
-"""``irgraph hosts``: the shipped tables of host overheads, and how fast this machine's host is."""
+"""``irgraph hosts``: the shipped tables of host overheads, and the speed of this machine's host."""
 
 from __future__ import annotations
 

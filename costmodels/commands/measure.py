@@ -86,7 +86,7 @@ def measure(
 
 
 def _measure_models(paths: list[str], device: str, output: str, seed: int) -> None:
-    """Measure what models call."""
+    """Measure the calls of models, and report the number of new rows."""
     from costmodels.measure.run import torch_for
     from irgraph.cli.common import read_model, show_progress
 

@@ -1,4 +1,4 @@
-"""``irgraph models``: the trained kernel models, how good they are, and for which devices."""
+"""``irgraph models``: the trained kernel models, their errors and their devices."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ CAPTION = (
     "GMAE on held-out measurements, launch included; long: from 0.1 ms on. unseen: half a 90 % "
     "interval on a device that training has not seen."
 )
-"""What the columns mean."""
+"""Explanation of the columns."""

@@ -96,7 +96,7 @@ def _write_winner(
     seeds: int,
     full_grid: bool,
 ) -> None:
-    """Train the winner once more and write its weights."""
+    """Train the winner again and write its weights."""
     from costmodels.learned.paper_net import PaperNet, save_paper
     from costmodels.training.table_search import train_winner
 
@@ -123,7 +123,7 @@ def _search(
     workers: int,
     advance: Callable[[str], None],
 ) -> None:
-    """Search in this process, and in more beside it that share the journal."""
+    """Search in this process and in further processes that share the journal."""
     from functools import partial
     from multiprocessing import get_context
 
@@ -131,7 +131,7 @@ def _search(
     from irgraph.diagnostics import fail
 
     parts = [
-        partial(run, rows, journal, seeds=seeds, whole=full_grid, part=(number, workers))
+        partial(run, rows, journal, seeds=seeds, full_grid=full_grid, part=(number, workers))
         for number in range(workers)
     ]
     others = [get_context("spawn").Process(target=part) for part in parts[1:]]

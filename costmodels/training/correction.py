@@ -1,8 +1,8 @@
-"""Training a model of one device on a file of ``irgraph measure``.
+"""Trains a model of one device on a file of ``irgraph measure``.
 
-Every measured call is captured on torch's meta device, so that the model learns about the very
-ops that predictions price. On GPUs it learns kernel times, on a CPU, which runs no kernels apart
-from the op, the op's time.
+Every measured call is captured on torch's meta device, so that the model is trained on the same
+ops that predictions price. On GPUs it learns kernel times; on a CPU, which has no separate
+kernels, the op's time.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from irgraph.ir.op import Op
 MIN_ROWS = 20
 """Minimum number of rows to train on."""
 HOLD_OUT_ONE_IN = 5
-"""One row in ``HOLD_OUT_ONE_IN`` is held out, by a hash of its case."""
+"""Ratio of all rows to held-out rows, which are selected by a hash of their case."""
 WIDTH, DEPTH, MEMBERS = 32, 2, 3
 CHUNK = 250
 
 
 class Sample(Struct, frozen=True):
-    """A measured op: how formulas price it, on what machine, and microseconds measured."""
+    """A measured op: its kernels as priced by formulas, the machine, and measured microseconds."""
 
     key: str
     op: Op
@@ -53,7 +53,7 @@ class Sample(Struct, frozen=True):
 
     @property
     def is_held_out(self) -> bool:
-        """Whether the row is kept aside."""
+        """Whether the row is held out."""
         return hashlib.sha256(self.key.encode()).digest()[0] % HOLD_OUT_ONE_IN == 0
 
 
@@ -65,8 +65,8 @@ def samples(
 ) -> list[Sample]:
     """Return a family's rows of a file of measurements as priced ops.
 
-    Of a call that makes the same op several times each takes its share. Rows without a time are
-    left out, and calls that launch work by different ops, or none.
+    If a call runs the same op several times, each gets an equal share of the time. Rows without a
+    time are omitted, and calls that launch work by different ops or by none.
     """
     head, rows = read_rows(path)
     on_gpu = str(head.get("device", "")).startswith("cuda")
@@ -82,7 +82,7 @@ def samples(
 
 
 def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
-    """Price the op of one row."""
+    """Return the priced op of one row, ``None`` if its call launches not exactly one kind of op."""
     torch_for("cpu")
     graph = captured(row)
     law = parse_distribution(row["indices"] or "uniform")
@@ -109,7 +109,7 @@ def train_own(
     """Train a correction of a family's formulas on a device's measurements.
 
     Raises:
-        IrgraphError: the file holds too few usable rows of the family.
+        IrgraphError: the file has too few usable rows of the family.
     """
     rows = samples(path, family, sheet)
     if len(rows) < MIN_ROWS:
@@ -154,7 +154,7 @@ def train_own(
 
 
 def _errors(logarithms: NDArray[np.float32]) -> dict[str, float]:
-    """Return mean, median and bias of relative errors in percent, of log(predicted / measured)."""
+    """Return mean, median and bias in percent of errors given as log(predicted / measured)."""
     errors = 100 * np.expm1(logarithms.astype(np.float64))
     sizes = np.abs(errors)
     return {
@@ -171,7 +171,7 @@ def _fit(
     steps: int,
     report: Callable[[int], None],
 ) -> Layers:
-    """Train an ensemble on all rows at once: mean absolute error of the logarithm, AdamW."""
+    """Train an ensemble by full-batch AdamW on the mean absolute error of the logarithm."""
     import jax
     import jax.numpy as jnp
     import optax

@@ -1,4 +1,4 @@
-"""Plain networks that train side by side: one architecture, several learning rates and seeds."""
+"""Networks that are trained in parallel: one architecture, several learning rates and seeds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from costmodels.training.network import network, plain_layers
 RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
 """Learning rates of Table II; ten times as high for SGD."""
 DECAY, BATCH = 1e-4, 256
-"""Weight decay of the paper's program, and rows an update."""
+"""Weight decay of the paper's program, and rows per update."""
 STRIDE = 100
-"""Updates that are compiled as one."""
+"""Updates per call of the compiled function."""
 
 
 class Rows(Struct, frozen=True):
-    """Natural logarithms of sizes (rows, sizes) and of times (rows,), and what each row is for."""
+    """Natural logarithms of sizes (rows, sizes) and times (rows,), and masks of the data splits."""
 
     inputs: Floats
     times: Floats
@@ -37,7 +37,7 @@ class Nets:
     Args:
         point: ``layers``, ``width`` and ``optimizer`` (``adam`` or ``sgd``).
         seeds: initial weights for each learning rate.
-        rows: what to train on and to predict.
+        rows: training rows, and further rows to predict.
     """
 
     def __init__(self, point: Mapping[str, Any], seeds: int, rows: Rows) -> None:
@@ -53,36 +53,38 @@ class Nets:
             optax.add_decayed_weights(DECAY),
             optax.scale_by_adam() if adam else optax.identity(),
         )
-        self._every = jnp.asarray(rows.inputs)
+        self._all_inputs = jnp.asarray(rows.inputs)
         training_data = jnp.asarray(rows.inputs[rows.train]), jnp.asarray(rows.times[rows.train])
         keys = jax.random.split(jax.random.key(0), len(self._rates))
-        weights = jax.vmap(lambda key: self._module.init(key, self._every[:1]))(keys)
+        weights = jax.vmap(lambda key: self._module.init(key, self._all_inputs[:1]))(keys)
         self._state = weights, jax.vmap(optimizer.init)(weights)
         advance = _advance(self._module, optimizer, *training_data)
         self._run = jax.jit(jax.vmap(advance, (0, 0, None)), donate_argnums=0)
-        self._done = 0
+        self._updates_done = 0
 
     def train(self, updates: int) -> None:
-        """Train every network further."""
+        """Train every network for ``updates`` more updates."""
         import jax
         import jax.numpy as jnp
 
         rates = jnp.asarray(self._rates)
-        for start in range(self._done, self._done + updates, STRIDE):
-            count = min(STRIDE, self._done + updates - start)
+        for start in range(self._updates_done, self._updates_done + updates, STRIDE):
+            count = min(STRIDE, self._updates_done + updates - start)
             keys = jax.random.split(jax.random.fold_in(jax.random.key(1), start), count)
             self._state = self._run(self._state, rates, keys)
-        self._done += updates
+        self._updates_done += updates
 
     def predict(self) -> Floats:
         """Return logarithms of the times of all rows, (nets, rows)."""
         import jax
 
-        predicted = jax.vmap(lambda w: self._module.apply(w, self._every)[:, 0])(self._state[0])
+        predicted = jax.vmap(lambda w: self._module.apply(w, self._all_inputs)[:, 0])(
+            self._state[0]
+        )
         return np.asarray(predicted, np.float32)
 
     def select(self, nets: Sequence[int] | NDArray[np.intp]) -> None:
-        """Keep some networks, in this order; the others are freed."""
+        """Retain the networks with these indices, in this order; free the others."""
         import jax
 
         index = np.asarray(nets)
@@ -90,7 +92,7 @@ class Nets:
         self._state = jax.tree.map(lambda leaf: leaf[index], self._state)
 
     def layers(self, net: int) -> Layers:
-        """Return a net's weights (1, out, in) and biases (1, out)."""
+        """Return the weights (1, out, in) and biases (1, out) of each layer of a net."""
         import jax
 
         single = jax.tree.map(lambda leaf: leaf[net : net + 1], self._state[0])
@@ -102,7 +104,7 @@ class Nets:
 
 
 def _advance(module: Any, optimizer: Any, inputs: Any, times: Any) -> Any:  # noqa: ANN401  (JAX)
-    """Return the function that trains one net: state, rate and a key an update to the new state."""
+    """Return the training function of one net: state, rate and a key per update to a new state."""
     import jax
     import jax.numpy as jnp
 

@@ -12,7 +12,7 @@ from costmodels.learned.files import Layers
 def network(width: int, depth: int, outputs: int, *, from_zero: bool = True) -> Any:  # noqa: ANN401  (a Flax module; Flax loads here)
     """Return an untrained MLP: ReLU hidden layers of equal width.
 
-    With ``from_zero`` the last layer starts at zero, and so do the outputs.
+    With ``from_zero`` the last layer, and so every output, is initially zero.
     """
     from flax import linen
 

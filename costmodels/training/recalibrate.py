@@ -1,9 +1,9 @@
-"""Scales the intervals of trained weights anew: ``python -m costmodels.training.recalibrate``.
+"""Recalibrates the intervals of trained weights: ``python -m costmodels.training.recalibrate``.
 
-Takes families (all, if none is named) and rewrites their files in place, the experiments' too. No
-network changes: intervals become those that ``irgraph train`` gives the same networks. Where a
-family trains again on all rows, its first training is repeated for the errors that it made on the
-rows kept aside. Needs ``IRGRAPH_DATA`` and the extra ``train``.
+The arguments are families (default: all). Their files are rewritten in place, including those of
+experiments. The networks do not change: intervals become those that ``irgraph train`` computes for
+the same networks. If a family is refitted on all rows, its first training is repeated for the
+errors on the calibration rows. Requires ``IRGRAPH_DATA`` and the extra ``train``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from costmodels.training.study import (
 
 
 def recalibrate_family(family: str, folder: Path) -> Weights:
-    """Return a family's weights with intervals scaled anew on the rows kept aside."""
+    """Return a family's weights with intervals recalibrated on the calibration rows."""
     weights = load_shipped(family)
     settings = weights.family.settings
     if not settings.refit:
@@ -37,7 +37,7 @@ def recalibrate_family(family: str, folder: Path) -> Weights:
 
 
 def recalibrate_experiments(family: str, folder: Path) -> dict[Path, Weights]:
-    """Return the weights of a family's experiments by file, with intervals scaled anew."""
+    """Return the weights of a family's experiments by file, with recalibrated intervals."""
     holdout = load_shipped(family).family.folder / "holdout"
     files = {p.stem.removeprefix(f"{family}-"): p for p in holdout.glob(f"{family}-*.safetensors")}
     models = {
@@ -49,7 +49,7 @@ def recalibrate_experiments(family: str, folder: Path) -> dict[Path, Weights]:
 
 
 def main() -> None:
-    """Rewrite the files of the families that the command line names."""
+    """Rewrite the files of the families in the command line."""
     folder = measurements()
     for family in sys.argv[1:] or shipped_models():
         weights, models = (

@@ -1,4 +1,4 @@
-"""From a folder of measurements to a family's trained weights."""
+"""Training of a family's weights from a folder of measurements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read(family: str, folder: str | Path) -> tuple[Measurements, Hardware]:
 
 
 def devices_of(data: Measurements, *, unseen: tuple[str, ...] = ()) -> Hardware:
-    """Return the device of each row; those in ``unseen`` by their datasheet alone."""
+    """Return the device of each row; devices in ``unseen`` have only datasheet figures."""
     campaign = learned_families()[data.name].campaign
     sheets = [load_device(name) for name in data.devices]
     sheets = [datasheet_only(s) if s.name in unseen else s for s in sheets]
@@ -59,15 +59,15 @@ def learn(
     unseen: tuple[str, ...] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Weights:
-    """Train a family on the training split and note its errors on the held-out one.
+    """Train a family on the training split; return weights with their errors on held-out rows.
 
     Args:
         family: the name of a learned family.
-        folder: measurements, as ``read_measurements`` takes them.
-        settings: how to train.
-        keep: which rows may be trained on, besides those of the training split.
-        unseen: devices left out of training, and known by their datasheet alone after it.
-        progress: told of each stretch of steps done.
+        folder: folder or file of measurements.
+        settings: settings of the training.
+        keep: function that selects rows to train on, among the rows of the training split.
+        unseen: devices excluded from training, and described only by their datasheets after it.
+        progress: called with the number of steps of each completed chunk.
     """
     declared = learned_families()[family]
     data, _ = read(family, folder)
@@ -92,9 +92,9 @@ def learn(
 def recalibrate(
     weights: Weights, folder: str | Path, *, keep: Callable[[Measurements], Flags] | None = None
 ) -> Weights:
-    """Return weights with intervals scaled anew, by the rows that their training kept aside.
+    """Return weights with intervals recalibrated on the calibration rows of their training.
 
-    Only for networks that were not trained again on all rows; ``keep`` is as for ``learn``.
+    Only for networks that were not refitted on all rows; ``keep`` is as for ``learn``.
     """
     family, unseen = weights.family.name, tuple(weights.made["without"])
     data, _ = read(family, folder)
@@ -108,7 +108,7 @@ def recalibrate(
 def _trainable_rows(
     data: Measurements, keep: Callable[[Measurements], Flags] | None, unseen: tuple[str, ...]
 ) -> Flags:
-    """Return which rows may be trained on."""
+    """Return the mask of the rows to train on."""
     allowed = ~data.dev & (True if keep is None else keep(data))
     for name in set(unseen) & set(data.devices):
         allowed &= ~data.rows_of(name)
@@ -116,7 +116,7 @@ def _trainable_rows(
 
 
 def _rows(data: Measurements, device: Hardware, host_launches: Launches, allowed: Flags) -> Rows:
-    """Return the rows to train on, those of some ops several times."""
+    """Return the rows to train on; rows of some ops are repeated."""
     declared = learned_families()[data.name]
     before, hidden = launch_columns(data, host_launches)
     slow = declared.campaign.throttled
@@ -134,7 +134,7 @@ def _rows(data: Measurements, device: Hardware, host_launches: Launches, allowed
 
 
 def _shapes(data: Measurements, pairs: tuple[str, ...]) -> NDArray[np.int64]:
-    """Number the combinations of sizes, all or some, in the order of their values."""
+    """Return the number of each row's combination of sizes (of ``pairs``, or all), sorted."""
     sizes = np.stack([data.sizes[name] for name in pairs], 1) if pairs else data.shapes()
     return np.unique(sizes, axis=0, return_inverse=True)[1].reshape(-1)
 
@@ -142,13 +142,13 @@ def _shapes(data: Measurements, pairs: tuple[str, ...]) -> NDArray[np.int64]:
 def _row_index(
     data: Measurements, allowed: NDArray[np.bool_], repeat: Mapping[str, int]
 ) -> NDArray[np.intp]:
-    """Return the places of rows to train on, those of some ops several times."""
+    """Return the indices of the rows to train on; indices of some ops are repeated."""
     repeats = np.asarray([repeat.get(op, 1) for op in data.ops])[data.op]
     return np.repeat(np.arange(len(data.times)), np.where(allowed, repeats, 0))
 
 
 def held_out_errors(weights: Weights, data: Measurements, device: Hardware) -> dict[str, Any]:
-    """Return errors on held-out rows by op and device, all and those measured from 0.1 ms on."""
+    """Return errors on held-out rows by op and device: of all rows, and of rows from 0.1 ms."""
     scored_rows = score_rows(weights, data, device, weights.launches)
     result: dict[str, Any] = {}
     for number, op in enumerate(data.ops):

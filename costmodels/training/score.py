@@ -1,4 +1,4 @@
-"""Errors of predictions of measured times, the host's launch included in both."""
+"""Errors of predicted times; predictions and measurements include the host's launch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from costmodels.learned.infer import Estimates, estimate
 from costmodels.learned.weights import Weights
 
 OFFSET = 4e-4
-"""Added to absolute errors before their logarithm, as the paper's program does."""
+"""Offset added to absolute errors before their logarithm, as in the paper's program."""
 LONG_US = 100.0
-"""Microseconds measured from which a figure says more of the kernel than of its launch."""
+"""Measured microseconds above which the kernel dominates its launch."""
 
 
 class Score(Struct, frozen=True):
-    """Errors of many predictions, as fractions of what was measured.
+    """Errors of many predictions, as fractions of the measured times.
 
     Attributes:
-        count: how many.
+        count: number of predictions.
         gmae: geometric mean of absolute errors (the paper's Table IV).
         mape, std: mean and standard deviation of absolute errors (the same table).
         bias: mean of signed errors.
@@ -50,7 +50,7 @@ class Score(Struct, frozen=True):
 
 
 def score(errors: Floats, inside: NDArray[np.bool_] | None) -> Score:
-    """Return the summary of at least one signed error, and of whether intervals held, if any."""
+    """Return the summary of signed errors, at least one, and of hits of intervals, if any."""
     sizes = np.abs(errors).astype(np.float64)
     return Score(
         len(sizes),
@@ -64,14 +64,14 @@ def score(errors: Floats, inside: NDArray[np.bool_] | None) -> Score:
 
 
 class ScoredRows(Struct, frozen=True):
-    """Predictions beside measurements, one value a row.
+    """Predictions and measurements, one value per row.
 
     Attributes:
-        data: what was measured.
-        estimates: of the kernels.
-        predicted: microseconds of kernel and launch, as measured.
-        inside: whether the measured time lies in the 90 % interval.
-        launches: the host's share of what was measured.
+        data: the measurements.
+        estimates: estimates of the kernels.
+        predicted: predicted microseconds of kernel and launch.
+        inside: whether the measured time is in the 90 % interval.
+        launches: the host's share of the measured times.
     """
 
     data: Measurements
@@ -86,7 +86,7 @@ class ScoredRows(Struct, frozen=True):
         return np.asarray(self.predicted / self.data.times - 1, np.float32)
 
     def kernels(self) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the kernels' own times, and which of them outlast their launch."""
+        """Return the kernels' own times, and the mask of kernels that outlast their launch."""
         before, hidden = launch_columns(self.data, self.launches)
         kernel = self.data.times - before
         return np.maximum(kernel, 1e-3), kernel > NEAR_FLOOR * hidden
@@ -99,10 +99,10 @@ class ScoredRows(Struct, frozen=True):
 def score_rows(
     weights: Weights, data: Measurements, device: Hardware, launches: Launches
 ) -> ScoredRows:
-    """Predict measured times; ``device`` has one row a kernel.
+    """Return predictions of measured times; ``device`` has one row per kernel.
 
-    The launch is added as ``costmodels.learnable.launch`` tells it apart. A kernel that ended
-    before its launch did was not timed: its interval is that of the floor, taken as 10 %.
+    The launch is added as ``costmodels.learnable.launch`` separates it. A kernel that ended before
+    its launch was not timed: its interval is 10 % around the floor.
     """
     estimates = estimate(weights, data.sizes, device)
     before, hidden = launch_columns(data, launches)
@@ -115,7 +115,7 @@ def score_rows(
 
 
 def launch_columns(data: Measurements, launches: Launches) -> tuple[Floats, Floats]:
-    """Return ``before`` and ``hidden`` of each row's op on its device, at its place in the run."""
+    """Return ``before`` and ``hidden`` of each row's op and device, at its position in the run."""
     before = np.full(len(data.times), np.nan, np.float32)
     hidden = before.copy()
     for i, op in enumerate(data.ops):

@@ -1,6 +1,6 @@
-"""Extrapolation of a family's model: to devices left out, and to larger shapes.
+"""Extrapolation of a family's model: to devices excluded from training, and to larger shapes.
 
-The errors found there are the widths of the intervals that it gives there.
+The errors of these experiments are the widths of the model's intervals in extrapolation.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from costmodels.training.score import ScoredRows, score_rows
 from costmodels.training.train import MIN_CALIBRATION_ROWS
 
 SMALLER = "smaller-shapes"
-"""Name of the model that has not seen the largest shapes."""
+"""Name of the model that is trained without the largest shapes."""
 OCTAVES, LARGEST_QUANTILE = 3, 0.9
-"""The largest shapes are those above this quantile of an op's volume; training ends so many octaves
-of volume below them."""
+"""Octaves of volume between the training shapes and the largest ones, and the quantile of an op's
+volume above which shapes are the largest ones."""
 MIN_OCTAVE_WIDTH, MIN_MEASURED_OCTAVE_WIDTH = 0.05, 0.01
-"""Least 90 % interval of a log error that an octave beyond the training range adds, on any card and
-on one whose largest shapes tell what they need."""
+"""Minimum 90 % interval of a log error that an octave beyond the training range adds: on any card,
+and on a card with measurements of the largest shapes."""
 
 
 def experiment_settings(settings: Settings) -> Settings:
     """Return settings for an experiment: half the steps, two members, no refit.
 
-    Where there are so many rows that nothing is trained again, a quarter and one.
+    A family without refit, which has many rows, gets a quarter of the steps and one member.
     """
     shape = settings.architecture
     if not settings.refit:
@@ -49,12 +49,12 @@ def experiment_settings(settings: Settings) -> Settings:
 
 
 def volume(data: Measurements) -> NDArray[np.float64]:
-    """Return the product of all sizes of each row; for products of matrices, half their FLOP."""
+    """Return the product of all sizes of each row; for matrix products, half their FLOP."""
     return np.asarray(np.prod(data.shapes().astype(np.float64), 1))
 
 
 def thresholds(data: Measurements) -> NDArray[np.float64]:
-    """Return for each row the volume from which a shape of its op counts as one of the largest."""
+    """Return for each row the minimum volume of the largest shapes of its op."""
     sizes = volume(data)
     limits = [
         np.quantile(sizes[~data.dev & (data.op == number)], LARGEST_QUANTILE)
@@ -64,7 +64,7 @@ def thresholds(data: Measurements) -> NDArray[np.float64]:
 
 
 def small_shape_rows(data: Measurements) -> Flags:
-    """Return the rows that lie ``OCTAVES`` or more below the largest shapes of their op."""
+    """Return the mask of rows at least ``OCTAVES`` below the largest shapes of their op."""
     return np.asarray(volume(data) * 2**OCTAVES <= thresholds(data))
 
 
@@ -74,10 +74,10 @@ def experiments(
     settings: Settings,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Weights]:
-    """Return the models of a family that were kept from a device or from large shapes, by name.
+    """Return models of a family trained without a device or without large shapes, by name.
 
-    Each left-out device's model takes the width of its intervals there from the errors on the
-    other left-out devices (``unseen_width``), never from its own.
+    The width of the intervals for an excluded device comes from the errors on the other excluded
+    devices (``unseen_width``), never from its own.
     """
     data, device = read(family, folder)
     settings = experiment_settings(settings)
@@ -94,7 +94,7 @@ def experiments(
 def with_experiment_intervals(
     models: Mapping[str, Weights], data: Measurements, device: Hardware
 ) -> dict[str, Weights]:
-    """Return the models of experiments with the intervals that the others give them."""
+    """Return the models of experiments with intervals from the errors of the other models."""
     needs = _needed_by_experiment(models, data)
     adjusted = {
         name: replace(model, unseen=unseen_width([n for m, n in needs.items() if m != name]))
@@ -107,7 +107,7 @@ def with_experiment_intervals(
 
 
 def interval_fields(models: Mapping[str, Weights], folder: str | Path) -> dict[str, Any]:
-    """Return what all experiments say of intervals outside what was seen, as fields of weights."""
+    """Return the intervals outside the training range from all experiments, as weights' fields."""
     small = models[SMALLER]
     data, _ = read(small.family.name, folder)
     unseen = unseen_width(list(_needed_by_experiment(models, data).values()))
@@ -115,18 +115,18 @@ def interval_fields(models: Mapping[str, Weights], folder: str | Path) -> dict[s
 
 
 Needs = list[NDArray[np.float64]]
-"""Half widths that rows of left-out cards need, by card and op."""
+"""Half widths that rows of excluded cards need, by card and op."""
 
 
 def unseen_width(groups: Sequence[Needs]) -> float:
-    """Return half a 90 % interval for another device, from those left out, near copies together.
+    """Return half a 90 % interval for an unseen device, from groups of similar excluded devices.
 
-    It holds 90 % of their rows, of which each device has the same share, and each op of a device,
-    times ``sqrt(1 + 1/J)`` for J devices: the next one differs from them as they do, and they from
-    their kind. Of five such rules on training rows of cards left out, two held in 85 to 95 % for
-    most (8 of 26 cards and ops), of which this one falls short of 85 % for fewer (2, not 6); its
-    interval score [Gneiting and Raftery 2007] is 1.20, that of the widest need of any card and op
-    1.32, of that and one part in J more 1.84.
+    It is the half width that contains 90 % of their rows, with equal weights of devices and of ops
+    of a device, times ``sqrt(1 + 1/J)`` for J devices: the next device differs from them as they
+    differ from the mean of all devices. Of five such rules on training rows of excluded cards, two
+    had a coverage of 85 to 95 % for most cards and ops (8 of 26); of these two, this rule is below
+    85 % less often (2 times, not 6). Its interval score [Gneiting and Raftery 2007] is 1.20. The
+    score of the largest need of any card and op is 1.32; of that plus one part in J, 1.84.
     """
     values = [errors for group in groups for errors in group]
     shares = [np.full(len(e), 1 / len(e) / len(g)) for g in groups for e in g]
@@ -138,7 +138,7 @@ def unseen_width(groups: Sequence[Needs]) -> float:
 
 
 def _needed_by_experiment(models: Mapping[str, Weights], data: Measurements) -> dict[str, Needs]:
-    """Return by experiment what rows of the cards left out need beside their usual intervals."""
+    """Return by experiment the half widths that excluded cards need beyond the usual intervals."""
     needed: dict[str, Needs] = {}
     for name, model in models.items():
         if name == SMALLER:
@@ -158,9 +158,9 @@ def _needed_by_experiment(models: Mapping[str, Weights], data: Measurements) -> 
 
 
 def _needed_by_op(scored_rows: ScoredRows, rows: Flags) -> Needs:
-    """Return what rows need by op, of ops that pricing asks about.
+    """Return the half widths that rows need, by op, for ops that pricing uses.
 
-    Those that no other device was measured for tell nothing.
+    Ops without measurements on another device are omitted.
     """
     data = scored_rows.data
     priced_ops = learned_families()[data.name].campaign.priced_ops or data.ops
@@ -172,14 +172,14 @@ def _needed_by_op(scored_rows: ScoredRows, rows: Flags) -> Needs:
 
 
 def _devices_by_datasheet(model: Weights, data: Measurements) -> Hardware:
-    """Return the device of each row, those that a model was kept from by their datasheet alone."""
+    """Return the device of each row; devices excluded from training have only datasheets."""
     return devices_of(data, unseen=tuple(model.made["without"]))
 
 
 def _needed_widths(scored_rows: ScoredRows, rows: Flags) -> NDArray[np.float64]:
-    """Return what is to be added to widths, as an independent error, of kernels in training.
+    """Return the independent error to add to the widths of training rows, one value per row.
 
-    Only those that outlast their launch tell it.
+    Only kernels that outlast their launch are used.
     """
     kernel, outlasts = scored_rows.kernels()
     keep = rows & outlasts & ~scored_rows.data.dev
@@ -189,7 +189,7 @@ def _needed_widths(scored_rows: ScoredRows, rows: Flags) -> NDArray[np.float64]:
 
 
 def _with_octave_widths(small: Weights, scored_rows: ScoredRows) -> Weights:
-    """Return weights whose 90 % intervals hold on the largest training rows, by op and card."""
+    """Return weights whose 90 % intervals are valid for the largest training rows, by op, card."""
     kernel, outlasts = scored_rows.kernels()
     data, beyond = scored_rows.data, scored_rows.estimates.beyond
     rows = ~data.dev & ~small_shape_rows(data) & outlasts & (beyond > SLACK)

@@ -1,10 +1,10 @@
-"""The paper's method: one MLP per device and kernel, log sizes in, log time out, found by search.
+"""The paper's method: a grid search for one MLP per device and kernel, log sizes to log time.
 
 Section III-B-2 and Table II: layers, width, optimizer and learning rate (times ten for SGD), mean
-squared error. Learning rates and seeds of one architecture train together under ``vmap``; the grid
-is halved by success (Optuna across architectures, in place across the rates of one) or run whole.
-Unlike the paper's program, the winner is chosen on rows kept aside from training, and its error is
-that of rows held out from both.
+squared error. Learning rates and seeds of one architecture train together under ``vmap``. The grid
+is searched by successive halving (by Optuna across architectures, in this module across the rates
+of one) or exhaustively. Unlike in the paper's program, the winner is selected on validation rows
+outside training, and its error is computed on rows held out from both.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ TABLE: Mapping[str, tuple[Any, ...]] = {
     "width": (128, 256, 512, 1024),
     "optimizer": ("adam", "sgd"),
 }
-"""Table II, but for the learning rates, which train together."""
+"""Table II without the learning rates, which train together."""
 VALIDATION_SHARE = 0.1
-"""Share of training rows kept for choosing."""
+"""Share of training rows reserved for validation."""
 RUNGS, FACTOR = (100, 300, 900, 2700, 8100), 3
 """Updates after which only the best of each ``FACTOR`` architectures, and of the rates of one,
 continue; the last is the end of training."""
@@ -41,11 +41,11 @@ class BestModel(Struct, frozen=True):
     """The best model of a search.
 
     Attributes:
-        parameters: its place in Table II.
-        chosen_gmae: its error on the rows that chose it, as a fraction.
+        parameters: its parameters in Table II.
+        validation_gmae: its error on the validation rows, as a fraction.
         held_out: its errors on held-out rows; no intervals.
-        finished, given_up: architectures trained to the end, and pruned.
-        seconds: that trials took, summed over processes.
+        finished, pruned: number of architectures trained to the end, and pruned.
+        seconds: duration of all trials, summed over processes.
     """
 
     parameters: Mapping[str, Any]
@@ -67,17 +67,18 @@ def search(
     part: tuple[int, int] = (0, 1),
     progress: Callable[[str], None] | None = None,
 ) -> None:
-    """Try the grid for one op on one device; ``winner`` returns the result.
+    """Search the grid for one op on one device; ``winner`` returns the result.
 
     Args:
         data: rows of one op and one device.
-        journal: file that remembers trials; a search that was cut off continues with it.
+        journal: file that stores trials; an interrupted search continues with it.
         seeds: initial weights tried for each learning rate.
-        whole: train every architecture and rate to the end, in place of halving.
+        full_grid: train every architecture and rate to the end instead of halving.
         table: the grid.
         rungs: as ``RUNGS``.
-        part: which share of the grid to try, and of how many; processes may share a journal.
-        progress: told each architecture before it trains.
+        part: index of the share of the grid to try, and number of shares; processes may share a
+            journal.
+        progress: called with each architecture before it is trained.
     """
     study, rows = _study(journal, full_grid, rungs), _rows(data)
     trials = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
@@ -96,7 +97,7 @@ def grid(table: Mapping[str, tuple[Any, ...]] = TABLE) -> list[dict[str, Any]]:
 
 
 def winner(journal: str | Path, *, full_grid: bool = False) -> BestModel:
-    """Return the best model that a journal remembers."""
+    """Return the best model in a journal."""
     study = _study(journal, full_grid, RUNGS)
     best = study.best_trial
     states = [trial.state.name for trial in study.trials]
@@ -158,7 +159,7 @@ def _run_trial(
 
 
 class Stage(Struct, frozen=True):
-    """The best net of an architecture so far: error that chooses, rate, held-out errors, layers."""
+    """The best net of an architecture so far: validation error, rate, held-out errors, layers."""
 
     error: float
     rate: float
@@ -174,7 +175,7 @@ def train_winner(
     full_grid: bool = False,
     rungs: tuple[int, ...] = RUNGS,
 ) -> Stage:
-    """Train the architecture that won once more, as it was trained; return its best net."""
+    """Train the winning architecture again in the same way; return its best net."""
     *_, (_, stage) = _train_in_stages(best.parameters, seeds, _rows(data), rungs, full_grid)
     return stage
 
@@ -182,7 +183,7 @@ def train_winner(
 def _train_in_stages(
     point: Mapping[str, Any], seeds: int, rows: Rows, rungs: tuple[int, ...], full_grid: bool
 ) -> Iterator[tuple[int, Stage]]:
-    """Train an architecture; yield updates done and the best net of its rates and seeds."""
+    """Train an architecture; yield the updates so far and the best net of its rates and seeds."""
     nets = Nets(point, seeds, rows)
     for start, end in zip((0, *rungs), rungs, strict=False):
         nets.train(end - start)
@@ -198,6 +199,6 @@ def _train_in_stages(
 
 
 def _gmae(predicted: Floats, times: Floats) -> Floats:
-    """Return the error of each net; infinite where it has diverged."""
+    """Return the error of each net, infinite if it has diverged."""
     error = np.exp(np.log(np.abs(np.exp(predicted - times) - 1) + OFFSET).mean(1))
     return np.where(np.isfinite(error), error, np.inf)

@@ -1,7 +1,7 @@
 """Training of a family's ensemble with JAX, Flax and Optax; deterministic from a seed.
 
-Rows whose kernel outlasts the launch tell its time; the others tell only that it is shorter
-(censored regression), and how long the launch takes.
+Rows whose kernel outlasts the launch determine its time; the others determine only an upper bound
+(censored regression), and the time of the launch.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ OUTPUTS = 3
 """Logarithms (base e) of: kernel time over base; scale of the error of the first; floor of the
 measured time over the usual floor of the op."""
 PRIOR = 0.05
-"""Weight of the base as an estimate of a censored kernel, beside one for an observed error."""
+"""Weight of the base as an estimate of a censored kernel, relative to an observed error."""
 HIDDEN_SHARE = 0.15
-"""Share of rows whose personal inputs are hidden while training (set to their mean), so that the
-models also learn to answer for a device that they have not seen."""
+"""Share of rows whose device-specific inputs are hidden in training (set to their mean), so that
+models also learn to predict for an unseen device."""
 CHUNK = 250
 """Updates between two reports of progress."""
 DEFAULT_STRETCH = 2.3
-"""Factor on predicted scales where no kept row was timed."""
+"""Factor on predicted scales if no calibration row was timed."""
 MIN_CALIBRATION_ROWS, FALLBACK_WIDENING = 50, 1.5
-"""Rows kept aside from which an op, or an op on a card, has a factor of its own; what other ops get
-in its place: so do ops of which all rows were kept aside."""
+"""Minimum calibration rows for a separate factor of an op, or of an op on a card; and the widening
+of the overall factor for other ops, including ops without training rows."""
 MIN_CALIBRATION_SHAPES = 3
-"""Shapes that these rows must be of: rows of one are alike."""
+"""Minimum number of shapes among these rows: rows of one shape are similar."""
 CALIBRATION_SHARE = 0.1
-"""Share of training rows kept aside to scale the intervals."""
+"""Share of training rows reserved for the calibration of intervals."""
 
 
 class Rows(Struct, frozen=True):
-    """Training rows. Times in microseconds, one value a row.
+    """Training rows. Times in microseconds, one value per row.
 
     Attributes:
         inputs: base and columns.
-        times: as measured.
+        times: measured times.
         before, hidden: the launch of each row's op on its device.
         op: index of each row's op in ``family.ops``.
-        shape: a number for each combination of sizes; what is kept aside is kept for all devices.
-        general: whether something may be concluded from the row for devices not measured.
+        shape: number of each combination of sizes; calibration shapes are the same on all devices.
+        general: whether the row is valid evidence for unmeasured devices.
     """
 
     inputs: Inputs
@@ -73,7 +73,7 @@ def fit(
     settings: Settings,
     progress: Callable[[int], None] | None = None,
 ) -> Weights:
-    """Train an ensemble on rows. ``progress`` is called with the number of steps done."""
+    """Train an ensemble on rows. ``progress`` is called with the steps of each chunk."""
     raw = rows.inputs.matrix()
     low, high, mean = raw.min(1), raw.max(1), raw.mean(1)
     scale = np.where(raw.std(1) > 1e-3, raw.std(1), 1).astype(np.float32)
@@ -91,9 +91,9 @@ def fit(
 
 
 def recalibrate_intervals(weights: Weights, rows: Rows, seed: int) -> Weights:
-    """Return weights with intervals scaled anew, as ``fit`` does on the rows that it kept aside.
+    """Return weights with intervals recalibrated on the same calibration rows as in ``fit``.
 
-    Only for networks that were not trained again on all rows.
+    Only for networks that were not refitted on all rows.
     """
     raw = rows.inputs.matrix()
     batch = _targets(rows, ((raw - weights.mean[:, None]) / weights.scale[:, None]).T)
@@ -105,9 +105,9 @@ def recalibrate_intervals(weights: Weights, rows: Rows, seed: int) -> Weights:
 def scale_intervals(
     weights: Weights, errors: Floats, rows: Rows, calibration: NDArray[np.bool_]
 ) -> Weights:
-    """Return weights whose intervals hold 90 % of the rows kept aside, by op and card.
+    """Return weights whose intervals contain 90 % of the calibration rows, by op and card.
 
-    ``errors`` are those of the kept rows over predicted scales (``_errors``).
+    ``errors`` are the errors of the calibration rows over predicted scales (``_errors``).
     """
     errors = np.where(
         np.isin(rows.op[calibration], rows.op[~calibration]), errors, np.float32(np.nan)
@@ -130,13 +130,13 @@ def scale_intervals(
 
 
 def calibration_rows(shape: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
-    """Return which rows are kept aside to scale the intervals, by the numbers of their shapes."""
+    """Return the mask of the calibration rows, drawn by the numbers of their shapes."""
     draw_by_shape = np.random.default_rng(seed).random(int(shape.max()) + 1)
     return np.asarray(draw_by_shape[shape] < CALIBRATION_SHARE)
 
 
 def _extent(rows: Rows, ops: int) -> Floats:
-    """Return the least and the largest extent of each op, (2, ops); none fits an absent one."""
+    """Return the minimum and maximum extent of each op, (2, ops); inf and -inf without rows."""
     extent = np.full((2, ops), np.inf, np.float32)
     extent[1] *= -1
     np.minimum.at(extent[0], rows.op, rows.inputs.extent)
@@ -145,7 +145,7 @@ def _extent(rows: Rows, ops: int) -> Floats:
 
 
 def _targets(rows: Rows, inputs: Floats) -> dict[str, NDArray[Any]]:
-    """Return inputs, logarithms to hit, and which rows are timed, one array a name."""
+    """Return the arrays of the loss by name: inputs, target logarithms, share of timed kernels."""
     kernel = rows.times - rows.before
     timed = kernel > NEAR_FLOOR * rows.hidden
     target_time = np.where(timed, kernel, rows.hidden)
@@ -160,7 +160,7 @@ def _targets(rows: Rows, inputs: Floats) -> dict[str, NDArray[Any]]:
 
 
 def _loss(out: Any, rows: dict[str, Any]) -> Any:  # noqa: ANN401  (JAX arrays)
-    """Return the mean loss: relative error of the measured time, and Laplace likelihoods."""
+    """Return the mean loss: relative error of the measured time, Laplace likelihoods, launch."""
     import jax
     import jax.numpy as jnp
 
@@ -223,14 +223,14 @@ def _train(
 
 
 def _errors(layers: Layers, batch: dict[str, NDArray[Any]]) -> Floats:
-    """Return absolute errors of kept rows over predicted scales, nan for untimed kernels."""
+    """Return absolute errors over predicted scales, nan for untimed kernels."""
     ratio, scale, _ = combine(forward(layers, batch["inputs"].T))
     errors = np.abs(ratio - batch["ratio"]) / scale
     return np.asarray(np.where(batch["share"] > 0, errors, np.nan), np.float32)
 
 
 def _stretch(errors: Floats) -> float:
-    """Return the factor on predicted scales within which 90 % of the kept rows' errors lie."""
+    """Return the factor on predicted scales that bounds 90 % of the calibration errors."""
     timed = errors[np.isfinite(errors)]
     return float(np.quantile(timed, 0.9)) if len(timed) else DEFAULT_STRETCH
 
@@ -238,7 +238,7 @@ def _stretch(errors: Floats) -> float:
 def _by_op(
     errors: Floats, op: NDArray[np.intp], shape: NDArray[np.int64], count: int
 ) -> tuple[float, ...]:
-    """Return the factor of each op; one with few kept rows takes a wider one than all together."""
+    """Return the factor of each op; an op with few calibration rows gets a widened overall one."""
     overall = _stretch(errors)
     factors = []
     for number in range(count):
@@ -249,7 +249,7 @@ def _by_op(
 
 
 def _has_enough_rows(selected: NDArray[np.bool_], shape: NDArray[np.int64]) -> bool:
-    """Return whether kept rows are many enough, and of enough shapes kept aside as one."""
+    """Return whether the selected rows and their shapes are enough for a separate factor."""
     return (
         int(selected.sum()) >= MIN_CALIBRATION_ROWS
         and len(np.unique(shape[selected])) >= MIN_CALIBRATION_SHAPES
@@ -257,8 +257,8 @@ def _has_enough_rows(selected: NDArray[np.bool_], shape: NDArray[np.int64]) -> b
 
 
 def _conformal(errors: Floats) -> float:
-    """Return the factor within which 90 % of such errors lie.
+    """Return the factor that bounds 90 % of such errors.
 
-    A finite sample asks for a little more than its own quantile (split conformal prediction).
+    A finite sample requires a slightly higher quantile (split conformal prediction).
     """
     return float(np.quantile(errors, min(0.9 * (1 + 1 / len(errors)), 1.0)))

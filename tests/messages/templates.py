@@ -20,7 +20,7 @@ SOURCES = (
 
 SAYING = {
     "fail": 0, "Diagnostic": 0, "RefusedError": 0, "BuildError": 0, "EvaluationError": 0,
-    "MisfitError": 0, "FixedSizeError": 1, "Finding": 1, "note": 0, "misses.note": 2,
+    "FormMismatchError": 0, "FixedSizeError": 1, "Finding": 1, "note": 0, "misses.note": 2,
 }  # fmt: skip
 """Calls that take a message, and which of their arguments it is."""
 
