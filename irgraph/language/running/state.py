@@ -1,4 +1,4 @@
-"""The state of a running script: the graph so far, names, and what was done."""
+"""The state of a running script: the graph so far, names, and entries."""
 
 from __future__ import annotations
 

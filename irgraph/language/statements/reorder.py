@@ -67,7 +67,7 @@ class Reorder(Statement):
         anchor: Op | None,
         entry: Entry,
     ) -> Entry:
-        """Move the ops of each match; ``made.done`` says beside which of several anchors."""
+        """Move the ops of each match; ``entry.done`` names the anchor used of several."""
         before = frame.state.graph
         refusals = Refusals(frame, self.place, self.selection.many)
         while True:
