@@ -24,11 +24,11 @@ ROUNDS, RATE = 600, 0.06
 def cells(data: Measurements) -> Iterator[tuple[str, str, Flags]]:
     """Yield each op and device with its held-out rows: all, and those measured from 0.1 ms on."""
     parts = (("all", 0.0), (">= 0.1 ms", LONG_US))
-    for op, name, (part, least) in product(data.ops, data.devices, parts):
+    for op, name, (part, min_time) in product(data.ops, data.devices, parts):
         rows = data.dev & data.rows_of(name) & (data.op == data.ops.index(op))
-        keep = rows & (data.times >= least)
-        if keep.any():
-            yield f"{op} {name}", part, keep
+        selected = rows & (data.times >= min_time)
+        if selected.any():
+            yield f"{op} {name}", part, selected
 
 
 def boosted_scores(
@@ -39,48 +39,50 @@ def boosted_scores(
     With ``without`` the device of that name is left out of training and alone scored, on the inputs
     that mean the same on every device.
     """
-    errors = _boosted(weights, data, device, without) / data.times - 1
+    errors = _boosted_times_by_op(weights, data, device, without) / data.times - 1
     return {
-        (what, part): score(errors[keep], np.zeros(keep.sum(), bool))
-        for what, part, keep in cells(data)
-        if what.endswith(without)
+        (label, part): score(errors[rows], np.zeros(rows.sum(), bool))
+        for label, part, rows in cells(data)
+        if label.endswith(without)
     }
 
 
-def boosted(weights: Weights, data: Measurements, mine: Flags) -> Floats:
+def boosted_times(weights: Weights, data: Measurements, rows: Flags) -> Floats:
     """Return times of boosting ``log(time / base)`` on some rows, trained on those not held out.
 
     Rows that are not among them are left at zero.
     """
     device = devices_of(data)
-    inputs = weights.family.inputs(data.sizes, device).select(mine)
-    columns, known = inputs.matrix().T, ~data.dev[mine]
-    goal = np.log(data.times[mine] / inputs.base)
+    inputs = weights.family.inputs(data.sizes, device).select(rows)
+    columns, training = inputs.matrix().T, ~data.dev[rows]
+    target = np.log(data.times[rows] / inputs.base)
     model = _regressor()
-    model.fit(columns[known], goal[known])
-    found = np.zeros_like(data.times)
-    found[mine] = np.exp(model.predict(columns)) * inputs.base
-    return found
+    model.fit(columns[training], target[training])
+    times = np.zeros_like(data.times)
+    times[rows] = np.exp(model.predict(columns)) * inputs.base
+    return times
 
 
-def _boosted(weights: Weights, data: Measurements, device: Hardware, without: str) -> Floats:
+def _boosted_times_by_op(
+    weights: Weights, data: Measurements, device: Hardware, without: str
+) -> Floats:
     """Return times predicted by boosting ``log(time / (launch + base))``, one model an op."""
     inputs = weights.family.inputs(data.sizes, device)
     columns = inputs.matrix()[: len(inputs.columns) if without else None].T
     before, _ = launch_columns(data, weights.launches)
     scale = before + inputs.base
-    goal = np.log(data.times / scale)
-    known = ~data.dev
+    target = np.log(data.times / scale)
+    training = ~data.dev
     if without:
-        known &= ~data.rows_of(without)
-        known &= ~np.isin(np.asarray(data.devices)[data.device], THROTTLED)
-    found = np.zeros_like(data.times)
+        training &= ~data.rows_of(without)
+        training &= ~np.isin(np.asarray(data.devices)[data.device], THROTTLED)
+    times = np.zeros_like(data.times)
     for number in range(len(data.ops)):
         rows = data.op == number
         model = _regressor()
-        model.fit(columns[rows & known], goal[rows & known])
-        found[rows] = np.exp(model.predict(columns[rows])) * scale[rows]
-    return found
+        model.fit(columns[rows & training], target[rows & training])
+        times[rows] = np.exp(model.predict(columns[rows])) * scale[rows]
+    return times
 
 
 def _regressor() -> Any:  # noqa: ANN401  (scikit-learn's; it loads here)

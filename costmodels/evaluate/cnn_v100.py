@@ -28,10 +28,10 @@ MODELS = {"resnet50": "ResNet-50", "inception_v3": "Inception-v3"}
 TRACE = "resnet50_V100/kineto_workers0.json.gz"
 """A traced training of ResNet-50 at batch 32 on a V100, by another program and other software."""
 
-TRACED_ON = "v100"
+TRACED_DEVICE = "v100"
 """The card of that trace: nothing says that its clock was locked."""
 
-TRACED = {
+TRACED_NAMES = {
     "aten.conv2d": "aten::conv2d",
     "autograd.ConvolutionBackward0": "CudnnConvolutionBackward",
     "aten.batch_norm": "aten::batch_norm",
@@ -41,7 +41,7 @@ TRACED = {
 }
 """Operations of the model, and what that trace calls them; the others differ by program."""
 
-OTHERS = {
+OTHER_PREDICTORS = {
     "paper": "paper_error_pct",
     "Habitat": "habitat_error_pct",
     "MLPredict": "mlpredict_error_pct",
@@ -90,7 +90,7 @@ def measured_points() -> list[Row]:
 def step_times(rows: Sequence[Row], timelines: Iterable[Timeline], title: str) -> Series:
     """Return predicted step times beside measured ones and the errors of others."""
     times = (timeline.step_time for timeline in timelines)
-    return series(title, rows, times, others=OTHERS, unsigned=True)
+    return series(title, rows, times, others=OTHER_PREDICTORS, unsigned=True)
 
 
 def traced_operators(priced: Priced, folder: Path) -> Series:
@@ -103,5 +103,7 @@ def traced_operators(priced: Priced, folder: Path) -> Series:
     predicted: defaultdict[str, float] = defaultdict(float)
     for op in priced.graph.top_level():
         predicted[op.name] += sum(kernel.time for kernel in priced.of(op))
-    points = [Point(op, traced[old][0] / 1e3, predicted[op] / 1e3) for op, old in TRACED.items()]
+    points = [
+        Point(op, traced[old][0] / 1e3, predicted[op] / 1e3) for op, old in TRACED_NAMES.items()
+    ]
     return Series("device time by operation, ResNet-50 at B = 32 as traced on a V100", points)

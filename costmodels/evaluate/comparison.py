@@ -61,32 +61,32 @@ class Series(Struct, frozen=True):
 
     def summaries(self) -> dict[str, Errors]:
         """Return the summary of our errors and of each other's, by who predicted."""
-        found = {"irgraph": summarize([p.error for p in self.points])}
-        for who in self.points[0].others:
-            found[who] = summarize([p.others[who] for p in self.points])
-        return found
+        result = {"irgraph": summarize([p.error for p in self.points])}
+        for predictor in self.points[0].others:
+            result[predictor] = summarize([p.others[predictor] for p in self.points])
+        return result
 
     def table(self) -> Table:
         """Return the points and their summaries as a table."""
         others = list(self.points[0].others)
         kind = "|error|" if self.unsigned else "error"
-        heads = ["irgraph error", *(f"{who} {kind}" for who in others)]
+        heads = ["irgraph error", *(f"{predictor} {kind}" for predictor in others)]
         table = Table("", "measured", "predicted", *heads, title=self.quantity)
         table.title_justify = "left"
         for point in self.points:
-            signed = [point.error, *(point.others[who] for who in others)]
+            errors = [point.error, *(point.others[predictor] for predictor in others)]
             times = [f"{time:.2f} {self.unit}" for time in (point.measured, point.predicted)]
-            table.add_row(point.workload, *times, *self._signed(signed))
+            table.add_row(point.workload, *times, *self._format_errors(errors))
         table.add_section()
         columns = list(self.summaries().values())
-        biases = self._signed([s.bias for s in columns])
+        biases = self._format_errors([s.bias for s in columns])
         table.add_row("MAPE", "", "", *(f"{s.mape:.1%}" for s in columns))
         table.add_row("bias", "", "", *(biases[:1] if self.unsigned else biases))
         table.add_row("geometric mean", "", "", *(f"{s.gmae:.1%}" for s in columns))
-        table.add_row("worst", "", "", *self._signed([s.worst for s in columns]))
+        table.add_row("worst", "", "", *self._format_errors([s.worst for s in columns]))
         return table
 
-    def _signed(self, errors: Sequence[float]) -> list[str]:
+    def _format_errors(self, errors: Sequence[float]) -> list[str]:
         """Return our error with its sign, and those of others, signed if they are."""
         others = "{:.1%}" if self.unsigned else "{:+.1%}"
         return [f"{errors[0]:+.1%}", *(others.format(e) for e in errors[1:])]
@@ -129,7 +129,9 @@ def series(
     """
     points = []
     for row, time in zip(rows, predicted, strict=True):
-        errors = {who: float(row[column]) / 100.0 for who, column in (others or {}).items()}
+        errors = {
+            predictor: float(row[column]) / 100.0 for predictor, column in (others or {}).items()
+        }
         points.append(Point(workload(row), measured(row), time / 1000.0, errors))
     return Series(quantity, points, unsigned)
 
@@ -156,8 +158,8 @@ class Comparison(Struct, frozen=True):
         settings = Table(show_header=False, title="made with", title_justify="left")
         for name, value in self.settings.items():
             settings.add_row(name, value)
-        held = [coverage_table(self.intervals)] if self.intervals else []
-        return [*(s.table() for s in self.series), *held, settings, *self.notes]
+        coverage_tables = [coverage_table(self.intervals)] if self.intervals else []
+        return [*(s.table() for s in self.series), *coverage_tables, settings, *self.notes]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values: times in ms, errors in percent."""
@@ -178,10 +180,10 @@ def _series_json(series: Series) -> dict[str, Any]:
             f"predicted_{series.unit}": p.predicted,
             "error_pct": 100.0 * p.error,
             f"others_{'absolute_' * series.unsigned}error_pct": {
-                who: 100.0 * e for who, e in p.others.items()
+                predictor: 100.0 * e for predictor, e in p.others.items()
             },
         }
         for p in series.points
     ]
-    summaries = {who: s.as_percent() for who, s in series.summaries().items()}
+    summaries = {predictor: s.as_percent() for predictor, s in series.summaries().items()}
     return {"points": points, "summary_pct": summaries}

@@ -76,32 +76,32 @@ class _GraphBuilder:
 
     def in_place(self, name: str, *shape: int, others: int = 1) -> Op:
         target = self.tensor(*shape)
-        more = tuple(self.tensor(*shape) for _ in range(others))
-        return Op(f"aten.{name}", (target, *more), written=frozenset({target.name}))
+        sources = tuple(self.tensor(*shape) for _ in range(others))
+        return Op(f"aten.{name}", (target, *sources), written=frozenset({target.name}))
 
 
-Labelled = Iterator[tuple[str, tuple[Op, ...]]]
+LabelledOps = Iterator[tuple[str, tuple[Op, ...]]]
 
 
-def reference_ops(model: str, batch: int) -> Labelled:
+def reference_ops(model: str, batch: int) -> LabelledOps:
     """Yield the step's traced op names, each with the ops whose kernels it launches, in order."""
-    sizes, make = REFERENCES[model], _GraphBuilder()
+    sizes, builder = REFERENCES[model], _GraphBuilder()
     top = (sizes.width + sizes.pairs, *sizes.top)
-    yield from _inputs(sizes, batch, make)
-    yield from _mlp_forward(sizes.bottom, batch, make, last_relu=True)
-    yield "LookupFunction", (_lookup(sizes, batch, make),)
-    yield from _interaction(sizes, batch, make)
-    yield from _mlp_forward(top, batch, make, last_relu=False)
-    yield from _loss(sizes, batch, make)
+    yield from _inputs(sizes, batch, builder)
+    yield from _mlp_forward(sizes.bottom, batch, builder, last_relu=True)
+    yield "LookupFunction", (_lookup(sizes, batch, builder),)
+    yield from _interaction(sizes, batch, builder)
+    yield from _mlp_forward(top, batch, builder, last_relu=False)
+    yield from _loss(sizes, batch, builder)
     parameters = [*_parameters(sizes.bottom), *_parameters(top)]
-    zeroed = (make.in_place("zero_", *shape, others=0) for shape in parameters)
-    yield "Optimizer.zero_grad#SGD.zero_grad", tuple(zeroed)
-    yield from _loss_backward(sizes, batch, make)
-    yield from _mlp_backward(top, batch, make, first_gradient=True)
-    yield from _interaction_backward(sizes, batch, make)
-    yield "LookupFunctionBackward", (_lookup_update(sizes, batch, make),)
-    yield from _mlp_backward(sizes.bottom, batch, make, first_gradient=False, relu_first=True)
-    updates = (make.in_place("add_", *shape) for shape in parameters)
+    zero_ops = (builder.in_place("zero_", *shape, others=0) for shape in parameters)
+    yield "Optimizer.zero_grad#SGD.zero_grad", tuple(zero_ops)
+    yield from _loss_backward(sizes, batch, builder)
+    yield from _mlp_backward(top, batch, builder, first_gradient=True)
+    yield from _interaction_backward(sizes, batch, builder)
+    yield "LookupFunctionBackward", (_lookup_update(sizes, batch, builder),)
+    yield from _mlp_backward(sizes.bottom, batch, builder, first_gradient=False, relu_first=True)
+    updates = (builder.in_place("add_", *shape) for shape in parameters)
     yield "Optimizer.step#SGD.step", tuple(updates)
 
 
@@ -111,66 +111,73 @@ def _parameters(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield (outputs,)
 
 
-def _inputs(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
+def _inputs(sizes: Reference, batch: int, builder: _GraphBuilder) -> LabelledOps:
     bags = batch * len(sizes.rows)
-    yield "aten::to", (make.to_device(bags * sizes.lookups, dtype="i32"),)
-    yield "aten::to", (make.to_device(bags + 1, dtype="i32"),)
-    yield "aten::to", (make.to_device(batch, sizes.bottom[0]),)
+    yield "aten::to", (builder.to_device(bags * sizes.lookups, dtype="i32"),)
+    yield "aten::to", (builder.to_device(bags + 1, dtype="i32"),)
+    yield "aten::to", (builder.to_device(batch, sizes.bottom[0]),)
 
 
 def _mlp_forward(
-    sizes: tuple[int, ...], batch: int, make: _GraphBuilder, last_relu: bool
-) -> Labelled:
+    sizes: tuple[int, ...], batch: int, builder: _GraphBuilder, last_relu: bool
+) -> LabelledOps:
     for inputs, outputs in pairwise(sizes):
-        data, weight, bias = make.tensor(batch, inputs), make.tensor(outputs, inputs), outputs
+        data, weight, bias = builder.tensor(batch, inputs), builder.tensor(outputs, inputs), outputs
         yield (
             "aten::linear",
-            (make.call("linear", data, weight, make.tensor(bias), out=(batch, outputs)),),
+            (builder.call("linear", data, weight, builder.tensor(bias), out=(batch, outputs)),),
         )
         if outputs != sizes[-1] or last_relu:
-            yield "aten::relu", (_unary("relu", (batch, outputs), make),)
+            yield "aten::relu", (_unary("relu", (batch, outputs), builder),)
 
 
-def _unary(name: str, shape: tuple[int, ...], make: _GraphBuilder, operands: int = 1) -> Op:
-    return make.call(name, *(make.tensor(*shape) for _ in range(operands)), out=shape)
+def _unary(name: str, shape: tuple[int, ...], builder: _GraphBuilder, operands: int = 1) -> Op:
+    return builder.call(name, *(builder.tensor(*shape) for _ in range(operands)), out=shape)
 
 
-def _lists(sizes: Reference, batch: int, make: _GraphBuilder) -> tuple[Value, ...]:
-    weights = tuple(make.tensor(rows, sizes.width) for rows in sizes.rows)
-    indices = tuple(make.tensor(batch * sizes.lookups, dtype="i32") for _ in sizes.rows)
-    offsets = tuple(make.tensor(batch, dtype="i32") for _ in sizes.rows)
+def _lists(sizes: Reference, batch: int, builder: _GraphBuilder) -> tuple[Value, ...]:
+    weights = tuple(builder.tensor(rows, sizes.width) for rows in sizes.rows)
+    indices = tuple(builder.tensor(batch * sizes.lookups, dtype="i32") for _ in sizes.rows)
+    offsets = tuple(builder.tensor(batch, dtype="i32") for _ in sizes.rows)
     return weights, indices, offsets
 
 
-def _lookup(sizes: Reference, batch: int, make: _GraphBuilder) -> Op:
-    result = tuple(make.tensor(batch, sizes.width) for _ in sizes.rows)
-    return Op("irgraph.batched_embedding", _lists(sizes, batch, make), (result,))
+def _lookup(sizes: Reference, batch: int, builder: _GraphBuilder) -> Op:
+    result = tuple(builder.tensor(batch, sizes.width) for _ in sizes.rows)
+    return Op("irgraph.batched_embedding", _lists(sizes, batch, builder), (result,))
 
 
-def _lookup_update(sizes: Reference, batch: int, make: _GraphBuilder) -> Op:
-    weights, indices, offsets = _lists(sizes, batch, make)
-    gradients = tuple(make.tensor(batch, sizes.width) for _ in sizes.rows)
+def _lookup_update(sizes: Reference, batch: int, builder: _GraphBuilder) -> Op:
+    weights, indices, offsets = _lists(sizes, batch, builder)
+    gradients = tuple(builder.tensor(batch, sizes.width) for _ in sizes.rows)
     operands = (weights, gradients, indices, offsets)
     return Op("irgraph.batched_embedding_sgd", operands, (), {"alpha": -0.1})
 
 
-def _interaction(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
+def _interaction(sizes: Reference, batch: int, builder: _GraphBuilder) -> LabelledOps:
     vectors, width = len(sizes.rows) + 1, sizes.width
-    parts = tuple(make.tensor(batch, width) for _ in range(vectors))
-    joined = make.call("cat", parts, out=(batch, vectors * width))
-    yield "aten::cat", (joined,)
-    data = make.tensor(batch, vectors, width)
-    yield "aten::bmm", (make.call("bmm", data, _crossed(data), out=(batch, vectors, vectors)),)
-    index = (None, make.tensor(sizes.pairs, dtype="i64"), make.tensor(sizes.pairs, dtype="i64"))
+    parts = tuple(builder.tensor(batch, width) for _ in range(vectors))
+    concatenated = builder.call("cat", parts, out=(batch, vectors * width))
+    yield "aten::cat", (concatenated,)
+    data = builder.tensor(batch, vectors, width)
+    yield (
+        "aten::bmm",
+        (builder.call("bmm", data, _transposed(data), out=(batch, vectors, vectors)),),
+    )
+    index = (
+        None,
+        builder.tensor(sizes.pairs, dtype="i64"),
+        builder.tensor(sizes.pairs, dtype="i64"),
+    )
     for _ in range(2):
-        yield "aten::to", (make.to_device(sizes.pairs, dtype="i64"),)
-    products = make.tensor(batch, vectors, vectors)
-    yield "aten::index", (make.call("index", products, index, out=(batch, sizes.pairs)),)
-    two = (make.tensor(batch, width), make.tensor(batch, sizes.pairs))
-    yield "aten::cat", (make.call("cat", two, out=(batch, width + sizes.pairs)),)
+        yield "aten::to", (builder.to_device(sizes.pairs, dtype="i64"),)
+    products = builder.tensor(batch, vectors, vectors)
+    yield "aten::index", (builder.call("index", products, index, out=(batch, sizes.pairs)),)
+    operands = (builder.tensor(batch, width), builder.tensor(batch, sizes.pairs))
+    yield "aten::cat", (builder.call("cat", operands, out=(batch, width + sizes.pairs)),)
 
 
-def _crossed(tensor: Tensor) -> Tensor:
+def _transposed(tensor: Tensor) -> Tensor:
     """Return the view of a tensor with its last two axes exchanged."""
     shape = (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2])
     steps = row_major(tensor.shape)
@@ -178,63 +185,68 @@ def _crossed(tensor: Tensor) -> Tensor:
     return Tensor(f"{tensor.name}t", tensor.dtype, shape, tensor.buffer, strides)
 
 
-def _loss(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
-    yield "aten::sigmoid", (_unary("sigmoid", (batch, 1), make),)
-    yield "aten::to", (make.to_device(batch, 1),)
-    both = (make.tensor(batch, 1), make.tensor(batch, 1))
-    yield f"aten::{sizes.loss}", (make.call(sizes.loss, *both, out=()),)
-    yield "aten::to", (make.to_host(),)
+def _loss(sizes: Reference, batch: int, builder: _GraphBuilder) -> LabelledOps:
+    yield "aten::sigmoid", (_unary("sigmoid", (batch, 1), builder),)
+    yield "aten::to", (builder.to_device(batch, 1),)
+    operands = (builder.tensor(batch, 1), builder.tensor(batch, 1))
+    yield f"aten::{sizes.loss}", (builder.call(sizes.loss, *operands, out=()),)
+    yield "aten::to", (builder.to_host(),)
 
 
-def _loss_backward(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
-    yield "aten::ones_like", (make.call("ones_like", make.tensor(), out=()),)
+def _loss_backward(sizes: Reference, batch: int, builder: _GraphBuilder) -> LabelledOps:
+    yield "aten::ones_like", (builder.call("ones_like", builder.tensor(), out=()),)
     node = "MseLossBackward" if sizes.loss == "mse_loss" else "BinaryCrossEntropyBackward"
-    three = (make.tensor(), make.tensor(batch, 1), make.tensor(batch, 1))
-    yield node, (make.call(f"{sizes.loss}_backward", *three, out=(batch, 1)),)
-    yield "SigmoidBackward", (_unary("sigmoid_backward", (batch, 1), make, operands=2),)
+    operands = (builder.tensor(), builder.tensor(batch, 1), builder.tensor(batch, 1))
+    yield node, (builder.call(f"{sizes.loss}_backward", *operands, out=(batch, 1)),)
+    yield "SigmoidBackward", (_unary("sigmoid_backward", (batch, 1), builder, operands=2),)
 
 
 def _mlp_backward(
     sizes: tuple[int, ...],
     batch: int,
-    make: _GraphBuilder,
+    builder: _GraphBuilder,
     first_gradient: bool,
     relu_first: bool = False,
-) -> Labelled:
+) -> LabelledOps:
     """Yield the layers last to first; the very first needs no gradient of its data."""
     layers = list(pairwise(sizes))
-    for place, (inputs, outputs) in reversed(list(enumerate(layers))):
-        if place < len(layers) - 1 or relu_first:
-            relu = _unary("threshold_backward", (batch, outputs), make, operands=2)
+    for index, (inputs, outputs) in reversed(list(enumerate(layers))):
+        if index < len(layers) - 1 or relu_first:
+            relu = _unary("threshold_backward", (batch, outputs), builder, operands=2)
             yield "ReluBackward0", (relu,)
-        gradient, data = make.tensor(batch, outputs), make.tensor(batch, inputs)
-        weight = make.call("mm", _crossed(gradient), data, out=(outputs, inputs))
-        before = make.call("mm", gradient, make.tensor(outputs, inputs), out=(batch, inputs))
-        yield "AddmmBackward", (before, weight) if place or first_gradient else (weight,)
-        yield "aten::sum", (make.call("sum", gradient, out=(1, outputs)),)
-        yield "torch::autograd::AccumulateGrad", (make.in_place("add_", outputs),)
-        yield "torch::autograd::AccumulateGrad", (make.in_place("add_", outputs, inputs),)
+        gradient, data = builder.tensor(batch, outputs), builder.tensor(batch, inputs)
+        weight = builder.call("mm", _transposed(gradient), data, out=(outputs, inputs))
+        data_gradient = builder.call(
+            "mm", gradient, builder.tensor(outputs, inputs), out=(batch, inputs)
+        )
+        yield "AddmmBackward", (data_gradient, weight) if index or first_gradient else (weight,)
+        yield "aten::sum", (builder.call("sum", gradient, out=(1, outputs)),)
+        yield "torch::autograd::AccumulateGrad", (builder.in_place("add_", outputs),)
+        yield "torch::autograd::AccumulateGrad", (builder.in_place("add_", outputs, inputs),)
 
 
-def _interaction_backward(sizes: Reference, batch: int, make: _GraphBuilder) -> Labelled:
+def _interaction_backward(sizes: Reference, batch: int, builder: _GraphBuilder) -> LabelledOps:
     vectors, width, pairs = len(sizes.rows) + 1, sizes.width, sizes.pairs
     square = (batch, vectors, vectors)
-    target = make.tensor(*square)
-    index = (None, make.tensor(pairs, dtype="i64"), make.tensor(pairs, dtype="i64"))
-    put = Op(
+    target = builder.tensor(*square)
+    index = (None, builder.tensor(pairs, dtype="i64"), builder.tensor(pairs, dtype="i64"))
+    index_put = Op(
         "aten._index_put_impl_",
-        (target, index, make.tensor(batch, pairs)),
+        (target, index, builder.tensor(batch, pairs)),
         attributes={"accumulate": True},
         written=frozenset({target.name}),
     )
-    yield "IndexBackward", (make.call("new_zeros", out=square), put)
-    yield "SliceBackward", (make.call("slice_backward", make.tensor(*square), out=square),)
-    gradient, data = make.tensor(*square), make.tensor(batch, vectors, width)
-    first = make.call("bmm", _crossed(data), gradient, out=(batch, width, vectors))
-    second = make.call("bmm", gradient, data, out=(batch, vectors, width))
+    yield "IndexBackward", (builder.call("new_zeros", out=square), index_put)
+    yield "SliceBackward", (builder.call("slice_backward", builder.tensor(*square), out=square),)
+    gradient, data = builder.tensor(*square), builder.tensor(batch, vectors, width)
+    first = builder.call("bmm", _transposed(data), gradient, out=(batch, width, vectors))
+    second = builder.call("bmm", gradient, data, out=(batch, vectors, width))
     yield "BmmBackward0", (first, second)
-    transposed = _crossed(make.tensor(batch, width, vectors))
-    both = make.call("add", make.tensor(batch, vectors, width), transposed, out=data.shape)
-    yield "aten::add", (both,)
+    transposed = _transposed(builder.tensor(batch, width, vectors))
+    total = builder.call("add", builder.tensor(batch, vectors, width), transposed, out=data.shape)
+    yield "aten::add", (total,)
     part = Tensor("part", "f32", (batch, width), "whole", (vectors * width, 1))
-    yield "aten::add", (make.call("add", make.tensor(batch, width), part, out=(batch, width)),)
+    yield (
+        "aten::add",
+        (builder.call("add", builder.tensor(batch, width), part, out=(batch, width)),),
+    )

@@ -88,17 +88,17 @@ def evaluate_dlrm_v100(
         for row in rows
     ]
     timelines = [p.timeline for p in predictions]
-    scored = f"Variants ever scored on these points: {len(VARIANTS_SCORED)}, this one included."
+    note = f"Variants ever scored on these points: {len(VARIANTS_SCORED)}, this one included."
     title = f"step time, host overheads of {host}"
     return Comparison(
         "dlrm-v100",
         (
             step_times(rows, timelines, title),
-            *_step_times_alone(rows, predictions, accounting),
+            *_own_step_times(rows, predictions, accounting),
             active_times(rows, timelines),
         ),
         _settings(predictions, host, mode),
-        (*NOTES, scored),
+        (*NOTES, note),
     )
 
 
@@ -110,7 +110,7 @@ def with_own_overheads(
     return simulate(prediction.priced, host, accounting=accounting)
 
 
-def _step_times_alone(
+def _own_step_times(
     rows: Sequence[Row], predictions: Sequence[Prediction], accounting: Accounting
 ) -> Iterator[Series]:
     """Yield the step times with the overheads of each workload alone, where those are at hand."""
@@ -118,8 +118,8 @@ def _step_times_alone(
         return
     folder = measurements()
     pairs = zip(predictions, rows, strict=True)
-    alone = [with_own_overheads(p, row, folder, accounting) for p, row in pairs]
-    yield step_times(rows, alone, "step time, overheads of the workload alone")
+    timelines = [with_own_overheads(p, row, folder, accounting) for p, row in pairs]
+    yield step_times(rows, timelines, "step time, overheads of the workload alone")
 
 
 @cache
@@ -181,6 +181,8 @@ def _settings(predictions: list[Prediction], host: str, mode: str) -> dict[str, 
         "schedule": first.timeline.accounting,
         "models": f"captured from examples/dlrm.py, {FUSION}, host calls as measured",
         "host overheads of ops": ", ".join(f"{n} by {level}" for level, n in levels.most_common()),
-        "device time by provenance": ", ".join(f"{s:.1%} {by}" for by, s in shares.items()),
+        "device time by provenance": ", ".join(
+            f"{s:.1%} {provenance}" for provenance, s in shares.items()
+        ),
         "ops no model knows": ", ".join(f"{n} x{c}" for n, c in unknown.most_common()) or "none",
     }

@@ -27,7 +27,7 @@ from costmodels.evaluate.dlrm_v100 import (
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.own_overheads import own_overheads_2022
 from costmodels.evaluate.replays import NOTES as REPLAYS
-from costmodels.evaluate.replays import covered, replays, with_others
+from costmodels.evaluate.replays import coverage_lines, replays, replays_with_other_traces
 from irgraph.predict.figures import by_family
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.simulate import simulate
@@ -42,62 +42,64 @@ def evaluate_e2e() -> Comparison:
     """
     folder = measurements()
     rows = measured_points()
-    shared = [_predicted(row) for row in rows]
-    alone = [with_own_overheads(p, row, folder) for p, row in zip(shared, rows, strict=True)]
+    predictions = [_predict_dlrm(row) for row in rows]
+    own_timelines = [
+        with_own_overheads(p, row, folder) for p, row in zip(predictions, rows, strict=True)
+    ]
     images = cnn_v100.measured_points()
-    classified = [_classified(row) for row in images]
+    classifier_predictions = [_predict_classifier(row) for row in images]
     quantities = (
-        step_times(rows, [p.timeline for p in shared], "step time, overheads shared"),
-        step_times(rows, alone, "step time, overheads of the workload alone"),
-        series("step time, kernels only", rows, (p.timeline.active_time for p in shared)),
-        active_times(rows, [p.timeline for p in shared]),
+        step_times(rows, [p.timeline for p in predictions], "step time, overheads shared"),
+        step_times(rows, own_timelines, "step time, overheads of the workload alone"),
+        series("step time, kernels only", rows, (p.timeline.active_time for p in predictions)),
+        active_times(rows, [p.timeline for p in predictions]),
         series(
             "GPU idle time (step less the derived active time)",
             rows,
-            (p.timeline.idle_time for p in shared),
+            (p.timeline.idle_time for p in predictions),
             lambda row: float(row[STEP]) - active(row),
         ),
-        *_classifier_series(images, classified, folder),
+        *_classifier_series(images, classifier_predictions, folder),
         *replays(folder),
     )
     notes = (
         *NOTES,
-        *_parts(rows, shared, alone),
+        *_error_notes(rows, predictions, own_timelines),
         f"Variants ever scored on the eight points: {len(VARIANTS_SCORED)}, these included.",
         *cnn_v100.NOTES,
-        *_classifier_parts(images, classified),
+        *_classifier_notes(images, classifier_predictions),
         *REPLAYS,
-        *covered(with_others(folder)),
+        *coverage_lines(replays_with_other_traces(folder)),
     )
     return Comparison("e2e", quantities, {"device": DEVICE, "software": SOFTWARE}, notes)
 
 
-def _predicted(row: Row) -> Prediction:
+def _predict_dlrm(row: Row) -> Prediction:
     return predict(dlrm(row["model"], int(row["batch"])), DEVICE, software=SOFTWARE)
 
 
-def _classified(row: Row) -> Prediction:
+def _predict_classifier(row: Row) -> Prediction:
     return predict(cnn_v100.cnn(row["model"], int(row["batch"])), DEVICE, software=SOFTWARE)
 
 
 def _classifier_series(
     rows: list[Row], predictions: Sequence[Prediction], folder: Path
 ) -> Iterator[Series]:
-    shared = [p.timeline for p in predictions]
-    alone = [
+    timelines = [p.timeline for p in predictions]
+    own_timelines = [
         simulate(p.priced, own_overheads_2022(folder, row["model"], row["batch"]))
         for p, row in zip(predictions, rows, strict=True)
     ]
     title = "image classifiers, step time"
-    yield cnn_v100.step_times(rows, shared, f"{title}, shared overheads")
-    yield cnn_v100.step_times(rows, alone, f"{title}, own overheads")
-    busy = (timeline.active_time for timeline in shared)
+    yield cnn_v100.step_times(rows, timelines, f"{title}, shared overheads")
+    yield cnn_v100.step_times(rows, own_timelines, f"{title}, own overheads")
+    busy = (timeline.active_time for timeline in timelines)
     yield series(f"{title}, kernels only", rows, busy)
-    traced = predict(cnn_v100.cnn("resnet50", 32), cnn_v100.TRACED_ON, software=SOFTWARE)
+    traced = predict(cnn_v100.cnn("resnet50", 32), cnn_v100.TRACED_DEVICE, software=SOFTWARE)
     yield cnn_v100.traced_operators(traced.priced, folder)
 
 
-def _classifier_parts(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Iterator[str]:
+def _classifier_notes(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Iterator[str]:
     """Return notes on the device time by family, and on utilisation."""
     for row, prediction in zip(rows, predictions, strict=True):
         families = by_family(prediction.kernels()).items()
@@ -105,12 +107,12 @@ def _classifier_parts(rows: Sequence[Row], predictions: Sequence[Prediction]) ->
         yield (
             f"{workload(row)}: utilization {prediction.utilization:.0%} (Figure 1, of "
             f"another run: {float(row['utilization_pct']):.0f}%); device time in ms: "
-            f"{', '.join(parts[:4])}; {_within(prediction, float(row['step_ms']))}"
+            f"{', '.join(parts[:4])}; {_interval_note(prediction, float(row['step_ms']))}"
         )
 
 
-def _parts(
-    rows: Sequence[Row], predictions: Sequence[Prediction], alone: Sequence[Timeline]
+def _error_notes(
+    rows: Sequence[Row], predictions: Sequence[Prediction], own_timelines: Sequence[Timeline]
 ) -> Iterator[str]:
     """Return a note that splits each step's error: others' overheads, kernels, the rest."""
     yield (
@@ -118,18 +120,18 @@ def _parts(
         "adds, what device time adds (against the derived reference), and the rest: host and "
         "waiting with the workload's own overheads, and the reference itself."
     )
-    for row, prediction, own in zip(rows, predictions, alone, strict=True):
+    for row, prediction, own_timeline in zip(rows, predictions, own_timelines, strict=True):
         measured, active = float(row["step_ms"]), float(row["active_ms"])
         step = prediction.step_time / 1000.0 - measured
-        others = (prediction.step_time - own.step_time) / 1000.0
-        device = own.active_time / 1000.0 - active
+        others = (prediction.step_time - own_timeline.step_time) / 1000.0
+        device = own_timeline.active_time / 1000.0 - active
         yield (
             f"{workload(row)}: {step:+.2f} = overheads of others {others:+.2f}, device "
-            f"{device:+.2f}, rest {step - others - device:+.2f}; {_within(prediction, measured)}"
+            f"{device:+.2f}, rest {step - others - device:+.2f}; {_interval_note(prediction, measured)}"
         )
 
 
-def _within(prediction: Prediction, measured: float) -> str:
+def _interval_note(prediction: Prediction, measured: float) -> str:
     low, high = (end / 1000.0 for end in prediction.interval)
     inside = "inside" if low <= measured <= high else "outside"
     return f"measured {inside} the 90 % interval {low:.2f} to {high:.2f}"

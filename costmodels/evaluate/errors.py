@@ -83,19 +83,19 @@ class Coverage(Struct, frozen=True):
         return asdict(self) | {"share": self.share}
 
 
-def coverage(held: Mapping[str, Sequence[IntervalHit]]) -> tuple[Coverage, ...]:
+def coverage(hits_by_group: Mapping[str, Sequence[IntervalHit]]) -> tuple[Coverage, ...]:
     """Return the coverage of each group, and of all cases where there are several groups."""
-    groups = {name: found for name, found in sorted(held.items()) if found}
+    groups = {name: hits for name, hits in sorted(hits_by_group.items()) if hits}
     if len(groups) > 1:
-        groups[ALL] = [one for found in groups.values() for one in found]
+        groups[ALL] = [hit for hits in groups.values() for hit in hits]
     return tuple(
         Coverage(
             name,
-            len(found),
-            sum(one.inside for one in found),
-            statistics.median(one.half for one in found),
+            len(hits),
+            sum(hit.inside for hit in hits),
+            statistics.median(hit.half for hit in hits),
         )
-        for name, found in groups.items()
+        for name, hits in groups.items()
     )
 
 
@@ -104,7 +104,7 @@ def coverage_table(groups: Sequence[Coverage]) -> Table:
     title = "measured times in their 90 % intervals"
     table = Table("", "cases", "inside", "share", "median half width", title=title)
     table.title_justify = "left"
-    for one in groups:
-        counts = str(one.cases), str(one.inside)
-        table.add_row(one.group, *counts, f"{one.share:.0%}", f"{one.half_width:.0%}")
+    for group in groups:
+        counts = str(group.cases), str(group.inside)
+        table.add_row(group.group, *counts, f"{group.share:.0%}", f"{group.half_width:.0%}")
     return table

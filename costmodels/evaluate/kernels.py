@@ -19,7 +19,7 @@ from rich.table import Table
 
 from costmodels.evaluate.boosting import boosted_scores, cells
 from costmodels.evaluate.measurements import measurements
-from costmodels.evaluate.traced_products import Traced, traced_products, traced_table
+from costmodels.evaluate.traced_products import TracedProduct, traced_products, traced_table
 from costmodels.learnable.family import WEIGHTS
 from costmodels.learned.paper_net import shipped_paper
 from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
@@ -53,23 +53,23 @@ class ScoreTable(Struct, frozen=True):
         heads = ["GMAE", "mean", "std", "bias", "p90", "in interval"]
         heads += ["boosting GMAE", "mean"] if self.boosting else []
         table = Table("", "", "rows", *heads, title=self.title, title_justify="left")
-        for what, part, errors in self.rows:
+        for label, part, errors in self.rows:
             figures = errors.as_percent()
             count = figures.pop("count")
             cells = ["-" if x is None else f"{x:.2f} %" for x in figures.values()]
-            other = self.boosting.get((what, part))
+            other = self.boosting.get((label, part))
             cells += [f"{100 * x:.2f} %" for x in (other.gmae, other.mape)] if other else []
-            table.add_row(what, part, f"{count:.0f}", *cells)
+            table.add_row(label, part, f"{count:.0f}", *cells)
         return table
 
     def as_json(self) -> list[dict[str, Any]]:
         """Return the rows as plain values, errors in percent."""
-        found: list[dict[str, Any]] = []
-        for what, part, errors in self.rows:
-            row: dict[str, Any] = {"what": what, "part": part, **errors.as_percent()}
-            other = self.boosting.get((what, part))
-            found.append({**row, "boosting": other.as_percent()} if other else row)
-        return found
+        result: list[dict[str, Any]] = []
+        for label, part, errors in self.rows:
+            row: dict[str, Any] = {"what": label, "part": part, **errors.as_percent()}
+            other = self.boosting.get((label, part))
+            result.append({**row, "boosting": other.as_percent()} if other else row)
+        return result
 
 
 class Residuals(Struct, frozen=True):
@@ -85,13 +85,17 @@ class KernelEvaluation(Struct, frozen=True):
     """Everything ``irgraph evaluate kernels`` shows."""
 
     tables: Sequence[ScoreTable]
-    traced: Sequence[Traced]
+    traced: Sequence[TracedProduct]
     worst: Sequence[Mapping[str, Any]]
     residuals: Sequence[Residuals] = ()
 
     def render(self) -> list[RenderableType]:
         """Return the tables to print."""
-        return [*(t.render() for t in self.tables), traced_table(self.traced), _plain(self.worst)]
+        return [
+            *(t.render() for t in self.tables),
+            traced_table(self.traced),
+            _worst_table(self.worst),
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values: errors in percent, times in microseconds."""
@@ -114,90 +118,92 @@ def evaluate_kernels(*, baseline: bool = False) -> KernelEvaluation:
     by_size: list[tuple[str, str, Score]] = []
     worst: list[Mapping[str, Any]] = []
     residuals: list[Residuals] = []
-    beside: dict[tuple[str, str], Score] = {}
+    boosting: dict[tuple[str, str], Score] = {}
     for family in shipped_models():
         weights = load_shipped(family)
         if weights.family.campaign.tables:
             continue
         data, device = read(family, folder)
-        judged = score_rows(weights, data, device, weights.launches)
-        by_device += list(_by_device(judged))
-        by_size += list(_by_size(judged))
-        worst += _worst(judged)
-        residuals += _residuals(judged)
+        scored_rows = score_rows(weights, data, device, weights.launches)
+        by_device += list(_by_device(scored_rows))
+        by_size += list(_by_size(scored_rows))
+        worst += _worst_rows(scored_rows)
+        residuals += _residuals(scored_rows)
         if baseline:
-            beside |= boosted_scores(weights, data, device)
+            boosting |= boosted_scores(weights, data, device)
     worst.sort(key=lambda row: -abs(row["error_pct"]))
-    unseen, boosted = _unseen(folder, baseline)
+    unseen, unseen_boosting = _unseen_device_scores(folder, baseline)
     tables = [
-        ScoreTable("held-out shapes, launch included", by_device, beside),
+        ScoreTable("held-out shapes, launch included", by_device, boosting),
         ScoreTable("held-out shapes by measured time (T4 left out)", by_size),
-        ScoreTable("a device left out of training, by its datasheet alone", unseen, boosted),
-        ScoreTable("larger shapes than any in training", _larger(folder)),
-        ScoreTable("the paper's way, one network for one op on one card", _paper(folder)),
+        ScoreTable(
+            "a device left out of training, by its datasheet alone", unseen, unseen_boosting
+        ),
+        ScoreTable("larger shapes than any in training", _larger_shape_scores(folder)),
+        ScoreTable("the paper's way, one network for one op on one card", _paper_scores(folder)),
     ]
     return KernelEvaluation(tables, traced_products(folder), worst[:WORST], residuals)
 
 
-def _by_device(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
-    for what, part, keep in cells(judged.data):
-        yield what, part, judged.score(keep)
+def _by_device(scored_rows: ScoredRows) -> Iterator[tuple[str, str, Score]]:
+    for label, part, keep in cells(scored_rows.data):
+        yield label, part, scored_rows.score(keep)
 
 
-def _residuals(judged: ScoredRows) -> list[Residuals]:
-    data, found = judged.data, []
+def _residuals(scored_rows: ScoredRows) -> list[Residuals]:
+    data, result = scored_rows.data, []
     for name in data.devices:
         keep = data.dev & data.rows_of(name)
-        errors = 100 * judged.errors[keep]
-        found.append(Residuals(data.name, name, data.times[keep] / 1e3, errors))
-    return found
+        errors = 100 * scored_rows.errors[keep]
+        result.append(Residuals(data.name, name, data.times[keep] / 1e3, errors))
+    return result
 
 
-def _paper(folder: Path) -> list[tuple[str, str, Score]]:
+def _paper_scores(folder: Path) -> list[tuple[str, str, Score]]:
     """Score the networks of the search over Table II, and ours on the same rows."""
-    found = []
+    rows = []
     for net in shipped_paper():
         weights = load_shipped(net.family.name)
         data, device = read(net.family.name, folder)
-        judged = score_rows(weights, data, device, weights.launches)
+        scored_rows = score_rows(weights, data, device, weights.launches)
         keep = data.dev & data.rows_of(net.device) & (data.op == data.ops.index(net.op))
         errors = net.predict(data.sizes) / data.times - 1
-        what = f"{net.op} {net.device}"
-        found.append((what, "paper's way", score(errors[keep], None)))
-        found.append((what, "irgraph", judged.score(keep)))
-    return found
+        label = f"{net.op} {net.device}"
+        rows.append((label, "paper's way", score(errors[keep], None)))
+        rows.append((label, "irgraph", scored_rows.score(keep)))
+    return rows
 
 
-def _by_size(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
-    data = judged.data
+def _by_size(scored_rows: ScoredRows) -> Iterator[tuple[str, str, Score]]:
+    data = scored_rows.data
     fair = data.dev & ~data.rows_of("T4")
     for low, high in pairwise(EDGES):
         rows = fair & (data.times >= low * 1e3) & (data.times < high * 1e3)
         if rows.any():
-            yield data.name, f"{low:g} to {high:g} ms", judged.score(rows)
+            yield data.name, f"{low:g} to {high:g} ms", scored_rows.score(rows)
 
 
-def _worst(judged: ScoredRows) -> list[Mapping[str, Any]]:
+def _worst_rows(scored_rows: ScoredRows) -> list[Mapping[str, Any]]:
     """Return the held-out rows of the largest errors; the throttled T4 would fill the list."""
-    data = judged.data
-    errors = np.where(data.dev & ~data.rows_of("T4"), np.abs(judged.errors), 0)
-    found: list[Mapping[str, Any]] = []
+    data = scored_rows.data
+    errors = np.where(data.dev & ~data.rows_of("T4"), np.abs(scored_rows.errors), 0)
+    result: list[Mapping[str, Any]] = []
     shapes = data.shapes()
     for row in np.argsort(-errors)[:WORST]:
         sizes = "x".join(f"{size:.0f}" for size in shapes[row])
-        found.append(
+        result.append(
             {
                 "kernel": f"{data.ops[data.op[row]]} {sizes}",
                 "device": data.devices[data.device[row]],
                 "measured_us": round(float(data.times[row]), 1),
-                "predicted_us": round(float(judged.predicted[row]), 1),
-                "error_pct": round(100 * float(judged.errors[row]), 1),
+                "predicted_us": round(float(scored_rows.predicted[row]), 1),
+                "error_pct": round(100 * float(scored_rows.errors[row]), 1),
             }
         )
-    return found
+    return result
 
 
-def _held_back() -> Iterator[tuple[str, Weights]]:
+def _holdout_models() -> Iterator[tuple[str, Weights]]:
     for path in sorted((WEIGHTS / "holdout").glob("*.safetensors")):
         weights = load(path)
         if weights.family.campaign.tables:
@@ -205,35 +211,35 @@ def _held_back() -> Iterator[tuple[str, Weights]]:
         yield path.stem.removeprefix(f"{weights.family.name}-"), weights
 
 
-def _unseen(
+def _unseen_device_scores(
     folder: Path, baseline: bool
 ) -> tuple[list[tuple[str, str, Score]], dict[tuple[str, str], Score]]:
-    found: list[tuple[str, str, Score]] = []
-    beside: dict[tuple[str, str], Score] = {}
-    for name, weights in _held_back():
+    rows: list[tuple[str, str, Score]] = []
+    boosting: dict[tuple[str, str], Score] = {}
+    for name, weights in _holdout_models():
         if name == SMALLER:
             continue
         data, _ = read(weights.family.name, folder)
         device = devices_of(data, unseen=(name,))
-        judged = score_rows(weights, data, device, weights.launches)
-        found += [row for row in _by_device(judged) if row[0].endswith(name)]
+        scored_rows = score_rows(weights, data, device, weights.launches)
+        rows += [row for row in _by_device(scored_rows) if row[0].endswith(name)]
         if baseline:
-            beside |= boosted_scores(weights, data, device, name)
-    return found, beside
+            boosting |= boosted_scores(weights, data, device, name)
+    return rows, boosting
 
 
-def _larger(folder: Path) -> list[tuple[str, str, Score]]:
+def _larger_shape_scores(folder: Path) -> list[tuple[str, str, Score]]:
     """Score models on shapes larger than any they were trained on, by how many times."""
-    found = []
-    for name, weights in _held_back():
+    rows = []
+    for name, weights in _holdout_models():
         if name == SMALLER:
             data, device = read(weights.family.name, folder)
-            found += list(_by_growth(score_rows(weights, data, device, weights.launches)))
-    return found
+            rows += list(_by_growth(score_rows(weights, data, device, weights.launches)))
+    return rows
 
 
-def _by_growth(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
-    data = judged.data
+def _by_growth(scored_rows: ScoredRows) -> Iterator[tuple[str, str, Score]]:
+    data = scored_rows.data
     large = data.dev & ~small_shape_rows(data)
     growth = 2**OCTAVES * volume(data) / thresholds(data)
     for op, name, (low, high) in product(data.ops, data.devices, GROWTH):
@@ -241,10 +247,10 @@ def _by_growth(judged: ScoredRows) -> Iterator[tuple[str, str, Score]]:
         keep = rows & (growth >= low) & (growth < high)
         if keep.any():
             part = f"{low:g} to {high:g} x" if high < np.inf else f"over {low:g} x"
-            yield f"{op} {name}", part, judged.score(keep)
+            yield f"{op} {name}", part, scored_rows.score(keep)
 
 
-def _plain(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _worst_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(*rows[0], title="worst held-out cases (T4 left out)", title_justify="left")
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))

@@ -44,71 +44,71 @@ WAITS: dict[str, Callable[[Op], bool]] = {
 
 def as_measured(graph: Graph) -> Graph:
     """Return a fused DLRM as the measured program ran it."""
-    whole = _with_whole_indices(graph)
-    ops = tuple(_with_labels(list(_indexed_from_host(whole.ops))))
-    return replace(whole, ops=ops, settings={**graph.settings, "pinned": True})
+    without_selects = _without_index_selects(graph)
+    ops = tuple(_with_labels(list(_index_from_host(without_selects.ops))))
+    return replace(without_selects, ops=ops, settings={**graph.settings, "pinned": True})
 
 
-def _with_whole_indices(graph: Graph) -> Graph:
+def _without_index_selects(graph: Graph) -> Graph:
     """Take out the calls that select each table's indices: they are parts of one tensor."""
-    taken = {t.name for op in graph.ops if op.name == LOOKUP for t in op.inputs}
+    lookup_inputs = {t.name for op in graph.ops if op.name == LOOKUP for t in op.inputs}
     selects = {
         id(op): op.outputs[0]
         for op in graph.ops
-        if op.name == "aten.select" and op.outputs[0].name in taken
+        if op.name == "aten.select" and op.outputs[0].name in lookup_inputs
     }
     parts = tuple(Declared("state", tensor) for tensor in selects.values())
     rest = tuple(op for op in graph.ops if id(op) not in selects)
     return replace(graph, tensors=(*graph.tensors, *parts), ops=rest)
 
 
-def _indexed_from_host(ops: Sequence[Op]) -> Iterator[Op]:
+def _index_from_host(ops: Sequence[Op]) -> Iterator[Op]:
     """Let ``aten.index`` and its gradient take indices from the host, of a slice of all rows.
 
     ``lift_fresh`` is of newer releases.
     """
     (index,) = (op for op in ops if op.name == "aten.index")
-    hosts = _uploaded(ops, {t.name for t in index.inputs})
+    hosts = _host_sources(ops, {t.name for t in index.inputs})
     for op in ops:
         if op.name == "aten.lift_fresh" or (op.outputs and op.outputs[0].name in hosts):
             continue
         if op is index:
-            yield from _sliced(op, hosts)
+            yield from _slice_and_index(op, hosts)
         elif op.name == "autograd.IndexBackward0":
             yield from _slice_gradient(op)
         else:
             yield op
 
 
-def _uploaded(ops: Iterable[Op], names: Container[str]) -> dict[str, Tensor]:
+def _host_sources(ops: Iterable[Op], names: Container[str]) -> dict[str, Tensor]:
     """Return what copies of these names to the device copied, on the host."""
     copies = (op for op in ops if op.name == "aten.to" and op.outputs)
     return {op.outputs[0].name: op.inputs[0] for op in copies if op.outputs[0].name in names}
 
 
-def _sliced(index: Op, hosts: Mapping[str, Tensor]) -> Iterator[Op]:
+def _slice_and_index(index: Op, hosts: Mapping[str, Tensor]) -> Iterator[Op]:
     source = index.inputs[0]
     rows = replace(source, name="all_rows")
     yield Op("aten.slice", (source,), (rows,), {"dim": 0}, origin=index.origin)
-    new = {source.name: rows, **hosts}
-    yield map_tensors(index, lambda t: new.get(t.name, t))
+    replacements = {source.name: rows, **hosts}
+    yield map_tensors(index, lambda t: replacements.get(t.name, t))
 
 
 def _slice_gradient(node: Op) -> Iterator[Op]:
     """Yield an index's gradient, its indices on the host, and that of the slice."""
-    put = node.body[-1]
-    made = put.inputs[0]
-    inner = replace(made, name="index_gradient", buffer="index_gradient")
-    hosts = _uploaded(node.body, {t.name for t in put.inputs})
-    kept = (op for op in node.body if not (op.outputs and op.outputs[0].name in hosts))
-    new = {made.name: inner, **hosts}
-    yield map_tensors(replace(node, body=tuple(kept)), lambda t: new.get(t.name, t))
-    sizes = {"input_sizes": made.shape, "dim": 0, "start": 0, "end": made.shape[0], "step": 1}
+    index_put = node.body[-1]
+    result = index_put.inputs[0]
+    inner = replace(result, name="index_gradient", buffer="index_gradient")
+    hosts = _host_sources(node.body, {t.name for t in index_put.inputs})
+    body = (op for op in node.body if not (op.outputs and op.outputs[0].name in hosts))
+    replacements = {result.name: inner, **hosts}
+    yield map_tensors(replace(node, body=tuple(body)), lambda t: replacements.get(t.name, t))
+    sizes = {"input_sizes": result.shape, "dim": 0, "start": 0, "end": result.shape[0], "step": 1}
     call = replace(
         node,
         name="aten.slice_backward",
         operands=(inner,),
-        results=(made,),
+        results=(result,),
         attributes=sizes,
         body=(),
     )
@@ -124,10 +124,10 @@ def _with_labels(ops: Sequence[Op]) -> list[Op]:
     for op in ops:
         if op.name.startswith("Optimizer."):
             calls.setdefault(id(op), []).append("aten.zeros")
-    return list(_interleaved(ops, calls))
+    return list(_insert_calls(ops, calls))
 
 
-def _interleaved(ops: Sequence[Op], calls: dict[int, list[str]]) -> Iterable[Op]:
+def _insert_calls(ops: Sequence[Op], calls: dict[int, list[str]]) -> Iterable[Op]:
     number = 0
     for op in ops:
         for name in calls.get(id(op), ()):
@@ -136,14 +136,14 @@ def _interleaved(ops: Sequence[Op], calls: dict[int, list[str]]) -> Iterable[Op]
         yield op
 
 
-def _call(name: str, number: int, before: Op) -> Op:
-    made = Tensor(f"label{number}", "f32", (1,), f"label{number}", device="cpu")
+def _call(name: str, number: int, next_op: Op) -> Op:
+    result = Tensor(f"label{number}", "f32", (1,), f"label{number}", device="cpu")
     return Op(
         name,
-        results=(made,),
+        results=(result,),
         attributes={"size": (1,), "device": DeviceRef("cpu")},
-        thread=before.thread,
-        phase=before.phase,
+        thread=next_op.thread,
+        phase=next_op.phase,
         origin="record_function",
     )
 
@@ -157,23 +157,23 @@ def as_benchmarked(graph: Graph) -> Graph:
     forward, as 96 convolutions say, and not backward, as 94 say.)
     """
     copies = {op.outputs[0].name: op for op in graph.ops if _is_upload(op)}
-    gone = {id(op) for op in copies.values()}
-    kept = [op for op in graph.ops if id(op) not in gone and not _zeroes(op)]
+    upload_ids = {id(op) for op in copies.values()}
+    remaining = [op for op in graph.ops if id(op) not in upload_ids and not _is_zero_grad(op)]
     hosts = {tensor.name for op in copies.values() for tensor in op.inputs}
     inputs = (Declared("input", op.outputs[0]) for op in copies.values())
     tensors = (*(t for t in graph.tensors if t.tensor.name not in hosts), *inputs)
-    return replace(graph, tensors=tensors, ops=tuple(_synchronised(kept)))
+    return replace(graph, tensors=tensors, ops=tuple(_with_syncs(remaining)))
 
 
 def _is_upload(op: Op) -> bool:
     return op.name == "aten.to" and op.inputs[0].device == "cpu" != op.outputs[0].device
 
 
-def _zeroes(op: Op) -> bool:
+def _is_zero_grad(op: Op) -> bool:
     return op.name.startswith("Optimizer.zero_grad")
 
 
-def _synchronised(ops: Sequence[Op]) -> Iterable[Op]:
+def _with_syncs(ops: Sequence[Op]) -> Iterable[Op]:
     """Wait for the device before the loss, before the update and at the end."""
     for op in ops:
         yield from (Op("sync.device", origin=part) for part, test in WAITS.items() if test(op))

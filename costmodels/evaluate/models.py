@@ -74,7 +74,7 @@ def evaluate_models() -> Comparison:
     inference: list[Point] = []
     training: list[Point] = []
     families: list[Point] = []
-    alone: dict[str, list[ModelTotals]] = defaultdict(list)
+    totals_by_device: dict[str, list[ModelTotals]] = defaultdict(list)
     for folder, device in DEVICES.items():
         for path in sorted((root / folder).glob("*.json.gz")):
             name = path.name.removesuffix(".json.gz")
@@ -86,23 +86,25 @@ def evaluate_models() -> Comparison:
             (training if "-train-" in name else inference).append(point)
             if "-train-" not in name:
                 measured = _rows(path.with_name(f"{name}.csv.gz"))
-                found = _families(f"{device} {name}", work, times, ops, measured, label)
-                families += found
-                alone[device].append(_alone(found, label["e2e_latency"]))
+                family_points = _families(f"{device} {name}", work, times, ops, measured, label)
+                families += family_points
+                totals_by_device[device].append(_model_totals(family_points, label["e2e_latency"]))
     if not inference:
         raise fail(f"no labelled models in {str(root)!r}", exit_code=2)
     settings = {"kernel models": "shipped weights", "devices": ", ".join(DEVICES.values())}
     series = [Series("inference", inference), Series("inference by family", families)]
     if training:
         series.append(Series("training", training))
-    contradictions = [_contradiction(device, shares) for device, shares in alone.items()]
+    contradictions = [_contradiction(device, shares) for device, shares in totals_by_device.items()]
     return Comparison("models", series, settings, (*NOTES, *contradictions))
 
 
-def _alone(families: Sequence[Point], whole: float) -> ModelTotals:
+def _model_totals(families: Sequence[Point], model_time: float) -> ModelTotals:
     """Compare the published times of a model's ops with that of the model."""
     gemm = sum(point.measured for point in families if point.workload.endswith(" gemm"))
-    return ModelTotals(sum(point.measured for point in families) / whole - 1, gemm > whole)
+    return ModelTotals(
+        sum(point.measured for point in families) / model_time - 1, gemm > model_time
+    )
 
 
 def _contradiction(device: str, models: Sequence[ModelTotals]) -> str:
@@ -127,33 +129,33 @@ def model_work(
 
     Raises ``IrgraphError`` where no op is named as one of the first layer.
     """
-    inside = layer_range(ops)
-    if layers > 1 and not inside:
+    layer = layer_range(ops)
+    if layers > 1 and not layer:
         hint = "ops of its first layer are named ..._layer_0_..., _layers_0_ (OPT) or _h_0_ (GPT-2)"
         raise fail(f"no op of a first layer among {len(ops)} ops of {layers} layers", hint=hint)
-    found = []
-    for place, op in enumerate(ops):
-        found += _op_work(op, layers if place in inside else 1, backward)
-    return found
+    work = []
+    for index, op in enumerate(ops):
+        work += _op_work(op, layers if index in layer else 1, backward)
+    return work
 
 
 def layer_range(ops: Sequence[Mapping[str, str]]) -> range:
     """Return the places of one layer's ops, the addition to the residual stream included."""
-    named = [i for i, op in enumerate(ops) if FIRST_LAYER.search(op["Name"])]
-    if not named:
+    first_layer = [i for i, op in enumerate(ops) if FIRST_LAYER.search(op["Name"])]
+    if not first_layer:
         return range(0)
-    after = named[-1] + 1
-    return range(named[0], after + (after < len(ops) and ops[after]["OpName"] == "VECadd"))
+    end = first_layer[-1] + 1
+    return range(first_layer[0], end + (end < len(ops) and ops[end]["OpName"] == "VECadd"))
 
 
 def _op_work(op: Mapping[str, str], repeats: int, backward: bool) -> list[Work]:
     calls = list(ast.literal_eval(op["FwOps"]))
     shapes = [s for s in ast.literal_eval(op["InputShapes"]) if isinstance(s, tuple)]
-    found = [_work(kind, sizes, shapes, repeats) for kind, sizes in calls]
+    result = [_work(kind, sizes, shapes, repeats) for kind, sizes in calls]
     if backward:
         calls = [call for call in ast.literal_eval(op["BwOps"]) if call[0] != "MEM"]
-        found += [_work(kind, sizes, shapes, repeats) for kind, sizes in calls]
-    return [work for work in found if work is not None]
+        result += [_work(kind, sizes, shapes, repeats) for kind, sizes in calls]
+    return [work for work in result if work is not None]
 
 
 def _work(kind: str, sizes: Sequence[object], shapes: list[tuple[int, ...]], n: int) -> Work | None:
@@ -188,18 +190,18 @@ def _pointwise(name: str, elements: float, shapes: list[tuple[int, ...]]) -> str
 def prices(work: Sequence[Work], device: str) -> list[float]:
     """Return microseconds of each kernel on a device, repeats included."""
     times = [0.0] * len(work)
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, item in enumerate(work):
-        places[item.family].append(place)
-    for family, chosen in places.items():
+    indices_by_family: dict[str, list[int]] = defaultdict(list)
+    for index, item in enumerate(work):
+        indices_by_family[item.family].append(index)
+    for family, indices in indices_by_family.items():
         weights = load_shipped(family)
-        columns = np.asarray([work[i].sizes for i in chosen], np.float32).T
+        columns = np.asarray([work[i].sizes for i in indices], np.float32).T
         sizes = dict(zip(weights.family.sizes, columns, strict=True))
-        ops = [weights.family.ops.index(work[i].op) for i in chosen]
+        ops = [weights.family.ops.index(work[i].op) for i in indices]
         sizes["op"] = np.asarray(ops, np.float32)
-        found = estimate(weights, sizes, hardware(load_device(device)))
-        for place, time in zip(chosen, found.time, strict=True):
-            times[place] = float(time) * work[place].times
+        estimates = estimate(weights, sizes, hardware(load_device(device)))
+        for index, time in zip(indices, estimates.time, strict=True):
+            times[index] = float(time) * work[index].times
     return times
 
 
@@ -216,14 +218,18 @@ def _families(
     for item, time in zip(work, times, strict=True):
         predicted[item.family] += time / 1e3  # type: ignore[assignment]
     latency = {row["Name"]: float(row["fw_latency"]) for row in measured}
-    summed: Counter[str] = Counter()
+    measured_by_family: Counter[str] = Counter()
     inside = layer_range(ops)
-    for place, op in enumerate(ops):
+    for index, op in enumerate(ops):
         parts = _op_work(op, 1, backward=False)
         if parts and op["Name"] in latency:
-            repeats = label["num_layer"] if place in inside else 1
-            summed[parts[0].family] += latency[op["Name"]] * repeats  # type: ignore[assignment]
-    return [Point(f"{name} {f}", summed[f], predicted[f]) for f in predicted if summed[f]]
+            repeats = label["num_layer"] if index in inside else 1
+            measured_by_family[parts[0].family] += latency[op["Name"]] * repeats  # type: ignore[assignment]
+    return [
+        Point(f"{name} {f}", measured_by_family[f], predicted[f])
+        for f in predicted
+        if measured_by_family[f]
+    ]
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from costmodels.devices.library import load_device
-from costmodels.evaluate.boosting import boosted
+from costmodels.evaluate.boosting import boosted_times
 from costmodels.evaluate.measurements import measurements
 from costmodels.learnable.family import WEIGHTS, LearnedFamily
 from costmodels.learnable.measurements import Measurements
@@ -26,7 +26,7 @@ from costmodels.learned.weights import Weights, load, load_shipped, shipped_mode
 from costmodels.training.recipe import devices_of, read
 from costmodels.training.score import OFFSET, ScoredRows, score_rows
 
-ASKED: Mapping[str, Mapping[str, float | str]] = {
+QUERY_SIZES: Mapping[str, Mapping[str, float | str]] = {
     "sweep": {"dtype": "bf16"},
     "sweep_f8": {"dtype": "f8e4m3"},
     "layer": {"dtype": "f16"},
@@ -82,12 +82,12 @@ class ModernEvaluation(Struct, frozen=True):
         return [self._table(name) for name in names]
 
     def _table(self, family: str) -> Table:
-        mine = [cell for cell in self.cells if cell.family == family]
-        heads = ["boosting MAPE", "GMAE"] if any(cell.boosting for cell in mine) else []
+        cells = [cell for cell in self.cells if cell.family == family]
+        heads = ["boosting MAPE", "GMAE"] if any(cell.boosting for cell in cells) else []
         title = f"{family}: held-out rows, percent"
         first = ("", "card", "", "in predict", "rows")
         table = Table(*first, *HEADS, *heads, title=title, title_justify="left")
-        for cell in mine:
+        for cell in cells:
             values = [f"{x:.1f}" for x in (*cell.figures.values(), *cell.boosting)]
             names = (cell.op, cell.card, cell.part, "yes" if cell.priced else "")
             table.add_row(*names, str(cell.rows), *values)
@@ -113,57 +113,63 @@ def evaluate_modern(*, baseline: bool = False) -> ModernEvaluation:
     ``IrgraphError`` where the folder is not set.
     """
     folder = measurements()
-    found: list[Cell] = []
+    cells: list[Cell] = []
     for name in shipped_models():
         weights = load_shipped(name)
         if not weights.family.campaign.tables:
             continue
         data, device = read(name, folder)
-        judged = score_rows(weights, data, device, weights.launches)
-        found += [*_cells(weights, judged, baseline), *_left_out(data)]
-    return ModernEvaluation(found)
+        scored_rows = score_rows(weights, data, device, weights.launches)
+        cells += [*_cells(weights, scored_rows, baseline), *_unseen_card_cells(data)]
+    return ModernEvaluation(cells)
 
 
-def _left_out(data: Measurements) -> Iterator[Cell]:
+def _unseen_card_cells(data: Measurements) -> Iterator[Cell]:
     """Yield the errors of models that were kept from a card and its near copies."""
     for path in sorted((WEIGHTS / "holdout").glob(f"{data.name}-*.safetensors")):
         weights = load(path)
         without = tuple(weights.made["without"])
-        judged = score_rows(weights, data, devices_of(data, unseen=without), weights.launches)
+        scored_rows = score_rows(weights, data, devices_of(data, unseen=without), weights.launches)
         cards = [name for name in without if name in data.devices]
         for card, (number, op) in product(cards, enumerate(data.ops)):
             rows = (data.op == number) & data.dev & data.rows_of(card)
             if rows.any() and not np.isinf(weights.extent[0, number]):
-                figures = _figures(judged, rows)
+                figures = _figures(scored_rows, rows)
                 yield Cell(data.name, op, card, LEFT_OUT, int(rows.sum()), figures)
 
 
-def _cells(weights: Weights, judged: ScoredRows, baseline: bool) -> Iterator[Cell]:
-    data = judged.data
-    apart = np.zeros(len(data.times), bool) if data.group_held_out is None else data.group_held_out
+def _cells(weights: Weights, scored_rows: ScoredRows, baseline: bool) -> Iterator[Cell]:
+    data = scored_rows.data
+    new_group = (
+        np.zeros(len(data.times), bool) if data.group_held_out is None else data.group_held_out
+    )
     for (number, op), card in product(enumerate(data.ops), data.devices):
-        mine = data.rows_of(card) & (data.op == number)
-        if not (mine & data.dev).any():
+        selected = data.rows_of(card) & (data.op == number)
+        if not (selected & data.dev).any():
             continue
-        others = boosted(weights, data, mine) if baseline else None
-        for part, chosen in zip(PARTS, (~apart, apart), strict=True):
-            rows = mine & data.dev & chosen
+        boosting_times = boosted_times(weights, data, selected) if baseline else None
+        for part, part_rows in zip(PARTS, (~new_group, new_group), strict=True):
+            rows = selected & data.dev & part_rows
             if rows.any():
-                beside = () if others is None else _means(others[rows] / data.times[rows] - 1)
-                figures = _figures(judged, rows)
+                boosting = (
+                    ()
+                    if boosting_times is None
+                    else _means(boosting_times[rows] / data.times[rows] - 1)
+                )
+                figures = _figures(scored_rows, rows)
                 count, priced = int(rows.sum()), is_priced(weights.family, op, card)
-                yield Cell(data.name, op, card, part, count, figures, beside, priced)
+                yield Cell(data.name, op, card, part, count, figures, boosting, priced)
 
 
 def is_priced(family: LearnedFamily, op: str, card: str) -> bool:
     """Return whether pricing answers by an op of a family on a card that was measured."""
-    if op not in ASKED:
+    if op not in QUERY_SIZES:
         return False
     sizes: dict[str, float | str] = dict.fromkeys(family.sizes, 256.0)
-    sizes |= {"layout": "tn", **ASKED[op]}
+    sizes |= {"layout": "tn", **QUERY_SIZES[op]}
     sizes |= {"batch": 1.0, "card": card, "target": load_device(card).target}
-    found = family.query(sizes)
-    return found is not None and found.op == op
+    query = family.query(sizes)
+    return query is not None and query.op == op
 
 
 def _means(errors: NDArray[np.float32]) -> tuple[float, float]:
@@ -172,9 +178,9 @@ def _means(errors: NDArray[np.float32]) -> tuple[float, float]:
     return 100 * float(sizes.mean()), 100 * float(np.exp(np.log(sizes + OFFSET).mean()))
 
 
-def _figures(judged: ScoredRows, rows: NDArray[np.bool_]) -> dict[str, float]:
-    width = float(np.sinh(np.median(judged.estimates.width[rows])))
-    return _summary(judged.errors[rows], judged.inside[rows], width)
+def _figures(scored_rows: ScoredRows, rows: NDArray[np.bool_]) -> dict[str, float]:
+    width = float(np.sinh(np.median(scored_rows.estimates.width[rows])))
+    return _summary(scored_rows.errors[rows], scored_rows.inside[rows], width)
 
 
 def _summary(
@@ -182,5 +188,5 @@ def _summary(
 ) -> dict[str, float]:
     worst = float(errors[np.argmax(np.abs(errors))])
     signed = 100 * float(errors.mean(dtype=np.float64)), 100 * worst
-    held = 100 * float(inside.mean())
-    return dict(zip(HEADS, (*_means(errors), *signed, held, 100 * width), strict=True))
+    coverage = 100 * float(inside.mean())
+    return dict(zip(HEADS, (*_means(errors), *signed, coverage, 100 * width), strict=True))

@@ -18,10 +18,10 @@ from irgraph.overheads.table import host_table
 
 Row = Mapping[str, str]
 
-SHARED = "v100"
+SHARED_TABLE = "v100"
 """The table over all workloads."""
 
-SAME = {"autograd.CudnnBatchNormBackward0": "autograd.NativeBatchNormBackward0"}
+EQUIVALENT_NODES = {"autograd.CudnnBatchNormBackward0": "autograd.NativeBatchNormBackward0"}
 """Nodes of the autograd graph that a capture names after what ran on its own device."""
 
 
@@ -32,10 +32,12 @@ def own_overheads(folder: Path, model: str, batch: str) -> HostTable:
     """
     snapshots = _read(folder, SNAPSHOTS)
     names = BY_OP_2022, FIGURE_7, FIGURE_8
-    by_op, figure_7, figure_8 = (_of(_read(folder, name), model, batch) for name in names)
-    shared = load_host(SHARED).file
-    ops = {name: entry for name, entry in shared.ops.items() if name.startswith(LIBRARY)}
-    libraries = msgspec.structs.replace(shared, ops=ops)
+    by_op, figure_7, figure_8 = (
+        _rows_of_workload(_read(folder, name), model, batch) for name in names
+    )
+    shared_table = load_host(SHARED_TABLE).file
+    ops = {name: entry for name, entry in shared_table.ops.items() if name.startswith(LIBRARY)}
+    libraries = msgspec.structs.replace(shared_table, ops=ops)
     return host_table(hipc(snapshots, by_op, figure_7, figure_8, libraries))
 
 
@@ -46,30 +48,30 @@ def own_overheads_2022(folder: Path, model: str, batch: str) -> HostTable:
     other means than Figures 7 and 8, which the shared table rests on, so each kind is scaled by
     the median ratio of figures to tables over what both have (T1: workloads; T2: operations).
     """
-    rows, shared = _read(folder, BY_OP_2022), load_host(SHARED).file
-    own = _of(rows, model, batch)
-    (t1,) = (row for row in own if row["overhead_type"] == "T1")
-    ratio = _t2_ratio(shared.ops, rows)
-    ops = dict(shared.ops)
-    for row in own:
+    rows, shared_table = _read(folder, BY_OP_2022), load_host(SHARED_TABLE).file
+    own_rows = _rows_of_workload(rows, model, batch)
+    (t1,) = (row for row in own_rows if row["overhead_type"] == "T1")
+    ratio = _t2_ratio(shared_table.ops, rows)
+    ops = dict(shared_table.ops)
+    for row in own_rows:
         if row["overhead_type"] == "T2":
             ops.update({name: _with_t2(ops, name, _stat(row, ratio)) for name in _names(row)})
     figure = _stat(t1, _t1_ratio(_read(folder, FIGURE_7), rows))
-    name = f"{SHARED}, {model} {batch}"
-    return host_table(msgspec.structs.replace(shared, name=name, t1=figure, ops=ops))
+    name = f"{SHARED_TABLE}, {model} {batch}"
+    return host_table(msgspec.structs.replace(shared_table, name=name, t1=figure, ops=ops))
 
 
 def _t1_ratio(figure: Sequence[Row], rows: Sequence[Row]) -> float:
     older = {_workload(row): row for row in rows if row["overhead_type"] == "T1"}
-    both = [(row, older[_workload(row)]) for row in figure if _workload(row) in older]
-    return statistics.median(float(a["t1_mean_us"]) / float(b["mean_us"]) for a, b in both)
+    pairs = [(row, older[_workload(row)]) for row in figure if _workload(row) in older]
+    return statistics.median(float(a["t1_mean_us"]) / float(b["mean_us"]) for a, b in pairs)
 
 
-def _t2_ratio(shared: Mapping[str, OpEntry], rows: Sequence[Row]) -> float:
+def _t2_ratio(ops: Mapping[str, OpEntry], rows: Sequence[Row]) -> float:
     """Return the factor by which the shared table scaled T2 of these tables, from its entries."""
-    scaled = (entry.t2.source for entry in shared.values() if entry.t2 is not None)
-    found = {s.rpartition("times ")[2] for s in scaled if s.startswith("2022-02, times ")}
-    (ratio,) = found
+    sources = (entry.t2.source for entry in ops.values() if entry.t2 is not None)
+    ratios = {s.rpartition("times ")[2] for s in sources if s.startswith("2022-02, times ")}
+    (ratio,) = ratios
     return float(ratio)
 
 
@@ -78,7 +80,7 @@ def _with_t2(ops: Mapping[str, OpEntry], name: str, t2: Stat) -> OpEntry:
 
 
 def _names(row: Row) -> Iterable[str]:
-    return (SAME.get(name, name) for name in current_names(row["op"]))
+    return (EQUIVALENT_NODES.get(name, name) for name in current_names(row["op"]))
 
 
 def _stat(row: Row, ratio: float) -> Stat:
@@ -90,7 +92,7 @@ def _workload(row: Row) -> tuple[str, str]:
     return row["model"], row["batch_size"]
 
 
-def _of(rows: Sequence[Row], model: str, batch: str) -> list[Row]:
+def _rows_of_workload(rows: Sequence[Row], model: str, batch: str) -> list[Row]:
     return [row for row in rows if _workload(row) == (model, batch)]
 
 

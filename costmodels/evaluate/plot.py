@@ -10,7 +10,7 @@ from costmodels.evaluate.comparison import Comparison, Series
 from costmodels.evaluate.kernels import Residuals
 from irgraph.report.plots import matplotlib, save
 
-MANY, ROOM, WIDE = 4, 85, 10.0
+MANY_PANELS, MAX_LABEL_CHARACTERS, SINGLE_COLUMN_INCHES = 4, 85, 10.0
 """Panels from which on they stand in two columns (twice as many: three), characters of names that
 fit below a panel, and inches of a single column."""
 
@@ -33,9 +33,9 @@ def draw(comparison: Comparison, path: str) -> None:
 
 def grid(mpl: Any, count: int) -> tuple[Any, list[Any]]:  # noqa: ANN401  (matplotlib's own)
     """Return a figure with so many panels, in the shape of a slide where there are many."""
-    columns = 1 if count < MANY else 2 if count < 2 * MANY else 3
+    columns = 1 if count < MANY_PANELS else 2 if count < 2 * MANY_PANELS else 3
     rows = -(-count // columns)
-    size = (WIDE if columns == 1 else 6.0 * columns, 2.7 * rows)
+    size = (SINGLE_COLUMN_INCHES if columns == 1 else 6.0 * columns, 2.7 * rows)
     figure = mpl.figure.Figure(figsize=size, constrained_layout=True)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel in panels[count:]:
@@ -46,15 +46,15 @@ def grid(mpl: Any, count: int) -> tuple[Any, list[Any]]:  # noqa: ANN401  (matpl
 def _draw_series(panel: Any, series: Series) -> None:  # noqa: ANN401
     heights = bars(series)
     width = WIDTH / len(heights)
-    for number, (who, errors) in enumerate(heights.items()):
-        places = [at - WIDTH / 2 + (number + 0.5) * width for at in range(len(errors))]
-        panel.bar(places, errors, width, label=who)
-    names = [_named(point.workload) for point in series.points]
-    turned: dict[str, Any] = {}
-    if sum(max(map(len, name.split("\n"))) for name in names) > ROOM:
-        turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+    for number, (predictor, errors) in enumerate(heights.items()):
+        positions = [index - WIDTH / 2 + (number + 0.5) * width for index in range(len(errors))]
+        panel.bar(positions, errors, width, label=predictor)
+    names = [_tick_label(point.workload) for point in series.points]
+    rotation: dict[str, Any] = {}
+    if sum(max(map(len, name.split("\n"))) for name in names) > MAX_LABEL_CHARACTERS:
+        rotation = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
         names = [name.replace("\n", ", ").replace("., ", ".") for name in names]
-    panel.set_xticks(range(len(names)), names, **turned)
+    panel.set_xticks(range(len(names)), names, **rotation)
     panel.axhline(0.0, color="black", linewidth=0.6)
     panel.set_ylabel("error, %")
     panel.set_title(series.quantity, loc="left")
@@ -62,7 +62,7 @@ def _draw_series(panel: Any, series: Series) -> None:  # noqa: ANN401
         panel.legend(loc="best", frameon=False)
 
 
-def _named(workload: str) -> str:
+def _tick_label(workload: str) -> str:
     """Return a workload's name in two lines where it has two parts."""
     return re.sub(r", |(?<=d\.)", "\n", workload).replace(" kineto_", " ").removesuffix(" kineto")
 
@@ -94,8 +94,8 @@ def draw_residuals(residuals: Sequence[Residuals], path: str) -> None:
 
 def bars(series: Series) -> dict[str, list[float]]:
     """Return each predictor's signed errors in percent, workload by workload."""
-    found = {"irgraph": [100.0 * point.error for point in series.points]}
-    for who in series.points[0].others:
-        label = f"{who}, without sign" if series.unsigned else who
-        found[label] = [100.0 * point.others[who] for point in series.points]
-    return found
+    result = {"irgraph": [100.0 * point.error for point in series.points]}
+    for predictor in series.points[0].others:
+        label = f"{predictor}, without sign" if series.unsigned else predictor
+        result[label] = [100.0 * point.others[predictor] for point in series.points]
+    return result

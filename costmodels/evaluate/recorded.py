@@ -24,12 +24,12 @@ STEPS = {
 
 def recorded_residuals(folder: Path) -> list[Residual]:
     """Return, for each recorded step, measured beside predicted time by family, and in all."""
-    found = []
-    for name, (place, device) in STEPS.items():
-        paths = (folder / "traces" / place / f"{kind}.json.gz" for kind in ("et", "kineto"))
+    result = []
+    for name, (trace_folder, device) in STEPS.items():
+        paths = (folder / "traces" / trace_folder / f"{kind}.json.gz" for kind in ("et", "kineto"))
         captured, _ = lower_with_times(*map(str, paths))
-        found += _by_family(name, captured.graph, device)
-    return found
+        result += _by_family(name, captured.graph, device)
+    return result
 
 
 def _by_family(name: str, graph: Graph, device: str) -> list[Residual]:
@@ -41,9 +41,9 @@ def _by_family(name: str, graph: Graph, device: str) -> list[Residual]:
         if measured and kernels:
             family = max(kernels, key=lambda k: k.time).family
             groups.setdefault(family, []).append((measured, time, spread))
-    rows = [_row(name, family, found) for family, found in groups.items()]
+    rows = [_row(name, family, entries) for family, entries in groups.items()]
     rows.sort(key=lambda row: -row.measured)
-    return [*rows, _row(name, "total", [entry for found in groups.values() for entry in found])]
+    return [*rows, _row(name, "total", [entry for entries in groups.values() for entry in entries])]
 
 
 def _priced_ops(ops: tuple[Op, ...], priced: Priced) -> Iterator[tuple[Op, tuple[Kernel, ...]]]:
@@ -61,13 +61,13 @@ def measured_time(op: Op) -> float:
     return (time.value if time is not None else 0.0) + sum(map(measured_time, op.body))
 
 
-def _row(trace: str, group: str, found: list[tuple[float, float, float]]) -> Residual:
+def _row(trace: str, group: str, entries: list[tuple[float, float, float]]) -> Residual:
     return Residual(
         trace,
         group,
-        len(found),
-        sum(measured for measured, _, _ in found),
-        sum(time for _, time, _ in found),
-        sum(abs(time - measured) for measured, time, _ in found),
-        sum(abs(time - measured) <= spread for measured, time, spread in found),
+        len(entries),
+        sum(measured for measured, _, _ in entries),
+        sum(time for _, time, _ in entries),
+        sum(abs(time - measured) for measured, time, _ in entries),
+        sum(abs(time - measured) <= spread for measured, time, spread in entries),
     )

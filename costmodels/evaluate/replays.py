@@ -46,56 +46,56 @@ def replays(folder: Path) -> tuple[Series, Series]:
 
     Times are means over the usual steps, in milliseconds. ``folder`` holds the measurements.
     """
-    own: list[Point] = []
-    others: list[Point] = []
+    own_points: list[Point] = []
+    fellow_points: list[Point] = []
     for fellows in trace_groups(folder):
         replayers = {_name(path): build_replayer(published_tree(path)) for path in fellows}
-        samples = {name: one.samples() for name, one in replayers.items()}
-        for name, one in replayers.items():
-            own.append(_point(name, one, samples[name]))
+        samples = {name: replayer.samples() for name, replayer in replayers.items()}
+        for name, replayer in replayers.items():
+            own_points.append(_point(name, replayer, samples[name]))
             if len(fellows) > 1:
-                others.append(_point(name, one, _joined(samples, name)))
+                fellow_points.append(_point(name, replayer, _samples_without(samples, name)))
     return (
-        Series("replays of traces, mean overheads of each", own),
-        Series("replays of traces, mean overheads of its fellows alone", others),
+        Series("replays of traces, mean overheads of each", own_points),
+        Series("replays of traces, mean overheads of its fellows alone", fellow_points),
     )
 
 
 def trace_groups(folder: Path) -> Iterator[list[Path]]:
     """Yield the traces that are there of each pattern in ``TRACES``."""
     for pattern in TRACES:
-        found = sorted((folder / "traces").glob(pattern.format("*")))
-        if found:
-            yield found
+        paths = sorted((folder / "traces").glob(pattern.format("*")))
+        if paths:
+            yield paths
 
 
-def with_others(folder: Path) -> dict[str, list[Replayed]]:
+def replays_with_other_traces(folder: Path) -> dict[str, list[Replayed]]:
     """Return by machine each usual step of each trace, with the host times of each other trace.
 
     These are scaled by launch times, as ``irgraph replay --overheads TRACE`` does.
     """
-    found: dict[str, list[Replayed]] = {}
+    steps_by_machine: dict[str, list[Replayed]] = {}
     for machine, patterns in MACHINES.items():
         paths = [path for p in patterns for path in sorted((folder / "traces").glob(p))]
         traces = [build_replayer(published_tree(path)) for path in paths]
-        found[machine] = []
-        for one, other in permutations([(trace, trace.samples()) for trace in traces], 2):
-            scale = launch_ratio(one[1], other[1])
-            lengths = HostTimes(other[1], scale=scale, other=True)
-            steps = (one[0].replay(step, lengths) for step in one[0].typical_steps)
-            found[machine] += [step.without_timeline() for step in steps]
-    return found
+        steps_by_machine[machine] = []
+        for target, source in permutations([(trace, trace.samples()) for trace in traces], 2):
+            scale = launch_ratio(target[1], source[1])
+            host_times = HostTimes(source[1], scale=scale, other=True)
+            steps = (target[0].replay(step, host_times) for step in target[0].typical_steps)
+            steps_by_machine[machine] += [step.without_timeline() for step in steps]
+    return steps_by_machine
 
 
-def covered(found: Mapping[str, Iterable[Replayed]]) -> Iterator[str]:
+def coverage_lines(steps_by_machine: Mapping[str, Iterable[Replayed]]) -> Iterator[str]:
     """Yield for each machine, and for all, how many measured steps lie within their intervals."""
-    rows = {machine: list(steps) for machine, steps in found.items()}
-    every = [step for steps in rows.values() for step in steps]
+    rows = {machine: list(steps) for machine, steps in steps_by_machine.items()}
+    all_steps = [step for steps in rows.values() for step in steps]
     yield (
         "Replayed with the host times of one other trace of the same machine; measured steps "
         "within the 90 % interval, and its median half width in parts of the simulated step:"
     )
-    for machine, steps in {**rows, "all": every}.items():
+    for machine, steps in {**rows, "all": all_steps}.items():
         inside = sum(step.within for step in steps)
         halves = [half_width(step) for step in steps]
         share = inside / len(steps)
@@ -112,18 +112,18 @@ def _name(path: Path) -> str:
     return f"{path.parent.name} {path.name.removesuffix('.json.gz')}"
 
 
-def _point(name: str, one: Replayer, samples: Samples) -> Point:
-    steps = one.replay_all(HostTimes(samples))
+def _point(name: str, replayer: Replayer, samples: Samples) -> Point:
+    steps = replayer.replay_all(HostTimes(samples))
     times = [(step.measured, step.simulated) for step in steps if not step.left_out]
     measured, simulated = (sum(t) / len(t) / 1000.0 for t in zip(*times, strict=True))
     return Point(name, measured, simulated)
 
 
-def _joined(samples: Mapping[str, Samples], without: str) -> Samples:
+def _samples_without(samples: Mapping[str, Samples], without: str) -> Samples:
     """Return the samples of all traces but one."""
-    whole = Samples()
+    result = Samples()
     for name, part in samples.items():
         for sample in (s for group in part.by_key.values() for s in group):
             if name != without:
-                whole.add(sample)
-    return whole
+                result.add(sample)
+    return result

@@ -69,8 +69,8 @@ class TracedEvaluation(Struct, frozen=True):
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values: microseconds, bytes, errors as shares."""
         rows = {
-            name: [{**asdict(row), "error": row.error} for row in found]
-            for name, found in self.rows.items()
+            name: [{**asdict(row), "error": row.error} for row in mode_rows]
+            for name, mode_rows in self.rows.items()
         }
         return {
             "evaluation": "traced",
@@ -85,24 +85,24 @@ def evaluate_traced() -> TracedEvaluation:
     folder = measurements()
     learned = predictors(load_device(DEVICE), SOFTWARE)
     rows = {
-        "formulas": merged(residuals(folder)),
-        "learned": merged(residuals(folder, learned=learned)),
-        "paper": merged(residuals(folder, mode="paper")),
+        "formulas": sum_over_traces(residuals(folder)),
+        "learned": sum_over_traces(residuals(folder, learned=learned)),
+        "paper": sum_over_traces(residuals(folder, mode="paper")),
     }
     samples = embedding_samples(folder / SAMPLES)
     return TracedEvaluation(rows, samples, recorded_residuals(folder))
 
 
-def merged(rows: Sequence[Residual]) -> list[Residual]:
+def sum_over_traces(rows: Sequence[Residual]) -> list[Residual]:
     """Return residuals summed over the traces, the longest group first, the total last."""
-    found: dict[str, list[Residual]] = {}
+    residuals_by_group: dict[str, list[Residual]] = {}
     for row in rows:
-        found.setdefault(row.group, []).append(row)
-    whole = [_summed(group, parts) for group, parts in found.items()]
-    return sorted(whole, key=lambda row: (row.group == "total", -row.measured))
+        residuals_by_group.setdefault(row.group, []).append(row)
+    sums = [_sum_residuals(group, parts) for group, parts in residuals_by_group.items()]
+    return sorted(sums, key=lambda row: (row.group == "total", -row.measured))
 
 
-def _summed(group: str, parts: Sequence[Residual]) -> Residual:
+def _sum_residuals(group: str, parts: Sequence[Residual]) -> Residual:
     names = ("ops", "measured", "predicted", "absolute", "inside")
     return Residual("all", group, **{n: sum(getattr(p, n) for p in parts) for n in names})
 
@@ -117,21 +117,21 @@ def embedding_samples(path: Path) -> list[Sample]:
 
 def _sample(row: Mapping[str, str], machine: Machine) -> Sample:
     names = ("batch_size", "num_embeddings", "num_tables", "bag_size", "embedding_dim")
-    bags, entries, count, each, width = (int(row[name]) for name in names)
-    tables = [Lookup(entries, width, bags, bags * each, index_size=4)] * count
+    bags, entries, count, lookups_per_bag, width = (int(row[name]) for name in names)
+    tables = [Lookup(entries, width, bags, bags * lookups_per_bag, index_size=4)] * count
     backward = "backward" in row["kernel_name"]
-    ours = update_traffic_time if backward else forward_time
+    formula = update_traffic_time if backward else forward_time
     read = (1 + backward) * sum(misses(tables, machine)) * tables[0].row_bytes
-    moved = read + count * bags * (tables[0].row_bytes + 4.0 * each)
+    predicted_bytes = read + count * bags * (tables[0].row_bytes + 4.0 * lookups_per_bag)
     return Sample(
         "update" if backward else "lookup",
-        f"B{bags} E{entries} T{count} L{each} D{width}",
+        f"B{bags} E{entries} T{count} L{lookups_per_bag} D{width}",
         float(row["kernel_runtime_us"]),
-        ours(tables, machine),
+        formula(tables, machine),
         paper_time(tables, machine, backward),
         paper_hit_rate_time(tables, machine, backward),
         float(row["dram_bytes"]),
-        moved,
+        predicted_bytes,
     )
 
 
@@ -142,8 +142,12 @@ def _families(rows: Mapping[str, Sequence[Residual]]) -> Table:
         "ops", "count", "measured", *heads, "in interval", title=title, title_justify="left"
     )
     for row in rows["formulas"]:
-        others = [next(r for r in found if r.group == row.group) for found in rows.values()]
-        figures = [f for o in others for f in (f"{o.error:+.1%}", f"{o.absolute / o.measured:.1%}")]
+        same_group = [
+            next(r for r in mode_rows if r.group == row.group) for mode_rows in rows.values()
+        ]
+        figures = [
+            f for o in same_group for f in (f"{o.error:+.1%}", f"{o.absolute / o.measured:.1%}")
+        ]
         if row.group == "total":
             table.add_section()
         inside = f"{row.inside} of {row.ops}"

@@ -23,7 +23,7 @@ from costmodels.learned.weights import load_shipped
 TRACED = "paper/kernel_time_by_shape_v100_mlperf_bs2048_2021-04.csv"
 
 
-class Traced(Struct, frozen=True):
+class TracedProduct(Struct, frozen=True):
     """One traced product of a V100: microseconds measured, learned, and by the heuristics."""
 
     kernel: str
@@ -34,12 +34,12 @@ class Traced(Struct, frozen=True):
     heuristic: float
 
 
-def traced_products(folder: Path) -> list[Traced]:
+def traced_products(folder: Path) -> list[TracedProduct]:
     """Return the traced tiled products of DLRM_MLPerf with their learned and heuristic times."""
     sheet = load_device(PAPER)
     machine = Machine(sheet, software_profile("torch-1.10-cuda-11.3"))
     weights, device = load_shipped("gemm"), hardware(sheet)
-    found = []
+    result = []
     for row in csv.DictReader((folder / TRACED).read_text(encoding="utf-8").splitlines()):
         if "sgemm" not in row["kernel"]:
             continue
@@ -51,10 +51,12 @@ def traced_products(folder: Path) -> list[Traced]:
         formula = product_kernels(matrices, machine)[0].time
         shape = f"{matrices.batch} x {matrices.rows}x{matrices.columns}x{matrices.depth}"
         time, spread = float(learned.time[0]), float(learned.spread[0])
-        found.append(
-            Traced(row["kernel"], shape, float(row["mean_kernel_time_us"]), time, spread, formula)
+        result.append(
+            TracedProduct(
+                row["kernel"], shape, float(row["mean_kernel_time_us"]), time, spread, formula
+            )
         )
-    return found
+    return result
 
 
 def gemm_op(product: Product) -> int:
@@ -70,7 +72,7 @@ def _product(shapes: str, layout: str) -> Product:
     return Product(batch, first[-2], second[-1], first[-1], "f32", layout)
 
 
-def traced_table(traced: Sequence[Traced]) -> Table:
+def traced_table(traced: Sequence[TracedProduct]) -> Table:
     """Return a table of signed errors, with their mean sizes and their means at the end."""
     heads = ("kernel", "sizes", "measured", "learned", "error", "heuristic", "error")
     title = "traced kernels of DLRM_MLPerf on V100-SXM2-16GB, no launch (older cuBLAS)"
@@ -87,8 +89,10 @@ def traced_table(traced: Sequence[Traced]) -> Table:
         )
     table.add_section()
     pairs = [(t.learned / t.measured - 1, t.heuristic / t.measured - 1) for t in traced]
-    ours, theirs = (np.asarray(column) for column in zip(*pairs, strict=True))
-    sizes = (f"{np.abs(ours).mean():.1%}", "", f"{np.abs(theirs).mean():.1%}")
+    learned_errors, heuristic_errors = (np.asarray(column) for column in zip(*pairs, strict=True))
+    sizes = (f"{np.abs(learned_errors).mean():.1%}", "", f"{np.abs(heuristic_errors).mean():.1%}")
     table.add_row("MAPE", "", "", "", *sizes)
-    table.add_row("bias", "", "", "", f"{ours.mean():+.1%}", "", f"{theirs.mean():+.1%}")
+    table.add_row(
+        "bias", "", "", "", f"{learned_errors.mean():+.1%}", "", f"{heuristic_errors.mean():+.1%}"
+    )
     return table

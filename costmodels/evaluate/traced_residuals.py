@@ -83,7 +83,7 @@ def residuals(
         IrgraphError: the trace is not there, or lists ops that the reference step has not.
     """
     rows = []
-    for (date, model), traced in measured(Path(data_dir) / TRACE).items():
+    for (date, model), traced in measured_ops(Path(data_dir) / TRACE).items():
         expected = predictions(model, mode, software, device, learned)
         rows += _compare(f"{date} {model}", traced, expected)
     return rows
@@ -101,14 +101,16 @@ def predictions(
     graph = Graph(model, ops=tuple(op for _, ops in labelled for op in ops))
     sheet = load_device(device)
     priced = price(graph, sheet, mode=mode, software=software, pinned=True, learned=learned)
-    found: dict[str, list[Interval]] = defaultdict(list)
+    intervals_by_label: dict[str, list[Interval]] = defaultdict(list)
     for label, ops in labelled:
         kernels = [k for op in ops for k in priced.of(op)]
-        found[label].append((sum(k.time for k in kernels), sum(k.spread for k in kernels)))
-    return found
+        intervals_by_label[label].append(
+            (sum(k.time for k in kernels), sum(k.spread for k in kernels))
+        )
+    return intervals_by_label
 
 
-def measured(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
+def measured_ops(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
     """Return, by date and model, the ops of a file in order with their mean kernel time, in us."""
     if not path.exists():
         raise fail(f"no traced kernels at {str(path)!r}", exit_code=2)
@@ -117,8 +119,8 @@ def measured(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             key = (row["trace_date"], row["model"])
-            place = int(row["op_index_in_iteration"])
-            entry = sums[key].setdefault(place, (row["op"], []))
+            op_index = int(row["op_index_in_iteration"])
+            entry = sums[key].setdefault(op_index, (row["op"], []))
             entry[1].append(float(row["kernel_time_us"]))
             counts[key] = max(counts.get(key, 0), int(row["iteration"]) + 1)
     return {
@@ -131,20 +133,20 @@ def measured(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
 def _compare(
     trace: str, measured: Iterable[tuple[str, float]], expected: dict[str, list[Interval]]
 ) -> list[Residual]:
-    seen: dict[str, int] = defaultdict(int)
+    occurrences: dict[str, int] = defaultdict(int)
     groups: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
     for label, time in measured:
-        place = seen[label]
-        seen[label] += 1
+        occurrence = occurrences[label]
+        occurrences[label] += 1
         if label not in expected:
             raise fail(f"{trace} has an op {label!r} that the reference step has not")
         # one trace copies its prediction to the host too: price it as the copy before
         times = expected[label]
-        groups[GROUPS.get(label, "loss")].append((time, times[min(place, len(times) - 1)]))
+        groups[GROUPS.get(label, "loss")].append((time, times[min(occurrence, len(times) - 1)]))
     rows = [_row(trace, group, pairs) for group, pairs in groups.items()]
     rows.sort(key=lambda row: -row.absolute)
-    every = [pair for pairs in groups.values() for pair in pairs]
-    return [*rows, _row(trace, "total", every)]
+    all_pairs = [pair for pairs in groups.values() for pair in pairs]
+    return [*rows, _row(trace, "total", all_pairs)]
 
 
 def _row(trace: str, group: str, pairs: Sequence[tuple[float, Interval]]) -> Residual:

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from costmodels.evaluate.replays import MACHINES, covered, half_width, with_others
+from costmodels.evaluate.replays import (
+    MACHINES,
+    coverage_lines,
+    half_width,
+    replays_with_other_traces,
+)
 from costmodels.hosts.from_traces import published_tree
 from irgraph.cli.main import app
 from irgraph.overheads.samples import HostSample, Samples
@@ -159,7 +164,7 @@ def test_a_launch_that_returned_as_its_kernel_began_did_not_wait_for_it(data_dir
 
 @pytest.fixture(scope="module")
 def cases(data_dir: Path) -> dict[str, list[Replayed]]:
-    return with_others(data_dir)
+    return replays_with_other_traces(data_dir)
 
 
 @pytest.mark.data
@@ -174,7 +179,7 @@ def test_intervals_with_another_trace_contain_most_measured_steps(
     assert np.mean([step.within for step in every]) >= 0.85
     assert np.mean([np.mean([s.within for s in steps]) for steps in cases.values()]) >= 0.85
     assert np.median([half_width(step) for step in every]) < 0.25
-    assert list(covered(cases))[-1].startswith("all: 128 of 145")
+    assert list(coverage_lines(cases))[-1].startswith("all: 128 of 145")
 
 
 @pytest.mark.data

@@ -20,7 +20,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from costmodels.evaluate.exchange.errors import CurveErrors as Curve
-from costmodels.evaluate.exchange.errors import of_sizes
+from costmodels.evaluate.exchange.errors import size_errors
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.modern import is_priced
 from costmodels.families.collective import INTERVAL
@@ -33,16 +33,16 @@ from costmodels.training.study import OCTAVES, SMALLER, small_shape_rows, thresh
 
 Flags = NDArray[np.bool_]
 
-FEW = 50
+MIN_ROWS = 50
 """Rows from which a share says something."""
-LEAST, MOST = 85.0, 95.0
+MIN_COVERAGE, MAX_COVERAGE = 85.0, 95.0
 """Percent of rows between which a 90 % interval counts as right."""
 LEFT_OUT = "card left out"
 GROWTH = (1.0, 8.0, 64.0, np.inf)
 """Volumes over the largest in training that part the rows of larger shapes."""
 
 
-class Group(Struct, frozen=True):
+class IntervalGroup(Struct, frozen=True):
     """Rows of one op on one card.
 
     Attributes:
@@ -67,40 +67,40 @@ class Group(Struct, frozen=True):
     @property
     def verdict(self) -> str:
         """``narrow`` or ``wide`` of groups of enough rows, else nothing."""
-        if self.rows < FEW or LEAST <= self.held <= MOST:
+        if self.rows < MIN_ROWS or MIN_COVERAGE <= self.held <= MAX_COVERAGE:
             return ""
-        return "narrow" if self.held < LEAST else "wide"
+        return "narrow" if self.held < MIN_COVERAGE else "wide"
 
 
 class IntervalEvaluation(Struct, frozen=True):
     """Everything ``irgraph evaluate intervals`` shows."""
 
-    groups: Sequence[Group]
+    groups: Sequence[IntervalGroup]
 
     def render(self) -> list[RenderableType]:
         """Return the table, and a line of how many groups hold as they should."""
         title = "held-out rows in their 90 % intervals, percent"
         heads = ("", "op", "card", "", "in predict", "rows", "held", "half width", "")
         table = Table(*heads, title=title, title_justify="left")
-        for one in self.groups:
-            names = one.family, one.op, one.card, one.part, "yes" if one.priced else ""
-            figures = str(one.rows), f"{one.held:.1f}", f"{one.half_width:.1f}"
-            table.add_row(*names, *figures, one.verdict)
+        for group in self.groups:
+            names = group.family, group.op, group.card, group.part, "yes" if group.priced else ""
+            figures = str(group.rows), f"{group.held:.1f}", f"{group.half_width:.1f}"
+            table.add_row(*names, *figures, group.verdict)
         return [table, *self._lines()]
 
     def _lines(self) -> Iterator[str]:
-        for name, wanted in (("that predict answers by", True), ("that it does not", False)):
-            mine = [g for g in self.groups if g.priced == wanted and g.rows >= FEW]
-            right = sum(not g.verdict for g in mine)
-            low, high = (sum(g.verdict == v for g in mine) for v in ("narrow", "wide"))
+        for name, priced in (("that predict answers by", True), ("that it does not", False)):
+            groups = [g for g in self.groups if g.priced == priced and g.rows >= MIN_ROWS]
+            right = sum(not g.verdict for g in groups)
+            low, high = (sum(g.verdict == v for g in groups) for v in ("narrow", "wide"))
             yield (
-                f"of {len(mine)} groups of at least {FEW} rows {name}, {right} hold in "
-                f"{LEAST:.0f} to {MOST:.0f} %, {low} in fewer, {high} in more"
+                f"of {len(groups)} groups of at least {MIN_ROWS} rows {name}, {right} hold in "
+                f"{MIN_COVERAGE:.0f} to {MAX_COVERAGE:.0f} %, {low} in fewer, {high} in more"
             )
 
     def as_json(self) -> dict[str, Any]:
         """Return all groups as plain values, shares and widths in percent."""
-        groups = [{**asdict(one), "verdict": one.verdict} for one in self.groups]
+        groups = [{**asdict(group), "verdict": group.verdict} for group in self.groups]
         return {"evaluation": "intervals", "groups": groups}
 
 
@@ -110,63 +110,65 @@ def evaluate_intervals() -> IntervalEvaluation:
     Raises ``IrgraphError`` where the folder is not set.
     """
     folder = measurements()
-    found: list[Group] = []
+    groups: list[IntervalGroup] = []
     for name in shipped_models():
         data, _ = read(name, folder)
-        found += [*_seen(load_shipped(name), data), *_unseen(data)]
-    return IntervalEvaluation([*found, *_collectives(folder)])
+        groups += [*_held_out_groups(load_shipped(name), data), *_extrapolation_groups(data)]
+    return IntervalEvaluation([*groups, *_collectives(folder)])
 
 
-def _seen(weights: Weights, data: Measurements) -> Iterator[Group]:
+def _held_out_groups(weights: Weights, data: Measurements) -> Iterator[IntervalGroup]:
     """Yield groups of shapes that training has not seen."""
-    judged = score_rows(weights, data, devices_of(data), weights.launches)
-    every = np.ones(len(data.times), bool)
-    parts = {"shapes": every}
+    scored_rows = score_rows(weights, data, devices_of(data), weights.launches)
+    all_rows = np.ones(len(data.times), bool)
+    parts = {"shapes": all_rows}
     if weights.family.campaign.tables and data.group_held_out is not None:
         parts = {"point": ~data.group_held_out, "group": data.group_held_out}
     for part, rows in parts.items():
-        yield from _groups(judged, part, rows, data.devices)
+        yield from _groups(scored_rows, part, rows, data.devices)
 
 
-def _unseen(data: Measurements) -> Iterator[Group]:
+def _extrapolation_groups(data: Measurements) -> Iterator[IntervalGroup]:
     """Yield groups of larger shapes than any in training, and of cards left out of it."""
     for path in sorted((WEIGHTS / "holdout").glob(f"{data.name}-*.safetensors")):
         weights = load(path)
         without = tuple(weights.made["without"])
-        judged = score_rows(weights, data, devices_of(data, unseen=without), weights.launches)
+        scored_rows = score_rows(weights, data, devices_of(data, unseen=without), weights.launches)
         if path.stem != f"{data.name}-{SMALLER}":
             cards = [name for name in without if name in data.devices]
-            yield from _groups(judged, LEFT_OUT, data.dev, cards)
+            yield from _groups(scored_rows, LEFT_OUT, data.dev, cards)
             continue
         growth = 2**OCTAVES * volume(data) / np.maximum(thresholds(data), 1.0)
         for low, high in pairwise(GROWTH):
             part = f"{low:g} to {high:g} x larger" if high < np.inf else f"over {low:g} x larger"
             rows = ~small_shape_rows(data) & (growth >= low) & (growth < high)
-            yield from _groups(judged, part, rows, data.devices)
+            yield from _groups(scored_rows, part, rows, data.devices)
 
 
-def _groups(judged: ScoredRows, part: str, rows: Flags, cards: Sequence[str]) -> Iterator[Group]:
-    data, family = judged.data, load_shipped(judged.data.name).family
-    _, outlasts = judged.kernels()
+def _groups(
+    scored_rows: ScoredRows, part: str, rows: Flags, cards: Sequence[str]
+) -> Iterator[IntervalGroup]:
+    data, family = scored_rows.data, load_shipped(scored_rows.data.name).family
+    _, outlasts = scored_rows.kernels()
     for (number, op), card in product(enumerate(data.ops), cards):
-        mine = rows & data.dev & outlasts & data.rows_of(card) & (data.op == number)
-        if not mine.any():
+        selected = rows & data.dev & outlasts & data.rows_of(card) & (data.op == number)
+        if not selected.any():
             continue
-        count, held = int(mine.sum()), 100 * float(judged.inside[mine].mean())
-        half = 100 * float(np.sinh(np.median(judged.estimates.width[mine])))
+        count, share = int(selected.sum()), 100 * float(scored_rows.inside[selected].mean())
+        half = 100 * float(np.sinh(np.median(scored_rows.estimates.width[selected])))
         priced = is_priced(family, op, card) if family.campaign.tables else True
         if part == LEFT_OUT:
             priced &= bool(family.campaign.targets)
-        yield Group(data.name, op, card, part, count, held, half, priced)
+        yield IntervalGroup(data.name, op, card, part, count, share, half, priced)
 
 
-def _collectives(folder: Path) -> Iterator[Group]:
+def _collectives(folder: Path) -> Iterator[IntervalGroup]:
     """Yield the sizes of collectives that were held out, by platform and collective."""
-    curves: dict[tuple[str, str], list[Curve]] = {}
-    for curve in of_sizes(folder, INTERVAL):
-        curves.setdefault((curve.key.platform, curve.key.collective), []).append(curve)
-    for (card, op), mine in curves.items():
-        counts = [len(curve.errors) for curve in mine]
-        held = float(np.average([curve.inside for curve in mine], weights=counts))
-        half = 100 * float(np.median(np.repeat([curve.half for curve in mine], counts)))
-        yield Group("collective", op, card, "sizes", sum(counts), held, half, True)
+    curves_by_key: dict[tuple[str, str], list[Curve]] = {}
+    for curve in size_errors(folder, INTERVAL):
+        curves_by_key.setdefault((curve.key.platform, curve.key.collective), []).append(curve)
+    for (card, op), curves in curves_by_key.items():
+        counts = [len(curve.errors) for curve in curves]
+        share = float(np.average([curve.inside for curve in curves], weights=counts))
+        half = 100 * float(np.median(np.repeat([curve.half for curve in curves], counts)))
+        yield IntervalGroup("collective", op, card, "sizes", sum(counts), share, half, True)

@@ -18,26 +18,26 @@ RULE = "whiskers"
 """Samples of overheads that count, as in the paper: traces have the wall's clock, in which other
 programs of a busy machine hold some up for milliseconds."""
 
-Taken: TypeAlias = tuple[list[list[float]], Path]
+TimesAndCalls: TypeAlias = tuple[list[list[float]], Path]
 """Times of steps in microseconds, and the file of their models' calls."""
 
 WARM_UP = 3
 """Steps before those that count."""
 
 
-class Bench:
+class CpuBench:
     """Measures this machine, in a folder of its own."""
 
     def __init__(self, folder: Path, runs: int, scale: float) -> None:
         from costmodels.measure.calibrate import calibrate, to_json
         from costmodels.measure.run import torch_for
 
-        found = calibrate(torch_for("cpu"), "cpu", scale=scale)
-        self.device, self.runs, self.folder = str(found["name"]), runs, folder
+        sheet = calibrate(torch_for("cpu"), "cpu", scale=scale)
+        self.device, self.runs, self.folder = str(sheet["name"]), runs, folder
         self.sheet, self.files = folder / "cpu.json", 0
-        self.sheet.write_text(to_json(found), encoding="utf-8")
+        self.sheet.write_text(to_json(sheet), encoding="utf-8")
 
-    def recorded(self, name: str, make: Callable[[], Callable[[], object]]) -> Samples:
+    def record_overheads(self, name: str, make: Callable[[], Callable[[], object]]) -> Samples:
         """Return the samples of the host's overheads in a step."""
         from irgraph.capture.kineto import read_kineto
         from irgraph.capture.kineto.events.tree import build_tree
@@ -45,15 +45,17 @@ class Bench:
         from irgraph.capture.recording.record import record_step
         from irgraph.replay.replay import build_replayer
 
-        place = self.folder / "trace"
-        record_step(make, name, place, batch=0, runs=1)
+        trace_folder = self.folder / "trace"
+        record_step(make, name, trace_folder, batch=0, runs=1)
         return (
-            build_replayer(build_tree(read_kineto(place / KINETO_TRACE)))
+            build_replayer(build_tree(read_kineto(trace_folder / KINETO_TRACE)))
             .samples()
             .require_sufficient(name)
         )
 
-    def taken(self, graphs: Iterable[Graph], steps: Sequence[Callable[[], object]]) -> Taken:
+    def time_steps(
+        self, graphs: Iterable[Graph], steps: Sequence[Callable[[], object]]
+    ) -> TimesAndCalls:
         """Time steps by turns, before and after their models' calls are measured.
 
         So the machine is about as busy with other programs for the steps as for the calls.
@@ -62,12 +64,15 @@ class Bench:
 
         self.files += 1
         calls = self.folder / f"calls{self.files}.jsonl"
-        first = self._by_turns(steps)
+        first = self._time_in_turns(steps)
         measure_calls(graphs, "cpu", calls)
-        second = self._by_turns(steps)
-        return [[*one, *two] for one, two in zip(first, second, strict=True)], calls
+        second = self._time_in_turns(steps)
+        return [
+            [*first_times, *second_times]
+            for first_times, second_times in zip(first, second, strict=True)
+        ], calls
 
-    def predicted(self, graph: Graph, calls: Path, others: Sequence[Samples]) -> float:
+    def predict_step(self, graph: Graph, calls: Path, others: Sequence[Samples]) -> float:
         """Return the microseconds of a step with the overheads of other programs."""
         from irgraph import predict
         from irgraph.overheads.extract import ProfilerCost, extract
@@ -80,13 +85,13 @@ class Bench:
         sheet, files = str(self.sheet), [str(calls)]
         return predict(graph, device=sheet, host=str(host), weights=files).step_time
 
-    def _by_turns(self, steps: Sequence[Callable[[], object]]) -> list[list[float]]:
+    def _time_in_turns(self, steps: Sequence[Callable[[], object]]) -> list[list[float]]:
         """Return the microseconds of each step, run by turns after a warm-up, in either order."""
         from irgraph.capture.recording.record import step_timer
 
         time_step = step_timer("cpu")
-        found: list[list[float]] = [[] for _ in steps]
+        times_by_step: list[list[float]] = [[] for _ in steps]
         for number in range(WARM_UP + self.runs // 2):
-            for which in range(len(steps))[:: (-1) ** number]:
-                found[which].append(time_step(steps[which]))
-        return [times[WARM_UP:] for times in found]
+            for index in range(len(steps))[:: (-1) ** number]:
+                times_by_step[index].append(time_step(steps[index]))
+        return [times[WARM_UP:] for times in times_by_step]

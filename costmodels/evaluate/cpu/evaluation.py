@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.table import Table
 
-from costmodels.evaluate.cpu.bench import Bench
+from costmodels.evaluate.cpu.bench import CpuBench
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 
@@ -110,8 +110,8 @@ class CpuEvaluation(Struct, frozen=True):
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values: steps in microseconds, gains as ratios."""
         rows = {
-            kind: [{**msgspec.to_builtins(row), "error": row.error} for row in found]
-            for kind, found in (("steps", self.steps), ("gains", self.gains))
+            kind: [{**msgspec.to_builtins(row), "error": row.error} for row in results]
+            for kind, results in (("steps", self.steps), ("gains", self.gains))
         }
         return {"evaluation": "cpu", "device": self.device, **rows, "notes": list(NOTES)}
 
@@ -137,42 +137,45 @@ def evaluate_cpu(
     from irgraph.execute.machine import one_thread
 
     with TemporaryDirectory() as name, one_thread():
-        bench = Bench(Path(name), runs, scale)
+        bench = CpuBench(Path(name), runs, scale)
         return CpuEvaluation(bench.device, _steps(bench, programs), _gains(bench, rewrites))
 
 
-def _steps(bench: Bench, programs: Sequence[Program]) -> list[Row]:
+def _steps(bench: CpuBench, programs: Sequence[Program]) -> list[Row]:
     """Run the steps of programs, and predict them with the overheads of the others."""
-    overheads = {p: bench.recorded(p.name, _step(p)) for p in programs}
-    found = []
+    overheads = {p: bench.record_overheads(p.name, _step_maker(p)) for p in programs}
+    rows = []
     for program in programs:
-        graph = _captured(program, symbolic=False)
-        (times,), calls = bench.taken([graph], [_step(program)()])
+        graph = _capture_program(program, symbolic=False)
+        (times,), calls = bench.time_steps([graph], [_step_maker(program)()])
         others = [samples for other, samples in overheads.items() if other != program]
-        found.append(_row(program.name, times, bench.predicted(graph, calls, others)))
-    return found
+        rows.append(_row(program.name, times, bench.predict_step(graph, calls, others)))
+    return rows
 
 
-def _gains(bench: Bench, rewrites: Iterable[Rewrite]) -> list[Row]:
+def _gains(bench: CpuBench, rewrites: Iterable[Rewrite]) -> list[Row]:
     """Run the models before and after each rewrite by turns, and predict both."""
     from irgraph import rewrite
     from irgraph.execute.program import GraphProgram as Run
     from irgraph.execute.program import calls_of
 
-    before = {each.program: _captured(each.program) for each in rewrites}
-    overheads = {p: bench.recorded(p.name, partial(Run, calls_of(g))) for p, g in before.items()}
-    found = []
-    for each in rewrites:
-        graph = before[each.program]
-        pair = [calls_of(g) for g in (graph, rewrite(graph, each.pipeline).graph)]
-        times, calls = bench.taken(pair, [Run(graph) for graph in pair])
-        others = [samples for which, samples in overheads.items() if which != each.program]
-        first, second = (bench.predicted(graph, calls, others) for graph in pair)
+    graph_by_program = {change.program: _capture_program(change.program) for change in rewrites}
+    overheads = {
+        p: bench.record_overheads(p.name, partial(Run, calls_of(g)))
+        for p, g in graph_by_program.items()
+    }
+    rows = []
+    for change in rewrites:
+        graph = graph_by_program[change.program]
+        pair = [calls_of(g) for g in (graph, rewrite(graph, change.pipeline).graph)]
+        times, calls = bench.time_steps(pair, [Run(graph) for graph in pair])
+        others = [samples for other, samples in overheads.items() if other != change.program]
+        first, second = (bench.predict_step(graph, calls, others) for graph in pair)
         detail = " to ".join(f"{statistics.median(part) / 1e3:.3f}" for part in times) + " ms"
-        ratios = [one / two for one, two in zip(*times, strict=True)]
-        name = f"{each.pipeline} of {each.program.name}"
-        found.append(replace(_row(name, ratios, first / second), detail=detail))
-    return found
+        ratios = [before_time / after_time for before_time, after_time in zip(*times, strict=True)]
+        name = f"{change.pipeline} of {change.program.name}"
+        rows.append(replace(_row(name, ratios, first / second), detail=detail))
+    return rows
 
 
 def _row(name: str, measured: Sequence[float], predicted: float) -> Row:
@@ -180,7 +183,7 @@ def _row(name: str, measured: Sequence[float], predicted: float) -> Row:
     return Row(name, middle, (high - low) / 2, predicted)
 
 
-def _step(program: Program) -> Callable[[], Callable[[], object]]:
+def _step_maker(program: Program) -> Callable[[], Callable[[], object]]:
     """Return what makes a program's step."""
     from irgraph.capture.live.target import load_target
 
@@ -188,7 +191,7 @@ def _step(program: Program) -> Callable[[], Callable[[], object]]:
     return lambda: target.step(program.batch, "cpu")
 
 
-def _captured(program: Program, symbolic: bool = True) -> Graph:
+def _capture_program(program: Program, symbolic: bool = True) -> Graph:
     """Return a program's model, with its batch size as a dimension if it may be resized."""
     from irgraph.capture.live import capture_file
 

@@ -48,23 +48,23 @@ class CurveErrors(Struct, frozen=True):
     @property
     def inside(self) -> float:
         """Percent of the points inside the interval."""
-        held = [abs(e) <= self.half * (1 + e) for e in self.errors]
-        return 100.0 * statistics.fmean(held)
+        hits = [abs(e) <= self.half * (1 + e) for e in self.errors]
+        return 100.0 * statistics.fmean(hits)
 
 
-def of_points(tables: Sequence[MeasuredCurve], *, twin: bool = False) -> Iterator[CurveErrors]:
+def point_errors(tables: Sequence[MeasuredCurve], *, twin: bool = False) -> Iterator[CurveErrors]:
     """Yield errors at each point of each table by the curve through the others.
 
     With ``twin`` the size is left out of the collective that passes the same bytes, too.
     """
-    points = {found.key: found.points for found in tables}
+    points = {table.key: table.points for table in tables}
     for key in points:
         yield CurveErrors(
             key, leave_one_out_errors(key, fabric_of(key.platform), points, twin=twin)
         )
 
 
-def of_sizes(data: Path, width: float) -> Iterator[CurveErrors]:
+def size_errors(data: Path, width: float) -> Iterator[CurveErrors]:
     """Yield errors of what ships at sizes that were held out; ``width`` of the intervals."""
     for key, points in sorted(modern_points(data / MODERN, "dev").items()):
         curve = find_curve(key.collective, key.ranks, key.platform)
@@ -72,55 +72,55 @@ def of_sizes(data: Path, width: float) -> Iterator[CurveErrors]:
         yield CurveErrors(key, _errors(curve, table), width * curve.error)
 
 
-def of_ranks(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
+def rank_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
     """Yield errors of tables carried to other numbers of ranks of one machine."""
-    alone = [found for found in tables if found.key.local == found.key.ranks]
-    for found in alone:
-        for other in alone:
-            same = found.key.platform == other.key.platform
-            if same and other.key.collective == found.key.collective and other is not found:
-                yield _carried(other, found)
+    single_machine = [table for table in tables if table.key.local == table.key.ranks]
+    for target in single_machine:
+        for source in single_machine:
+            same = target.key.platform == source.key.platform
+            if same and source.key.collective == target.key.collective and source is not target:
+                yield _scaling_errors(source, target)
 
 
-def of_machines(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
+def machine_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
     """Yield errors of tables of one machine carried to two, where that was published."""
-    for found in published_curves():
-        inside = Key(found.key.platform, found.key.local, found.key.local, found.key.collective)
-        for other in tables:
-            if other.key == inside:
-                yield _carried(other, found)
+    for target in published_curves():
+        inside = Key(target.key.platform, target.key.local, target.key.local, target.key.collective)
+        for source in tables:
+            if source.key == inside:
+                yield _scaling_errors(source, target)
 
 
-def of_fabrics(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
+def fabric_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
     """Yield errors of NCCL's model alone, on platforms that it has not seen, nor near copies."""
-    alone = [found for found in tables if found.key.local == found.key.ranks]
-    launches = {found.key: _launch(found) for found in alone}
-    for found in alone:
-        kind = _kind(found.key)
-        seen = [launch for key, launch in launches.items() if _kind(key) != kind]
-        ring = Ring(found.key.ranks, found.key.ranks, fabric_of(found.key.platform))
-        curve = _Model(found.key.collective, ring, statistics.median(seen))
-        if found.key.platform != "v100":  # measured with a release that takes 80 us to start
-            yield CurveErrors(found.key, _errors(curve, found.points))
+    single_machine = [table for table in tables if table.key.local == table.key.ranks]
+    launches = {table.key: _launch(table) for table in single_machine}
+    for table in single_machine:
+        kind = _kind(table.key)
+        other_launches = [launch for key, launch in launches.items() if _kind(key) != kind]
+        ring = Ring(table.key.ranks, table.key.ranks, fabric_of(table.key.platform))
+        curve = _Model(table.key.collective, ring, statistics.median(other_launches))
+        if table.key.platform != "v100":  # measured with a release that takes 80 us to start
+            yield CurveErrors(table.key, _errors(curve, table.points))
 
 
 def launch(tables: Sequence[MeasuredCurve]) -> float:
     """Return what a collective takes beyond NCCL's model, median of the smallest messages."""
-    alone = [f for f in tables if f.key.local == f.key.ranks and f.key.platform != "v100"]
-    return statistics.median(map(_launch, alone))
+    single_machine = [f for f in tables if f.key.local == f.key.ranks and f.key.platform != "v100"]
+    return statistics.median(map(_launch, single_machine))
 
 
-def mean(judged: Sequence[CurveErrors]) -> float:
+def mean(curves: Sequence[CurveErrors]) -> float:
     """Return the mean over curves of their mean absolute errors, in percent."""
-    return statistics.fmean(each.mape for each in judged)
+    return statistics.fmean(curve.mape for curve in curves)
 
 
-def by_collective(judged: Sequence[CurveErrors]) -> Mapping[tuple[str, str], list[CurveErrors]]:
+def by_collective(curves: Sequence[CurveErrors]) -> Mapping[tuple[str, str], list[CurveErrors]]:
     """Return curves by what they were made from, and their collective."""
-    found: dict[tuple[str, str], list[CurveErrors]] = defaultdict(list)
-    for each in judged:
-        found[each.source, each.key.collective].append(each)
-    return found
+    result: dict[tuple[str, str], list[CurveErrors]] = defaultdict(list)
+    for curve in curves:
+        result[curve.source, curve.key.collective].append(curve)
+    return result
 
 
 class _Model(Struct, frozen=True):
@@ -136,31 +136,31 @@ def _kind(key: Key) -> str:
     return COPIES.get(key.platform, key.platform)
 
 
-def _launch(found: MeasuredCurve) -> float:
-    key, size = found.key, found.points.sizes[0]
+def _launch(table: MeasuredCurve) -> float:
+    key, size = table.key, table.points.sizes[0]
     model = nccl_time(
         key.collective, Ring(key.ranks, key.local, fabric_of(key.platform)), size, 0.0
     )
-    return found.points.times[0] - model
+    return table.points.times[0] - model
 
 
-def _carried(other: MeasuredCurve, found: MeasuredCurve) -> CurveErrors:
-    fabric: Fabric = fabric_of(found.key.platform)
-    key = other.key
+def _scaling_errors(source: MeasuredCurve, target: MeasuredCurve) -> CurveErrors:
+    fabric: Fabric = fabric_of(target.key.platform)
+    key = source.key
     record = Record(
         key.platform,
         key.ranks,
         key.local,
         key.collective,
-        other.source,
+        source.source,
         0.0,
-        sizes=other.points.sizes,
-        times=other.points.times,
+        sizes=source.points.sizes,
+        times=source.points.times,
     )
     curve = scale_to_ranks(
-        record, found.key.collective, Ring(found.key.ranks, found.key.local, fabric)
+        record, target.key.collective, Ring(target.key.ranks, target.key.local, fabric)
     )
-    return CurveErrors(found.key, _errors(curve, found.points), source=f"{key.ranks} ranks")
+    return CurveErrors(target.key, _errors(curve, target.points), source=f"{key.ranks} ranks")
 
 
 def _errors(curve: Curve, points: CurveTable) -> list[float]:

@@ -15,7 +15,7 @@ from costmodels.evaluate.exchange.errors import CurveErrors, by_collective, mean
 from costmodels.evaluate.measurements import measurements
 from costmodels.families.collective import INTERVAL
 
-BAR = 6.0
+MAX_MAPE = 6.0
 """Mean absolute error in percent that points left out should stay below on every table."""
 
 
@@ -40,8 +40,10 @@ class CollectiveEvaluation(Struct, frozen=True):
 
     def render(self) -> list[RenderableType]:
         """Return a table for each way of leaving out, and a line on the bar."""
-        held = [each for each in self.points if each.mape <= BAR]
-        line = f"points left out: {len(held)} of {len(self.points)} tables within {BAR:g} %"
+        within_bar = [curve for curve in self.points if curve.mape <= MAX_MAPE]
+        line = (
+            f"points left out: {len(within_bar)} of {len(self.points)} tables within {MAX_MAPE:g} %"
+        )
         return [
             self._tables(),
             line,
@@ -54,12 +56,12 @@ class CollectiveEvaluation(Struct, frozen=True):
         heads = ("platform", "ranks", "collective", "points", "left out", "with its twin's")
         table = Table(*heads, "held out", "in interval", title_justify="left")
         table.title = "measured tables, MAPE in percent"
-        held = {each.key: each for each in self.sizes}
-        for each, alone in zip(self.points, self.alone, strict=True):
-            other = held.get(each.key)
+        held_out_by_key = {curve.key: curve for curve in self.sizes}
+        for curve, without_twin in zip(self.points, self.alone, strict=True):
+            other = held_out_by_key.get(curve.key)
             cells = (f"{other.mape:.1f}", f"{other.inside:.0f}") if other else ("", "")
-            figures = str(len(each.errors) + 2), f"{each.mape:.1f}", f"{alone.mape:.1f}"
-            key = each.key
+            figures = str(len(curve.errors) + 2), f"{curve.mape:.1f}", f"{without_twin.mape:.1f}"
+            key = curve.key
             table.add_row(key.platform, _layout(key), key.collective, *figures, *cells)
         return table
 
@@ -73,8 +75,8 @@ class CollectiveEvaluation(Struct, frozen=True):
             "machines": self.machines,
             "fabrics": self.fabrics,
         }
-        means = {name: mean(judged) for name, judged in parts.items()}
-        rows = {name: [_record(each) for each in judged] for name, judged in parts.items()}
+        means = {name: mean(curves) for name, curves in parts.items()}
+        rows = {name: [_record(curve) for curve in curves] for name, curves in parts.items()}
         return {"evaluation": "collectives", "MAPE_pct": means, "left_out": rows}
 
 
@@ -86,26 +88,26 @@ def evaluate_collectives() -> CollectiveEvaluation:
     data = measurements()
     tables = list(measured_curves(data))
     return CollectiveEvaluation(
-        list(errors.of_points(tables)),
-        list(errors.of_points(tables, twin=True)),
-        list(errors.of_sizes(data, INTERVAL)),
-        list(errors.of_ranks(tables)),
-        list(errors.of_machines(tables)),
-        list(errors.of_fabrics(tables)),
+        list(errors.point_errors(tables)),
+        list(errors.point_errors(tables, twin=True)),
+        list(errors.size_errors(data, INTERVAL)),
+        list(errors.rank_errors(tables)),
+        list(errors.machine_errors(tables)),
+        list(errors.fabric_errors(tables)),
     )
 
 
-def _record(each: CurveErrors) -> dict[str, Any]:
-    key = each.key
+def _record(curve: CurveErrors) -> dict[str, Any]:
+    key = curve.key
     return {
         "platform": key.platform,
         "ranks": key.ranks,
         "local": key.local,
         "collective": key.collective,
-        "from": each.source,
-        "points": len(each.errors),
-        "MAPE": each.mape,
-        "worst": 100 * max(each.errors, key=abs),
+        "from": curve.source,
+        "points": len(curve.errors),
+        "MAPE": curve.mape,
+        "worst": 100 * max(curve.errors, key=abs),
     }
 
 
@@ -114,37 +116,39 @@ def _layout(key: Key) -> str:
     return f"{machines}x{key.local}" if machines > 1 else str(key.ranks)
 
 
-def _means(title: str, judged: Sequence[CurveErrors], platform: bool = False) -> Table:
+def _means(title: str, curves: Sequence[CurveErrors], platform: bool = False) -> Table:
     table = Table("platform" if platform else "from, to", "collective", "MAPE", title=title)
     table.title_justify = "left"
-    for (first, name), found in sorted(_parts(judged, platform)):
-        table.add_row(first, name, f"{mean(found):.0f}")
-    table.add_row("all", "", f"{mean(judged):.0f}")
+    for (first, name), group in sorted(_parts(curves, platform)):
+        table.add_row(first, name, f"{mean(group):.0f}")
+    table.add_row("all", "", f"{mean(curves):.0f}")
     return table
 
 
 def _parts(
-    judged: Sequence[CurveErrors], platform: bool
+    curves: Sequence[CurveErrors], platform: bool
 ) -> Iterator[tuple[tuple[str, str], list[CurveErrors]]]:
-    names = {each.key.platform if platform else _step(each) for each in judged}
+    names = {curve.key.platform if platform else _scaling_label(curve) for curve in curves}
     for first in names:
-        mine = [each for each in judged if first in (each.key.platform, _step(each))]
-        for (_, name), found in by_collective(mine).items():
-            if not platform or first == found[0].key.platform:
-                yield (first, name), found
+        selected = [
+            curve for curve in curves if first in (curve.key.platform, _scaling_label(curve))
+        ]
+        for (_, name), group in by_collective(selected).items():
+            if not platform or first == group[0].key.platform:
+                yield (first, name), group
 
 
-def _step(each: CurveErrors) -> str:
-    return f"{each.source.partition(' ')[0]} to {each.key.ranks}"
+def _scaling_label(curve: CurveErrors) -> str:
+    return f"{curve.source.partition(' ')[0]} to {curve.key.ranks}"
 
 
-def _machines(judged: Sequence[CurveErrors]) -> Table:
+def _machines(curves: Sequence[CurveErrors]) -> Table:
     title = "carried from one machine to two, as published"
     table = Table("platform", "collective", "points", "MAPE", "worst", title=title)
     table.title_justify = "left"
-    for each in judged:
-        worst = f"{100 * max(each.errors, key=abs):+.0f}"
-        row = each.key.platform, each.key.collective, str(len(each.errors)), f"{each.mape:.0f}"
+    for curve in curves:
+        worst = f"{100 * max(curve.errors, key=abs):+.0f}"
+        row = curve.key.platform, curve.key.collective, str(len(curve.errors)), f"{curve.mape:.0f}"
         table.add_row(*row, worst)
-    table.add_row("all", "", "", f"{mean(judged):.0f}", "")
+    table.add_row("all", "", "", f"{mean(curves):.0f}", "")
     return table

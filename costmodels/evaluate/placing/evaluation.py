@@ -34,7 +34,7 @@ ROWS = (
 LARGE, HALVED = 10_000_000, 2
 """Tables of more rows are halved in its run with caching."""
 
-WIDTH, BATCH, EACH, BATCHES, EPOCHS = 128, 64, 64, 10, 100
+WIDTH, BATCH, LOOKUPS_PER_SAMPLE, BATCHES, EPOCHS = 128, 64, 64, 10, 100
 """Columns of f32, samples, lookups of a table for each, batches an epoch, epochs
 (pytorch/torchrec, benchmarks/ebc_benchmarks.py and ebc_benchmarks_utils.py)."""
 
@@ -42,7 +42,7 @@ IN_DEVICE = 0.019
 """Seconds an epoch of the same tables, the largest reduced 32 to 128 times, in device memory: what
 an epoch takes beside reads of another tier (same page)."""
 
-HALF = 0.005
+HALF_DIGIT = 0.005
 """Half of the last digit of published seconds."""
 
 CACHED_SHARE = 0.2
@@ -106,76 +106,76 @@ def evaluate_tiers() -> TierEvaluation:
     drives = []
     for name, in_flight, reads, us in DRIVES:
         tier = load_tier(name)
-        here = throughput(tier, in_flight), latency(tier, in_flight)
-        drives.append(Drive(tier.name, in_flight, reads, here[0], us, here[1]))
+        predicted = throughput(tier, in_flight), latency(tier, in_flight)
+        drives.append(Drive(tier.name, in_flight, reads, predicted[0], us, predicted[1]))
     halved = [rows // HALVED if rows > LARGE else rows for rows in ROWS]
     epochs = [
-        _epoch("UVM, full tables", 0.62, 5.34, IN_DEVICE + uncached(ROWS)),
-        _epoch("UVM caching, largest halved", 0.06, 0.37, IN_DEVICE + cached(halved)),
+        _epoch("UVM, full tables", 0.62, 5.34, IN_DEVICE + uncached_seconds(ROWS)),
+        _epoch("UVM caching, largest halved", 0.06, 0.37, IN_DEVICE + cached_seconds(halved)),
     ]
     return TierEvaluation(drives, epochs)
 
 
 def _epoch(name: str, mean: float, deviation: float, predicted: float) -> Epoch:
-    return Epoch(name, mean, deviation, but_the_longest(mean, deviation, EPOCHS), predicted)
+    return Epoch(name, mean, deviation, bounds_without_longest(mean, deviation, EPOCHS), predicted)
 
 
-def but_the_longest(mean: float, deviation: float, count: int) -> tuple[float, float]:
+def bounds_without_longest(mean: float, deviation: float, count: int) -> tuple[float, float]:
     """Return bounds of the mean of all but the largest of some times, published with two digits.
 
     No value is further above the mean than the deviation times sqrt(n - 1) (Samuelson, Journal of
     the American Statistical Association 1968), and none of positive ones is all less than their sum
     of squares over their sum.
     """
-    low, high = mean - HALF - (deviation + HALF) / float(np.sqrt(count - 1)), 0.0
-    for one in (mean - HALF, mean + HALF):
-        longest = ((deviation - HALF) ** 2 + one**2) / one
-        high = max(high, count * (one - longest / count) / (count - 1))
+    low, high = mean - HALF_DIGIT - (deviation + HALF_DIGIT) / float(np.sqrt(count - 1)), 0.0
+    for bound in (mean - HALF_DIGIT, mean + HALF_DIGIT):
+        longest = ((deviation - HALF_DIGIT) ** 2 + bound**2) / bound
+        high = max(high, count * (bound - longest / count) / (count - 1))
     return low, high
 
 
-def uncached(rows: Sequence[int]) -> float:
+def uncached_seconds(rows: Sequence[int]) -> float:
     """Return seconds that an epoch's reads and updates of rows over PCIe take.
 
     Forward reads a row for each lookup; backward reads and writes each different row once
     (FBGEMM's exact updates). Nothing overlaps.
     """
-    tier, lookups = load_tier("uvm"), float(BATCH * EACH)
-    different = sum(float(rows_of(UNIFORM, n).distinct_count(lookups)) for n in rows)
-    total = len(rows) * lookups + 2 * different
-    asked = demand(tier, 4 * WIDTH, total)
-    return BATCHES * burst(tier, asked.reads, asked.nbytes) / 1e6
+    tier, lookups = load_tier("uvm"), float(BATCH * LOOKUPS_PER_SAMPLE)
+    distinct = sum(float(rows_of(UNIFORM, n).distinct_count(lookups)) for n in rows)
+    total = len(rows) * lookups + 2 * distinct
+    traffic = demand(tier, 4 * WIDTH, total)
+    return BATCHES * burst(tier, traffic.reads, traffic.nbytes) / 1e6
 
 
-def cached(rows: Sequence[int]) -> float:
+def cached_seconds(rows: Sequence[int]) -> float:
     """Return seconds that an epoch's reads of rows that the cache lacks take.
 
     Its data set draws one batch, and repeats it: lookups go to the rows of that alone, and what its
     first time brought in is there (torchrec/datasets/random.py).
     """
-    lookups = float(BATCH * EACH)
+    lookups = float(BATCH * LOOKUPS_PER_SAMPLE)
     used = [float(rows_of(UNIFORM, n).distinct_count(lookups)) for n in rows]
     tables = [Lookups(Popularity((n,), (1.0 / n,)), 1.0, lookups) for n in used]
     cache = cache_of(tables, CACHED_SHARE * sum(rows))
     missed = sum(cache.distinct_misses(i, lookups) for i in range(len(tables)))
     tier = load_tier("uvm")
-    asked = demand(tier, 4 * WIDTH, 2 * missed)  # what is brought in puts another row out
-    return BATCHES * burst(tier, asked.reads, asked.nbytes) / 1e6
+    traffic = demand(tier, 4 * WIDTH, 2 * missed)  # what is brought in puts another row out
+    return BATCHES * burst(tier, traffic.reads, traffic.nbytes) / 1e6
 
 
 def _drives(drives: Sequence[Drive]) -> Table:
     heads = ("drive", "in flight", "reads/s", "here", "error", "latency us", "here", "error")
     table = Table(*heads, title="random reads, published and here", title_justify="left")
-    for one in drives:
+    for drive in drives:
         table.add_row(
-            one.tier,
-            str(one.in_flight),
-            f"{one.published_reads:,.0f}",
-            f"{one.reads:,.0f}",
-            f"{one.reads / one.published_reads - 1:+.1%}",
-            f"{one.published_us:g}",
-            f"{one.us:.1f}",
-            f"{one.us / one.published_us - 1:+.1%}",
+            drive.tier,
+            str(drive.in_flight),
+            f"{drive.published_reads:,.0f}",
+            f"{drive.reads:,.0f}",
+            f"{drive.reads / drive.published_reads - 1:+.1%}",
+            f"{drive.published_us:g}",
+            f"{drive.us:.1f}",
+            f"{drive.us / drive.published_us - 1:+.1%}",
         )
     return table
 
@@ -184,15 +184,15 @@ def _epochs(epochs: Sequence[Epoch]) -> Table:
     title = "seconds an epoch of TorchRec's benchmark of DLRM's tables, V100"
     heads = ("tables", "published", "others", "predicted", "of published", "of others")
     table = Table(*heads, title=title, title_justify="left")
-    for one in epochs:
-        low, high = one.others
-        far = one.predicted / min(max(one.predicted, low), high) - 1
+    for epoch in epochs:
+        low, high = epoch.others
+        error = epoch.predicted / min(max(epoch.predicted, low), high) - 1
         table.add_row(
-            one.name,
-            f"{one.published:.2f} +- {one.deviation:.2f}",
+            epoch.name,
+            f"{epoch.published:.2f} +- {epoch.deviation:.2f}",
             f"{low:.3f} to {high:.3f}",
-            f"{one.predicted:.3f}",
-            f"{one.predicted / one.published - 1:+.0%}",
-            f"{far:+.0%}" if far else "within",
+            f"{epoch.predicted:.3f}",
+            f"{epoch.predicted / epoch.published - 1:+.0%}",
+            f"{error:+.0%}" if error else "within",
         )
     return table

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from costmodels.evaluate.comparison import Comparison, Point, Series
 from costmodels.evaluate.errors import IntervalHit, coverage
-from costmodels.evaluate.timed.gains import Pair, pairs
+from costmodels.evaluate.timed.gains import StepPair, pairs
 from costmodels.evaluate.timed.steps import Step, steps_of
-from costmodels.evaluate.whole.programs import tried
+from costmodels.evaluate.whole.programs import result_or_reason
 from costmodels.hosts.own import merged_table
 from costmodels.hosts.writing import encode
 from irgraph.api import rewrite, run_script
@@ -55,27 +55,27 @@ class TimedEvaluation(Struct):
         """Return the file of the host table for a step."""
         return _others(self.device, step.traced_as, self.folder)
 
-    def predicted(self, graph: Graph, step: Step) -> Prediction:
+    def predict_graph(self, graph: Graph, step: Step) -> Prediction:
         """Predict a program as a step ran it."""
         return predict(graph, self.device, host=self.host(step))
 
     def program(self, step: Step) -> Graph:
         """Return what a step ran: captured, and as one CUDA graph or compiled where it was."""
         graph = step.graph(self.keep)
-        return rewritten(graph, {"": "", "graph": "cuda-graph", "compile": "compile"}[step.how])
+        return apply_change(graph, {"": "", "graph": "cuda-graph", "compile": "compile"}[step.how])
 
 
-def rewritten(graph: Graph, change: str) -> Graph:
+def apply_change(graph: Graph, change: str) -> Graph:
     """Return a graph after a pass or a statement; as it is where there is none.
 
     Raises ``IrgraphError`` where that changes nothing.
     """
     if not change:
         return graph
-    found = (run_script if change in STATEMENTS else rewrite)(graph, change).graph
-    if len(found.ops) == len(graph.ops) and found == graph:
+    result = (run_script if change in STATEMENTS else rewrite)(graph, change).graph
+    if len(result.ops) == len(graph.ops) and result == graph:
         raise fail(f"{change} changes nothing")
-    return found
+    return result
 
 
 @cache
@@ -86,7 +86,7 @@ def _others(device: str, model: str, folder: Path) -> str:
 
 
 def evaluate_timed(
-    device: str = DEVICE, keep: Path | None = None, only: Callable[[Step], bool] | None = None
+    device: str = DEVICE, keep: Path | None = None, select: Callable[[Step], bool] | None = None
 ) -> Comparison:
     """Return measured and predicted steps, gains, peak memory, and intervals that held.
 
@@ -95,78 +95,78 @@ def evaluate_timed(
         keep: folder where captured programs are kept, and read from.
         only: which steps; all where it is not given.
     """
-    steps = [step for step in steps_of(device) if only is None or only(step)]
+    steps = [step for step in steps_of(device) if select is None or select(step)]
     with TemporaryDirectory() as folder:
         timed = TimedEvaluation(device, keep, Path(folder))
-        found = _Found(timed, steps)
-        kinds = ((found.points, "ms"), (found.gains(), "x"), (found.memory, "GB"))
+        predictions = _StepPredictions(timed, steps)
+        kinds = ((predictions.points, "ms"), (predictions.gains(), "x"), (predictions.memory, "GB"))
         series = [
             Series(name, points, unit=unit)
-            for known, unit in kinds
-            for name, points in sorted(known.items())
+            for points_by_name, unit in kinds
+            for name, points in sorted(points_by_name.items())
         ]
-        notes = (*NOTES, *(f"left out: {text}" for text in found.lacking))
-        return Comparison("timed", series, {}, notes, coverage(found.held))
+        notes = (*NOTES, *(f"left out: {text}" for text in predictions.missing))
+        return Comparison("timed", series, {}, notes, coverage(predictions.hits))
 
 
-class _Found:
+class _StepPredictions:
     """Predictions of steps, made as they are asked for."""
 
     def __init__(self, timed: TimedEvaluation, steps: Sequence[Step]) -> None:
         self.timed, self.steps = timed, steps
         self.points: defaultdict[str, list[Point]] = defaultdict(list)
         self.memory: defaultdict[str, list[Point]] = defaultdict(list)
-        self.held: defaultdict[str, list[IntervalHit]] = defaultdict(list)
-        self.lacking: dict[str, None] = {}
+        self.hits: defaultdict[str, list[IntervalHit]] = defaultdict(list)
+        self.missing: dict[str, None] = {}
         self.times: dict[int, float] = {}
         for step in steps:
-            self._step(step)
+            self._add_step(step)
 
-    def _step(self, step: Step) -> None:
-        found = tried(partial(self._predicted, step))
-        if isinstance(found, str):
-            self.lacking[f"{step.name}: {found}"] = None
+    def _add_step(self, step: Step) -> None:
+        prediction = result_or_reason(partial(self._predict, step))
+        if isinstance(prediction, str):
+            self.missing[f"{step.name}: {prediction}"] = None
             return
-        self.times[id(step)] = found.step_time
+        self.times[id(step)] = prediction.step_time
         if step.device:
-            work = sum(kernel.time for kernel in found.kernels())
+            work = sum(kernel.time for kernel in prediction.kernels())
             self.points[DEVICE_WORK].append(Point(step.name, step.device / 1e3, work / 1e3))
         if not (step.how or step.bench):
             memory = self.memory[f"peak memory: {'training' if step.trains else 'inference'}"]
-            memory.append(Point(step.name, step.peak / 1e9, found.memory.peak / 1e9))
+            memory.append(Point(step.name, step.peak / 1e9, prediction.memory.peak / 1e9))
         group = "cuDNN's benchmark on" if step.bench else step.group
-        self.points[group].append(Point(step.name, step.time / 1e3, found.step_time / 1e3))
-        low, high = found.interval
+        self.points[group].append(Point(step.name, step.time / 1e3, prediction.step_time / 1e3))
+        low, high = prediction.interval
         half = (high - low) / 2 / step.time
-        self.held[group].append(IntervalHit(low <= step.time <= high, half))
+        self.hits[group].append(IntervalHit(low <= step.time <= high, half))
 
-    def _predicted(self, step: Step) -> Prediction:
-        return self.timed.predicted(self.timed.program(step), step)
+    def _predict(self, step: Step) -> Prediction:
+        return self.timed.predict_graph(self.timed.program(step), step)
 
     def gains(self) -> dict[str, list[Point]]:
         """Return predicted gains beside measured ones, captured and by passes, by change."""
-        found: defaultdict[str, list[Point]] = defaultdict(list)
+        points_by_group: defaultdict[str, list[Point]] = defaultdict(list)
         for pair in pairs(self.steps):
             before, after = (self.times.get(id(step)) for step in (pair.before, pair.after))
             if before is None or after is None:
                 continue
             name, change = pair.before.name, pair.change
             kind = f"gain of {change.name}"
-            made = f"{kind}, by {change.made_by}"
-            written = made if pair.after.how else f"{kind}, captured"
-            found[written].append(Point(name, pair.gain, before / after))
+            pass_group = f"{kind}, by {change.made_by}"
+            group = pass_group if pair.after.how else f"{kind}, captured"
+            points_by_group[group].append(Point(name, pair.gain, before / after))
             if change.made_by and not pair.after.how:
-                self._by_pass(found[made], pair, before)
-        return {name: points for name, points in found.items() if points}
+                self._by_pass(points_by_group[pass_group], pair, before)
+        return {name: points for name, points in points_by_group.items() if points}
 
-    def _by_pass(self, points: list[Point], pair: Pair, before: float) -> None:
+    def _by_pass(self, points: list[Point], pair: StepPair, before: float) -> None:
         step, made_by = pair.before, pair.change.made_by
 
         def changed() -> Prediction:
-            return self.timed.predicted(rewritten(self.timed.program(step), made_by), step)
+            return self.timed.predict_graph(apply_change(self.timed.program(step), made_by), step)
 
-        after = tried(changed)
+        after = result_or_reason(changed)
         if isinstance(after, str):
-            self.lacking[f"{made_by} on {step.name}: {after}"] = None
+            self.missing[f"{made_by} on {step.name}: {after}"] = None
         else:
             points.append(Point(step.name, pair.gain, before / after.step_time))

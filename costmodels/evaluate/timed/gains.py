@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from costmodels.evaluate.timed.steps import Step
 
-NO = object()
+ABSENT = object()
 """An option that is not given."""
 
 
@@ -30,30 +30,30 @@ class Change(Struct, frozen=True):
 CHANGES = (
     Change("mixed precision (autocast, f16)", {"kind": "f32"}, {"kind": "f16"}),
     Change("mixed precision (autocast, bf16)", {"kind": "f32", "tf32": False},
-           {"kind": NO, "tf32": False}),
+           {"kind": ABSENT, "tf32": False}),
     Change("TF32 for f32 products", {"tf32": False}, {"tf32": True}),
     Change("channels last", {"last": False}, {"last": True}),
-    Change("channels last, inference", {"last": NO, "program": "see"},
+    Change("channels last, inference", {"last": ABSENT, "program": "see"},
            {"last": True, "program": "see"}),
-    Change("attention in one call", {"eager": True}, {"eager": NO}, "fuse-attention"),
-    Change("updates of a loop, foreach", {"update": "sgd_loop"}, {"update": NO},
+    Change("attention in one call", {"eager": True}, {"eager": ABSENT}, "fuse-attention"),
+    Change("updates of a loop, foreach", {"update": "sgd_loop"}, {"update": ABSENT},
            "fuse-optimizer"),
     Change("updates of a loop, foreach", {"update": "loop", "program": "gpt"},
-           {"update": NO, "program": "gpt"}, "fuse-optimizer"),
+           {"update": ABSENT, "program": "gpt"}, "fuse-optimizer"),
     Change("updates of a loop, fused", {"update": "loop"}, {"update": "fused"}, "fuse-adam"),
-    Change("no dropout", {"dropout": 0.1}, {"dropout": NO}, "drop-dropout"),
-    Change("blocks computed again", {"keep": NO, "program": "gpt"},
+    Change("no dropout", {"dropout": 0.1}, {"dropout": ABSENT}, "drop-dropout"),
+    Change("blocks computed again", {"keep": ABSENT, "program": "gpt"},
            {"keep": False, "program": "gpt"}),
-    Change("sparse gradients of tables", {"sparse": NO, "program": "dlrm"},
+    Change("sparse gradients of tables", {"sparse": ABSENT, "program": "dlrm"},
            {"sparse": True, "program": "dlrm"}),
     Change("CUDA graph", {"how": ""}, {"how": "graph"}, "cuda-graph"),
     Change("torch.compile", {"how": ""}, {"how": "compile"}, "compile"),
-    Change("vocabulary of 50,304 instead of 50,257", {"words": NO, "program": "gpt"},
+    Change("vocabulary of 50,304 instead of 50,257", {"words": ABSENT, "program": "gpt"},
            {"words": 50304, "program": "gpt"}),
 )  # fmt: skip
 
 
-class Pair(Struct, frozen=True):
+class StepPair(Struct, frozen=True):
     """Two timed steps, before and after a change."""
 
     change: Change
@@ -66,25 +66,27 @@ class Pair(Struct, frozen=True):
         return self.before.time / self.after.time
 
 
-def pairs(steps: Sequence[Step]) -> Iterator[Pair]:
+def pairs(steps: Sequence[Step]) -> Iterator[StepPair]:
     """Yield the pairs among timed steps, by change."""
-    known = {_key(_fields(step)): step for step in steps}
+    step_by_key = {_key(_fields(step)): step for step in steps}
     for change in CHANGES:
         for step in filter(partial(_is_before, change), steps):
-            wanted = {k: v for k, v in {**_fields(step), **change.after}.items() if v is not NO}
-            after = known.get(_key(wanted))
+            fields_after = {
+                k: v for k, v in {**_fields(step), **change.after}.items() if v is not ABSENT
+            }
+            after = step_by_key.get(_key(fields_after))
             if after is not None:
-                yield Pair(change, step, after)
+                yield StepPair(change, step, after)
 
 
 def _is_before(change: Change, step: Step) -> bool:
     fields = _fields(step)
-    return all(fields.get(key, NO) == value for key, value in change.before.items())
+    return all(fields.get(key, ABSENT) == value for key, value in change.before.items())
 
 
 def _fields(step: Step) -> dict[str, Any]:
-    own = {key: getattr(step, key) for key in ("program", "batch", "how", "tf32", "bench")}
-    return {**own, **step.options}
+    step_fields = {key: getattr(step, key) for key in ("program", "batch", "how", "tf32", "bench")}
+    return {**step_fields, **step.options}
 
 
 def _key(fields: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from costmodels.evaluate.timed.swept import SHIPPED
 from costmodels.evaluate.whole.program_cache import cached_program
-from costmodels.evaluate.whole.programs import imported
+from costmodels.evaluate.whole.programs import import_with_torchvision
 from irgraph.files import read_text
 from irgraph.ir.graph import Graph
 
@@ -53,9 +53,9 @@ class Step(Struct, frozen=True):
     @property
     def name(self) -> str:
         """What tables call it."""
-        shown = [f"{key}={value}" for key, value in self.options.items()]
+        options = [f"{key}={value}" for key, value in self.options.items()]
         marks = [mark for mark, on in (("tf32", self.tf32), ("benchmark", self.bench)) if on]
-        return ", ".join([f"{self.program} x {self.batch}", *shown, *marks])
+        return ", ".join([f"{self.program} x {self.batch}", *options, *marks])
 
     @property
     def trains(self) -> bool:
@@ -99,26 +99,26 @@ class Step(Struct, frozen=True):
         from irgraph.capture.live import capture_file
 
         if self.program in VISION:
-            imported("torchvision")
-        with _products(self.tf32):
+            import_with_torchvision("torchvision")
+        with _allow_tf32(self.tf32):
             return capture_file(self.target, batch=self.batch, symbolic=False).graph
 
 
 @contextmanager
-def _products(tf32: bool) -> Iterator[None]:
+def _allow_tf32(tf32: bool) -> Iterator[None]:
     """Let products of f32 use the matrix units, or not."""
     import torch
 
     settings = torch.backends.cuda.matmul
-    before, settings.allow_tf32 = settings.allow_tf32, tf32
+    original, settings.allow_tf32 = settings.allow_tf32, tf32
     try:
         yield
     finally:
-        settings.allow_tf32 = before
+        settings.allow_tf32 = original
 
 
-OWN = {"program", "batch", "how", "tf32", "bench"}
-FIGURES = {"step_us", "q", "host_us", "peak", "runs", "device_us"}
+STEP_FIELDS = {"program", "batch", "how", "tf32", "bench"}
+MEASURED_FIELDS = {"step_us", "q", "host_us", "peak", "runs", "device_us"}
 
 
 def steps_of(device: str) -> list[Step]:
@@ -129,7 +129,7 @@ def steps_of(device: str) -> list[Step]:
 
 def _step(row: Mapping[str, Any]) -> Step:
     low, high = row["q"]
-    options = {key: value for key, value in row.items() if key not in OWN | FIGURES}
+    options = {key: value for key, value in row.items() if key not in STEP_FIELDS | MEASURED_FIELDS}
     return Step(
         program=row["program"],
         batch=row["batch"],

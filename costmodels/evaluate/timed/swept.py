@@ -30,13 +30,13 @@ from costmodels.pricing.price import price
 SHIPPED = Path(__file__).parents[2] / "measurements"
 """Folders of measurements, each named as the device's sheet."""
 
-THIRDS = 3
-LONG = 20.0
+HELD_OUT_ONE_IN = 3
+LONG_US = 20.0
 """Microseconds from which a kernel is long: below, starting and ending it are most of its time."""
 
 
 NOTES = (
-    f"Held out: one case in {THIRDS}, by a hash of it.",
+    f"Held out: one case in {HELD_OUT_ONE_IN}, by a hash of it.",
     "Mean errors are to the nearest time between repeated and on a cold cache: a price between the "
     "two has none. Beside them: to either alone.",
 )
@@ -67,7 +67,7 @@ class Residual(Struct, frozen=True):
         return min(max(self.predicted, low), high)
 
 
-class Group(Struct, frozen=True):
+class SweptGroup(Struct, frozen=True):
     """Errors of one op in one type, in percent; of the ``long`` ones apart.
 
     Errors are to the nearest time between warm and cold: in a step, operands lie in the cache or
@@ -91,21 +91,21 @@ class Group(Struct, frozen=True):
     long_inside: float | None
 
 
-def is_held(key: str) -> bool:
+def is_held_out(key: str) -> bool:
     """Return whether the rows of a case judge formulas instead of shaping them."""
-    return hashlib.sha256(key.encode()).digest()[0] % THIRDS == 0
+    return hashlib.sha256(key.encode()).digest()[0] % HELD_OUT_ONE_IN == 0
 
 
 def residuals(
-    path: Path, sheet: DeviceSheet, *, held: bool | None = True, ops: Collection[str] = ()
+    path: Path, sheet: DeviceSheet, *, held_out: bool | None = True, ops: Collection[str] = ()
 ) -> Iterator[Residual]:
     """Price the measured calls of a file, those held out, the others, or (``None``) all.
 
     ``ops``: families or ops to keep; all where there are none.
     """
     for row in read_rows(path)[1]:
-        wanted = not ops or row["family"] in ops or row["op"] in ops
-        if wanted and row.get("kernel_us") and held in (None, is_held(row["key"])):
+        is_selected = not ops or row["family"] in ops or row["op"] in ops
+        if is_selected and row.get("kernel_us") and held_out in (None, is_held_out(row["key"])):
             yield _residual(row, sheet)
 
 
@@ -129,25 +129,25 @@ def _residual(row: Mapping[str, Any], sheet: DeviceSheet) -> Residual:
     )
 
 
-def _group(rows: Sequence[Residual]) -> Group:
-    def figures(chosen: Sequence[Residual]) -> tuple[float, float, float]:
-        errors = np.array([100 * (row.predicted / row.nearest - 1) for row in chosen])
-        inside = [abs(row.predicted - row.nearest) <= row.spread for row in chosen]
+def _group(rows: Sequence[Residual]) -> SweptGroup:
+    def figures(selected: Sequence[Residual]) -> tuple[float, float, float]:
+        errors = np.array([100 * (row.predicted / row.nearest - 1) for row in selected])
+        inside = [abs(row.predicted - row.nearest) <= row.spread for row in selected]
         return float(np.median(errors)), float(np.abs(errors).mean()), 100 * float(np.mean(inside))
 
-    def alone(time: str) -> float:
+    def mean_error_to(time: str) -> float:
         return 100 * float(np.mean([abs(row.predicted / getattr(row, time) - 1) for row in rows]))
 
-    first, long = rows[0], [row for row in rows if row.nearest >= LONG]
+    first, long = rows[0], [row for row in rows if row.nearest >= LONG_US]
     of_long = figures(long) if long else (None, None, None)
-    return Group(
+    return SweptGroup(
         first.family,
         first.op,
         first.dtype,
         len(rows),
         *figures(rows),
-        alone("warm"),
-        alone("cold"),
+        mean_error_to("warm"),
+        mean_error_to("cold"),
         len(long),
         *of_long,
     )
@@ -157,7 +157,7 @@ class SweptEvaluation(Struct, frozen=True):
     """Groups of a device's measured calls."""
 
     device: str
-    groups: Sequence[Group]
+    groups: Sequence[SweptGroup]
 
     def render(self) -> list[RenderableType]:
         """Return the table and lines to print."""
@@ -170,7 +170,7 @@ class SweptEvaluation(Struct, frozen=True):
             "inside %",
             "to warm %",
             "to cold %",
-            f"{LONG:g} us or more",
+            f"{LONG_US:g} us or more",
             "bias %",
             "mean error %",
             "inside %",
@@ -202,12 +202,14 @@ class SweptEvaluation(Struct, frozen=True):
 
 
 def evaluate_swept(
-    device: str = "h100-80gb-hbm3", *, held: bool | None = True, ops: Collection[str] = ()
+    device: str = "h100-80gb-hbm3", *, held_out: bool | None = True, ops: Collection[str] = ()
 ) -> SweptEvaluation:
     """Return the errors of a device's measured kernels, by op and type."""
-    found: dict[tuple[str, str, str], list[Residual]] = {}
+    residuals_by_key: dict[tuple[str, str, str], list[Residual]] = {}
     path = SHIPPED / device / "kernels.jsonl.gz"
-    for row in residuals(path, load_device(device), held=held, ops=ops):
+    for row in residuals(path, load_device(device), held_out=held_out, ops=ops):
         if row.predicted:
-            found.setdefault((row.family, row.op, row.dtype), []).append(row)
-    return SweptEvaluation(device, [_group(found[key]) for key in sorted(found)])
+            residuals_by_key.setdefault((row.family, row.op, row.dtype), []).append(row)
+    return SweptEvaluation(
+        device, [_group(residuals_by_key[key]) for key in sorted(residuals_by_key)]
+    )

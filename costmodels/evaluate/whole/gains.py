@@ -13,19 +13,19 @@ from msgspec import Struct
 from costmodels.evaluate.comparison import Comparison, Point, Row, Series
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.whole.programs import (
+    as_cuda_graph,
     bags,
     classifier,
     dlrm_inference,
-    launched_at_once,
-    tried,
+    result_or_reason,
 )
 from costmodels.evaluate.whole.steps import (
     BOARDS,
     MIXED,
-    TRAINED_WITH,
+    TRAINING_SOFTWARE,
     csv_rows,
-    lowest,
     nvidia,
+    select_by_hash,
 )
 from costmodels.formulas.software import PROFILES
 from costmodels.learnable.measurements import read_table
@@ -47,14 +47,14 @@ CRITEO = (
 )  # fmt: skip
 """Rows of DLRM's tables in TorchRec's benchmark, which divides those above ``LARGE``."""
 
-EQUAL = (10, 100)
+EQUAL_TABLE_COUNTS = (10, 100)
 """Counts of equal tables whose gain is compared, as the median over their sizes; of 1,000 tables
 there is a measurement too, but capturing them takes minutes."""
 
 CUDA_11 = "torch-1.10-cuda-11.3"
 """Software of TorchRec's figures, of June 2022."""
 
-LAID_OUT = 12
+LAYOUT_MODELS = 12
 """Models whose gain of ``channels_last`` is compared: those whose names hash lowest."""
 
 BATCHES = ("64", "1024", "4096", "16384")
@@ -84,7 +84,7 @@ NOTES = (
 )
 
 
-class Pair(Struct, frozen=True):
+class ProgramPair(Struct, frozen=True):
     """A measured gain, and the programs before and after; samples after over samples before."""
 
     group: str
@@ -104,19 +104,19 @@ def evaluate_gains() -> Comparison:
     """
     folder = measurements() / "steps"
     points: defaultdict[str, list[Point]] = defaultdict(list)
-    lacking: dict[str, None] = {}
+    missing: dict[str, None] = {}
     for pair in (*_bags(folder), *_graphs(folder), *_autocast(folder), *_layouts(folder)):
-        found = tried(partial(_gain, pair))
-        if isinstance(found, str):
-            lacking[f"{pair.name}: {found}"] = None
+        gain = result_or_reason(partial(_gain, pair))
+        if isinstance(gain, str):
+            missing[f"{pair.name}: {gain}"] = None
         else:
-            points[pair.group].append(Point(pair.name, pair.gain, found))
-    series = [Series(name, found, unit="x") for name, found in points.items()]
-    left_out = (f"not predicted: {text}" for text in (*NOT_PREDICTED, *lacking))
+            points[pair.group].append(Point(pair.name, pair.gain, gain))
+    series = [Series(name, group_points, unit="x") for name, group_points in points.items()]
+    left_out = (f"not predicted: {text}" for text in (*NOT_PREDICTED, *missing))
     return Comparison("gains", series, {}, (*NOTES, *left_out))
 
 
-def _gain(pair: Pair) -> float:
+def _gain(pair: ProgramPair) -> float:
     before, after = (
         predict(make(), pair.card, software=pair.software).step_time
         for make in (pair.before, pair.after)
@@ -124,37 +124,41 @@ def _gain(pair: Pair) -> float:
     return before / after * pair.samples
 
 
-def _bags(folder: Path) -> Iterator[Pair]:
+def _bags(folder: Path) -> Iterator[ProgramPair]:
     rows = csv_rows(folder / "torchrec_ebc.csv")
     for row in rows:
         if row["rows"].startswith("DLRM/"):
             parts = int(row["rows"].removeprefix("DLRM/"))
             sizes = tuple(n // parts if n >= LARGE else n for n in CRITEO)
-            yield _fused(f"DLRM's 26 tables, large ones by {parts}", sizes, 128, float(row["gain"]))
-    for count in EQUAL:
-        found = [row for row in rows if row["case"].startswith(f"scaling-{count}-")]
-        size, width = (int(median(int(row[key]) for row in found)) for key in ("rows", "dim"))
+            yield _fused_pair(
+                f"DLRM's 26 tables, large ones by {parts}", sizes, 128, float(row["gain"])
+            )
+    for count in EQUAL_TABLE_COUNTS:
+        case_rows = [row for row in rows if row["case"].startswith(f"scaling-{count}-")]
+        size, width = (int(median(int(row[key]) for row in case_rows)) for key in ("rows", "dim"))
         name = f"{count} equal tables"
-        yield _fused(name, (size,) * count, width, median(float(row["gain"]) for row in found))
+        yield _fused_pair(
+            name, (size,) * count, width, median(float(row["gain"]) for row in case_rows)
+        )
 
 
-def _fused(name: str, sizes: tuple[int, ...], width: int, gain: float) -> Pair:
-    before = partial(bags, sizes, width, kept=True)
+def _fused_pair(name: str, sizes: tuple[int, ...], width: int, gain: float) -> ProgramPair:
+    before = partial(bags, sizes, width, keep_gradients=True)
     after = partial(_bags_fused, sizes, width)
-    return Pair(BAGS, name, "v100-sxm2-16gb", gain, before, after, software=CUDA_11)
+    return ProgramPair(BAGS, name, "v100-sxm2-16gb", gain, before, after, software=CUDA_11)
 
 
 def _bags_fused(sizes: tuple[int, ...], width: int) -> Graph:
-    return run(load_pass(FUSED), bags(sizes, width, kept=False, joined=True)).graph
+    return run(load_pass(FUSED), bags(sizes, width, keep_gradients=False, rejoin_inputs=True)).graph
 
 
-def _graphs(folder: Path) -> Iterator[Pair]:
+def _graphs(folder: Path) -> Iterator[ProgramPair]:
     for row in csv_rows(folder / "nvidia_dlrm_cudagraph_gains.csv"):
         if row["batch"] in BATCHES:
             name = f"{row['gpu'][3:]}, {row['precision']}, B = {row['batch']}"
             eager = partial(_dlrm, row)
-            graph = partial(_launched_at_once, row)
-            yield Pair(GRAPHS, name, CARDS[row["gpu"]], float(row["gain"]), eager, graph)
+            graph = partial(_as_cuda_graph, row)
+            yield ProgramPair(GRAPHS, name, CARDS[row["gpu"]], float(row["gain"]), eager, graph)
 
 
 def _dlrm(row: Row) -> Graph:
@@ -164,24 +168,26 @@ def _dlrm(row: Row) -> Graph:
     return run(load_pass("cast-gemms"), graph, {"narrow": DType("tf32")}).graph
 
 
-def _launched_at_once(row: Row) -> Graph:
-    return launched_at_once(_dlrm(row))
+def _as_cuda_graph(row: Row) -> Graph:
+    return as_cuda_graph(_dlrm(row))
 
 
-def _autocast(folder: Path) -> Iterator[Pair]:
-    cases = {case.name.rpartition(", B")[0]: case for case in nvidia(folder) if _mixed(case.group)}
+def _autocast(folder: Path) -> Iterator[ProgramPair]:
+    mixed_by_name = {
+        case.name.rpartition(", B")[0]: case for case in nvidia(folder) if _is_mixed(case.group)
+    }
     for before in nvidia(folder):
         name = before.name.rpartition(", B")[0]
-        after = cases.get(name)
-        if after is not None and not _mixed(before.group):
+        after = mixed_by_name.get(name)
+        if after is not None and not _is_mixed(before.group):
             samples = after.batch / before.batch
             gain = before.measured / after.measured * samples
             change = f"{before.group.rpartition(' ')[2]} to {MIXED}"
             programs = before.program, after.program
-            yield Pair(AUTOCAST, f"{name}, {change}", before.card, gain, *programs, samples)
+            yield ProgramPair(AUTOCAST, f"{name}, {change}", before.card, gain, *programs, samples)
 
 
-def _layouts(folder: Path) -> Iterator[Pair]:
+def _layouts(folder: Path) -> Iterator[ProgramPair]:
     settings = {
         "change": "channels_last",
         "phase": "train",
@@ -190,8 +196,8 @@ def _layouts(folder: Path) -> Iterator[Pair]:
         "same_batch": "1",
     }
     rows = read_table(folder / "timm_gains.csv.gz")[0]
-    chosen = [row for row in rows if all(row[key] == value for key, value in settings.items())]
-    for row in lowest(chosen, LAID_OUT):
+    selected = [row for row in rows if all(row[key] == value for key, value in settings.items())]
+    for row in select_by_hash(selected, LAYOUT_MODELS):
         sizes = int(row["batch_before"]), int(row["image"])
         before, after = (
             partial(classifier, row["model"], *sizes, channels_last=last, older=True)
@@ -199,8 +205,8 @@ def _layouts(folder: Path) -> Iterator[Pair]:
         )
         name = f"{row['model']}, B = {sizes[0]}"
         gain, card = float(row["gain"]), BOARDS[row["gpu"]]
-        yield Pair(LAYOUTS, name, card, gain, before, after, software=TRAINED_WITH)
+        yield ProgramPair(LAYOUTS, name, card, gain, before, after, software=TRAINING_SOFTWARE)
 
 
-def _mixed(group: str) -> bool:
+def _is_mixed(group: str) -> bool:
     return group.endswith(MIXED)

@@ -23,7 +23,7 @@ from irgraph.language import load_pass, run
 if TYPE_CHECKING:
     from torch import nn
 
-Made = TypeVar("Made")
+Result = TypeVar("Made")
 
 CLASSES = 1000
 CUMSUM = "asynchronous_complete_cumsum"
@@ -79,26 +79,26 @@ def classifier(
             loss.backward()
         optimizer.step()
 
-    return _captured(train if training else infer, model, name)
+    return _capture_step(train if training else infer, model, name)
 
 
 def _timm(name: str, fast: bool) -> nn.Module:
     try:
-        timm, layers = imported("timm"), imported("timm.layers")
+        timm, layers = import_with_torchvision("timm"), import_with_torchvision("timm.layers")
     except ImportError as error:
         raise fail(f"image classifiers need timm: {error}", exit_code=2) from None
     try:
         layers.set_fused_attn(fast)
         layers.set_fast_norm(fast)
-        made: nn.Module = timm.create_model(name, num_classes=CLASSES)
+        model: nn.Module = timm.create_model(name, num_classes=CLASSES)
     except (RuntimeError, TypeError, ValueError) as error:
         raise fail(f"timm {timm.__version__} has no model {name!r}: {error}") from None
-    joined = timm.utils.reparameterize_model(made.eval(), inplace=True) if fast else made
-    return joined.to("meta")
+    fused_model = timm.utils.reparameterize_model(model.eval(), inplace=True) if fast else model
+    return fused_model.to("meta")
 
 
 def _scale_scores(model: nn.Module) -> None:
-    attention = imported("timm.layers.attention").Attention
+    attention = import_with_torchvision("timm.layers.attention").Attention
     for module in model.modules():
         if type(module) is attention and module.gate is None:
             module.forward = partial(_older_attention, module)
@@ -110,11 +110,11 @@ def _older_attention(module: Any, x: Any, **_: Any) -> Any:  # noqa: ANN401
     queries, keys, values = heads.unbind(0)
     scores = module.q_norm(queries) @ module.k_norm(keys).transpose(-2, -1) * module.scale
     mixed = module.attn_drop(scores.softmax(-1)) @ values
-    joined = mixed.transpose(1, 2).reshape(batch, length, -1)
-    return module.proj_drop(module.proj(module.norm(joined)))
+    merged_heads = mixed.transpose(1, 2).reshape(batch, length, -1)
+    return module.proj_drop(module.proj(module.norm(merged_heads)))
 
 
-def imported(name: str) -> Any:  # noqa: ANN401
+def import_with_torchvision(name: str) -> Any:  # noqa: ANN401
     """Import a module that needs torchvision, also where that is another build than torch.
 
     The torchvision of PyPI is built for CUDA: beside torch's CPU build its operators are missing.
@@ -127,17 +127,17 @@ def imported(name: str) -> Any:  # noqa: ANN401
         library = torch.library.Library("torchvision", "DEF")
         for operator in ("nms", "qnms"):
             library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _DEFINED.append(library)
+        _LIBRARIES.append(library)
         for module in [m for m in sys.modules if m.startswith(("torchvision", "timm"))]:
             del sys.modules[module]
         return import_module(name)
 
 
-_DEFINED: list[Any] = []
+_LIBRARIES: list[Any] = []
 """What defines operators: they go with it."""
 
 
-def _captured(step: Callable[[], Any], model: nn.Module, name: str) -> Graph:
+def _capture_step(step: Callable[[], Any], model: nn.Module, name: str) -> Graph:
     step.model = model  # type: ignore[attr-defined]
     return capture(step, name=name).graph
 
@@ -146,17 +146,17 @@ def bags(
     rows: Sequence[int],
     width: int,
     *,
-    kept: bool,
+    keep_gradients: bool,
     batch: int = 64,
     ids: int = 32,
-    joined: bool = False,
+    rejoin_inputs: bool = False,
 ) -> Graph:
     """Return TorchRec's training step of separate embedding bags, summed up, with SGD.
 
     ``rows`` of each table; ``ids`` indices a bag, copied from the host with the bags' lengths in
     one tensor each, taken apart and their offsets summed up table by table, as its jagged tensors
-    by name do. ``kept`` says whether gradients are zeroed in place, and so added to, or given up;
-    ``joined``, whether indices and lengths are put together again and cast to and fro, as its
+    by name do. ``keep_gradients`` says whether gradients are zeroed in place, and so added to, or given up;
+    ``rejoin_inputs``, whether indices and lengths are put together again and cast to and fro, as its
     fused collection and FBGEMM's module do.
     """
     import torch
@@ -171,19 +171,19 @@ def bags(
     offsets = _offsets()
 
     def step() -> None:
-        of_tables = values.to("meta").split(batch * ids)
+        values_by_table = values.to("meta").split(batch * ids)
         sizes = lengths.to("meta").view(-1, batch).unbind()
         ends = [offsets(size) for size in sizes]
-        if joined:
-            torch.cat(of_tables).int().long()
+        if rejoin_inputs:
+            torch.cat(values_by_table).int().long()
             offsets(torch.cat(sizes)).int().long()
-        found = [t(*bag) for t, *bag in zip(tables, of_tables, ends, strict=True)]
-        pooled = torch.cat(found, 1)
-        optimizer.zero_grad(set_to_none=not kept)
+        pooled_bags = [t(*bag) for t, *bag in zip(tables, values_by_table, ends, strict=True)]
+        pooled = torch.cat(pooled_bags, 1)
+        optimizer.zero_grad(set_to_none=not keep_gradients)
         torch.cat(pooled.split(width, 1), 1).sum().backward()
         optimizer.step()
 
-    return _captured(step, tables, "bags")
+    return _capture_step(step, tables, "bags")
 
 
 def _offsets() -> Callable[[Any], Any]:
@@ -194,7 +194,7 @@ def _offsets() -> Callable[[Any], Any]:
         library = torch.library.Library("fbgemm", "FRAGMENT")
         library.define(f"{CUMSUM}(Tensor t_in) -> Tensor")
         library.impl(CUMSUM, lambda t: t.new_empty(t.numel() + 1), "Meta")
-        _DEFINED.append(library)
+        _LIBRARIES.append(library)
     return getattr(torch.ops.fbgemm, CUMSUM)  # type: ignore[no-any-return]
 
 
@@ -238,24 +238,24 @@ def dlrm_inference(batch: int, *, half: bool) -> Graph:
         with torch.no_grad():
             return model(dense, rows, pairs)
 
-    return _called_at_once(_captured(step, model, "dlrm"), {"bottom", "dot", "top"})
+    return _merge_modules(_capture_step(step, model, "dlrm"), {"bottom", "dot", "top"})
 
 
-def _called_at_once(graph: Graph, modules: set[str]) -> Graph:
+def _merge_modules(graph: Graph, modules: set[str]) -> Graph:
     """Return a graph where one call of another library does what each of these modules does."""
     ops: list[Op] = []
-    for name, found in groupby(graph.ops, lambda op: op.module.partition(".")[0]):
-        parts = tuple(found)
-        ops += [Op(f"nvidia.{name}", body=parts)] if name in modules else parts
+    for name, module_ops in groupby(graph.ops, lambda op: op.module.partition(".")[0]):
+        body = tuple(module_ops)
+        ops += [Op(f"nvidia.{name}", body=body)] if name in modules else body
     return replace(graph, ops=tuple(ops))
 
 
-def launched_at_once(graph: Graph) -> Graph:
+def as_cuda_graph(graph: Graph) -> Graph:
     """Return a step as launches of CUDA graphs: as one, without copies from the host."""
     return run(load_pass("cuda-graph"), graph).graph
 
 
-def tried(make: Callable[[], Made]) -> Made | str:
+def result_or_reason(make: Callable[[], Result]) -> Result | str:
     """Return a program, or what is made of some, or why it cannot be had."""
     try:
         return make()

@@ -19,17 +19,17 @@ from costmodels.evaluate.comparison import Comparison, Point, Row, Series
 from costmodels.evaluate.errors import IntervalHit, coverage
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.whole.program_cache import cached_program
-from costmodels.evaluate.whole.programs import classifier, tried
+from costmodels.evaluate.whole.programs import classifier, result_or_reason
 from costmodels.formulas.software import PROFILES
 from costmodels.learnable.measurements import read_table
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.predict.prediction import predict
 
-TRAINED, INFERRED = 20, 12
+TRAINED_MODELS, INFERRED_MODELS = 20, 12
 """Models of timm to train and to run, unless the command says how many."""
 
-TRAINED_WITH, INFERRED_WITH = "torch-1.12-cuda-11.3", PROFILES[0].name
+TRAINING_SOFTWARE, INFERENCE_SOFTWARE = "torch-1.12-cuda-11.3", PROFILES[0].name
 """Software that timm's tables name: torch 1.12 (``pt112-cu113``) and 2.9.1."""
 
 BOARDS = {"RTX-3090": "rtx-3090", "RTX-4090": "rtx-4090", "V100-16GB": "v100-sxm2-16gb",
@@ -76,43 +76,45 @@ def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Compa
     """Return measured and predicted steps by group, and how many lie in their intervals.
 
     Args:
-        models: how many of timm's models to train, and to run; ``TRAINED`` and ``INFERRED``
+        models: how many of timm's models to train, and to run; ``TRAINED_MODELS`` and ``INFERRED_MODELS``
             where none is given.
         keep: folder where captured programs are kept, and read from.
 
     Raises ``IrgraphError`` where ``IRGRAPH_DATA`` is unset, or torch is missing.
     """
     folder = measurements() / "steps"
-    counts = (TRAINED, INFERRED) if models is None else (models, models)
+    counts = (TRAINED_MODELS, INFERRED_MODELS) if models is None else (models, models)
     cases = [*_timm(folder, *counts), *nvidia(folder)]
     points: defaultdict[str, list[Point]] = defaultdict(list)
-    held: defaultdict[str, list[IntervalHit]] = defaultdict(list)
-    lacking: dict[str, None] = {}
+    hits_by_group: defaultdict[str, list[IntervalHit]] = defaultdict(list)
+    missing: dict[str, None] = {}
     for case in cases:
-        graph = tried(partial(cached_program, keep, f"{case.group} {case.name}", case.program))
+        graph = result_or_reason(
+            partial(cached_program, keep, f"{case.group} {case.name}", case.program)
+        )
         if isinstance(graph, str):
-            lacking[f"{case.name}: {graph}"] = None
+            missing[f"{case.name}: {graph}"] = None
             continue
         group = f"{case.group}: {kind(graph)}" if case.group.startswith("timm") else case.group
-        found = predict(graph, case.card, software=case.software)
-        points[group].append(Point(case.name, case.measured, found.step_time / 1e3))
-        low, high = (end / 1e3 for end in found.interval)
-        within = IntervalHit(low <= case.measured <= high, (high - low) / 2 / case.measured)
-        held[group].append(within)
-    lacking |= dict.fromkeys(contradicted(folder))
-    notes = (*NOTES, *(f"left out: {text}" for text in lacking))
-    series = [Series(name, found) for name, found in sorted(points.items())]
-    return Comparison("steps", series, {}, notes, coverage(held))
+        prediction = predict(graph, case.card, software=case.software)
+        points[group].append(Point(case.name, case.measured, prediction.step_time / 1e3))
+        low, high = (end / 1e3 for end in prediction.interval)
+        hit = IntervalHit(low <= case.measured <= high, (high - low) / 2 / case.measured)
+        hits_by_group[group].append(hit)
+    missing |= dict.fromkeys(contradictions(folder))
+    notes = (*NOTES, *(f"left out: {text}" for text in missing))
+    series = [Series(name, group_points) for name, group_points in sorted(points.items())]
+    return Comparison("steps", series, {}, notes, coverage(hits_by_group))
 
 
 def kind(graph: Graph) -> str:
     """Return what most tells how a classifier's step is priced: its convolutions, or attention."""
-    found = [_grouping(op) for op in graph.walk() if op.name == "aten.convolution"]
-    if "depthwise" in found:
+    groupings = [_grouping(op) for op in graph.walk() if op.name == "aten.convolution"]
+    if "depthwise" in groupings:
         return "depthwise convolutions"
-    if "grouped" in found:
+    if "grouped" in groupings:
         return "grouped convolutions"
-    return "plain convolutions" if len(found) > 2 else "attention, products"
+    return "plain convolutions" if len(groupings) > 2 else "attention, products"
 
 
 def _grouping(op: Op) -> str:
@@ -121,15 +123,17 @@ def _grouping(op: Op) -> str:
     return "plain" if groups == 1 else "depthwise" if weight.shape[1] == 1 else "grouped"
 
 
-def _timm(folder: Path, trained: int = TRAINED, inferred: int = INFERRED) -> Iterator[Case]:
+def _timm(
+    folder: Path, trained: int = TRAINED_MODELS, inferred: int = INFERRED_MODELS
+) -> Iterator[Case]:
     rows = [row for row in read_table(folder / "timm_steps.csv.gz")[0] if row["consistent"] == "1"]
     for settings, count in (
         (("train", "nchw", "autocast-f16", "eager", "RTX-3090", "1.12"), trained),
         (("infer", "nchw", "autocast-f16", "eager", "RTX-4090", "2.9.1"), inferred),
     ):
         columns = ("phase", "layout", "precision", "compiled", "gpu", "torch")
-        chosen = [row for row in rows if tuple(row[name] for name in columns) == settings]
-        for row in lowest(chosen, count):
+        selected = [row for row in rows if tuple(row[name] for name in columns) == settings]
+        for row in select_by_hash(selected, count):
             training = row["phase"] == "train"
             sizes = int(row["batch"]), int(row["image"])
             program = partial(
@@ -142,23 +146,26 @@ def _timm(folder: Path, trained: int = TRAINED, inferred: int = INFERRED) -> Ite
             )
             name = f"{row['model']}, B = {row['batch']}, {row['image']} pixels"
             group = f"timm, {row['phase']}, {row['gpu']}"
-            measured, software = float(row["step_ms"]), TRAINED_WITH if training else INFERRED_WITH
+            measured, software = (
+                float(row["step_ms"]),
+                TRAINING_SOFTWARE if training else INFERENCE_SOFTWARE,
+            )
             yield Case(group, name, BOARDS[row["gpu"]], measured, sizes[0], program, software)
 
 
-def lowest(rows: Iterable[Row], count: int) -> list[Row]:
+def select_by_hash(rows: Iterable[Row], count: int) -> list[Row]:
     """Return one row of each of the models whose names hash lowest."""
     models = {row["model"]: row for row in rows}
     order = sorted(models, key=lambda name: sha256(name.encode()).hexdigest())
     return [models[name] for name in order[:count]]
 
 
-FEWEST = 1.1
+MAX_SCALING = 1.1
 """How many times as fast as eight times one card eight are, where one was not what is said."""
 
 
 @cache
-def contradicted(folder: Path) -> tuple[str, ...]:
+def contradictions(folder: Path) -> tuple[str, ...]:
     """Return the classifiers whose one card is contradicted by eight, which cannot be faster.
 
     Each text begins with the variant, the card and the precision of the row.
@@ -168,9 +175,10 @@ def contradicted(folder: Path) -> tuple[str, ...]:
         if (row["phase"], row["quantity"]) == ("train", "throughput") and row["variant"]:
             rates[row["variant"], row["gpu"], row["precision"]][row["gpus"]] = float(row["value"])
     return tuple(
-        f"{', '.join(key)}: eight cards are printed as {found['8'] / found['1']:.1f} times as fast"
-        for key, found in rates.items()
-        if {"1", "8"} <= set(found) and found["8"] > FEWEST * 8 * found["1"]
+        f"{', '.join(key)}: eight cards are printed as {rate_by_gpus['8'] / rate_by_gpus['1']:.1f} times as fast"
+        for key, rate_by_gpus in rates.items()
+        if {"1", "8"} <= set(rate_by_gpus)
+        and rate_by_gpus["8"] > MAX_SCALING * 8 * rate_by_gpus["1"]
     )
 
 
@@ -181,17 +189,17 @@ def nvidia(folder: Path) -> tuple[Case, ...]:
         (row["model"], row["system"], row["precision"]): row
         for row in csv_rows(folder / "nvidia_convnets_config.csv")
     }
-    found = []
+    cases = []
     for row in csv_rows(folder / "nvidia_examples.csv"):
         name = row["variant"] or row["model"].removeprefix("ConvNets/").removesuffix("v1.5")
         config = configs.get((name, SYSTEMS.get(row["gpu"], ""), row["precision"]))
-        one = row["phase"], row["gpus"], row["quantity"]
-        odd = f"{name}, {row['gpu']}, {row['precision']}: "
-        if any(text.startswith(odd) for text in contradicted(folder)):
+        row_kind = row["phase"], row["gpus"], row["quantity"]
+        prefix = f"{name}, {row['gpu']}, {row['precision']}: "
+        if any(text.startswith(prefix) for text in contradictions(folder)):
             continue
-        if config is not None and name in NVIDIA and one == ("train", "1", "throughput"):
-            found.append(_nvidia(row, config, name))
-    return tuple(found)
+        if config is not None and name in NVIDIA and row_kind == ("train", "1", "throughput"):
+            cases.append(_nvidia(row, config, name))
+    return tuple(cases)
 
 
 def _nvidia(row: Row, config: Row, name: str) -> Case:

@@ -52,9 +52,9 @@ def _expand_all_reduce(new: NewOp) -> NewOp:
 
 
 def _expand_layer_norm(new: NewOp) -> NewOp:
-    first, *others = new.parts or (None,)
-    argument_names = {part.name for part in others if isinstance(part, NamedArgument)}
-    has_positional = any(not isinstance(part, NamedArgument) for part in others)
+    first, *remaining = new.parts or (None,)
+    argument_names = {part.name for part in remaining if isinstance(part, NamedArgument)}
+    has_positional = any(not isinstance(part, NamedArgument) for part in remaining)
     if not isinstance(first, Bound) or has_positional or "normalized_shape" in argument_names:
         return new
     shape = Attribute(Variable(first.name, place=first.place), "shape", place=first.place)
@@ -62,7 +62,7 @@ def _expand_layer_norm(new: NewOp) -> NewOp:
     shape_argument = NamedArgument(
         "normalized_shape", ListOf((last,), place=first.place), place=first.place
     )
-    return replace(new, parts=(first, shape_argument, *others))
+    return replace(new, parts=(first, shape_argument, *remaining))
 
 
 def pattern_names(op: Op) -> Iterator[str]:

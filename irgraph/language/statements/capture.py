@@ -17,8 +17,8 @@ class Capture(OptionalSelection):
 
     def run(self, frame: Frame) -> Entry:
         """Capture the ops that match in CUDA graphs."""
-        entry, chosen = self.select_ops(frame)
-        done = capture(frame.state.graph, chosen)
+        entry, ops = self.select_ops(frame)
+        done = capture(frame.state.graph, ops)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
         refusals.add_each(done.excluded, "stays outside the graphs")

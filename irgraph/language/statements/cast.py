@@ -54,8 +54,8 @@ class Cast(Statement):
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
         check = partial(check_cast, state.graph, dtype=str(dtype))
-        chosen = refusals.accepted_ops(selected.ops, check, "is not cast")
-        done = cast(state.graph, chosen, str(dtype))
+        castable = refusals.accepted_ops(selected.ops, check, "is not cast")
+        done = cast(state.graph, castable, str(dtype))
         for view in done.unread:
             reason = f"it is a view, and no op reads it in {dtype}"
             refusals.add(RefusedError(reason, [(view, "")]), f"{call_of(view)} is not cast")
@@ -75,7 +75,7 @@ class Cast(Statement):
         state = frame.state
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
-        chosen: list[tuple[Op, Tensor]] = []
+        castable: list[tuple[Op, Tensor]] = []
         for match, op in ((m, op) for m in selected.matches for op in selected.members(m)):
             bound = match.values.get(self.operand)
             operands = [t for t in op.inputs if isinstance(bound, Tensor) and t.name == bound.name]
@@ -84,15 +84,15 @@ class Cast(Statement):
                     raise RefusedError(f"it takes no %{self.operand}", [(op, "")])
                 if operands[0].dtype != dtype:
                     check_operand(state.graph, op, operands[0], dtype)
-                    chosen.append((op, operands[0]))
-        done = cast_operand(state.graph, chosen, dtype)
-        state.graph = done.graph if chosen else state.graph
+                    castable.append((op, operands[0]))
+        done = cast_operand(state.graph, castable, dtype)
+        state.graph = done.graph if castable else state.graph
         casts_text = f"{format_count(done.casts, 'cast')} added"
         unneeded = f", {done.unneeded_casts} not needed" if done.unneeded_casts else ""
         return replace(
             frame.entry_of(self, selected, self.selection),
-            done=f"{format_count(len(chosen), 'operand')} in {dtype}, {casts_text}{unneeded}",
-            moved=len(chosen),
-            legal=(OPERAND,) if chosen else (),
+            done=f"{format_count(len(castable), 'operand')} in {dtype}, {casts_text}{unneeded}",
+            moved=len(castable),
+            legal=(OPERAND,) if castable else (),
             refused=tuple(refusals.diagnostics),
         )

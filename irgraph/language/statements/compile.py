@@ -20,8 +20,8 @@ class Compile(OptionalSelection):
         """Replace the ops that match with calls of compiled code."""
         from irgraph.verbs.compiled import compile_regions  # imports torch
 
-        entry, chosen = self.select_ops(frame)
-        done = compile_regions(frame.state.graph, chosen)
+        entry, ops = self.select_ops(frame)
+        done = compile_regions(frame.state.graph, ops)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
         refusals.add_each(done.excluded, "is not compiled")

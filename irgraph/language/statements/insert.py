@@ -57,11 +57,11 @@ class Insert(Statement):
         """Insert the template's ops before or after each match of the anchor."""
         state, anchor, graph = frame.state, self.anchor, frame.state.graph
         selected = frame.select(anchor.selection, all_=bool(anchor.nth))
-        chosen = {"first": slice(1), "last": slice(-1, None)}.get(anchor.nth, slice(None))
+        match_slice = {"first": slice(1), "last": slice(-1, None)}.get(anchor.nth, slice(None))
         scope, used_names = frame.scope, names_of(graph)
         refusals = Refusals(frame, self.place, anchor.selection.many)
         insertions: list[Insertion] = []
-        for match in selected.matches[chosen]:
+        for match in selected.matches[match_slice]:
             with refusals.attempt(
                 f"nothing is inserted next to {call_of(selected.op(match.root))}"
             ):

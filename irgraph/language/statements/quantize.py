@@ -64,8 +64,8 @@ class Quantize(Statement):
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
         check = partial(check_quantize, state.graph, target=str(format_name), range=row_range)
-        chosen = refusals.accepted_ops(selected.ops, check, "is not quantised")
-        done = quantize(state.graph, chosen, str(format_name), row_range)
+        quantizable = refusals.accepted_ops(selected.ops, check, "is not quantised")
+        done = quantize(state.graph, quantizable, str(format_name), row_range)
         for op, error in done.refused:
             refusals.add(error, f"{call_of(op)} is not quantised")
         state.graph = done.graph

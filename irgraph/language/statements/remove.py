@@ -57,29 +57,29 @@ class Remove(Statement):
         an op whose results only removed ops read can be removed with them.
         """
         state = frame.state
-        chosen: list[SelectionResult] = []
-        done: list[Removal] = []
+        selections: list[SelectionResult] = []
+        removals: list[Removal] = []
         assumptions: list[str] = []
         while True:
             batch = _Batch(self, frame)
-            chosen.append(batch.collect())
+            selections.append(batch.collect())
             state.graph = remove(state.graph, batch.removals)
             for removal in batch.removals:
                 state.drop(removal.ops, [old.name for old, _ in removal.swaps], self)
-            done += batch.removals
+            removals += batch.removals
             assumptions += batch.assumed
             if not (batch.removals and batch.has_waiting):
                 break
         legal = "no result is used"
         if self.swaps:
             legal = "users read a tensor of the same type instead"
-        if any(removal.zeroed for removal in done):
+        if any(removal.zeroed for removal in removals):
             legal += "; parameters of removed ops get gradients of zeros"
         return replace(
-            frame.entry_of(self, chosen[0], self.selection),
-            groups=len(done),
-            replaced=sum(len(removal.ops) for removal in done),
-            legal=(legal,) if done else (),
+            frame.entry_of(self, selections[0], self.selection),
+            groups=len(removals),
+            replaced=sum(len(removal.ops) for removal in removals),
+            legal=(legal,) if removals else (),
             refused=tuple(batch.refusals.diagnostics),
             assumptions=tuple(assumptions),
         )

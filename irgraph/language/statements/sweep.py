@@ -98,8 +98,8 @@ class Sweep(Statement):
         if counts.runs > MAX_RUNS:
             message = f"the sweeps of a script can take at most {MAX_RUNS} runs, not {counts.runs}"
             raise fail(message, self.place, hint="shorten their lists")
-        for chosen in product(*lists):
-            yield dict(zip(self.names(), chosen, strict=True))
+        for combination in product(*lists):
+            yield dict(zip(self.names(), combination, strict=True))
 
     def _measure(self, names: dict[str, Value], done: State, frame: Frame) -> _Row:
         """Return the row of one combination: the figures of its graph."""

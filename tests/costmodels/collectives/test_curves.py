@@ -26,13 +26,13 @@ from costmodels.collectives.load import (
 from costmodels.collectives.measured import measured_curves
 from costmodels.collectives.nccl import LAUNCH, Ring, nccl_time
 from costmodels.evaluate.exchange.errors import (
+    fabric_errors,
     launch,
+    machine_errors,
     mean,
-    of_fabrics,
-    of_machines,
-    of_points,
-    of_ranks,
-    of_sizes,
+    point_errors,
+    rank_errors,
+    size_errors,
 )
 from costmodels.families.collective import INTERVAL
 from irgraph.diagnostics import IrgraphError
@@ -130,25 +130,25 @@ def test_nccl_tests_answer_for_one_machine_of_a100(data_dir: Path) -> None:
 @pytest.mark.data
 def test_the_bar_of_six_percent_holds_where_it_is_said_to(data_dir: Path) -> None:
     tables = list(measured_curves(data_dir))
-    points = list(of_points(tables))
+    points = list(point_errors(tables))
     assert sum(each.mape <= 6.0 for each in points) >= 71
     assert mean(points) < 4.5
     assert max(each.mape for each in points if each.key.local == each.key.ranks) < 9
-    assert mean(list(of_points(tables, twin=True))) < 5.5
+    assert mean(list(point_errors(tables, twin=True))) < 5.5
 
 
 @pytest.mark.data
 def test_curves_of_what_was_not_measured_err_as_is_said(data_dir: Path) -> None:
     tables = list(measured_curves(data_dir))
-    assert pytest.approx(mean(list(of_ranks(tables))), abs=1) == 100 * RANK_SCALING_ERROR
-    assert pytest.approx(mean(list(of_machines(tables))), abs=1) == 100 * MACHINE_SCALING_ERROR
-    assert pytest.approx(mean(list(of_fabrics(tables))), abs=1) == 100 * MODEL_ERROR
+    assert pytest.approx(mean(list(rank_errors(tables))), abs=1) == 100 * RANK_SCALING_ERROR
+    assert pytest.approx(mean(list(machine_errors(tables))), abs=1) == 100 * MACHINE_SCALING_ERROR
+    assert pytest.approx(mean(list(fabric_errors(tables))), abs=1) == 100 * MODEL_ERROR
     assert launch(tables) == pytest.approx(LAUNCH, abs=0.1)
 
 
 @pytest.mark.data
 def test_todays_cards_take_what_was_held_out(data_dir: Path) -> None:
-    found = list(of_sizes(data_dir, INTERVAL))
+    found = list(size_errors(data_dir, INTERVAL))
     assert mean(found) < 6
     assert statistics.fmean(each.inside for each in found) > 80
 

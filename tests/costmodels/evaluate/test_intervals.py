@@ -10,12 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from costmodels.devices.library import load_device
-from costmodels.evaluate.coverage.evaluation import Group, IntervalEvaluation, evaluate_intervals
+from costmodels.evaluate.coverage.evaluation import (
+    IntervalEvaluation,
+    IntervalGroup,
+    evaluate_intervals,
+)
 from costmodels.learned.infer import Estimates, estimate
 from costmodels.learned.weights import Weights, load_shipped
 from irgraph.cli.main import main
 
-ROW = Group("gemm_units", "sweep", "B200", "group", 2220, 90.4, 7.1, True)
+ROW = IntervalGroup("gemm_units", "sweep", "B200", "group", 2220, 90.4, 7.1, True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from costmodels.evaluate.errors import Coverage, IntervalHit, coverage
 from costmodels.evaluate.whole import gains, programs, steps
 from costmodels.evaluate.whole.gains import evaluate_gains
 from costmodels.evaluate.whole.program_cache import folder_for
-from costmodels.evaluate.whole.programs import bags, dlrm_inference, launched_at_once
+from costmodels.evaluate.whole.programs import as_cuda_graph, bags, dlrm_inference
 from costmodels.evaluate.whole.steps import evaluate_steps, kind
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
@@ -163,7 +163,7 @@ def test_one_card_that_eight_contradict_is_left_out(folder: Callable[..., None])
     )
     place = steps.measurements() / "steps"
     assert [case.name for case in steps.nvidia(place)] == ["efficientnet-b0, V100-32GB, B = 32"]
-    (said,) = steps.contradicted(place)
+    (said,) = steps.contradictions(place)
     assert said.startswith("efficientnet-b4, V100-32GB, FP32: ")
     assert "17.8 times" in said
 
@@ -186,7 +186,7 @@ def test_gains_are_times_before_over_times_after(
         ],
         **NVIDIA,
     )
-    monkeypatch.setattr(gains, "EQUAL", (10,))
+    monkeypatch.setattr(gains, "EQUAL_TABLE_COUNTS", (10,))
     monkeypatch.setattr(steps, "classifier", lambda *_, **__: made(1))
     layouts = {False: made(1), True: made(32)}
     monkeypatch.setattr(gains, "classifier", lambda *_, **asked: layouts[asked["channels_last"]])
@@ -208,7 +208,7 @@ def test_gains_are_times_before_over_times_after(
 @pytest.mark.slow
 def test_a_cuda_graph_is_one_launch_of_the_same_kernels() -> None:
     eager = dlrm_inference(64, half=False)
-    once = launched_at_once(eager)
+    once = as_cuda_graph(eager)
     before, after = (predict(graph, "v100") for graph in (eager, once))
     assert after.timeline.active_time == pytest.approx(before.timeline.active_time, rel=0.05)
     assert after.step_time < before.step_time / 1.5
@@ -227,17 +227,19 @@ def test_nvidia_s_dlrm_calls_one_op_for_each_mlp_and_for_the_products() -> None:
 
 
 def test_bags_are_taken_apart_as_torchrec_does() -> None:
-    names = [op.name for op in bags((100, 100, 100), 16, kept=True).ops]
+    names = [op.name for op in bags((100, 100, 100), 16, keep_gradients=True).ops]
     assert names.count(f"fbgemm.{programs.CUMSUM}") == 3
-    joined = [op.name for op in bags((100, 100, 100), 16, kept=False, joined=True).ops]
+    joined = [
+        op.name for op in bags((100, 100, 100), 16, keep_gradients=False, rejoin_inputs=True).ops
+    ]
     assert joined.count(f"fbgemm.{programs.CUMSUM}") == 4
     assert joined.count("aten.cat") == names.count("aten.cat") + 2
 
 
 def test_bags_are_fused_with_their_update_where_gradients_are_given_up() -> None:
-    outcome = run(load_pass("fuse-embedding"), bags((100, 100), 16, kept=False))
+    outcome = run(load_pass("fuse-embedding"), bags((100, 100), 16, keep_gradients=False))
     assert "irgraph.batched_embedding_sgd" in {op.name for op in outcome.graph.ops}
-    kept = bags((100, 100), 16, kept=True)
+    kept = bags((100, 100), 16, keep_gradients=True)
     assert "irgraph.batched_embedding_sgd" not in {
         op.name for op in run(load_pass("fuse-embedding"), kept).graph.ops
     }
@@ -248,7 +250,7 @@ def test_a_model_that_timm_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(programs, "import_module", lacking)
-    found = programs.tried(lambda: programs.classifier("resnet50", 2, 32))
+    found = programs.result_or_reason(lambda: programs.classifier("resnet50", 2, 32))
     assert found == "image classifiers need timm: No module named 'timm'"
 
 

@@ -9,7 +9,7 @@ from costmodels.evaluate.timed.swept import (
     SHIPPED,
     Residual,
     evaluate_swept,
-    is_held,
+    is_held_out,
     residuals,
 )
 from costmodels.measure.rows import read_rows
@@ -24,13 +24,15 @@ def test_a_third_of_the_rows_is_held_out() -> None:
     assert head["name"] == "NVIDIA H100 80GB HBM3"
     assert len(rows) > 20_000
     assert len({row["key"] for row in rows}) == len(rows)
-    assert sum(is_held(row["key"]) for row in rows) / len(rows) == pytest.approx(1 / 3, abs=0.01)
+    assert sum(is_held_out(row["key"]) for row in rows) / len(rows) == pytest.approx(
+        1 / 3, abs=0.01
+    )
 
 
 def test_held_rows_and_the_others_are_all() -> None:
     sheet = load_device("h100")
     parts = [
-        {row.key for row in residuals(H100, sheet, held=held, ops=("tril_index_backward",))}
+        {row.key for row in residuals(H100, sheet, held_out=held, ops=("tril_index_backward",))}
         for held in (True, False, None)
     ]
     assert parts[0] and parts[1] and not parts[0] & parts[1]

@@ -7,11 +7,11 @@ import pytest
 
 from costmodels.evaluate.placing.evaluation import (
     EPOCHS,
-    HALF,
-    but_the_longest,
-    cached,
+    HALF_DIGIT,
+    bounds_without_longest,
+    cached_seconds,
     evaluate_tiers,
-    uncached,
+    uncached_seconds,
 )
 
 
@@ -30,11 +30,11 @@ def test_the_others_lie_within_the_bounds(spread: float) -> None:
         values = 0.2 * np.exp(spread * source.standard_normal(EPOCHS))
         values[0] = slow
         said = float(values.mean().round(2)), float(values.std().round(2))
-        low, high = but_the_longest(*said, EPOCHS)
+        low, high = bounds_without_longest(*said, EPOCHS)
         others = (values.sum() - values.max()) / (EPOCHS - 1)
         assert low <= others <= high
         if not spread:
-            assert low == pytest.approx(0.2, abs=2 * HALF)
+            assert low == pytest.approx(0.2, abs=2 * HALF_DIGIT)
 
 
 def test_epochs_stand_beside_what_was_published() -> None:
@@ -49,5 +49,5 @@ def test_epochs_stand_beside_what_was_published() -> None:
 
 def test_uncached_epochs_by_hand() -> None:
     """One large table: nearly all of 4,096 rows differ, each is read twice and written once."""
-    assert uncached([10**9]) == pytest.approx(10 * 3 * 4096 * 512 / 12.4e9, rel=0.01)
-    assert cached([10**9]) == 0.0
+    assert uncached_seconds([10**9]) == pytest.approx(10 * 3 * 4096 * 512 / 12.4e9, rel=0.01)
+    assert cached_seconds([10**9]) == 0.0

@@ -56,7 +56,7 @@ def test_predicts_steps_and_the_gain_of_a_cuda_graph() -> None:
     def small(step: Step) -> bool:
         return step.program == "score" and step.batch == 64 and step.options["name"] == "ddp"
 
-    found = evaluate_timed(only=small)
+    found = evaluate_timed(select=small)
     names = [series.quantity for series in found.series]
     assert names == [
         "CUDA graphs, replayed",

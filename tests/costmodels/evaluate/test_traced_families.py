@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.evaluate.traced import embedding_samples, evaluate_traced, merged
+from costmodels.evaluate.traced import embedding_samples, evaluate_traced, sum_over_traces
 from costmodels.evaluate.traced_residuals import Residual
 
 
@@ -17,7 +17,7 @@ def test_groups_are_summed_over_traces_with_the_total_last() -> None:
         Residual("b", "relu", 1, 5.0, 4.0, 1.0, 0),
         Residual("b", "concat", 1, 50.0, 50.0, 0.0, 1),
     ]
-    found = merged(rows)
+    found = sum_over_traces(rows)
     assert [row.group for row in found] == ["concat", "relu", "total"]
     assert (found[1].measured, found[1].predicted, found[1].absolute) == (15.0, 16.0, 3.0)
     assert found[1].inside == 2 and found[1].error == pytest.approx(1 / 15)

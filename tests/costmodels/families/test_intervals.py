@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodels.evaluate.traced_residuals import TRACE, measured, predictions
+from costmodels.evaluate.traced_residuals import TRACE, measured_ops, predictions
 from costmodels.formulas import intervals
 from tests.costmodels.families.worked import SPREAD
 
@@ -31,7 +31,7 @@ def test_nine_of_ten_traced_kernels_lie_inside(
     labels: tuple[str, ...], share: float, data_dir: Path
 ) -> None:
     off = []
-    for (_, model), traced in measured(data_dir / TRACE).items():
+    for (_, model), traced in measured_ops(data_dir / TRACE).items():
         predicted = predictions(model, "corrected", "torch-1.10-cuda-11.3", "v100@1297", None)
         for label in labels:
             times = [time for name, time in traced if name == label]
