@@ -1,4 +1,4 @@
-"""Evaluations: predictions beside published measurements, with signed errors."""
+"""Evaluations: predictions compared with published measurements, with signed errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "timed": evaluate_timed,
     "traced": evaluate_traced,
 }
-"""What can be evaluated, by the name the command takes."""
+"""Evaluations by their name in the command line."""
 
 __all__ = [
     "EVALUATIONS",

@@ -18,11 +18,11 @@ from irgraph.diagnostics import fail
 
 Flags = NDArray[np.bool_]
 ROUNDS, RATE = 600, 0.06
-"""Trees and learning rate; all else as scikit-learn has it."""
+"""Number of trees and learning rate; other parameters have scikit-learn's defaults."""
 
 
 def cells(data: Measurements) -> Iterator[tuple[str, str, Flags]]:
-    """Yield each op and device with its held-out rows: all, and those measured from 0.1 ms on."""
+    """Yield each op and device with its held-out rows: all, and the rows from 0.1 ms."""
     parts = (("all", 0.0), (">= 0.1 ms", LONG_US))
     for op, name, (part, min_time) in product(data.ops, data.devices, parts):
         rows = data.dev & data.rows_of(name) & (data.op == data.ops.index(op))
@@ -36,8 +36,8 @@ def boosted_scores(
 ) -> dict[tuple[str, str], Score]:
     """Return held-out scores of boosting by op and device, and by part of the rows.
 
-    With ``without`` the device of that name is left out of training and alone scored, on the inputs
-    that mean the same on every device.
+    With ``without``, the device of that name is excluded from training, and only its rows are
+    scored, on the inputs that have the same meaning on every device.
     """
     errors = _boosted_times_by_op(weights, data, device, without) / data.times - 1
     return {
@@ -48,9 +48,9 @@ def boosted_scores(
 
 
 def boosted_times(weights: Weights, data: Measurements, rows: Flags) -> Floats:
-    """Return times of boosting ``log(time / base)`` on some rows, trained on those not held out.
+    """Return times of ``rows`` by boosting ``log(time / base)``, trained on those not held out.
 
-    Rows that are not among them are left at zero.
+    The times of all other rows are zero.
     """
     device = devices_of(data)
     inputs = weights.family.inputs(data.sizes, device).select(rows)
@@ -66,7 +66,7 @@ def boosted_times(weights: Weights, data: Measurements, rows: Flags) -> Floats:
 def _boosted_times_by_op(
     weights: Weights, data: Measurements, device: Hardware, without: str
 ) -> Floats:
-    """Return times predicted by boosting ``log(time / (launch + base))``, one model an op."""
+    """Return times predicted by boosting ``log(time / (launch + base))``, one model per op."""
     inputs = weights.family.inputs(data.sizes, device)
     columns = inputs.matrix()[: len(inputs.columns) if without else None].T
     before, _ = launch_columns(data, weights.launches)

@@ -1,8 +1,8 @@
 """ResNet-50 and Inception-v3 on a V100: the paper's six measured steps (Figure 10).
 
 The models are captured from ``examples/resnet50.py`` and ``examples/inception_v3.py`` with
-``aux=0.0`` and ship as they were captured; ``as_benchmarked`` makes them the measured program.
-Nothing here is fitted to the measured step times.
+``aux=0.0`` and ship unchanged; ``as_benchmarked`` converts them to the measured program. Nothing
+here is fitted to the measured step times.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from irgraph.schedule.timeline import Timeline
 from irgraph.text import parse
 
 MODELS = {"resnet50": "ResNet-50", "inception_v3": "Inception-v3"}
-"""Models that ship, with the names that reports use."""
+"""Names in reports, by shipped model."""
 
 TRACE = "resnet50_V100/kineto_workers0.json.gz"
-"""A traced training of ResNet-50 at batch 32 on a V100, by another program and other software."""
+"""Trace of training ResNet-50 at batch 32 on a V100, with another program and other software."""
 
 TRACED_DEVICE = "v100"
-"""The card of that trace: nothing says that its clock was locked."""
+"""Card of that trace; no source states that its clock was locked."""
 
 TRACED_NAMES = {
     "aten.conv2d": "aten::conv2d",
@@ -39,14 +39,14 @@ TRACED_NAMES = {
     "aten.relu_": "aten::relu_",
     "autograd.ReluBackward0": "ReluBackward1",
 }
-"""Operations of the model, and what that trace calls them; the others differ by program."""
+"""Name of an operation in that trace, by its name in the model; other operations differ."""
 
 OTHER_PREDICTORS = {
     "paper": "paper_error_pct",
     "Habitat": "habitat_error_pct",
     "MLPredict": "mlpredict_error_pct",
 }
-"""Who predicted these steps too, with the column of their errors, published without sign."""
+"""Column of the errors (published without sign) of other predictors of these steps, by name."""
 
 VARIANTS_SCORED = (
     "shared overheads: models, tables and rules as they were before these points were looked at",
@@ -54,7 +54,7 @@ VARIANTS_SCORED = (
     "kernels alone, no overheads",
     "all three again as kernel models of convolutions and pooling changed, by other measurements",
 )
-"""Every variant whose error on these points was ever looked at, in order."""
+"""Every variant whose error on these points was ever examined, in order."""
 
 NOTES = (
     "Measured steps of image classifiers are exact, the means of 200. Nothing was chosen by these "
@@ -83,18 +83,18 @@ def cnn(name: str, batch: int) -> Graph:
 
 
 def measured_points() -> list[Row]:
-    """Return the six points, with the names that reports use."""
+    """Return the six points, with their names in reports."""
     return [{**row, "name": MODELS[row["model"]]} for row in shipped_rows("cnn_v100.csv")]
 
 
 def step_times(rows: Sequence[Row], timelines: Iterable[Timeline], title: str) -> Series:
-    """Return predicted step times beside measured ones and the errors of others."""
+    """Return predicted and measured step times, and the errors of other predictors."""
     times = (timeline.step_time for timeline in timelines)
     return series(title, rows, times, others=OTHER_PREDICTORS, unsigned=True)
 
 
 def traced_operators(priced: Priced, folder: Path) -> Series:
-    """Return device times by operation of ResNet-50 at batch 32 beside a trace, ms a step."""
+    """Return device times by operation of ResNet-50 at batch 32, predicted and traced, ms/step."""
     from irgraph.analyze.analysis import analyze
     from irgraph.capture.kineto import read_kineto
     from irgraph.capture.kineto.events.tree import build_tree

@@ -1,4 +1,4 @@
-"""Predicted beside measured, for many points, as tables and as plain values."""
+"""Comparison of predictions with measurements for many points, as tables and as plain values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rich.table import Table
 from costmodels.evaluate.errors import Coverage, Errors, coverage_table, error, summarize
 
 Row: TypeAlias = Mapping[str, str]
-"""A published point, by column."""
+"""Published point: values by column."""
 
 
 class Evaluation(Protocol):
-    """What an evaluation returns: tables to print, and the same figures as plain values."""
+    """Result of an evaluation: tables to print, and the same figures as plain values."""
 
     def render(self) -> list[RenderableType]:
         """Return the tables and lines to print."""
@@ -31,9 +31,9 @@ class Point(Struct, frozen=True):
     """One measured quantity of one workload. Times in milliseconds.
 
     Attributes:
-        workload: what ran, such as ``DLRM_default, B = 512``.
+        workload: name of the workload, such as ``DLRM_default, B = 512``.
         measured, predicted: the times, or gains.
-        others: signed errors, as fractions, of predictions by others, by who made them.
+        others: signed errors of other predictors, as fractions, by predictor.
     """
 
     workload: str
@@ -50,8 +50,8 @@ class Point(Struct, frozen=True):
 class Series(Struct, frozen=True):
     """Points of one quantity, such as the step time.
 
-    ``unsigned`` says that the errors of others were published without sign; ``unit`` is ``ms``,
-    ``x`` for gains (the time before over the time after), or ``GB`` for memory.
+    ``unsigned``: the errors of others were published without sign; ``unit`` is ``ms``, ``x`` for
+    gains (the time before over the time after), or ``GB`` for memory.
     """
 
     quantity: str
@@ -60,7 +60,7 @@ class Series(Struct, frozen=True):
     unit: str = "ms"
 
     def summaries(self) -> dict[str, Errors]:
-        """Return the summary of our errors and of each other's, by who predicted."""
+        """Return the summaries of errors by predictor, irgraph first."""
         result = {"irgraph": summarize([p.error for p in self.points])}
         for predictor in self.points[0].others:
             result[predictor] = summarize([p.others[predictor] for p in self.points])
@@ -87,7 +87,7 @@ class Series(Struct, frozen=True):
         return table
 
     def _format_errors(self, errors: Sequence[float]) -> list[str]:
-        """Return our error with its sign, and those of others, signed if they are."""
+        """Return irgraph's error with its sign, and other predictors' errors, signed if known."""
         others = "{:.1%}" if self.unsigned else "{:+.1%}"
         return [f"{errors[0]:+.1%}", *(others.format(e) for e in errors[1:])]
 
@@ -104,7 +104,7 @@ def shipped_rows(name: str) -> list[Row]:
 
 
 def workload(row: Row) -> str:
-    """Return what reports call a published point."""
+    """Return the name of a published point in reports."""
     return f"{row.get('name') or row['model']}, B = {row['batch']}"
 
 
@@ -117,14 +117,14 @@ def series(
     *,
     unsigned: bool = False,
 ) -> Series:
-    """Return published points beside predictions.
+    """Return published points with predictions.
 
     Args:
-        quantity: what is compared.
+        quantity: name of the compared quantity.
         rows: the points.
-        predicted: microseconds of each.
-        measured: what a row says in milliseconds.
-        others: who else predicted, with the column of their errors in percent.
+        predicted: predicted microseconds of each.
+        measured: function that returns the measured milliseconds of a row.
+        others: column of the errors in percent of each other predictor, by name.
         unsigned: whether those errors were published without sign.
     """
     points = []
@@ -137,14 +137,14 @@ def series(
 
 
 class Comparison(Struct, frozen=True):
-    """An evaluation: one table a quantity, its settings, and its limitations.
+    """An evaluation: one table per quantity, its settings, and its limitations.
 
     Attributes:
-        name: as the command calls it.
+        name: name in the command line.
         series: the quantities.
-        settings: what the predictions were made with.
+        settings: settings of the predictions.
         notes: sentences to print with the figures.
-        intervals: how often what was measured lies in the predicted interval, by group.
+        intervals: coverage of the predicted intervals, by group.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The measured DLRM steps of 2021 as ops, by the names under which their traces list them.
+"""The measured DLRM steps of 2021 as ops, by their names in the traces.
 
 Shapes follow from the model configurations (the paper, Table III, and its benchmark script): the
-traces of default do not record any. Only what launches device work is here.
+traces of DLRM_default do not record any. Only ops that launch device work are included.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CRITEO_ROWS = (
     14885288, 29419, 15123, 7291, 19899, 3, 6463, 1310, 61, 10155909, 618195, 218994, 10, 2208,
     9779, 71, 4, 963, 14, 16967044, 4154705, 13180313, 289595, 10828, 95, 34,
 )  # fmt: skip
-"""Rows of the 26 tables of DLRM_MLPerf as it was measured."""
+"""Rows of the 26 tables of the measured DLRM_MLPerf."""
 
 
 class Reference(Struct, frozen=True):
-    """Sizes of a measured model: features of its MLPs, rows of its tables, lookups a bag."""
+    """Sizes of a measured model: features of its MLPs, rows of its tables, lookups per bag."""
 
     bottom: tuple[int, ...]
     top: tuple[int, ...]
@@ -38,7 +38,7 @@ class Reference(Struct, frozen=True):
 
     @property
     def pairs(self) -> int:
-        """Pairs of vectors that the interaction keeps."""
+        """Number of pairs of vectors in the result of the interaction."""
         vectors = len(self.rows) + 1
         return vectors * (vectors - 1) // 2
 
@@ -51,12 +51,12 @@ REFERENCES: Mapping[str, Reference] = {
         (13, 512, 256, 128), (1024, 1024, 512, 256, 1), CRITEO_ROWS, 1, "binary_cross_entropy"
     ),
 }
-"""The two configurations whose kernels were traced."""
+"""The two traced configurations, by name."""
 
 
 @dataclass
 class _GraphBuilder:
-    """Makes tensors with fresh names and buffers, and ops over them."""
+    """Creates tensors with fresh names and buffers, and ops over them."""
 
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -84,7 +84,7 @@ LabelledOps = Iterator[tuple[str, tuple[Op, ...]]]
 
 
 def reference_ops(model: str, batch: int) -> LabelledOps:
-    """Yield the step's traced op names, each with the ops whose kernels it launches, in order."""
+    """Yield the traced op names of a step in order, each with the ops whose kernels it launches."""
     sizes, builder = REFERENCES[model], _GraphBuilder()
     top = (sizes.width + sizes.pairs, *sizes.top)
     yield from _inputs(sizes, batch, builder)
@@ -208,7 +208,7 @@ def _mlp_backward(
     first_gradient: bool,
     relu_first: bool = False,
 ) -> LabelledOps:
-    """Yield the layers last to first; the very first needs no gradient of its data."""
+    """Yield the layers in reverse order; ``first_gradient``: also the gradient of the input."""
     layers = list(pairwise(sizes))
     for index, (inputs, outputs) in reversed(list(enumerate(layers))):
         if index < len(layers) - 1 or relu_first:

@@ -1,7 +1,7 @@
-"""DLRM_default and DLRM_MLPerf on a V100: predicted beside the paper's eight measured steps.
+"""DLRM_default and DLRM_MLPerf on a V100: predictions of the paper's eight measured steps.
 
-The models are captured from ``examples/dlrm.py``, their embedding bags fused as the measured
-program had them, and resized to each batch. Nothing here is fitted to the measured step times.
+The models are captured from ``examples/dlrm.py``, their embedding bags fused as in the measured
+program, and resized to each batch. Nothing here is fitted to the measured step times.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ VARIANTS_SCORED = (
     "the same of its gradient, which then has four kernels fewer",
     "shared overheads of host-bound workloads alone (batch 512 and 1024)",
 )
-"""Every variant of models, tables and rules whose error on these points was ever looked at. Add to
-it whatever you score here, and choose on other measurements."""
+"""Every variant of models, tables and rules whose error on these points was ever examined. Add each
+variant that you score here, and select variants by other measurements."""
 
 NOTES = (
     "Measured step times are digitised from a figure: +-0.15 ms, 1 to 3 % of a step.",
@@ -70,7 +70,7 @@ NOTES = (
 def evaluate_dlrm_v100(
     *, host: str = "v100", mode: str = "corrected", accounting: Accounting = BLOCKING
 ) -> Comparison:
-    """Return step and GPU active times of the eight points beside the measured ones.
+    """Return predicted and measured step and GPU active times of the eight points.
 
     ``host`` is a host table, ``mode`` and ``accounting`` the rules of kernel formulas and of the
     schedule (``irgraph.predict.options``).
@@ -113,7 +113,7 @@ def with_own_overheads(
 def _own_step_times(
     rows: Sequence[Row], predictions: Sequence[Prediction], accounting: Accounting
 ) -> Iterator[Series]:
-    """Yield the step times with the overheads of each workload alone, where those are at hand."""
+    """Yield the step times with each workload's own overheads, if ``IRGRAPH_DATA`` is set."""
     if not os.environ.get("IRGRAPH_DATA"):
         return
     folder = measurements()
@@ -124,7 +124,7 @@ def _own_step_times(
 
 @cache
 def measured_model(name: str) -> Graph:
-    """Return a shipped DLRM, fused and as the measured program ran it, at its captured batch."""
+    """Return a shipped DLRM, fused as in the measured program, at its captured batch."""
     file = resources.files("costmodels.evaluate") / "data" / MODELS[name]
     graph = parse(file.read_text(encoding="utf-8"), MODELS[name])
     return as_measured(run(load_pass(FUSION), graph).graph)
@@ -143,7 +143,7 @@ def measured_points() -> list[Row]:
 def step_times(
     rows: Iterable[Row], timelines: Iterable[Timeline], title: str = "step time"
 ) -> Series:
-    """Return predicted step times beside measured ones."""
+    """Return predicted and measured step times."""
     others = {
         "paper": "paper_step_error_pct",
         "paper, shared overheads": "paper_shared_step_error_pct",
@@ -152,7 +152,7 @@ def step_times(
 
 
 def active_times(rows: Iterable[Row], timelines: Iterable[Timeline]) -> Series:
-    """Return predicted GPU active times beside the derived ones."""
+    """Return predicted and derived GPU active times."""
     title, times = (
         "GPU active time (reference is derived, see below)",
         (t.active_time for t in timelines),
@@ -161,7 +161,7 @@ def active_times(rows: Iterable[Row], timelines: Iterable[Timeline]) -> Series:
 
 
 def active(row: Row) -> float:
-    """Return the milliseconds in which the device is busy according to the reference."""
+    """Return the milliseconds of device activity in the reference."""
     return float(row[ACTIVE])
 
 

@@ -1,6 +1,6 @@
-"""Whole steps: the paper's Table V and Figure 9 as far as published measurements go, and replays.
+"""Whole steps: the paper's Table V and Figure 9 as far as measurements are published, and replays.
 
-The eight DLRM points of a V100 with overheads shared by all workloads and with those of each
+The eight DLRM points of a V100 with overheads shared by all workloads and with overheads of each
 workload alone, with kernels only, active and idle; its six points of ResNet-50 and Inception-v3
 likewise; then steps replayed from traces.
 """
@@ -35,10 +35,10 @@ from irgraph.schedule.timeline import Timeline
 
 
 def evaluate_e2e() -> Comparison:
-    """Return step, active and idle times beside the measured ones, and replays of traces.
+    """Return predicted and measured step, active and idle times, and replays of traces.
 
-    What needs measurements that do not ship is found in the folder ``IRGRAPH_DATA`` names. Raises
-    ``IrgraphError`` where it is unset.
+    Measurements that do not ship are read from the folder ``IRGRAPH_DATA``. Raises
+    ``IrgraphError`` if it is unset.
     """
     folder = measurements()
     rows = measured_points()
@@ -100,7 +100,7 @@ def _classifier_series(
 
 
 def _classifier_notes(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Return notes on the device time by family, and on utilisation."""
+    """Yield notes on the device time by family, and on utilisation."""
     for row, prediction in zip(rows, predictions, strict=True):
         families = by_family(prediction.kernels()).items()
         parts = [f"{family} {entry['time_us'] / 1000.0:.1f}" for family, entry in families]
@@ -114,7 +114,7 @@ def _classifier_notes(rows: Sequence[Row], predictions: Sequence[Prediction]) ->
 def _error_notes(
     rows: Sequence[Row], predictions: Sequence[Prediction], own_timelines: Sequence[Timeline]
 ) -> Iterator[str]:
-    """Return a note that splits each step's error: others' overheads, kernels, the rest."""
+    """Yield a note that splits each step's error: others' overheads, kernels, the rest."""
     yield (
         "Error of the step with shared overheads, in ms: what taking other workloads' overheads "
         "adds, what device time adds (against the derived reference), and the rest: host and "
@@ -127,7 +127,8 @@ def _error_notes(
         device = own_timeline.active_time / 1000.0 - active
         yield (
             f"{workload(row)}: {step:+.2f} = overheads of others {others:+.2f}, device "
-            f"{device:+.2f}, rest {step - others - device:+.2f}; {_interval_note(prediction, measured)}"
+            f"{device:+.2f}, rest {step - others - device:+.2f}; "
+            f"{_interval_note(prediction, measured)}"
         )
 
 

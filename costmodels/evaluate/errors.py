@@ -1,4 +1,4 @@
-"""Signed relative errors, their summaries, and how often intervals hold what was measured."""
+"""Signed relative errors, their summaries, and the coverage of intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from rich.table import Table
 
 GMAE_OFFSET = 4e-4
-"""Added to each absolute error before its logarithm, as the paper's program does."""
+"""Offset added to each absolute error before its logarithm, as in the paper's program."""
 
 
 class Errors(Struct, frozen=True):
@@ -22,7 +22,7 @@ class Errors(Struct, frozen=True):
         mape: mean of the absolute errors.
         bias: mean of the signed errors.
         gmae: geometric mean of the absolute errors, the paper's measure.
-        worst: the error that is largest in size, with its sign.
+        worst: the error with the largest absolute value.
     """
 
     mape: float
@@ -41,7 +41,7 @@ def error(predicted: float, measured: float) -> float:
 
 
 def summarize(errors: Sequence[float]) -> Errors:
-    """Return the summary of at least one signed relative error."""
+    """Return the summary of signed relative errors, at least one."""
     sizes = [abs(e) for e in errors]
     logs = [math.log(size + GMAE_OFFSET) for size in sizes]
     return Errors(
@@ -56,16 +56,16 @@ ALL = "all"
 
 
 class IntervalHit(Struct, frozen=True):
-    """Whether a measured time lies in its interval, of which half is this share of it."""
+    """Hit or miss of an interval by a measured time; ``half`` its half width over that time."""
 
     inside: bool
     half: float
 
 
 class Coverage(Struct, frozen=True):
-    """Of a group: cases, those in their 90 % intervals, and half the width of a median one.
+    """Coverage of a group: its cases, and the cases in their 90 % intervals.
 
-    ``half_width`` is a share of the measured time.
+    ``half_width`` is the median half width, as a share of the measured time.
     """
 
     group: str
@@ -75,7 +75,7 @@ class Coverage(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Share of the cases that lie in their intervals."""
+        """Share of the cases in their intervals."""
         return self.inside / self.cases
 
     def as_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Coverage(Struct, frozen=True):
 
 
 def coverage(hits_by_group: Mapping[str, Sequence[IntervalHit]]) -> tuple[Coverage, ...]:
-    """Return the coverage of each group, and of all cases where there are several groups."""
+    """Return the coverage of each group, and of all cases if there are several groups."""
     groups = {name: hits for name, hits in sorted(hits_by_group.items()) if hits}
     if len(groups) > 1:
         groups[ALL] = [hit for hits in groups.values() for hit in hits]

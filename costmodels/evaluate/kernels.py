@@ -1,7 +1,7 @@
 """Learned kernel models on held-out measurements: the paper's Table IV for the shipped weights.
 
-Held-out rows were not trained on. Errors are those of the figures as measured, host launch
-included; the traced kernels of a V100 then show the kernel times without it.
+Held-out rows are not in training. Errors are relative to the measured times, which include the
+host's launch; the traced kernels of a V100 then compare kernel times without it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from costmodels.training.study import OCTAVES, SMALLER, small_shape_rows, thresh
 Flags = NDArray[np.bool_]
 WORST = 10
 GROWTH = ((1.0, 8.0), (8.0, 64.0), (64.0, np.inf))
-"""Volumes over the largest in training that part the rows of the table of larger shapes."""
+"""Ranges of volumes over the largest in training: the groups in the table of larger shapes."""
 EDGES = (0.0, 0.1, 1.0, 10.0, np.inf)
-"""Milliseconds that part the rows of the table of residuals over size."""
+"""Boundaries in milliseconds of the groups in the table by measured time."""
 
 
 class ScoreTable(Struct, frozen=True):
     """Scores under one title.
 
     Attributes:
-        title: what the rows share.
-        rows: what was scored, how long it is, and its score.
-        boosting: what gradient boosting reaches on some of them.
+        title: title of the table.
+        rows: op and device, range of times or shapes, and score.
+        boosting: score of gradient boosting for some rows, by the first two columns.
     """
 
     title: str
@@ -82,7 +82,7 @@ class Residuals(Struct, frozen=True):
 
 
 class KernelEvaluation(Struct, frozen=True):
-    """Everything ``irgraph evaluate kernels`` shows."""
+    """Result of ``irgraph evaluate kernels``."""
 
     tables: Sequence[ScoreTable]
     traced: Sequence[TracedProduct]
@@ -111,7 +111,7 @@ class KernelEvaluation(Struct, frozen=True):
 def evaluate_kernels(*, baseline: bool = False) -> KernelEvaluation:
     """Score the shipped weights on the held-out rows of ``IRGRAPH_DATA``.
 
-    With ``baseline`` gradient boosting is trained on the same rows and inputs, and scored beside.
+    With ``baseline``, gradient boosting is also trained on the same rows and inputs and scored.
     """
     folder = measurements()
     by_device: list[tuple[str, str, Score]] = []
@@ -160,7 +160,7 @@ def _residuals(scored_rows: ScoredRows) -> list[Residuals]:
 
 
 def _paper_scores(folder: Path) -> list[tuple[str, str, Score]]:
-    """Score the networks of the search over Table II, and ours on the same rows."""
+    """Score the networks of the search over Table II, and the shipped weights on the same rows."""
     rows = []
     for net in shipped_paper():
         weights = load_shipped(net.family.name)
@@ -184,7 +184,7 @@ def _by_size(scored_rows: ScoredRows) -> Iterator[tuple[str, str, Score]]:
 
 
 def _worst_rows(scored_rows: ScoredRows) -> list[Mapping[str, Any]]:
-    """Return the held-out rows of the largest errors; the throttled T4 would fill the list."""
+    """Return the held-out rows with the largest errors, without the throttled T4."""
     data = scored_rows.data
     errors = np.where(data.dev & ~data.rows_of("T4"), np.abs(scored_rows.errors), 0)
     result: list[Mapping[str, Any]] = []
@@ -229,7 +229,7 @@ def _unseen_device_scores(
 
 
 def _larger_shape_scores(folder: Path) -> list[tuple[str, str, Score]]:
-    """Score models on shapes larger than any they were trained on, by how many times."""
+    """Score models on shapes larger than any in their training, by the ratio of volumes."""
     rows = []
     for name, weights in _holdout_models():
         if name == SMALLER:

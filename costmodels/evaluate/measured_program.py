@@ -1,13 +1,14 @@
-"""What the measured programs did that the examples do not.
+"""Operations of the measured programs that the examples do not have.
 
-Of ``examples/dlrm.py``, fused, all of it is on record in the published traces and in the sequence
-of 115 operations of a step: its inputs lay in pinned memory; one call looked up all tables' indices
-at once; ``aten::index`` and its gradient copied indices from the host themselves (two copies inside
-each in the trace of August 2021, and five copying ``aten::to`` a step in the counts of February
-2022), of a slice of all rows, whose gradient is filled and copied; there was no ``lift_fresh``; and
-it marked its parts with ``record_function``, which in PyTorch 1.x calls ``aten::zeros`` and
-``aten::empty`` on the host, profiled or not: a pair before each part, one ``aten::zeros`` at each
-label of the optimizer. Of the image classifiers it is in the program itself.
+For ``examples/dlrm.py``, fused, all of them are recorded in the published traces and in the
+sequence of 115 operations of a step. Its inputs were in pinned memory. One call looked up all
+tables' indices. ``aten::index`` and its gradient copied indices from the host themselves (two
+copies inside each in the trace of August 2021, and five copying ``aten::to`` per step in the counts
+of February 2022), of a slice of all rows, whose gradient is filled and copied. There was no
+``lift_fresh``. The program marked its parts with ``record_function``, which in PyTorch 1.x calls
+``aten::zeros`` and ``aten::empty`` on the host, profiled or not: a pair before each part, one
+``aten::zeros`` at each label of the optimizer. For the image classifiers the source is the measured
+program itself.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ PARTS: dict[str, Callable[[Op], bool]] = {
     "loss": lambda op: op.name in ("aten.mse_loss", "aten.binary_cross_entropy"),
     "backward": lambda op: op.phase != "forward",
 }
-"""The labelled parts in order, each with the test for its first operation."""
+"""Test for the first operation of each labelled part, in order."""
 
 
 WAITS: dict[str, Callable[[Op], bool]] = {
     "loss": lambda op: op.name == "aten.cross_entropy_loss",
     "update": lambda op: op.name.startswith("Optimizer.step"),
 }
-"""Where a benchmarked classifier waits for the device, each with the test for what follows."""
+"""Test for the operation after each wait for the device in a benchmarked classifier."""
 
 
 def as_measured(graph: Graph) -> Graph:
@@ -50,7 +51,7 @@ def as_measured(graph: Graph) -> Graph:
 
 
 def _without_index_selects(graph: Graph) -> Graph:
-    """Take out the calls that select each table's indices: they are parts of one tensor."""
+    """Return a graph without the selections of each table's indices, which become its state."""
     lookup_inputs = {t.name for op in graph.ops if op.name == LOOKUP for t in op.inputs}
     selects = {
         id(op): op.outputs[0]
@@ -63,9 +64,9 @@ def _without_index_selects(graph: Graph) -> Graph:
 
 
 def _index_from_host(ops: Sequence[Op]) -> Iterator[Op]:
-    """Let ``aten.index`` and its gradient take indices from the host, of a slice of all rows.
+    """Yield ops with ``aten.index`` and its gradient on a slice of all rows, indices on the host.
 
-    ``lift_fresh`` is of newer releases.
+    ``lift_fresh`` is removed: only newer releases have it.
     """
     (index,) = (op for op in ops if op.name == "aten.index")
     hosts = _host_sources(ops, {t.name for t in index.inputs})
@@ -81,7 +82,7 @@ def _index_from_host(ops: Sequence[Op]) -> Iterator[Op]:
 
 
 def _host_sources(ops: Iterable[Op], names: Container[str]) -> dict[str, Tensor]:
-    """Return what copies of these names to the device copied, on the host."""
+    """Return the host tensors that are copied to device tensors of these names, by name."""
     copies = (op for op in ops if op.name == "aten.to" and op.outputs)
     return {op.outputs[0].name: op.inputs[0] for op in copies if op.outputs[0].name in names}
 
@@ -95,7 +96,7 @@ def _slice_and_index(index: Op, hosts: Mapping[str, Tensor]) -> Iterator[Op]:
 
 
 def _slice_gradient(node: Op) -> Iterator[Op]:
-    """Yield an index's gradient, its indices on the host, and that of the slice."""
+    """Yield the gradient of an index, with its indices on the host, and of the slice."""
     index_put = node.body[-1]
     result = index_put.inputs[0]
     inner = replace(result, name="index_gradient", buffer="index_gradient")
@@ -151,10 +152,10 @@ def _call(name: str, number: int, next_op: Op) -> Op:
 def as_benchmarked(graph: Graph) -> Graph:
     """Return an image classifier as the measured program (``convnet-benchmark-py``) timed it.
 
-    Images and labels were on the device before; events around forward, around loss and backward,
-    and around the update were read after the device had been waited for; gradients were zeroed
+    Images and labels were on the device before the step. Events around forward, around loss and
+    backward, and around the update were read after a wait for the device; gradients were zeroed
     outside of them. (The published calls agree: no ``aten::to``; Inception-v3's auxiliary head ran
-    forward, as 96 convolutions say, and not backward, as 94 say.)
+    forward, according to 96 convolutions, and not backward, according to 94.)
     """
     copies = {op.outputs[0].name: op for op in graph.ops if _is_upload(op)}
     upload_ids = {id(op) for op in copies.values()}
@@ -174,7 +175,7 @@ def _is_zero_grad(op: Op) -> bool:
 
 
 def _with_syncs(ops: Sequence[Op]) -> Iterable[Op]:
-    """Wait for the device before the loss, before the update and at the end."""
+    """Yield ops with waits for the device before the loss, before the update and at the end."""
     for op in ops:
         yield from (Op("sync.device", origin=part) for part, test in WAITS.items() if test(op))
         yield op

@@ -9,7 +9,7 @@ from irgraph.diagnostics import fail
 
 
 def measurements() -> Path:
-    """Return the folder that ``IRGRAPH_DATA`` names. Raises ``IrgraphError`` where it is unset."""
+    """Return the folder ``IRGRAPH_DATA``. Raises ``IrgraphError`` if it is unset."""
     folder = os.environ.get("IRGRAPH_DATA")
     if not folder:
         hint = "set IRGRAPH_DATA to a folder with kernels/, labels/ and paper/"

@@ -1,7 +1,7 @@
-"""BERT and GPT-2 on two GPUs: learned kernel times summed, beside measured times of the whole.
+"""BERT and GPT-2 on two GPUs: sums of learned kernel times compared with measured model times.
 
-The measurements are those NeuSight published (``labels/``, MIT): float32, eager, so large that the
-GPU is always busy; the whole then takes what its kernels take, and no launch cost enters.
+The measurements are published by NeuSight (``labels/``, MIT): float32, eager, so large that the GPU
+is always busy. A model's time is then the sum of its kernels' times, without launch costs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ DEVICES = {"Tesla_V100-PCIE-32GB": "V100-PCIE-32GB", "NVIDIA_A100-PCIE-40GB": "A
 """Device sheets by folder of labels."""
 
 FIRST_LAYER = re.compile("_(layers?|h)_0_")
-"""Part of the names of a first layer's ops in BERT, OPT and GPT-2."""
+"""Substring of the names of a first layer's ops in BERT, OPT and GPT-2."""
 
 UNARY = ("relu", "tanh", "gelu")
-"""Ops that read one tensor and write one; ``gelu`` is priced as ``tanh``, which it resembles."""
+"""Ops that read one tensor and write one; ``gelu`` is priced as the similar ``tanh``."""
 
 NOTES = (
     "Predicted: the sum of kernels of an embedding, so many equal layers and a head, as the "
@@ -48,7 +48,7 @@ NOTES = (
 
 
 class Work(Struct, frozen=True):
-    """One kernel to price: family, op, sizes, and how often the whole model runs it."""
+    """One kernel to price: family, op, sizes, and the number of its runs in the whole model."""
 
     family: str
     op: str
@@ -57,11 +57,11 @@ class Work(Struct, frozen=True):
 
 
 class ModelTotals(Struct, frozen=True):
-    """The published times of a model's ops beside that of the whole.
+    """Comparison of the published times of a model's ops with the published time of the model.
 
     Attributes:
-        excess: by how much their sum exceeds the whole, as a share of it.
-        gemm_exceeds: whether matrix products alone take longer than the whole.
+        excess: excess of the ops' sum over the model's time, as a share of the latter.
+        gemm_exceeds: whether matrix products alone take longer than the model.
     """
 
     excess: float
@@ -69,7 +69,7 @@ class ModelTotals(Struct, frozen=True):
 
 
 def evaluate_models() -> Comparison:
-    """Return the published models beside our sums, by model and by kernel family."""
+    """Return published and predicted times of the models, by model and by kernel family."""
     root = measurements() / "labels"
     inference: list[Point] = []
     training: list[Point] = []
@@ -100,7 +100,7 @@ def evaluate_models() -> Comparison:
 
 
 def _model_totals(families: Sequence[Point], model_time: float) -> ModelTotals:
-    """Compare the published times of a model's ops with that of the model."""
+    """Return the comparison of the published times of a model's ops with the model's time."""
     gemm = sum(point.measured for point in families if point.workload.endswith(" gemm"))
     return ModelTotals(
         sum(point.measured for point in families) / model_time - 1, gemm > model_time
@@ -108,7 +108,7 @@ def _model_totals(families: Sequence[Point], model_time: float) -> ModelTotals:
 
 
 def _contradiction(device: str, models: Sequence[ModelTotals]) -> str:
-    """Return how far the times of single ops are from those of whole models on a device."""
+    """Return a note on the difference between ops' and whole models' times on a device."""
     low, high = (bound(model.excess for model in models) for bound in (min, max))
     more = sum(model.gemm_exceeds for model in models)
     text = f"{device}: the published times of ops alone sum to {low:+.0%} to {high:+.0%}"
@@ -125,9 +125,9 @@ def _contradiction(device: str, models: Sequence[ModelTotals]) -> str:
 def model_work(
     ops: Sequence[Mapping[str, str]], layers: int, *, backward: bool = False
 ) -> list[Work]:
-    """Return the kernels of a model whose op list holds one layer of ``layers``.
+    """Return the kernels of a model whose op list has one layer of ``layers``.
 
-    Raises ``IrgraphError`` where no op is named as one of the first layer.
+    Raises ``IrgraphError`` if no op has the name of a first layer's op.
     """
     layer = layer_range(ops)
     if layers > 1 and not layer:
@@ -140,7 +140,7 @@ def model_work(
 
 
 def layer_range(ops: Sequence[Mapping[str, str]]) -> range:
-    """Return the places of one layer's ops, the addition to the residual stream included."""
+    """Return the indices of one layer's ops, including the addition to the residual stream."""
     first_layer = [i for i, op in enumerate(ops) if FIRST_LAYER.search(op["Name"])]
     if not first_layer:
         return range(0)
@@ -159,13 +159,13 @@ def _op_work(op: Mapping[str, str], repeats: int, backward: bool) -> list[Work]:
 
 
 def _work(kind: str, sizes: Sequence[object], shapes: list[tuple[int, ...]], n: int) -> Work | None:
-    """Return one call of the op list as a kernel; ``None`` where nothing runs."""
+    """Return one call of the op list as a kernel, ``None`` if it runs no kernel."""
     if kind == "Linear":
         rows, depth, columns = (float(str(size)) for size in sizes)
         return Work("gemm", "linear", (1.0, rows, columns, depth), n)
     if kind == "BMM":
         batch, rows, depth, columns = (float(str(size)) for size in sizes)
-        op = "bmm" if batch > 1 else "linear"  # as pricing asks: one product runs such kernels
+        op = "bmm" if batch > 1 else "linear"  # as in pricing: a single product runs such kernels
         return Work("gemm", op, (batch, rows, columns, depth), n)
     if kind == "MEM":
         elements = sum(math.prod(shape) for shape in sizes if isinstance(shape, tuple))
@@ -178,7 +178,7 @@ def _work(kind: str, sizes: Sequence[object], shapes: list[tuple[int, ...]], n: 
 
 
 def _pointwise(name: str, elements: float, shapes: list[tuple[int, ...]]) -> str:
-    """Return the measured op that moves as many tensors: a small operand counts as a scalar."""
+    """Return the measured op that moves as many tensors; a small operand counts as a scalar."""
     if name in UNARY:
         return "tanh" if name == "gelu" else name
     if name.endswith("u"):
@@ -213,7 +213,7 @@ def _families(
     measured: Iterable[Mapping[str, str]],
     label: Mapping[str, int],
 ) -> list[Point]:
-    """Return one point a family: sums over the ops that it prices."""
+    """Return one point per family: sums over the ops that it prices."""
     predicted: Counter[str] = Counter()
     for item, time in zip(work, times, strict=True):
         predicted[item.family] += time / 1e3  # type: ignore[assignment]

@@ -1,8 +1,8 @@
-"""Trained models of today's kernels on rows that training has not seen, by card.
+"""Trained models of current kernels on rows that are not in training, by card.
 
 ``point`` rows have neighbours in training (other rows of the same weights, other lengths of the
-same heads); of ``group`` rows training has seen nothing alike, as of a new model's layer. A card
-that is ``left out`` is known by its datasheet alone, and so are its near copies.
+same heads); ``group`` rows have no similar rows in training, like the layers of a new model. For a
+card that is ``left out``, and for its near copies, only the datasheet is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ QUERY_SIZES: Mapping[str, Mapping[str, float | str]] = {
     "full": {"dtype": "bf16", "sees": "full", "dim": 64.0},
     **{op: {"dtype": "f16", "op": op} for op in ("add", "gelu", "norm", "embedding")},
 }
-"""What pricing asks of a model, by the way of measuring that was closest to it."""
+"""Sizes in a query of pricing, by the campaign of measurements that is closest to it."""
 
 PARTS, LEFT_OUT = ("point", "group"), "left out"
 PLAIN = ("family", "op", "card", "part", "rows", "priced")
@@ -47,18 +47,18 @@ HEADS = ("MAPE", "GMAE", "bias", "worst", "in interval", "half width")
 
 
 class Cell(Struct, frozen=True):
-    """Errors of one way of measuring on one card, in percent.
+    """Errors of one campaign of measurements on one card, in percent.
 
     Attributes:
         family: the trained model.
-        op: the way of measuring.
+        op: the campaign of measurements.
         card: name of its sheet.
         part: one of ``PARTS``, or ``LEFT_OUT``.
-        priced: whether ``irgraph predict`` answers by it on this card.
-        rows: how many.
-        figures: mean and geometric mean of absolute errors, mean of signed ones, the worst, the
-            share of rows inside their 90 % interval, and the median of half its width.
-        boosting: mean and geometric mean of gradient boosting's errors, if asked for.
+        priced: whether ``irgraph predict`` uses it on this card.
+        rows: number of rows.
+        figures: mean and geometric mean of absolute errors, mean of signed errors, the worst error,
+            the share of rows inside their 90 % interval, and the median of its half width.
+        boosting: mean and geometric mean of gradient boosting's errors, if requested.
     """
 
     family: str
@@ -72,12 +72,12 @@ class Cell(Struct, frozen=True):
 
 
 class ModernEvaluation(Struct, frozen=True):
-    """Everything ``irgraph evaluate modern`` shows."""
+    """Result of ``irgraph evaluate modern``."""
 
     cells: Sequence[Cell]
 
     def render(self) -> list[RenderableType]:
-        """Return one table a family."""
+        """Return one table per family."""
         names = dict.fromkeys(cell.family for cell in self.cells)
         return [self._table(name) for name in names]
 
@@ -107,10 +107,10 @@ class ModernEvaluation(Struct, frozen=True):
 
 
 def evaluate_modern(*, baseline: bool = False) -> ModernEvaluation:
-    """Score the models of today's kernels on the held-out rows of ``IRGRAPH_DATA``.
+    """Score the models of current kernels on the held-out rows of ``IRGRAPH_DATA``.
 
-    With ``baseline`` gradient boosting is trained on the same rows and inputs, card by card. Raises
-    ``IrgraphError`` where the folder is not set.
+    With ``baseline``, gradient boosting is trained on the same rows and inputs, card by card.
+    Raises ``IrgraphError`` if the folder is not set.
     """
     folder = measurements()
     cells: list[Cell] = []
@@ -125,7 +125,7 @@ def evaluate_modern(*, baseline: bool = False) -> ModernEvaluation:
 
 
 def _unseen_card_cells(data: Measurements) -> Iterator[Cell]:
-    """Yield the errors of models that were kept from a card and its near copies."""
+    """Yield the errors of models trained without a card and its near copies, on that card."""
     for path in sorted((WEIGHTS / "holdout").glob(f"{data.name}-*.safetensors")):
         weights = load(path)
         without = tuple(weights.made["without"])
@@ -162,7 +162,7 @@ def _cells(weights: Weights, scored_rows: ScoredRows, baseline: bool) -> Iterato
 
 
 def is_priced(family: LearnedFamily, op: str, card: str) -> bool:
-    """Return whether pricing answers by an op of a family on a card that was measured."""
+    """Return whether pricing uses an op of a family on a measured card."""
     if op not in QUERY_SIZES:
         return False
     sizes: dict[str, float | str] = dict.fromkeys(family.sizes, 256.0)

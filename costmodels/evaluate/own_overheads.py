@@ -1,4 +1,4 @@
-"""Host overheads of one workload alone, instead of those shared by all workloads."""
+"""Host overheads of one workload alone, instead of the overheads shared by all workloads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from irgraph.overheads.table import host_table
 Row = Mapping[str, str]
 
 SHARED_TABLE = "v100"
-"""The table over all workloads."""
+"""Name of the host table over all workloads."""
 
 EQUIVALENT_NODES = {"autograd.CudnnBatchNormBackward0": "autograd.NativeBatchNormBackward0"}
-"""Nodes of the autograd graph that a capture names after what ran on its own device."""
+"""Autograd node in a capture, by the node that ran on the measured device."""
 
 
 def own_overheads(folder: Path, model: str, batch: str) -> HostTable:
     """Return the host table of one workload of the paper's Figures 7 and 8.
 
-    Made like the shared one; what was published only over several workloads stays shared.
+    It is built like the shared table; overheads published only over several workloads are shared.
     """
     snapshots = _read(folder, SNAPSHOTS)
     names = BY_OP_2022, FIGURE_7, FIGURE_8
@@ -44,9 +44,10 @@ def own_overheads(folder: Path, model: str, batch: str) -> HostTable:
 def own_overheads_2022(folder: Path, model: str, batch: str) -> HostTable:
     """Return the host table of one workload of the tables of February 2022.
 
-    Those have T1 of the workload and T2 of its operations; all else is shared. They were made by
-    other means than Figures 7 and 8, which the shared table rests on, so each kind is scaled by
-    the median ratio of figures to tables over what both have (T1: workloads; T2: operations).
+    These have T1 of the workload and T2 of its operations; everything else is shared. They were
+    obtained differently from Figures 7 and 8, the source of the shared table, so each kind is
+    scaled by the median ratio of figures to tables over their common workloads (T1) or operations
+    (T2).
     """
     rows, shared_table = _read(folder, BY_OP_2022), load_host(SHARED_TABLE).file
     own_rows = _rows_of_workload(rows, model, batch)

@@ -11,17 +11,17 @@ from costmodels.evaluate.kernels import Residuals
 from irgraph.report.plots import matplotlib, save
 
 MANY_PANELS, MAX_LABEL_CHARACTERS, SINGLE_COLUMN_INCHES = 4, 85, 10.0
-"""Panels from which on they stand in two columns (twice as many: three), characters of names that
-fit below a panel, and inches of a single column."""
+"""Minimum number of panels for two columns (twice as many: three), maximum characters of names
+below a panel, and width of a single column in inches."""
 
 WIDTH = 0.8
-"""Share of a workload's place on the axis that its bars take together."""
+"""Total width of a workload's bars, as a share of its segment of the axis."""
 
 
 def draw(comparison: Comparison, path: str) -> None:
-    """Draw one panel a quantity, one group of bars a workload, one colour a predictor.
+    """Draw one panel per quantity, one group of bars per workload, one colour per predictor.
 
-    Raises ``IrgraphError`` where matplotlib is not installed.
+    Raises ``IrgraphError`` if matplotlib is not installed.
     """
     mpl = matplotlib()
     with mpl.rc_context({"font.size": 7}):
@@ -32,7 +32,7 @@ def draw(comparison: Comparison, path: str) -> None:
 
 
 def grid(mpl: Any, count: int) -> tuple[Any, list[Any]]:  # noqa: ANN401  (matplotlib's own)
-    """Return a figure with so many panels, in the shape of a slide where there are many."""
+    """Return a figure with ``count`` panels; many panels are in several columns, as on a slide."""
     columns = 1 if count < MANY_PANELS else 2 if count < 2 * MANY_PANELS else 3
     rows = -(-count // columns)
     size = (SINGLE_COLUMN_INCHES if columns == 1 else 6.0 * columns, 2.7 * rows)
@@ -63,14 +63,14 @@ def _draw_series(panel: Any, series: Series) -> None:  # noqa: ANN401
 
 
 def _tick_label(workload: str) -> str:
-    """Return a workload's name in two lines where it has two parts."""
+    """Return a workload's name, in two lines if it has two parts."""
     return re.sub(r", |(?<=d\.)", "\n", workload).replace(" kineto_", " ").removesuffix(" kineto")
 
 
 def draw_residuals(residuals: Sequence[Residuals], path: str) -> None:
-    """Draw signed errors over measured time, one panel a family, one colour a device.
+    """Draw signed errors over measured time, one panel per family, one colour per device.
 
-    Raises ``IrgraphError`` where matplotlib is not installed.
+    Raises ``IrgraphError`` if matplotlib is not installed.
     """
     mpl = matplotlib()
     families = sorted({part.family for part in residuals})
@@ -93,7 +93,7 @@ def draw_residuals(residuals: Sequence[Residuals], path: str) -> None:
 
 
 def bars(series: Series) -> dict[str, list[float]]:
-    """Return each predictor's signed errors in percent, workload by workload."""
+    """Return the signed errors in percent of each predictor, in order of workloads."""
     result = {"irgraph": [100.0 * point.error for point in series.points]}
     for predictor in series.points[0].others:
         label = f"{predictor}, without sign" if series.unsigned else predictor

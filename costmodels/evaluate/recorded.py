@@ -1,4 +1,4 @@
-"""Device times of recorded steps beside their prices, by family."""
+"""Device times of recorded steps compared with their prices, by family."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = {
 
 
 def recorded_residuals(folder: Path) -> list[Residual]:
-    """Return, for each recorded step, measured beside predicted time by family, and in all."""
+    """Return measured and predicted times of each recorded step, by family and in total."""
     result = []
     for name, (trace_folder, device) in STEPS.items():
         paths = (folder / "traces" / trace_folder / f"{kind}.json.gz" for kind in ("et", "kineto"))
@@ -47,7 +47,7 @@ def _by_family(name: str, graph: Graph, device: str) -> list[Residual]:
 
 
 def _priced_ops(ops: tuple[Op, ...], priced: Priced) -> Iterator[tuple[Op, tuple[Kernel, ...]]]:
-    """Yield the ops that were priced, each with its kernels."""
+    """Yield each priced op with its kernels."""
     for op in ops:
         if id(op) in priced.kernels:
             yield op, priced.kernels[id(op)]
@@ -56,7 +56,7 @@ def _priced_ops(ops: tuple[Op, ...], priced: Priced) -> Iterator[tuple[Op, tuple
 
 
 def measured_time(op: Op) -> float:
-    """Return the microseconds of device work that were measured at an op and below it."""
+    """Return the measured microseconds of device work of an op and of the ops inside it."""
     time = op_time(op)
     return (time.value if time is not None else 0.0) + sum(map(measured_time, op.body))
 

@@ -1,4 +1,4 @@
-"""Recorded steps replayed: with the mean overheads of each trace, and with those of its fellows."""
+"""Replays of recorded steps with the mean overheads of their own trace, and of its fellows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TRACES = (
     "resnet18_RTX2080Ti/kineto{}.json.gz",
     "formats/kineto_resnet50_ddp_A100{}.json.gz",
 )
-"""Traces of training with complete steps; ``{}`` stands for a rank, a number of loaders, or
-nothing. Those that one pattern finds are fellows: one program, on one machine."""
+"""Traces of training with complete steps; ``{}`` matches a rank, a number of loaders, or nothing.
+Traces that match one pattern are fellows: one program, on one machine."""
 
 MACHINES = {
     "dlrm_8xV100": ("dlrm_8xV100/kineto*",),
@@ -30,8 +30,8 @@ MACHINES = {
     "resnet50_V100": ("resnet50_V100/kineto*",),
     "RTX2080Ti": ("mlp_RTX2080Ti/kineto*", "resnet18_RTX2080Ti/kineto*"),
 }
-"""Traces of one machine: of one program each, but for the last, where two were recorded within a
-quarter of an hour."""
+"""Patterns of the traces of each machine: of one program each, except for the last machine, where
+two programs were recorded within a quarter of an hour."""
 
 NOTES = (
     "A trace of one step replayed with its own mean overheads says that what waits for what is "
@@ -42,9 +42,10 @@ NOTES = (
 
 
 def replays(folder: Path) -> tuple[Series, Series]:
-    """Return replays with each trace's own mean overheads, and with those of its fellows.
+    """Return replays with each trace's own mean overheads, and with its fellows' overheads.
 
-    Times are means over the usual steps, in milliseconds. ``folder`` holds the measurements.
+    Times are means over the typical steps, in milliseconds. ``folder`` is the folder of
+    measurements.
     """
     own_points: list[Point] = []
     fellow_points: list[Point] = []
@@ -62,7 +63,7 @@ def replays(folder: Path) -> tuple[Series, Series]:
 
 
 def trace_groups(folder: Path) -> Iterator[list[Path]]:
-    """Yield the traces that are there of each pattern in ``TRACES``."""
+    """Yield the existing traces of each pattern in ``TRACES``."""
     for pattern in TRACES:
         paths = sorted((folder / "traces").glob(pattern.format("*")))
         if paths:
@@ -70,9 +71,9 @@ def trace_groups(folder: Path) -> Iterator[list[Path]]:
 
 
 def replays_with_other_traces(folder: Path) -> dict[str, list[Replayed]]:
-    """Return by machine each usual step of each trace, with the host times of each other trace.
+    """Return replays of each trace's typical steps with each other trace's host times, by machine.
 
-    These are scaled by launch times, as ``irgraph replay --overheads TRACE`` does.
+    Host times are scaled by launch times, as in ``irgraph replay --overheads TRACE``.
     """
     steps_by_machine: dict[str, list[Replayed]] = {}
     for machine, patterns in MACHINES.items():
@@ -88,7 +89,7 @@ def replays_with_other_traces(folder: Path) -> dict[str, list[Replayed]]:
 
 
 def coverage_lines(steps_by_machine: Mapping[str, Iterable[Replayed]]) -> Iterator[str]:
-    """Yield for each machine, and for all, how many measured steps lie within their intervals."""
+    """Yield a line on the coverage of measured steps by intervals, for each machine and for all."""
     rows = {machine: list(steps) for machine, steps in steps_by_machine.items()}
     all_steps = [step for steps in rows.values() for step in steps]
     yield (
@@ -103,7 +104,7 @@ def coverage_lines(steps_by_machine: Mapping[str, Iterable[Replayed]]) -> Iterat
 
 
 def half_width(step: Replayed) -> float:
-    """Return half the width of a step's interval, as a share of the simulated time."""
+    """Return the half width of a step's interval, as a share of the simulated time."""
     low, high = step.interval or (0.0, 0.0)
     return (high - low) / 2 / step.simulated
 
@@ -120,7 +121,7 @@ def _point(name: str, replayer: Replayer, samples: Samples) -> Point:
 
 
 def _samples_without(samples: Mapping[str, Samples], without: str) -> Samples:
-    """Return the samples of all traces but one."""
+    """Return the samples of all traces except for ``without``."""
     result = Samples()
     for name, part in samples.items():
         for sample in (s for group in part.by_key.values() for s in group):

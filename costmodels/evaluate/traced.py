@@ -1,7 +1,7 @@
-"""Every kernel of four traced V100 steps of DLRM, family by family, beside the paper's heuristics.
+"""Kernels of four traced V100 steps of DLRM by family, compared with the paper's heuristics.
 
-Traced kernel times hold no launch, and neither do the predictions: what a host needs to launch a
-kernel belongs to the schedule. Sizes are those of the models, none is read from the traces.
+Traced kernel times and predictions exclude launches: the host's time for a launch is part of the
+schedule. Sizes follow from the models; none is read from the traces.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOTE = (
 
 
 class Sample(Struct, frozen=True):
-    """One embedding kernel measured alone: microseconds, and bytes from DRAM."""
+    """One embedding kernel measured in isolation: microseconds, and bytes from DRAM."""
 
     kernel: str
     sizes: str
@@ -56,7 +56,7 @@ class Sample(Struct, frozen=True):
 
 
 class TracedEvaluation(Struct, frozen=True):
-    """What ``irgraph evaluate traced`` shows: residuals by model, samples, other steps."""
+    """Result of ``irgraph evaluate traced``: residuals by model, samples, other steps."""
 
     rows: Mapping[str, Sequence[Residual]]
     samples: Sequence[Sample]
@@ -81,7 +81,7 @@ class TracedEvaluation(Struct, frozen=True):
 
 
 def evaluate_traced() -> TracedEvaluation:
-    """Price the traced steps by formulas, with learned models, and by the paper's heuristics."""
+    """Compare the traced steps with formulas, learned models and the paper's heuristics."""
     folder = measurements()
     learned = predictors(load_device(DEVICE), SOFTWARE)
     rows = {
@@ -94,7 +94,7 @@ def evaluate_traced() -> TracedEvaluation:
 
 
 def sum_over_traces(rows: Sequence[Residual]) -> list[Residual]:
-    """Return residuals summed over the traces, the longest group first, the total last."""
+    """Return residuals by group summed over the traces, longest group first, the total last."""
     residuals_by_group: dict[str, list[Residual]] = {}
     for row in rows:
         residuals_by_group.setdefault(row.group, []).append(row)

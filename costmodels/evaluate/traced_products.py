@@ -1,4 +1,4 @@
-"""Products in a traced step of DLRM on a V100: learned and heuristic times without any launch."""
+"""Products in a traced step of DLRM on a V100: learned and heuristic times without launches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def traced_products(folder: Path) -> list[TracedProduct]:
 
 
 def gemm_op(product: Product) -> int:
-    """Return the measured op nearest to a product: ``linear`` is ``tn``, ``bmm`` ``nn``."""
+    """Return the index of the measured op closest to a product: 0 ``linear``, 1 ``bmm``."""
     return 0 if product.batch == 1 else 1
 
 
@@ -73,7 +73,7 @@ def _product(shapes: str, layout: str) -> Product:
 
 
 def traced_table(traced: Sequence[TracedProduct]) -> Table:
-    """Return a table of signed errors, with their mean sizes and their means at the end."""
+    """Return a table of signed errors, with their mean absolute value and mean at the end."""
     heads = ("kernel", "sizes", "measured", "learned", "error", "heuristic", "error")
     title = "traced kernels of DLRM_MLPerf on V100-SXM2-16GB, no launch (older cuBLAS)"
     table = Table(*heads, title=title, title_justify="left")

@@ -1,4 +1,4 @@
-"""Predicted beside measured kernel times of the traced V100 steps of DLRM at batch 2048."""
+"""Predicted and measured kernel times of the traced V100 steps of DLRM at batch 2048."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 
 TRACE = "paper/kernel_trace_v100_dlrm_bs2048_2021.csv.gz"
-"""Every kernel of ten iterations of four steps (owensgroup/ml_perf_model, BSD-3)."""
+"""File of every kernel of ten iterations of four steps (owensgroup/ml_perf_model, BSD-3)."""
 
 GROUPS = {
     "aten::linear": "linear", "AddmmBackward": "linear backward", "aten::bmm": "bmm",
@@ -29,11 +29,11 @@ GROUPS = {
     "aten::sum": "bias gradient sum", "torch::autograd::AccumulateGrad": "accumulate gradient",
     "Optimizer.step#SGD.step": "sgd", "Optimizer.zero_grad#SGD.zero_grad": "zero gradients",
 }  # fmt: skip
-"""Names of the groups that ``residuals`` reports; any other op belongs to ``loss``."""
+"""Group in the report of ``residuals`` by op; any other op is in ``loss``."""
 
 
 Interval = tuple[float, float]
-"""A time and half the width of its interval, microseconds."""
+"""Time and half width of its interval, microseconds."""
 
 
 class Residual(Struct, frozen=True):
@@ -41,11 +41,11 @@ class Residual(Struct, frozen=True):
 
     Attributes:
         trace: date and model of the trace.
-        group: which ops.
-        ops: how many.
+        group: name of the group of ops.
+        ops: number of ops.
         measured, predicted: summed kernel times.
         absolute: sum over ops of the absolute difference.
-        inside: ops whose measured time lies within the predicted interval.
+        inside: number of ops whose measured time is in the predicted interval.
     """
 
     trace: str
@@ -74,13 +74,13 @@ def residuals(
 
     Args:
         data_dir: the folder of reference measurements.
-        mode: as ``costmodels.pricing.price.price`` takes it.
-        software: as ``costmodels.pricing.price.price`` takes it.
+        mode: as in ``costmodels.pricing.price.price``.
+        software: as in ``costmodels.pricing.price.price``.
         device: name or path of the sheet.
-        learned: trained models to ask first, as ``costmodels.pricing.price.price`` takes them.
+        learned: trained models to query first, as in ``costmodels.pricing.price.price``.
 
     Raises:
-        IrgraphError: the trace is not there, or lists ops that the reference step has not.
+        IrgraphError: the trace does not exist, or has ops that the reference step lacks.
     """
     rows = []
     for (date, model), traced in measured_ops(Path(data_dir) / TRACE).items():
@@ -96,7 +96,7 @@ def predictions(
     device: str,
     learned: Mapping[str, Predictor] | None = None,
 ) -> dict[str, list[Interval]]:
-    """Return predicted microseconds and spread of each occurrence of each traced op name."""
+    """Return the predicted microseconds and spread of each occurrence of an op, by op name."""
     labelled = list(reference_ops(model, 2048))
     graph = Graph(model, ops=tuple(op for _, ops in labelled for op in ops))
     sheet = load_device(device)
@@ -111,7 +111,7 @@ def predictions(
 
 
 def measured_ops(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
-    """Return, by date and model, the ops of a file in order with their mean kernel time, in us."""
+    """Return the ops of a file in order with their mean kernel time in us, by date and model."""
     if not path.exists():
         raise fail(f"no traced kernels at {str(path)!r}", exit_code=2)
     sums: dict[tuple[str, str], dict[int, tuple[str, list[float]]]] = defaultdict(dict)
@@ -140,7 +140,7 @@ def _compare(
         occurrences[label] += 1
         if label not in expected:
             raise fail(f"{trace} has an op {label!r} that the reference step has not")
-        # one trace copies its prediction to the host too: price it as the copy before
+        # one trace also copies its prediction to the host: price it as the previous copy
         times = expected[label]
         groups[GROUPS.get(label, "loss")].append((time, times[min(occurrence, len(times) - 1)]))
     rows = [_row(trace, group, pairs) for group, pairs in groups.items()]

@@ -1,1 +1,1 @@
-"""How often intervals of kernels hold what was measured."""
+"""Coverage of measured times by the intervals of kernels."""

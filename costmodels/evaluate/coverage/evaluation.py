@@ -1,8 +1,8 @@
-"""``irgraph evaluate intervals``: how often 90 % intervals of kernels hold what was measured.
+"""``irgraph evaluate intervals``: coverage of measured kernel times by 90 % intervals.
 
-One table of all trained families and of collectives, by op, card, and how far what is asked lies
-from what was trained on. Rows are those held out of training; of measurements that contain a
-launch, those whose kernel outlasts it. Whole steps have their own (``irgraph evaluate steps``).
+One table of all trained families and of collectives, by op, card, and distance of the rows from the
+training rows. All rows are held out of training; if measurements include a launch, only rows whose
+kernel outlasts it count. Intervals of whole steps are evaluated by ``irgraph evaluate steps``.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from costmodels.training.study import OCTAVES, SMALLER, small_shape_rows, thresh
 Flags = NDArray[np.bool_]
 
 MIN_ROWS = 50
-"""Rows from which a share says something."""
+"""Minimum rows of a group for a meaningful share."""
 MIN_COVERAGE, MAX_COVERAGE = 85.0, 95.0
-"""Percent of rows between which a 90 % interval counts as right."""
+"""Range of the coverage in percent that counts as right for a 90 % interval."""
 LEFT_OUT = "card left out"
 GROWTH = (1.0, 8.0, 64.0, np.inf)
-"""Volumes over the largest in training that part the rows of larger shapes."""
+"""Boundaries of the groups of larger shapes: volumes over the largest in training."""
 
 
 class IntervalGroup(Struct, frozen=True):
     """Rows of one op on one card.
 
     Attributes:
-        family, op, card: what was measured.
-        part: how it differs from training: other ``shapes`` of sizes between those seen (``point``,
+        family, op, card: family, op and card of the rows.
+        part: difference from training: other ``shapes`` within the range of sizes (``point``,
             ``group``: ``irgraph evaluate modern``), larger ones, a card left out.
-        rows: how many.
-        held: percent of them in their 90 % interval.
-        half_width: median of half its width, in percent of the time.
-        priced: whether ``irgraph predict`` answers by it.
+        rows: number of rows.
+        held: percent of the rows in their 90 % interval.
+        half_width: median half width of the interval, in percent of the time.
+        priced: whether ``irgraph predict`` uses it.
     """
 
     family: str
@@ -66,19 +66,19 @@ class IntervalGroup(Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """``narrow`` or ``wide`` of groups of enough rows, else nothing."""
+        """``narrow`` or ``wide`` if the coverage of enough rows is out of range, else ``""``."""
         if self.rows < MIN_ROWS or MIN_COVERAGE <= self.held <= MAX_COVERAGE:
             return ""
         return "narrow" if self.held < MIN_COVERAGE else "wide"
 
 
 class IntervalEvaluation(Struct, frozen=True):
-    """Everything ``irgraph evaluate intervals`` shows."""
+    """Result of ``irgraph evaluate intervals``."""
 
     groups: Sequence[IntervalGroup]
 
     def render(self) -> list[RenderableType]:
-        """Return the table, and a line of how many groups hold as they should."""
+        """Return the table, and lines with the numbers of groups in and outside the range."""
         title = "held-out rows in their 90 % intervals, percent"
         heads = ("", "op", "card", "", "in predict", "rows", "held", "half width", "")
         table = Table(*heads, title=title, title_justify="left")
@@ -105,9 +105,9 @@ class IntervalEvaluation(Struct, frozen=True):
 
 
 def evaluate_intervals() -> IntervalEvaluation:
-    """Count how often the intervals of shipped models hold what ``IRGRAPH_DATA`` measured.
+    """Return the coverage of the measurements in ``IRGRAPH_DATA`` by shipped models' intervals.
 
-    Raises ``IrgraphError`` where the folder is not set.
+    Raises ``IrgraphError`` if the folder is not set.
     """
     folder = measurements()
     groups: list[IntervalGroup] = []
@@ -118,7 +118,7 @@ def evaluate_intervals() -> IntervalEvaluation:
 
 
 def _held_out_groups(weights: Weights, data: Measurements) -> Iterator[IntervalGroup]:
-    """Yield groups of shapes that training has not seen."""
+    """Yield groups of held-out shapes within the range of training."""
     scored_rows = score_rows(weights, data, devices_of(data), weights.launches)
     all_rows = np.ones(len(data.times), bool)
     parts = {"shapes": all_rows}
@@ -129,7 +129,7 @@ def _held_out_groups(weights: Weights, data: Measurements) -> Iterator[IntervalG
 
 
 def _extrapolation_groups(data: Measurements) -> Iterator[IntervalGroup]:
-    """Yield groups of larger shapes than any in training, and of cards left out of it."""
+    """Yield groups of larger shapes than in training, and of cards excluded from it."""
     for path in sorted((WEIGHTS / "holdout").glob(f"{data.name}-*.safetensors")):
         weights = load(path)
         without = tuple(weights.made["without"])
@@ -163,7 +163,7 @@ def _groups(
 
 
 def _collectives(folder: Path) -> Iterator[IntervalGroup]:
-    """Yield the sizes of collectives that were held out, by platform and collective."""
+    """Yield groups of held-out sizes of collectives, by platform and collective."""
     curves_by_key: dict[tuple[str, str], list[Curve]] = {}
     for curve in size_errors(folder, INTERVAL):
         curves_by_key.setdefault((curve.key.platform, curve.key.collective), []).append(curve)

@@ -1,1 +1,1 @@
-"""Steps and rewrites on the CPU at hand, predicted and measured."""
+"""Steps and rewrites on the CPU of this machine, predicted and measured."""

@@ -1,4 +1,4 @@
-"""Measures the CPU at hand: its sheet, single calls, recorded steps, and steps by turns."""
+"""Measures the CPU of this machine: its sheet, single calls, recorded steps, alternating steps."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ COST = 2.5
 """Microseconds that the profiler adds to an event with shapes (``irgraph calibrate-profiler``)."""
 
 RULE = "whiskers"
-"""Samples of overheads that count, as in the paper: traces have the wall's clock, in which other
-programs of a busy machine hold some up for milliseconds."""
+"""Outlier rule for samples of overheads, as in the paper: traces have wall-clock times, and other
+programs of a busy machine delay some samples by milliseconds."""
 
 TimesAndCalls: TypeAlias = tuple[list[list[float]], Path]
-"""Times of steps in microseconds, and the file of their models' calls."""
+"""Times of each step in microseconds, and the file of their models' calls."""
 
 WARM_UP = 3
-"""Steps before those that count."""
+"""Number of untimed rounds before the timed ones."""
 
 
 class CpuBench:
-    """Measures this machine, in a folder of its own."""
+    """Measures this machine; files are written to a folder."""
 
     def __init__(self, folder: Path, runs: int, scale: float) -> None:
         from costmodels.measure.calibrate import calibrate, to_json
@@ -56,9 +56,9 @@ class CpuBench:
     def time_steps(
         self, graphs: Iterable[Graph], steps: Sequence[Callable[[], object]]
     ) -> TimesAndCalls:
-        """Time steps by turns, before and after their models' calls are measured.
+        """Time steps in turns, before and after their models' calls are measured.
 
-        So the machine is about as busy with other programs for the steps as for the calls.
+        The load of the machine by other programs is then similar for the steps and for the calls.
         """
         from costmodels.measure.calls import measure_calls
 
@@ -86,7 +86,7 @@ class CpuBench:
         return predict(graph, device=sheet, host=str(host), weights=files).step_time
 
     def _time_in_turns(self, steps: Sequence[Callable[[], object]]) -> list[list[float]]:
-        """Return the microseconds of each step, run by turns after a warm-up, in either order."""
+        """Return the microseconds of each step, run in turns in alternating order."""
         from irgraph.capture.recording.record import step_timer
 
         time_step = step_timer("cpu")

@@ -1,7 +1,7 @@
-"""The loop closed on the machine at hand: steps and rewrites on its CPU, predicted and measured.
+"""Evaluation on this machine: steps and rewrites on its CPU, predicted and measured.
 
-Nothing is fitted to the steps: kernel times are those of single calls, each by itself; a program's
-overheads are those of the other programs.
+Nothing is fitted to the steps: kernel times are the times of isolated single calls; a program's
+overheads come from the other programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-"""Where a checkout has its examples."""
+"""Folder of the examples in a checkout."""
 
 
 class Program(Struct, frozen=True):
@@ -54,7 +54,7 @@ PROGRAMS = (
     Program("resnet50, small", "resnet50.py:small", 4),
     Program("inception-v3, small", "inception_v3.py:small", 4),
 )
-"""Steps that are put beside predictions."""
+"""Steps that are compared with predictions."""
 
 REWRITES = (
     Rewrite("fuse-optimizer", EXPERTS),
@@ -64,7 +64,7 @@ REWRITES = (
     Rewrite("cast-gemms", WIDE),
     Rewrite("resize-batch(to=256)", MLP),
 )
-"""Rewrites whose results torch runs fast, so that they can be timed."""
+"""Rewrites whose results torch runs fast enough to be timed."""
 
 NOTES = (
     "Times are of the processor, on one thread; noise is half the distance of the quartiles.",
@@ -74,7 +74,7 @@ NOTES = (
 
 
 class Row(Struct, frozen=True):
-    """Something measured and predicted: microseconds of a step, or how many times as fast."""
+    """A measured and predicted value: microseconds of a step, or a gain in speed."""
 
     name: str
     measured: float
@@ -126,13 +126,13 @@ def evaluate_cpu(
     """Return steps and gains on this machine's CPU, predicted and measured.
 
     Args:
-        programs: whose steps are predicted; at least two.
-        rewrites: whose gains are predicted.
-        runs: of each step.
-        scale: of the products and copies that the device's sheet comes from.
+        programs: programs whose steps are predicted; at least two.
+        rewrites: rewrites whose gains are predicted.
+        runs: number of runs of each step.
+        scale: scale of the products and copies that the device's sheet is measured with.
 
     Raises:
-        IrgraphError: torch is missing, or there are no examples beside the package (exit code 2).
+        IrgraphError: torch is missing, or there are no examples next to the package (exit code 2).
     """
     from irgraph.execute.machine import one_thread
 
@@ -142,7 +142,7 @@ def evaluate_cpu(
 
 
 def _steps(bench: CpuBench, programs: Sequence[Program]) -> list[Row]:
-    """Run the steps of programs, and predict them with the overheads of the others."""
+    """Time the steps of programs, and predict each with the overheads of the other programs."""
     overheads = {p: bench.record_overheads(p.name, _step_maker(p)) for p in programs}
     rows = []
     for program in programs:
@@ -154,7 +154,7 @@ def _steps(bench: CpuBench, programs: Sequence[Program]) -> list[Row]:
 
 
 def _gains(bench: CpuBench, rewrites: Iterable[Rewrite]) -> list[Row]:
-    """Run the models before and after each rewrite by turns, and predict both."""
+    """Time the models before and after each rewrite in turns, and predict both."""
     from irgraph import rewrite
     from irgraph.execute.program import GraphProgram as Run
     from irgraph.execute.program import calls_of
@@ -184,7 +184,7 @@ def _row(name: str, measured: Sequence[float], predicted: float) -> Row:
 
 
 def _step_maker(program: Program) -> Callable[[], Callable[[], object]]:
-    """Return what makes a program's step."""
+    """Return a function that creates a program's step."""
     from irgraph.capture.live.target import load_target
 
     target = load_target(_example(program))

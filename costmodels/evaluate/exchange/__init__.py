@@ -1,1 +1,1 @@
-"""Collectives: their curves beside measurements that these have not seen."""
+"""Collectives: their curves compared with measurements that were not used for them."""

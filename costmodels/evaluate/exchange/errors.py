@@ -1,4 +1,4 @@
-"""Errors of the times of collectives, by what was not seen: points, ranks, machines, fabrics."""
+"""Errors of the times of collectives at points, ranks, machines and fabrics not used for them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from costmodels.collectives.nccl import Fabric, Ring, nccl_time
 from costmodels.collectives.shape import leave_one_out_errors
 
 COPIES = {"h200": "h100", "b300": "b200", "a100-slow-network": "a100"}
-"""Platforms that are near copies of another in their links."""
+"""Platform with nearly the same links, by platform."""
 
 
 class CurveErrors(Struct, frozen=True):
-    """Signed relative errors of one curve beside measurements.
+    """Signed relative errors of one curve compared with measurements.
 
     Attributes:
-        key: what was measured; its ranks are those that were judged.
-        errors: at the sizes that were measured.
-        half: of its 90 % interval, over the time; 0 where it has none.
-        source: what the curve was made from, where that is not the platform's own table.
+        key: platform, ranks and collective of the measurements.
+        errors: errors at the measured sizes.
+        half: half width of the 90 % interval, relative to the time; 0 without an interval.
+        source: source of the curve, if it is not the platform's own table.
     """
 
     key: Key
@@ -53,9 +53,9 @@ class CurveErrors(Struct, frozen=True):
 
 
 def point_errors(tables: Sequence[MeasuredCurve], *, twin: bool = False) -> Iterator[CurveErrors]:
-    """Yield errors at each point of each table by the curve through the others.
+    """Yield errors at each point of each table, predicted by the curve through the others.
 
-    With ``twin`` the size is left out of the collective that passes the same bytes, too.
+    With ``twin``, the size is also removed from the collective that passes the same bytes.
     """
     points = {table.key: table.points for table in tables}
     for key in points:
@@ -65,7 +65,7 @@ def point_errors(tables: Sequence[MeasuredCurve], *, twin: bool = False) -> Iter
 
 
 def size_errors(data: Path, width: float) -> Iterator[CurveErrors]:
-    """Yield errors of what ships at sizes that were held out; ``width`` of the intervals."""
+    """Yield errors of shipped curves at held-out sizes; ``width`` is the intervals' factor."""
     for key, points in sorted(modern_points(data / MODERN, "dev").items()):
         curve = find_curve(key.collective, key.ranks, key.platform)
         table = CurveTable(tuple(sorted(points)), tuple(points[s] for s in sorted(points)))
@@ -73,7 +73,7 @@ def size_errors(data: Path, width: float) -> Iterator[CurveErrors]:
 
 
 def rank_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
-    """Yield errors of tables carried to other numbers of ranks of one machine."""
+    """Yield errors of tables scaled to other numbers of ranks of one machine."""
     single_machine = [table for table in tables if table.key.local == table.key.ranks]
     for target in single_machine:
         for source in single_machine:
@@ -83,7 +83,7 @@ def rank_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
 
 
 def machine_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
-    """Yield errors of tables of one machine carried to two, where that was published."""
+    """Yield errors of tables of one machine scaled to two, if those were published."""
     for target in published_curves():
         inside = Key(target.key.platform, target.key.local, target.key.local, target.key.collective)
         for source in tables:
@@ -92,7 +92,7 @@ def machine_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
 
 
 def fabric_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
-    """Yield errors of NCCL's model alone, on platforms that it has not seen, nor near copies."""
+    """Yield errors of NCCL's model alone, its launch fitted without the platform and its copies."""
     single_machine = [table for table in tables if table.key.local == table.key.ranks]
     launches = {table.key: _launch(table) for table in single_machine}
     for table in single_machine:
@@ -105,7 +105,7 @@ def fabric_errors(tables: Sequence[MeasuredCurve]) -> Iterator[CurveErrors]:
 
 
 def launch(tables: Sequence[MeasuredCurve]) -> float:
-    """Return what a collective takes beyond NCCL's model, median of the smallest messages."""
+    """Return the median microseconds of the smallest messages beyond NCCL's model."""
     single_machine = [f for f in tables if f.key.local == f.key.ranks and f.key.platform != "v100"]
     return statistics.median(map(_launch, single_machine))
 
@@ -116,7 +116,7 @@ def mean(curves: Sequence[CurveErrors]) -> float:
 
 
 def by_collective(curves: Sequence[CurveErrors]) -> Mapping[tuple[str, str], list[CurveErrors]]:
-    """Return curves by what they were made from, and their collective."""
+    """Return curves by their source and their collective."""
     result: dict[tuple[str, str], list[CurveErrors]] = defaultdict(list)
     for curve in curves:
         result[curve.source, curve.key.collective].append(curve)

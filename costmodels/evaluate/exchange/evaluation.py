@@ -1,4 +1,4 @@
-"""``irgraph evaluate collectives``: curves beside what they have not seen."""
+"""``irgraph evaluate collectives``: curves compared with measurements not used for them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from costmodels.evaluate.measurements import measurements
 from costmodels.families.collective import INTERVAL
 
 MAX_MAPE = 6.0
-"""Mean absolute error in percent that points left out should stay below on every table."""
+"""Target for the mean absolute error in percent of left-out points, on every table."""
 
 
 class CollectiveEvaluation(Struct, frozen=True):
-    """Everything ``irgraph evaluate collectives`` shows.
+    """Result of ``irgraph evaluate collectives``.
 
     Attributes:
         points: each point of a measured table left out in turn.
-        alone: the same where the twin's point of that size is left out, too.
-        sizes: sizes that were held back from the tables.
-        ranks: tables carried to other numbers of ranks of one machine.
-        machines: tables of one machine carried to two.
-        fabrics: NCCL's model alone on platforms that it has not seen.
+        without_twins: the same if the twin's point of that size is left out as well.
+        sizes: sizes that were held out of the tables.
+        ranks: tables scaled to other numbers of ranks of one machine.
+        machines: tables of one machine scaled to two.
+        fabrics: NCCL's model alone on platforms that were not used for it.
     """
 
     points: Sequence[CurveErrors]
-    alone: Sequence[CurveErrors]
+    without_twins: Sequence[CurveErrors]
     sizes: Sequence[CurveErrors]
     ranks: Sequence[CurveErrors]
     machines: Sequence[CurveErrors]
     fabrics: Sequence[CurveErrors]
 
     def render(self) -> list[RenderableType]:
-        """Return a table for each way of leaving out, and a line on the bar."""
+        """Return a table for each kind of errors, and a line on the target of left-out points."""
         within_bar = [curve for curve in self.points if curve.mape <= MAX_MAPE]
         line = (
             f"points left out: {len(within_bar)} of {len(self.points)} tables within {MAX_MAPE:g} %"
@@ -57,7 +57,7 @@ class CollectiveEvaluation(Struct, frozen=True):
         table = Table(*heads, "held out", "in interval", title_justify="left")
         table.title = "measured tables, MAPE in percent"
         held_out_by_key = {curve.key: curve for curve in self.sizes}
-        for curve, without_twin in zip(self.points, self.alone, strict=True):
+        for curve, without_twin in zip(self.points, self.without_twins, strict=True):
             other = held_out_by_key.get(curve.key)
             cells = (f"{other.mape:.1f}", f"{other.inside:.0f}") if other else ("", "")
             figures = str(len(curve.errors) + 2), f"{curve.mape:.1f}", f"{without_twin.mape:.1f}"
@@ -69,7 +69,7 @@ class CollectiveEvaluation(Struct, frozen=True):
         """Return all figures as plain values, in percent."""
         parts: Mapping[str, Sequence[CurveErrors]] = {
             "points": self.points,
-            "alone": self.alone,
+            "alone": self.without_twins,
             "sizes": self.sizes,
             "ranks": self.ranks,
             "machines": self.machines,
@@ -81,9 +81,9 @@ class CollectiveEvaluation(Struct, frozen=True):
 
 
 def evaluate_collectives() -> CollectiveEvaluation:
-    """Judge the times of collectives by the measurements in ``IRGRAPH_DATA``.
+    """Compare the times of collectives with the measurements in ``IRGRAPH_DATA``.
 
-    Raises ``IrgraphError`` where the folder is not set.
+    Raises ``IrgraphError`` if the folder is not set.
     """
     data = measurements()
     tables = list(measured_curves(data))

@@ -1,1 +1,1 @@
-"""Tiers of memory beside what was published of them."""
+"""Tiers of memory compared with published measurements."""

@@ -1,4 +1,4 @@
-"""``irgraph evaluate tiers``: reads of drives, and tables behind PCIe, beside published figures."""
+"""``irgraph evaluate tiers``: reads of drives and tables behind PCIe, predicted and published."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DRIVES = (
     ("NAND-P3700-800GB", 1, 12_800.0, 77.9), ("NAND-P3700-800GB", 16, 167_200.0, 93.9),
     ("NAND-9100-MAX-2400GB", 1, 9_200.0, 107.7), ("NAND-9100-MAX-2400GB", 16, 135_700.0, 116.2),
 )  # fmt: skip
-"""Drive, reads in flight, reads a second, microseconds: 4 kB random reads (AnandTech, Intel Optane
-SSD DC P4800X review, 2017, page "Checking Intel's Numbers")."""
+"""Drive, reads in flight, reads per second, microseconds: 4 kB random reads (AnandTech, Intel
+Optane SSD DC P4800X review, 2017, page "Checking Intel's Numbers")."""
 
 ROWS = (
     45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10, 2209,
@@ -32,25 +32,25 @@ ROWS = (
 """Rows of the tables that TorchRec's benchmark trains (pytorch/torchrec, benchmarks/README.md)."""
 
 LARGE, HALVED = 10_000_000, 2
-"""Tables of more rows are halved in its run with caching."""
+"""Rows above which tables are reduced in its run with caching, and the divisor."""
 
 WIDTH, BATCH, LOOKUPS_PER_SAMPLE, BATCHES, EPOCHS = 128, 64, 64, 10, 100
-"""Columns of f32, samples, lookups of a table for each, batches an epoch, epochs
+"""Columns of f32, samples per batch, lookups per sample and table, batches per epoch, epochs
 (pytorch/torchrec, benchmarks/ebc_benchmarks.py and ebc_benchmarks_utils.py)."""
 
 IN_DEVICE = 0.019
-"""Seconds an epoch of the same tables, the largest reduced 32 to 128 times, in device memory: what
-an epoch takes beside reads of another tier (same page)."""
+"""Seconds per epoch of the same tables, the largest reduced 32 to 128 times, in device memory: the
+time of an epoch without reads of another tier (same page)."""
 
 HALF_DIGIT = 0.005
-"""Half of the last digit of published seconds."""
+"""Rounding error of published seconds: half of the last digit."""
 
 CACHED_SHARE = 0.2
-"""Share of all rows that FBGEMM's cache holds unless one asks for more (``cache_load_factor``)."""
+"""Default share of all rows in FBGEMM's cache (``cache_load_factor``)."""
 
 
 class Drive(Struct, frozen=True):
-    """Reads of a drive: published and here."""
+    """Reads of a drive: published and predicted."""
 
     tier: str
     in_flight: int
@@ -64,11 +64,11 @@ class Epoch(Struct, frozen=True):
     """Seconds of an epoch.
 
     Attributes:
-        name: where the tables lie.
+        name: placement of the tables.
         published: the mean over 100 epochs.
         deviation: their standard deviation.
-        others: bounds of the mean of all epochs but the longest, by mean and deviation alone.
-        predicted: of an epoch like the one before.
+        others: bounds of the mean of all epochs but the longest, from mean and deviation alone.
+        predicted: seconds of any epoch but the longest.
     """
 
     name: str
@@ -79,13 +79,13 @@ class Epoch(Struct, frozen=True):
 
 
 class TierEvaluation(Struct, frozen=True):
-    """Everything ``irgraph evaluate tiers`` shows."""
+    """Result of ``irgraph evaluate tiers``."""
 
     drives: Sequence[Drive]
     epochs: Sequence[Epoch]
 
     def render(self) -> list[RenderableType]:
-        """Return a table of drives, one of epochs, and what is to be known of them."""
+        """Return a table of drives, a table of epochs, and a note on the epochs."""
         return [_drives(self.drives), _epochs(self.epochs), NOTE]
 
     def as_json(self) -> Any:  # noqa: ANN401  (plain values)
@@ -102,7 +102,7 @@ NOTE = (
 
 
 def evaluate_tiers() -> TierEvaluation:
-    """Put tiers beside what was published of them."""
+    """Compare tiers with published measurements."""
     drives = []
     for name, in_flight, reads, us in DRIVES:
         tier = load_tier(name)
@@ -121,11 +121,11 @@ def _epoch(name: str, mean: float, deviation: float, predicted: float) -> Epoch:
 
 
 def bounds_without_longest(mean: float, deviation: float, count: int) -> tuple[float, float]:
-    """Return bounds of the mean of all but the largest of some times, published with two digits.
+    """Return bounds of the mean of all times but the largest, for two-digit mean and deviation.
 
-    No value is further above the mean than the deviation times sqrt(n - 1) (Samuelson, Journal of
-    the American Statistical Association 1968), and none of positive ones is all less than their sum
-    of squares over their sum.
+    No value exceeds the mean by more than the deviation times sqrt(n - 1) (Samuelson, Journal of
+    the American Statistical Association 1968), and the largest of positive values is at least their
+    sum of squares over their sum.
     """
     low, high = mean - HALF_DIGIT - (deviation + HALF_DIGIT) / float(np.sqrt(count - 1)), 0.0
     for bound in (mean - HALF_DIGIT, mean + HALF_DIGIT):
@@ -135,10 +135,10 @@ def bounds_without_longest(mean: float, deviation: float, count: int) -> tuple[f
 
 
 def uncached_seconds(rows: Sequence[int]) -> float:
-    """Return seconds that an epoch's reads and updates of rows over PCIe take.
+    """Return the seconds of an epoch's reads and updates of rows over PCIe.
 
-    Forward reads a row for each lookup; backward reads and writes each different row once
-    (FBGEMM's exact updates). Nothing overlaps.
+    Forward reads a row for each lookup; backward reads and writes each distinct row once (FBGEMM's
+    exact updates). Nothing overlaps.
     """
     tier, lookups = load_tier("uvm"), float(BATCH * LOOKUPS_PER_SAMPLE)
     distinct = sum(float(rows_of(UNIFORM, n).distinct_count(lookups)) for n in rows)
@@ -148,10 +148,10 @@ def uncached_seconds(rows: Sequence[int]) -> float:
 
 
 def cached_seconds(rows: Sequence[int]) -> float:
-    """Return seconds that an epoch's reads of rows that the cache lacks take.
+    """Return the seconds of an epoch's reads of rows that miss the cache.
 
-    Its data set draws one batch, and repeats it: lookups go to the rows of that alone, and what its
-    first time brought in is there (torchrec/datasets/random.py).
+    The data set draws one batch and repeats it (torchrec/datasets/random.py): all lookups are of
+    the rows of this batch, which its first run has loaded.
     """
     lookups = float(BATCH * LOOKUPS_PER_SAMPLE)
     used = [float(rows_of(UNIFORM, n).distinct_count(lookups)) for n in rows]
@@ -159,7 +159,7 @@ def cached_seconds(rows: Sequence[int]) -> float:
     cache = cache_of(tables, CACHED_SHARE * sum(rows))
     missed = sum(cache.distinct_misses(i, lookups) for i in range(len(tables)))
     tier = load_tier("uvm")
-    traffic = demand(tier, 4 * WIDTH, 2 * missed)  # what is brought in puts another row out
+    traffic = demand(tier, 4 * WIDTH, 2 * missed)  # a loaded row evicts another one
     return BATCHES * burst(tier, traffic.reads, traffic.nbytes) / 1e6
 
 

@@ -1,1 +1,1 @@
-"""Kernels, steps and gains that were timed on a lent GPU, beside predictions."""
+"""Kernels, steps and gains timed on a rented GPU, compared with predictions."""

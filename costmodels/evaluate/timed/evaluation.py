@@ -1,4 +1,4 @@
-"""``irgraph evaluate timed``: steps and gains timed on a lent GPU, beside predictions.
+"""``irgraph evaluate timed``: steps and gains timed on a rented GPU, compared with predictions.
 
 Host overheads come from traces of other programs on the same machine: a step is never predicted
 with the overheads of its own model.
@@ -29,10 +29,10 @@ from irgraph.predict.prediction import Prediction, predict
 DEVICE = "h100-80gb-hbm3"
 
 DEVICE_WORK = "work of the device, traced"
-"""Group of the sums of all kernels and copies."""
+"""Name of the series of summed kernels and copies."""
 
 STATEMENTS = ("compile",)
-"""Changes that are statements of the language, and no passes."""
+"""Changes that are statements of the language instead of passes."""
 
 NOTES = (
     "Timed without a profiler on an H100 SXM 80 GB, torch 2.11, CUDA 13.0, cuDNN 9.19: medians, "
@@ -56,19 +56,19 @@ class TimedEvaluation(Struct):
         return _others(self.device, step.traced_as, self.folder)
 
     def predict_graph(self, graph: Graph, step: Step) -> Prediction:
-        """Predict a program as a step ran it."""
+        """Return the prediction of a graph with the host of a step."""
         return predict(graph, self.device, host=self.host(step))
 
     def program(self, step: Step) -> Graph:
-        """Return what a step ran: captured, and as one CUDA graph or compiled where it was."""
+        """Return the program of a step: captured, and as a CUDA graph or compiled if it was."""
         graph = step.graph(self.keep)
         return apply_change(graph, {"": "", "graph": "cuda-graph", "compile": "compile"}[step.how])
 
 
 def apply_change(graph: Graph, change: str) -> Graph:
-    """Return a graph after a pass or a statement; as it is where there is none.
+    """Return a graph after a pass or a statement, unchanged for ``""``.
 
-    Raises ``IrgraphError`` where that changes nothing.
+    Raises ``IrgraphError`` if the pass changes nothing.
     """
     if not change:
         return graph
@@ -88,12 +88,12 @@ def _others(device: str, model: str, folder: Path) -> str:
 def evaluate_timed(
     device: str = DEVICE, keep: Path | None = None, select: Callable[[Step], bool] | None = None
 ) -> Comparison:
-    """Return measured and predicted steps, gains, peak memory, and intervals that held.
+    """Return measured and predicted steps, gains, peak memory, and coverage of intervals.
 
     Args:
-        device: whose measurements.
-        keep: folder where captured programs are kept, and read from.
-        only: which steps; all where it is not given.
+        device: device of the measurements.
+        keep: folder that caches captured programs.
+        select: predicate of the steps to evaluate (default: all).
     """
     steps = [step for step in steps_of(device) if select is None or select(step)]
     with TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def evaluate_timed(
 
 
 class _StepPredictions:
-    """Predictions of steps, made as they are asked for."""
+    """Predictions of timed steps, with points, memory and interval hits by group."""
 
     def __init__(self, timed: TimedEvaluation, steps: Sequence[Step]) -> None:
         self.timed, self.steps = timed, steps
@@ -144,7 +144,7 @@ class _StepPredictions:
         return self.timed.predict_graph(self.timed.program(step), step)
 
     def gains(self) -> dict[str, list[Point]]:
-        """Return predicted gains beside measured ones, captured and by passes, by change."""
+        """Return predicted and measured gains by change, for captured programs and for passes."""
         points_by_group: defaultdict[str, list[Point]] = defaultdict(list)
         for pair in pairs(self.steps):
             before, after = (self.times.get(id(step)) for step in (pair.before, pair.after))

@@ -1,4 +1,4 @@
-"""Pairs of timed steps that one change tells apart, and the pass that makes the change, if any."""
+"""Pairs of timed steps that differ by one change, and the pass that makes the change, if any."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from msgspec import Struct
 from costmodels.evaluate.timed.steps import Step
 
 ABSENT = object()
-"""An option that is not given."""
+"""Value of an option that is not given."""
 
 
 class Change(Struct, frozen=True):
     """A change of a step: its options before and after, and the pass that makes it, if any.
 
-    ``made_by`` may be a statement of the language, too.
+    ``made_by`` may also be a statement of the language.
     """
 
     name: str
@@ -62,7 +62,7 @@ class StepPair(Struct, frozen=True):
 
     @property
     def gain(self) -> float:
-        """How many times as fast the step after is."""
+        """Speed of the step after the change, relative to the step before."""
         return self.before.time / self.after.time
 
 

@@ -1,4 +1,4 @@
-"""The timed steps: what ran, what it took, and the captured program."""
+"""The timed steps: their programs, times and captured graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from irgraph.files import read_text
 from irgraph.ir.graph import Graph
 
 PROGRAMS = SHIPPED / "programs.py"
-"""The programs, as ``irgraph capture FILE.py:NAME`` takes them."""
+"""File of the programs, for ``irgraph capture FILE.py:NAME``."""
 
 VISION = ("classify", "see")
 """Programs whose models are torchvision's."""
@@ -27,13 +27,13 @@ class Step(Struct, frozen=True):
     """A timed step: microseconds are medians, each step followed by a wait for the device.
 
     Attributes:
-        program, batch, options: the function of ``programs.py`` and what it was called with.
+        program, batch, options: the function of ``programs.py`` and its arguments.
         how: ``""``, ``graph`` (a replayed CUDA graph) or ``compile`` (``torch.compile``).
         tf32: whether f32 products used the matrix units.
         bench: whether cuDNN tried its algorithms (``torch.backends.cudnn.benchmark``).
         time, low, high: median and quartiles of the step.
         host: median time until the host had launched everything.
-        peak: bytes of device memory that the step and its model took at most.
+        peak: maximum bytes of device memory of the step and its model.
         device: microseconds of all kernels and copies in a trace of the step, 0 without one.
     """
 
@@ -52,19 +52,19 @@ class Step(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name of the step in tables."""
         options = [f"{key}={value}" for key, value in self.options.items()]
         marks = [mark for mark, on in (("tf32", self.tf32), ("benchmark", self.bench)) if on]
         return ", ".join([f"{self.program} x {self.batch}", *options, *marks])
 
     @property
     def trains(self) -> bool:
-        """Whether it is a training step."""
+        """Whether the step trains its model."""
         return self.program in ("classify", "gpt", "dlrm")
 
     @property
     def group(self) -> str:
-        """What kind of step it is."""
+        """Name of the step's group in tables."""
         if self.how:
             return {"graph": "CUDA graphs, replayed", "compile": "torch.compile"}[self.how]
         phase = "training" if self.trains else "inference"
@@ -75,23 +75,23 @@ class Step(Struct, frozen=True):
 
     @property
     def traced_as(self) -> str:
-        """What its host table is called, if a step of the same model was traced."""
+        """Name of the model's host table, if a step of the same model was traced."""
         if self.program in VISION:
             return str(self.options.get("model", "resnet50"))
         return "gpt" if self.program in ("gpt", "read") else f"dlrm-{self.options['name']}"
 
     @property
     def target(self) -> str:
-        """What makes it, as ``irgraph capture`` takes it: ``FILE.py:NAME(OPTION=VALUE)``."""
+        """Target for ``irgraph capture``: ``FILE.py:NAME(OPTION=VALUE)``."""
         options = ",".join(f"{key}={value!r}" for key, value in self.options.items())
         return f"{PROGRAMS}:{self.program}({options})"
 
     def program_key(self) -> tuple[Any, ...]:
-        """Return what the captured program depends on."""
+        """Return the key of the captured program: all values that it depends on."""
         return self.program, self.batch, self.tf32, json.dumps(self.options, sort_keys=True)
 
     def graph(self, keep: Path | None = None) -> Graph:
-        """Return the captured program. Raises ``IrgraphError`` where it cannot be captured."""
+        """Return the captured program. Raises ``IrgraphError`` if it cannot be captured."""
         name = " ".join(map(str, self.program_key()))
         return cached_program(keep, name, self._captured)
 
@@ -106,7 +106,7 @@ class Step(Struct, frozen=True):
 
 @contextmanager
 def _allow_tf32(tf32: bool) -> Iterator[None]:
-    """Let products of f32 use the matrix units, or not."""
+    """Enable or disable matrix units for f32 products; restore the setting at exit."""
     import torch
 
     settings = torch.backends.cuda.matmul

@@ -1,8 +1,8 @@
-"""``irgraph evaluate swept``: measured kernels of sweeps beside their prices, by op and type.
+"""``irgraph evaluate swept``: measured and predicted kernels of sweeps, by op and type.
 
-A GPU was lent for some minutes: ``irgraph measure``'s cases, drawn at random from the sweeps, were
-timed under the profiler, repeated on a warm cache and on one that other data had filled. Formulas
-may rest on two thirds of the rows; the last third, by a hash of each case, judges them.
+On a GPU rented for some minutes, cases of ``irgraph measure``, drawn at random from the sweeps,
+were timed under the profiler, on a warm cache and on a cache filled with other data. Formulas may
+use two thirds of the rows; the last third, selected by a hash of each case, evaluates them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from costmodels.measure.rows import read_rows
 from costmodels.pricing.price import price
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
-"""Folders of measurements, each named as the device's sheet."""
+"""Parent of the folders of measurements, each named like the device's sheet."""
 
 HELD_OUT_ONE_IN = 3
 LONG_US = 20.0
-"""Microseconds from which a kernel is long: below, starting and ending it are most of its time."""
+"""Minimum microseconds of a long kernel; shorter kernels mostly start and end."""
 
 
 NOTES = (
@@ -43,10 +43,10 @@ NOTES = (
 
 
 class Residual(Struct, frozen=True):
-    """One measured call: microseconds of its kernels, and what they are priced at.
+    """One measured call: measured and predicted microseconds of its kernels.
 
-    ``warm``: repeated; ``cold``: on a cache that other data had filled; ``spread``: half the width
-    of the 90 % interval; ``outside``: whether a model had seen nothing like it.
+    ``warm``: repeated; ``cold``: on a cache filled with other data; ``spread``: half width of the
+    90 % interval; ``outside``: whether a kernel is outside the range of its model.
     """
 
     family: str
@@ -62,18 +62,18 @@ class Residual(Struct, frozen=True):
 
     @property
     def nearest(self) -> float:
-        """The time between warm and cold that lies nearest to the prediction."""
+        """The time between warm and cold that is closest to the prediction."""
         low, high = sorted((self.warm, self.cold))
         return min(max(self.predicted, low), high)
 
 
 class SweptGroup(Struct, frozen=True):
-    """Errors of one op in one type, in percent; of the ``long`` ones apart.
+    """Errors of one op in one type, in percent, with separate errors of ``long`` kernels.
 
-    Errors are to the nearest time between warm and cold: in a step, operands lie in the cache or
-    not, and a price between the two has none. ``bias`` is the median of signed ones, ``mape`` the
-    mean of absolute ones, ``inside`` the share whose time lies in the 90 % interval. ``warm`` and
-    ``cold`` are the means of absolute errors to either time alone.
+    Errors are relative to the nearest time between warm and cold: in a step, operands are in the
+    cache or not, and a price between the two times has no error. ``bias`` is the median of signed
+    errors, ``mape`` the mean of absolute errors, ``inside`` the share of rows whose time is in the
+    90 % interval. ``warm`` and ``cold`` are mean absolute errors relative to one of the times.
     """
 
     family: str
@@ -92,16 +92,16 @@ class SweptGroup(Struct, frozen=True):
 
 
 def is_held_out(key: str) -> bool:
-    """Return whether the rows of a case judge formulas instead of shaping them."""
+    """Return whether the rows of a case are held out, for the evaluation of formulas."""
     return hashlib.sha256(key.encode()).digest()[0] % HELD_OUT_ONE_IN == 0
 
 
 def residuals(
     path: Path, sheet: DeviceSheet, *, held_out: bool | None = True, ops: Collection[str] = ()
 ) -> Iterator[Residual]:
-    """Price the measured calls of a file, those held out, the others, or (``None``) all.
+    """Yield the measured calls of a file with their prices: held-out ones, the others, or all.
 
-    ``ops``: families or ops to keep; all where there are none.
+    ``held_out`` is ``None`` for all; ``ops``: families or ops to include (default: all).
     """
     for row in read_rows(path)[1]:
         is_selected = not ops or row["family"] in ops or row["op"] in ops

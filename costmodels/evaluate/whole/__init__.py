@@ -1,1 +1,1 @@
-"""Whole programs that others timed, and gains of changing them."""
+"""Whole programs with published times, and gains of changes to them."""

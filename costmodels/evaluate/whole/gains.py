@@ -1,4 +1,4 @@
-"""Gains that others measured, beside predicted ones: the time before over the time after."""
+"""Published gains compared with predicted ones: the time before over the time after."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ CRITEO = (
     45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10, 2209,
     11267, 128, 4, 974, 14, 48937457, 11316796, 40094537, 452104, 12606, 104, 35,
 )  # fmt: skip
-"""Rows of DLRM's tables in TorchRec's benchmark, which divides those above ``LARGE``."""
+"""Rows of DLRM's tables in TorchRec's benchmark, which divides sizes above ``LARGE``."""
 
 EQUAL_TABLE_COUNTS = (10, 100)
-"""Counts of equal tables whose gain is compared, as the median over their sizes; of 1,000 tables
-there is a measurement too, but capturing them takes minutes."""
+"""Counts of equal tables whose gain is compared, as the median over their sizes. A measurement of
+1,000 tables exists, but capturing them takes minutes."""
 
 CUDA_11 = "torch-1.10-cuda-11.3"
-"""Software of TorchRec's figures, of June 2022."""
+"""Software of TorchRec's measurements of June 2022."""
 
 LAYOUT_MODELS = 12
-"""Models whose gain of ``channels_last`` is compared: those whose names hash lowest."""
+"""Number of models whose gain of ``channels_last`` is compared: names with the lowest hashes."""
 
 BATCHES = ("64", "1024", "4096", "16384")
 CARDS = {"1x A100 80GB": "a100-sxm4-80gb", "1x V100 32GB": "v100-sxm2-32gb"}
@@ -85,7 +85,7 @@ NOTES = (
 
 
 class ProgramPair(Struct, frozen=True):
-    """A measured gain, and the programs before and after; samples after over samples before."""
+    """A measured gain and the programs before and after; ``samples`` after over samples before."""
 
     group: str
     name: str
@@ -100,7 +100,7 @@ class ProgramPair(Struct, frozen=True):
 def evaluate_gains() -> Comparison:
     """Return measured and predicted gains by kind of change.
 
-    Raises ``IrgraphError`` where ``IRGRAPH_DATA`` is unset, or torch is missing.
+    Raises ``IrgraphError`` if ``IRGRAPH_DATA`` is unset, or torch is missing.
     """
     folder = measurements() / "steps"
     points: defaultdict[str, list[Point]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Captured programs, kept in a folder as models: capturing one takes ten seconds and more."""
+"""On-disk cache of captured programs as model files: capturing one takes at least ten seconds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NO_NAME = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
 def cached_program(folder: Path | None, name: str, make: Callable[[], Graph]) -> Graph:
-    """Return the program of this name in a folder, or what ``make`` captures, which is kept there.
+    """Return the cached program of this name, or capture it with ``make`` and cache it.
 
-    Raises ``IrgraphError`` where it cannot be captured, read or written.
+    Raises ``IrgraphError`` if it cannot be captured, read or written.
     """
     if folder is None:
         return make()
@@ -31,9 +31,9 @@ def cached_program(folder: Path | None, name: str, make: Callable[[], Graph]) ->
 
 
 def folder_for(path: str | None) -> Path | None:
-    """Return a folder to keep programs in, made where it is missing.
+    """Return the folder of the cache, created if it is missing; ``None`` without a path.
 
-    Raises ``IrgraphError`` where it cannot be.
+    Raises ``IrgraphError`` if it cannot be created.
     """
     if path is None:
         return None

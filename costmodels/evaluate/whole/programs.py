@@ -1,6 +1,6 @@
-"""Programs that others timed, captured on the meta device as their sources describe them.
+"""Programs with published times, captured on the meta device as their sources describe them.
 
-They need torch, and image classifiers timm. Nothing is computed, and no weights are loaded.
+They require torch, and image classifiers timm. Nothing is computed, and no weights are loaded.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from irgraph.language import load_pass, run
 if TYPE_CHECKING:
     from torch import nn
 
-Result = TypeVar("Made")
+Result = TypeVar("Result")
 
 CLASSES = 1000
 CUMSUM = "asynchronous_complete_cumsum"
 
 DOT = 27
-"""Vectors whose pairwise products DLRM takes: 26 tables and the bottom MLP."""
+"""Number of vectors in DLRM's pairwise products: 26 tables and the bottom MLP."""
 
 
 @lru_cache(maxsize=8)
@@ -49,10 +49,10 @@ def classifier(
 
     Training: gradients zeroed in place, cross entropy, backward, SGD with momentum one tensor at a
     time; ``mixed`` runs forward, loss and, with ``backward_mixed``, backward under autocast in f16.
-    ``fast`` is as timm's benchmark ran in inference: attention fused, norms in the type of autocast
-    (``--fast-norm``), branches that add up to one convolution made one (``--reparam``). ``older``
-    scales attention's scores and not its queries, as timm did before it fused attention (0.6).
-    Raises ``IrgraphError`` where timm is missing or lacks the model, or it cannot be captured.
+    ``fast`` is the setting of timm's benchmark in inference: fused attention, norms in the type of
+    autocast (``--fast-norm``), sums of convolutions merged into one (``--reparam``). ``older``
+    scales attention's scores instead of its queries, as timm did before fused attention (0.6).
+    Raises ``IrgraphError`` if timm is missing or lacks the model, or it cannot be captured.
     """
     import torch
 
@@ -115,9 +115,9 @@ def _older_attention(module: Any, x: Any, **_: Any) -> Any:  # noqa: ANN401
 
 
 def import_with_torchvision(name: str) -> Any:  # noqa: ANN401
-    """Import a module that needs torchvision, also where that is another build than torch.
+    """Import a module that needs torchvision, even if torchvision's build differs from torch's.
 
-    The torchvision of PyPI is built for CUDA: beside torch's CPU build its operators are missing.
+    PyPI's torchvision is built for CUDA: its operators are missing with torch's CPU build.
     """
     import torch
 
@@ -134,7 +134,7 @@ def import_with_torchvision(name: str) -> Any:  # noqa: ANN401
 
 
 _LIBRARIES: list[Any] = []
-"""What defines operators: they go with it."""
+"""Libraries of the operators defined here: an operator exists as long as its library."""
 
 
 def _capture_step(step: Callable[[], Any], model: nn.Module, name: str) -> Graph:
@@ -151,13 +151,13 @@ def bags(
     ids: int = 32,
     rejoin_inputs: bool = False,
 ) -> Graph:
-    """Return TorchRec's training step of separate embedding bags, summed up, with SGD.
+    """Return TorchRec's training step of separate embedding bags, summed, with SGD.
 
-    ``rows`` of each table; ``ids`` indices a bag, copied from the host with the bags' lengths in
-    one tensor each, taken apart and their offsets summed up table by table, as its jagged tensors
-    by name do. ``keep_gradients`` says whether gradients are zeroed in place, and so added to, or given up;
-    ``rejoin_inputs``, whether indices and lengths are put together again and cast to and fro, as its
-    fused collection and FBGEMM's module do.
+    ``rows``: rows of each table; ``ids``: indices per bag. Indices and lengths are copied from the
+    host in one tensor each, split, and their offsets are summed table by table, as in TorchRec's
+    keyed jagged tensors. ``keep_gradients``: gradients are zeroed in place and accumulated,
+    otherwise freed; ``rejoin_inputs``: indices and lengths are concatenated again and cast back
+    and forth, as in TorchRec's fused collection and FBGEMM's module.
     """
     import torch
 
@@ -187,7 +187,7 @@ def bags(
 
 
 def _offsets() -> Callable[[Any], Any]:
-    """Return FBGEMM's sum along lengths, with a zero before it, where FBGEMM is missing, too."""
+    """Return FBGEMM's cumulative sum with a leading zero, defined here if FBGEMM is missing."""
     import torch
 
     if not hasattr(torch.ops.fbgemm, CUMSUM):
@@ -202,8 +202,8 @@ def _offsets() -> Callable[[Any], Any]:
 def dlrm_inference(batch: int, *, half: bool) -> Graph:
     """Return NVIDIA's DLRM at inference: one table for all features, inputs on the device.
 
-    As in its program, Python calls one op for each MLP (apex) and one for the pairwise products (a
-    kernel of NVIDIA's); what these compute, plain PyTorch, is their body.
+    As in its program, Python calls one op for each MLP (apex) and one for the pairwise products
+    (NVIDIA's own kernel); the bodies of these ops are the equivalent plain PyTorch ops.
     """
     import torch
     from torch import nn
@@ -242,7 +242,7 @@ def dlrm_inference(batch: int, *, half: bool) -> Graph:
 
 
 def _merge_modules(graph: Graph, modules: set[str]) -> Graph:
-    """Return a graph where one call of another library does what each of these modules does."""
+    """Return a graph with one call of another library instead of each of these modules."""
     ops: list[Op] = []
     for name, module_ops in groupby(graph.ops, lambda op: op.module.partition(".")[0]):
         body = tuple(module_ops)
@@ -251,12 +251,12 @@ def _merge_modules(graph: Graph, modules: set[str]) -> Graph:
 
 
 def as_cuda_graph(graph: Graph) -> Graph:
-    """Return a step as launches of CUDA graphs: as one, without copies from the host."""
+    """Return a step as a launch of one CUDA graph, without copies from the host."""
     return run(load_pass("cuda-graph"), graph).graph
 
 
 def result_or_reason(make: Callable[[], Result]) -> Result | str:
-    """Return a program, or what is made of some, or why it cannot be had."""
+    """Return the result of ``make``, or the message of its ``IrgraphError``."""
     try:
         return make()
     except IrgraphError as error:

@@ -1,7 +1,7 @@
-"""Whole steps that others timed: timm on RTX cards, NVIDIA's image classifiers on V100 and A100.
+"""Whole steps with published times: timm on RTX cards, NVIDIA's classifiers on V100 and A100.
 
-Predicted beside measured, in groups by what the steps run. The models of timm are those whose
-names hash lowest, whatever comes out; nothing is fitted to these steps.
+Predicted and measured times are grouped by the kind of the steps. The models of timm are selected
+by the lowest hashes of their names, regardless of the result; nothing is fitted to these steps.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from irgraph.ir.op import Op
 from irgraph.predict.prediction import predict
 
 TRAINED_MODELS, INFERRED_MODELS = 20, 12
-"""Models of timm to train and to run, unless the command says how many."""
+"""Default numbers of timm's models in training and in inference."""
 
 TRAINING_SOFTWARE, INFERENCE_SOFTWARE = "torch-1.12-cuda-11.3", PROFILES[0].name
-"""Software that timm's tables name: torch 1.12 (``pt112-cu113``) and 2.9.1."""
+"""Software according to timm's tables: torch 1.12 (``pt112-cu113``) and 2.9.1."""
 
 BOARDS = {"RTX-3090": "rtx-3090", "RTX-4090": "rtx-4090", "V100-16GB": "v100-sxm2-16gb",
           "V100-32GB": "v100-sxm2-32gb", "A100-80GB": "a100-sxm4-80gb"}  # fmt: skip
@@ -40,7 +40,7 @@ NVIDIA = {
     "se-resnext101-32x4d": "seresnext101_32x4d", "efficientnet-b0": "efficientnet_b0",
     "efficientnet-b4": "efficientnet_b4",
 }  # fmt: skip
-"""NVIDIA's image classifiers, by what timm calls them; those that it lacks are left out."""
+"""timm's names of NVIDIA's image classifiers; classifiers that timm lacks are omitted."""
 
 TF32, MIXED = "TF32", "AMP"
 
@@ -61,7 +61,7 @@ NOTES = (
 
 
 class Case(Struct, frozen=True):
-    """A measured step: what it is called, on which card, its milliseconds, samples and program."""
+    """A measured step: group, name, card, milliseconds, samples and program."""
 
     group: str
     name: str
@@ -73,14 +73,14 @@ class Case(Struct, frozen=True):
 
 
 def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Comparison:
-    """Return measured and predicted steps by group, and how many lie in their intervals.
+    """Return measured and predicted steps by group, and the coverage of their intervals.
 
     Args:
-        models: how many of timm's models to train, and to run; ``TRAINED_MODELS`` and ``INFERRED_MODELS``
-            where none is given.
-        keep: folder where captured programs are kept, and read from.
+        models: number of timm's models in training and in inference (default:
+            ``TRAINED_MODELS`` and ``INFERRED_MODELS``).
+        keep: folder that caches captured programs.
 
-    Raises ``IrgraphError`` where ``IRGRAPH_DATA`` is unset, or torch is missing.
+    Raises ``IrgraphError`` if ``IRGRAPH_DATA`` is unset, or torch is missing.
     """
     folder = measurements() / "steps"
     counts = (TRAINED_MODELS, INFERRED_MODELS) if models is None else (models, models)
@@ -108,7 +108,7 @@ def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Compa
 
 
 def kind(graph: Graph) -> str:
-    """Return what most tells how a classifier's step is priced: its convolutions, or attention."""
+    """Return the kind of a classifier's kernels: its convolutions, or else attention."""
     groupings = [_grouping(op) for op in graph.walk() if op.name == "aten.convolution"]
     if "depthwise" in groupings:
         return "depthwise convolutions"
@@ -154,19 +154,20 @@ def _timm(
 
 
 def select_by_hash(rows: Iterable[Row], count: int) -> list[Row]:
-    """Return one row of each of the models whose names hash lowest."""
+    """Return one row for each of the ``count`` models whose names have the lowest hashes."""
     models = {row["model"]: row for row in rows}
     order = sorted(models, key=lambda name: sha256(name.encode()).hexdigest())
     return [models[name] for name in order[:count]]
 
 
 MAX_SCALING = 1.1
-"""How many times as fast as eight times one card eight are, where one was not what is said."""
+"""Maximum ratio of the rate of eight cards to eight times the rate of one card; above it the rate
+of one card is contradicted."""
 
 
 @cache
 def contradictions(folder: Path) -> tuple[str, ...]:
-    """Return the classifiers whose one card is contradicted by eight, which cannot be faster.
+    """Return the classifiers whose rate on one card is contradicted by the rate on eight cards.
 
     Each text begins with the variant, the card and the precision of the row.
     """
@@ -175,16 +176,15 @@ def contradictions(folder: Path) -> tuple[str, ...]:
         if (row["phase"], row["quantity"]) == ("train", "throughput") and row["variant"]:
             rates[row["variant"], row["gpu"], row["precision"]][row["gpus"]] = float(row["value"])
     return tuple(
-        f"{', '.join(key)}: eight cards are printed as {rate_by_gpus['8'] / rate_by_gpus['1']:.1f} times as fast"
-        for key, rate_by_gpus in rates.items()
-        if {"1", "8"} <= set(rate_by_gpus)
-        and rate_by_gpus["8"] > MAX_SCALING * 8 * rate_by_gpus["1"]
+        f"{', '.join(key)}: eight cards are printed as {rate['8'] / rate['1']:.1f} times as fast"
+        for key, rate in rates.items()
+        if {"1", "8"} <= set(rate) and rate["8"] > MAX_SCALING * 8 * rate["1"]
     )
 
 
 @cache
 def nvidia(folder: Path) -> tuple[Case, ...]:
-    """Return the steps of NVIDIA's image classifiers on one card; throughput is images a second."""
+    """Return the steps of NVIDIA's image classifiers on one card, from images per second."""
     configs = {
         (row["model"], row["system"], row["precision"]): row
         for row in csv_rows(folder / "nvidia_convnets_config.csv")
