@@ -11,7 +11,7 @@ from costmodels.pricing.price import price
 from irgraph.capture.kineto.lower.measured import lower_with_times
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import op_time
+from irgraph.ir.measured_times import op_time
 from irgraph.ir.op import Op
 
 STEPS = {

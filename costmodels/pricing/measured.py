@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from costmodels.devices.library import recorded_sheet, same_model
 from costmodels.devices.sheet import DeviceSheet
 from irgraph.ir.cost import Kernel
-from irgraph.ir.measured import op_time
+from irgraph.ir.measured_times import op_time
 from irgraph.ir.op import Op
 from irgraph.ir.quantity import Quantity
 

@@ -13,7 +13,14 @@ from costmodels.pricing.price import Pricer
 from irgraph.ir.cost import Kernel
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.points.pieces import Floats, Ints, KernelRegime, Sizes, dims_of, evaluate_size
+from irgraph.ir.points.kernel_regimes import (
+    Floats,
+    Ints,
+    KernelRegime,
+    Sizes,
+    dims_of,
+    evaluate_size,
+)
 from irgraph.ir.points.point_values import PointValues, ScalarOnlyError, SplitError, as_array
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.resize import DimSubstitution

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from irgraph.anonymise.renaming import Anonymiser, number
 from irgraph.ir.dim import Dim, normal
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.measured import CARD
+from irgraph.ir.measured_times import CARD
 from irgraph.ir.narrow.expanded import EXPANDED, ExpandedTable, expanded_of
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Note, Op, Value

@@ -8,7 +8,7 @@ import re
 from functools import partial
 from typing import Any
 
-from irgraph.anonymise import public
+from irgraph.anonymise import public_names
 from irgraph.capture.kineto.events.families import SIGN, family_of
 from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.ir.dtypes import ITEMSIZE, TORCH
@@ -61,7 +61,7 @@ class Anonymiser:
 
     def name(self, text: str) -> str:
         """Return the name of a range: an operator, an autograd node or a label."""
-        if public.is_label(text):
+        if public_names.is_label(text):
             return text
         prefix = next((candidate for candidate in _PREFIXES if text.startswith(candidate)), "")
         rest = text[len(prefix) :]
@@ -75,7 +75,7 @@ class Anonymiser:
 
     def node(self, text: str) -> str:
         """Return the name of an autograd node, or a pseudonym for the name of any other range."""
-        if public.is_label(text) or public.is_node(text):
+        if public_names.is_label(text) or public_names.is_node(text):
             return text
         if text.startswith("torch::autograd::"):
             return self.name(text)
@@ -87,18 +87,18 @@ class Anonymiser:
         if match is None:
             return self.pseudonym(text)
         dotted = text.replace("::", ".")
-        if dotted in public.operators():
+        if dotted in public_names.operators():
             return text
         library, mark = match[1], match[2]
         if library == "autograd":
             return library + mark + self.node(text[len(library + mark) :])
-        library = library if library in public.libraries() else "private"
+        library = library if library in public_names.libraries() else "private"
         end = "_" if text.endswith("_") and not text.endswith("__") else ""
         return f"{library}{mark}{self.pseudonym(dotted)}{end}"
 
     def call(self, text: str) -> str:
         """Return the name of a runtime function or of a record of waiting."""
-        if text in public.public_names("calls") or public.is_label(text):
+        if text in public_names.public_names("calls") or public_names.is_label(text):
             return text
         return self.pseudonym(text) + "".join(f" {trait}" for trait in _TRAITS if trait in text)
 
@@ -106,7 +106,7 @@ class Anonymiser:
         """Return the name of a kernel with its public words, of the same family."""
         if text not in self._kernels:
             bare = _IN_KERNELS.sub("_", text)
-            renamed = public.NAME_PART.sub(self._part, re.sub(r"[^\x00-\x7f]", "_", bare))
+            renamed = public_names.NAME_PART.sub(self._part, re.sub(r"[^\x00-\x7f]", "_", bare))
             family = family_of(text, kind)
             is_same_family = family_of(renamed, kind) == family
             with_family = f"{SIGN[family]} {renamed}" if family in SIGN else self.pseudonym(text)
@@ -114,7 +114,7 @@ class Anonymiser:
         return self._kernels[text]
 
     def _part(self, match: re.Match[str]) -> str:
-        return match[0] if public.is_public_part(match[0]) else self.pseudonym(match[0], "w")
+        return match[0] if public_names.is_public_part(match[0]) else self.pseudonym(match[0], "w")
 
     def schema(self, text: str) -> str:
         """Return a schema under its operator's new name, with the words of public schemas."""
@@ -124,20 +124,20 @@ class Anonymiser:
         name, dot, overload = head.partition(".")
         schema = self.operator(name)
         if overload:
-            schema += dot + self._token(overload, public.argument_words(), "form")
-        return schema + mark + self._replace_words(rest, public.argument_words(), "arg")
+            schema += dot + self._token(overload, public_names.argument_words(), "form")
+        return schema + mark + self._replace_words(rest, public_names.argument_words(), "arg")
 
     def argument(self, text: str) -> str:
         """Return the name of an operator's argument."""
-        return self._token(text, public.argument_words(), "arg")
+        return self._token(text, public_names.argument_words(), "arg")
 
     def text(self, text: str) -> str:
         """Return a text among an event's arguments or a node's values."""
-        if not text or text in public.public_names("values") or text in _WORDS:
+        if not text or text in public_names.public_names("values") or text in _WORDS:
             return text
         if _NUMBER.fullmatch(text) or _DEVICE.fullmatch(text) or _RANKS.fullmatch(text):
             return text
-        words = public.public_names("values")
+        words = public_names.public_names("values")
         if _TYPE.fullmatch(text) or all(word in words for word in text.split(" ")):
             return self._replace_words(text, words, "type")
         return self.pseudonym(text)
@@ -152,7 +152,7 @@ class Anonymiser:
 
     def card(self, text: str) -> str:
         """Return the name of a card."""
-        return text if public.is_card(text) else self.pseudonym(text, "card")
+        return text if public_names.is_card(text) else self.pseudonym(text, "card")
 
     def number(self, value: Any) -> Any:  # noqa: ANN401
         """Return the number of a process or thread, from 1; words of the format are unchanged."""

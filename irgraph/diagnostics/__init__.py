@@ -9,7 +9,7 @@ from irgraph.diagnostics.errors import (
     place_at,
     suggestion,
 )
-from irgraph.diagnostics.visible import json_text, visible_text
+from irgraph.diagnostics.escaping import json_text, visible_text
 
 __all__ = [
     "Diagnostic",

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from irgraph.diagnostics.visible import visible_text
+from irgraph.diagnostics.escaping import visible_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from irgraph.diagnostics import Diagnostic, SourceSpan, fail
 from irgraph.execute.host_reads import ReadPair, pair_reads
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.reference import tolerance_of
-from irgraph.execute.pair import Measure, TensorPair, max_magnitude, to_dense, to_floating
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
 from irgraph.execute.scatter import MAX_SCATTER_FACTOR, scatter
+from irgraph.execute.tensor_pair import Measure, TensorPair, max_magnitude, to_dense, to_floating
 from irgraph.execute.torch_values import Torch
 from irgraph.execute.widen import SHORT, short_types
 from irgraph.ir.dtypes import DIGITS

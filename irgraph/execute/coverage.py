@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from irgraph.execute.machine import Watch
-from irgraph.execute.pair import to_dense
 from irgraph.execute.records import DECLARED, Coverage, Result
+from irgraph.execute.tensor_pair import to_dense
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph

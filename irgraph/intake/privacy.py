@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from irgraph.anonymise import public
+from irgraph.anonymise import public_names
 from irgraph.anonymise.renaming import Anonymiser, number
 from irgraph.backend import backend
 from irgraph.ir.dtypes import ITEMSIZE
@@ -48,7 +48,7 @@ class TextFilter:
 
     def card(self, text: str) -> str:
         """Return the name of a card or processor, ``""`` if it is not public."""
-        is_public = self.everything or public.is_card(text) or text.lower() in _PROCESSORS
+        is_public = self.everything or public_names.is_card(text) or text.lower() in _PROCESSORS
         return text if is_public else ""
 
     def version(self, text: object) -> str:
@@ -75,14 +75,17 @@ class TextFilter:
         if self.everything:
             return True
         public_words = (
-            public.argument_words() | public.public_names("values") | ITEMSIZE.keys() | _VALUE_WORDS
+            public_names.argument_words()
+            | public_names.public_names("values")
+            | ITEMSIZE.keys()
+            | _VALUE_WORDS
         )
         return all(word in public_words for word in _WORD.findall(text))
 
     def is_public_call(self, text: str) -> bool:
         """Return whether a call with its operands (``aten.mm(f32[8,8], …)``) is public."""
         name, sign, rest = text.partition("(")
-        is_operator = name in public.operators() and bool(sign)
+        is_operator = name in public_names.operators() and bool(sign)
         return self.everything or (is_operator and self.has_public_words(rest))
 
     def is_index_law(self, text: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import has_measured_times
+from irgraph.ir.measured_times import has_measured_times
 from irgraph.language.expressions.evaluate import Target
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Tabular

@@ -1,4 +1,4 @@
-"""What a call is on one rank if a letter is split over ranks."""
+"""A call on one rank, if a letter is split over ranks."""
 
 from __future__ import annotations
 

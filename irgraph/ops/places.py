@@ -12,7 +12,7 @@ from irgraph.ops.meaning import Axes, Meaning, Merged, Result, letters_of
 
 
 class Place(Struct, frozen=True):
-    """What each of several ranks has of a tensor.
+    """The part of a tensor that each of several ranks has.
 
     Attributes:
         kind: ``same`` tensor on every rank, equal blocks ``split`` along an axis in the order of

@@ -14,7 +14,7 @@ from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.reading.trace import EventKind
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import CALL
-from irgraph.overheads.own_calls import is_cpu_trace, with_own_calls
+from irgraph.overheads.cpu_calls import is_cpu_trace, with_own_calls
 
 US = 1000
 """Nanoseconds in a microsecond."""

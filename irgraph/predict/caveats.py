@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import COLLECTIVE, Kernel, Priced
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import CARD, has_measured_times, label_time, measured_card
+from irgraph.ir.measured_times import CARD, has_measured_times, label_time, measured_card
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import products_in_tf32
 from irgraph.overheads import HostTable

@@ -13,7 +13,7 @@ from irgraph.backend import backend
 from irgraph.ir.cost import Kernel, Priced, PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.points.pieces import Floats, Ints, KernelRegime, Sizes
+from irgraph.ir.points.kernel_regimes import Floats, Ints, KernelRegime, Sizes
 from irgraph.ir.resize import with_dims
 from irgraph.predict.calls import CallClasses, is_sparse
 

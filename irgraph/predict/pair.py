@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from irgraph.backend import backend
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph, check_graph
-from irgraph.ir.measured import measured_card
+from irgraph.ir.measured_times import measured_card
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import plain_name
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options

@@ -13,7 +13,7 @@ from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.counts.flops import step_flops
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import measured_card
+from irgraph.ir.measured_times import measured_card
 from irgraph.ir.resize import unresized_warnings
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.caveats import (

@@ -20,7 +20,7 @@ from irgraph.diagnostics import IrgraphError, argument_items, check_sizes, fail
 from irgraph.gc_pause import gc_paused
 from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph, cached_per_graph
-from irgraph.ir.points.pieces import Ints
+from irgraph.ir.points.kernel_regimes import Ints
 from irgraph.ir.resize import unresized_warnings
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.calls import CallClasses

@@ -19,7 +19,7 @@ from msgspec import Struct
 from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Op
-from irgraph.ir.points.pieces import evaluate_size
+from irgraph.ir.points.kernel_regimes import evaluate_size
 from irgraph.ir.tensor import Tensor
 from irgraph.schedule.tasks import Ints
 

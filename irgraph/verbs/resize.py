@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from irgraph.axes.algebra import terms_of
-from irgraph.axes.resized import growth_of
+from irgraph.axes.growth import growth_of
 from irgraph.axes.sizes import FixedSizeError
 from irgraph.diagnostics import suggestion
 from irgraph.ir.dim import Dim

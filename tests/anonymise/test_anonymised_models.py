@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from irgraph.anonymise.models import anonymous_graph
-from irgraph.anonymise.public import public_names
+from irgraph.anonymise.public_names import public_names
 from irgraph.anonymise.renaming import Anonymiser
 from irgraph.execute import compare, execute
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of

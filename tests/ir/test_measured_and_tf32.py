@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured import has_measured_times, label_time, measured_card, op_time
+from irgraph.ir.measured_times import has_measured_times, label_time, measured_card, op_time
 from irgraph.ir.op import Op
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.schema import schemas_of

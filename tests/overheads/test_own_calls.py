@@ -11,7 +11,7 @@ from irgraph.capture.recording.folder import KINETO_TRACE
 from irgraph.capture.recording.record import record
 from irgraph.cli.main import main
 from irgraph.overheads import load_host
-from irgraph.overheads.own_calls import _operator_kind
+from irgraph.overheads.cpu_calls import _operator_kind
 
 PROGRAM = """
 import torch

@@ -22,7 +22,7 @@ from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.verbs import RefusedError
-from irgraph.verbs.autograd.bind import backward_of
+from irgraph.verbs.autograd.find_backward import backward_of
 from tests.execute.models import attention_step, conv_step, transformer_step
 
 GELU = "replace many %y = aten.relu(%x) with %y = aten.gelu(%x) and backward"

@@ -18,7 +18,7 @@ from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.text import IrgraphError, parse
 from irgraph.verbs import RefusedError
-from irgraph.verbs.autograd.bind import MAX_TRIES, backward_of
+from irgraph.verbs.autograd.find_backward import MAX_TRIES, backward_of
 from irgraph.verbs.autograd.replacements import ReplacementBatch
 from tests.verbs.test_both_passes import graph_of, step_of
 

@@ -9,7 +9,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.text import print_graph
 from irgraph.verbs import RefusedError, fuse
-from irgraph.verbs.pending import PendingFusions
+from irgraph.verbs.pending_fusions import PendingFusions
 from tests.verbs.test_fuse_verb import chosen, graph_of, whole
 
 

@@ -19,7 +19,7 @@ from costmodels.evaluate.errors import IntervalHit, coverage
 from costmodels.evaluate.timed.gains import StepPair, pairs
 from costmodels.evaluate.timed.steps import Step, steps_of
 from costmodels.evaluate.whole.programs import result_or_reason
-from costmodels.hosts.own import merged_table
+from costmodels.hosts.rented_gpu import merged_table
 from costmodels.hosts.writing import encode
 from irgraph.api import rewrite, run_script
 from irgraph.diagnostics import fail

@@ -18,7 +18,7 @@ def recognises(source: Source) -> bool:
 
 def lower(source: Source, *, name: str | None = None, step: int | None = None) -> Capture:
     """Lower one step."""
-    from irgraph.capture.kineto.lower.alone import lower_kineto
+    from irgraph.capture.kineto.lower.kineto_only import lower_kineto
 
     return lower_kineto(source, name=name, step=step)
 

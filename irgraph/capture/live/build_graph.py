@@ -34,7 +34,7 @@ from irgraph.capture.live import recorder
 from irgraph.capture.live.discover import program_forms
 from irgraph.capture.live.literals import with_literals
 from irgraph.capture.live.marks import join, remove_loading, remove_marks, unwrap_calls
-from irgraph.capture.live.modules import hints_of, module_ranges
+from irgraph.capture.live.module_ranges import hints_of, module_ranges
 from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.torch_warnings import without_stderr
 from irgraph.diagnostics import SourceSpan, fail

@@ -22,7 +22,7 @@ from irgraph.cli.pipeline import (
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
     from irgraph.language.expressions.evaluate import Target
-    from irgraph.manage.checked import ResultCheck, Verdict
+    from irgraph.manage.result_check import ResultCheck, Verdict
     from irgraph.manage.stage import Outcome, PipelineStep, Stage
     from irgraph.manage.watch import Tabular, Watcher
 
@@ -100,7 +100,7 @@ def opt(
 
     A reproducer of an earlier failure runs again with its own script.
     """
-    from irgraph.manage.checked import ResultCheck
+    from irgraph.manage.result_check import ResultCheck
     from irgraph.manage.stage import stages
     from irgraph.text import print_graph
 

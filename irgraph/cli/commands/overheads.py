@@ -116,8 +116,8 @@ def _table(
 ) -> tuple[HostFile, int]:
     """Return the merged table of all sources, and the exit code for repaired traces."""
     from irgraph.backend import architecture_of
+    from irgraph.overheads.cpu_calls import is_cpu_trace
     from irgraph.overheads.extract import extract, merge
-    from irgraph.overheads.own_calls import is_cpu_trace
     from irgraph.overheads.rules import find_rule
     from irgraph.overheads.table import load_host
 

@@ -306,10 +306,10 @@ def _tradeoff(
 ) -> None:
     """Show the Pareto front of accuracy and resources; write the best point within the budget."""
     from irgraph.diagnostics import fail
-    from irgraph.precision.asked import read_budget, read_formats
     from irgraph.precision.candidates import TABLE, candidates
     from irgraph.precision.data import random_batch, read_data
     from irgraph.precision.measure import PrecisionBench
+    from irgraph.precision.option_values import read_budget, read_formats
     from irgraph.tradeoff import AIMS, as_row, best_within_budget, tradeoff
 
     if aim not in AIMS:

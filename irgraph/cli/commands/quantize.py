@@ -97,10 +97,10 @@ def quantize(
     script, or with --plan the measurement.
     """
     from irgraph.diagnostics import fail
-    from irgraph.precision.asked import read_budget, read_formats
     from irgraph.precision.candidates import candidates
     from irgraph.precision.data import random_batch, read_data
     from irgraph.precision.measure import AIMS, PrecisionBench
+    from irgraph.precision.option_values import read_budget, read_formats
     from irgraph.precision.report import find_plan
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.prediction import device_of

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.ops import round_rows, round_to_groups, steps_of
 from irgraph.execute.narrow.rows import SCALED, from_format, scale_of, to_format
-from irgraph.execute.pair import to_dense
 from irgraph.execute.records import Result
+from irgraph.execute.tensor_pair import to_dense
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.ops import QUANTIZE, STATIC, TOLERANCE, UNSCALED

@@ -21,6 +21,7 @@ from irgraph.language.patterns.align import (
     pair_holes,
 )
 from irgraph.language.patterns.index import Index
+from irgraph.language.patterns.match_many import match_many
 from irgraph.language.patterns.misses import Misses, Reason
 from irgraph.language.patterns.nodes import (
     Blank,
@@ -32,7 +33,6 @@ from irgraph.language.patterns.nodes import (
     glob,
     is_glob,
 )
-from irgraph.language.patterns.several import match_many
 from irgraph.language.patterns.short_forms import pattern_names
 
 MAX_TRIES = 200_000

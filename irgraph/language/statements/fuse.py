@@ -28,7 +28,7 @@ from irgraph.language.templates.losses import Losses, rest_of
 from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.partition import Partition, partition
-from irgraph.verbs.pending import PendingFusions
+from irgraph.verbs.pending_fusions import PendingFusions
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sequence import Segment
 

@@ -17,7 +17,7 @@ from irgraph.language.patterns.select import SelectionResult
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, State, call_of
 from irgraph.language.statement import Statement
-from irgraph.verbs.autograd.bind import has_backward
+from irgraph.verbs.autograd.find_backward import has_backward
 from irgraph.verbs.autograd.splice import with_backward
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import RemainingOps, Removal, check_removal, is_order_independent, remove

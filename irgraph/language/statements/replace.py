@@ -21,11 +21,11 @@ from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.losses import Losses
 from irgraph.language.templates.make import make_ops
-from irgraph.verbs.autograd.bind import has_backward
+from irgraph.verbs.autograd.find_backward import has_backward
 from irgraph.verbs.autograd.replacements import ReplacementBatch
 from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
-from irgraph.verbs.pending import PendingFusions
+from irgraph.verbs.pending_fusions import PendingFusions
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ class _Factors:
 
 
 def _factorize(group: str, left: list[_Factors], right: list[_Factors]) -> None:
-    """Give two lists of axes with equal products letters that both have, as long as they divide."""
+    """Append the letters that two lists of axes share, as long as their sizes divide."""
     i = j = count = 0
     while i < len(left) and j < len(right):
         common = gcd(left[i].rest, right[j].rest)

@@ -13,7 +13,7 @@ from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.derive import Derived, derive
-from irgraph.verbs.autograd.legal import check_passed_tensors
+from irgraph.verbs.autograd.legality import check_passed_tensors
 from irgraph.verbs.autograd.region import ForwardRegion, equal, same_type
 from irgraph.verbs.refusal import RefusedError
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.autograd.bind import backward_of
 from irgraph.verbs.autograd.derive import Derived, derive
-from irgraph.verbs.autograd.legal import check_swap, check_unwritten
+from irgraph.verbs.autograd.find_backward import backward_of
+from irgraph.verbs.autograd.legality import check_swap, check_unwritten
 from irgraph.verbs.autograd.match_backward import Backward
 from irgraph.verbs.autograd.nodes import Swap
 from irgraph.verbs.autograd.region import ForwardRegion, as_region, is_float, results_of, same_type

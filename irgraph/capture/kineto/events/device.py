@@ -12,7 +12,7 @@ import numpy as np
 
 from irgraph.capture.kineto.events.syncs import ByStream, launched_by_stream, recorded_syncs
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.clean import MICROSECOND
+from irgraph.capture.kineto.reading.repair import MICROSECOND
 from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrace
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from irgraph.capture.kineto.events.steps import TraceStep, find_steps
-from irgraph.capture.kineto.reading.clean import MICROSECOND, launch_rows
-from irgraph.capture.kineto.reading.missing import report_silence
+from irgraph.capture.kineto.reading.missing_records import report_silence
+from irgraph.capture.kineto.reading.repair import MICROSECOND, launch_rows
 from irgraph.capture.kineto.reading.selection import PROFILER, Marks
 from irgraph.capture.kineto.reading.trace import Array, EventKind, Integers, KinetoTrace
 

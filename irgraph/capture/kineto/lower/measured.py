@@ -20,7 +20,7 @@ from irgraph.capture.kineto.reading.ingest import read_kineto
 from irgraph.capture.kineto.reading.trace import EventKind, KinetoTrace
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph, Stream
-from irgraph.ir.measured import CARD
+from irgraph.ir.measured_times import CARD
 from irgraph.ir.op import Note, Op
 from irgraph.ir.quantity import Quantity
 

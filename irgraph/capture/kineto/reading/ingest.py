@@ -11,13 +11,13 @@ import numpy as np
 
 from irgraph import gc_pause
 from irgraph.capture.common.source import Source
-from irgraph.capture.kineto.reading.clean import clean, drop_later_work
 from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
 from irgraph.capture.kineto.reading.columns import Columns
 from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.events import EventReader
 from irgraph.capture.kineto.reading.health import Health
-from irgraph.capture.kineto.reading.missing import report_missing_records
+from irgraph.capture.kineto.reading.missing_records import report_missing_records
+from irgraph.capture.kineto.reading.repair import clean, drop_later_work
 from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Window, choose_window
 from irgraph.capture.kineto.reading.trace import (
     COLUMNS,

@@ -7,7 +7,7 @@ import pytest
 
 from irgraph.schedule.steps.reduced_waits import reduced_waits
 from irgraph.schedule.tasks import TaskBuilder, Tasks
-from tests.schedule.steps.test_collapsed import a_step, launches
+from tests.schedule.steps.test_node_graph import a_step, launches
 
 
 def ended(tasks: Tasks, waited: list[list[int]]) -> list[float]:

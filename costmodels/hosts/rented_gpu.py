@@ -1,4 +1,4 @@
-"""Builds the host table of a GPU rented for minutes: ``python -m costmodels.hosts.own``.
+"""Builds the host table of a GPU rented for minutes: ``python -m costmodels.hosts.rented_gpu``.
 
 The tables of its traces are in ``costmodels/measurements/NAME/hosts``, one for each traced step,
 named MODEL@VARIANT. ``irgraph overheads`` extracted them, less the profiler's cost that ``irgraph
@@ -43,7 +43,7 @@ def merged_table(name: str, device: str, without: str = "") -> HostFile:
         description=DESCRIPTION,
         source=SOURCE,
         licence="MIT",
-        made_by="python -m costmodels.hosts.own",
+        made_by="python -m costmodels.hosts.rented_gpu",
         architecture="hopper",
     )
 

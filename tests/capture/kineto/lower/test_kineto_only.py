@@ -9,11 +9,11 @@ import pytest
 
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
-from irgraph.capture.kineto.lower.alone import lower_kineto
+from irgraph.capture.kineto.lower.kineto_only import lower_kineto
 from irgraph.capture.lower import lower_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.dependence import dependences
-from irgraph.ir.measured import label_time
+from irgraph.ir.measured_times import label_time
 from irgraph.ir.quantity import Quantity
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph

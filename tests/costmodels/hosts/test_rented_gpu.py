@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodels.hosts.own import TABLES, merged_table, step_tables
+from costmodels.hosts.rented_gpu import TABLES, merged_table, step_tables
 from irgraph.overheads.table import load_host
 
 
