@@ -160,6 +160,21 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
             yield from outermost(op)
 
     @cached_property
+    def by_identity(self) -> Mapping[object, tuple[Op, ...]]:
+        """The ops of each identity, in launch order: several only if an edit split an op."""
+        ops_by_identity: dict[object, tuple[Op, ...]] = {}
+        for op in self.walk():
+            ops_by_identity[op.identity] = (*ops_by_identity.get(op.identity, ()), op)
+        return ops_by_identity
+
+    def became(self, op: Op) -> tuple[Op, ...]:
+        """Return the ops of this graph that an op of an earlier graph became by any edits.
+
+        Usually there is one: none if an edit removed or replaced the op, several if it was split.
+        """
+        return self.by_identity.get(op.identity, ())
+
+    @cached_property
     def by_name(self) -> Mapping[str, Tensor]:
         """Every tensor of the graph by its name."""
         tensors = {d.tensor.name: d.tensor for d in self.tensors}

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeAlias, TypeVar, Union
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
@@ -28,6 +29,10 @@ EMPTY: Mapping[str, Any] = {}
 class Op(Struct, frozen=True, eq=False, dict=True):
     """One call. Two ops are the same op only if they are the same object.
 
+    An op's facts are keyed by the op itself, which hashes as an object. ``identity`` relates ops of
+    several graphs: ``replace`` copies it, so that an op has the same one before and after an edit
+    (``Graph.became``). A second copy in the same graph needs a new one: ``duplicate``.
+
     Attributes:
         name: dotted as in ``aten.linear``; autograd nodes are ``autograd.AddmmBackward0``;
             annotations have their original text (printed in quotes).
@@ -43,6 +48,7 @@ class Op(Struct, frozen=True, eq=False, dict=True):
         notes: results of cost models and schedulers; ignored by comparison.
         origin: its source, such as ``et.json#47`` or a pass and the ops it replaced.
         line: line in the text from which it was read, 0 if it was not read from text.
+        identity: token that an op retains through edits; without meaning for anything else.
     """
 
     name: str
@@ -58,6 +64,7 @@ class Op(Struct, frozen=True, eq=False, dict=True):
     notes: Mapping[str, Note] = field(default_factory=lambda: EMPTY)
     origin: str = ""
     line: int = 0
+    identity: object = field(default_factory=object)
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -107,6 +114,11 @@ class Op(Struct, frozen=True, eq=False, dict=True):
             yield self
         for child in self.body:
             yield from child.leaves()
+
+
+def duplicate(op: Op) -> Op:
+    """Return a copy of an op, and of the ops below it, with new identities."""
+    return replace(op, body=tuple(map(duplicate, op.body)), identity=object())
 
 
 def is_call_name(name: str) -> bool:

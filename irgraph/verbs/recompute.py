@@ -316,6 +316,7 @@ def _run_at(op: Op, outer: Op, first: Op) -> Op:
         phase="backward",
         origin=f"recompute: {op.origin}" if op.origin else "recompute",
         notes={},
+        identity=object(),
     )
 
 

@@ -51,7 +51,9 @@ def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
             # The optimizer still reads the gradient. Without the op, the loss does not depend on
             # the parameter, so that its true gradient is zero.
             zeros = replace(maker, name="aten.zeros_like", operands=(parameter,), attributes={})
-            zeros = replace(zeros, results=(gradient,), written=frozenset(), notes={})
+            zeros = replace(
+                zeros, results=(gradient,), written=frozenset(), notes={}, identity=object()
+            )
             edit.insert(zeros, before=maker)
     return edit.commit()
 

@@ -119,7 +119,7 @@ def test_ops_that_were_found_and_went_are_an_error() -> None:
     with pytest.raises(IrgraphError) as caught:
         run(load_script("find r = aten.sum\nremove aten.sum\nexpect 1 r"), mlp())
     assert str(caught.value).startswith(
-        "script:3:10: error: 'r' names aten.sum, which an earlier statement removed"
+        "script:3:10: error: 'r' names aten.sum (%s), which a statement removed"
     )
 
 

@@ -52,6 +52,10 @@ class Index:
         """The position of each op by its ``id``."""
         return {id(op): i for i, op in enumerate(self.ops)}
 
+    def present_positions(self, op: Op) -> Sequence[int]:
+        """Return the positions of the ops that an op of an earlier graph became."""
+        return [self.position[id(present)] for present in self.graph.became(op)]
+
     @cached_property
     def definers(self) -> Mapping[str, Sequence[int]]:
         """The positions of the ops that define each tensor, by its name."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import starmap
 
-from irgraph.diagnostics import fail
+from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail
 from irgraph.ir.op import Op, Value
 from irgraph.language.expressions.evaluate import Datum, Pricer, Scope, failure_reason
 from irgraph.language.patterns.index import Index
@@ -46,11 +46,23 @@ class SelectionResult:
 
 @dataclass(frozen=True)
 class Handle:
-    """Ops that ``find`` or ``as`` named, and the selection that they come from."""
+    """Ops with a name, and the selection that they come from.
+
+    ``ops`` are the ops when they got the name; ``loss`` is the first of them that a statement
+    removed or replaced, with the place of that statement.
+    """
 
     ops: tuple[Op, ...]
     selection: Selection | None = None
-    names: Mapping[str, object] = field(default_factory=dict)
+    loss: Loss | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A named op that a statement removed or replaced, and the statement's place."""
+
+    op: Op
+    place: SourceSpan
 
 
 def select(
@@ -234,11 +246,19 @@ def _module_positions(path: str, phase: str, index: Index) -> Iterator[int]:
 
 
 def _handle_positions(pattern: NamedOps, index: Index, handles: Mapping[str, Handle]) -> list[int]:
+    """Return the present positions of named ops; raise ``IrgraphError`` if one was removed."""
     handle = handles[pattern.name]
-    removed = [op for op in handle.ops if id(op) not in index.position]
-    if removed:
-        raise fail(
-            f"{pattern.name!r} names {removed[0].name}, which an earlier statement removed",
-            pattern.place,
-        )
-    return sorted(index.position[id(op)] for op in handle.ops)
+    if handle.loss is not None:
+        raise _lost_op_error(pattern, handle.loss)
+    positions = {position for op in handle.ops for position in index.present_positions(op)}
+    return sorted(positions)
+
+
+def _lost_op_error(pattern: NamedOps, loss: Loss) -> IrgraphError:
+    """Return the error of a name that has lost an op, with the statement that removed it."""
+    names = [t.name for t in (loss.op.outputs or loss.op.inputs)]
+    tensor = f" (%{names[0]})" if names else ""
+    message = f"{pattern.name!r} names {loss.op.name}{tensor}, which a statement removed"
+    note = Diagnostic("removed or replaced here", loss.place, severity="note")
+    hint = "find the ops after that statement, or name its new ops with 'as'"
+    return fail(message, pattern.place, notes=(note,), hint=hint)

@@ -28,11 +28,13 @@ def run_block(statements: Sequence[RunnableStatement], frame: Frame) -> None:
     state = frame.state
     for statement in statements:
         state.count(statement)
-        start = time.perf_counter()
+        start, before = time.perf_counter(), state.graph
         with blame(type(statement).__module__, "cannot be run"):
             done = statement.run(frame)
             if done is not None:
                 state.entries.append(replace(done, seconds=time.perf_counter() - start))
+            if frame.handles and state.graph is not before:
+                frame.note_losses(statement)
 
 
 def settle(body: Sequence[RunnableStatement], frame: Frame) -> State:

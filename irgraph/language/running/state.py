@@ -19,7 +19,7 @@ from irgraph.language.expressions.nodes import Expression, Node
 from irgraph.language.patterns.index import Index, index_of
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Module, NamedOps, Selection, Series
-from irgraph.language.patterns.select import Handle, SelectionResult, match_scope, select
+from irgraph.language.patterns.select import Handle, Loss, SelectionResult, match_scope, select
 from irgraph.language.running.report import Entry, op_place
 from irgraph.verbs.refusal import RefusedError
 
@@ -189,6 +189,14 @@ class Frame:
         """Store ops under a name, unless it is empty."""
         if name:
             self.handles[name] = Handle(tuple(ops), selection)
+
+    def note_losses(self, statement: RunnableStatement) -> None:
+        """Record the first op of each name that a statement removed or replaced."""
+        became = self.state.graph.became
+        for name, handle in self.handles.items():
+            removed_op = next((op for op in handle.ops if not became(op)), None)
+            if handle.loss is None and removed_op is not None:
+                self.handles[name] = replace(handle, loss=Loss(removed_op, statement.place))
 
     def entry(self, statement: Node) -> Entry:
         """Return an empty entry of a statement."""

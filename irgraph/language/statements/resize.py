@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from irgraph.diagnostics import Diagnostic, SourceSpan, fail, suggestion
-from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
@@ -69,13 +68,9 @@ class Resize(Statement):
 
     def run(self, frame: Frame) -> Entry:
         """Resize the dimension or the axes, and every size that must follow."""
-        original = frame.state.graph
         if self.selection is None:
-            entry = self._resize_dimension(frame)
-        else:
-            entry = self._resize_axes(frame, self.selection)
-        _update_handles(frame, original, frame.state.graph)
-        return entry
+            return self._resize_dimension(frame)
+        return self._resize_axes(frame, self.selection)
 
     def _resize_dimension(self, frame: Frame) -> Entry:
         graph, size = frame.state.graph, self._integer_size(frame.value(self.size))
@@ -180,12 +175,3 @@ class Resize(Statement):
         message = f"{format_count(len(done.fixed_sizes), 'captured number')} did not follow{more}"
         hint = "capture the step at this size to be sure"
         return (Diagnostic(message, self.place, notes, hint, "warning"),)
-
-
-def _update_handles(frame: Frame, original: Graph, resized: Graph) -> None:
-    """Update the named ops to the ops of the resized graph."""
-    if frame.handles and resized is not original:
-        op_by_id = {id(a): b for a, b in zip(original.walk(), resized.walk(), strict=True)}
-        for name, handle in frame.handles.items():
-            ops = tuple(op_by_id.get(id(op), op) for op in handle.ops)
-            frame.handles[name] = replace(handle, ops=ops)

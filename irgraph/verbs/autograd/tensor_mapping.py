@@ -110,6 +110,7 @@ def _run_like(op: Op, template: Op, module: str) -> Op:
         phase=template.phase,
         module=module,
         origin="",
+        identity=object(),  # derived ops are cached, and become ops of several places
     )
 
 
