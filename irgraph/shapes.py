@@ -16,7 +16,7 @@ from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 from irgraph.ir.tf32 import PLAIN
-from irgraph.ir.torch_schemas.convolutions import with_cudnn_layout
+from irgraph.ir.torch_schemas.convolution_layout import with_cudnn_layout
 from irgraph.ir.torch_schemas.differentiable import register
 from irgraph.ir.torch_schemas.flex import register_flex
 from irgraph.ir.torch_schemas.recurrent import register_recurrent

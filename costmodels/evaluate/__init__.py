@@ -13,7 +13,7 @@ from costmodels.evaluate.exchange.evaluation import evaluate_collectives
 from costmodels.evaluate.kernels import evaluate_kernels
 from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
-from costmodels.evaluate.placing.evaluation import evaluate_tiers
+from costmodels.evaluate.tiers.evaluation import evaluate_tiers
 from costmodels.evaluate.timed.evaluation import evaluate_timed
 from costmodels.evaluate.timed.swept import evaluate_swept
 from costmodels.evaluate.traced import evaluate_traced

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from irgraph.execute.ranges import (
+from irgraph.execute.integer_constraints import (
     BagLengths,
     BagStarts,
     ExactValues,

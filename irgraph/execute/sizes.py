@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from irgraph.diagnostics import SourceSpan, fail, suggestion
-from irgraph.execute.ranges import table_rows
+from irgraph.execute.integer_constraints import table_rows
 from irgraph.ir.dim import Dim
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph

@@ -17,7 +17,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.tensor import Tensor
-from irgraph.planning.problem import Choice, PlacementProblem, TableCosts, Time
+from irgraph.planning.placement_costs import Choice, PlacementProblem, TableCosts, Time
 from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, TABLE_ROW, Plan, Scheme, TableSharding
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict

@@ -10,7 +10,7 @@ from msgspec import Struct
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 from irgraph.planning.costs import problem_of
-from irgraph.planning.problem import TableLayout, pack
+from irgraph.planning.placement_costs import TableLayout, pack
 from irgraph.planning.search import SECONDS, baselines, search
 from irgraph.plans.plan import Plan
 from irgraph.predict.figures import coverage

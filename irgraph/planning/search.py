@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from itertools import product
 
-from irgraph.planning.problem import KEYS, PlacementProblem, TableLayout, pack
+from irgraph.planning.placement_costs import KEYS, PlacementProblem, TableLayout, pack
 
 ROUNDS, SECONDS = 30, 30.0
 """Number of random restarts, and the time limit in seconds."""

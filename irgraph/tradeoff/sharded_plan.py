@@ -19,7 +19,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import PARTS, SCALE
 from irgraph.ir.narrow.rows import row_bytes
 from irgraph.planning.costs import problem_of
-from irgraph.planning.problem import PlacementProblem, TableCosts
+from irgraph.planning.placement_costs import PlacementProblem, TableCosts
 from irgraph.planning.search import search
 from irgraph.plans.plan import ROW, TABLE, TABLE_ROW, Plan
 from irgraph.predict.options import PredictOptions

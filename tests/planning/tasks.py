@@ -7,7 +7,7 @@ import random
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from irgraph.planning.problem import Choice, PlacementProblem, TableCosts
+from irgraph.planning.placement_costs import Choice, PlacementProblem, TableCosts
 
 BATCH = 65536
 DIMS = (4, 8, 16, 32, 64, 128)

@@ -7,7 +7,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from irgraph.planning.problem import PlacementProblem, pack
+from irgraph.planning.placement_costs import PlacementProblem, pack
 from irgraph.planning.search import baselines, search
 from tests.planning.tasks import exact, task
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from irgraph.planning.problem import Choice, PlacementProblem, TableCosts
+from irgraph.planning.placement_costs import Choice, PlacementProblem, TableCosts
 from irgraph.planning.search import baselines, search
 from tests.planning.torchrec import Shard, perf
 

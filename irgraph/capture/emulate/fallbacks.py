@@ -8,7 +8,7 @@ from typing import Any
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.known_values import KnownValues
-from irgraph.ir.torch_schemas.convolutions import with_cudnn_layout
+from irgraph.ir.torch_schemas.convolution_layout import with_cudnn_layout
 
 KERNELS = (
     "Meta", "SparseMeta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional",

@@ -22,7 +22,7 @@ from irgraph.capture.common.forest import attach_to_callers, first_too_deep
 from irgraph.capture.common.interrupted import close_interrupted
 from irgraph.capture.common.nodes import Json, Recorded, RecordedNode, decode_values, unknown_types
 from irgraph.capture.common.source import Source, refuse_other_formats
-from irgraph.capture.execution_trace.placement import infer_devices
+from irgraph.capture.execution_trace.device_inference import infer_devices
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail, place_at
 from irgraph.files import unpack
 

@@ -15,10 +15,10 @@ import torch
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.execute.comparison import Trial, compare, has_nan
 from irgraph.execute.coverage import Observer
+from irgraph.execute.integer_constraints import BagStarts, integer_rules
 from irgraph.execute.machine import Machine, precision, without_autograd
 from irgraph.execute.narrow.reference import is_quantized, run_reference
 from irgraph.execute.random_values import TAME, Drawer
-from irgraph.execute.ranges import BagStarts, integer_rules
 from irgraph.execute.ranks.pipeline_check import compare_pipeline
 from irgraph.execute.ranks.runner import run_ranks
 from irgraph.execute.records import Comparison, Result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodels.evaluate.placing.evaluation import (
+from costmodels.evaluate.tiers.evaluation import (
     EPOCHS,
     HALF_DIGIT,
     bounds_without_longest,
