@@ -50,6 +50,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_text.py
 	$(BIN)/python tests/benchmarks/bench_commands.py
+	$(BIN)/python tests/benchmarks/bench_command_growth.py
 
 bench-plans: $(READY)
 	nice -n 15 $(BIN)/python tests/benchmarks/bench_plans.py --tasks 100 --out plans.jsonl

@@ -1,6 +1,6 @@
 """Uncertainty of a step time: Monte Carlo over the times of kernels and host overheads.
 
-Kernels: errors within a family are fully correlated, those of different families independent; a
+Kernels: errors are fully correlated within a family and independent between families; a
 kernel's spread is half a 90 % interval of a normal distribution. Host times: every occurrence of
 an operation varies by the table's standard deviation for it (log-normal), each kind of overhead as
 a whole by ``TABLE_STD``, and all of them together by ``WORKLOAD_STD``. Errors of a category's
@@ -13,13 +13,13 @@ import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from copy import deepcopy
+from functools import cached_property, lru_cache
 from threading import Lock
 
 import numpy as np
 
 from irgraph.ir.cost import Host
-from irgraph.schedule.sensitivity import MAX_CELLS
 from irgraph.schedule.steps.node_graph import NodeGraph
 from irgraph.schedule.steps.passes import ends_under_draws
 from irgraph.schedule.steps.products import KernelSamples
@@ -55,15 +55,8 @@ def sample_steps(
     columns = timeline.columns
     if not len(columns):
         return np.zeros(draws)
-    # Draws are made in chunks so that the ends of all tasks fit in memory together; each chunk has
-    # its own seed, so that a longer step draws from other seeds than a shorter one.
-    width = max(1, MAX_CELLS // len(columns))
     model = _Model(columns, host, jitter)
-    parts = []
-    for first_draw in range(0, draws, width):
-        count = min(width, draws - first_draw)
-        parts.append(last_ends(columns.tasks, model.draw(first_draw, count), count))
-    return np.concatenate(parts)
+    return last_ends(columns.tasks, model.draw(draws), draws)
 
 
 def sample_variants(
@@ -92,25 +85,20 @@ def sample_variants(
     Returns:
         Step times in microseconds, ``float64[steps, draws]``.
     """
-    width = max(1, MAX_CELLS // max(1, len(columns)))
     model = _Model(columns, host, jitter=True)
     # all other properties of the tasks are the same in any of the steps
     model.length, model.spread = columns.tasks.length, np.zeros(len(columns))
     deviations, families = spreads / NORMAL_90, np.zeros(len(lengths), np.int64)
     families[rows] = model.family[work]
+    fold_lengths = model.fold_lengths(DEFAULT_DRAWS, collapsed.fold_by_task, len(collapsed.folds))
+    errors = np.array([_normal(f"family {name}", DEFAULT_DRAWS) for name in model.families])
+    errors = errors.reshape(-1, DEFAULT_DRAWS)
     step_times = np.zeros((lengths.shape[1], DEFAULT_DRAWS))
+    width = max(1, MAX_FOLD_CELLS // max(1, len(fold_lengths)))
     for first_draw in range(0, DEFAULT_DRAWS, width):
-        count = min(width, DEFAULT_DRAWS - first_draw)
-        fold_lengths = model.fold_lengths(
-            first_draw, count, collapsed.fold_by_task, len(collapsed.folds)
-        )
-        errors = np.array([_normal(f"family {name}", first_draw, count) for name in model.families])
-        kernel_samples = KernelSamples(
-            rows, lengths, deviations, families, errors.reshape(-1, count)
-        )
-        step_times[:, first_draw : first_draw + count] = ends_under_draws(
-            collapsed, fold_lengths, kernel_samples
-        )
+        part = slice(first_draw, first_draw + width)
+        kernel_samples = KernelSamples(rows, lengths, deviations, families, errors[:, part])
+        step_times[:, part] = ends_under_draws(collapsed, fold_lengths[:, part], kernel_samples)
     return step_times
 
 
@@ -128,6 +116,12 @@ def intervals_of(samples: Floats, share: float = 0.9) -> Floats:
     ends: Floats = (high - low) * (positions - below) + low
     return ends
 
+
+MAX_CELLS = 4_000_000
+"""Maximum number of cached draws of each cause, 32 MB."""
+
+MAX_FOLD_CELLS = 16_000_000
+"""Maximum number of host times in one pass over the variants of a step, 128 MB."""
 
 OVERHEADS = ("T1", "T2", "T3", "T4", "T5")
 """Causes of the host's own time."""
@@ -165,10 +159,10 @@ class _Model:
         is_host_time: np.ndarray = np.isin(self.tasks.cause, host_codes) & (self.length > 0.0)
         return is_host_time
 
-    def draw(self, seed: int, draws: int) -> Iterator[Floats | float]:
+    def draw(self, draws: int) -> Iterator[Floats | float]:
         """Yield the lengths of each task, ``float64[draws]``, or one number if they are equal."""
-        errors = [_normal(f"family {name}", seed, draws) for name in self.families]
-        factors = [_Factors(self, cause, seed, draws) for cause in self.tasks.causes]
+        errors = [_normal(f"family {name}", draws) for name in self.families]
+        factors = [_Factors(self, cause, draws) for cause in self.tasks.causes]
         for block_start in range(0, len(self.length), BLOCK_TASKS):
             block = slice(block_start, block_start + BLOCK_TASKS)
             lengths: list[Floats | float] = self.length[block].tolist()
@@ -184,12 +178,12 @@ class _Model:
                     lengths[row] = time
             yield from lengths
 
-    def fold_lengths(self, seed: int, draws: int, fold: Ints, folds: int) -> Floats:
+    def fold_lengths(self, draws: int, fold: Ints, folds: int) -> Floats:
         """Return the lengths of ``draw`` for tasks without spread, added up by fold.
 
         ``float64[folds, draws]``; ``fold`` is the fold of each task, -1 for none.
         """
-        factors = [_Factors(self, cause, seed, draws) for cause in self.tasks.causes]
+        factors = [_Factors(self, cause, draws) for cause in self.tasks.causes]
         fixed_tasks = np.flatnonzero((self.varies < 0) & (fold >= 0))
         lengths = np.bincount(fold[fixed_tasks], self.length[fixed_tasks], folds).astype(np.float64)
         sums = np.repeat(lengths[:, None], draws, axis=1)
@@ -221,25 +215,23 @@ class _Factors:
     with a common error share.
     """
 
-    def __init__(self, model: _Model, cause: str, seed: int, draws: int) -> None:
-        self.model, self.cause, self.seed, self.draws = model, cause, seed, draws
-        workload = WORKLOAD_STD * _normal("host", seed, draws)
-        self.common_factor = np.exp(TABLE_STD * _normal(cause, seed, draws) + workload)
-        self.next_row = 0
+    def __init__(self, model: _Model, cause: str, draws: int) -> None:
+        self.model, self.cause, self.draws = model, cause, draws
+        workload = WORKLOAD_STD * _normal("host", draws)
+        self.common_factor = np.exp(TABLE_STD * _normal(cause, draws) + workload)
+        self.independent = _NormalRows(_normals(f"{cause} alone", draws)) if model.jitter else None
         self.group_errors: dict[int, Floats] = {}
 
     def draw_next(self, tasks: np.ndarray) -> Floats:
         """Return the factors of the next tasks, ``float64[tasks, draws]``."""
         groups, sigma = self.model.error_group[tasks], self.model.sigma[tasks, None]
-        if self.model.jitter:
-            independent = _normals(f"{self.cause} alone", self.seed, self.draws)
-            factors = independent.rows(self.next_row, len(tasks)) * sigma
-        else:
+        if self.independent is None:
             factors = np.zeros((len(tasks), self.draws))
-        self.next_row += len(tasks)
+        else:
+            factors = self.independent.next_rows(len(tasks)) * sigma
         for group in set(groups[groups >= 0].tolist()):
             if group not in self.group_errors:
-                self.group_errors[group] = _normal(f"{self.cause} {group}", self.seed, self.draws)
+                self.group_errors[group] = _normal(f"{self.cause} {group}", self.draws)
             members = groups == group
             factors[members] = self.group_errors[group] * sigma[members]
         # A log-normal factor with mean one: exp(N(-s^2 / 2, s^2)).
@@ -272,27 +264,27 @@ def _host_std(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
     return relative, np.where(common & (relative > 0.0), group[tasks.op], -1)
 
 
-def _generator(name: str, seed: int) -> np.random.Generator:
-    return np.random.default_rng([zlib.crc32(name.encode()), seed])
+def _generator(name: str) -> np.random.Generator:
+    return np.random.default_rng([zlib.crc32(name.encode()), 0])
 
 
 class _Normals:
-    """Draws of a normal distribution, row by row, with a cache of earlier rows."""
+    """Draws of a normal distribution, row by row, with a cache of the first rows.
 
-    def __init__(self, name: str, seed: int, draws: int) -> None:
-        self.generator, self.draws = _generator(name, seed), draws
+    Attributes:
+        max_rows: number of rows that are cached.
+    """
+
+    def __init__(self, name: str, draws: int) -> None:
+        self.generator, self.draws = _generator(name), draws
+        self.max_rows = max(1, MAX_CELLS // draws)
         self.parts: list[Floats] = []
         self.ends: list[int] = []
         self.lock = Lock()
 
     def rows(self, first: int, count: int) -> Floats:
-        """Return ``count`` rows, ``float64[count, draws]``, which must not be modified."""
-        with self.lock:
-            row_count = self.ends[-1] if self.ends else 0
-            if first + count > row_count:
-                shape = (first + count - row_count, self.draws)
-                self.parts.append(self.generator.standard_normal(shape))
-                self.ends.append(first + count)
+        """Return ``count`` cached rows, ``float64[count, draws]``, which must not be modified."""
+        self._fill(first + count)
         part_index = bisect_right(self.ends, first)
         chunks = []
         while count > 0:
@@ -305,9 +297,44 @@ class _Normals:
             )
         return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
+    def further_generator(self) -> np.random.Generator:
+        """Return a generator of the rows that follow the cached ones."""
+        self._fill(self.max_rows)
+        return deepcopy(self.generator)
+
+    def _fill(self, end: int) -> None:
+        with self.lock:
+            row_count = self.ends[-1] if self.ends else 0
+            if end > row_count:
+                shape = (end - row_count, self.draws)
+                self.parts.append(self.generator.standard_normal(shape))
+                self.ends.append(end)
+
+
+class _NormalRows:
+    """Rows of ``_Normals`` in order, beyond the cached ones from an own generator."""
+
+    def __init__(self, normals: _Normals) -> None:
+        self.normals = normals
+        self.next_row = 0
+
+    @cached_property
+    def generator(self) -> np.random.Generator:
+        """A generator of the rows after the cached ones."""
+        return self.normals.further_generator()
+
+    def next_rows(self, count: int) -> Floats:
+        """Return the next rows, ``float64[count, draws]``, which must not be modified."""
+        cached = max(0, min(count, self.normals.max_rows - self.next_row))
+        parts = [self.normals.rows(self.next_row, cached)] if cached else []
+        self.next_row += count
+        if cached < count:
+            parts.append(self.generator.standard_normal((count - cached, self.normals.draws)))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
 
 _normals = lru_cache(maxsize=len(OVERHEADS))(_Normals)
 
 
-def _normal(name: str, seed: int, draws: int) -> Floats:
-    return _generator(name, seed).standard_normal(draws)
+def _normal(name: str, draws: int) -> Floats:
+    return _generator(name).standard_normal(draws)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from irgraph.schedule.op_savings import op_savings
 from irgraph.schedule.sharing import run_sharing
-from irgraph.schedule.tasks import Floats, Tasks, last_ends, longest_chain
+from irgraph.schedule.tasks import Floats, Ints, Tasks, last_ends, longest_chain
 from irgraph.schedule.timeline import Intervals, Timeline
 
 LABELS = {
@@ -27,8 +28,18 @@ LABELS = {
 BATCH_OPS = 64
 """Operations that are tried in one batch."""
 
-MAX_CELLS = 4_000_000
-"""Maximum of tasks times what-ifs in one pass: bounds its memory (8 bytes each)."""
+BLOCK_TASKS = 512
+"""Tasks whose lengths are in memory at a time, for all variants of a batch."""
+
+MAX_SHARED_TASKS = 1_000_000
+"""Maximum number of tasks in the simulations of a step whose resources share hardware. There
+each variant takes one simulation, event by event."""
+
+MIN_SHARED_OPS = 10
+"""Minimum number of operations that are tried in a step whose resources share hardware."""
+
+ROUNDING = 1e-9
+"""Share of a step's time below which savings are equal."""
 
 
 class Sensitivity(Struct, frozen=True):
@@ -59,40 +70,74 @@ def sensitivity(
     """Return operations and groups that would shorten the step if ``factor`` times faster.
 
     All times of an operation, on host and device, are divided; infinity removes them. Only
-    operations on the critical path can shorten the step, and none by more than its time there:
-    they are tried longest first, until none of the rest could be among the ``top``. Groups are
-    families of kernels, T1 to T5, launch latency, gaps and returns from waits. Both come most saved
-    first.
+    operations on the critical path can shorten the step: they are tried in the order of
+    ``op_savings`` until none of the rest could be among the ``top``. Where resources share
+    hardware, those savings are estimates, and of a step of very many tasks only the first
+    operations are tried. Groups are families of kernels, T1 to T5, launch latency, gaps and
+    returns from waits. Both come most saved first.
     """
     columns = timeline.columns
-    tasks, lengths = columns.tasks, columns.end - columns.start
-    chain = longest_chain(tasks, columns.end)
+    chain = longest_chain(columns.tasks, columns.end)
     groups = _groups(columns)
-    masks = [mask for _, _, mask in groups]
-    on_path = np.zeros(len(columns.ops))
-    ops_on_chain = chain[tasks.op[chain] >= 0]
-    np.add.at(on_path, tasks.op[ops_on_chain], lengths[ops_on_chain])
-    candidates = np.argsort(-on_path, kind="stable")[: int((on_path > 0).sum())]
-    op_results: list[Sensitivity] = []
-    steps: list[float] = []
-    for first in range(0, max(len(candidates), 1), BATCH_OPS):
-        batch = candidates[first : first + BATCH_OPS].tolist()
-        best = sorted((s.saved for s in op_results), reverse=True)[:top]
-        if len(best) == top and on_path[batch[0]] * (1 - 1 / factor) <= best[-1]:
-            break
-        # the groups come along with the first operations: a pass costs little more for them
-        batch_masks = [*(masks if not first else ()), *(tasks.op == op for op in batch)]
-        times = _step_times(columns, batch_masks, factor)
-        steps = steps or times[: len(masks)]
-        pairs = zip(batch, times[len(batch_masks) - len(batch) :], strict=True)
-        op_results += [_op_sensitivity(columns, op, time, timeline, on_path) for op, time in pairs]
+    group_times = _step_times(columns, [mask for _, _, mask in groups], factor)
+    lengths = columns.end - columns.start
     group_results = [
         Sensitivity(kind, name, t, timeline.step_time - t, float(lengths[chain][m[chain]].sum()))
-        for (kind, name, m), t in zip(groups, steps, strict=True)
+        for (kind, name, m), t in zip(groups, group_times, strict=True)
     ]
+    op_results = _ops(timeline, _Candidates(columns, chain, factor), factor, top)
     return sorted(op_results, key=lambda s: -s.saved)[:top], sorted(
         group_results, key=lambda s: -s.saved
     )
+
+
+class _Candidates:
+    """Operations on the critical path, largest savings first.
+
+    Attributes:
+        on_path: time of each operation on the path.
+        ops: the operations to try, in order.
+        bounds: by how much each of them shortens the step at most.
+    """
+
+    def __init__(self, columns: Intervals, chain: Ints, factor: float) -> None:
+        tasks, lengths = columns.tasks, columns.end - columns.start
+        self.on_path = np.zeros(len(columns.ops))
+        ops_on_chain = chain[tasks.op[chain] >= 0]
+        np.add.at(self.on_path, tasks.op[ops_on_chain], lengths[ops_on_chain])
+        longest = np.argsort(-self.on_path, kind="stable")
+        ops = longest[: int((self.on_path > 0).sum())]
+        bounds = self.on_path[ops] * (1 - 1 / factor)
+        savings = np.minimum(op_savings(tasks, lengths, columns.end, ops, factor), bounds)
+        unit = ROUNDING * float(columns.end.max(initial=0.0)) or 1.0
+        order = np.argsort(-np.round(savings / unit), kind="stable")
+        if tasks.shared_pools:
+            order = order[: max(MIN_SHARED_OPS, MAX_SHARED_TASKS // len(tasks))]
+        else:
+            bounds = savings + unit
+        self.ops, self.bounds = ops[order], bounds[order]
+
+    def batches(self) -> Iterator[tuple[list[int], float]]:
+        """Yield batches of operations, each with the bound of these and of all later ones."""
+        for first in range(0, len(self.ops), BATCH_OPS):
+            batch = self.ops[first : first + BATCH_OPS].tolist()
+            yield batch, float(self.bounds[first:].max())
+
+
+def _ops(timeline: Timeline, candidates: _Candidates, factor: float, top: int) -> list[Sensitivity]:
+    """Return operations of which the ``top`` save most."""
+    columns = timeline.columns
+    results: list[Sensitivity] = []
+    for batch, bound in candidates.batches():
+        best = sorted((s.saved for s in results), reverse=True)[:top]
+        if len(best) == top and bound <= best[-1] + ROUNDING * timeline.step_time * 2:
+            break
+        times = _op_step_times(columns, batch, factor)
+        results += [
+            _op_sensitivity(columns, op, time, timeline, candidates.on_path)
+            for op, time in zip(batch, times, strict=True)
+        ]
+    return results
 
 
 def _groups(columns: Intervals) -> list[tuple[str, str, NDArray[np.bool_]]]:
@@ -123,22 +168,40 @@ def _step_times(
     columns: Intervals, masks: Sequence[NDArray[np.bool_]], factor: float
 ) -> list[float]:
     """Return the step's time with each set of tasks made faster."""
+    if columns.tasks.shared_pools:
+        return [_shared_step_time(columns.tasks, mask, factor) for mask in masks]
+    return _batch_step_times(
+        columns.tasks, lambda block: np.stack([m[block] for m in masks], 1), len(masks), factor
+    )
+
+
+def _op_step_times(columns: Intervals, ops: Sequence[int], factor: float) -> list[float]:
+    """Return the step's time with each operation made faster."""
     tasks = columns.tasks
     if tasks.shared_pools:
-        return [
-            float(run_sharing(tasks, np.where(m, tasks.length / factor, tasks.length))[1].max())
-            for m in masks
-        ]
-    step_times: list[float] = []
-    width = max(1, MAX_CELLS // max(len(tasks), 1))
-    for first in range(0, len(masks), width):
-        step_times += _batch_step_times(tasks, masks[first : first + width], factor)
-    return step_times
+        return [_shared_step_time(tasks, tasks.op == op, factor) for op in ops]
+    numbers = np.array(ops)
+    return _batch_step_times(
+        tasks, lambda block: tasks.op[block, None] == numbers, len(ops), factor
+    )
+
+
+def _shared_step_time(tasks: Tasks, mask: NDArray[np.bool_], factor: float) -> float:
+    lengths = np.where(mask, tasks.length / factor, tasks.length)
+    return float(run_sharing(tasks, lengths)[1].max())
 
 
 def _batch_step_times(
-    tasks: Tasks, masks: Sequence[NDArray[np.bool_]], factor: float
+    tasks: Tasks, mask: Callable[[slice], NDArray[np.bool_]], sets: int, factor: float
 ) -> list[float]:
-    lengths = np.where(np.stack(masks, axis=1), 1.0 / factor, 1.0) * tasks.length[:, None]
-    steps: list[float] = last_ends(tasks, lengths, len(masks)).tolist()
+    """Return the step's time for ``sets`` sets of tasks; ``mask`` gives them for some tasks."""
+    if not sets:
+        return []
+
+    def lengths() -> Iterator[Floats]:
+        for first in range(0, len(tasks), BLOCK_TASKS):
+            block = slice(first, first + BLOCK_TASKS)
+            yield from np.where(mask(block), 1.0 / factor, 1.0) * tasks.length[block, None]
+
+    steps: list[float] = last_ends(tasks, lengths(), sets).tolist()
     return steps

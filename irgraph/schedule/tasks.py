@@ -88,6 +88,13 @@ class Tasks(Struct, frozen=True, dict=True):
         return [after[a:b] for a, b in pairwise(bounds)]
 
     @cached_property
+    def is_final(self) -> list[bool]:
+        """Whether no task waits for each task."""
+        final = np.ones(len(self), np.bool_)
+        final[self.after] = False
+        return final.tolist()
+
+    @cached_property
     def last_uses(self) -> list[list[int]]:
         """For each task, the tasks that it is the last to wait for."""
         last_user = {other: task for task, waits in enumerate(self.wait_lists) for other in waits}
@@ -262,19 +269,20 @@ def last_ends(
     task is returned instead; no other task may wait for it.
     """
     ends: list[Floats] = []
-    start = np.zeros(sets)
-    for length, waits, last_uses in zip(lengths, tasks.wait_lists, tasks.last_uses, strict=True):
+    start = final_end = np.zeros(sets)
+    rows = zip(lengths, tasks.wait_lists, tasks.last_uses, tasks.is_final, strict=True)
+    for length, waits, last_uses, is_final in rows:
         # ``start`` is never written to: ``np.maximum`` and ``+`` below return new arrays.
         latest = ends[waits[0]] if waits else start
         for other in waits[1:]:
             latest = np.maximum(latest, ends[other])
-        ends.append(latest + length)
+        end = latest + length
+        if is_final and task is None:
+            final_end, end = np.maximum(final_end, end), FORGOTTEN
+        ends.append(end)
         for other in last_uses:
             ends[other] = FORGOTTEN
-    if task is not None:
-        return ends[task]
-    final_ends = [end for end in ends if end is not FORGOTTEN]
-    return np.max(final_ends, axis=0) if final_ends else np.zeros(sets)
+    return final_end if task is None else ends[task]
 
 
 FORGOTTEN = np.empty(0)

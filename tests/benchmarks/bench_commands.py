@@ -64,7 +64,7 @@ def thousand_ops(folder: Path) -> str:
 
 def seconds(*arguments: str) -> float:
     """Return the processor time of one run of an interpreter with its children, in seconds."""
-    quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    quiet = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
     command = [sys.executable, *arguments]
     pid = os.posix_spawn(sys.executable, command, COMPILED, file_actions=quiet)
     _, status, used = os.wait4(pid, 0)

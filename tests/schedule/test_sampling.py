@@ -18,7 +18,9 @@ from irgraph.schedule.sampling import (
     NORMAL_90,
     TABLE_STD,
     WORKLOAD_STD,
+    _NormalRows,
     _Normals,
+    _normals,
     interval,
     sample_steps,
 )
@@ -149,23 +151,35 @@ def test_the_ends_of_an_interval_are_known_to_three_percent_of_its_width() -> No
 
 def test_kept_draws_are_those_drawn_anew_however_they_are_asked_for() -> None:
     """One step asks for rows in other blocks than the one before it."""
-    kept, whole = _Normals("T1 alone", 3, 7), _Normals("T1 alone", 3, 7).rows(0, 50)
+    kept, whole = _Normals("T1 alone", 7), _Normals("T1 alone", 7).rows(0, 50)
     assert np.array_equal(np.concatenate([kept.rows(0, 20), kept.rows(20, 5)]), whole[:25])
     assert np.array_equal(kept.rows(3, 47), whole[3:])
     assert np.array_equal(kept.rows(18, 4), whole[18:22])
 
 
-def test_draws_in_parts_are_draws() -> None:
-    """A step whose draws do not fit into memory at once has the same distribution."""
-    timeline = timeline_of(Kernel("k", "gemm", 1000.0, 100.0))
-    whole = sample_steps(timeline, FREE, draws=2000)
+def test_draws_beyond_the_cached_rows_are_the_same_draws() -> None:
+    """A long step reads on where the cache ends; the limit of the cache changes no draw."""
+    expected = _Normals("T1 alone", 7).rows(0, 50)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("irgraph.schedule.sampling.MAX_CELLS", 300 * len(timeline.columns))
-        parts = sample_steps(timeline, FREE, draws=2000)
-    assert len(parts) == 2000 and not np.array_equal(parts, whole)
-    assert np.array_equal(parts[:300], sample_steps(timeline, FREE, draws=300))
-    assert len(np.unique(parts)) == 2000
-    assert parts.std() == pytest.approx(whole.std(), rel=0.1)
+        patch.setattr("irgraph.schedule.sampling.MAX_CELLS", 7 * 20)
+        normals = _Normals("T1 alone", 7)
+        for _ in range(2):
+            reader = _NormalRows(normals)
+            rows = np.concatenate([reader.next_rows(count) for count in (15, 10, 25)])
+            assert np.array_equal(rows, expected)
+        assert sum(map(len, normals.parts)) == 20
+
+
+def test_a_long_step_is_drawn_like_a_short_one() -> None:
+    """No number of tasks divides the draws into passes: time grows with the tasks alone."""
+    ops = [(Op("aten.relu"), [Kernel("k", "elementwise", 2.0, 0.2)]) for _ in range(40)]
+    timeline = simulate(priced(*ops), VARYING)
+    expected = sample_steps(timeline, VARYING)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("irgraph.schedule.sampling.MAX_CELLS", 400 * 8)
+        _normals.cache_clear()
+        assert np.array_equal(sample_steps(timeline, VARYING), expected)
+    _normals.cache_clear()
 
 
 def test_an_interval_is_the_middle_of_its_samples() -> None:

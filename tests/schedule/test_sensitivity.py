@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +14,17 @@ from msgspec.structs import replace
 
 from irgraph.ir.cost import Host, Overheads, Priced
 from irgraph.ir.op import Op
+from irgraph.schedule import sensitivity as sensitivity_module
 from irgraph.schedule.accounting import BLOCKING, PAPER
 from irgraph.schedule.algorithm1 import algorithm1
+from irgraph.schedule.intervals import Intervals
+from irgraph.schedule.op_savings import op_savings
 from irgraph.schedule.sensitivity import sensitivity
 from irgraph.schedule.simulate import simulate
+from irgraph.schedule.tasks import Tasks, run
 from irgraph.schedule.timeline import Timeline
 from tests.schedule.graphs import FlatHost, kernel, priced, steps
+from tests.schedule.test_tasks import drawn_tasks
 
 
 def test_sensitivity_is_the_step_with_one_operation_faster() -> None:
@@ -75,3 +83,42 @@ def test_ten_operations_are_told_where_nothing_else_is_asked_for() -> None:
     timeline = simulate(priced(*((Op(f"a.a{k}"), [kernel(100.0)]) for k in range(14))), FlatHost())
     assert len(sensitivity(timeline)[0]) == 10
     assert len(sensitivity(timeline, top=12)[0]) == 12
+
+
+@given(drawn_tasks(pools=0), st.sampled_from([1.5, 2.0, math.inf]))
+def test_savings_of_operations_are_those_of_another_run(tasks: Tasks, factor: float) -> None:
+    order = np.argsort(tasks.op, kind="stable")  # only the order of ops: waits stay as drawn
+    tasks = replace(tasks, op=tasks.op[order])
+    _, ends = run(tasks)
+    ops = np.unique(tasks.op[tasks.op >= 0])
+    savings = op_savings(tasks, tasks.length, ends, ops, factor)
+    for op, saving in zip(ops.tolist(), savings.tolist(), strict=True):
+        lengths = np.where(tasks.op == op, tasks.length / factor, tasks.length)
+        assert saving == pytest.approx(ends.max() - run(tasks, lengths)[1].max(), abs=1e-9)
+
+
+@given(drawn_tasks(pools=0))
+def test_savings_of_interleaved_operations_are_unknown(tasks: Tasks) -> None:
+    _, ends = run(tasks)
+    ops = np.unique(tasks.op[tasks.op >= 0])
+    owners = [op for op, _ in itertools.groupby(tasks.op[tasks.op >= 0].tolist())]
+    savings = op_savings(tasks, tasks.length, ends, ops, 2.0)
+    for op, saving in zip(ops.tolist(), savings.tolist(), strict=True):
+        assert math.isinf(saving) == (owners.count(op) > 1)
+
+
+def test_equal_operations_are_tried_in_one_batch() -> None:
+    """Where host and device take nearly as long, no operation saves as much as its time."""
+    work = [(Op("aten.relu"), [kernel(16.0)]) for _ in range(400)]
+    timeline = simulate(priced(*work), FlatHost())
+    with pytest.MonkeyPatch.context() as patch:
+        batches: list[int] = []
+        original = sensitivity_module._op_step_times
+
+        def counted(columns: Intervals, ops: Sequence[int], factor: float) -> list[float]:
+            batches.append(len(ops))
+            return original(columns, ops, factor)
+
+        patch.setattr(sensitivity_module, "_op_step_times", counted)
+        sensitivity(timeline)
+    assert batches == [64]
