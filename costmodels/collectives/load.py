@@ -11,6 +11,7 @@ import msgspec
 from costmodels.collectives.curve import CurveTable, Form
 from costmodels.collectives.nccl import COLLECTIVES, Fabric, Ring, nccl_time
 from irgraph.diagnostics import fail, suggestion
+from irgraph.diagnostics.units import BANDWIDTH, range_error
 
 SUBSTITUTES = {
     "broadcast": ("reduce", "all_gather_base"),
@@ -186,8 +187,8 @@ def _measured_records(collective: str, fabric: Fabric) -> list[Record]:
     return []
 
 
-MIN_GBS, MAX_GBS = 1e-3, 1e6
-"""Minimum and maximum GB/s of links in a file."""
+LINK_GBS, NIC_GBS = (1.0, 2000.0), (0.1, 2000.0)
+"""Smallest and largest GB/s of links between cards, and of a card's share of the network."""
 
 
 def _from_file(name: str) -> Fabric:
@@ -205,10 +206,11 @@ def _read(name: str, mtime_ns: int) -> Fabric:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "its fields are in docs/costs.md"
         raise fail(f"fabric {name}: {error}", hint=hint, exit_code=2) from None
-    links = fabric.link_gbs, fabric.nic_gbs or MIN_GBS
-    if not all(MIN_GBS <= speed <= MAX_GBS for speed in links):
-        message = f"link_gbs, and nic_gbs if not 0, lie between {MIN_GBS:g} and {MAX_GBS:,.0f}"
-        raise fail(f"fabric {name}: {message}", exit_code=2)
+    reason = range_error("link_gbs", fabric.link_gbs, *LINK_GBS, BANDWIDTH)
+    if fabric.nic_gbs:
+        reason = reason or range_error("nic_gbs", fabric.nic_gbs, *NIC_GBS, BANDWIDTH)
+    if reason:
+        raise fail(f"fabric {name}: {reason}", exit_code=2)
     if fabric.like and fabric.like not in platforms():
         raise fail(f"fabric {name}: like: no platform is called {fabric.like!r}", exit_code=2)
     return msgspec.structs.replace(fabric, name=f"{fabric.name} ({name})")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from costmodels.devices.sheet import LOCKED, DeviceSheet, Figure, read_sheet
+from costmodels.devices.reading import read_sheet
+from costmodels.devices.sheet import LOCKED, DeviceSheet, Figure
 from irgraph.diagnostics import fail, suggestion
 from irgraph.plugins import plugins
 

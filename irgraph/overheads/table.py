@@ -12,6 +12,7 @@ import msgspec
 
 from irgraph.backend import backend
 from irgraph.diagnostics import SourceSpan, fail, suggestion
+from irgraph.diagnostics.units import TIME, range_error
 from irgraph.ir.cost import Overheads
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import plain_name
@@ -268,10 +269,25 @@ def _decode(data: bytes, source: str) -> HostFile:
         file = msgspec.json.decode(data, type=HostFile)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise fail(f"wrong field in a host table: {error}", span) from error
+    reason = next(filter(None, _launch_errors(file)), "")
+    if reason:
+        raise fail(f"host table: {reason}", span, hint="all times of host tables are microseconds")
     impossible = next(_impossible_fields(file), "")
     if impossible:
         raise fail(f"a time below 0 or above {MAX_US:g} us in a host table: {impossible}", span)
     return file
+
+
+LAUNCH_US = (0.1, 2000.0)
+"""Shortest and longest mean time of launches of kernels in the driver, wider than a card's range:
+traces give 0.4 us, less what profiling takes, and 470 us where few launches load their modules."""
+
+
+def _launch_errors(file: HostFile) -> Iterator[str]:
+    """Yield means of launches of kernels that no driver takes; copies may take any time."""
+    for kind, stat in file.t4.items():
+        if kind == "kernel" or "LaunchKernel" in kind:
+            yield range_error(f"T4.{kind}.mean", stat.mean, *LAUNCH_US, TIME)
 
 
 class _Version(msgspec.Struct):

@@ -237,3 +237,19 @@ def test_speeds_that_no_host_has_are_refused(name: str) -> None:
     with pytest.raises(IrgraphError, match=r"one factor between 0\.01 and 100") as caught:
         load_host(name)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("mean", "message"),
+    [
+        (4643.9, r"T4.kernel.mean is 4,643.9 us, .* if it is in ns, write 4.6439"),
+        (4.6e-6, r"T4.kernel.mean is 4.6e-06 us, .* if it is in s, write 4.6"),
+        (0.0046, r"T4.kernel.mean is 0.0046 us, .* if it is in ms, write 4.6"),
+    ],
+)
+def test_launches_in_another_unit_are_refused(tmp_path: Path, mean: float, message: str) -> None:
+    path = write(tmp_path / "h.json", T4={"kernel": {"mean": mean}})
+    with pytest.raises(IrgraphError, match=message):
+        load_host(path)
+    copies = write(tmp_path / "h.json", T4={"memcpy": {"mean": 4643.9}})
+    assert load_host(copies).name == "x"

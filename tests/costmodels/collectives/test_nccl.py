@@ -101,7 +101,9 @@ def test_a_file_may_lean_on_what_was_measured_within_a_machine(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"link_gbs": 0}, "link_gbs, and nic_gbs if not 0, lie between"),
+        ({"link_gbs": 0}, "link_gbs is 0 GB/s, between 1 and 2,000 GB/s is possible"),
+        ({"link_gbs": 0.6}, "link_gbs .* if it is in TB/s, write 600"),
+        ({"nic_gbs": 50_000}, "nic_gbs .* if it is in MB/s, write 50"),
         ({"architecture": "turing"}, "Invalid enum value 'turing'"),
         ({"speed": 1}, "unknown field `speed`"),
         ({"like": "h10"}, "no platform is called 'h10'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -26,7 +27,7 @@ NAMED = (
 )  # fmt: skip
 
 OWN = {
-    "name": "mine", "architecture": "ampere", "sms": 10, "memory_bytes": 1, "l2_bytes": 1,
+    "name": "mine", "architecture": "ampere", "sms": 10, "memory_bytes": 2**30, "l2_bytes": 2**20,
     "clock_mhz": {"datasheet": 1000}, "fp32_gflops": {"datasheet": 2000},
     "dram_gbs": {"datasheet": 500}, "pinned_gbs": {"datasheet": 16},
 }  # fmt: skip
@@ -350,3 +351,44 @@ def test_boards_for_servers_do_not(name: str) -> None:
 def test_a_clock_is_locked_once() -> None:
     with pytest.raises(IrgraphError, match="no device sheet named 'v100@1297@1000'"):
         load_device("v100@1297@1000")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clock_mhz": {"datasheet": 1.53}}, "clock_mhz.datasheet is 1.53 MHz, .* GHz, write 1530"),
+        ({"dram_gbs": {"datasheet": 0.9}}, "dram_gbs.datasheet is 0.9 GB/s, .* TB/s, write 900"),
+        ({"dram_gbs": {"datasheet": 900_000}}, "dram_gbs.datasheet .* MB/s, write 900"),
+        (
+            {"dram_gbs": {"datasheet": 900, "measured": 0.8}},
+            r"dram_gbs.measured is 0.8 GB/s, .* TB/s, write 800",
+        ),
+        (
+            {"dram_gbs": {"datasheet": 900, "measured": 1200}},
+            r"dram_gbs.measured is 1,200 GB/s, .* \(its datasheet has 900\)",
+        ),
+        ({"fp32_gflops": {"datasheet": 2}}, "fp32_gflops.datasheet .* TFLOP/s, write 2000"),
+        (
+            {"fp32_lanes": 64, "fp32_gflops": {"datasheet": 2560}},
+            r"fp32_gflops.datasheet is 2,560 GFLOP/s, .* \(10 sms x 64 fp32_lanes x 2 x 1000 MHz\)",
+        ),
+        ({"fp16_gflops": {"datasheet": 8}}, "fp16_gflops.datasheet .* TFLOP/s, write 8000"),
+        ({"l2_gbs": {"measured": 2.3}}, "l2_gbs.measured .* TB/s, write 2300"),
+        ({"l2_gbs": {"measured": 400}}, "l2_gbs is 400 GB/s, .*: a cache is at least as fast"),
+        ({"launch_us": {"measured": 4500}}, "launch_us.measured is 4,500 us, .* ns, write 4.5"),
+        ({"launch_us": {"measured": 0.0045}}, "launch_us.measured .* ms, write 4.5"),
+        ({"link_gbs": {"datasheet": 0.9}}, "link_gbs.datasheet .* TB/s, write 900"),
+        ({"pinned_gbs": {"datasheet": 16_000}}, "pinned_gbs.datasheet .* MB/s, write 16"),
+        ({"memory_bytes": 16}, "memory_bytes is 16 bytes, .* GB, write 1.6e\\+10"),
+    ],
+)
+def test_a_figure_in_another_unit_is_refused_with_that_unit(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    assert re.search(message, _message(tmp_path, **changes))
+
+
+def test_a_host_that_was_measured_itself_is_no_card(tmp_path: Path) -> None:
+    """Its clock is nominal, and its caches are those of cores."""
+    host = {"architecture": "cpu", "l2_bytes": 4096, "launch_us": {"measured": 0.2}}
+    assert load_device(_written(tmp_path, **host)).is_host
