@@ -15,18 +15,9 @@ from irgraph.ir.edit import map_tensors, map_value
 from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
-from irgraph.ir.tf32 import PLAIN
 from irgraph.ir.torch_schemas.convolution_layout import with_cudnn_layout
-from irgraph.ir.torch_schemas.differentiable import register
-from irgraph.ir.torch_schemas.flex import register_flex
 from irgraph.ir.torch_schemas.recurrent import register_recurrent
-
-TORCH_EQUIVALENT = {
-    **PLAIN,
-    "irgraph.addmm_relu": "aten.addmm",
-    "irgraph.linear_relu": "aten.linear",
-}
-"""irgraph's ops, with the torch op that has results of the same types."""
+from irgraph.ir.torch_schemas.registration import register_custom_ops
 
 
 class ShapeError(Exception):
@@ -151,9 +142,8 @@ class _Call(Struct, frozen=True):
 
         if any(argument.type.startswith("__torch__") for argument in schema.arguments):
             raise ShapeError(f"torch has no values for all arguments of {self.op.name}")
-        library, _, base = TORCH_EQUIVALENT.get(self.op.name, self.op.name).partition(".")
-        register()
-        register_flex()
+        library, _, base = self.op.name.partition(".")
+        register_custom_ops()
         register_recurrent()
         packet = getattr(getattr(torch.ops, library, None), base, None)
         if packet is None:

@@ -67,7 +67,7 @@ def test_several_results_and_none() -> None:
     [
         (Op("aten.mm", (X, X)), "torch refuses it: "),
         (Op("aten.nope", (X,)), "aten.nope has no schema that takes these operands"),
-        (Op("irgraph.batched_embedding", ((X,), (X,), (X,))), "torch has no irgraph.batched_"),
+        (Op("sync.record"), "torch has no sync.record"),
         (Op("aten.view", (X,), attributes={"size": (6, 8)}), "its arguments fit only while B = 6"),
     ],
 )

@@ -13,7 +13,7 @@ import re
 from functools import cache
 from importlib import resources
 
-from irgraph.ir.schema import known_ops, schema_words
+from irgraph.ir.schema import schema_words, shipped_ops
 
 NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """A word or number in a name: ``CUDAFunctor_add2`` is ``CUDA``, ``Functor``, ``add`` and ``2``."""
@@ -38,7 +38,7 @@ def public_names(name: str) -> frozenset[str]:
 @cache
 def operators() -> frozenset[str]:
     """Return the dotted names of all public operators."""
-    return frozenset(known_ops()) | public_names("operators")
+    return shipped_ops() | public_names("operators")
 
 
 @cache

@@ -8,7 +8,6 @@ import torch
 from msgspec import Struct
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan
-from irgraph.execute.own_ops import IMPLEMENTATIONS
 from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
 from irgraph.execute.torch_values import Torch, literal
 from irgraph.ir.graph import Graph
@@ -16,6 +15,7 @@ from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.torch_schemas.custom_ops import custom_ops
 
 Lookup = Callable[[Tensor], Torch]
 """Maps a tensor of the graph to torch's tensor."""
@@ -82,14 +82,13 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
     schema = resolve(op, graph.schemas)
     if schema is None:
         return "no known schema takes these operands"
-    implementation = IMPLEMENTATIONS.get(op.name) or SUBSTITUTES.get(op.name)
+    custom = custom_ops().get(op.name)
+    implementation = SUBSTITUTES.get(op.name) if custom is None else custom.reference
     if implementation is not None:
         return Computation(schema, implementation, by_name=True)
     library, _, base = op.name.partition(".")
     packet = getattr(getattr(torch.ops, library), base, None)
     if packet is None or schema.overload not in ("", *packet.overloads()):
-        if library == "irgraph":
-            return "it has no reference implementation"
         return f"torch {torch.__version__} has no such operator"
     overload = getattr(packet, schema.overload or "default")
     has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
+from irgraph.execute.caches import fill_caches
 from irgraph.execute.callables import computations, span_of
-from irgraph.execute.narrow.ops import prepare
-from irgraph.execute.narrow.rows import expand
+from irgraph.execute.narrow.preparation import prepare
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.records import Result
-from irgraph.execute.tiers.caches import fill_caches
 from irgraph.execute.torch_values import (
     DTYPES,
     Torch,
@@ -33,6 +32,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.resize import fixed_dims
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.references.rows import expand
 
 Watch = Callable[[Op, Mapping[str, Torch]], None]
 """Callback after each op, with the value of every name so far; it may change values."""

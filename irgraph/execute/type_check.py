@@ -9,7 +9,7 @@ from irgraph.ir.live_out import HOST_READS, LOOKUPS, is_label
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import CHECKED, OPERANDS, Finding
+from irgraph.ir.verify import OPERANDS, Finding, checked_libraries
 from irgraph.shapes import ShapeError, plain_sizes
 
 UNCHECKED_OPS = (
@@ -32,8 +32,9 @@ def type_findings(graph: Graph) -> Iterator[Finding]:
     if OPERANDS in graph.settings:
         return
     message_by_form: dict[object, str] = {}
+    libraries = checked_libraries()
     for op in graph.leaves():
-        is_checked = op.name.startswith(CHECKED) and schemas_of(op.name)
+        is_checked = op.name.startswith(libraries) and schemas_of(op.name)
         if is_label(op) or not is_checked or op.name.startswith((*UNCHECKED_OPS, BAGS_BACKWARD)):
             continue
         form = (op.name, op.written and _marks(op), *map(_form, (op.operands, op.results)))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from irgraph.diagnostics import suggestion
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.torch_schemas.custom_ops import custom_ops, package_ops
 
 
 class Argument(Struct, frozen=True):
@@ -158,86 +159,27 @@ def _argument(text: str, keyword: bool) -> Argument:
 
 @cache
 def _schema_lines() -> Mapping[str, tuple[str, ...]]:
-    """Return the lines of the shipped file and of ``OWN_SCHEMAS``, unparsed, by op name."""
+    """Return the lines of the shipped file and of other schemas, unparsed, by op name."""
     text = (Path(__file__).parent / "torch_schemas" / "schemas.txt").read_text("utf-8")
     lines_by_op: dict[str, list[str]] = {}
-    for line in (*text.splitlines()[1:], *(f"- {schema}" for schema in OWN_SCHEMAS)):
+    for line in (*text.splitlines()[1:], *(f"- {schema}" for schema in _other_schemas())):
         library, _, rest = line.partition("::")
         base = rest[: rest.index("(")].partition(".")[0]
         lines_by_op.setdefault(f"{library.partition(' ')[2]}.{base}", []).append(line)
     return {name: tuple(lines) for name, lines in lines_by_op.items()}
 
 
-OWN_SCHEMAS = (
-    "irgraph::batched_embedding(Tensor[] weights, Tensor[] indices, Tensor[] offsets, *, "
-    "int mode=0, Tensor[] per_sample_weights=[], bool include_last_offset=False)"
-    " -> Tensor[]",
-    "irgraph::batched_embedding_backward(Tensor[] grads, Tensor[] indices, Tensor[] offsets, *, "
-    "int[] num_weights, int mode=0, bool sparse=False, "
-    "Tensor[] per_sample_weights=[]) -> Tensor[]",
-    "irgraph::batched_embedding_sgd(Tensor(a!)[] weights, Tensor[] grads, Tensor[] indices, "
-    "Tensor[] offsets, *, Scalar alpha, int mode=0, Tensor[] per_sample_weights=[]) -> ()",
-    "irgraph::addmm_relu(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1,"
-    " Scalar alpha=1) -> Tensor",
-    "irgraph::linear_relu(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
-    "irgraph::mm_relu_backward(Tensor grad, Tensor mat2, Tensor output) -> Tensor",
-    "irgraph::batched_gemm(Tensor[] mat1, Tensor[] mat2, *, Tensor[] bias=[]) -> Tensor[]",
-    "irgraph::linear_tf32(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
-    "irgraph::addmm_tf32(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1,"
-    " Scalar alpha=1) -> Tensor",
-    "irgraph::mm_tf32(Tensor self, Tensor mat2) -> Tensor",
-    "irgraph::bmm_tf32(Tensor self, Tensor mat2) -> Tensor",
-    "irgraph::baddbmm_tf32(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1,"
-    " Scalar alpha=1) -> Tensor",
-    "irgraph::fused_adam(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] exp_avgs, "
-    "Tensor(c!)[] exp_avg_sqs, *, Scalar weight, Scalar beta2, Scalar value, Scalar eps, "
-    "Scalar[] corrections, Scalar[] steps, Scalar weight_decay=0, Scalar decay=1) -> ()",
-    "irgraph::add_layer_norm(Tensor input, Tensor other, SymInt[] normalized_shape, "
-    "Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> (Tensor, Tensor, Tensor, Tensor)",
-    "irgraph::bias_gelu(Tensor input, Tensor bias, *, str approximate='none') -> Tensor",
-    "irgraph::bias_gelu_backward(Tensor grad, Tensor input, Tensor bias, *,"
-    " str approximate='none') -> (Tensor, Tensor)",
-    "irgraph::flex_attention(Tensor query, Tensor key, Tensor value, *, Tensor[] buffers,"
-    " str score='', str mask='', float scale, float density=1.0, bool max_scores=False)"
-    " -> (Tensor, Tensor, Tensor)",
-    "irgraph::flex_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value,"
-    " Tensor out, Tensor logsumexp, Tensor? grad_logsumexp=None, *, Tensor[] buffers,"
-    " str score='', str mask='', float scale, float density=1.0, int[] learned=[])"
-    " -> (Tensor, Tensor, Tensor, Tensor[])",
-    "irgraph::tier_probe(Tensor[] directories, Tensor[] indices, *, Tensor[] wanted=[],"
-    " int ways=32) -> Tensor[]",
-    "irgraph::tier_read(Tensor[] weights, Tensor[] indices, *, Tensor[] slots=[], str tier,"
-    " int pieces=1, int[] cached=[], str policy='', bool sub_block=False, float load=0.0,"
-    " Tensor[] found=[], int[] pooled=[], int[] longest=[], str lists='') -> Tensor[]",
-    "irgraph::tier_pool(Tensor[] staged, Tensor[] offsets, *, Tensor[] held=[],"
-    " Tensor[] slots=[], int mode=0, bool include_last_offset=False, str[] kinds=[],"
-    " Tensor[] scales=[], Tensor[] found=[], Tensor[] bags=[]) -> Tensor[]",
-    "irgraph::bag_probe(Tensor[] keys, Tensor[] indices, Tensor[] offsets, *,"
-    " bool include_last_offset=False, int ways=32) -> (Tensor[], Tensor[])",
-    "irgraph::bag_fill(Tensor(a!)[] keys, Tensor(b!)[] bags, Tensor[] indices, Tensor[] offsets,"
-    " Tensor[] found, Tensor[] pooled, *, str policy='lru', bool include_last_offset=False,"
-    " int ways=32) -> ()",
-    "irgraph::tier_fill(Tensor(a!)[] directories, Tensor(b!)[] held, Tensor[] indices,"
-    " Tensor[] slots, Tensor[] staged, *, str policy='lru', int ways=32) -> ()",
-    "irgraph::embedding_bag_rows(Tensor weight, Tensor indices, Tensor? offsets=None,"
-    " Tensor? scale=None, *, Tensor? per_sample_weights=None, bool include_last_offset=False)"
-    " -> Tensor",
-    "irgraph::bag_means(Tensor self, Tensor indices, Tensor offsets, *,"
-    " bool include_last_offset=False) -> Tensor",
-    "irgraph::quantize_rows(Tensor self, SymInt columns, *, ScalarType? dtype=None)"
-    " -> (Tensor, Tensor)",
-    "irgraph::dequantize_rows(Tensor self, Tensor rows, Tensor columns, *, Tensor? bias=None)"
-    " -> Tensor",
-    "irgraph::quantize_static(Tensor self, SymInt columns, *, float scale) -> Tensor",
-    "irgraph::dequantize_columns(Tensor self, Tensor columns, *, float scale,"
-    " Tensor? bias=None) -> Tensor",
-    "irgraph::linear_i4(Tensor self, Tensor weight, Tensor scales) -> Tensor",
+EVENT_SCHEMAS = (
     "sync::record() -> Tensor",
     "sync::wait(Tensor event) -> ()",
     "sync::event(Tensor event) -> ()",
 )
-"""Schemas of the fused ops that irgraph's passes create, and of events: an event is recorded on a
-stream, and a stream or the host waits for it."""
+"""Schemas of events: one is recorded on a stream, and a stream or the host waits for it."""
+
+
+def _other_schemas() -> tuple[str, ...]:
+    """Return the schemas of events and of ops that torch lacks."""
+    return (*(custom.schema for custom in custom_ops().values()), *EVENT_SCHEMAS)
 
 
 @cache
@@ -255,11 +197,17 @@ def known_ops() -> tuple[str, ...]:
     return tuple(sorted(_schema_lines()))
 
 
+def shipped_ops() -> frozenset[str]:
+    """Return the names of all ops with a schema, except what installed packages declare."""
+    return frozenset(_schema_lines()) - package_ops()
+
+
 @cache
 def schema_words() -> frozenset[str]:
     """Return every word of the shipped schemas: libraries, operators, types, arguments."""
-    texts = [line.partition(" ")[2] for lines in _schema_lines().values() for line in lines]
-    return frozenset(re.findall(r"[^\W\d]\w*", " ".join((*texts, *OWN_SCHEMAS))))
+    lines_by_op = _schema_lines()
+    texts = [line.partition(" ")[2] for name in shipped_ops() for line in lines_by_op[name]]
+    return frozenset(re.findall(r"[^\W\d]\w*", " ".join(texts)))
 
 
 def op_suggestion(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import cache
 
 from msgspec import Struct
 
@@ -16,9 +17,18 @@ from irgraph.ir.op import Op, Value, external_operands, results_by_name
 from irgraph.ir.schema import Schema, SchemaError, known_ops, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, Tensor, size_error
 from irgraph.ir.tf32 import PLAIN
+from irgraph.ir.torch_schemas.custom_ops import package_ops
 
 CHECKED = ("aten.", "irgraph.")
 """Libraries whose schemas are known completely."""
+
+
+@cache
+def checked_libraries() -> tuple[str, ...]:
+    """Return the libraries whose calls are checked, packages' ops included."""
+    libraries = (f"{name.partition('.')[0]}." for name in sorted(package_ops()))
+    return tuple(dict.fromkeys((*CHECKED, *libraries)))
+
 
 OPERANDS = "operands"
 """Setting of a model whose ops need not match their schemas. It describes the operands: ``by
@@ -284,8 +294,9 @@ def _schemas(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     if OPERANDS in graph.settings:
         return
     fitting: set[tuple[object, ...]] = set()
+    libraries = checked_libraries()
     for op in ops:
-        if not op.name.startswith(CHECKED):
+        if not op.name.startswith(libraries):
             continue
         form = _form(op)
         if form not in fitting:
@@ -329,6 +340,7 @@ def _result_placement(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Results are on their op's device, and do not overlap operands that it only reads."""
     devices = {d.name for d in graph.devices} | {"cpu"}
     skips_operands = OPERANDS in graph.settings
+    libraries = checked_libraries()
     for op in ops:
         inputs, outputs = op.inputs, op.outputs
         values = op.attributes.values() if op.attributes else ()
@@ -338,7 +350,7 @@ def _result_placement(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
                 yield Finding(
                     "devices", f"names the undeclared @{name}", op, _declaration_hint(name)
                 )
-        if skips_operands or op.body or not (inputs and outputs and op.name.startswith(CHECKED)):
+        if skips_operands or op.body or not (inputs and outputs and op.name.startswith(libraries)):
             continue
         device = device_refs[0] if device_refs else inputs[0].device
         buffers = {tensor.buffer for tensor in inputs}

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.op import Op, Value, memoize
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.torch_schemas.custom_ops import CustomOp
 from irgraph.ops import kinds
 from irgraph.ops.call import Call
 from irgraph.ops.kinds.elements import tagged
@@ -28,15 +29,22 @@ MAX_SIGNATURES = 1 << 15
 
 
 @cache
-def book() -> Mapping[str, Operator]:
-    """Return all declared operators by name."""
+def shipped() -> Mapping[str, Operator]:
+    """Return the operators that irgraph itself declares, by name."""
     declared: dict[str, Operator] = {}
     for module in iter_modules(kinds.__path__, f"{kinds.__name__}."):
         declared |= import_module(module.name).OPERATORS
+    return declared
+
+
+@cache
+def book() -> Mapping[str, Operator]:
+    """Return all declared operators by name."""
+    declared = dict(shipped())
     for plugin in plugins(GROUP):
-        own = plugin.load().OPERATORS
-        plugin.refuse_duplicates(own, declared, "operator")
-        declared |= own
+        operators = plugin.load().OPERATORS
+        plugin.refuse_duplicates(operators, declared, "operator")
+        declared |= operators
     return declared
 
 
@@ -44,6 +52,17 @@ def book() -> Mapping[str, Operator]:
 def operator_of(name: str) -> Operator | None:
     """Return the declaration of an operator, ``None`` if there is none."""
     return book().get(name) or over_lists(name) or tagged(name)
+
+
+def custom_ops() -> Mapping[str, CustomOp]:
+    """Return the ops that torch lacks, by name, irgraph's own first."""
+    declared = {name: operator.custom for name, operator in book().items()}
+    return {name: custom for name, custom in declared.items() if custom is not None}
+
+
+def package_ops() -> frozenset[str]:
+    """Return the names of the ops among them that installed packages declare."""
+    return frozenset(custom_ops()) - shipped().keys()
 
 
 UNDECLARED = Meaning((), ())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from irgraph.ir.torch_schemas.custom_ops import CustomOp
 from irgraph.ops.call import Call
 from irgraph.ops.patterns import Rule
 
@@ -18,12 +19,14 @@ class Operator(Struct, frozen=True):
         rule: returns the meaning of a call.
         text: the declaration as text, empty if it depends on other arguments than tensors.
         flops: returns the floating-point operations of a call; ``None`` if it is no product.
+        custom: schema, reference and gradient of an op that torch lacks.
     """
 
     name: str
     rule: Rule
     text: str = ""
     flops: Callable[[Call], int] | None = None
+    custom: CustomOp | None = None
 
 
 def operators(

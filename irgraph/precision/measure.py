@@ -317,7 +317,7 @@ def _ranges(batch_values: Sequence[Mapping[str, Any]], names: Iterable[str]) -> 
 
     The largest absolute value and fractions of it are tried: a few large elements may be clipped.
     """
-    from irgraph.execute.narrow.ops import squared_error
+    from irgraph.execute.narrow.preparation import squared_error
 
     ranges: dict[str, float] = {}
     for name in (n for n in names if all(n in values for values in batch_values)):

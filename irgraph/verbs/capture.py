@@ -14,6 +14,7 @@ from irgraph.ir.graph import Declared, Graph, cached_per_graph
 from irgraph.ir.live_out import HOST_READS
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.torch_schemas.custom_ops import custom_ops
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import RECORD, WAIT, works
@@ -32,8 +33,6 @@ MASKED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index
 """Ops that look up the true elements of a mask, if their index is one."""
 
 HOST = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_READS)
-COUNTED = ("irgraph.fused_adam",)
-"""Ops with numbers that differ from step to step."""
 
 
 class Capturing(Struct, frozen=True):
@@ -132,7 +131,8 @@ class _CaptureSearch:
             return ""
         if leaf.name in HOST:
             return "the host reads it" if leaf.name in HOST_READS else "the host waits for it"
-        if leaf.name in COUNTED:
+        custom = custom_ops().get(leaf.name)
+        if custom is not None and custom.counted:
             return "its numbers differ from step to step, and a graph would repeat them"
         if effects(leaf, self.declared).barrier:
             return "its effects are unknown"

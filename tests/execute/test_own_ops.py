@@ -13,24 +13,21 @@ from irgraph.execute.fused.attention import (
     flash_attention,
     flash_attention_backward,
 )
-from irgraph.execute.own_ops import (
-    IMPLEMENTATIONS,
-    add_layer_norm,
-    addmm_relu,
+from irgraph.ir.schema import parse_schema
+from irgraph.ir.tf32 import PLAIN
+from irgraph.ir.torch_schemas.custom_ops import custom_ops
+from irgraph.ir.torch_schemas.registration import register_custom_ops
+from irgraph.ops.custom import _load
+from irgraph.ops.kinds.own_activations import bias_gelu, bias_gelu_backward
+from irgraph.ops.kinds.own_lookups import (
     batched_embedding,
     batched_embedding_backward,
     batched_embedding_sgd,
-    batched_gemm,
-    bias_gelu,
-    bias_gelu_backward,
-    fused_adam,
-    linear_relu,
-    mm_relu_backward,
-    round_to_tf32,
 )
-from irgraph.ir.schema import OWN_SCHEMAS, parse_schema
-from irgraph.ir.tf32 import PLAIN
-from irgraph.ir.torch_schemas.differentiable import register
+from irgraph.ops.kinds.own_norms import add_layer_norm
+from irgraph.ops.kinds.own_optimizers import fused_adam
+from irgraph.ops.kinds.own_products import addmm_relu, batched_gemm, linear_relu, mm_relu_backward
+from irgraph.ops.kinds.own_tf32 import round_to_tf32
 
 
 def test_rounding_to_tf32_keeps_ten_bits_and_takes_the_nearest() -> None:
@@ -67,7 +64,7 @@ def test_products_in_tf32_round_both_factors_and_nothing_else() -> None:
         "baddbmm": ({"self": c[None], "batch1": x[None], "batch2": w[None]}, (c + a @ b)[None]),
     }
     for name, (values, wanted) in given.items():
-        found = IMPLEMENTATIONS[f"irgraph.{name}_tf32"](**values)
+        found = custom_ops()[f"irgraph.{name}_tf32"].reference(**values)
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     assert ((a @ b - x @ w).abs().max() / (x @ w).abs().max()) > 1e-4
 
@@ -82,14 +79,32 @@ def tables() -> tuple[list, list, list, list]:
     return weights, indices, offsets, shares
 
 
-def test_every_op_of_ours_has_a_reference_that_takes_its_arguments() -> None:
-    ours = [schema for schema in map(parse_schema, OWN_SCHEMAS) if schema.name.startswith("irg")]
-    assert {schema.name for schema in ours} == set(IMPLEMENTATIONS)
-    for schema in (schema for schema in ours if schema.name not in PLAIN):
-        code = IMPLEMENTATIONS[schema.name].__code__
-        names = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-        takes_more = code.co_flags & inspect.CO_VARKEYWORDS  # what prices alone need
-        assert takes_more or {argument.name for argument in schema.arguments} <= names
+@pytest.mark.parametrize("name", sorted(custom_ops().keys() - PLAIN.keys()))
+def test_every_reference_takes_the_arguments_of_its_schema(name: str) -> None:
+    custom = custom_ops()[name]
+    module = inspect.getclosurevars(custom.reference).nonlocals
+    function = _load(**module) if "module" in module else custom.reference
+    code = function.__code__
+    names = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    takes_more = code.co_flags & inspect.CO_VARKEYWORDS  # arguments of prices only
+    schema = parse_schema(custom.schema)
+    assert takes_more or {argument.name for argument in schema.arguments} <= names
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_torch_differentiates_bags_of_several_tables(mode: int) -> None:
+    weights, indices, offsets, _ = tables()
+    register_custom_ops()
+    leaves = [weight.clone().requires_grad_() for weight in weights]
+    bags = torch.ops.irgraph.batched_embedding(leaves, indices, offsets, mode=mode)
+    grads = [torch.rand_like(bag) for bag in bags]
+    gradients = torch.autograd.grad(bags, leaves, grads)
+    counts = [len(weight) for weight in weights]
+    wanted = batched_embedding_backward(grads, indices, offsets, counts, mode)
+    torch.testing.assert_close(gradients, tuple(wanted))
+    plain = [weight.clone().requires_grad_() for weight in weights]
+    alone = batched_embedding(plain, indices, offsets, mode)
+    torch.testing.assert_close(gradients, torch.autograd.grad(alone, plain, grads))
 
 
 @pytest.mark.parametrize(("mode", "shared"), [(0, False), (1, False), (0, True)])
@@ -199,7 +214,7 @@ def test_a_gelu_that_adds_a_bias_is_two_calls_in_both_directions(
     torch.testing.assert_close(
         bias_gelu_backward(grad, x.detach(), c.detach(), approximate), wanted
     )
-    register()
+    register_custom_ops()
     by_torch = torch.ops.irgraph.bias_gelu(x, c, approximate=approximate)
     torch.testing.assert_close(torch.autograd.grad(by_torch, (x, c), grad), wanted)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from irgraph.execute.narrow.rows import from_format, scale_of, to_format
 from irgraph.ir.narrow.rows import (
     FORMATS,
     columns_of,
@@ -13,6 +12,7 @@ from irgraph.ir.narrow.rows import (
     row_bytes,
     table_bytes,
 )
+from irgraph.ops.references.rows import from_format, scale_of, to_format
 
 PACKED = {"i8": "byte", "i4": "4bit", "i2": "2bit"}
 

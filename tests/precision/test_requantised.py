@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from irgraph.execute.narrow.ops import dequantize_columns, quantize_static
+from irgraph.ops.references.narrow import dequantize_columns, quantize_static
 
 STEPS, MOST = 127.0, 63.0
 """Steps of rows, and of weights: with more of them, torch's kernel for CPUs without VNNI cuts off

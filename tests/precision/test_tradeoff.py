@@ -13,9 +13,9 @@ from costmodels.lookups.popularity import Zipf, rows_of
 from irgraph.capture.live import capture_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare_ranks
-from irgraph.execute.narrow.rows import to_format
 from irgraph.ir.cost import Popularity
 from irgraph.ir.narrow.prepared import prepared_of
+from irgraph.ops.references.rows import to_format
 from irgraph.plans.plan import Plan, TableSharding
 from irgraph.precision.candidates import TABLE, candidates
 from irgraph.precision.data import random_batch, read_data

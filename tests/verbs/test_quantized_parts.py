@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from irgraph.anonymise.models import anonymous_graph
 from irgraph.execute import compare, execute
-from irgraph.execute.narrow.ops import prepare
+from irgraph.execute.narrow.preparation import prepare
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Op

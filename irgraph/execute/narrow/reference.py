@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.execute.machine import run
-from irgraph.execute.narrow.ops import round_rows, round_to_groups, steps_of
-from irgraph.execute.narrow.rows import SCALED, from_format, scale_of, to_format
+from irgraph.execute.narrow.preparation import round_to_groups
 from irgraph.execute.records import Result
 from irgraph.execute.tensor_pair import to_dense
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
@@ -24,6 +23,8 @@ from irgraph.ir.narrow.ops import QUANTIZE, STATIC, TOLERANCE, UNSCALED
 from irgraph.ir.narrow.prepared import PREPARED, ROWS, WEIGHT, Prepared, prepared_of
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.references.narrow import round_rows, steps_of
+from irgraph.ops.references.rows import SCALED, from_format, scale_of, to_format
 
 FACTORS = {"aten.linear": (0, 1), "aten.mm": (0, 1), "aten.matmul": (0, 1), "aten.addmm": (1, 2)}
 """Operand positions of the rows and of the weight of each product."""

@@ -13,7 +13,7 @@ A text may contain only torch's pointwise operators and lookups of single elemen
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -170,6 +170,20 @@ def lookups(text: str) -> Iterator[tuple[str, int, str]]:
         for axis, index in enumerate(step.arguments[1]):
             if isinstance(index, Ref):
                 yield source, axis, source_by_name.get(index.name, "")
+
+
+def index_tensors(shape: Sequence[int], device: Torch) -> dict[str, Torch]:
+    """Return broadcastable indices of sample, head, query and key of each score.
+
+    Scores are [batch, heads, length, keys]; the indices have their names in score functions.
+    """
+    import torch
+
+    indices = {}
+    for axis, (name, size) in enumerate(zip("bhqk", shape, strict=True)):
+        sizes = [-1 if other == axis else 1 for other in range(4)]
+        indices[name] = torch.arange(size, device=device).view(sizes)
+    return indices
 
 
 def evaluate(text: str, names: Mapping[str, Torch], score_dtype: Torch) -> Torch:

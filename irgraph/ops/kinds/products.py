@@ -7,7 +7,7 @@ from math import prod
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import ONE, Axes, Meaning, Result
-from irgraph.ops.operator import Operator, operators
+from irgraph.ops.operator import operators
 from irgraph.ops.patterns import Rule, linear_sets, pattern
 from irgraph.ops.shapes import aligned
 
@@ -61,7 +61,8 @@ def product_flops(call: Call) -> int:
     return 2 * int(prod(factors[0].shape)) * int(factors[1].shape[-1])
 
 
-def _linear_flops(call: Call) -> int:
+def linear_flops(call: Call) -> int:
+    """Return two operations for each element of the input and each output feature."""
     return 2 * int(prod(call.inputs[0].shape)) * int(call.inputs[1].shape[0])
 
 
@@ -80,20 +81,12 @@ _baddbmm = with_bias("batch1", "batch2")
 _linear = pattern(LINEAR, "input bias", "weight bias")
 
 
-def _forms(name: str, rule: Rule, text: str, flops: object = product_flops) -> dict[str, Operator]:
-    """Return the declarations of a product and of its form in tf32."""
-    return {
-        **operators(rule, name, text=text, flops=flops),  # type: ignore[arg-type]
-        **operators(rule, f"{name}_tf32", library="irgraph", text=text, flops=flops),  # type: ignore[arg-type]
-    }
-
-
 OPERATORS = {
-    **_forms("mm", _mm, MM),
-    **_forms("bmm", _bmm, BMM),
-    **_forms("addmm", _addmm, f"1|m 1|n, {MM}"),
-    **_forms("baddbmm", _baddbmm, f"1|b 1|m 1|n, {BMM}"),
-    **_forms("linear", _linear, LINEAR, _linear_flops),
+    **operators(_mm, "mm", text=MM, flops=product_flops),
+    **operators(_bmm, "bmm", text=BMM, flops=product_flops),
+    **operators(_addmm, "addmm", text=f"1|m 1|n, {MM}", flops=product_flops),
+    **operators(_baddbmm, "baddbmm", text=f"1|b 1|m 1|n, {BMM}", flops=product_flops),
+    **operators(_linear, "linear", text=LINEAR, flops=linear_flops),
     **operators(_matmul, "matmul", flops=_matmul_flops),
     **operators(pattern("m k, k -> m", "self", "vec"), "mv", text="m k, k -> m"),
     **operators(pattern("k, k -> ()", "self", "tensor"), "dot vdot", text="k, k -> ()"),

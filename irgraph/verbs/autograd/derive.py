@@ -18,7 +18,8 @@ from irgraph.ir.op import Op
 from irgraph.ir.resize import with_dims
 from irgraph.ir.schema import resolve
 from irgraph.ir.tensor import DeviceRef, Tensor
-from irgraph.ir.torch_schemas.differentiable import register
+from irgraph.ir.torch_schemas.custom_ops import custom_ops
+from irgraph.ir.torch_schemas.registration import register_custom_ops
 from irgraph.text import print_graph
 from irgraph.verbs.autograd.region import ForwardRegion
 from irgraph.verbs.refusal import RefusedError
@@ -245,7 +246,10 @@ def _call(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Tor
 
     from irgraph.execute.callables import Computation
 
-    register()
+    register_custom_ops()
+    custom = custom_ops().get(op.name)
+    if custom is not None and custom.backward is None:
+        raise RuntimeError(f"{op.name} has no backward")
     schema = resolve(op, graph.schemas)
     library, _, base = op.name.partition(".")
     packet = getattr(getattr(torch.ops, library, None), base, None)

@@ -15,8 +15,8 @@ from unittest import mock
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.flex.trace_score import trace_function, without_recording
 from irgraph.capture.emulate.known_values import KnownValues
-from irgraph.ir.torch_schemas.flex import index_tensors, register_flex
-from irgraph.ir.torch_schemas.score_functions import evaluate
+from irgraph.ir.torch_schemas.registration import register_custom_ops
+from irgraph.ir.torch_schemas.score_functions import evaluate, index_tensors
 
 MODULE = "torch.nn.attention.flex_attention"
 
@@ -39,7 +39,7 @@ WHOLE_SEQUENCE = 1 << 30
 @contextlib.contextmanager
 def flex_attention_on_meta(notes: dict[str, None]) -> Iterator[None]:
     """Run FlexAttention as one op within the context; assumptions are added to ``notes``."""
-    register_flex()
+    register_custom_ops()
     module = import_module(MODULE)
     original = module._create_empty_block_mask
 

@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.ir.dtypes import FROM_TORCH
-from irgraph.ir.torch_schemas.flex import index_tensors
-from irgraph.ir.torch_schemas.score_functions import NUMBER_MAKERS, SIZED_OPERATORS, is_elementwise
+from irgraph.ir.torch_schemas.score_functions import (
+    NUMBER_MAKERS,
+    SIZED_OPERATORS,
+    index_tensors,
+    is_elementwise,
+)
 
 ASIDE = "irgraph.aside"
 """Name of a range of calls that are not part of the step."""

@@ -7,14 +7,17 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import torch
 
-from irgraph.execute.narrow.ops import embedding_bag_rows
-from irgraph.execute.narrow.rows import SCALED
-from irgraph.execute.torch_values import Torch
 from irgraph.ir.narrow.ops import LOOKUPS
+from irgraph.ir.narrow.rows import FORMATS
+from irgraph.ops.references.narrow import embedding_bag_rows
+from irgraph.ops.references.rows import SCALED
+
+Torch: TypeAlias = Any
 
 Tensors = Sequence[torch.Tensor]
 
@@ -100,6 +103,26 @@ def tier_pool(
     return results
 
 
+def pooled_types(
+    staged: Tensors,
+    offsets: Tensors,
+    include_last_offset: bool = False,
+    kinds: Sequence[str] = (),
+    **_: object,
+) -> list[Torch]:
+    """Return bags without elements: of plain elements in their type, of formats in f32."""
+    results = []
+    formats = kinds or ("",) * len(staged)
+    for rows, offset, kind in zip(staged, offsets, formats, strict=True):
+        width = rows.shape[1]
+        if kind in FORMATS and FORMATS[kind].packed:
+            width = (width - FORMATS[kind].scales) * FORMATS[kind].elements_per_byte
+        dtype = torch.float32 if kind else rows.dtype
+        shape = (len(offset) - include_last_offset, width)
+        results.append(rows.new_empty(shape, dtype=dtype))
+    return results
+
+
 def _bags(rows: Torch, offset: Torch, kind: str, scale: Torch, mode: int, closed: bool) -> Torch:
     """Return the bags of rows of one table, by the lookup for their format."""
     positions = torch.arange(len(rows), dtype=offset.dtype)
@@ -162,10 +185,3 @@ def _insert_rows(
         directory[0, victim], directory[1, victim] = row, stamp if policy == "lru" else 1
         rows[victim] = read[position]
         used_slots.add(victim)
-
-
-TIERS: Mapping[str, Callable[..., Torch]] = {
-    f"irgraph.{function.__name__}": function
-    for function in (tier_probe, tier_read, tier_pool, tier_fill)
-}
-"""Reference implementation of each op of a lookup through a tier."""

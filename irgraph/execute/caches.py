@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 
 import torch
 
-from irgraph.execute.narrow.rows import SCALED
-from irgraph.execute.tiers.bags import bag_lists, insert_bag
-from irgraph.execute.tiers.ops import EMPTY, sets_of, tier_pool, tier_read
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.references.bags import bag_lists, insert_bag
+from irgraph.ops.references.rows import SCALED
+from irgraph.ops.references.tiers import EMPTY, sets_of, tier_pool, tier_read
 
 EMPTY_SHARE = 4
 """Average number of slots per empty slot."""

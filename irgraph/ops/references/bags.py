@@ -7,12 +7,14 @@ indices hash to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import torch
 
-from irgraph.execute.tiers.ops import EMPTY, SKIPPED, sets_of
-from irgraph.execute.torch_values import Torch
+from irgraph.ops.references.tiers import EMPTY, SKIPPED, sets_of
+
+Torch: TypeAlias = Any
 
 Tensors = Sequence[torch.Tensor]
 
@@ -124,9 +126,3 @@ def insert_bag(
     keys[victim, 2 : 2 + len(bag)] = torch.tensor(bag, dtype=keys.dtype)
     bags[victim] = pooled
     used_slots.add(victim)
-
-
-BAGS: Mapping[str, Callable[..., object]] = {
-    f"irgraph.{function.__name__}": function for function in (bag_probe, bag_fill)
-}
-"""Reference implementation of each op of a cache of pooled bags."""

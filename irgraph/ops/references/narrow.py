@@ -1,4 +1,4 @@
-"""Reference implementations of quantised ops, and preparation of their parameters.
+"""References of quantised ops: rounding of rows, scaled sums, lookups in short types.
 
 Lookups in packed rows are torch's own kernels, and so are the products: of integers
 (``aten::_int_mm``, which gives the same sums on every device), in f8 (``aten::_scaled_mm``), and
@@ -7,39 +7,18 @@ with weights in ``i4`` (``aten::_weight_int4pack_mm_for_cpu``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 
-from irgraph.execute.narrow.rows import scale_of, to_format
-from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.ir.dtypes import FROM_TORCH
-from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, MAX_VALUES, UNSCALED
-from irgraph.ir.narrow.prepared import ROWS, SCALE, WEIGHT, Prepared
+from irgraph.ir.narrow.ops import GROUP, MAX_VALUES
+from irgraph.ops.references.rows import torch_type
+
+Torch: TypeAlias = Any
 
 MIN_LARGEST = 1e-12
 """Minimum of a row's largest element for its scale, so that rows of zeros have one as well."""
-
-
-def prepare(prepared: Prepared, source: Torch) -> Torch:
-    """Return the value of a prepared parameter, from its source [rows, columns]."""
-    if prepared.part == ROWS:
-        return to_format(source, prepared.format)
-    if prepared.part == SCALE:
-        return scale_of(source.float(), prepared.format)
-    source = source[slice(*prepared.rows)]
-    if prepared.format == "i4":
-        steps, scales = quantize_groups(source)
-        return _pack_halves(steps) if prepared.part == WEIGHT else scales
-    if prepared.format in UNSCALED:
-        return source.to(DTYPES[prepared.format]).t()
-    steps, scales = round_rows(source, prepared.format)
-    if prepared.part != WEIGHT:
-        return scales
-    layer_format, (outputs, inputs) = LAYER_FORMATS[prepared.format], source.shape
-    return _pad(
-        steps, (0, -inputs % layer_format.depth_step, 0, -outputs % layer_format.output_step)
-    ).t()
 
 
 def round_rows(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
@@ -57,49 +36,10 @@ def steps_of(values: Torch, kind: str) -> Torch:
     """Return scaled values rounded to the nearest numbers of a type, clamped to its range."""
     max_value = MAX_VALUES[kind]
     steps = values.round() if kind == "i8" else values
-    return steps.clamp(-max_value, max_value).to(DTYPES[kind])
+    return steps.clamp(-max_value, max_value).to(torch_type(kind))
 
 
-def squared_error(values: Torch, largest: float) -> float:
-    """Return the sum of squared errors of values in ``i8`` with a given range."""
-    step = largest / MAX_VALUES["i8"]
-    nearest = steps_of(values / step, "i8").float() * step
-    return float((nearest - values).double().square().sum())
-
-
-def quantize_groups(source: Torch) -> tuple[Torch, Torch]:
-    """Return a weight [N, K] in steps of 0 to 15, and bf16 scales and zeros [K / 32, N, 2].
-
-    Both sizes are padded. A step q represents (q - 8) * scale + zero, as in torch's kernels.
-    """
-    layer_format, (outputs, inputs) = LAYER_FORMATS["i4"], source.shape
-    padded = torch.nn.functional.pad(
-        source.float(),
-        (0, -inputs % layer_format.depth_step, 0, -outputs % layer_format.output_step),
-    )
-    groups = padded.unflatten(1, (-1, GROUP))
-    low, high = groups.amin(2), groups.amax(2)
-    scale = ((high - low) / 15).clamp(min=MIN_LARGEST).bfloat16()
-    zero = (low + 8 * scale.float()).bfloat16()
-    distances = (groups - zero.float().unsqueeze(2)) / scale.float().unsqueeze(2)
-    steps = (distances + 8).round().clamp(0, 15).to(torch.uint8)
-    return steps.flatten(1), torch.stack([scale, zero], -1).transpose(0, 1).contiguous()
-
-
-def round_to_groups(source: Torch) -> Torch:
-    """Round a weight [N, K] to ``i4`` and back to f32."""
-    steps, scales = quantize_groups(source)
-    factors = scales.float().transpose(0, 1).unsqueeze(2)
-    values = (steps.unflatten(1, (-1, GROUP)).float() - 8) * factors[..., 0] + factors[..., 1]
-    return values.flatten(1)[: source.shape[0], : source.shape[1]].contiguous()
-
-
-def _pack_halves(steps: Torch) -> Torch:
-    """Return steps of four bits packed in pairs, the first one in the low half of a byte."""
-    return steps[:, ::2] | steps[:, 1::2] << 4
-
-
-def _pad(values: Torch, sizes: tuple[int, ...]) -> Torch:
+def pad(values: Torch, sizes: tuple[int, ...]) -> Torch:
     """Return a matrix padded with zeros; torch itself does not pad f8."""
     kind = values.dtype
     return torch.nn.functional.pad(values.view(torch.int8), sizes).view(kind)
@@ -109,7 +49,7 @@ def quantize_rows(self: torch.Tensor, columns: int, dtype: torch.dtype = torch.i
     """Return rows in a narrow type, padded to a number of columns, and each row's scale."""
     kind = FROM_TORCH[str(dtype or torch.int8).removeprefix("torch.")]
     steps, scales = round_rows(self, kind)
-    return _pad(steps, (0, columns - steps.shape[1])), scales
+    return pad(steps, (0, columns - steps.shape[1])), scales
 
 
 def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
@@ -117,7 +57,7 @@ def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
 
     Values beyond 127 steps are clamped.
     """
-    return _pad(steps_of(self.float() / scale, "i8"), (0, columns - self.shape[1]))
+    return pad(steps_of(self.float() / scale, "i8"), (0, columns - self.shape[1]))
 
 
 def dequantize_columns(
@@ -184,18 +124,3 @@ def bag_means(
     end = offsets.new_tensor([indices.numel()])
     ends = offsets if include_last_offset else torch.cat([offsets, end])
     return self / ends.diff().clamp(min=1).unsqueeze(1)
-
-
-QUANTIZED: dict[str, Callable[..., Torch]] = {
-    f"irgraph.{function.__name__}": function
-    for function in (
-        quantize_rows,
-        dequantize_rows,
-        quantize_static,
-        dequantize_columns,
-        linear_i4,
-        embedding_bag_rows,
-        bag_means,
-    )
-}
-"""Implementation of each quantised op of irgraph; arguments are passed by the schema's names."""

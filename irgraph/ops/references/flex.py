@@ -8,15 +8,14 @@ kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from irgraph.ir.torch_schemas.score_functions import evaluate, lookups
+import torch
+
+from irgraph.ir.torch_schemas.score_functions import evaluate, index_tensors, lookups
 
 Torch: TypeAlias = Any
-
-NAMES = ("flex_attention", "flex_attention_backward")
 
 
 def flex_attention(
@@ -36,8 +35,6 @@ def flex_attention(
     ``query`` is [batch, heads, length, width]; ``key`` and ``value`` may have fewer heads, and one
     sample for all. ``density`` is the share of blocks that the mask retains, used in pricing.
     """
-    import torch
-
     working = torch.float64 if query.dtype == torch.float64 else torch.float32
     key, value = (_expand_heads(tensor, query) for tensor in (key, value))
     scores = (query.to(working) @ key.to(working).mT * scale).to(working)
@@ -70,8 +67,6 @@ def flex_attention_backward(
     learned: Sequence[int] = (),
 ) -> tuple[Torch, Torch, Torch, list[Torch]]:
     """Return gradients of query, key, value, and of the buffers with indices ``learned``."""
-    import torch
-
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in (query, key, value)]
         buffer_leaves = [t.detach().requires_grad_(i in learned) for i, t in enumerate(buffers)]
@@ -90,20 +85,6 @@ def flex_attention_backward(
     ]
     first = [with_layout_of(g, t) for g, t in zip(grads, (query, key, value), strict=False)]
     return first[0], first[1], first[2], [grad.contiguous() for grad in grads[3:]]
-
-
-def index_tensors(shape: Sequence[int], device: Torch) -> dict[str, Torch]:
-    """Return broadcastable indices of sample, head, query and key of each score.
-
-    Scores are [batch, heads, length, keys]; the indices have their names in score functions.
-    """
-    import torch
-
-    indices = {}
-    for axis, (name, size) in enumerate(zip("bhqk", shape, strict=True)):
-        sizes = [-1 if other == axis else 1 for other in range(4)]
-        indices[name] = torch.arange(size, device=device).view(sizes)
-    return indices
 
 
 def _buffers_by_name(buffers: Sequence[Torch]) -> dict[str, Torch]:
@@ -125,30 +106,7 @@ def with_layout_of(result: Torch, template: Torch) -> Torch:
     return result.new_empty_strided(result.shape, strides).copy_(result)
 
 
-@cache
-def register_flex() -> None:
-    """Register the ops with torch as ``torch.ops.irgraph``: on meta, the CPU and for autograd."""
-    import torch
-
-    from irgraph.ir.schema import OWN_SCHEMAS
-
-    library = torch.library.Library("irgraph", "FRAGMENT")
-    _LIBRARIES.append(library)
-    for name, kernel, shapes in zip(
-        NAMES, (flex_attention, flex_attention_backward), (_shapes, _gradients), strict=True
-    ):
-        text = next(s for s in OWN_SCHEMAS if s.startswith(f"irgraph::{name}("))
-        library.define(text.partition("::")[2])
-        library.impl(name, kernel, "CPU")
-        library.impl(name, shapes, "Meta")
-    library.impl(NAMES[0], _autograd_kernel(), "Autograd")
-
-
-_LIBRARIES: list[Any] = []
-"""References that prevent the registrations from being freed."""
-
-
-def _shapes(
+def attention_types(
     query: Torch,
     key: Torch,
     value: Torch,
@@ -159,8 +117,7 @@ def _shapes(
     max_scores: bool = False,
     **_: object,
 ) -> tuple[Torch, Torch, Torch]:
-    import torch
-
+    """Return results without elements; raise ``RuntimeError`` if the operands do not fit."""
     heads, key_heads = query.shape[1], key.shape[1]
     fits = query.dim() == key.dim() == value.dim() == 4 and query.shape[-1] == key.shape[-1]
     fits = fits and key.shape[:3] == value.shape[:3] and key.shape[0] in (1, query.shape[0])
@@ -179,63 +136,21 @@ def _shapes(
     return with_layout_of(result, query), sums, maxima
 
 
-def _gradients(
+def gradient_types(
     grad_out: Torch,
     query: Torch,
     key: Torch,
     value: Torch,
-    *rest: Torch,
+    *,
     buffers: Sequence[Torch] = (),
     learned: Sequence[int] = (),
     **_: object,
 ) -> tuple[Torch, Torch, Torch, list[Torch]]:
+    """Return gradients without elements."""
     gradients = [with_layout_of(t.new_empty(t.shape), t) for t in (query, key, value)]
     return (
         gradients[0],
         gradients[1],
         gradients[2],
         [buffers[i].new_empty(buffers[i].shape) for i in learned],
-    )
-
-
-def _autograd_kernel() -> Any:  # noqa: ANN401  (what autograd calls)
-    """Return the op's autograd kernel."""
-    import torch
-
-    ops = torch.ops.irgraph
-
-    def forward(ctx: Any, query: Any, key: Any, value: Any, keywords: Any, *buffers: Any) -> Any:  # noqa: ANN401
-        with torch._C._AutoDispatchBelowAutograd():
-            results = ops.flex_attention(query, key, value, buffers=list(buffers), **keywords)
-        out, sums, maxima = results
-        ctx.save_for_backward(query, key, value, out, sums, *buffers)
-        ctx.named = keywords
-        ctx.mark_non_differentiable(maxima)
-        ctx.set_materialize_grads(False)
-        return out, sums, maxima
-
-    def backward(ctx: Any, grad: Any, grad_sums: Any, _: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        query, key, value, out, sums, *buffers = ctx.saved_tensors
-        learned = [i for i in range(len(buffers)) if ctx.needs_input_grad[4 + i]]
-        keywords: Mapping[str, Any] = {k: v for k, v in ctx.named.items() if k != "max_scores"}
-        grad = torch.zeros_like(out) if grad is None else grad
-        gradients = ops.flex_attention_backward(
-            grad,
-            query,
-            key,
-            value,
-            out,
-            sums,
-            grad_sums,
-            buffers=buffers,
-            learned=learned,
-            **keywords,
-        )
-        by_number = dict(zip(learned, gradients[3], strict=True))
-        return (*gradients[:3], None, *(by_number.get(i) for i in range(len(buffers))))
-
-    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    node: Any = type("FlexAttention", (torch.autograd.Function,), methods)
-    return lambda query, key, value, buffers=(), **keywords: node.apply(
-        query, key, value, keywords, *buffers
     )

@@ -6,17 +6,27 @@ Both directions are bitwise equal to torch's operators ``quantized::embedding_ba
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import torch
 
-from irgraph.execute.torch_values import DTYPES, Torch
+from irgraph.ir.dtypes import TORCH
 from irgraph.ir.narrow.ops import MAX_VALUES
 from irgraph.ir.narrow.rows import FORMATS
+
+Torch: TypeAlias = Any
 
 SCALED = ("f8e4m3", "f8e5m2")
 """Formats of rows whose elements are multiplied by one scale of the table."""
 
 EPSILON = 1e-8
 """Number that FBGEMM adds to a row's range before dividing by it (``kEpsilon``, ``i8`` only)."""
+
+
+def torch_type(name: str) -> torch.dtype:
+    """Return torch's element type of a name."""
+    dtype: torch.dtype = getattr(torch, TORCH[name])
+    return dtype
 
 
 def to_format(values: Torch, name: str) -> Torch:
@@ -26,9 +36,9 @@ def to_format(values: Torch, name: str) -> Torch:
     """
     wide = values.to(torch.float32)
     if name in SCALED:
-        return (wide / scale_of(wide, name)).to(DTYPES[name])
+        return (wide / scale_of(wide, name)).to(torch_type(name))
     if not FORMATS[name].packed:
-        return wide.to(DTYPES[name])
+        return wide.to(torch_type(name))
     return _byte_rows(wide) if name == "i8" else _packed_rows(wide, FORMATS[name].bits)
 
 

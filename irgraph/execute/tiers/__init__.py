@@ -1,1 +1,0 @@
-"""Lookups through a cache: what its ops compute, and what it holds when a step begins."""

@@ -1,0 +1,1 @@
+"""References of irgraph's own ops that are longer than their declarations; these import torch."""
