@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from irgraph.capture.kineto.events.device import stream_of
+from irgraph.capture.kineto.events.launch_queues import LaunchQueue, launch_queues
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.capture.kineto.reading.trace import EventKind, Integers
 from irgraph.replay.host_times import HostTimes
@@ -17,10 +18,6 @@ from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.timeline import CAUSES, Interval, Timeline
 
 US = 1000
-MAX_QUEUED_LAUNCHES = 1024
-"""Maximum number of launches that wait for a stream; a further one blocks the host (CUDA's
-default)."""
-
 SEQUENCE_LENGTH = 3
 """Default number of kernels in a sequence."""
 
@@ -39,21 +36,24 @@ def queues(trees: Sequence[Tree]) -> list[dict[str, Any]]:
 
     A launch waits from the start of its runtime call to the start of its work, and is outstanding
     until the end of the work. Means are over the time from a stream's first launch to the end of
-    its work; ``full_share`` is the share of that time with at least ``MAX_QUEUED_LAUNCHES``
-    launches waiting.
+    its work. ``limit`` is the number of launches at which the trace shows that a further one
+    blocks the host, ``None`` if it shows none, and ``full_share`` the share of the time with as
+    many.
     """
     result = []
     for tree in trees:
+        shown_queues = launch_queues(tree).by_stream
         streams: dict[tuple[int, int], list[int]] = defaultdict(list)
         for row in launched_rows(tree).tolist():
             streams[stream_of(tree.trace, row)].append(row)
         for (device, stream), rows in sorted(streams.items()):
             head = {"rank": tree.trace.rank, "device": device, "stream": stream}
-            result.append({**head, **_stream_statistics(tree, np.array(rows))})
+            queue = shown_queues[device, stream]
+            result.append({**head, **_stream_statistics(tree, np.array(rows), queue)})
     return result
 
 
-def _stream_statistics(tree: Tree, rows: Integers) -> dict[str, Any]:
+def _stream_statistics(tree: Tree, rows: Integers, queue: LaunchQueue) -> dict[str, Any]:
     start = tree.trace.columns["start"]
     call_starts, work_starts, work_ends = (
         start[tree.launch[rows]],
@@ -61,28 +61,38 @@ def _stream_statistics(tree: Tree, rows: Integers) -> dict[str, Any]:
         tree.trace.end[rows],
     )
     last_end = int(work_ends.max())
-    mean_waiting, max_waiting, full_share = _load(call_starts, work_starts, last_end)
-    mean_outstanding, max_outstanding, _ = _load(call_starts, work_ends, last_end)
+    waiting = _load(call_starts, work_starts, last_end, queue.limit)
+    outstanding = _load(call_starts, work_ends, last_end, queue.limit)
+    full_share = (outstanding if queue.until_end else waiting).full_share
     return {
         "launches": len(rows),
-        "waiting_mean": round(mean_waiting, 3),
-        "waiting_most": max_waiting,
+        "waiting_mean": round(waiting.mean, 3),
+        "waiting_most": waiting.maximum,
+        "limit": queue.limit or None,
         "full_share": round(full_share, 6),
-        "outstanding_mean": round(mean_outstanding, 3),
-        "outstanding_most": max_outstanding,
+        "outstanding_mean": round(outstanding.mean, 3),
+        "outstanding_most": outstanding.maximum,
     }
 
 
-def _load(starts: Integers, ends: Integers, until: int) -> tuple[float, int, float]:
-    """Return mean and maximum number of overlapping intervals, and the share of time at limit."""
+class _Load(NamedTuple):
+    """Number of overlapping intervals: mean and maximum over time, and share of time at a limit."""
+
+    mean: float
+    maximum: int
+    full_share: float
+
+
+def _load(starts: Integers, ends: Integers, until: int, limit: int) -> _Load:
+    """Return the number of overlapping intervals over time; a ``limit`` of 0 is none."""
     times = np.concatenate([starts, np.maximum(ends, starts)])
     changes = np.repeat([1, -1], len(starts))
     order = np.lexsort((changes, times))
     load, sorted_times = np.cumsum(changes[order]), times[order]
     lengths = np.diff(np.append(sorted_times, until)).clip(min=0)
     total = max(1, until - int(sorted_times[0]))
-    full_share = lengths[load >= MAX_QUEUED_LAUNCHES].sum() / total
-    return (
+    full_share = lengths[load >= limit].sum() / total if limit else 0.0
+    return _Load(
         float((load * lengths).sum() / total),
         int(load[lengths > 0].max(initial=0)),
         float(full_share),

@@ -40,8 +40,9 @@ class HostSample(Struct, frozen=True):
     """One measured interval of host time.
 
     Attributes:
-        kind: ``T1`` to ``T5``, ``whole`` (an operation without launches) or ``wait`` (from the end
-            of awaited work to the return).
+        kind: ``T1`` to ``T5``, ``whole`` (an operation without launches), ``wait`` (from the end
+            of awaited work to the return), ``sync`` (a wait for nothing) or ``queue`` (a launch
+            that found a full queue, from the work that made room to the return).
         name: of the operation; of the runtime function for T4 and waits.
         shape: its operand shapes, ``""`` if they were not recorded.
         time: microseconds, as profiled.
@@ -200,10 +201,14 @@ def item_samples(view: HostView, item: HostItem) -> Iterator[HostSample]:
 def call_sample(view: HostView, call: RuntimeCall) -> HostSample:
     """Return a launch's time in the driver, or a wait's time after the awaited work.
 
-    A call that is its own work has no further host time.
+    A call that is its own work has no further host time. Of a launch that found a full queue only
+    the time after the wait is known, which the driver partly spent before.
     """
     if call.is_work:
         return HostSample("T4", CALL, "", 0.0, 0, CALL)
+    if call.release is not None:
+        rest = (call.end - call.release.time) / US
+        return HostSample("queue", call.function, "", rest, 1, _launch_kind(view, call))
     if call.awaits < 0:
         kind = "sync" if call.syncs else "T4"
         launch_kind = _launch_kind(view, call) if call.work else ""

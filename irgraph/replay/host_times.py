@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from irgraph.overheads.rules import Rule, keep_all
 from irgraph.overheads.samples import HostSample, Samples
@@ -73,7 +74,10 @@ class HostTimes(Struct, frozen=True):
     _deviation_by_kind: dict[str, float] = field(default_factory=dict)
 
     def duration(self, sample: HostSample) -> float:
-        """Return the microseconds to charge for a sample of host time."""
+        """Return the microseconds to charge for a sample of host time.
+
+        A launch that found a full queue is charged as one that finds room.
+        """
         if self.samples is None or is_loading(sample):
             return sample.time
         similar = self.similar_samples(sample)
@@ -83,6 +87,8 @@ class HostTimes(Struct, frozen=True):
 
     def similar_samples(self, sample: HostSample) -> SampleGroup:
         """Return similar samples, from the best of ``LEVELS`` that has any."""
+        if sample.kind == "queue":
+            sample = replace(sample, kind="T4")
         key = (sample.key, sample.shape)
         if key not in self._similar_by_key:
             self._similar_by_key[key] = self._look_up(sample)

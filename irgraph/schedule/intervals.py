@@ -18,6 +18,7 @@ CAUSES = {
     "loader": "in the program's data loader",
     "latency": "from the end of a launch to the start of its kernel on an idle device",
     "gap": "between two kernels of a busy stream",
+    "earlier": "waiting for earlier steps",
     "kernel": "work of the device",
     "sync": "from the end of the awaited work to the host's return",
     "event": "none: work of a stream that has to wait for that of another",

@@ -93,15 +93,15 @@ def replay(
         replayer = _replayer(tree)
         host_times = _host_times(replayer, overheads, other, outliers, match_speed)
         origins += [_Origin.of_replay(replayer, other, host_times)] if other is not None else []
-        for step in (step for step in tree.steps if step.complete):
+        own_steps = replayer.consecutive(HostTimes())
+        steps = own_steps if overheads == "own" else replayer.consecutive(host_times)
+        for replayed in steps:
             # a timeline is as large as its step: only the last is shown
             replays[-1:] = [r.without_timeline() for r in replays[-1:]]
-            replays.append(replayer.replay(step, host_times))
-            own_replays.append(
-                replays[-1] if overheads == "own" else replayer.replay(step, HostTimes())
-            )
-            own_replays[-1] = own_replays[-1].without_timeline()
-            recorded = RecordedStep(tree, step)
+            replays.append(replayed)
+            own_replay = replayed if overheads == "own" else next(own_steps)
+            own_replays.append(own_replay.without_timeline())
+        recorded = RecordedStep(tree, [step for step in tree.steps if step.complete][-1])
     if not replays:
         raise fail("no complete step to replay", SourceSpan(traces[0]))
     if timeline is not None:

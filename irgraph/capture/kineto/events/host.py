@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 from msgspec import Struct
 
+from irgraph.capture.kineto.events.launch_queues import LaunchQueues, Release, launch_queues
 from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.syncs import recorded_syncs
 from irgraph.capture.kineto.events.tree import Tree
@@ -37,6 +38,7 @@ class RuntimeCall(Struct, frozen=True):
         work: rows of the device events it started, or its own row if the host does the work.
         awaits: row of the device event whose end it waited for, -1 if it did not wait.
         syncs: whether it waits for the device unconditionally.
+        release: the work that made room in a full launch queue, ``None`` if the queue had room.
         events: number of host events recorded inside, itself included.
     """
 
@@ -47,6 +49,7 @@ class RuntimeCall(Struct, frozen=True):
     work: tuple[int, ...] = ()
     awaits: int = -1
     syncs: bool = False
+    release: Release | None = None
     events: int = 1
 
     @property
@@ -82,9 +85,10 @@ class HostItem(Struct, frozen=True):
 
 @dataclass(slots=True)
 class HostView:
-    """Outermost calls of a trace, shared by all its steps."""
+    """Outermost calls of a trace and its launch queues, shared by all its steps."""
 
     tree: Tree
+    queues: LaunchQueues
     items: list[HostItem] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
     _waits: Waits | None = None
@@ -120,7 +124,8 @@ def host_view(tree: Tree) -> HostView:
     trace = tree.trace
     work_by_call = _work_by_call(tree)
     waits = Waits(tree)
-    calls = _calls(tree, work_by_call, waits)
+    queues = launch_queues(tree)
+    calls = _calls(tree, work_by_call, waits, queues)
     thread, kind = trace.columns["thread"], trace.columns["kind"]
     loaders = _loaders(tree, calls)
     hidden = _rows_below(tree, loaders)
@@ -132,7 +137,7 @@ def host_view(tree: Tree) -> HostView:
     rows = np.flatnonzero(outermost & np.isin(thread, [tree.main, *tree.backward]))
     rows = rows[np.argsort(trace.columns["start"][rows], kind="stable")]
     items = list(_items(tree, rows, calls, loaders))
-    return HostView(tree, items, [item.start for item in items], waits)
+    return HostView(tree, queues, items, [item.start for item in items], waits)
 
 
 def _items(
@@ -179,7 +184,7 @@ def _work_by_call(tree: Tree) -> dict[int, list[int]]:
 
 
 def _calls(
-    tree: Tree, work_by_call: Mapping[int, list[int]], waits: Waits
+    tree: Tree, work_by_call: Mapping[int, list[int]], waits: Waits, queues: LaunchQueues
 ) -> dict[int, list[RuntimeCall]]:
     """Return launches and waits by the row of the outermost operator around them, or their own."""
     trace = tree.trace
@@ -198,7 +203,8 @@ def _calls(
             if syncs
             else _awaited_own_work(tree, work, start, end)
         )
-        call = RuntimeCall(row, trace.names[name], start, end, work, awaits, syncs)
+        release = queues.releases.get(row) if awaits < 0 else None
+        call = RuntimeCall(row, trace.names[name], start, end, work, awaits, syncs, release)
         calls_by_row[top if top >= 0 else row].append(call)
     return calls_by_row
 

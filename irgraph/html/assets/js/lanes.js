@@ -2,7 +2,7 @@
 const KEYS = "Drag to move, Ctrl + wheel to zoom, Shift + drag to zoom into a range, click for facts. "
   + "Keys: arrows choose, + and − zoom, Shift + arrows move, Enter zooms to the slice, 0 shows all.";
 
-const HOST_KINDS = new Set(["T1", "T2", "T3", "T4", "T5", "latency", "gap", "sync", "loader", "start", "arrival", "event"]);
+const HOST_KINDS = new Set(["T1", "T2", "T3", "T4", "T5", "latency", "gap", "earlier", "sync", "loader", "start", "arrival", "event"]);
 
 function slicesNode(spec) {
   const found = decode(spec);
