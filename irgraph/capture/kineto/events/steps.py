@@ -9,15 +9,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from irgraph.capture.kineto.events.missing_work import MissingWork, missing_work
 from irgraph.capture.kineto.reading.selection import Marks
 from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrace
 from irgraph.diagnostics import SourceSpan, fail, suggestion
 
 _MIN_REPEATS = {EventKind.ANNOTATION: 3, EventKind.OP: 8}
 """Minimum occurrences of a name to propose it as a mark; operators also recur by chance."""
-
-_MAX_MISSING_SHARE = 0.02
-"""Maximum share of a step's launches without device work for which its figures are usable."""
 
 
 class TraceStep(Struct, frozen=True):
@@ -42,7 +40,9 @@ class TraceStep(Struct, frozen=True):
         return (self.end - self.start) / 1000
 
 
-def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) -> list[TraceStep]:
+def find_steps(
+    trace: KinetoTrace, main: int, launch: Integers, op: Integers, marks: Marks
+) -> list[TraceStep]:
     """Return the steps of a trace; a trace without marks is one step, device work included.
 
     Periodic names are only proposed in the health report, as a period need not be a step.
@@ -51,6 +51,7 @@ def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) ->
         trace: the trace.
         main: number of the thread that runs the program.
         launch: by device event, the row of its launch.
+        op: the innermost operator at or around each event, -1 for none.
         marks: marks of the steps.
 
     Raises:
@@ -65,10 +66,9 @@ def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) ->
         steps = _single_step(trace)
         if not marks.whole_trace:
             trace.health.add("K06", detail=_propose_marks(trace, main))
-    return [
-        _check_step(trace, step, *counts)
-        for step, counts in zip(steps, _launch_counts(trace, steps, launch), strict=True)
-    ]
+    edges = np.array([(step.start, step.end) for step in steps], "i8").reshape(-1, 2)
+    pairs = zip(steps, missing_work(trace, edges, launch, op), strict=True)
+    return [_check_step(trace, step, missing) for step, missing in pairs]
 
 
 def _single_step(trace: KinetoTrace) -> list[TraceStep]:
@@ -125,16 +125,14 @@ def _profiler_steps(trace: KinetoTrace, rows: dict[int, int]) -> list[TraceStep]
     return sorted(steps, key=lambda step: step.start)
 
 
-def _check_step(trace: KinetoTrace, step: TraceStep, missing: int, launches: int) -> TraceStep:
+def _check_step(trace: KinetoTrace, step: TraceStep, missing: MissingWork) -> TraceStep:
     """Return a step, marked incomplete if a truncated file lacks its end or its device work."""
-    if missing > _MAX_MISSING_SHARE * launches:
-        detail = f"{missing} of {launches} launches of step {step.number}"
-        trace.health.add("K34", missing, detail)
+    trace.health.add("K34", missing.count, missing.describe(step.number))
     if "K01" not in trace.health.counts or step.mark == "trace":
         return step
     last_end = min(_last_end(trace, EventKind.OP), _last_end(trace, EventKind.RUNTIME))
     is_recorded = last_end >= step.end - (step.end - step.start) // 20
-    return replace(step, complete=is_recorded and missing <= _MAX_MISSING_SHARE * launches)
+    return replace(step, complete=is_recorded and missing.is_small)
 
 
 def _last_end(trace: KinetoTrace, kind: EventKind) -> float:
@@ -144,24 +142,6 @@ def _last_end(trace: KinetoTrace, kind: EventKind) -> float:
     """
     rows = trace.columns["kind"] == kind
     return float(trace.end[rows].max()) if rows.any() else np.inf
-
-
-def _launch_counts(
-    trace: KinetoTrace, steps: Sequence[TraceStep], launch: Integers
-) -> list[tuple[int, int]]:
-    """Return the numbers of kernel launches without device work and of all launches, by step."""
-    is_launch = np.array(["Launch" in name for name in trace.names], bool)
-    calls = is_launch[trace.columns["name"]] & (trace.columns["kind"] == EventKind.RUNTIME)
-    calls &= trace.columns["correlation"] > 0
-    has_work = np.zeros(len(trace), bool)
-    has_work[launch[trace.on_device & (launch >= 0)]] = True
-    start = trace.columns["start"]
-    edges = np.array([(step.start, step.end) for step in steps], "i8").reshape(-1, 2)
-    within = [
-        np.diff(np.searchsorted(np.sort(start[rows]), edges), axis=1).ravel().tolist()
-        for rows in (calls & ~has_work, calls)
-    ]
-    return list(zip(*within, strict=True))
 
 
 def _propose_marks(trace: KinetoTrace, main: int) -> str:

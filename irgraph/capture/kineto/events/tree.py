@@ -113,7 +113,7 @@ def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
         np.zeros(count, "i1"),
         np.full(count, -1, "i4"),
         np.zeros(count, "i4"),
-        find_steps(trace, main, launch, marks),
+        find_steps(trace, main, launch, op, marks),
         [""],
         main,
         backward,

@@ -113,3 +113,41 @@ def test_a_step_without_operators_or_launches_is_said(
     assert found.details["K38"] == f"1 without {said}"
     everywhere = [e for e in numbered(events()) if e["cat"] not in ("cuda_runtime", "kernel")]
     assert "K38" not in health(tmp_path, everywhere).counts
+
+
+def test_few_kernels_that_are_missing_are_reported_by_their_time(tmp_path: Path) -> None:
+    """One of 1,200 launches, below one in a thousand, whose operator takes most of the time."""
+    found = [copy.deepcopy(e) for k in range(100) for e in _later(events(), k)]
+    kernels = [e for e in found if e["cat"] == "kernel" and "linear" in e["name"]]
+    for kernel in kernels:
+        kernel["dur"] = 95
+    found.remove(kernels[7])
+    result = health(tmp_path, found)
+    assert result.exit_code == 3
+    assert result.counts["K34"] == 1
+    assert "of about 95 us beside" in result.details["K34"]
+
+
+def _later(found: list[Event], copies: int) -> list[Event]:
+    """Return the events of a sound trace, moved on by some copies of it, with new numbers."""
+    shift = copies * STEPS * (STEP_US + 10)
+    moved = copy.deepcopy(found)
+    for event in moved:
+        event["ts"] += shift
+        for key in ("correlation", "External id", "Sequence number"):
+            if key in event["args"]:
+                event["args"][key] += 100 * copies
+        if event["name"].startswith("ProfilerStep"):
+            number = int(event["name"].partition("#")[2]) + STEPS * copies
+            event["name"] = f"ProfilerStep#{number}"
+    return moved
+
+
+def test_copies_of_nothing_have_no_work(tmp_path: Path) -> None:
+    """A copy or a memset of no bytes leaves no record; it is no contradiction."""
+    found = events()
+    call = next(e for e in found if e["cat"] == "cuda_runtime")
+    for name in ("cudaMemsetAsync", "cudaMemcpyAsync"):
+        args = {**call["args"], "correlation": 90_000}
+        found.append({**call, "name": name, "ts": call["ts"] + 20, "args": args})
+    assert "K34" not in health(tmp_path, found).counts
