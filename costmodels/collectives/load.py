@@ -11,6 +11,7 @@ import msgspec
 from costmodels.collectives.curve import CurveTable, Form
 from costmodels.collectives.nccl import COLLECTIVES, Fabric, Ring, nccl_time
 from irgraph.diagnostics import fail, suggestion
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.diagnostics.units import BANDWIDTH, range_error
 
 SUBSTITUTES = {
@@ -202,8 +203,10 @@ def _from_file(name: str) -> Fabric:
 def _read(name: str, mtime_ns: int) -> Fabric:
     """Return the fabric in a file, cached by its modification time."""
     try:
-        fabric = msgspec.json.decode(Path(name).read_bytes(), type=Fabric)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        data = Path(name).read_bytes()
+        fabric = msgspec.json.decode(data, type=Fabric)
+        refuse_duplicate_keys(data)
+    except (ValueError, RecursionError) as error:
         hint = "its fields are in docs/costs.md"
         raise fail(f"fabric {name}: {error}", hint=hint, exit_code=2) from None
     reason = range_error("link_gbs", fabric.link_gbs, *LINK_GBS, BANDWIDTH)

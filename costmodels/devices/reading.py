@@ -10,6 +10,7 @@ import msgspec
 from costmodels.devices.physics import contradictions
 from costmodels.devices.sheet import ARCHITECTURES, DeviceSheet, Figure
 from irgraph.diagnostics import SourceSpan, fail, suggestion
+from irgraph.diagnostics.json_keys import unique_keys
 
 MIN_FIGURE, MAX_FIGURE = 1e-6, 1e15
 """Bounds of all figures of a device, in any unit."""
@@ -19,7 +20,7 @@ def read_sheet(text: str, source: str) -> DeviceSheet:
     """Return the sheet of a JSON text. Raises ``IrgraphError`` with the invalid field."""
     span = SourceSpan(source)
     try:
-        raw = json.loads(text)
+        raw = json.loads(text, object_pairs_hook=unique_keys)
         json.dumps(raw, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError) as error:
         raise fail(f"device sheet is not JSON: {error}", span) from None

@@ -11,6 +11,7 @@ import numpy as np
 
 from costmodels.learnable.hardware import Floats
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import unique_keys
 
 Layers: TypeAlias = tuple[tuple[Floats, Floats], ...]
 """Weights (members, out, in) and biases (members, out) of each layer."""
@@ -44,7 +45,9 @@ def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, d
 
     try:
         with safe_open(str(path), "numpy") as file:
-            head = json.loads((file.metadata() or {}).get(kind, "{}"))
+            head = json.loads(
+                (file.metadata() or {}).get(kind, "{}"), object_pairs_hook=unique_keys
+            )
             tensors: dict[str, Floats] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no iterator)
     except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise fail(f"cannot read weights: {error}", SourceSpan(str(path)), exit_code=2) from None

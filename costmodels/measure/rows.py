@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.files import read_text
 
 FORMAT = 2
@@ -36,6 +37,7 @@ class _Row(Struct, kw_only=True):
     kernel_us: Time | None = None
     kernel_spread_us: Time | None = None
     cold_us: Time | None = None
+    runs: float = 0
     error: str = ""
 
 
@@ -48,10 +50,12 @@ def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     lines = read_text(path).splitlines()
     head: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
+    line_by_call: dict[tuple[str, str], tuple[int, float]] = {}
     for number, line in enumerate(lines, 1):
         span = SourceSpan(str(path), "", number)
         try:
             raw = msgspec.json.decode(line.encode("utf-8", "replace"))
+            refuse_duplicate_keys(line)
         except (ValueError, RecursionError):
             if number == len(lines):
                 break
@@ -68,8 +72,51 @@ def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             timed and (row.kernel_us is None) == (row.kernel_spread_us is None)
         ):
             raise fail("not a line of measurements: it lacks a time or its spread", span)
+        if not row.error:
+            _check_figures(row, span)
+            _check_repetition(row, line_by_call, span)
         rows.append(raw)
     return head or _head(None, path), rows
+
+
+MAX_OP_SPREAD, MAX_KERNEL_SPREAD = 1e5, 100.0
+"""Largest spread of a call and of its kernels, as multiples of the time: of 21,884 calls on an H100
+43 and 0.7. A busy host can interrupt a call of a microsecond for milliseconds."""
+
+MAX_RATIO = 100.0
+"""Largest ratio of two times of one call in a file."""
+
+MIN_RUNS = 5
+"""Runs from which a spread of exactly 0 is impossible."""
+
+
+def _check_figures(row: _Row, span: SourceSpan) -> None:
+    """Raise ``IrgraphError`` for a time or a spread that no measurement gives."""
+    pairs = (
+        ("op_us", row.op_us, "spread_us", row.spread_us, MAX_OP_SPREAD),
+        ("kernel_us", row.kernel_us, "kernel_spread_us", row.kernel_spread_us, MAX_KERNEL_SPREAD),
+    )
+    for name, time, spread_name, spread, max_spread in pairs:
+        if time is None or spread is None:
+            continue
+        if time == 0:
+            raise fail(f"{name} of {row.key!r} is 0: every call takes time", span)
+        if spread > max_spread * time:
+            message = f"{spread_name} of {row.key!r} is {spread:g} us, of a time of {time:g} us"
+            raise fail(message, span, hint=f"at most {max_spread:g} times the time is plausible")
+    if row.spread_us == 0 and row.runs >= MIN_RUNS:
+        raise fail(f"spread_us of {row.key!r} is 0 over {row.runs:g} runs", span)
+
+
+def _check_repetition(
+    row: _Row, line_by_call: dict[tuple[str, str], tuple[int, float]], span: SourceSpan
+) -> None:
+    """Raise ``IrgraphError`` for a call that an earlier line measured at a very different time."""
+    time = row.kernel_us or row.op_us or 0.0
+    line, other = line_by_call.setdefault((row.family, row.key), (span.line, time))
+    if max(time, other) > MAX_RATIO * min(time, other):
+        message = f"{row.key!r} takes {time:g} us here and {other:g} us in line {line}"
+        raise fail(message, span, hint="remove one of them, or measure the call again")
 
 
 def _head(raw: object, path: str | Path) -> dict[str, Any]:

@@ -64,7 +64,11 @@ class Database:
     def read_connection(self) -> Iterator[Connection]:
         """Yield a connection; raises ``IrgraphError`` if the database cannot be read."""
         with self._translate_errors(), self.engine.connect() as connection:
-            yield connection
+            try:
+                yield connection
+            except (ValueError, TypeError, OverflowError) as error:
+                # decoders of a damaged file raise these themselves
+                raise self.error(error) from None
 
     @contextmanager
     def write_transaction(self) -> Iterator[Connection]:

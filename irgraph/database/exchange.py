@@ -15,8 +15,10 @@ from msgspec import Meta, Struct
 
 from irgraph.database.access import Database
 from irgraph.database.entry import Provenance, RecordEntry, canonical, content_hash
+from irgraph.database.integrity import record_content, row_values
 from irgraph.database.store import MAX_NAME_LENGTH, AddResult, add_record
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.files import read_text
 
 FORMAT = 1
@@ -50,13 +52,13 @@ def export_lines(database: Database) -> Iterator[str]:
             connection.execute(RECORDS.select().order_by(RECORDS.c.hash)).mappings().all()
         ):
             table = KINDS[record["kind"]]
-            rows = select(table.c.row).where(table.c.record == record["id"])
-            texts = connection.execute(rows.order_by(table.c.position, table.c.hash)).scalars()
-            decoded_rows = [json.loads(text) for text in texts]
+            rows = select(table.c.row, table.c.hash).where(table.c.record == record["id"])
+            texts = connection.execute(rows.order_by(table.c.position, table.c.hash)).all()
+            decoded_rows = [row_values(*text, record["name"], database) for text in texts]
             line = {
                 **{name: record[name] for name in ("kind", "name", "hash", "added")},
                 "provenance": {name: record[name] for name in fields},
-                "content": json.loads(record["content"]),
+                "content": record_content(dict(record), database),
                 "rows": decoded_rows,
                 "rows_hash": content_hash(decoded_rows),
             }
@@ -93,6 +95,7 @@ def _read(path: str) -> Iterator[tuple[_Line, RecordEntry]]:
         place = SourceSpan(path, "", number)
         try:
             line = msgspec.json.decode(text.encode("utf-8", "replace"), type=_Line)
+            refuse_duplicate_keys(text)
             entry = RecordEntry(line.kind, line.content, line.rows, line.provenance)
             hashes = entry.hash, content_hash(line.rows)
         except (ValueError, RecursionError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 from irgraph.database.access import Database
 from irgraph.database.filters import conditions
+from irgraph.database.integrity import check_columns, record_content, row_values
 
 PROVENANCE = ("name", "card", "driver", "software", "clock_mhz", "by", "source", "added", "hash")
 """Columns of records that are listed with their rows."""
@@ -40,12 +41,20 @@ def query_rows(
     columns |= {name: RECORDS.c[name] for name in PROVENANCE}
     source = table.join(RECORDS, table.c.record == RECORDS.c.id)
     clauses = conditions(filters, columns)
-    rows = select(*columns.values()).select_from(source).where(*clauses)
+    texts = (table.c.row, table.c.hash)
+    rows = select(*texts, *columns.values()).select_from(source).where(*clauses)
     count = select(func.count()).select_from(source).where(*clauses)
     with database.read_connection() as connection:
         total = connection.execute(count).scalar_one()
         ordered = rows.order_by(table.c.record, table.c.position).limit(max_rows)
-        row_dicts = [dict(zip(columns, row, strict=True)) for row in connection.execute(ordered)]
+        stored = connection.execute(ordered).all()
+    row_dicts = []
+    for text, digits, *values in stored:
+        row_dict = dict(zip(columns, values, strict=True))
+        row = row_values(text, digits, row_dict["name"], database)
+        own_columns = {name: row_dict[name] for name in figures(table)}
+        check_columns(own_columns, row, row_dict["name"], database)
+        row_dicts.append(row_dict)
     return row_dicts, total
 
 
@@ -62,10 +71,12 @@ def records(database: Database) -> list[dict[str, Any]]:
             grouped = select(table.c.record, func.count()).group_by(table.c.record)
             counts.update((number, rows) for number, rows in connection.execute(grouped))
         record_rows = connection.execute(
-            select(RECORDS.c.id, *columns).order_by(RECORDS.c.id)
+            select(RECORDS.c.id, *columns, RECORDS.c.content).order_by(RECORDS.c.id)
         ).all()
+    for row in record_rows:
+        record_content(dict(row._mapping), database)
     names = [column.name for column in columns]
     return [
-        {**dict(zip(names, row[1:], strict=True)), "rows": counts.get(row[0], 0)}
+        {**dict(zip(names, row[1:-1], strict=True)), "rows": counts.get(row[0], 0)}
         for row in record_rows
     ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
+from irgraph.database.integrity import record_content, row_values
 from irgraph.diagnostics import fail, suggestion
 
 PREFIX = "db:"
@@ -44,7 +44,7 @@ def find_record(
     from irgraph.database.tables import KINDS, RECORDS
 
     table = KINDS[kind]
-    columns = select(RECORDS.c.id, RECORDS.c.name, RECORDS.c.hash, RECORDS.c.content)
+    columns = select(*(RECORDS.c[name] for name in ("id", "kind", "name", "hash", "content")))
     with database.read_connection() as connection:
         all_of_kind = connection.execute(columns.where(RECORDS.c.kind == kind)).all()
         matches = [row for row in all_of_kind if row.name == name]
@@ -59,6 +59,9 @@ def find_record(
             )
             hint = f"its records of {kind}: {name_list}" if names else f"it holds no {kind}"
             raise fail(message, hint=hint, exit_code=2)
-        rows = select(table.c.row).where(table.c.record == matches[0].id).order_by(table.c.position)
-        texts = connection.execute(rows).scalars().all()
-    return json.loads(matches[0].content), [json.loads(text) for text in texts], matches[0].hash
+        record = dict(matches[0]._mapping)
+        rows = select(table.c.row, table.c.hash).where(table.c.record == record["id"])
+        texts = connection.execute(rows.order_by(table.c.position)).all()
+    content = record_content(record, database)
+    values = [row_values(text, digits, record["name"], database) for text, digits in texts]
+    return content, values, record["hash"]

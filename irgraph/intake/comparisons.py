@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from irgraph.database.entry import Provenance, RecordEntry
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.intake.privacy import TextFilter
 
 UNITS = {"measured_ms": ("ms", 1000.0), "measured_x": ("x", 1.0)}
@@ -115,6 +116,7 @@ def prediction(
 
 def _decode(path: str, data: bytes, kind: type[Any]) -> Any:  # noqa: ANN401  (of that type)
     try:
+        refuse_duplicate_keys(data)
         return msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError) as error:
         raise fail(f"not what irgraph writes: {error}", SourceSpan(path)) from None

@@ -11,6 +11,7 @@ from irgraph.capture.recording.folder import FIGURES
 from irgraph.capture.recording.record import Recording
 from irgraph.database.entry import Provenance, RecordEntry
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.files import read_bytes
 from irgraph.intake.privacy import TextFilter, software
 
@@ -28,7 +29,9 @@ def entries(path: str, text_filter: TextFilter, provenance: Provenance) -> list[
         hint = "give a folder that `irgraph record` wrote"
         raise fail(f"the folder holds no {FIGURES}", SourceSpan(path), hint=hint)
     try:
-        record = msgspec.json.decode(read_bytes(span.source), type=Recording)
+        data = read_bytes(span.source)
+        record = msgspec.json.decode(data, type=Recording)
+        refuse_duplicate_keys(data)
     except (ValueError, RecursionError) as error:
         raise fail(f"no figures of a recording: {error}", span) from None
     if not all(0 <= time <= MAX_TIME_US for time in (record.step_time_us, *record.times_us)):

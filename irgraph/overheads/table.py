@@ -12,6 +12,7 @@ import msgspec
 
 from irgraph.backend import backend
 from irgraph.diagnostics import SourceSpan, fail, suggestion
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.diagnostics.units import TIME, range_error
 from irgraph.ir.cost import Overheads
 from irgraph.ir.op import Op
@@ -259,7 +260,8 @@ def _decode(data: bytes, source: str) -> HostFile:
     span = SourceSpan(source)
     try:
         version = msgspec.json.decode(data, type=_Version).format
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        refuse_duplicate_keys(data)
+    except (ValueError, RecursionError) as error:
         raise fail(f"not a host table: {error}", span) from error
     if version > FORMAT:
         raise fail(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import msgspec
 
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import unique_keys
 from irgraph.plans.plan import Plan
 from irgraph.plans.torchrec import from_torchrec
 
@@ -18,7 +18,7 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
     Raises ``IrgraphError`` (exit code 2) if it is neither, or has a duplicate key.
     """
     try:
-        raw = json.loads(data, object_pairs_hook=_unique_keys)
+        raw = json.loads(data, object_pairs_hook=unique_keys)
         is_native = (
             isinstance(raw, dict) and "ranks" in raw and ("tables" in raw or "layers" in raw)
         )
@@ -30,12 +30,3 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
         )
         place = SourceSpan(source) if source else None
         raise fail(f"not a plan: {error}", place, hint=hint, exit_code=2) from None
-
-
-def _unique_keys(items: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Return a JSON object; raise ``ValueError`` for a duplicate key, which JSON would drop."""
-    result = dict(items)
-    if len(result) < len(items):
-        keys = [key for key, _ in items]
-        raise ValueError(f"it names {next(k for k in keys if keys.count(k) > 1)!r} twice")
-    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import json
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import unique_keys
 from irgraph.files import read_text, write_atomic
 from irgraph.sweep.grid import Chunk, Grid
 from irgraph.sweep.price import ChunkFigures
@@ -23,6 +25,9 @@ HEADER_FILE = "_sweep.json"
 
 FORMAT = 1
 
+POINTS, FIGURES = b"irgraph.points", b"irgraph.figures"
+"""Keys of the hashes in a part's metadata."""
+
 
 class Results:
     """Folder of a sweep's results.
@@ -30,6 +35,8 @@ class Results:
     Attributes:
         folder: its path.
         grid: the variants.
+        fingerprint: of the sweep, ``Grid.fingerprint``.
+        damaged: parts that ``pending_chunks`` found damaged, changed, or of other points.
     """
 
     def __init__(self, folder: str | Path, grid: Grid, fingerprint: str) -> None:
@@ -39,7 +46,7 @@ class Results:
         written.
         """
         self.folder = Path(folder)
-        self.grid = grid
+        self.grid, self.fingerprint = grid, fingerprint
         header = {"format": FORMAT, "fingerprint": fingerprint, "variants": grid.variants}
         span = SourceSpan(str(self.folder / HEADER_FILE))
         try:
@@ -59,8 +66,17 @@ class Results:
             raise fail("the folder holds another sweep", span, hint=hint, exit_code=2)
 
     def pending_chunks(self) -> list[Chunk]:
-        """Return the chunks without a file."""
-        return [chunk for chunk in self.grid.chunks() if not self.path(chunk.number).exists()]
+        """Return the chunks without a file, or with an invalid file."""
+        pending = []
+        self.damaged: list[Path] = []
+        for chunk in self.grid.chunks():
+            path = self.path(chunk.number)
+            if path.exists() and not self._read(chunk)[1]:
+                continue
+            if path.exists():
+                self.damaged.append(path)
+            pending.append(chunk)
+        return pending
 
     def path(self, number: int) -> Path:
         """Return the file of a chunk."""
@@ -72,7 +88,9 @@ class Results:
         import pyarrow.parquet as pq
 
         buffer = pa.BufferOutputStream()
-        pq.write_table(self.table(chunk, figures), buffer, compression="zstd")
+        table = self.table(chunk, figures)
+        digests = {POINTS: self._points(chunk), FIGURES: _table_digest(table)}
+        pq.write_table(table.replace_schema_metadata(digests), buffer, compression="zstd")
         write_atomic(self.path(chunk.number), buffer.getvalue().to_pybytes())
 
     def table(self, chunk: Chunk, figures: ChunkFigures) -> pyarrow.Table:
@@ -98,12 +116,44 @@ class Results:
         return pa.table(columns)
 
     def tables(self) -> Iterator[pyarrow.Table]:
-        """Yield the figures of all finished chunks, in order."""
+        """Yield the figures of all finished chunks, in order.
+
+        Raises ``IrgraphError`` for a part that is damaged, changed, or of other points.
+        """
+        for chunk in self.grid.chunks():
+            path = self.path(chunk.number)
+            if not path.exists():
+                continue
+            table, reason = self._read(chunk)
+            if reason:
+                hint = "run the sweep again: it computes this part again"
+                raise fail(reason, SourceSpan(str(path)), hint=hint)
+            yield table
+
+    def _read(self, chunk: Chunk) -> tuple[pyarrow.Table | None, str]:
+        """Return the table of a chunk's file, or the reason for refusing it."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        for chunk in self.grid.chunks():
-            if self.path(chunk.number).exists():
-                yield pq.read_table(self.path(chunk.number))
+        path = self.path(chunk.number)
+        try:
+            # by its content: a path would add columns from the names of its folders
+            table = pq.read_table(pa.BufferReader(path.read_bytes()))
+            digest = _table_digest(table)
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            return None, f"a damaged part of the sweep: {reason}"
+        digests = table.schema.metadata or {}
+        if digests.get(POINTS) != self._points(chunk):
+            return None, "a part of other points, or of another sweep"
+        if digests.get(FIGURES) != digest:
+            return None, "a part that was changed: its hash does not match"
+        return table, ""
+
+    def _points(self, chunk: Chunk) -> bytes:
+        """Return the hash of a chunk's points: of the sweep, and of its place in the grid."""
+        place = [self.fingerprint, chunk.number, chunk.host, chunk.first, chunk.end]
+        return hashlib.sha256(json.dumps(place).encode()).hexdigest().encode()
 
     def fastest(self, limit: int) -> tuple[list[dict[str, Any]], int]:
         """Return the variants with the shortest steps, and the number of refused variants."""
@@ -119,9 +169,19 @@ class Results:
         return [{k: v for k, v in row.items() if k != "refused"} for _, _, row in best], refused
 
 
+def _table_digest(table: pyarrow.Table) -> bytes:
+    """Return the hash of a table's columns by their values, however the file encodes them."""
+    digest = hashlib.sha256()
+    for name in table.column_names:
+        digest.update(json.dumps(name).encode())
+        values = table.column(name).to_pylist()
+        digest.update(json.dumps(values, allow_nan=True).encode())
+    return digest.hexdigest().encode()
+
+
 def _read_header(span: SourceSpan) -> dict[str, Any]:
     try:
-        header = json.loads(read_text(span.source))
+        header = json.loads(read_text(span.source), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from irgraph.diagnostics import SourceSpan, fail, suggestion
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 
 PIPE, DIES = "pipe", "dies"
 """Queueing of reads: in one queue of a controller that starts them at a steady rate, or in a queue
@@ -164,6 +165,7 @@ def read_platform(text: str | bytes, source: str) -> Platform:
 def _read(text: str | bytes, source: str, record_type: type[T]) -> T:
     try:
         raw = msgspec.json.decode(text)
+        refuse_duplicate_keys(text)
         _check_names(raw, source, record_type)
         record = msgspec.convert(raw, record_type)
     except (ValueError, RecursionError) as error:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import field
 
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import unresized_warnings
 from irgraph.manage.run import find_pass
@@ -125,11 +126,12 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         """
         try:
             record = msgspec.json.decode(text)
+            refuse_duplicate_keys(text)
             fields = {
                 name: msgspec.convert(record[name], kind) for name, kind in JSON_FIELDS.items()
             }
             version, model = record["format"], record["model"]
-        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise fail(f"not a search space: {error}", SourceSpan(source)) from None
         if version != FORMAT:
             raise fail(f"format {version} of search spaces is not {FORMAT}", SourceSpan(source))

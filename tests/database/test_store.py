@@ -12,6 +12,7 @@ import pytest
 
 from irgraph.database.access import Database
 from irgraph.database.entry import Provenance, RecordEntry
+from irgraph.database.exchange import export_lines
 from irgraph.database.query import query_rows, records
 from irgraph.database.references import find_record
 from irgraph.database.store import add
@@ -122,3 +123,34 @@ def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url
     assert records(database) == []
     (added,) = add(database, [kernels("half", [1.0, 2.0])], "half")
     assert (added.is_new, added.new_rows) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("UPDATE records SET content = '{}'", "the content of record 'mine' was changed"),
+        ("UPDATE records SET content = 'x'", "the content of record 'mine' was changed"),
+        ("UPDATE kernels SET row = '{}'", "a row of record 'mine' was changed"),
+        ("UPDATE kernels SET op_us = 0.5", "op_us in a row of record 'mine' was changed"),
+    ],
+)
+def test_content_that_is_not_its_hashs_is_refused_on_every_read(
+    database: Database, change: str, message: str
+) -> None:
+    add(database, [kernels("A100", [1.0, 2.0])], "mine")
+    with database.write_transaction() as connection:
+        connection.exec_driver_sql(change)
+    reads: list[Callable[[], object]] = [
+        lambda: records(database),
+        lambda: find_record(database, "mine", "kernels"),
+        lambda: query_rows(database, "kernels"),
+        lambda: list(export_lines(database)),
+    ]
+    messages = []
+    for read in reads:
+        try:
+            read()
+        except IrgraphError as error:
+            messages.append(str(error))
+    assert len(messages) == (1 if "op_us" in change else 3)
+    assert all(message in text for text in messages)

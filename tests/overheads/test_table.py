@@ -253,3 +253,10 @@ def test_launches_in_another_unit_are_refused(tmp_path: Path, mean: float, messa
         load_host(path)
     copies = write(tmp_path / "h.json", T4={"memcpy": {"mean": 4643.9}})
     assert load_host(copies).name == "x"
+
+
+def test_a_field_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "h.json"))
+    path.write_text(path.read_text()[:-1] + ', "T1": {"mean": 2.0}}')
+    with pytest.raises(IrgraphError, match="an object has the key 'T1' twice"):
+        load_host(str(path))

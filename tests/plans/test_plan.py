@@ -147,7 +147,7 @@ def test_what_our_form_cannot_say_is_refused_and_named(
 
 def test_what_a_text_says_twice_is_refused() -> None:
     one = '"t": {"scheme": "row-wise"}'
-    with pytest.raises(IrgraphError, match="it names 't' twice"):
+    with pytest.raises(IrgraphError, match="an object has the key 't' twice"):
         read_plan(f'{{"ranks": 2, "tables": {{{one}, {one}}}}}')
     users = json.loads(_theirs())["ebc"]
     with pytest.raises(IrgraphError, match=r"it names table 'a\.b\.t' twice"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,42 @@ def test_sizes_that_cannot_be_are_refused_one_by_one(tmp_path: Path) -> None:
     assert [row["step_us"] is None for row in rows(found)] == [False, True, False]
     assert [bool(row["refused"]) for row in rows(found)] == [False, True, False]
     assert found.fastest(9)[1] == 1
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _copied(path: Path) -> None:
+    path.write_bytes(path.with_name("part-0000003.parquet").read_bytes())
+
+
+def _edited(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pa.BufferReader(path.read_bytes()))
+    column = table.column_names.index("step_us")
+    halves = pa.array([time / 2 for time in table.column("step_us").to_pylist()])
+    pq.write_table(table.set_column(column, "step_us", halves), path)
+
+
+@pytest.mark.parametrize("damage", [_cut, _emptied, _copied, _edited])
+def test_a_part_that_no_sweep_wrote_so_is_refused_and_computed_again(
+    tmp_path: Path, serial: Results, damage: Callable[[Path], None]
+) -> None:
+    """A copied or edited part gave another best variant, an empty one ended every later run."""
+    folder = tmp_path / "sweep"
+    shutil.copytree(serial.folder, folder)
+    damage(folder / "part-0000005.parquet")
+    results = Results(folder, GRID, serial.fingerprint)
+    with pytest.raises(IrgraphError, match=r"part-0000005.parquet: error: a (damaged )?part"):
+        results.fastest(3)
+    again = sweep(GRAPH, GRID, folder)
+    assert again.computed == 1
+    assert [path.name for path in again.results.damaged] == ["part-0000005.parquet"]
+    assert again.results.fastest(3) == serial.fastest(3)

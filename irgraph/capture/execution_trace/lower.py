@@ -59,7 +59,7 @@ def lower_execution_trace(
             no valid graph (exit code 4).
     """
     trace = _read(trace, name or "trace")
-    notes = list(trace.warnings)
+    notes = [note for note in trace.warnings if note not in trace.contradictions]
     main = main_thread(trace.nodes)
     forest = roots(trace.nodes)
     if not forest or first_too_deep(trace.nodes) is not None:
@@ -93,7 +93,9 @@ def lower_execution_trace(
     )
     differing = accelerator_forms(graph) if on_host else ()
     checked, links = require_valid(graph, trace.source), tuple(lowering.links)
-    return Capture(checked, tuple(notes), differing, links, missing_records_note(trace))
+    health = [f"{trace.source}: {contradiction}" for contradiction in trace.contradictions]
+    health += missing_records_note(trace)
+    return Capture(checked, tuple(notes), differing, links, tuple(health))
 
 
 def _read(trace: str | Path | Source | bytes | Trace, name: str) -> Trace:

@@ -24,6 +24,7 @@ from irgraph.capture.common.nodes import Json, Recorded, RecordedNode, decode_va
 from irgraph.capture.common.source import Source, refuse_other_formats
 from irgraph.capture.execution_trace.device_inference import infer_devices
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail, place_at
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.files import unpack
 
 KNOWN_SCHEMAS = ("1.0.0", "1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
@@ -85,6 +86,7 @@ class Trace(msgspec.Struct):
         nodes: all nodes in order of starts, children attached.
         warnings: one sentence for each irregularity.
         process: number of the recorded process, 0 if the file does not state it.
+        contradictions: the entries of ``warnings`` about contradictory figures.
     """
 
     source: str
@@ -92,6 +94,7 @@ class Trace(msgspec.Struct):
     nodes: list[RecordedNode]
     warnings: list[str]
     process: int = 0
+    contradictions: tuple[str, ...] = ()
 
 
 def read_execution_trace(path: str | Path | Source, source: str = "") -> Trace:
@@ -143,7 +146,8 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
         )
     repair_notes = [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
     warnings = [*_warnings(file), *repaired, *names, *repair_notes]
-    return Trace(source, file.schema, nodes, warnings, file.pid)
+    contradictions = tuple(note for note in repair_notes if "contradict" in note)
+    return Trace(source, file.schema, nodes, warnings, file.pid, contradictions)
 
 
 def missing_records_note(trace: Trace) -> tuple[str, ...]:
@@ -172,13 +176,17 @@ def _decode_tolerantly(data: bytes, source: str) -> tuple[_File, list[str]]:
 
 def _decode(data: bytes, source: str) -> _File:
     try:
-        return msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_File)
+        refuse_duplicate_keys(data)
+        return file
     except msgspec.ValidationError as error:
         if data[:1] == b"[" and b'"ph"' in data[:10_000]:
             raise _kineto_error(source) from None
         raise fail(f"not an execution trace: {_plain_message(error)}", SourceSpan(source)) from None
     except msgspec.DecodeError as error:
         raise _broken_json(data, source, error) from None
+    except ValueError as error:
+        raise fail(f"broken JSON: {error}", SourceSpan(source)) from None
     except RecursionError:
         raise fail("broken JSON: it is nested too deeply", SourceSpan(source)) from None
 

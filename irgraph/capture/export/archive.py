@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from irgraph.capture.export.validation import UntrustedError, validate
+from irgraph.diagnostics.json_keys import unique_keys
 from irgraph.files import read_member
 
 MODEL = "models/model.json"
@@ -32,7 +33,8 @@ def read_program(file: IO[bytes]) -> Any:  # noqa: ANN401
             raise UntrustedError("it was written by torch before 2.8, or holds several programs")
 
         def member(name: str) -> Any:  # noqa: ANN401
-            return json.loads(read_member(archive, f"{root}/{name}"))
+            data = read_member(archive, f"{root}/{name}")
+            return json.loads(data, object_pairs_hook=unique_keys)
 
         program = validate(member(MODEL))
         files = {

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.files import read_bytes
 
 EXECUTION_TRACE, KINETO_TRACE, FIGURES = "et.json", "kineto.json.gz", "step.json"
@@ -42,8 +43,10 @@ def figures(folder: str) -> Figures:
     """
     path = _inside(folder, FIGURES)
     try:
-        return msgspec.json.decode(read_bytes(path), type=Figures)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        data = read_bytes(path)
+        refuse_duplicate_keys(data)
+        return msgspec.json.decode(data, type=Figures)
+    except (ValueError, RecursionError) as error:
         raise fail(f"no figures of a recording: {error}", SourceSpan(path)) from error
 
 

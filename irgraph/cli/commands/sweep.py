@@ -99,6 +99,8 @@ def sweep(
         * bool(outcome.existing)
     )
     print_error(f"{grid.variants:,} variants in {output}{resumed_text}")
+    for path in outcome.results.damaged:
+        print_error(f"{path}: damaged, changed or of other points: computed again")
     if refused:
         print_error(f"{refused:,} of them are refused: the column 'refused' says why")
 

@@ -157,10 +157,11 @@ def test_an_argument_too_few_is_noted() -> None:
 def test_a_shape_and_a_type_that_contradict_the_tensor_are_noted() -> None:
     captured = lowered(tensors(shape=[3], type="Tensor(double)"))
     assert captured.graph.tensors[0].tensor.shape == (3,)
-    assert captured.notes == (
-        "1 tensors whose element size contradicts their type: type used",
-        "1 tensors whose number of elements contradicts their shape: shape used",
+    assert captured.health == (
+        "et.json: 1 tensors whose element size contradicts their type: type used",
+        "et.json: 1 tensors whose number of elements contradicts their shape: shape used",
     )
+    assert captured.exit_code == 3
 
 
 def test_a_device_that_is_none_stays_a_literal() -> None:

@@ -146,3 +146,10 @@ def test_a_file_of_impossible_links_is_refused(tmp_path: Path, given: str) -> No
     path.write_bytes(given.encode("utf-8", "surrogatepass"))
     with pytest.raises(IrgraphError, match=r"fabric .*links.json"):
         fabric_of(str(path))
+
+
+def test_a_field_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    file = Path(described(tmp_path))
+    file.write_text(file.read_text().rstrip()[:-1] + ', "link_gbs": 100}')
+    with pytest.raises(IrgraphError, match="an object has the key 'link_gbs' twice"):
+        find_curve("all_reduce", 4, str(file))

@@ -392,3 +392,10 @@ def test_a_host_that_was_measured_itself_is_no_card(tmp_path: Path) -> None:
     """Its clock is nominal, and its caches are those of cores."""
     host = {"architecture": "cpu", "l2_bytes": 4096, "launch_us": {"measured": 0.2}}
     assert load_device(_written(tmp_path, **host)).is_host
+
+
+def test_a_field_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my.json"
+    path.write_text(json.dumps(OWN)[:-1] + ', "sms": 80}', encoding="utf-8")
+    with pytest.raises(IrgraphError, match="an object has the key 'sms' twice"):
+        load_device(path)

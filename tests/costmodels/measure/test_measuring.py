@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -158,6 +159,39 @@ def test_a_figure_that_cannot_be_is_named(tmp_path: Path, row: str) -> None:
         read_rows(path)
     path.write_text(HEAD.replace("0.1", "-1e40") + "\n")
     with pytest.raises(IrgraphError, match="not the head of measurements"):
+        read_rows(path)
+
+
+CALL = {"family": "calls", "key": "aten.relu()", "op_us": 5.0, "spread_us": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([CALL, CALL | {"op_us": 600.0}], r"m.jsonl:3:1: .* takes 600 us here and 5 us in line 2"),
+        ([CALL | {"op_us": 0.0}], "op_us of 'aten.relu\\(\\)' is 0: every call takes time"),
+        ([CALL | {"spread_us": 1e6}], r"spread_us of .* is 1e\+06 us, of a time of 5 us"),
+        ([CALL | {"spread_us": 0.0, "runs": 25}], "is 0 over 25 runs"),
+        (
+            [CALL | {"kernel_us": 1.0, "kernel_spread_us": 500.0}],
+            "kernel_spread_us of .* is 500 us",
+        ),
+    ],
+)
+def test_measurements_that_contradict_themselves_are_refused(
+    tmp_path: Path, rows: list[dict[str, object]], message: str
+) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text("\n".join([HEAD, *map(json.dumps, rows), ""]))
+    with pytest.raises(IrgraphError, match=message):
+        read_rows(path)
+
+
+def test_a_line_with_a_key_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    line = json.dumps(CALL)
+    path.write_text("\n".join([HEAD, line[:-1] + ', "op_us": 9.0}', line, ""]))
+    with pytest.raises(IrgraphError, match=r"m.jsonl:2:1: error: not a line of measurements"):
         read_rows(path)
 
 

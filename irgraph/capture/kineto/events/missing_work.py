@@ -40,7 +40,7 @@ class MissingWork(Struct, frozen=True):
         """Return the finding as text."""
         return (
             f"{self.count} of {self.launches} launches of step {step}, of about {self.time:.0f} us"
-            f" beside {self.recorded:.0f} us in the file, by the work of similar launches"
+            f" of device time by similar launches; {self.recorded:.0f} us are in the file"
         )
 
 

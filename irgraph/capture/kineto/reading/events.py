@@ -32,6 +32,9 @@ _HEADER_LIMIT = 64 << 20
 _MAX_PENDING = 16 << 20
 """Maximum bytes of text without a border of events to buffer: no event is as long."""
 
+_FIELDS = (b'"ph":', b'"ts":', b'"dur":', b'"cat":')
+"""Fields of which an event has one: more of them than events may be duplicates."""
+
 _OVERLAP = 1 << 16
 """Bytes of searched text that are searched again with the text that follows."""
 
@@ -142,10 +145,14 @@ class EventReader:
 
     def _decode(self, text: bytes | memoryview) -> Events | None:
         """Return the events of a comma-separated text, ``None`` if it is not JSON."""
+        data = b"".join((b"[", text, b"]"))
         try:
-            return self._decode_typed(b"".join((b"[", text, b"]")))
+            events = self._decode_typed(data)
         except _UNREADABLE:
             return None
+        if any(data.count(key) > len(events) for key in _FIELDS):
+            self.health.add("K39", _count_duplicates(data))
+        return events
 
     def _decode_typed(self, text: bytes) -> Events:
         if not self._fractions:
@@ -224,6 +231,21 @@ class EventReader:
                     continue
             self._add_lenient_event(_decode_tolerantly, part, events, "K04")
         return self._count_events(events, len(text))
+
+
+def _count_duplicates(data: bytes) -> int:
+    """Return the number of objects in a JSON text that have a key twice."""
+    count = 0
+
+    def add(items: list[tuple[str, object]]) -> None:
+        nonlocal count
+        count += len({key for key, _ in items}) < len(items)
+
+    try:
+        json.loads(data, object_pairs_hook=add)
+    except (ValueError, RecursionError):
+        return count
+    return count
 
 
 def _cuts(data: bytes, start: int) -> list[int]:

@@ -40,6 +40,7 @@ CODES: dict[str, tuple[str, str]] = {
     "K35": (REPAIR, "device time outside the steps, in microseconds"),
     "K36": (REPAIR, "records of the host that the file numbers and does not hold"),
     "K37": (REPAIR, "microseconds of recording without a record of the host, after the steps"),
+    "K39": (REPAIR, "events with a field twice, of which the last counts"),
     "K38": (REPAIR, "steps whose operators or runtime calls are gone"),
 }
 """Severity and meaning of every finding; ``docs/traces.md`` describes how each is handled."""

@@ -125,7 +125,7 @@ def test_few_kernels_that_are_missing_are_reported_by_their_time(tmp_path: Path)
     result = health(tmp_path, found)
     assert result.exit_code == 3
     assert result.counts["K34"] == 1
-    assert "of about 95 us beside" in result.details["K34"]
+    assert "of about 95 us of device time" in result.details["K34"]
 
 
 def _later(found: list[Event], copies: int) -> list[Event]:
@@ -151,3 +151,13 @@ def test_copies_of_nothing_have_no_work(tmp_path: Path) -> None:
         args = {**call["args"], "correlation": 90_000}
         found.append({**call, "name": name, "ts": call["ts"] + 20, "args": args})
     assert "K34" not in health(tmp_path, found).counts
+
+
+def test_a_field_that_an_event_has_twice_is_reported(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    text = path.read_text()
+    path.write_text(text.replace('"dur":', '"dur": 1, "dur":', 1))
+    assert "K39" not in read_kineto(write(tmp_path, name="sound.json")).health.counts
+    trace = read_kineto(path)
+    assert trace.health.counts["K39"] == 1
+    assert trace.health.exit_code == 3
