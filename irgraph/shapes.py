@@ -15,7 +15,9 @@ from irgraph.ir.edit import map_tensors, map_value
 from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
+from irgraph.ir.torch_schemas.constants import CONSTANT_TYPES, torch_constant
 from irgraph.ir.torch_schemas.convolution_layout import with_cudnn_layout
+from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator
 from irgraph.ir.torch_schemas.recurrent import register_recurrent
 from irgraph.ir.torch_schemas.registration import register_custom_ops
 
@@ -142,17 +144,19 @@ class _Call(Struct, frozen=True):
 
         if any(argument.type.startswith("__torch__") for argument in schema.arguments):
             raise ShapeError(f"torch has no values for all arguments of {self.op.name}")
-        library, _, base = self.op.name.partition(".")
         register_custom_ops()
         register_recurrent()
-        packet = getattr(getattr(torch.ops, library, None), base, None)
-        if packet is None:
-            raise ShapeError(f"torch has no {self.op.name}")
-        overload = getattr(packet, schema.overload or "default", packet)
+        try:
+            operator = pure_operator(self.op.name, schema.overload, meta=True)
+        except OperatorError as error:
+            reason = "torch has no" if error.missing else f"{error}: shapes are not inferred of"
+            raise ShapeError(f"{reason} {self.op.name}") from None
         pairs = bind(schema, self.op)
         keywords = {
             argument.name: self._torch_argument(argument, value) for argument, value in pairs
         }
+        if any(argument.name == "device" for argument in schema.arguments):
+            keywords.setdefault("device", "meta")
         positional = []
         for argument in schema.arguments:
             if argument.keyword or argument.name not in keywords:
@@ -161,7 +165,7 @@ class _Call(Struct, frozen=True):
         try:
             with torch.no_grad():
                 return with_cudnn_layout(
-                    schema.name.replace(".", "::"), positional, overload(*positional, **keywords)
+                    schema.name.replace(".", "::"), positional, operator(*positional, **keywords)
                 )
         except Exception as error:
             first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -169,12 +173,13 @@ class _Call(Struct, frozen=True):
             raise ShapeError(f"torch refuses it: {first_line}", refused=refused) from None
 
     def _torch_argument(self, argument: Argument, value: Value) -> Any:  # noqa: ANN401  (an argument of torch)
-        import torch
-
-        if isinstance(value, str) and argument.type.rstrip("?") in ("Layout", "MemoryFormat"):
-            return getattr(torch, value)
-        if isinstance(value, str) and argument.type.rstrip("?") == "Scalar":
+        kind = argument.type.rstrip("?")
+        if isinstance(value, str) and kind in CONSTANT_TYPES:
+            return torch_constant(value)
+        if isinstance(value, str) and kind == "Scalar":
             return complex(value)
+        if kind == "Device" and value is not None:
+            return "meta"
         return self._torch_value(value)
 
     def _torch_value(self, value: Value) -> Any:  # noqa: ANN401  (an argument of torch)

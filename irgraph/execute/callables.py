@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from msgspec import Struct
@@ -16,9 +16,13 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
+from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator, pure_packet
 
 Lookup = Callable[[Tensor], Torch]
 """Maps a tensor of the graph to torch's tensor."""
+
+Check = Callable[[str, Mapping[str, Torch]], None]
+"""Raises an error if a call may not be computed with these arguments."""
 
 MAX_LISTED = 10
 """Maximum number of kinds of ops that an error lists."""
@@ -36,9 +40,12 @@ class Computation(Struct, frozen=True):
     call: Callable[..., Torch]
     by_name: bool = False
 
-    def __call__(self, op: Op, lookup: Lookup) -> Torch:
-        """Compute an op."""
+    def __call__(self, op: Op, lookup: Lookup, check: Check | None = None) -> Torch:
+        """Compute an op; ``check`` is first called with its name and its arguments by name."""
         leading, keywords = self.arguments(op, lookup)
+        if check is not None and self.schema is not None:
+            names = (argument.name for argument in self.schema.arguments)
+            check(op.name, {**dict(zip(names, leading, strict=False)), **keywords})
         return self.call(*leading, **keywords)
 
     def arguments(self, op: Op, lookup: Lookup) -> tuple[list[Torch], dict[str, Torch]]:
@@ -86,16 +93,16 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
     implementation = SUBSTITUTES.get(op.name) if custom is None else custom.reference
     if implementation is not None:
         return Computation(schema, implementation, by_name=True)
-    library, _, base = op.name.partition(".")
-    packet = getattr(getattr(torch.ops, library), base, None)
-    if packet is None or schema.overload not in ("", *packet.overloads()):
-        return f"torch {torch.__version__} has no such operator"
-    overload = getattr(packet, schema.overload or "default")
+    try:
+        operator = pure_operator(op.name, schema.overload)
+        by_name = any("Dimname" in argument.type for argument in schema.arguments)
+        call = pure_packet(op.name) if by_name else operator
+    except OperatorError as error:
+        return str(error)
     has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
-    if not any(has_kernel(overload.name(), key) for key in ("CPU", "SparseCPU")):
+    if not any(has_kernel(operator.name(), key) for key in ("CPU", "SparseCPU")):
         return "it has no CPU kernel"
-    by_name = any("Dimname" in argument.type for argument in schema.arguments)
-    return Computation(schema, packet if by_name else overload)
+    return Computation(schema, call)
 
 
 def computations(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
+from irgraph.execute.bounds import check_operands
 from irgraph.execute.caches import fill_caches
 from irgraph.execute.callables import computations, span_of
 from irgraph.execute.narrow.preparation import prepare
@@ -228,7 +229,7 @@ class Machine:
             self._seed(op)
         self._check_statistics(op)
         try:
-            call_result = self.computations[id(op)](op, self._value)
+            call_result = self.computations[id(op)](op, self._value, check_operands)
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._error(op, f"{op.name} cannot be executed: {first}") from error

@@ -1,4 +1,4 @@
-"""CPU replacements for ops that require another device, or other processes."""
+"""CPU replacements for ops that require another device, other processes, or valid operands."""
 
 from __future__ import annotations
 
@@ -77,6 +77,16 @@ def pin_memory(self: Torch, **_: object) -> Torch:
     return self
 
 
+def reshape_alias(self: Torch, size: Sequence[int], stride: Sequence[int]) -> Torch:
+    """Return the view of a size and strides, within bounds, which the original does not check."""
+    return torch.as_strided(self, size, stride)
+
+
+def sparse_coo_tensor(indices: Torch, values: Torch, size: Sequence[int], **_: object) -> Torch:
+    """Return a sparse tensor; ``bounds.check_sparse`` checks its indices before they are used."""
+    return torch.sparse_coo_tensor(indices, values, size)
+
+
 def no_op(*_: object, **__: object) -> None:
     """Do nothing."""
 
@@ -94,6 +104,9 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.histc": histc,
     "aten.pin_memory": pin_memory,
     "aten._pin_memory": pin_memory,
+    "aten._reshape_alias": reshape_alias,
+    "aten._sparse_coo_tensor_unsafe": sparse_coo_tensor,
+    "aten._sparse_coo_tensor_with_dims_and_tensors": sparse_coo_tensor,
     "aten.record_stream": no_op,
 }
 """Replacements by name of the op; arguments are passed by the schema's names."""

@@ -7,6 +7,7 @@ import math
 import torch
 from msgspec import Struct
 
+from irgraph.execute.bounds import check_sparse
 from irgraph.execute.records import DECLARED, Compared, Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.tensor import Tensor
@@ -114,7 +115,8 @@ def _is_minus_infinity(value: Torch) -> Torch:
 
 
 def to_dense(value: Torch) -> Torch:
-    """Return a dense tensor."""
+    """Return a dense tensor; raise ``ValueError`` if an index is out of bounds."""
+    check_sparse([value])
     return value.to_dense() if value.layout != torch.strided else value
 
 

@@ -11,6 +11,7 @@ from irgraph.ir.dtypes import TORCH
 from irgraph.ir.op import Value
 from irgraph.ir.schema import Argument
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
+from irgraph.ir.torch_schemas.constants import CONSTANT_TYPES, torch_constant
 
 Torch: TypeAlias = Any
 """An object of torch's: a tensor, a list of tensors, an operator."""
@@ -24,10 +25,10 @@ def literal(argument: Argument, value: Value) -> Torch:
     kind = argument.type.rstrip("?")
     if isinstance(value, DType):
         return DTYPES[value]
-    if isinstance(value, DeviceRef):
+    if isinstance(value, DeviceRef) or (kind == "Device" and value is not None):
         return torch.device("cpu")
-    if kind in ("Layout", "MemoryFormat") and isinstance(value, str):
-        return getattr(torch, value)
+    if kind in CONSTANT_TYPES and isinstance(value, str):
+        return torch_constant(value)
     if kind == "Scalar" and isinstance(value, str):
         return complex(value)
     if argument.name == "pin_memory":

@@ -18,6 +18,7 @@ from irgraph.ir.schema import Schema, SchemaError, known_ops, parse_schema, sche
 from irgraph.ir.tensor import DeviceRef, Tensor, size_error
 from irgraph.ir.tf32 import PLAIN
 from irgraph.ir.torch_schemas.custom_ops import package_ops
+from irgraph.ir.torch_schemas.pure_operators import FOREIGN, refusal_by_name
 
 CHECKED = ("aten.", "irgraph.")
 """Libraries whose schemas are known completely."""
@@ -400,6 +401,15 @@ def unknown(graph: Graph) -> Iterator[Finding]:
         yield Finding("names", message, op, f"did you mean {matches[0]}?" if matches else "")
 
 
+def _foreign_ops(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
+    """No op opens files or prints: no training step has such an operator of torch."""
+    for op in ops:
+        reason = refusal_by_name(op.name)
+        if reason in FOREIGN:
+            hint = "no command executes it; remove it from the model"
+            yield Finding("operators", f"is not a function of tensors: {reason}", op, hint)
+
+
 def _tf32_types(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Products in tf32 multiply f32."""
     for op in ops:
@@ -422,6 +432,7 @@ RULES_OF_OPS: tuple[Callable[[Graph, Sequence[Op]], Iterator[Finding]], ...] = (
     _tensors,
     _streams,
     _schemas,
+    _foreign_ops,
     _result_placement,
     _shapes,
     _tf32_types,

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from irgraph.ir.dtypes import TORCH
+from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator
 
 Torch: TypeAlias = Any
 
@@ -73,11 +74,12 @@ def operator_of(name: str) -> Torch:
 
     Raises ``ScoreFunctionError`` if it is not an operator on single elements.
     """
-    import torch
-
     base, _, overload = name.partition(".")
-    operator = getattr(getattr(torch.ops.aten, base, None), overload, None)
-    if operator is None or not is_elementwise(operator):
+    try:
+        operator = pure_operator(f"aten.{base}", "" if overload == "default" else overload)
+    except OperatorError:
+        operator = None
+    if not overload or operator is None or not is_elementwise(operator):
         raise ScoreFunctionError(f"aten.{name} is no operator on single elements")
     return operator
 

@@ -19,6 +19,7 @@ from irgraph.ir.resize import with_dims
 from irgraph.ir.schema import resolve
 from irgraph.ir.tensor import DeviceRef, Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
+from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator
 from irgraph.ir.torch_schemas.registration import register_custom_ops
 from irgraph.text import print_graph
 from irgraph.verbs.autograd.region import ForwardRegion
@@ -242,8 +243,6 @@ def _values_by_name(results: Any, values: Any) -> dict[str, Torch]:  # noqa: ANN
 
 def _call(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Torch:
     """Call torch's operator with gradients."""
-    import torch
-
     from irgraph.execute.callables import Computation
 
     register_custom_ops()
@@ -251,13 +250,14 @@ def _call(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Tor
     if custom is not None and custom.backward is None:
         raise RuntimeError(f"{op.name} has no backward")
     schema = resolve(op, graph.schemas)
-    library, _, base = op.name.partition(".")
-    packet = getattr(getattr(torch.ops, library, None), base, None)
-    if schema is None or packet is None:
+    if schema is None:
         raise RuntimeError(f"torch has no {op.name}")
     if any(isinstance(value, DeviceRef) for value in op.attributes.values()):
         raise RuntimeError(f"{op.name} names a device")
-    operator = getattr(packet, schema.overload or "default")
+    try:
+        operator = pure_operator(op.name, schema.overload, meta=device == "meta")
+    except OperatorError as error:
+        raise RuntimeError(f"{op.name} is not differentiated: {error}") from None
     return Computation(schema, operator)(op, lambda tensor: values[tensor.name])
 
 
