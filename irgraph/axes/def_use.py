@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from irgraph.axes.constraints import constrains_scope
 from irgraph.axes.relations import ConstrainedOp
-from irgraph.axes.rules import has_rule
-from irgraph.axes.views import PIECES, RESHAPES, is_known_view
+from irgraph.axes.views import PIECES
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 
 class DefUse:
-    """The sites of a graph: its device ops, and scopes whose arguments are sizes.
+    """The sites of a graph: its device ops, and scopes that relate sizes.
 
     Attributes:
         sites: in launch order, outer before inner.
@@ -51,7 +51,4 @@ def _has_sizes(op: Op) -> bool:
         return False
     if not op.body:
         return bool(op.operands or op.results)
-    if not op.results:
-        return False
-    has_known_rule = op.name in RESHAPES or op.name in PIECES or has_rule(op.name)
-    return has_known_rule or (bool(op.attributes) and is_known_view(ConstrainedOp(op, -1)))
+    return bool(op.results) and (op.name in PIECES or constrains_scope(op))

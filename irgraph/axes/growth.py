@@ -13,12 +13,12 @@ from irgraph.axes.layout import arguments, layouts
 from irgraph.axes.propagation import Propagation
 from irgraph.axes.relations import Argument, AxisOf
 from irgraph.axes.sizes import FixedSizeError
-from irgraph.axes.views import SymbolicLayout
 from irgraph.ir.dim import Dim, Term
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, canonical_strides, size_error
+from irgraph.ops.strides import Layout
 
 MAX_CACHED_GROWTHS = 8
 """Maximum number of cached propagations: most graphs are resized more than once."""
@@ -100,7 +100,7 @@ class Growth:
     def _op(self, key: Argument) -> Op:
         return self.uses.sites[key[0]].op
 
-    def _tensor(self, name: str, layout: SymbolicLayout, size_cache: _SizeCache) -> Tensor:
+    def _tensor(self, name: str, layout: Layout, size_cache: _SizeCache) -> Tensor:
         old = self.graph.by_name[name]
         producer = self.uses.producer(old)
         op = producer.op if producer else None

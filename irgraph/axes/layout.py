@@ -11,8 +11,9 @@ from irgraph.axes.relations import Argument, ConstrainedOp
 from irgraph.axes.sizes import FixedSizeError
 from irgraph.axes.slices import AxisSlice
 from irgraph.axes.sparse import is_sparse
-from irgraph.axes.views import PIECES, SymbolicLayout, dense_strides, is_known_view, view_layouts
+from irgraph.axes.views import PIECES, dense_strides, is_known_view, view_layouts
 from irgraph.ir.tensor import Tensor, canonical_strides
+from irgraph.ops.strides import Layout
 
 
 def arguments(change: Propagation) -> dict[Argument, int]:
@@ -39,9 +40,7 @@ def _bounds(change: Propagation, slices: Iterable[AxisSlice]) -> Iterator[tuple[
                 yield site.argument(name), bounds[name]
 
 
-def layouts(
-    change: Propagation, argument_sizes: Mapping[Argument, int]
-) -> dict[str, SymbolicLayout]:
+def layouts(change: Propagation, argument_sizes: Mapping[Argument, int]) -> dict[str, Layout]:
     """Return the layout of every tensor that changes, as expressions of the growth.
 
     Raises ``FixedSizeError`` if the layout of a tensor that grows is undetermined.
@@ -53,7 +52,7 @@ class _Layouts:
     def __init__(self, change: Propagation, argument_sizes: Mapping[Argument, int]) -> None:
         self.change = change
         self.algebra = change.algebra
-        self.by_name: dict[str, SymbolicLayout] = {}
+        self.by_name: dict[str, Layout] = {}
         self._argument_sizes = argument_sizes
         self._shapes = {key[0] for key in change.sizes if len(key) == 2}
         self._sites = {key[0] for key in argument_sizes}
@@ -76,12 +75,14 @@ class _Layouts:
                 yield from (y for y in site.outputs if y.buffer not in input_buffers)
 
     def _visit(self, site: ConstrainedOp) -> None:
-        is_view = is_known_view(site) and site.outputs[0].buffer == site.inputs[0].buffer
-        is_moved_view = is_view and (
-            site.inputs[0].name in self.by_name or site.number in self._sites
-        )
         is_resized = any(t.name in self._shapes for t in site.outputs)
-        if not (is_moved_view or is_resized):
+        is_moved = site.number in self._sites or (
+            bool(site.inputs) and site.inputs[0].name in self.by_name
+        )
+        if not (is_moved or is_resized):
+            return
+        is_view = is_known_view(site)
+        if not (is_view or is_resized):
             return
         if is_view and self._matches_rule(site):
             self._add_views(site)
@@ -101,10 +102,8 @@ class _Layouts:
         """Return the expressions of a tensor's sizes."""
         return tuple(self.change.size((tensor.name, i)) for i in range(tensor.rank))
 
-    def _start_of(self, site: ConstrainedOp) -> int:
-        key = site.argument("start")
-        start = self._argument_sizes.get(key)
-        return site.number_of("start", 0) if start is None else start
+    def _start_of(self, site: ConstrainedOp) -> int | None:
+        return self._argument_sizes.get(site.argument("start"))
 
     def _add_views(self, site: ConstrainedOp) -> None:
         x = site.inputs[0]
@@ -120,15 +119,15 @@ class _Layouts:
     def _matches_rule(self, site: ConstrainedOp) -> bool:
         """Return whether the rule of a view reproduces the layout in the graph."""
         x = layout_of(site.inputs[0], self.algebra)
-        first = site.number_of("start", 0)
-        rule_layouts = view_layouts(site, x, [y.shape for y in site.outputs], first, self.algebra)
+        shapes = [y.shape for y in site.outputs]
+        rule_layouts = view_layouts(site, x, shapes, None, self.algebra)
         return all(
             y.offset == rule_layout.offset
             and y.strides == canonical_strides(y.shape, rule_layout.strides)
             for y, rule_layout in zip(site.outputs, rule_layouts, strict=True)
         )
 
-    def _new_layout(self, tensor: Tensor, site: ConstrainedOp | None) -> SymbolicLayout:
+    def _new_layout(self, tensor: Tensor, site: ConstrainedOp | None) -> Layout:
         neighbours = [t for t in self._allocated.get(tensor.buffer, ()) if t.offset > tensor.offset]
         if neighbours:
             message = f"%{neighbours[0].name} follows %{tensor.name} in ${tensor.buffer}"
@@ -138,13 +137,12 @@ class _Layouts:
         if strides is None:
             message = f"%{tensor.name} has gaps between its elements"
             raise FixedSizeError(site.op if site else None, message)
-        return SymbolicLayout(shape, strides, tensor.offset)
+        return Layout(shape, tuple(strides), tensor.offset)
 
 
-def layout_of(tensor: Tensor, algebra: Algebra) -> SymbolicLayout:
+def layout_of(tensor: Tensor, algebra: Algebra) -> Layout:
     """Return a tensor's layout, with strides as expressions."""
-    if tensor.strides is not None:
-        return SymbolicLayout(tensor.shape, tensor.strides, tensor.offset)
-    return SymbolicLayout(
-        tensor.shape, dense_strides(tensor, tensor.shape, algebra) or (), tensor.offset
-    )
+    strides = tensor.strides
+    if strides is None:
+        strides = tuple(dense_strides(tensor, tensor.shape, algebra) or ())
+    return Layout(tensor.shape, strides, tensor.offset)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from irgraph.axes.constraints import relation_of
 from irgraph.axes.decisions import Decisions
 from irgraph.axes.probe import SizeIndex, agrees, linked_axes
 from irgraph.axes.relations import AxisOf, ConstrainedOp, Product, Relation, SizeKey, Slope, Sum
-from irgraph.axes.rules import relation_of
 from irgraph.axes.sizes import FixedSizeError, GrowingSizes
 from irgraph.axes.slices import AxisSlices
 from irgraph.axes.sparse import is_sparse, sparse_relation
@@ -55,7 +55,7 @@ class Propagation(GrowingSizes):
         """Check that torch's answers about single sizes agree with its answer about all of them."""
         for number, relation in self._relations.items():
             site = self.uses.sites[number]
-            if not relation.needs_probe or site.op.body:
+            if not relation.needs_probe:
                 continue
             size_by_index = {
                 _index_of(site, key) if len(key) == 2 else (key[1], 0, key[2]): self.grown_value(
@@ -115,7 +115,7 @@ class Propagation(GrowingSizes):
     def _query_torch(self, site: ConstrainedOp, relation: Relation, axis: AxisOf) -> None:
         """Add to a relation the sizes that, according to torch, change together with an axis."""
         change = None
-        if relation.needs_probe and not site.op.body:
+        if relation.needs_probe:
             change = linked_axes(site, _index_of(site, axis), self._schemas)
         if change is None:
             reason = (

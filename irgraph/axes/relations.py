@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias, Union
@@ -141,23 +141,3 @@ def axes(tensor: Tensor) -> list[AxisOf]:
 def axis_pairs(*sides: Iterable[SizeKey]) -> list[tuple[SizeKey, ...]]:
     """Return the first key of each side as one group, then the second, and so on."""
     return [tuple(group) for group in zip(*sides, strict=False)]
-
-
-def equal_groups_at(index: int, tensors: Sequence[Tensor]) -> list[tuple[SizeKey, ...]]:
-    """Return one axis of some tensors as a group, or no group unless all have one size."""
-    if len({t.shape[index] for t in tensors}) != 1:
-        return []
-    return [tuple(axis(t, index) for t in tensors)]
-
-
-def broadcast_groups(tensors: Sequence[Tensor]) -> list[tuple[SizeKey, ...]]:
-    """Return groups of axes that broadcasting aligns."""
-    rank = max((t.rank for t in tensors), default=0)
-    groups: list[tuple[SizeKey, ...]] = []
-    for from_end in range(1, rank + 1):
-        long_tensors = [t for t in tensors if t.rank >= from_end]
-        size = max(long_tensors, key=lambda t: t.shape[-from_end]).shape[-from_end]
-        if 0 in (t.shape[-from_end] for t in long_tensors):
-            size = 0
-        groups.append(tuple(axis(t, -from_end) for t in long_tensors if t.shape[-from_end] == size))
-    return groups

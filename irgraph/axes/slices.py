@@ -41,7 +41,10 @@ class AxisSlices:
         source, part = axis(x, dim), axis(y, dim)
         if site.number_of("step", 1) != 1:
             return relation
-        if y.shape[dim] == x.shape[dim]:
+        if site.number_of("start", 0) < 0:
+            # counted from the end: the part stays the same
+            relation.free.add(source)
+        elif y.shape[dim] == x.shape[dim]:
             end = PIECES[site.op.name][1]
             has_end_argument = site.number_of(end, -1) == x.shape[dim]
             relation.equal.append(

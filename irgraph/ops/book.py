@@ -14,11 +14,12 @@ from irgraph.ir.op import Op, Value, memoize
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import CustomOp
 from irgraph.ops import kinds
-from irgraph.ops.call import Call
+from irgraph.ops.call import Call, InvalidCallError
 from irgraph.ops.kinds.elements import tagged
 from irgraph.ops.kinds.lists import over_lists
 from irgraph.ops.meaning import Meaning, Result
 from irgraph.ops.operator import Operator
+from irgraph.ops.sizes import size_error
 from irgraph.plugins import plugins
 
 GROUP = "irgraph.ops"
@@ -33,7 +34,11 @@ def shipped() -> Mapping[str, Operator]:
     """Return the operators that irgraph itself declares, by name."""
     declared: dict[str, Operator] = {}
     for module in iter_modules(kinds.__path__, f"{kinds.__name__}."):
-        declared |= import_module(module.name).OPERATORS
+        operators = import_module(module.name).OPERATORS
+        twice = operators.keys() & declared.keys()
+        if twice:
+            raise ValueError(f"{module.name} declares {min(twice)} a second time")
+        declared |= operators
     return declared
 
 
@@ -74,7 +79,10 @@ SLOT = "irgraph.ops.meaning"
 
 
 def meaning_of(op: Op) -> Meaning | None:
-    """Return the meaning of a leaf call, ``None`` if no declaration covers it."""
+    """Return the meaning of a leaf call, ``None`` if no declaration covers it.
+
+    Calls whose sizes contradict their declaration have none.
+    """
     meaning = memoize(op, SLOT, _meaning)
     return None if meaning is UNDECLARED else meaning
 
@@ -86,17 +94,25 @@ def _meaning(op: Op) -> Meaning:
     key = signature(op)
     meaning = _MEANINGS.get(key)
     if meaning is None:
-        meaning = _MEANINGS[key] = resolve(operator, op) or UNDECLARED
+        call = Call(op)
+        meaning = resolve(operator, call)
+        if meaning is None or size_error(call, meaning):
+            meaning = UNDECLARED
+        _MEANINGS[key] = meaning
         if len(_MEANINGS) > MAX_SIGNATURES:
             _MEANINGS.popitem(last=False)
     return meaning
 
 
-def resolve(operator: Operator, op: Op) -> Meaning | None:
-    """Return the meaning that a declaration gives to a call, without the cache."""
-    call = Call(op)
-    meaning = operator.rule(call)
-    if meaning is None or len(meaning.results) != len(call.outputs):
+def resolve(operator: Operator, call: Call) -> Meaning | None:
+    """Return the meaning that a declaration gives to a call, whether or not its sizes fit."""
+    try:
+        meaning = operator.rule(call)
+    except InvalidCallError:
+        return None
+    if meaning is None or len(meaning.operands) != len(call.inputs):
+        return None
+    if len(meaning.results) != len(call.outputs):
         return meaning
     # a written operand has the axes that it had
     axes = {tensor.name: axes for tensor, axes in zip(call.inputs, meaning.operands, strict=True)}

@@ -10,6 +10,10 @@ from irgraph.ir.schema import Schema, bind, resolve, schemas_of
 from irgraph.ir.tensor import Tensor
 
 
+class InvalidCallError(Exception):
+    """An argument that torch refuses, such as an axis that its operand lacks."""
+
+
 class Call:
     """A leaf op.
 
@@ -86,9 +90,18 @@ class Call:
 
     def axis(self, name: str, rank: int, default: int = 0) -> int:
         """Return an argument that is the index of an axis, counted from 0."""
-        return self.number(name, default) % rank if rank else 0
+        return _counted(self.number(name, default), rank)
 
     def axes(self, name: str, rank: int) -> tuple[int, ...]:
         """Return an argument that is a list of axes, counted from 0; all of them if it is empty."""
-        chosen = self.numbers(name)
-        return tuple(i % rank for i in chosen if rank) or tuple(range(rank))
+        chosen = [_counted(index, rank) for index in self.numbers(name)]
+        if len(set(chosen)) < len(chosen):
+            raise InvalidCallError(f"{name} names an axis twice")
+        return tuple(chosen if rank else ()) or tuple(range(rank))
+
+
+def _counted(index: int, rank: int) -> int:
+    """Return the index of an axis, counted from 0; a number has one axis, for that matter."""
+    if not -max(rank, 1) <= index < max(rank, 1):
+        raise InvalidCallError(f"there is no axis {index} of {rank}")
+    return index % rank if rank else 0

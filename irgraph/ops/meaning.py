@@ -57,16 +57,32 @@ class Slope(Struct, frozen=True):
     share: Fraction
 
 
+class Piece(Struct, frozen=True):
+    """A part of one axis of a view's operand.
+
+    Attributes:
+        axis: the index of the axis.
+        start: the index of the first element, counted from the end if negative.
+        step: the distance between elements.
+    """
+
+    axis: int
+    start: int
+    step: int = 1
+
+
 class Result(Struct, frozen=True):
     """The axes of a result, and the operands that it is a function of.
 
     Attributes:
         axes: its axes.
         reads: indices of operands; ``None`` for all of them.
+        piece: the part of the operand that a view shows, ``None`` for all of it.
     """
 
     axes: Axes
     reads: frozenset[int] | None = None
+    piece: Piece | None = None
 
     def is_function_of(self, operand: int) -> bool:
         """Return whether the result depends on the elements of an operand."""
@@ -90,6 +106,9 @@ class Meaning(Struct, frozen=True):
             sizes are equal.
         steps: letters that grow by multiples of a number.
         fixed: letters whose size cannot change.
+        sizes: sizes of letters that follow from arguments and other letters, as in this call.
+        bounded: letters on whose sizes those depend, or whether arguments such as an index are
+            valid.
         random: whether elements are drawn.
         sizes_by_torch: whether torch must be queried which sizes change together, since arguments
             that are not named here depend on them.
@@ -107,6 +126,8 @@ class Meaning(Struct, frozen=True):
     groups: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
     steps: tuple[tuple[str, int], ...] = ()
     fixed: frozenset[str] = frozenset()
+    sizes: Mapping[str, int] = {}
+    bounded: frozenset[str] = frozenset()
     random: bool = False
     sizes_by_torch: bool = False
 

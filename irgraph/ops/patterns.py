@@ -8,8 +8,9 @@ from typing import TypeAlias
 from irgraph.ir.schema import resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
+from irgraph.ops.meaning import ONE, OPAQUE, Axes, Meaning, Piece, Result, letters_of
 from irgraph.ops.notation import expand, is_repeated, parse
+from irgraph.ops.shapes import letters
 
 Rule: TypeAlias = Callable[[Call], "Meaning | None"]
 """Returns the meaning of a call, ``None`` if it has none that a declaration can state."""
@@ -51,6 +52,35 @@ def pattern(text: str, *linear: str, reads: Sequence[str] = ()) -> Rule:
         )
 
     return rule
+
+
+def view(axes_of: Callable[[Call, Axes], Axes]) -> Rule:
+    """Return the rule of a view with one result, whose axes a function gives from the operand's."""
+
+    def rule(call: Call) -> Meaning:
+        axes = letters(call.inputs[0].rank)
+        return view_meaning(axes, [axes_of(call, axes)] * len(call.outputs))
+
+    return rule
+
+
+def view_meaning(
+    axes: Axes, results: Sequence[Axes], *, pieces: Sequence[Piece] = (), **facts: object
+) -> Meaning:
+    """Return the meaning of a view of one operand: linear, and no letter is summed.
+
+    ``pieces`` has the part of the operand that each result shows; by default all of it.
+    """
+    remaining = {letter for result in results for axis in result for letter in letters_of(axis)}
+    missing = {axis for axis in axes if isinstance(axis, str)} - remaining - {ONE}
+    shown = pieces or (None,) * len(results)
+    return Meaning(
+        operands=(axes,),
+        results=tuple(Result(a, None, p) for a, p in zip(results, shown, strict=True)),
+        mixed=frozenset(missing),
+        linear=(frozenset({0}),),
+        **facts,  # type: ignore[arg-type]
+    )
 
 
 def tensor_names(call: Call) -> list[str]:

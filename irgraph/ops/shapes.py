@@ -29,13 +29,14 @@ def aligned(tensor: Tensor, shape: Sequence[int], prefix: str = "d") -> Axes:
 
     An axis of one element is ``ONE`` if the shape has more there, else it has the letter.
     """
+    return broadcast_axes(tensor, shape, letters(len(shape), prefix))
+
+
+def broadcast_axes(tensor: Tensor, shape: Sequence[int], axes: Axes) -> Axes:
+    """Return the axes of a tensor that broadcasts to a shape with given axes."""
     first = len(shape) - tensor.rank
-    axes = letters(len(shape), prefix)[first:] if first >= 0 else letters(tensor.rank, prefix)
-    sizes = shape[first:]
-    return tuple(
-        axis if size == whole else ONE
-        for axis, size, whole in zip(axes, tensor.shape, sizes, strict=True)
-    )
+    pairs = zip(axes[first:], tensor.shape, shape[first:], strict=True)
+    return tuple(axis if size == whole else ONE for axis, size, whole in pairs)
 
 
 def without(axes: Axes, removed: Iterable[int]) -> Axes:

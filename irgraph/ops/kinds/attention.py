@@ -13,6 +13,11 @@ from irgraph.ops.patterns import linear_sets
 QUERY_ROUNDING = 32
 """Multiple to which memory-efficient attention rounds the number of queries up, for its sums."""
 
+ROUNDED_QUERIES = (Slope("q", "rounded", Fraction(1)), Slope("rounded", "q", Fraction(1)))
+
+GRADIENTS = ("grad_out", "grad_out_")
+"""Names of the gradient of the result among the arguments of gradients."""
+
 FORMS = ("flash_attention", "efficient_attention", "flash_attention_for_cpu", "cudnn_attention")
 
 
@@ -33,12 +38,17 @@ def _attention(call: Call) -> Meaning | None:
 
     def of(tensor: Tensor, name: str) -> Axes:
         nonlocal rounded
-        fixed = {"query": queries, "key": keys, "value": values, "out": result, "grad_out": result}
-        if name in fixed:
-            return fixed[name]
+        declared = {"query": queries, "key": keys, "value": values, "out": result}
+        if name in GRADIENTS:
+            return result
+        if name in declared:
+            return declared[name]
         if tensor.rank == 4 and name in ("attn_bias", "attn_mask"):
             return _bias_axes(tensor, q, k)
         if tensor.rank in (3, 4) and tensor.shape[:2] == q.shape[:2]:
+            if not tensor.numel:
+                # sums that were not computed have no elements
+                return ("b", "h", *(OPAQUE,) * (tensor.rank - 2))
             is_exact = tensor.shape[2] == q.shape[2]
             rounded = rounded or not is_exact
             return ("b", "h", "q" if is_exact else "rounded", *(ONE,) * (tensor.rank - 3))
@@ -50,7 +60,8 @@ def _attention(call: Call) -> Meaning | None:
     outputs = _gradients(call, queries, keys, values) if is_gradient else [result]
     results = list(map(Result, outputs))
     for tensor in call.outputs[len(outputs) :]:
-        axes = of(tensor, "")
+        is_bias = is_gradient and tensor.rank == 4
+        axes = _bias_axes(tensor, q, k) if is_bias else of(tensor, "")
         # states of the random generator, and sizes that the host gave
         is_state = set(axes) <= {OPAQUE}
         scores = [i for name in ("query", "key") for i in call.spans[name]]
@@ -63,10 +74,12 @@ def _attention(call: Call) -> Meaning | None:
         operands=operands,
         results=tuple(results),
         mixed=frozenset({"k", "d", "e", "rounded", "q", *({"h", "g"} if heads == "g" else ())}),
-        linear=linear_sets(call, ("grad_out",) if is_gradient else ("value",)),
+        linear=linear_sets(call, GRADIENTS if is_gradient else ("value",)),
         arguments=arguments,
-        slopes=(Slope("q", "rounded", Fraction(1)),) if rounded else (),
+        slopes=ROUNDED_QUERIES if rounded else (),
         steps=(("q", QUERY_ROUNDING),) if rounded else (),
+        # queries share heads of keys: neither number may change alone
+        fixed=frozenset({"h", "g"}) if heads == "g" else frozenset(),
         random=bool(call.arguments.get("dropout_p")),
     )
 
@@ -75,7 +88,9 @@ def _bias_axes(tensor: Tensor, q: Tensor, k: Tensor) -> Axes:
     """Return the axes of a mask that broadcasts to the scores."""
     sizes = (*q.shape[:3], k.shape[2])
     pairs = zip("bhqk", sizes, tensor.shape, strict=True)
-    return tuple(letter if size == own else ONE for letter, size, own in pairs)
+    return tuple(
+        letter if size == full else ONE if size == 1 else OPAQUE for letter, full, size in pairs
+    )
 
 
 def _gradients(call: Call, queries: Axes, keys: Axes, values: Axes) -> list[Axes]:
@@ -106,7 +121,8 @@ OPERATORS = {
     ),
     **operators(
         _attention,
-        "scaled_dot_product_attention _scaled_dot_product_fused_attention_overrideable",
+        "scaled_dot_product_attention _scaled_dot_product_fused_attention_overrideable "
+        "_scaled_dot_product_fused_attention_overrideable_backward",
         text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
         flops=_flops,
     ),

@@ -8,7 +8,7 @@ from irgraph.ops.call import Call
 from irgraph.ops.meaning import Meaning, Result
 from irgraph.ops.operator import Operator, operators
 from irgraph.ops.patterns import linear_sets
-from irgraph.ops.shapes import aligned, broadcast_shape
+from irgraph.ops.shapes import aligned, broadcast_shape, letters
 
 UNARY = "neg clone _to_copy to contiguous lift_fresh_copy detach_ pin_memory _pin_memory zero_ copy"
 """Ops that are linear in ``self``."""
@@ -39,16 +39,12 @@ def by_element(call: Call, *linear: str) -> Meaning | None:
     tensors = (*call.inputs, *call.outputs)
     if not tensors:
         return None
-    written = call.written
-    shape = broadcast_shape(call.outputs or written or tensors)
-    if any(tensor.rank > len(shape) for tensor in tensors):
-        shape = broadcast_shape(tensors)
+    shape = broadcast_shape(call.inputs or tensors)
     operands = tuple(aligned(tensor, shape) for tensor in call.inputs)
-    results = (aligned(tensor, shape) for tensor in (*call.outputs, *written))
-    reads = _reads(call)
+    count = len(call.outputs) + len(call.written)
     return Meaning(
         operands=operands,
-        results=tuple(Result(axes, reads) for axes in results),
+        results=(Result(letters(len(shape)), _reads(call)),) * count,
         linear=linear_sets(call, linear),
     )
 

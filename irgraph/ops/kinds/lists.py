@@ -8,9 +8,9 @@ from irgraph.ir.op import tensors_in
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.kinds import elements
-from irgraph.ops.meaning import Axes, Meaning, Result
+from irgraph.ops.meaning import ONE, Axes, Meaning, Result
 from irgraph.ops.operator import Operator
-from irgraph.ops.shapes import aligned, broadcast_shape
+from irgraph.ops.shapes import aligned, broadcast_shape, letters
 
 PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 """Beginnings of names of ops over lists."""
@@ -27,28 +27,32 @@ def by_position(call: Call) -> Meaning | None:
     values = (*call.op.operands, *call.op.attributes.values(), *call.op.results)
     lists = [list(tensors_in([value])) for value in values if isinstance(value, tuple)]
     count = max(map(len, lists), default=0)
-    letter_axes: dict[str, Axes] = {}
+    axes: dict[str, Axes] = {}
+    axes_of_results: dict[str, Axes] = {}
+    is_by_element = call.op.base.startswith("_foreach_") and _kind(call) not in REDUCING
     for position in range(count):
         row = [tensors[position] for tensors in lists if len(tensors) == count]
-        _name_axes(row, f"p{position}_", letter_axes)
-    operands = tuple(_axes_of(tensor, letter_axes) for tensor in call.inputs)
-    results = (*call.outputs, *call.written)
+        prefix = f"p{position}_"
+        shape = broadcast_shape(row)
+        for tensor in row:
+            axes[tensor.name] = aligned(tensor, shape, prefix)
+            axes_of_results[tensor.name] = letters(len(shape), prefix)
+
+    def axes_of(tensor: Tensor) -> Axes:
+        # an op by element takes a number for all positions, others one element
+        return axes.get(tensor.name, () if is_by_element else (ONE,) * tensor.rank)
+
+    operands = tuple(map(axes_of, call.inputs))
+    results = [
+        (axes_of_results if is_by_element else axes).get(tensor.name, (ONE,) * tensor.rank)
+        for tensor in (*call.outputs, *call.written)
+    ]
     return Meaning(
         operands=operands,
-        results=tuple(Result(_axes_of(tensor, letter_axes)) for tensor in results),
+        results=tuple(map(Result, results)),
         mixed=frozenset() if _kind(call) not in REDUCING else frozenset(_letters(operands)),
         linear=_linear_sets(call),
     )
-
-
-def _name_axes(row: Sequence[Tensor], prefix: str, axes: dict[str, Axes]) -> None:
-    shape = broadcast_shape(row)
-    for tensor in row:
-        axes[tensor.name] = aligned(tensor, shape, prefix)
-
-
-def _axes_of(tensor: Tensor, axes: dict[str, Axes]) -> Axes:
-    return axes.get(tensor.name, ("1",) * tensor.rank)
 
 
 def _letters(operands: Sequence[Axes]) -> set[str]:

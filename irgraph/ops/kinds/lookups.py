@@ -128,9 +128,9 @@ def _gather(call: Call) -> Meaning | None:
     axes: list[str] = []
     of_indices: list[str] = []
     for position, (size, other) in enumerate(zip(source.shape, indices.shape, strict=True)):
-        shared = position != index and size == other
+        is_common = position != index and size == other
         axes.append(f"d{position}")
-        of_indices.append(f"d{position}" if shared else f"i{position}")
+        of_indices.append(f"d{position}" if is_common else f"i{position}")
     mixed = {f"d{p}" for p in range(source.rank) if of_indices[p] != f"d{p}"}
     return Meaning(
         operands=(tuple(axes), tuple(of_indices)),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, Axes, Meaning, Result
+from irgraph.ops.meaning import Axes, Meaning, Result
 from irgraph.ops.operator import operators
 from irgraph.ops.patterns import Rule, linear_sets, pattern
-from irgraph.ops.shapes import aligned
+from irgraph.ops.shapes import broadcast_axes
 
 
 def with_bias(first: str, second: str) -> Rule:
@@ -21,25 +20,16 @@ def with_bias(first: str, second: str) -> Rule:
             return None
         batch: Axes = ("b",) if a.rank == 3 else ()
         result: Axes = (*batch, "m", "n")
-        if bias.rank > len(result):
+        if bias.rank > len(result) or {a.rank, b.rank} != {len(result)}:
             return None
         shape = (*a.shape[:-1], b.shape[-1])
         return Meaning(
-            operands=(_broadcast(bias, shape, result), (*batch, "m", "k"), (*batch, "k", "n")),
-            results=(Result(result),) * len(call.outputs),
+            operands=(broadcast_axes(bias, shape, result), (*batch, "m", "k"), (*batch, "k", "n")),
+            results=(Result(result),) * (len(call.outputs) + len(call.written)),
             linear=linear_sets(call, (f"self {first}", f"self {second}")),
         )
 
     return rule
-
-
-def _broadcast(tensor: Tensor, shape: tuple[int, ...], axes: Axes) -> Axes:
-    """Return the axes of a tensor that broadcasts to a shape with given axes."""
-    places = aligned(tensor, shape)
-    first = len(axes) - tensor.rank
-    return tuple(
-        ONE if place == ONE else axis for place, axis in zip(places, axes[first:], strict=True)
-    )
 
 
 def _matmul(call: Call) -> Meaning | None:
@@ -49,8 +39,8 @@ def _matmul(call: Call) -> Meaning | None:
         return None
     shape = call.outputs[0].shape
     axes: Axes = (*(f"d{i}" for i in range(len(shape) - 2)), "m", "n")
-    left = _broadcast(a, (*shape[:-1], a.shape[-1]), (*axes[:-1], "k"))
-    right = _broadcast(b, (*shape[:-2], b.shape[-2], shape[-1]), (*axes[:-2], "k", "n"))
+    left = broadcast_axes(a, (*shape[:-1], a.shape[-1]), (*axes[:-1], "k"))
+    right = broadcast_axes(b, (*shape[:-2], b.shape[-2], shape[-1]), (*axes[:-2], "k", "n"))
     linear = (frozenset({0}), frozenset({1}))
     return Meaning((left, right), (Result(axes),), linear=linear)
 

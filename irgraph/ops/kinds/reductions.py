@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from irgraph.ops.call import Call
+from irgraph.ops.kinds.elements import by_element
 from irgraph.ops.meaning import ONE, Axes, Meaning, Result
 from irgraph.ops.operator import operators
 from irgraph.ops.patterns import Rule, linear_sets
@@ -13,17 +14,16 @@ def reduction(*linear: str, mean: bool = False) -> Rule:
     """Return the rule of a reduction over the axes ``dim``; mixed unless it is linear."""
 
     def rule(call: Call) -> Meaning | None:
-        if not call.inputs:
+        if len(call.inputs) != 1:
             return None
         rank = call.inputs[0].rank
         axes = letters(rank)
         # most take an axis or a list; without one they reduce all axes
         chosen = call.axes("dim", rank)
-        results = [_reduced(axes, chosen, tensor.rank) for tensor in call.outputs]
         reduced = frozenset(str(axes[i]) for i in chosen)
         return Meaning(
-            operands=(axes,) * len(call.inputs),
-            results=tuple(map(Result, results)),
+            operands=(axes,),
+            results=(Result(_reduced(axes, chosen, call.flag("keepdim"))),) * len(call.outputs),
             mixed=frozenset() if linear else reduced,
             linear=linear_sets(call, linear),
             means=reduced if mean else frozenset(),
@@ -32,11 +32,16 @@ def reduction(*linear: str, mean: bool = False) -> Rule:
     return rule
 
 
-def _reduced(axes: Axes, chosen: tuple[int, ...], rank: int) -> Axes:
+def _reduced(axes: Axes, chosen: tuple[int, ...], keeps: bool) -> Axes:
     """Return the axes of a result, which may keep reduced axes with one element."""
-    if rank == len(axes):
+    if keeps:
         return tuple(ONE if i in chosen else axis for i, axis in enumerate(axes))
     return without(axes, chosen)
+
+
+def _extremum(call: Call) -> Meaning | None:
+    """Return the meaning of ``max`` and ``min``: of two tensors by element, or along axes."""
+    return by_element(call) if call.tensor("other") is not None else reduction()(call)
 
 
 def along(operand: str, *linear: str, dim: str = "dim", default: int = -1) -> Rule:
@@ -96,9 +101,10 @@ OPERATORS = {
     **operators(reduction("self", mean=True), "mean"),
     **operators(
         reduction(),
-        "amax amin max min prod logsumexp var std var_mean std_mean norm linalg_vector_norm any "
-        "all argmax argmin median nanmedian mode count_nonzero aminmax",
+        "amax amin prod logsumexp var std var_mean std_mean norm linalg_vector_norm any all "
+        "argmax argmin median nanmedian count_nonzero aminmax",
     ),
+    **operators(_extremum, "max min"),
     **operators(along("self", "self", default=0), "cumsum cumsum_"),
     **operators(moved("dims"), "flip roll"),
     **operators(along("self", default=0), "cumprod logcumsumexp cummax cummin"),

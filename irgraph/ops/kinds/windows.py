@@ -62,6 +62,7 @@ def _convolution(call: Call) -> Meaning | None:
         mixed=mixed,
         linear=linear_sets(call, ("input self bias", "weight bias")),
         slopes=window_slopes(places, positions, per_axis(call, "stride", rank, 1)),
+        fixed=frozenset(taps),
     )
 
 
@@ -99,6 +100,7 @@ def _convolution_gradient(call: Call) -> Meaning | None:
         slopes=window_slopes(places, positions, per_axis(call, "stride", rank, 1))
         if _is_plain(call)
         else (),
+        fixed=frozenset(taps),
         sizes_by_torch=not _is_plain(call),
     )
 

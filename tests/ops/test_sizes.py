@@ -1,0 +1,118 @@
+"""How sizes follow, as declarations claim: torch's meta device takes each resized call."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from irgraph.ir.edit import map_tensors
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.op import Op, tensors_in
+from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import meaning_of
+from irgraph.shapes import ShapeError, plain_sizes
+from irgraph.text import parse
+from irgraph.verbs import Axis, RefusedError, resize
+from tests.ops.test_laws import ops
+
+GROWTH = 192
+"""Growth of an axis: windows of any step and rounded sums fit."""
+
+MIN_TRUE = 3_000
+"""Claims that must have been compared, so that the law cannot hold of nothing."""
+
+
+def shapes(op: Op) -> list[tuple[int, ...]]:
+    """Return the shapes that torch gives a call's results. Raises ``ShapeError``."""
+    results = plain_sizes(op, (), {})
+    pairs = zip(results, op.results, strict=False)
+    return [t.shape for t in tensors_in(r for r, recorded in pairs if recorded is not None)]
+
+
+def recorded(op: Op) -> list[tuple[int, ...]]:
+    return [tensor.shape for tensor in op.outputs]
+
+
+def graph_of(op: Op) -> Graph:
+    """Return a step of one call, over contiguous inputs of its own."""
+    declared = {tensor.name: tensor for tensor in op.inputs}
+    return Graph("one", tensors=tuple(Declared("input", t) for t in declared.values()), ops=(op,))
+
+
+def contiguous(op: Op) -> Op:
+    """Return a call over tensors without gaps, each in a buffer of its own."""
+
+    def tensor(old: Tensor) -> Tensor:
+        return replace(old, buffer=old.name, strides=None, offset=0)
+
+    return replace(map_tensors(op, tensor), body=())
+
+
+def size_claims(op: Op) -> Iterator[tuple[str, str, str]]:
+    """Yield ``true``, ``false``, ``refused`` or ``not run`` for each axis of a call that grows."""
+    meaning = meaning_of(op)
+    if meaning is None or meaning.sizes_by_torch:
+        return
+    try:
+        is_reproduced = shapes(op) == recorded(op)
+    except ShapeError as error:
+        yield "not run", "", str(error)
+        return
+    if not is_reproduced:
+        yield "not run", "", "torch has other sizes now"
+        return
+    op = contiguous(op)
+    graph = graph_of(op)
+    for tensor in (*op.inputs, *op.outputs):
+        for index, size in enumerate(tensor.shape):
+            axis = Axis(tensor.name, index)
+            try:
+                after = resize(graph, axis, size + GROWTH).graph.ops[0]
+                found = shapes(after)
+            except RefusedError as error:
+                yield "refused", str(axis), str(error)
+            except ShapeError as error:
+                yield "false", f"{axis} = {size + GROWTH}", str(error)
+            else:
+                outcome = "true" if found == recorded(after) else "false"
+                yield outcome, f"{axis} = {size + GROWTH}", f"{found}, not {recorded(after)}"
+
+
+@pytest.mark.long
+def test_torch_gives_resized_calls_the_sizes_that_follow() -> None:
+    counts: Counter[str] = Counter()
+    false = []
+    for op in ops():
+        for outcome, claim, reason in size_claims(op):
+            counts[outcome] += 1
+            if outcome == "false":
+                false.append((op.name, str(meaning_of(op)), claim, reason))
+    sys.stdout.write(f"sizes that follow, compared with torch: {dict(counts)}\n")
+    assert false == []
+    assert counts["true"] >= MIN_TRUE, counts
+
+
+EXTREMA = """
+model "extrema" { format = 2 }
+
+device @gpu0 "v100"
+input %x : f32[8, 6] in $x
+
+%y, %i = aten.max(%x, dim = 1) : f32[8] in $y, i64[8] in $i
+%z = aten.min(%y) : f32[] in $z
+%p = aten.maximum(%y, %y) : f32[8] in $p
+return %p
+"""
+
+
+def test_extrema_along_an_axis_keep_the_others() -> None:
+    graph = parse(EXTREMA)
+    after = resize(graph, Axis("x", 0), 24).graph
+    shapes_after = [tensor.shape for op in after.ops for tensor in op.outputs]
+    assert shapes_after == [(24,), (24,), (), (24,)]
+    longer = resize(graph, Axis("x", 1), 24).graph
+    assert longer.ops[1:] == graph.ops[1:]
