@@ -100,7 +100,7 @@ class Lowering:
             launch.body = self.calls(node.children, context)
             return [launch]
         context = self._context_on_thread(node, context)
-        node = _call_below_autograd(node, self.records)
+        node = call_below_autograd(node, self.records)
         resolved = resolve_schema(node.schema) if node.schema else None
         if resolved is None:
             if node.schema:
@@ -229,7 +229,7 @@ class Lowering:
         return call
 
 
-def _call_below_autograd(node: RecordedNode, records: Mapping[int, Record]) -> RecordedNode:
+def call_below_autograd(node: RecordedNode, records: Mapping[int, Record]) -> RecordedNode:
     """Return the recorded call inside an operator whose autograd function is written in Python.
 
     Such an operator calls itself again, in a range that is named after its autograd function. The

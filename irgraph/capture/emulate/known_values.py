@@ -80,6 +80,10 @@ class KnownValues:
             if any(tensor is other for other in unknown):
                 self._learn(tensor, value)
 
+    def forget(self, storage: Torch) -> None:
+        """Forget the values in a storage."""
+        self._memory.pop(storage._cdata, None)
+
     def meta_result(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
         """Return the meta results of a call without a meta kernel, or whose sizes need values.
 

@@ -30,12 +30,17 @@ from irgraph.capture.emulate.processes import rebuild_buckets
 from irgraph.capture.emulate.streams import mark_current
 from irgraph.capture.emulate.switches import deterministic_note, float32_settings
 from irgraph.capture.execution_trace.reader import read_execution_trace
-from irgraph.capture.live import recorder
+from irgraph.capture.live.device_calls import recorder
+from irgraph.capture.live.device_calls.executed import answered_calls, remove_unexecuted
+from irgraph.capture.live.device_calls.literals import with_literals
+from irgraph.capture.live.device_calls.marks import join, remove_loading, remove_marks, unwrap_calls
+from irgraph.capture.live.device_calls.pinned import pinned_memory
+from irgraph.capture.live.device_calls.reallocations import (
+    define_reallocated,
+    recorded_reallocations,
+)
 from irgraph.capture.live.discover import program_forms
-from irgraph.capture.live.literals import with_literals
-from irgraph.capture.live.marks import join, remove_loading, remove_marks, unwrap_calls
 from irgraph.capture.live.module_ranges import hints_of, module_ranges
-from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.torch_warnings import without_stderr
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.effects import written_by
@@ -98,7 +103,14 @@ def record_step(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "live.json"
         mode = recorder.dispatch_mode(step_recording.recording, hints, known_values)
-        with _observe(file, step_recording), module_ranges(model), _collective_recording(), mode:
+        reallocations = recorded_reallocations(step_recording.recording, known_values)
+        with (
+            _observe(file, step_recording),
+            module_ranges(model),
+            _collective_recording(),
+            mode,
+            reallocations,
+        ):
             if spec.device == "meta":
                 mark_current()
             yield step_recording
@@ -136,8 +148,10 @@ def lower_recording(
     identities.devices[device] = "gpu0"
     resolver = Resolver(identities)
     records = join(nodes, recording)
+    answered_ids = answered_calls(nodes, records)
     forest = remove_marks(roots(nodes))
     forest = unwrap_calls(forest, records) if recording.wrapping else forest
+    forest = remove_unexecuted(forest, records, answered_ids)
     loading_notes = remove_loading(forest)
     if not forest:
         source = spec.source
@@ -146,6 +160,7 @@ def lower_recording(
     lowering = Lowering("live", resolver, records, threads, renumber=True)
     lowering.wrapping = recording.wrapping
     calls = lowering.calls(forest)
+    define_reallocated(calls, recording.reallocations, identities)
     change_notes = as_accelerator(calls, identities)
     change_notes += with_literals(calls, recording.literals, identities)
     calls = order_backward(calls, lowering.streams)

@@ -16,7 +16,6 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.environment import Process, process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import CudaEmulation, emulate_cuda
-from irgraph.capture.live import recorder
 from irgraph.capture.live.batches import BatchSizes
 from irgraph.capture.live.build_graph import (
     CaptureSpec,
@@ -26,12 +25,13 @@ from irgraph.capture.live.build_graph import (
     record_step,
     with_notes,
 )
+from irgraph.capture.live.device_calls import recorder
+from irgraph.capture.live.device_calls.marks import LOADER
+from irgraph.capture.live.device_calls.vmap import without_vmap
 from irgraph.capture.live.discover import model_of
-from irgraph.capture.live.marks import LOADER
 from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import hint_of
 from irgraph.capture.live.torch_warnings import warnings_as_notes
-from irgraph.capture.live.vmap import without_vmap
 from irgraph.diagnostics import fail
 
 NO_STEP = "no step of the loop was recorded: the second step, after one to warm up, did not end"

@@ -11,7 +11,6 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.environment import process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import emulate_cuda
-from irgraph.capture.live import recorder
 from irgraph.capture.live.batches import cut_to
 from irgraph.capture.live.build_graph import (
     CaptureSpec,
@@ -21,6 +20,8 @@ from irgraph.capture.live.build_graph import (
     with_notes,
 )
 from irgraph.capture.live.capture_cache import cached_capture
+from irgraph.capture.live.device_calls import recorder
+from irgraph.capture.live.device_calls.vmap import without_vmap
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.module import ModuleStep, batch_of, refuse_without_inputs
 from irgraph.capture.live.script import capture_program
@@ -35,7 +36,6 @@ from irgraph.capture.live.target import (
 )
 from irgraph.capture.live.ties import possible_ties
 from irgraph.capture.live.torch_warnings import warnings_as_notes
-from irgraph.capture.live.vmap import without_vmap
 from irgraph.diagnostics import fail
 
 BATCH = 2048

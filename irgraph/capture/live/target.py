@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CoroutineType, GeneratorType, MappingProxyType, ModuleType
 from typing import Any
 
-from irgraph.capture.live.vmap import FORWARD, VMAP
+from irgraph.capture.live.device_calls.vmap import FORWARD, VMAP
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail, suggestion
 
 STEP = "return a function without arguments that makes one step"

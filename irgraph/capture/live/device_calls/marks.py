@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from irgraph.capture.common.nodes import MISSING_CALLER, RecordedNode, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import tensors_in
 from irgraph.capture.emulate.flex.trace_score import ASIDE
-from irgraph.capture.live.recorder import MARK, WRAPPER_MARK, CallRecord, Recording
+from irgraph.capture.live.device_calls.recorder import MARK, WRAPPER_MARK, CallRecord, Recording
 
 MODE = "PythonDispatchMode"
 
@@ -103,12 +103,17 @@ def _unmark(node: RecordedNode) -> list[RecordedNode]:
     node.children = remove_marks(node.children)
     if node.name != MODE:
         return [node]
-    if node.inputs and isinstance(node.inputs[0], str) and not node.inputs[0].startswith("<"):
+    if is_label(node):
         node.name = node.inputs[0]
         node.inputs = []
         node.children = [child for child in node.children if child.name != node.name]
         return [node]
     return node.children
+
+
+def is_label(node: RecordedNode) -> bool:
+    """Return whether a dispatch mode's range is a label of the program."""
+    return bool(node.inputs) and isinstance(node.inputs[0], str) and node.inputs[0][:1] != "<"
 
 
 LOADER = "enumerate(DataLoader)"

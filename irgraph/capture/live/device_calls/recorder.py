@@ -29,8 +29,8 @@ from irgraph.capture.emulate.communication import (
 from irgraph.capture.emulate.cuda_graphs import captured_results
 from irgraph.capture.emulate.fallbacks import on_device, run
 from irgraph.capture.emulate.known_values import KnownValues, tensors_in
-from irgraph.capture.live.literals import literal_values
-from irgraph.capture.live.vmap import refuse_old_vmap
+from irgraph.capture.live.device_calls.literals import literal_values
+from irgraph.capture.live.device_calls.vmap import refuse_old_vmap
 from irgraph.ir.dtypes import FROM_TORCH, ITEMSIZE
 from irgraph.ir.tensor import DType, canonical_strides
 
@@ -87,6 +87,7 @@ class Recording:
             it is non-blocking.
         wrapping: whether calls had tensors that wrap others.
         literals: tensors with values in the program's text, with their elements.
+        reallocations: memory that replaces the memory of a storage whose size changed.
         returned: the tensors that the step returned.
         reachable: tensors in other objects that the step's caller can access.
     """
@@ -99,13 +100,32 @@ class Recording:
     copies: list[tuple[bool, bool]] = field(default_factory=list)
     wrapping: bool = False
     literals: list[tuple[Exact, tuple[Any, ...] | None]] = field(default_factory=list)
+    reallocations: list[Exact] = field(default_factory=list)
     returned: list[Exact] = field(default_factory=list)
     reachable: list[Exact] = field(default_factory=list)
+    _memory: dict[int, int] = field(default_factory=dict)
 
     def note_results(self, returned: Sequence[Torch], reachable: Sequence[Torch]) -> None:
         """Store descriptions of the tensors that outlast the step."""
-        self.returned = [_exact(tensor, self, {}) for tensor in returned]
-        self.reachable = [_exact(tensor, self, {}) for tensor in reachable]
+        self.returned = self._with_memory(returned)
+        self.reachable = self._with_memory(reachable)
+
+    def _with_memory(self, tensors: Sequence[Torch]) -> list[Exact]:
+        """Return descriptions of tensors, except those whose memory was freed."""
+        described = (_exact(tensor, self, {}) for tensor in tensors)
+        return [exact for exact in described if exact.storage]
+
+    def note_resize(self, storage: Torch, memory: Torch) -> None:
+        """Store that a storage now has a new tensor's memory, or none."""
+        self._memory[storage._cdata] = 0
+        if memory is not None:
+            self.reallocations.append(_exact(memory, self, {}))
+            self._memory[storage._cdata] = self.reallocations[-1].storage
+        self.alive.setdefault(storage._cdata, storage)
+
+    def memory_of(self, address: int) -> int:
+        """Return the number of a storage's memory: its address, unless its size has changed."""
+        return self._memory.get(address, address)
 
     def forget(self) -> None:
         """Release tensors and memory: a module whose parameters are referenced cannot be moved."""
@@ -304,7 +324,7 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
     dense = storage is not None and not tensor.is_sparse
     return Exact(
         _number(tensor, recording),
-        address if storage is not None else -address,
+        recording.memory_of(address) if storage is not None else -address,
         _first_element(tensor) * ITEMSIZE[dtype] if storage is not None else 0,
         str(tensor.device),
         shape,
