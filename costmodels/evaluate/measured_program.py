@@ -54,12 +54,12 @@ def _without_index_selects(graph: Graph) -> Graph:
     """Return a graph without the selections of each table's indices, which become its state."""
     lookup_inputs = {t.name for op in graph.ops if op.name == LOOKUP for t in op.inputs}
     selects = {
-        id(op): op.outputs[0]
+        op: op.outputs[0]
         for op in graph.ops
         if op.name == "aten.select" and op.outputs[0].name in lookup_inputs
     }
     parts = tuple(Declared("state", tensor) for tensor in selects.values())
-    rest = tuple(op for op in graph.ops if id(op) not in selects)
+    rest = tuple(op for op in graph.ops if op not in selects)
     return replace(graph, tensors=(*graph.tensors, *parts), ops=rest)
 
 
@@ -117,21 +117,21 @@ def _slice_gradient(node: Op) -> Iterator[Op]:
 
 
 def _with_labels(ops: Sequence[Op]) -> list[Op]:
-    calls: dict[int, list[str]] = {}
+    calls: dict[Op, list[str]] = {}
     for test in PARTS.values():
         first = next((op for op in ops if test(op)), None)
         if first is not None:
-            calls.setdefault(id(first), []).extend(("aten.zeros", "aten.empty"))
+            calls.setdefault(first, []).extend(("aten.zeros", "aten.empty"))
     for op in ops:
         if op.name.startswith("Optimizer."):
-            calls.setdefault(id(op), []).append("aten.zeros")
+            calls.setdefault(op, []).append("aten.zeros")
     return list(_insert_calls(ops, calls))
 
 
-def _insert_calls(ops: Sequence[Op], calls: dict[int, list[str]]) -> Iterable[Op]:
+def _insert_calls(ops: Sequence[Op], calls: dict[Op, list[str]]) -> Iterable[Op]:
     number = 0
     for op in ops:
-        for name in calls.get(id(op), ()):
+        for name in calls.get(op, ()):
             number += 1
             yield _call(name, number, op)
         yield op
@@ -158,8 +158,8 @@ def as_benchmarked(graph: Graph) -> Graph:
     forward, according to 96 convolutions, and not backward, according to 94.)
     """
     copies = {op.outputs[0].name: op for op in graph.ops if _is_upload(op)}
-    upload_ids = {id(op) for op in copies.values()}
-    remaining = [op for op in graph.ops if id(op) not in upload_ids and not _is_zero_grad(op)]
+    upload_ids = set(copies.values())
+    remaining = [op for op in graph.ops if op not in upload_ids and not _is_zero_grad(op)]
     hosts = {tensor.name for op in copies.values() for tensor in op.inputs}
     inputs = (Declared("input", op.outputs[0]) for op in copies.values())
     tensors = (*(t for t in graph.tensors if t.tensor.name not in hosts), *inputs)

@@ -49,8 +49,8 @@ def _by_family(name: str, graph: Graph, device: str) -> list[Residual]:
 def _priced_ops(ops: tuple[Op, ...], priced: Priced) -> Iterator[tuple[Op, tuple[Kernel, ...]]]:
     """Yield each priced op with its kernels."""
     for op in ops:
-        if id(op) in priced.kernels:
-            yield op, priced.kernels[id(op)]
+        if op in priced.kernels:
+            yield op, priced.kernels[op]
         else:
             yield from _priced_ops(op.body, priced)
 

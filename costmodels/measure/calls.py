@@ -89,6 +89,6 @@ def _call(op: Op, machine: Machine, device: str) -> Call:
         tensor_value = machine.values[tensor.name].to(device)
         return tensor_value.clone() if tensor.name in op.written else tensor_value
 
-    computation = machine.computations[id(op)]
+    computation = machine.computations[op]
     positional, keywords = computation.arguments(op, value_of)
     return partial(computation.call, *positional, **keywords)

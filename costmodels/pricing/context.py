@@ -14,15 +14,15 @@ FORWARD = re.compile(r"fbgemm\.(?:split|dense)_embedding_codegen_lookup_(?:(\w+)
 BACKWARD = re.compile(r"autograd\.CppNode<SplitLookupFunction_(\w+)_Op>\d*")
 
 
-def fbgemm_lookups(graph: Graph) -> dict[int, Op]:
-    """Return, by ``id(op)``, the op whose rule prices an autograd node of FBGEMM.
+def fbgemm_lookups(graph: Graph) -> dict[Op, Op]:
+    """Return, by ``op``, the op whose rule prices an autograd node of FBGEMM.
 
     Such a node has the gradient as its only operand, and no inner op lists its kernels. Its lookup
     has indices and tables: it is the last unpaired lookup of the same kind and result size, because
     backward runs in reverse.
     """
     lookups: dict[tuple[str, tuple[int, ...]], list[Op]] = {}
-    ops_by_id: dict[int, Op] = {}
+    ops_by_id: dict[Op, Op] = {}
     for op in (op for op in graph.walk() if "ookup" in op.name):
         forward, backward = FORWARD.fullmatch(op.name), BACKWARD.fullmatch(op.name)
         if forward and op.outputs:
@@ -32,7 +32,7 @@ def fbgemm_lookups(graph: Graph) -> dict[int, Op]:
             candidates = lookups.get((backward[1].lower(), op.inputs[0].shape))
             name = f"fbgemm.backward_{backward[1].lower() if candidates else 'unpaired'}"
             pair = candidates.pop() if candidates else replace(op, body=())
-            ops_by_id[id(op)] = replace(pair, name=name, results=())
+            ops_by_id[op] = replace(pair, name=name, results=())
     return ops_by_id
 
 

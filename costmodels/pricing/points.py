@@ -67,9 +67,9 @@ class _Batch:
         """Return one call's work, ``None`` if its points must be priced individually."""
         if any(is_collective(inner) for inner in op.walk()):
             return None
-        op_dims = self.cache.get(id(op))
+        op_dims = self.cache.get(op)
         if op_dims is None:
-            op_dims = self.cache[id(op)] = dims_of(op)
+            op_dims = self.cache[op] = dims_of(op)
         names = tuple(name for name in self.dims if name in op_dims)
         if names not in self.distinct:
             columns = [self.dims[name] for name in names]
@@ -96,20 +96,20 @@ class _Batch:
                 remaining += [points[~split.holds], points[split.holds]]
 
     def _regime(self, op: Op, names: Sequence[str], rows: Ints, points: Ints) -> KernelRegime:
-        key = id(op), points.tobytes()
+        key = op, points.tobytes()
         if key not in self.cache:
             self.cache[key] = self._resize(op, names, rows, points)
         resized, sparse = self.cache[key]
         pricer = Pricer(self.machine, sparse, {}, False, self.loose, {}, reuse_equal_calls=False)
         pricer.visit(resized)
-        index_by_id = {id(inner): index for index, inner in enumerate(resized.walk())}
+        index_by_id = {inner: index for index, inner in enumerate(resized.walk())}
         kernels = {index_by_id[key]: op_kernels for key, op_kernels in pricer.kernels.items()}
         all_kernels = [kernel for op_kernels in kernels.values() for kernel in op_kernels]
         times, spreads = (_column(all_kernels, name, len(points)) for name in ("time", "spread"))
         first_kernels = {
             index: tuple(map(_first_point, op_kernels)) for index, op_kernels in kernels.items()
         }
-        unknown = tuple(index_by_id[id(leaf)] for leaf in pricer.unknown)
+        unknown = tuple(index_by_id[leaf] for leaf in pricer.unknown)
         return KernelRegime(points, first_kernels, unknown, times, spreads)
 
     def _resize(

@@ -87,9 +87,7 @@ def price(
     )
     pricer = Pricer(machine, *context, calls or {}, price_cache=price_cache)
     pricer.price(graph.ops)
-    reasons = {
-        id(op): machine.peers.missing_reason(op) for op in pricer.unknown if is_collective(op)
-    }
+    reasons = {op: machine.peers.missing_reason(op) for op in pricer.unknown if is_collective(op)}
     return Priced(
         graph, sheet.name, pricer.kernels, tuple(pricer.unknown), reasons, lookups.summary()
     )
@@ -125,7 +123,7 @@ class Pricer:
         self,
         machine: Machine,
         sparse: Mapping[str, Tensor],
-        lookups: Mapping[int, Op],
+        lookups: Mapping[Op, Op],
         measured: bool,
         loose: bool,
         calls: CallTimes,
@@ -144,7 +142,7 @@ class Pricer:
         self.loose = loose
         self.calls = calls
         self.reuse_equal_calls = reuse_equal_calls
-        self.kernels: dict[int, tuple[Kernel, ...]] = {}
+        self.kernels: dict[Op, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
         self._pending: list[Op] = []
         self._signatures = Signatures()
@@ -169,8 +167,8 @@ class Pricer:
 
     def _order_may_differ(self) -> bool:
         """Return whether a pending op was not priced as a whole, so its kernels come last."""
-        unknown_ids = {id(op) for op in self.unknown}
-        return any(id(op) not in self.kernels or id(op) in unknown_ids for op in self._pending)
+        unknown_ids = set(self.unknown)
+        return any(op not in self.kernels or op in unknown_ids for op in self._pending)
 
     def visit(self, op: Op) -> None:
         """Price an op, or its inner ops: fill ``kernels`` and ``unknown``."""
@@ -183,14 +181,14 @@ class Pricer:
             )
         except PendingEstimateError:
             self._pending.append(op)
-            self.kernels[id(op)] = ()  # reserves its position
+            self.kernels[op] = ()  # reserves its position
             return
         if kernels is None:
-            self.kernels.pop(id(op), None)
+            self.kernels.pop(op, None)
             for child in op.body:
                 self.visit(child)
             return
-        self.kernels[id(op)] = kernels
+        self.kernels[op] = kernels
         if is_unknown:
             self.unknown.append(op)
 
@@ -236,7 +234,7 @@ class Pricer:
         )
 
     def _modelled(self, op: Op) -> tuple[Kernel, ...] | None:
-        op = self.lookups.get(id(op), op)
+        op = self.lookups.get(op, op)
         rule = rules().get(op.name)
         if rule is None:
             return None

@@ -84,7 +84,7 @@ class PriceCache:
         self,
         machine: Machine,
         sparse: Mapping[str, Tensor],
-        lookups: Mapping[int, Op],
+        lookups: Mapping[Op, Op],
         measured: bool,
         loose: bool,
     ) -> None:
@@ -127,7 +127,7 @@ class PriceCache:
     def _depends_on_graph(self, op: Op) -> bool:
         """Return whether the price of an op depends on the rest of its graph."""
         return any(
-            id(inner) in self.lookups or any(t.name in self.sparse for t in inner.inputs)
+            inner in self.lookups or any(t.name in self.sparse for t in inner.inputs)
             for inner in op.walk()
         )
 

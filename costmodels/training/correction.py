@@ -88,13 +88,13 @@ def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
     law = parse_distribution(row["indices"] or "uniform")
     indices, learned = Indices(default=law), predictors(sheet, SOFTWARE)
     priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
-    ops = [op for op in graph.walk() if priced.kernels.get(id(op))]
+    ops = [op for op in graph.walk() if priced.kernels.get(op)]
     if len({(op_key(op), *(t.shape for t in op.inputs)) for op in ops}) != 1:
         return None
     machine = Machine(sheet, software_profile(SOFTWARE), learned=learned, indices=indices)
     time = row.get("kernel_us") or row["op_us"]  # a file of a CPU has no kernels
     time_per_op = float(time) / len(ops)
-    return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, time_per_op)
+    return Sample(row["key"], ops[0], priced.kernels[ops[0]], machine, time_per_op)
 
 
 def train_own(

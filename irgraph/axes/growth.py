@@ -91,10 +91,10 @@ class Growth:
 
     def _by_op(
         self, size_by_argument: Mapping[Argument, int]
-    ) -> dict[int, dict[tuple[str, int], int]]:
-        sizes_by_op: dict[int, dict[tuple[str, int], int]] = {}
+    ) -> dict[Op, dict[tuple[str, int], int]]:
+        sizes_by_op: dict[Op, dict[tuple[str, int], int]] = {}
         for (number, name, index), size in size_by_argument.items():
-            sizes_by_op.setdefault(id(self.uses.sites[number].op), {})[name, index] = size
+            sizes_by_op.setdefault(self.uses.sites[number].op, {})[name, index] = size
         return sizes_by_op
 
     def _op(self, key: Argument) -> Op:
@@ -176,7 +176,7 @@ class _GraphRebuilder:
         self,
         graph: Graph,
         tensors: Mapping[str, Tensor],
-        sizes_by_op: Mapping[int, Mapping[tuple[str, int], int]],
+        sizes_by_op: Mapping[Op, Mapping[tuple[str, int], int]],
     ) -> None:
         self._graph = graph
         self._tensors = tensors
@@ -201,7 +201,7 @@ class _GraphRebuilder:
         body = tuple(map(self.op, op.body))
         if op.name.startswith("autograd.MeanBackward"):
             body = self._with_mean_divisor(op, body)
-        size_by_argument = self._sizes_by_op.get(id(op), {})
+        size_by_argument = self._sizes_by_op.get(op, {})
         has_new_tensors = any(t.name in self._tensors for t in (*op.inputs, *op.outputs))
         has_new_body = any(a is not b for a, b in zip(body, op.body, strict=True))
         if not (size_by_argument or has_new_tensors or has_new_body or op.notes):

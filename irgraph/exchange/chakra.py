@@ -113,12 +113,10 @@ class _StepNodes:
         self.graph = priced.graph
         self.groups = groups
         self.values = Values(priced.graph)
-        self.owners = {
-            id(k): op for op in priced.graph.walk() for k in priced.kernels.get(id(op), ())
-        }
+        self.owners = {id(k): op for op in priced.graph.walk() for k in priced.kernels.get(op, ())}
         self.first = 2 if groups.ranks_by_name else 1
-        self.ids = {id(op): number for number, op in enumerate(priced.graph.walk(), self.first)}
-        self.described: set[int] = set()
+        self.ids = {op: number for number, op in enumerate(priced.graph.walk(), self.first)}
+        self.described: set[Op] = set()
 
     def nodes(self) -> Iterator[Message]:
         if self.groups.ranks_by_name:
@@ -136,7 +134,7 @@ class _StepNodes:
     def _op_nodes(self, ops: Sequence[Op], callers: tuple[int, ...]) -> Iterator[Message]:
         """Yield a node without duration for each op and its inner ops."""
         for op in ops:
-            number = self.ids[id(op)]
+            number = self.ids[op]
             node = messages()["Node"](
                 id=number, name=torch_name(op), type=METADATA_NODE, ctrl_deps=callers
             )
@@ -181,9 +179,9 @@ class _StepNodes:
         node.attr.append(attribute("cause", "string", interval.cause))
         node.attr.append(attribute("duration_us", "double", interval.length))
         if interval.op is not None:
-            node.ctrl_deps.append(self.ids[id(interval.op)])
-            if on_host and id(interval.op) not in self.described:
-                self.described.add(id(interval.op))
+            node.ctrl_deps.append(self.ids[interval.op])
+            if on_host and interval.op not in self.described:
+                self.described.add(interval.op)
                 self._add_operands(node, interval.op)
         kernel = interval.kernel
         if interval.cause == "kernel" and kernel is not None:

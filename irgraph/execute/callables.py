@@ -107,27 +107,27 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
 
 def computations(
     graph: Graph, ranks: int = 1, excluded: Collection[str] = ()
-) -> dict[int, Computation]:
-    """Return the computation of each leaf, by the id of the op; ``ranks`` processes reduce.
+) -> dict[Op, Computation]:
+    """Return the computation of each leaf; ``ranks`` processes reduce.
 
     Ops named in ``excluded`` are omitted.
 
     Raises:
         IrgraphError: names every kind of op that cannot be executed, with its number and position.
     """
-    computation_by_id: dict[int, Computation] = {}
+    computation_by_op: dict[Op, Computation] = {}
     refused: dict[tuple[str, str], list[Op]] = {}
     for op in graph.leaves():
         outcome: Computation | str = UNKNOWN_CALLS if op.is_autograd and op.outputs else ""
         if not outcome and not is_label(op) and op.name not in excluded:
             outcome = computation(op, graph, ranks)
         if isinstance(outcome, Computation):
-            computation_by_id[id(op)] = outcome
+            computation_by_op[op] = outcome
         elif outcome:
             refused.setdefault((op.name, outcome), []).append(op)
     if refused:
         raise _refusal(graph, refused)
-    return computation_by_id
+    return computation_by_op
 
 
 def _refusal(graph: Graph, refused: dict[tuple[str, str], list[Op]]) -> IrgraphError:

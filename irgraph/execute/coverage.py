@@ -75,7 +75,7 @@ class Observer:
         places = graph.places
 
         def watch(op: Op, values: Mapping[str, Torch]) -> None:
-            index = places[id(op)]
+            index = places[op]
             if index in self._sides and len(self._sides[index]) < SIDES_PER_OP:
                 self._sides[index].update(SIDES[op.base](op, values).unique().tolist())
             if index in self._counted and index not in self._exercised:

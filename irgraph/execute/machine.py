@@ -229,7 +229,7 @@ class Machine:
             self._seed(op)
         self._check_statistics(op)
         try:
-            call_result = self.computations[id(op)](op, self._value, check_operands)
+            call_result = self.computations[op](op, self._value, check_operands)
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._error(op, f"{op.name} cannot be executed: {first}") from error

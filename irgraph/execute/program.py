@@ -100,7 +100,7 @@ class _Writer:
             last_use |= dict.fromkeys((self.name(t) for t in (*op.inputs, *op.outputs)), number)
         lines = ["def step():", "    pass"]
         for number, op in enumerate(ops):
-            lines.append(f"    {self._statement(op, self.computations[id(op)])}")
+            lines.append(f"    {self._statement(op, self.computations[op])}")
             names = (self.name(t) for t in dict.fromkeys((*op.inputs, *op.outputs)))
             lines += [
                 f"    del {name}"

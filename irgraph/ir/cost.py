@@ -123,25 +123,25 @@ class Priced(Struct, frozen=True):
     Attributes:
         graph: the graph that was priced.
         device: name of the device sheet that was used.
-        kernels: by ``id(op)``, the work of each op that a cost model covers, in launch order; an
+        kernels: the work of each op that a cost model covers, in launch order; an
             op that launches nothing (a view) has an empty tuple. Ops below a priced op have no
             entry.
         unknown: leaves that no cost model covers and that are not views: reported, never free.
-        reasons: by ``id(op)``, a specific reason why one of ``unknown`` has no time, if known.
+        reasons: a specific reason why one of ``unknown`` has no time, if known.
         indices: distributions of embedding lookups with their sources, one line each.
     """
 
     graph: Graph
     device: str
-    kernels: Mapping[int, tuple[Kernel, ...]] = field(default_factory=dict)
+    kernels: Mapping[Op, tuple[Kernel, ...]] = field(default_factory=dict)
     unknown: tuple[Op, ...] = ()
-    reasons: Mapping[int, str] = field(default_factory=dict)
+    reasons: Mapping[Op, str] = field(default_factory=dict)
     indices: tuple[str, ...] = ()
 
     def of(self, op: Op) -> tuple[Kernel, ...]:
         """Return the device work of an op and all below it, in launch order."""
-        if id(op) in self.kernels:
-            return self.kernels[id(op)]
+        if op in self.kernels:
+            return self.kernels[op]
         return tuple(kernel for child in op.body for kernel in self.of(child))
 
 

@@ -29,23 +29,24 @@ class Edit:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._removed: set[int] = set()
-        self._before: dict[int, list[Op]] = {}
-        self._after: dict[int, list[Op]] = {}
+        self._removed: set[Op] = set()
+        self._before: dict[Op, list[Op]] = {}
+        self._after: dict[Op, list[Op]] = {}
+        self._at_end: list[Op] = []
         self._names: dict[str, Tensor] = {}
 
     def remove(self, op: Op) -> None:
         """Remove an op and all ops below it."""
-        self._removed.add(id(op))
+        self._removed.add(op)
 
     def insert(self, new: Op, *, before: Op | None = None, after: Op | None = None) -> None:
         """Insert a new op before or after an op, in the same scope, or else at the graph's end."""
         if before is not None:
-            self._before.setdefault(id(before), []).append(new)
+            self._before.setdefault(before, []).append(new)
         elif after is not None:
-            self._after.setdefault(id(after), []).append(new)
+            self._after.setdefault(after, []).append(new)
         else:
-            self._after.setdefault(0, []).append(new)
+            self._at_end.append(new)
 
     def rename(self, old: Tensor, new: Tensor) -> None:
         """Replace every use of ``old`` with ``new``."""
@@ -57,12 +58,14 @@ class Edit:
         for own_ops, other_ops in ((self._before, other._before), (self._after, other._after)):
             for anchor, new in other_ops.items():
                 own_ops.setdefault(anchor, []).extend(new)
+        self._at_end.extend(other._at_end)
         self._names.update(other._names)
 
     @property
     def empty(self) -> bool:
         """Whether nothing would change."""
-        return not (self._removed or self._before or self._after or self._names)
+        insertions = self._before or self._after or self._at_end
+        return not (self._removed or insertions or self._names)
 
     def commit(self) -> Graph:
         """Return the graph with all collected changes applied."""
@@ -70,7 +73,7 @@ class Edit:
             return self.graph
         touched = {*self._removed, *self._before, *self._after}
         ops = [new for op in self.graph.ops for new in self._rebuild(op, touched)]
-        ops.extend(self._after.get(0, ()))
+        ops.extend(self._at_end)
         returned = self.graph.returned
         if self._names:
             names = _resolve_renames(self._names)
@@ -78,12 +81,12 @@ class Edit:
             returned = map_value(returned, lambda t: names.get(t.name, t))
         return replace(self.graph, ops=tuple(_tidy(ops, self.graph)), returned=returned)
 
-    def _rebuild(self, op: Op, touched: set[int]) -> Sequence[Op]:
-        if id(op) not in touched and (not op.body or touched.isdisjoint(op.below)):
+    def _rebuild(self, op: Op, touched: set[Op]) -> Sequence[Op]:
+        if op not in touched and (not op.body or touched.isdisjoint(op.below)):
             return (op,)
-        before = self._before.get(id(op), [])
-        after = self._after.get(id(op), [])
-        if id(op) in self._removed:
+        before = self._before.get(op, [])
+        after = self._after.get(op, [])
+        if op in self._removed:
             return [*before, *after]
         if not op.body:
             return [*before, op, *after]
@@ -111,10 +114,10 @@ def _resolve_renames(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
     """Update the operands and results of scopes after their bodies changed."""
     defined = {d.tensor.name for d in graph.tensors}
-    original_ids = {id(op) for op in graph.ops}
+    original_ops = set(graph.ops)
     tidy: list[Op] = []
     for op in ops:
-        if id(op) in original_ids and _used_names(op) <= defined:
+        if op in original_ops and _used_names(op) <= defined:
             defined.update(_defined_names(op))
             tidy.append(op)
         else:

@@ -192,23 +192,23 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
         return {buffer: tuple(tensors) for buffer, tensors in tensors_by_buffer.items()}
 
     @cached_property
-    def paths(self) -> Mapping[int, tuple[int, ...]]:
-        """Path of each op, by its ``id``: positions from the outermost body to its own."""
-        path_by_id: dict[int, tuple[int, ...]] = {}
+    def paths(self) -> Mapping[Op, tuple[int, ...]]:
+        """Path of each op: positions from the outermost body to its own."""
+        path_by_op: dict[Op, tuple[int, ...]] = {}
 
         def visit(ops: tuple[Op, ...], path: tuple[int, ...]) -> None:
             for i, op in enumerate(ops):
-                path_by_id[id(op)] = op_path = (*path, i)
+                path_by_op[op] = op_path = (*path, i)
                 if op.body:
                     visit(op.body, op_path)
 
         visit(self.ops, ())
-        return path_by_id
+        return path_by_op
 
     @cached_property
-    def places(self) -> Mapping[int, int]:
-        """Position of each leaf among all leaves in launch order, by its ``id``."""
-        return {id(leaf): i for i, leaf in enumerate(self.leaves())}
+    def places(self) -> Mapping[Op, int]:
+        """Position of each leaf among all leaves in launch order."""
+        return {leaf: i for i, leaf in enumerate(self.leaves())}
 
     @cached_property
     def end(self) -> Op | None:

@@ -65,10 +65,10 @@ def _written_last(graph: Graph) -> list[str]:
         if not is_label(op):
             last.update((t.buffer, op) for t in (*op.inputs, *op.outputs))
     declared = {declaration.tensor.buffer for declaration in graph.tensors}
-    last_ops = {id(op): op for buffer, op in last.items() if buffer not in declared}
+    last_ops = dict.fromkeys(op for buffer, op in last.items() if buffer not in declared)
     return [
         t.name
-        for op in last_ops.values()
+        for op in last_ops
         for t in written_by(op)
         if last[t.buffer] is op and t.buffer not in declared
     ]

@@ -77,10 +77,9 @@ class Op(Struct, frozen=True, eq=False, dict=True):
         return tuple(_flatten_tensors(self.results))
 
     @cached_property
-    def below(self) -> frozenset[int]:
-        """The ``id`` of every op below this one."""
-        ids = set(map(id, self.body))
-        return frozenset(ids.union(*(child.below for child in self.body if child.body)))
+    def below(self) -> frozenset[Op]:
+        """Every op below this one."""
+        return frozenset(self.body).union(*(child.below for child in self.body if child.body))
 
     @property
     def base(self) -> str:

@@ -49,7 +49,7 @@ def products_in_tf32(graph: Graph) -> list[Op]:
 def products_at(graph: Graph, op: Op, names: Mapping[str, str]) -> list[Op]:
     """Return the outermost ops with one of ``names`` that contain an op, or that it calls."""
     body = graph.ops
-    for position in graph.paths.get(id(op), ()):
+    for position in graph.paths.get(op, ()):
         if body[position].name in names:
             return [body[position]]
         body = body[position].body
@@ -73,7 +73,7 @@ def rename_products(
     """
     edit = Edit(graph)
     new_ops = []
-    for op in {id(op): op for op in ops}.values():
+    for op in dict.fromkeys(ops):
         new_ops.append(_rename_op(op, names))
         edit.insert(new_ops[-1], before=op)
         edit.remove(op)

@@ -272,14 +272,14 @@ def _streams(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
 
 def _unique_ops(graph: Graph) -> Iterator[Finding]:
     """Every op occurs only once in a graph."""
-    seen: set[int] = set()
+    seen: set[Op] = set()
     ops = tuple(graph.walk())
     if len(set(map(id, ops))) == len(ops):
         return
     for op in ops:
-        if id(op) in seen:
+        if op in seen:
             yield Finding("tree", "the same op occurs in two places", op)
-        seen.add(id(op))
+        seen.add(op)
 
 
 def _schemas(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:

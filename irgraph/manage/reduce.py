@@ -163,7 +163,7 @@ class _Search:
         while size:
             start = 0
             while start < len(ops := _ops_at_depth(self.graph.ops, depth)):
-                removed = {id(op) for op in ops[start : start + size]}
+                removed = set(ops[start : start + size])
                 if not self.attempt(_without_ops(self.graph, removed)):
                     start += size
             size //= 2
@@ -192,7 +192,7 @@ def _depth(graph: Graph) -> int:
     return max(map(deep, graph.ops), default=0) - 1
 
 
-def _without_ops(graph: Graph, removed: set[int]) -> Graph:
+def _without_ops(graph: Graph, removed: set[Op]) -> Graph:
     """Return a graph without some ops; their results that other ops use are declared as inputs."""
     ops = tuple(remaining for op in graph.ops for remaining in _remaining_ops(op, removed))
     declared = {d.tensor.name for d in graph.tensors}
@@ -211,8 +211,8 @@ def _without_missing_returns(graph: Graph) -> Graph:
     return replace(graph, returned=tuple(t for t in graph.returned if t.name in by_name))
 
 
-def _remaining_ops(op: Op, removed: set[int]) -> list[Op]:
-    if id(op) in removed:
+def _remaining_ops(op: Op, removed: set[Op]) -> list[Op]:
+    if op in removed:
         return []
     if not op.body:
         return [op]

@@ -50,19 +50,19 @@ def _start_times(prediction: Prediction, leaves: list[Op]) -> Floats:
     host_intervals = np.flatnonzero(host[columns.tasks.resource] & (columns.tasks.op >= 0))
     starts = np.full(len(columns.ops) + 1, np.inf)
     np.minimum.at(starts, columns.tasks.op[host_intervals], columns.start[host_intervals])
-    interval_starts = {id(op): time for op, time in zip(columns.ops, starts.tolist(), strict=False)}
-    start_by_op: dict[int, float] = {}
+    interval_starts = dict(zip(columns.ops, starts.tolist(), strict=False))
+    start_by_op: dict[Op, float] = {}
     for op in prediction.priced.graph.ops:
         _inherit_starts(op, interval_starts, 0.0, start_by_op)
-    times = np.array([start_by_op.get(id(leaf), 0.0) for leaf in leaves])
+    times = np.array([start_by_op.get(leaf, 0.0) for leaf in leaves])
     return np.maximum.accumulate(np.where(np.isfinite(times), times, 0.0))
 
 
 def _inherit_starts(
-    op: Op, interval_starts: dict[int, float], outer_start: float, start_by_op: dict[int, float]
+    op: Op, interval_starts: dict[Op, float], outer_start: float, start_by_op: dict[Op, float]
 ) -> None:
-    start = interval_starts.get(id(op), outer_start)
-    start_by_op[id(op)] = start
+    start = interval_starts.get(op, outer_start)
+    start_by_op[op] = start
     for child in op.body:
         _inherit_starts(child, interval_starts, start, start_by_op)
 

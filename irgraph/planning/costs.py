@@ -153,7 +153,7 @@ class _Costs:
         for table in self.tables:
             table_ops = _ops_on_tables(model, table.tensor_names, lookups[table.name], producers)
             times[table.name] = sum(
-                kernel.time for op in table_ops for kernel in priced.kernels.get(id(op), ())
+                kernel.time for op in table_ops for kernel in priced.kernels.get(op, ())
             )
         return times
 
@@ -165,7 +165,7 @@ class _Costs:
         graph = replace(self.graph, ops=tuple(ops), tensors=(), returned=None)
         priced = _predict_ranks(graph, self.options, self.ranks).priced
         if priced.unknown:
-            reason = priced.reasons.get(id(priced.unknown[0]), "no cost model knows it")
+            reason = priced.reasons.get(priced.unknown[0], "no cost model knows it")
             hint = "name the links between ranks with --fabric"
             raise fail(f"{name} has no time on {priced.device}: {reason}", hint=hint)
         times = [sum(kernel.time for kernel in priced.of(op)) for op in ops]
@@ -201,19 +201,14 @@ def _ops_on_tables(
 ) -> list[Op]:
     """Return the ops that access a table's rows, and the ops that prepare its lookup."""
     results = {
-        id(op): op
+        op: op
         for op in model.walk()
         if any(tensor.name in tables for tensor in (*op.inputs, *op.outputs))
     }
     pending = [tensor.name for tensor in lookup.inputs]
     while pending:
         op = producers.get(pending.pop())
-        if (
-            op is not None
-            and op.origin == "shard"
-            and not is_collective(op)
-            and id(op) not in results
-        ):
-            results[id(op)] = op
+        if op is not None and op.origin == "shard" and not is_collective(op) and op not in results:
+            results[op] = op
             pending += [tensor.name for tensor in op.inputs]
     return list(results.values())

@@ -101,9 +101,9 @@ def check_links(bench: PrecisionBench) -> None:
     """Raise ``IrgraphError`` for a step whose bytes over links are zero or unknown."""
     prediction = bench.prediction({})
     priced = prediction.priced
-    exchanges = [op for op in priced.unknown if id(op) in priced.reasons]
+    exchanges = [op for op in priced.unknown if op in priced.reasons]
     if exchanges:
-        reason = f"{exchanges[0].name}: {priced.reasons[id(exchanges[0])]}"
+        reason = f"{exchanges[0].name}: {priced.reasons[exchanges[0]]}"
         raise fail(f"--for links: what crosses links is not known: {reason}", exit_code=2)
     if bench.simulate({}).links:
         return

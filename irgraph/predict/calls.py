@@ -27,7 +27,7 @@ class CallClasses:
         self.representative_of: list[int] = []
         for op in graph.top_level():
             is_unique = is_sparse(op) or (lookups_differ and _has_indices(op))
-            key = id(op) if is_unique else _key(op, {})
+            key = op if is_unique else _key(op, {})
             if key not in index_by_key:
                 index_by_key[key] = len(representatives)
                 representatives.append(op)

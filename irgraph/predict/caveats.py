@@ -26,7 +26,7 @@ CLIFF = "grouped, channels last"
 def untimed_collectives(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
     """Return a line for each reason why collectives, all or those among ``ops``, have no time."""
     ops_without_time = priced.unknown if ops is None else ops
-    reasons = (priced.reasons.get(id(op), "") for op in ops_without_time)
+    reasons = (priced.reasons.get(op, "") for op in ops_without_time)
     return [
         f"{count} collective{'s have' if count > 1 else ' has'} no time, and a floor stands in "
         f"(bytes at DRAM bandwidth): {reason}"

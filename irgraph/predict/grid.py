@@ -119,13 +119,13 @@ def _price_each_size(
 
 
 def _regime(priced: Priced, op: Op) -> KernelRegime:
-    unknown = {id(leaf) for leaf in priced.unknown}
+    unknown = set(priced.unknown)
     inside = list(enumerate(op.walk()))
-    kernels = {position: priced.kernels[id(o)] for position, o in inside if id(o) in priced.kernels}
+    kernels = {position: priced.kernels[o] for position, o in inside if o in priced.kernels}
     all_kernels = [kernel for op_kernels in kernels.values() for kernel in op_kernels]
     times = np.array([[kernel.time] for kernel in all_kernels]).reshape(-1, 1)
     spreads = np.array([[kernel.spread] for kernel in all_kernels]).reshape(-1, 1)
-    unknown_positions = tuple(position for position, o in inside if id(o) in unknown)
+    unknown_positions = tuple(position for position, o in inside if o in unknown)
     return KernelRegime(np.zeros(1, np.int64), kernels, unknown_positions, times, spreads)
 
 
@@ -190,13 +190,13 @@ def as_priced(
         {position: tuple(map(_copy, kernels)) for position, kernels in piece.kernels.items()}
         for piece in part.calls
     ]
-    kernels: dict[int, tuple[Kernel, ...]] = {}
+    kernels: dict[Op, tuple[Kernel, ...]] = {}
     unknown: list[Op] = []
     for op, call in zip(graph.top_level(), representatives, strict=True):
         unknown_positions, kernels_by_position = part.calls[call].unknown, copies[call]
         for position, inner in enumerate(op.walk()):
             if position in kernels_by_position:
-                kernels[id(inner)] = kernels_by_position[position]
+                kernels[inner] = kernels_by_position[position]
             if position in unknown_positions:
                 unknown.append(inner)
     return Priced(graph, device, kernels, tuple(unknown))
@@ -215,7 +215,7 @@ def rows_of(priced: Priced, representatives: Sequence[int], part: KernelRegion) 
         row = int(first[call])
         for position, inner in enumerate(op.walk()):
             if position in part.calls[call].kernels:
-                kernels = priced.kernels[id(inner)]
+                kernels = priced.kernels[inner]
                 row_by_kernel.update((id(kernel), row + i) for i, kernel in enumerate(kernels))
                 row += len(kernels)
     return row_by_kernel

@@ -96,10 +96,8 @@ def _scale_modelled(first: Prediction, models: Prediction, second: Prediction) -
     families: set[str] = set()
     for op, op_kernels in _priced_ops(second.priced):
         if not _is_measured(op_kernels) and _key(op) not in modelled:
-            kernels[id(op)] = tuple(
-                _scale_kernel(k, ratios.ratio_for(_key(op), k)) for k in op_kernels
-            )
-            families.update(k.family for k in kernels[id(op)] if k.by == "scaled")
+            kernels[op] = tuple(_scale_kernel(k, ratios.ratio_for(_key(op), k)) for k in op_kernels)
+            families.update(k.family for k in kernels[op] if k.by == "scaled")
     priced = replace(second.priced, kernels=kernels)
     return reschedule(second, priced, _remark(ratios, families))
 
@@ -111,7 +109,7 @@ def _ratios(measured: Priced, models: Priced, unchanged: set[Key]) -> _Ratios:
     modelled_by_family: dict[str, float] = defaultdict(float)
     for op, measured_kernels, modelled_kernels in _pairs(measured.graph.ops, measured, models):
         total = _total_time(modelled_kernels)
-        measured_keys = {_key(inner) for inner in op.walk() if measured.kernels.get(id(inner))}
+        measured_keys = {_key(inner) for inner in op.walk() if measured.kernels.get(inner)}
         if measured_keys <= unchanged or not _is_measured(measured_kernels) or not total:
             continue
         ratio = ratios.ops[_key(op)] = _total_time(measured_kernels) / total
@@ -131,7 +129,7 @@ def _pairs(
 ) -> Iterator[tuple[Op, tuple[Kernel, ...], tuple[Kernel, ...]]]:
     """Yield ops at the outermost level that either priced, with the kernels of both."""
     for op in ops:
-        if id(op) in measured.kernels or id(op) in models.kernels:
+        if op in measured.kernels or op in models.kernels:
             yield op, measured.of(op), models.of(op)
         else:
             yield from _pairs(op.body, measured, models)
@@ -139,8 +137,8 @@ def _pairs(
 
 def _priced_ops(priced: Priced) -> Iterator[tuple[Op, tuple[Kernel, ...]]]:
     for op in priced.graph.walk():
-        if priced.kernels.get(id(op)):
-            yield op, priced.kernels[id(op)]
+        if priced.kernels.get(op):
+            yield op, priced.kernels[op]
 
 
 def _scale_kernel(kernel: Kernel, ratio: float | None) -> Kernel:

@@ -14,18 +14,18 @@ from irgraph.report.roofline import CallWork
 
 def works_of(priced: Priced, device: DeviceFacts) -> list[CallWork]:
     """Return the calls of a priced step with device work, and calls without a cost model."""
-    unknown = {id(op) for op in priced.unknown}
+    unknown = set(priced.unknown)
     return [
         _work(op, priced, device)
         for top in priced.graph.ops
         for op in _priced_ops(top, priced, unknown)
-        if priced.of(op) or id(op) in unknown
+        if priced.of(op) or op in unknown
     ]
 
 
-def _priced_ops(op: Op, priced: Priced, unknown: set[int]) -> Iterator[Op]:
+def _priced_ops(op: Op, priced: Priced, unknown: set[Op]) -> Iterator[Op]:
     """Yield the ops that are priced as a whole, and ops without a cost model."""
-    if id(op) in priced.kernels or id(op) in unknown:
+    if op in priced.kernels or op in unknown:
         yield op
         return
     for child in op.body:

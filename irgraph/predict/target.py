@@ -64,7 +64,7 @@ class _Times:
     def __init__(self, graph: Graph, options: PredictOptions) -> None:
         self.graph = graph
         self._options = options
-        self._levels: list[tuple[Priced, frozenset[int]]] = []
+        self._levels: list[tuple[Priced, frozenset[Op]]] = []
 
     def priced(self, level: int) -> Priced:
         """Return the priced graph with ``level`` levels of composite ops expanded."""
@@ -74,14 +74,14 @@ class _Times:
                 last, _ = self._levels[-1]
                 graph = replace(graph, ops=tuple(_expand(last.graph.ops, last)))
             priced = backend().price(graph, self._options.device or DEFAULT_DEVICE, self._options)
-            self._levels.append((priced, frozenset(map(id, _inner_ops(priced)))))
+            self._levels.append((priced, frozenset(_inner_ops(priced))))
         return self._levels[level][0]
 
     def time(self, op: Op) -> float:
-        if id(op) not in self.graph.paths:
+        if op not in self.graph.paths:
             raise EvaluationError(f"{op.name} is not in the model")
         level, priced = 0, self.priced(0)
-        while id(op) in self._levels[level][1]:
+        while op in self._levels[level][1]:
             level += 1
             priced = self.priced(level)
         for line in untimed_collectives(priced, op.walk()):
@@ -92,7 +92,7 @@ class _Times:
 def _inner_ops(priced: Priced) -> Iterator[Op]:
     """Yield the ops inside ops that are priced as a whole."""
     for op in priced.graph.walk():
-        if id(op) in priced.kernels:
+        if op in priced.kernels:
             for child in op.body:
                 yield from child.walk()
 
@@ -100,7 +100,7 @@ def _inner_ops(priced: Priced) -> Iterator[Op]:
 def _expand(ops: Iterable[Op], priced: Priced) -> Iterator[Op]:
     """Yield ops, with ops that are priced as a whole replaced by their bodies."""
     for op in ops:
-        if id(op) in priced.kernels:
+        if op in priced.kernels:
             yield from op.body or (op,)
         else:
             yield replace(op, body=tuple(_expand(op.body, priced)))

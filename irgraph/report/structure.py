@@ -137,7 +137,7 @@ class _Times(Struct, frozen=True):
         """Return the time priced at an op of the first or second graph in microseconds."""
         if self.priced is None:
             return 0.0
-        return sum(kernel.time for kernel in self.priced[side].kernels.get(id(op), ()))
+        return sum(kernel.time for kernel in self.priced[side].kernels.get(op, ()))
 
 
 def _unmatched_changes(kind: str, pairing: Pairing, times: _Times) -> Iterable[Change]:

@@ -60,13 +60,13 @@ class LaunchedWork(NamedTuple):
     Attributes:
         kernels: all of them in order.
         nodes: for each the op at or below the call that launches it.
-        parts: the ``id`` of each op whose price was looked up, with its kernels if it has a price;
-            the innermost of them have a price, or no ops inside.
+        parts: the call and each op below it whose price was looked up, with its kernels if it has
+            a price; the innermost of them have a price, or no ops inside.
     """
 
     kernels: list[Kernel]
     nodes: list[Op]
-    parts: list[tuple[int, tuple[Kernel, ...] | None]]
+    parts: list[tuple[Op, tuple[Kernel, ...] | None]]
 
 
 class Charges:
@@ -82,7 +82,7 @@ class Charges:
         self.host = host
         self.rules = rules
         self.levels: Counter[str] = Counter()
-        self._unknown_ids = {id(op) for op in priced.unknown}
+        self._unknown_ops = set(priced.unknown)
         calls = (op for op in priced.graph.walk() if op.name.startswith(EXCHANGE_PREFIXES))
         self._exchanging = {op.origin for op in calls if op.origin}
 
@@ -204,7 +204,7 @@ class Charges:
         """Return the kernels below an op, each with the op that launches it; syncs as ``None``."""
         if node.name in SYNCS:
             return [(None, node)]
-        kernels = self.priced.kernels.get(id(node))
+        kernels = self.priced.kernels.get(node)
         items: list[tuple[Kernel | None, Op]]
         if kernels is not None:
             items = [(kernel, node) for kernel in kernels]
@@ -228,18 +228,18 @@ class Charges:
         """Add the kernels of an op to ``work``; return whether it only launches them."""
         if node.name in SPECIAL_OPS:
             return False
-        kernels = self.priced.kernels.get(id(node))
-        work.parts.append((id(node), kernels))
+        kernels = self.priced.kernels.get(node)
+        work.parts.append((node, kernels))
         if kernels is None:
             return all(self._add_launches(child, work) for child in node.body)
         work.kernels.extend(kernels)
         work.nodes.extend([node] * len(kernels))
         return True
 
-    def includes_unknown_op(self, parts: Iterable[tuple[int, tuple[Kernel, ...] | None]]) -> bool:
+    def includes_unknown_op(self, parts: Iterable[tuple[Op, tuple[Kernel, ...] | None]]) -> bool:
         """Return whether an op among the parts of a call is one that no cost model knows."""
-        unknown_ops = self._unknown_ids
-        return bool(unknown_ops) and any(key in unknown_ops for key, _ in parts)
+        unknown_ops = self._unknown_ops
+        return bool(unknown_ops) and any(op in unknown_ops for op, _ in parts)
 
     def _overheads_of(self, op: Op) -> Overheads:
         return self.host.overheads(op, len(self.priced.of(op)))
@@ -252,8 +252,8 @@ class Charges:
 
     def _unmodelled_launches(self, op: Op, launch_count: int) -> tuple[str, ...]:
         """Return the kinds of launches in the host's table beyond those of the cost models."""
-        policy, unknown_ops = self.rules.listed, self._unknown_ids
-        has_unknown_op = bool(unknown_ops) and any(id(leaf) in unknown_ops for leaf in op.leaves())
+        policy, unknown_ops = self.rules.listed, self._unknown_ops
+        has_unknown_op = bool(unknown_ops) and any(leaf in unknown_ops for leaf in op.leaves())
         if policy == "always" or (policy == "unknown" and has_unknown_op):
             return self._overheads_of(op).listed[launch_count:]
         return ()

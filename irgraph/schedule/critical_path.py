@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
+from irgraph.ir.op import Op
 from irgraph.schedule.tasks import Floats, Ints, longest_chain, total_float
 from irgraph.schedule.timeline import Interval, Intervals, Timeline
 
@@ -32,8 +33,8 @@ class CriticalPath(Struct, frozen=True, dict=True):
         return tuple(self.columns[position] for position in self.chain.tolist())
 
     @cached_property
-    def slack(self) -> Mapping[int, float]:
-        """By ``id(op)``, how much later an operation could end without delaying the step's end.
+    def slack(self) -> Mapping[Op, float]:
+        """How much later each operation could end without delaying the step's end.
 
         Microseconds for the operation as a whole; zero for operations on the path.
         """
@@ -93,15 +94,15 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     return CriticalPath(columns, chain, timeline.step_time)
 
 
-def _op_slack(columns: Intervals, chain: Ints) -> dict[int, float]:
-    """Return the minimum slack of each operation's intervals in microseconds, by ``id(op)``."""
+def _op_slack(columns: Intervals, chain: Ints) -> dict[Op, float]:
+    """Return the minimum slack of each operation's intervals in microseconds."""
     tasks = columns.tasks
     slack = total_float(tasks, columns.end, columns.end - columns.start)
     min_slack = np.full(len(columns.ops) + 1, np.inf)
     np.minimum.at(min_slack, tasks.op, slack)
     min_slack[tasks.op[chain]] = 0.0
-    slack_by_id: dict[int, float] = {}
+    slack_by_op: dict[Op, float] = {}
     for op, op_slack in zip(columns.ops, min_slack.tolist(), strict=False):
         if op_slack < math.inf:
-            slack_by_id[id(op)] = min(op_slack, slack_by_id.get(id(op), math.inf))
-    return slack_by_id
+            slack_by_op[op] = min(op_slack, slack_by_op.get(op, math.inf))
+    return slack_by_op

@@ -116,10 +116,10 @@ class _Tracks:
 
     def ops(self) -> Iterator[Event]:
         """Yield a slice for each operation on its host thread, without the T1 before it."""
-        spans: dict[tuple[int, int], tuple[Op, float, float]] = {}
+        spans: dict[tuple[int, Op], tuple[Op, float, float]] = {}
         for i in self.timeline.intervals:
             if i.op is not None and i.cause != "T1" and self.timeline.on_host(i):
-                key = (i.resource, id(i.op))
+                key = (i.resource, i.op)
                 start = spans[key][1] if key in spans else self.timeline.ready(i)
                 spans[key] = (i.op, start, i.end)
         for (resource, _), (op, start, end) in spans.items():
@@ -136,12 +136,12 @@ class _Tracks:
                 yield slice_event(track, i.cause, start, i.end, _facts(i), mark)
 
     def arrows(self) -> Iterator[Event]:
-        launches: dict[tuple[int, int], list[Interval]] = defaultdict(list)
+        launches: dict[tuple[Op | None, int], list[Interval]] = defaultdict(list)
         for i in self.timeline.intervals:
             if i.cause == "T4" and i.kernel is not None:
-                launches[id(i.op), id(i.kernel)].append(i)
+                launches[i.op, id(i.kernel)].append(i)
         for number, i in enumerate(self.timeline.intervals):
-            op_launches = launches.get((id(i.op), id(i.kernel))) if i.cause == "kernel" else None
+            op_launches = launches.get((i.op, id(i.kernel))) if i.cause == "kernel" else None
             if op_launches:
                 launch = op_launches.pop(0)
                 tracks = (

@@ -9,6 +9,7 @@ from typing import Any
 import irgraph
 from irgraph import Diagnostic, Difference, Entry, Prediction
 from irgraph.html import sections
+from irgraph.ir.op import Op
 from irgraph.pages.difference import changes
 from irgraph.pages.slices import Slices
 from irgraph.pages.timelines import add_path, add_timeline
@@ -65,18 +66,18 @@ def ops(step: Revision) -> Record:
         del lines[-1]
     lines = [line for line in lines if line.strip() not in ("}", "")][-len(all_ops) :]
     kernels = step.prediction.priced.kernels
-    path: dict[int, float] = {}
+    path: dict[Op, float] = {}
     for path_interval in step.prediction.path.intervals:
         if path_interval.op is not None:
-            path[id(path_interval.op)] = path.get(id(path_interval.op), 0.0) + path_interval.length
+            path[path_interval.op] = path.get(path_interval.op, 0.0) + path_interval.length
     return {
         "text": [line.strip().removesuffix(" {") for line in lines],
         "depth": [(len(line) - len(line.lstrip())) // 2 for line in lines],
-        "device": [round(sum(k.time for k in kernels.get(id(op), ())), 4) for op in all_ops],
-        "path": [round(path.get(id(op), 0.0), 4) for op in all_ops],
+        "device": [round(sum(k.time for k in kernels.get(op, ())), 4) for op in all_ops],
+        "path": [round(path.get(op, 0.0), 4) for op in all_ops],
         "phase": [op.phase for op in all_ops],
         "module": [op.module for op in all_ops],
-        "by": ["/".join(sorted({k.by for k in kernels.get(id(op), ())})) for op in all_ops],
+        "by": ["/".join(sorted({k.by for k in kernels.get(op, ())})) for op in all_ops],
     }
 
 
@@ -132,7 +133,7 @@ def marks(step: Revision, change: Difference) -> dict[str, str]:
             continue
         inner = op_change.before.walk() if op_change.kind == "removed" else [op_change.before]
         for op in inner:
-            kinds[str(step.numbers[id(op)])] = op_change.kind
+            kinds[str(step.numbers[op])] = op_change.kind
     return kinds
 
 

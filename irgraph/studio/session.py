@@ -21,6 +21,7 @@ from irgraph import (
     Prediction,
     PredictOptions,
 )
+from irgraph.ir.op import Op
 
 SOURCE = "script"
 """Name of the script's text in messages."""
@@ -56,9 +57,9 @@ class Revision:
         return self.total.after
 
     @cached_property
-    def numbers(self) -> dict[int, int]:
-        """The index of each op among all ops in launch order, outer before inner; by its ``id``."""
-        return {id(op): position for position, op in enumerate(self.graph.walk())}
+    def numbers(self) -> dict[Op, int]:
+        """The index of each op among all ops in launch order, outer before inner."""
+        return {op: position for position, op in enumerate(self.graph.walk())}
 
 
 @dataclass(frozen=True, repr=False)

@@ -47,16 +47,16 @@ def buckets(graph: Graph, ops: Iterable[Op], limit: int) -> list[Bucket]:
     """
     places = graph.places
     fillings: list[_OpenBucket] = []
-    deferred_ids: set[int] = set()
+    deferred_ops: set[Op] = set()
     filling_by_kind: dict[tuple[object, ...], _OpenBucket] = {}
-    for op in sorted(ops, key=lambda op: places[id(op)]):
+    for op in sorted(ops, key=lambda op: places[op]):
         kind = _kind(op)
         # One bucket of each kind is open at a time: ranks must make their sums in the same order,
         # so a sum that does not fit closes the bucket for good, even if a smaller one would fit
         # later.
         filling = filling_by_kind.get(kind)
         if filling is None or not filling.add(op, limit):
-            filling = filling_by_kind[kind] = _OpenBucket(graph, op, deferred_ids)
+            filling = filling_by_kind[kind] = _OpenBucket(graph, op, deferred_ops)
             fillings.append(filling)
     return [Bucket(tuple(filling.members), tuple(filling.later)) for filling in fillings]
 
@@ -127,7 +127,7 @@ def _unneeded_events(graph: Graph, group: Bucket) -> _UnneededEvents:
     stream = group.members[0].stream
 
     def neighbour(op: Op, step: int, name: str) -> Op | None:
-        position = places[id(op)] + step
+        position = places[op] + step
         leaf = leaves[position] if 0 <= position < len(leaves) else None
         is_event = leaf is not None and (leaf.name, leaf.stream) == (name, stream)
         return leaf if is_event else None
@@ -149,7 +149,7 @@ def _unneeded_events(graph: Graph, group: Bucket) -> _UnneededEvents:
     waits = [op for t in (event, *names) for op in _waits(graph).get(t.name, ())]
     # The first wait of each stream is preserved. Waits that move after the bucket come first in
     # this order, as the others precede its sum and would wait for an event not yet recorded.
-    waits.sort(key=lambda op: (op not in group.later, places[id(op)]))
+    waits.sort(key=lambda op: (op not in group.later, places[op]))
     waiting_streams = [op.stream for op in waits]
     unneeded += [op for i, op in enumerate(waits) if op.stream in waiting_streams[:i]]
     return _UnneededEvents((*unneeded, *other_tails), head_ops, end, names)
@@ -161,9 +161,9 @@ def _heads(graph: Graph, group: Bucket, waits: Sequence[Op]) -> Iterable[Op]:
     None can be removed if the stream has other work in between.
     """
     places, leaves, record_by_event = graph.places, _leaves(graph), _records(graph)
-    stream, members = group.members[0].stream, set(map(id, group.members))
-    start, end = places[id(group.members[0])], places[id(group.members[-1])]
-    work_between = (op for op in leaves[start:end] if op.stream == stream and id(op) not in members)
+    stream, members = group.members[0].stream, set(group.members)
+    start, end = places[group.members[0]], places[group.members[-1]]
+    work_between = (op for op in leaves[start:end] if op.stream == stream and op not in members)
     if len(waits) < len(group.members) or not all(map(_is_event, work_between)):
         return
     records = [record_by_event.get(op.inputs[0].name) for op in waits]
@@ -230,14 +230,14 @@ class _OpenBucket:
     Attributes:
         graph: the graph of the sums.
         first: the first of them.
-        deferred_ids: by ``id``, the ops that are deferred already, after this bucket or another.
+        deferred_ops: the ops that are deferred already, after this bucket or another.
         members: the sums in it.
         later: ops that must run after all of them.
     """
 
     graph: Graph
     first: Op
-    deferred_ids: set[int]
+    deferred_ops: set[Op]
     members: list[Op] = field(default_factory=list)
     later: list[Op] = field(default_factory=list)
 
@@ -266,22 +266,22 @@ class _OpenBucket:
             self.later, self.summed, self.read, self.names = snapshot
             return False
         self._add_member(op)
-        self.deferred_ids.update(map(id, self.later))
+        self.deferred_ops.update(self.later)
         return True
 
     def _can_follow(self, op: Op) -> bool:
         """Defer the ops between the last member and a new sum that must follow it, if all can."""
         places, paths = self.graph.places, self.graph.paths
-        for leaf in _leaves(self.graph)[places[id(self.members[-1])] + 1 : places[id(op)]]:
+        for leaf in _leaves(self.graph)[places[self.members[-1]] + 1 : places[op]]:
             if self._may_precede(leaf):
                 continue
             # An op inside of a module's label or an autograd node would leave it if deferred.
-            nested = len(paths[id(leaf)]) > 1 and not _is_event(leaf)
-            is_fixed = id(leaf) in self.deferred_ids or effects(leaf, self.declared).barrier
+            nested = len(paths[leaf]) > 1 and not _is_event(leaf)
+            is_fixed = leaf in self.deferred_ops or effects(leaf, self.declared).barrier
             if leaf.name in BLOCKING or nested or is_fixed:
                 return False
             self._defer(leaf)
-        return len(paths[id(op)]) == 1 or all(map(_is_event, self.later))
+        return len(paths[op]) == 1 or all(map(_is_event, self.later))
 
     def _may_precede(self, leaf: Op) -> bool:
         """Return whether an op may run before the sums, as it does not access them."""

@@ -58,7 +58,7 @@ def capture(graph: Graph, ops: Collection[Op] | None = None) -> Capturing:
     graphs are copied to the graph's own memory first. Excluded are ops in which the host takes
     part, and ops that would write memory that ops outside allocated.
     """
-    search = _CaptureSearch(graph, None if ops is None else {id(op) for op in ops})
+    search = _CaptureSearch(graph, None if ops is None else set(ops))
     search.run()
     return search.commit()
 
@@ -68,11 +68,11 @@ class _CaptureSearch:
     """The search for graphs, and then their construction."""
 
     graph: Graph
-    requested: Collection[int] | None
+    requested: Collection[Op] | None
 
     def __post_init__(self) -> None:
         self.declared = declared(self.graph)
-        self.excluded: dict[int, tuple[Op, RefusedError]] = {}
+        self.excluded: dict[Op, tuple[Op, RefusedError]] = {}
         self.regions: list[list[Op]] = []
 
     def run(self) -> None:
@@ -110,7 +110,7 @@ class _CaptureSearch:
 
     def _is_requested(self, op: Op) -> bool:
         ids = self.requested
-        return ids is None or any(id(inner) in ids for inner in op.walk())
+        return ids is None or any(inner in ids for inner in op.walk())
 
     def _fits(self, op: Op) -> bool:
         if not self._is_requested(op) and any(map(works, op.leaves())):
@@ -118,11 +118,11 @@ class _CaptureSearch:
         if any(inner.name == LAUNCH for inner in op.walk()):
             return False
         for leaf in op.leaves():
-            if id(leaf) not in self.excluded:
+            if leaf not in self.excluded:
                 reason = self._obstacle(leaf)
                 if reason:
-                    self.excluded[id(leaf)] = (leaf, RefusedError(reason, [(leaf, "")]))
-        return not any(id(leaf) in self.excluded for leaf in op.leaves())
+                    self.excluded[leaf] = (leaf, RefusedError(reason, [(leaf, "")]))
+        return not any(leaf in self.excluded for leaf in op.leaves())
 
     def _obstacle(self, leaf: Op) -> str:
         """Return why an op cannot be part of any graph, ``""`` if it can."""
@@ -161,25 +161,25 @@ class _CaptureSearch:
                 error = RefusedError(
                     "its numbers may follow from what the host read before it", notes
                 )
-                self.excluded[id(leaf)] = (leaf, error)
+                self.excluded[leaf] = (leaf, error)
             elif leaf.name in HOST_READS:
                 read_by_phase[leaf.phase] = leaf
 
-    def _foreign_ops(self) -> dict[int, tuple[Op, RefusedError]]:
+    def _foreign_ops(self) -> dict[Op, tuple[Op, RefusedError]]:
         """Return ops of regions that need events, or write memory, from outside of their graph."""
-        excluded: dict[int, tuple[Op, RefusedError]] = {}
+        excluded: dict[Op, tuple[Op, RefusedError]] = {}
         own_buffers = self._own_buffers()
         graph_buffers = self.graph.lasting.keys() | own_buffers
         users = _event_users(self.graph)
         leaves = (leaf for region in self.regions for op in region for leaf in op.leaves())
         defined_names = {t.name for leaf in leaves for t in leaf.outputs}
         for region in self.regions:
-            leaf_ids = {id(leaf) for op in region for leaf in op.leaves()}
+            leaf_set = {leaf for op in region for leaf in op.leaves()}
             for leaf in (leaf for op in region for leaf in op.leaves()):
                 reason = ""
                 if any(t.buffer not in graph_buffers for t in written_by(leaf)):
                     reason = "it writes memory that an op outside of the graph allocated"
-                elif leaf.name in (RECORD, WAIT) and not users[_event(leaf)] <= leaf_ids:
+                elif leaf.name in (RECORD, WAIT) and not users[_event(leaf)] <= leaf_set:
                     reason = "an op outside of the graph takes part in its event"
                 elif any(
                     self._is_uncopyable(t, defined_names)
@@ -187,7 +187,7 @@ class _CaptureSearch:
                 ):
                     reason = "it reads a view, or memory written twice, of ops outside of the graph"
                 if reason:
-                    excluded[id(leaf)] = (leaf, RefusedError(reason, [(leaf, "")]))
+                    excluded[leaf] = (leaf, RefusedError(reason, [(leaf, "")]))
         return excluded
 
     def _is_uncopyable(self, tensor: Tensor, defined_names: Collection[str]) -> bool:
@@ -212,7 +212,7 @@ class _CaptureSearch:
         used_names = names_of(self.graph)
         names: dict[str, Tensor] = {}
         states: list[Declared] = []
-        copies: dict[int, list[Op]] = {}
+        copies: dict[Op, list[Op]] = {}
         for number, region in enumerate(self.regions):
             leaves = [leaf for op in region for leaf in op.leaves()]
             for tensor in (
@@ -229,20 +229,20 @@ class _CaptureSearch:
                 copy = replace(base, name=name, buffer=name, offset=0)
                 states.append(Declared("state", copy))
                 reader = self._reader(self.regions[number:], base)
-                copies.setdefault(id(reader[0]), []).append(_copy_op(copy, base, reader[0]))
-                names |= _copies_by_name(self.graph, base, copy, places[id(leaves[0])])
-        launches = {id(region[0]): _launch(region, names) for region in self.regions}
+                copies.setdefault(reader[0], []).append(_copy_op(copy, base, reader[0]))
+                names |= _copies_by_name(self.graph, base, copy, places[leaves[0]])
+        launches = {region[0]: _launch(region, names) for region in self.regions}
         replacements = {
             first: [*copies.get(first, ()), launch] for first, launch in launches.items()
         }
-        region_ids = {id(op) for region in self.regions for op in region}
-        ops = tuple(_replaced_ops(self.graph.ops, replacements, region_ids, names))
+        region_ops = {op for region in self.regions for op in region}
+        ops = tuple(_replaced_ops(self.graph.ops, replacements, region_ops, names))
         returned = map_value(self.graph.returned, lambda t: names.get(t.name, t))
         tensors = (*self.graph.tensors, *states)
         result = replace(self.graph, ops=ops, tensors=tensors, returned=returned)
         excluded = sorted(
             (entry for entry in self.excluded.values() if self._is_leaf_requested(entry[0])),
-            key=lambda entry: places[id(entry[0])],
+            key=lambda entry: places[entry[0]],
         )
         return Capturing(result, tuple(launches.values()), len(states), tuple(excluded))
 
@@ -252,7 +252,7 @@ class _CaptureSearch:
         The first region may only make views of it, which read nothing: the ops that order the copy
         (an event of another stream) may follow them.
         """
-        first = self.graph.places[id(next(regions[0][0].leaves()))]
+        first = self.graph.places[next(regions[0][0].leaves())]
         accesses = self.graph.touching[base.buffer]
         reader = next(
             (leaf for position, leaf in accesses if position >= first and works(leaf)), None
@@ -261,7 +261,7 @@ class _CaptureSearch:
         return next(candidates, regions[0])
 
     def _is_leaf_requested(self, leaf: Op) -> bool:
-        return self._is_requested(_outer_by_leaf(self.graph).get(id(leaf), leaf))
+        return self._is_requested(_outer_by_leaf(self.graph).get(leaf, leaf))
 
 
 @cached_per_graph
@@ -271,17 +271,17 @@ def _literals(graph: Graph) -> Collection[str]:
 
 
 @cached_per_graph
-def _outer_by_leaf(graph: Graph) -> dict[int, Op]:
-    return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
+def _outer_by_leaf(graph: Graph) -> dict[Op, Op]:
+    return {leaf: op for op in graph.top_level() for leaf in op.leaves()}
 
 
 @cached_per_graph
-def _event_users(graph: Graph) -> dict[str, set[int]]:
-    """Return by event the ids of the ops that record it or wait for it."""
-    users_by_event: dict[str, set[int]] = {}
+def _event_users(graph: Graph) -> dict[str, set[Op]]:
+    """Return by event the ops that record it or wait for it."""
+    users_by_event: dict[str, set[Op]] = {}
     for leaf in graph.leaves():
         if leaf.name.startswith("sync.") and (leaf.inputs or leaf.outputs):
-            users_by_event.setdefault(_event(leaf), set()).add(id(leaf))
+            users_by_event.setdefault(_event(leaf), set()).add(leaf)
     return users_by_event
 
 
@@ -367,22 +367,22 @@ def _with_tensors(op: Op, names: Mapping[str, Tensor]) -> Op:
 
 def _replaced_ops(
     ops: Sequence[Op],
-    replacements: Mapping[int, list[Op]],
-    region_ids: Collection[int],
+    replacements: Mapping[Op, list[Op]],
+    region_ops: Collection[Op],
     names: Mapping[str, Tensor],
 ) -> Iterator[Op]:
     """Yield ops with regions replaced by launches; ops after a copy use the copy."""
     copy_by_name: dict[str, Tensor] = {}
     for op in ops:
-        for new in replacements.get(id(op), ()):
+        for new in replacements.get(op, ()):
             if new.name != LAUNCH:
                 (copy, source) = new.inputs
                 copy_by_name.update({source.name: copy})
                 copy_by_name.update({n: t for n, t in names.items() if t.buffer == copy.buffer})
             yield new
-        if id(op) in region_ids:
+        if op in region_ops:
             continue
         if op.is_annotation and op.body:
-            yield replace(op, body=tuple(_replaced_ops(op.body, replacements, region_ids, names)))
+            yield replace(op, body=tuple(_replaced_ops(op.body, replacements, region_ops, names)))
         else:
             yield _with_tensors(op, copy_by_name)

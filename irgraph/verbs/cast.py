@@ -58,10 +58,10 @@ def cast(graph: Graph, ops: Sequence[Op], dtype: str) -> Casting:
     graph, f32_ops, ops = from_tf32(graph, ops)
     if not ops:
         return Casting(graph, f32_ops, 0, 0)
-    units = {id(unit): unit for unit in (outermost_call(graph, op) for op in ops)}
+    units = {unit: unit for unit in (outermost_call(graph, op) for op in ops)}
     rewrite = _CastRewrite(graph, dtype, units)
     for unit in graph.walk():
-        if id(unit) in units:
+        if unit in units:
             rewrite.cast_unit(unit)
         elif not unit.body:
             rewrite.visit_leaf(unit)
@@ -166,11 +166,11 @@ def cast_operand(graph: Graph, operands: Sequence[tuple[Op, Tensor]], dtype: str
     """
     rewrite, operand_by_op = (
         _CastRewrite(graph, dtype, {}),
-        {id(op): operand for op, operand in operands},
+        dict(operands),
     )
     for op in graph.walk():
-        if id(op) in operand_by_op:
-            rewrite.cast_operand(op, operand_by_op[id(op)])
+        if op in operand_by_op:
+            rewrite.cast_operand(op, operand_by_op[op])
         if not op.body:
             rewrite.visit_leaf(op)
     return rewrite.finish()
@@ -205,16 +205,16 @@ class _CastRewrite:
     """One cast of several units, in launch order.
 
     ``converted_tensors`` are tensors that also exist in the new type, by their names; ``rewrites``
-    pairs of a unit and the op that replaces it; ``cast_ids`` the casts that were added;
+    pairs of a unit and the op that replaces it; ``cast_ops`` the casts that were added;
     ``candidates`` ops to remove if no op reads their results.
     """
 
     graph: Graph
     target: str
-    units: Mapping[int, Op]
+    units: Mapping[Op, Op]
     converted_tensors: _Converted = field(default_factory=_Converted)
     rewrites: list[tuple[Op, Op]] = field(default_factory=list)
-    cast_ids: set[int] = field(default_factory=set)
+    cast_ops: set[Op] = field(default_factory=set)
     candidates: list[Op] = field(default_factory=list)
     unneeded_casts: int = 0
 
@@ -223,12 +223,12 @@ class _CastRewrite:
         self.names = set(self.graph.by_name)
         self.buffers = {t.buffer for t in self.graph.by_name.values()}
         self.declared = declared(self.graph)
-        self.inside = {id(o) for unit in self.units.values() for o in unit.walk()}
+        self.inside = {o for unit in self.units.values() for o in unit.walk()}
         self.uses = _uses(self.graph)
 
     def visit_leaf(self, leaf: Op) -> None:
         """Forget casts of tensors that an op writes."""
-        if id(leaf) in self.inside:
+        if leaf in self.inside:
             return
         if effects(leaf, self.declared).barrier:
             self.converted_tensors.clear()
@@ -313,7 +313,7 @@ class _CastRewrite:
 
     def _new_cast(self, old: Tensor, new: Tensor, dtype: str, unit: Op) -> Op:
         new_cast = _cast(old, new, dtype, unit)
-        self.cast_ids.add(id(new_cast))
+        self.cast_ops.add(new_cast)
         self.candidates.append(new_cast)
         return new_cast
 
@@ -371,25 +371,25 @@ class _CastRewrite:
         edit = Edit(graph)
         for op in removable:
             edit.remove(op)
-        removed_ids = {id(op) for op in removable}
+        removed_ops = set(removable)
         original_names = {t.name for leaf in self.graph.leaves() for t in leaf.outputs}
         casts = [op for op in removable if op.name == CAST]
         self.unneeded_casts += sum(t.name in original_names for op in casts for t in op.outputs)
-        ops = tuple(new for _, new in self.rewrites if id(new) not in removed_ids)
-        unread = tuple(unit for unit, new in self.rewrites if id(new) in removed_ids)
+        ops = tuple(new for _, new in self.rewrites if new not in removed_ops)
+        unread = tuple(unit for unit, new in self.rewrites if new in removed_ops)
         return Casting(
-            edit.commit(), ops, len(self.cast_ids - removed_ids), self.unneeded_casts, unread
+            edit.commit(), ops, len(self.cast_ops - removed_ops), self.unneeded_casts, unread
         )
 
     def _unread_ops(self, graph: Graph) -> list[Op]:
         """Return candidates that no op reads, though their results were read before or are new."""
         original_names = self.graph.by_name.keys()
-        use_counts, op_ids = _uses(graph), {id(op) for op in graph.walk()}
+        use_counts, present_ops = _uses(graph), set(graph.walk())
         makers: dict[str, list[Op]] = {}
         for op in self.candidates:
             for tensor in op.outputs:
                 makers.setdefault(tensor.name, []).append(op)
-        removed: dict[int, Op] = {}
+        removed: dict[Op, Op] = {}
         queue = list(self.candidates)
         while queue:
             op = queue.pop()
@@ -398,14 +398,14 @@ class _CastRewrite:
             # A result that no op read before the cast either (an unused output of the program) was
             # not made needless by it, and is kept.
             if (
-                id(op) in removed
+                op in removed
                 or not is_unread
                 or any(n in original_names and not self.uses[n] for n in names)
             ):
                 continue
-            removed[id(op)] = op
+            removed[op] = op
             inputs = (t for leaf in op.leaves() for t in leaf.inputs)
-            for tensor in inputs if id(op) in op_ids else ():
+            for tensor in inputs if op in present_ops else ():
                 use_counts[tensor.name] -= 1
                 queue += () if use_counts[tensor.name] else makers.get(tensor.name, ())
         return list(removed.values())

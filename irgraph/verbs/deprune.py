@@ -57,12 +57,12 @@ def check_deprune(graph: Graph, op: Op) -> tuple[Declared, Declared]:
 
 def refused_sharing(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedError]]:
     """Return the lookups whose table or mapping another op uses, each with its refusal."""
-    op_ids = {id(op) for op in ops}
+    changed_ops = set(ops)
     errors: list[tuple[Op, RefusedError]] = []
     for op in ops:
         try:
             for declaration in check_deprune(graph, op):
-                _check_uses(graph, declaration, op_ids)
+                _check_uses(graph, declaration, changed_ops)
         except RefusedError as error:
             errors.append((op, error))
     return errors
@@ -145,10 +145,10 @@ def _parameter(graph: Graph, op: Op, tensor: Tensor) -> Declared:
     return declaration
 
 
-def _check_uses(graph: Graph, declaration: Declared, op_ids: set[int]) -> None:
+def _check_uses(graph: Graph, declaration: Declared, changed_ops: set[Op]) -> None:
     for _, leaf in graph.touching.get(declaration.tensor.buffer, ()):
         if leaf is graph.end:
             raise RefusedError(f"the step returns %{declaration.tensor.name}")
-        if id(leaf) not in op_ids:
+        if leaf not in changed_ops:
             reason = f"{leaf.name} reads %{declaration.tensor.name} too, and would still need it"
             raise RefusedError(reason, [(leaf, "")])

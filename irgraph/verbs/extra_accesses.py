@@ -40,7 +40,7 @@ class ExtraAccesses:
         member_accesses = _by_buffer(
             t for effect in member_effects for t in (*effect.reads, *effect.writes)
         )
-        self.removed_ids = {id(leaf) for member in self.members for leaf in member.leaves()}
+        self.removed_ops = {leaf for member in self.members for leaf in member.leaves()}
         own_buffers: set[str] = set()
         for op in self.new:
             effect = effects(op, declared_names)
@@ -62,7 +62,7 @@ class ExtraAccesses:
             self._check_live_out(tensor)
         for _, tensor in self.writes:
             for position, leaf in (*self._remaining_leaves(tensor), *barriers(self.graph)):
-                if position >= first and id(leaf) not in self.removed_ids:
+                if position >= first and leaf not in self.removed_ops:
                     reason = f"%{tensor.name} would be written, and is used elsewhere"
                     raise RefusedError(reason, [(leaf, f"{leaf.name} uses it")])
         declared_names = declared(self.graph)
@@ -78,7 +78,7 @@ class ExtraAccesses:
         """Yield the remaining leaves of the graph that access bytes of a tensor."""
         for position, leaf in self.graph.touching.get(tensor.buffer, ()):
             tensors = (*leaf.inputs, *leaf.outputs)
-            if id(leaf) not in self.removed_ids and any(overlap(t, tensor) for t in tensors):
+            if leaf not in self.removed_ops and any(overlap(t, tensor) for t in tensors):
                 yield position, leaf
 
     def _check_live_out(self, tensor: Tensor) -> None:
@@ -96,7 +96,7 @@ def check_extra_accesses(graph: Graph, members: Sequence[Op], new: Sequence[Op])
     """Refuse new ops that read or write more than ``members`` if other ops could observe it."""
     extra = ExtraAccesses(graph, new, members)
     if extra.reads or extra.writes:
-        positions = [graph.places[id(leaf)] for member in members for leaf in member.leaves()]
+        positions = [graph.places[leaf] for member in members for leaf in member.leaves()]
         extra.check(min(positions), max(positions))
 
 

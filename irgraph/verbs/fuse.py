@@ -118,7 +118,7 @@ def collect(
         replace(_like_members(op, members), origin=origin, notes={**op.notes, **notes})
         for op in new
     )
-    removed = {id(member) for member in members}
+    removed = set(members)
     for member in members:
         edit.remove(member)
     position = {"after": point.unit} if point.after else {"before": point.unit}
@@ -142,10 +142,10 @@ def _insertion_point(
     outsider = outsiders[0]
     reduced = segment(graph, groups, without=outsider)
     point = _free_slot(reduced, entangling_chain(reduced))
-    moved_ids = {id(leaf) for unit in point.moved_units for leaf in unit.walk()}
+    moved_set = {leaf for unit in point.moved_units for leaf in unit.walk()}
     for tie in s.ties:
         ends = (s.atoms[tie.before], s.atoms[tie.after])
-        if any(op is outsider for op in ends) and any(id(op) in moved_ids for op in ends):
+        if any(op is outsider for op in ends) and any(op in moved_set for op in ends):
             reason = "an op that must move after the new op depends on the op that is assumed away"
             raise RefusedError(reason, describe([tie], s.atoms))
     return outsider, point
@@ -205,9 +205,9 @@ def _origin(caller: str, members: Sequence[Op]) -> str:
     return f"{caller}: {counts}" + (f" ({origin_text})" if origin_text else "")
 
 
-def _without(op: Op, removed: Collection[int]) -> list[Op]:
+def _without(op: Op, removed: Collection[Op]) -> list[Op]:
     """Return an op without the removed ones below it; an empty list if it loses all."""
-    if id(op) in removed:
+    if op in removed:
         return []
     if not op.body:
         return [op]

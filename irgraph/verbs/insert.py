@@ -48,19 +48,19 @@ def insert(graph: Graph, insertions: Sequence[Insertion]) -> tuple[Graph, tuple[
     Check each insertion with ``check_insertion`` first.
     """
     edit = Edit(graph)
-    swaps: dict[int, tuple[tuple[Tensor, Tensor], ...]] = {}
+    swaps: dict[Op, tuple[tuple[Tensor, Tensor], ...]] = {}
     new: list[Op] = []
     for insertion in insertions:
         anchor = outermost_call(graph, insertion.anchor)
         new_ops = [_with_context_of(op, insertion.anchor) for op in insertion.ops]
         for op in new_ops:
             edit.insert(op, after=anchor) if insertion.after else edit.insert(op, before=anchor)
-        swaps[id(new_ops[-1])] = insertion.swaps
+        swaps[new_ops[-1]] = insertion.swaps
         new += new_ops
     result = edit.commit()
     if not any(swaps.values()):
         return result, tuple(new)
-    swapping = _Swapping(swaps, {d.tensor.name for d in result.tensors}, {id(op) for op in new})
+    swapping = _Swapping(swaps, {d.tensor.name for d in result.tensors}, set(new))
     ops = tuple(map(swapping.rebuild, result.ops))
     returned = map_value(result.returned, swapping.tensor)
     return replace(result, ops=ops, returned=returned), tuple(swapping.inserted)
@@ -75,7 +75,7 @@ def _with_context_of(new: Op, anchor: Op) -> Op:
 def outermost_call(graph: Graph, op: Op) -> Op:
     """Return the outermost op that called an op, except labels and autograd nodes, or the op."""
     body = graph.ops
-    for position in graph.paths.get(id(op), ()):
+    for position in graph.paths.get(op, ()):
         outer = body[position]
         if not outer.is_annotation and not outer.is_autograd:
             return outer
@@ -87,15 +87,15 @@ def outermost_call(graph: Graph, op: Op) -> Op:
 class _Swapping:
     """Walks a graph in launch order and changes the ops after each insertion."""
 
-    swaps: Mapping[int, tuple[tuple[Tensor, Tensor], ...]]
+    swaps: Mapping[Op, tuple[tuple[Tensor, Tensor], ...]]
     defined: set[str]
-    new: set[int]
+    new: set[Op]
     inserted: list[Op] = field(default_factory=list)
     names: dict[str, Tensor] = field(default_factory=dict)
     buffers: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def rebuild(self, op: Op) -> Op:
-        body, swaps = op.body, self.swaps.get(id(op), ())
+        body, swaps = op.body, self.swaps.get(op, ())
         inner_ops = tuple(map(self.rebuild, body))
         rewritten = map_tensors(replace(op, body=()), self.tensor) if self.names else op
         self.defined.update(t.name for t in op.outputs)
@@ -103,7 +103,7 @@ class _Swapping:
             self.names[old.name] = new
             if old.buffer != new.buffer:
                 self.buffers[old.buffer] = (old, new)
-        if id(op) in self.new:
+        if op in self.new:
             self.inserted.append(rewritten)
         return replace(rewritten, body=inner_ops) if body else rewritten
 
@@ -147,7 +147,7 @@ def check_insertion(graph: Graph, insertion: Insertion) -> None:
 def _cut(graph: Graph, insertion: Insertion) -> int:
     """Return the number of leaves before an insertion."""
     leaves = list(outermost_call(graph, insertion.anchor).leaves())
-    return graph.places[id(leaves[0])] + (len(leaves) if insertion.after else 0)
+    return graph.places[leaves[0]] + (len(leaves) if insertion.after else 0)
 
 
 def _is_defined(graph: Graph, tensor: Tensor, cut: int) -> bool:

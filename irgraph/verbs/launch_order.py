@@ -138,25 +138,25 @@ def line(graph: Graph, members: Collection[Op], nodes: bool = False) -> Line:
 
     Autograd nodes are not opened unless they contain a member, or ``nodes`` is set.
     """
-    member_ids = {id(op) for op in members}
-    ops = [op for outer in graph.ops for op in _atoms(outer, member_ids, nodes)]
+    member_set = set(members)
+    ops = [op for outer in graph.ops for op in _atoms(outer, member_set, nodes)]
     positions = tuple(
-        i for i, op in enumerate(ops) if any(id(inner) in member_ids for inner in op.walk())
+        i for i, op in enumerate(ops) if any(inner in member_set for inner in op.walk())
     )
     return Line(graph, ops, dependences(ops, declared(graph)), positions)
 
 
-def _atoms(op: Op, members: Collection[int], nodes: bool) -> Iterator[Op]:
+def _atoms(op: Op, members: Collection[Op], nodes: bool) -> Iterator[Op]:
     opened = op.is_annotation or (op.is_autograd and (nodes or _holds(op, members)))
-    if id(op) in members or not op.body or not opened:
+    if op in members or not op.body or not opened:
         yield op
         return
     for child in op.body:
         yield from _atoms(child, members, nodes)
 
 
-def _holds(op: Op, members: Collection[int]) -> bool:
-    return any(id(inner) in members for inner in op.walk())
+def _holds(op: Op, members: Collection[Op]) -> bool:
+    return any(inner in members for inner in op.walk())
 
 
 def adjacent_order(s: Line, anchor: int, after: bool) -> list[int]:

@@ -44,15 +44,15 @@ def _owners(
 
     Ops that one composite op called are one member.
     """
-    groups_by_op: dict[int, set[int]] = {}
+    groups_by_op: dict[Op, set[int]] = {}
     for i, group in enumerate(groups):
         for op in group:
-            groups_by_op.setdefault(id(op), set()).add(i)
+            groups_by_op.setdefault(op, set()).add(i)
     owner: dict[int, int] = {}
     shared_groups: dict[int, RefusedError] = {}
     for i in s.members:
         first, *other_groups = sorted(
-            {g for op in s.ops[i].walk() for g in groups_by_op.get(id(op), ())}
+            {g for op in s.ops[i].walk() for g in groups_by_op.get(op, ())}
         )
         owner[i] = first
         for other in other_groups:

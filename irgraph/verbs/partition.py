@@ -38,7 +38,7 @@ class Partition(Struct, frozen=True):
 def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Partition:
     """Partition groups into as few independent sets as launch order allows, earlier ones first."""
     cache = graph.__dict__.setdefault(CACHE_KEY, {})
-    key = tuple([tuple([id(op) for op in group]) for group in groups])
+    key = tuple([tuple(group) for group in groups])
     cached: PartitionSets | None = cache.get(key)
     if cached is None:
         if len(cache) >= MAX_CACHED:

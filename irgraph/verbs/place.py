@@ -99,7 +99,7 @@ def _overlap_reads(graph: Graph, new_ops: Sequence[Op]) -> Graph:
     graph = reorder(graph, reads_and_views, "earliest").graph
     graph = reorder(graph, _current_ops(graph, new_ops, (POOL, FILL, BAG_FILL)), "latest").graph
     (pool,), fills = (_current_ops(graph, new_ops, names) for names in ((POOL,), (FILL, BAG_FILL)))
-    later_leaves = list(graph.leaves())[graph.places[id(pool)] + 1 :]
+    later_leaves = list(graph.leaves())[graph.places[pool] + 1 :]
     if not fills or later_leaves[0] is fills[0]:
         return graph
     return reorder(graph, fills, "before", outermost_call(graph, later_leaves[0])).graph
@@ -107,12 +107,12 @@ def _overlap_reads(graph: Graph, new_ops: Sequence[Op]) -> Graph:
 
 def _views(ops: Sequence[Op], makers: Mapping[str, Op]) -> list[Op]:
     """Return the views that some ops need, and views that these need, in order."""
-    views: dict[int, Op] = {}
+    views: dict[Op, Op] = {}
     queue = [t.name for op in ops for t in op.inputs]
     while queue:
         op = makers.get(queue.pop())
-        if op is not None and id(op) not in views and is_view(op):
-            views[id(op)] = op
+        if op is not None and op not in views and is_view(op):
+            views[op] = op
             queue += [t.name for t in op.inputs]
     return list(views.values())[::-1]
 
@@ -153,9 +153,9 @@ def _check(graph: Graph, lookups: Sequence[Lookup]) -> None:
         table_names.add(lookup.name)
     for lookup in lookups:
         _check_arguments(graph, lookup)
-        own_leaves = {id(op) for op in lookup.outer.leaves()}
+        own_leaves = set(lookup.outer.leaves())
         for _, leaf in graph.touching.get(lookup.weight.buffer, ()):
-            if id(leaf) not in own_leaves and leaf is not graph.end:
+            if leaf not in own_leaves and leaf is not graph.end:
                 raise op_refusal(leaf, f"uses table {lookup.name!r} too, which only a lookup may")
             if leaf is graph.end:
                 raise RefusedError(f"table {lookup.name!r} is returned", [(lookup.leaf, "")])
@@ -184,11 +184,11 @@ def _check_arguments(graph: Graph, lookup: Lookup) -> None:
         )
 
 
-def _check_uses(graph: Graph, lookup: Lookup, own_leaves: Collection[int]) -> None:
+def _check_uses(graph: Graph, lookup: Lookup, own_leaves: Collection[Op]) -> None:
     """Refuse a lookup if other ops use its results besides the bags, as its backward does."""
     for tensor in lookup.leaf.outputs[1:]:
         for _, leaf in graph.touching.get(tensor.buffer, ()):
-            if id(leaf) not in own_leaves:
+            if leaf not in own_leaves:
                 raise op_refusal(
                     leaf,
                     f"uses %{tensor.name} of the lookup of {lookup.name!r}: only "

@@ -64,8 +64,8 @@ def quantize(graph: Graph, ops: Sequence[Op], target: str, range: float = 0.0) -
     entirely or not at all: if an op that is not among ``ops`` uses it too, no op that shares it
     changes. Check each op with ``check_quantize`` first.
     """
-    units = list({id(unit): unit for unit in (outermost_call(graph, op) for op in ops)}.values())
-    units.sort(key=lambda unit: graph.places[id(next(unit.leaves()))])
+    units = list({unit: unit for unit in (outermost_call(graph, op) for op in ops)}.values())
+    units.sort(key=lambda unit: graph.places[next(unit.leaves())])
     units_by_parameter: dict[str, list[Op]] = {}
     for unit in (unit for unit in units if not is_exchange(unit)):
         units_by_parameter.setdefault(parameter_of(graph, unit, target).tensor.name, []).append(
@@ -78,8 +78,8 @@ def quantize(graph: Graph, ops: Sequence[Op], target: str, range: float = 0.0) -
             views += _views_of(graph, graph.by_name[name], sharing_units)
         except RefusedError as error:
             refusals += [(unit, error) for unit in sharing_units]
-    refused_ids = {id(unit) for unit, _ in refusals}
-    accepted = [unit for unit in units if id(unit) not in refused_ids]
+    refused_units = {unit for unit, _ in refusals}
+    accepted = [unit for unit in units if unit not in refused_units]
     return replace(
         _rewrite(graph, accepted, views, LayerQuantization(target, range)), refused=tuple(refusals)
     )
@@ -136,10 +136,10 @@ def _check_own(graph: Graph, unit: Op, declaration: Declared) -> None:
 
 def _views_of(graph: Graph, weight: Tensor, units: Iterable[Op]) -> list[Op]:
     """Return views of a parameter that only the units read; refuse if another op reads it."""
-    own_leaves = {id(leaf) for unit in units for leaf in unit.leaves()}
+    own_leaves = {leaf for unit in units for leaf in unit.leaves()}
     views: dict[str, Op] = {}
     for _, leaf in graph.touching.get(weight.buffer, ()):
-        if id(leaf) in own_leaves:
+        if leaf in own_leaves:
             continue
         if leaf is graph.end:
             raise RefusedError(f"the step returns %{weight.name}")
@@ -156,23 +156,23 @@ def _rewrite(
     graph: Graph, units: Sequence[Op], views: Iterable[Op], quantization: LayerQuantization
 ) -> QuantizeResult:
     rewrite = QuantizeRewrite(graph)
-    unit_ids = {id(unit) for unit in units}
+    unit_set = set(units)
     parameter_units = [unit for unit in units if not is_exchange(unit)]
     parameter_by_unit = {
-        id(unit): parameter_of(graph, unit, quantization.format) for unit in parameter_units
+        unit: parameter_of(graph, unit, quantization.format) for unit in parameter_units
     }
     rounded_rows: dict[str, RoundedRows] = {}
     declared_names = declared(graph)
     for unit in graph.walk():
-        if id(unit) not in unit_ids:
+        if unit not in unit_set:
             _forget(unit, rounded_rows, declared_names)
         elif is_exchange(unit):
             quantize_exchange(rewrite, unit, quantization.format)
         elif is_lookup(unit):
-            quantize_lookup(rewrite, unit, parameter_by_unit[id(unit)], quantization.format)
+            quantize_lookup(rewrite, unit, parameter_by_unit[unit], quantization.format)
             rewrite.edit.remove(unit)
         else:
-            quantize_layer(rewrite, unit, parameter_by_unit[id(unit)], quantization, rounded_rows)
+            quantize_layer(rewrite, unit, parameter_by_unit[unit], quantization, rounded_rows)
             rewrite.edit.remove(unit)
     for view in views:
         rewrite.edit.remove(view)

@@ -56,7 +56,7 @@ class Recomputing:
     def _start(self) -> None:
         self.edit = Edit(self.graph)
         self.taken = names_of(self.graph)
-        self.changes: dict[int, list[_CopyNames]] = {}
+        self.changes: dict[Op, list[_CopyNames]] = {}
         self.read: set[str] = set()
 
     def add(
@@ -79,17 +79,17 @@ class Recomputing:
         readers = [leaf for buffer in buffers for leaf in plan.readers(buffer)]
         # As late as possible: only memory held from the copies to the backward's last read
         # remains.
-        first = min(readers, key=lambda leaf: self.graph.places[id(leaf)])
-        _check_unwritten(self.graph, ops, plan.copied, self.graph.places[id(first)])
+        first = min(readers, key=lambda leaf: self.graph.places[leaf])
+        _check_unwritten(self.graph, ops, plan.copied, self.graph.places[first])
         copy_names = _CopyNames(
             self.taken, plan.copied, {t.name for op in ops for t in _results([op])}
         )
-        outer = _outermost(self.graph)[id(first)]
+        outer = _outermost(self.graph)[first]
         copies = tuple(_run_at(map_tensors(op, copy_names.tensor), outer, first) for op in ops)
         for op in copies:
             self.edit.insert(op, before=outer)
             self.read.update(t.buffer for leaf in op.leaves() for t in leaf.inputs)
-        for key in {id(leaf) for leaf in readers}:
+        for key in set(readers):
             self.changes.setdefault(key, []).append(copy_names)
         by_buffer = self.graph.by_buffer
         return copies, sum(max(t.extent[1] for t in by_buffer[buffer]) for buffer in buffers)
@@ -105,9 +105,9 @@ class Recomputing:
 
 
 @cached_per_graph
-def _outermost(graph: Graph) -> Mapping[int, Op]:
-    """Return the outermost op around each leaf, by the ``id`` of the leaf."""
-    return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
+def _outermost(graph: Graph) -> Mapping[Op, Op]:
+    """Return the outermost op around each leaf."""
+    return {leaf: op for op in graph.top_level() for leaf in op.leaves()}
 
 
 def _results(ops: Iterable[Op]) -> list[Tensor]:
@@ -130,9 +130,9 @@ class _RecomputePlan:
     is_repeatable_by_buffer: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.inside = {id(leaf) for op in self.segment for leaf in op.leaves()}
-        opaque = {id(leaf) for _, leaf in barriers(self.graph)}
-        self.opaque = {id(op) for op in self.segment if any(id(o) in opaque for o in op.leaves())}
+        self.inside = {leaf for op in self.segment for leaf in op.leaves()}
+        opaque = {leaf for _, leaf in barriers(self.graph)}
+        self.opaque = {op for op in self.segment if any(o in opaque for o in op.leaves())}
         result_names = {t.name for t in _results(self.segment)}
         self.names = result_names
         input_buffers = {
@@ -153,7 +153,7 @@ class _RecomputePlan:
     def outside_leaves(self, buffer: str) -> list[Op]:
         """Return the leaves outside of the segment that access a buffer."""
         accesses = self.graph.touching.get(buffer, ())
-        return [leaf for _, leaf in accesses if id(leaf) not in self.inside]
+        return [leaf for _, leaf in accesses if leaf not in self.inside]
 
     def readers(self, buffer: str) -> list[Op]:
         """Return the backward leaves that read a buffer, if all are the segment's."""
@@ -204,7 +204,7 @@ class _RecomputePlan:
     def _is_pure(self, op: Op) -> bool:
         effect = effects(op, declared(self.graph))
         local = all(t.buffer in self.owned for t in effect.writes)
-        return local and not effect.random and not effect.barrier and id(op) not in self.opaque
+        return local and not effect.random and not effect.barrier and op not in self.opaque
 
     def _inner(self, op: Op) -> list[Tensor]:
         """Return the operands of an op in the segment's own memory."""
@@ -217,7 +217,7 @@ class _RecomputePlan:
 
     def ops(self, buffers: Sequence[str]) -> list[Op]:
         """Return the ops to copy, in launch order, and record all buffers that they make."""
-        op_by_id: dict[int, Op] = {}
+        ops: set[Op] = set()
         queue = list(buffers)
         while queue:
             buffer = queue.pop()
@@ -225,13 +225,13 @@ class _RecomputePlan:
                 continue
             self.copied.add(buffer)
             for op in self._writers(buffer):
-                op_by_id[id(op)] = op
+                ops.add(op)
                 # An op with several results makes all of them again, wanted or not.
                 queue += [buffer for buffer in self._written_buffers(op) if buffer in self.owned]
                 queue += [t.buffer for t in self._inner(op) if not self._is_resident(t.buffer)]
-        places = {id(op): self.graph.places[id(next(op.leaves()))] for op in op_by_id.values()}
-        outer_ops = [op for op in op_by_id.values() if not self._is_within_call(op, op_by_id)]
-        return sorted(outer_ops, key=lambda op: places[id(op)])
+        places = {op: self.graph.places[next(op.leaves())] for op in ops}
+        outer_ops = [op for op in ops if not self._is_within_call(op, ops)]
+        return sorted(outer_ops, key=lambda op: places[op])
 
     def _written_buffers(self, op: Op) -> list[str]:
         """Return the buffers that an op makes or writes, without those that it only views."""
@@ -239,10 +239,10 @@ class _RecomputePlan:
         writes = [t.buffer for leaf in op.leaves() for t in written_by(leaf)]
         return [t.buffer for t in _results([op]) if t.buffer not in input_buffers] + writes
 
-    def _is_within_call(self, leaf: Op, op_ids: Collection[int]) -> bool:
+    def _is_within_call(self, leaf: Op, ops: Collection[Op]) -> bool:
         """Return whether a view is copied with the call that made it."""
         return any(
-            id(op) in op_ids and op is not leaf and any(o is leaf for o in op.leaves())
+            op in ops and op is not leaf and any(o is leaf for o in op.leaves())
             for op in self.segment
         )
 
@@ -261,7 +261,7 @@ def _check_unwritten(
     leaves = [leaf for op in ops for leaf in op.leaves()]
     reads = ((leaf, t) for leaf in leaves for t in leaf.inputs if t.buffer not in copied)
     for leaf, tensor in reads:
-        later_positions = range(graph.places[id(leaf)] + 1, position)
+        later_positions = range(graph.places[leaf] + 1, position)
         accesses = (o for i, o in graph.touching.get(tensor.buffer, ()) if i in later_positions)
         writer = next((o for o in accesses if any(overlap(t, tensor) for t in written_by(o))), None)
         if writer is not None:
@@ -320,7 +320,7 @@ def _run_at(op: Op, outer: Op, first: Op) -> Op:
     )
 
 
-def _rewire(op: Op, changes: Mapping[int, Sequence[_CopyNames]]) -> Op:
+def _rewire(op: Op, changes: Mapping[Op, Sequence[_CopyNames]]) -> Op:
     """Return an op whose leaves read copies if they must, with its outer ops updated."""
 
     def replace_tensor(tensor: Tensor, copyings: Sequence[_CopyNames]) -> Tensor:
@@ -329,7 +329,7 @@ def _rewire(op: Op, changes: Mapping[int, Sequence[_CopyNames]]) -> Op:
         return tensor
 
     if not op.body:
-        copy_names = changes.get(id(op), ())
+        copy_names = changes.get(op, ())
         return map_tensors(op, lambda t: replace_tensor(t, copy_names)) if copy_names else op
     body = tuple(_rewire(child, changes) for child in op.body)
     if all(a is b for a, b in zip(body, op.body, strict=True)):
@@ -338,7 +338,7 @@ def _rewire(op: Op, changes: Mapping[int, Sequence[_CopyNames]]) -> Op:
     # were changed, unless another leaf in it still reads the old tensor.
     inner_tensors: Mapping[str, Tensor] = {t.name: t for child in body for t in _tensors_of(child)}
     copy_names_by_tensor = {
-        t.name: changes[id(o)] for o in op.leaves() if id(o) in changes for t in o.inputs
+        t.name: changes[o] for o in op.leaves() if o in changes for t in o.inputs
     }
     updated = map_tensors(
         replace(op, body=()),

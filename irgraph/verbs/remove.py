@@ -76,29 +76,29 @@ class RemainingOps:
     """Leaves of a graph that remain after removals.
 
     Attributes:
-        removed: the removed ops, by ``id``.
+        removed: the removed ops.
     """
 
     graph: Graph
-    removed: set[int] = field(default_factory=set)
+    removed: set[Op] = field(default_factory=set)
     _accesses: dict[str, list[tuple[int, Op]]] = field(default_factory=dict)
 
     def drop(self, ops: Iterable[Op]) -> None:
         """Mark ops as removed."""
-        self.removed.update(id(inner) for op in ops for inner in op.walk())
+        self.removed.update(inner for op in ops for inner in op.walk())
 
     def leaves_after(self, position: int, buffer: str) -> Iterator[Op]:
         """Yield the leaves after a position that access a buffer, or whose effects are unknown."""
         accesses = self._accesses.setdefault(buffer, [*self.graph.touching.get(buffer, ())])
         # Only the end is cut, where chains of dead ops are removed; those in the middle are skipped
         # below. Such a shrinking list makes the removal of a chain linear in its length.
-        while accesses and id(accesses[-1][1]) in self.removed:
+        while accesses and accesses[-1][1] in self.removed:
             accesses.pop()
         for candidates in (accesses, barriers(self.graph)):
             later_accesses = islice(
                 candidates, bisect_right(candidates, position, key=_position), None
             )
-            yield from (leaf for _, leaf in later_accesses if id(leaf) not in self.removed)
+            yield from (leaf for _, leaf in later_accesses if leaf not in self.removed)
 
 
 def check_removal(graph: Graph, removal: Removal, remaining: RemainingOps | None = None) -> None:
@@ -141,14 +141,14 @@ def _check_known(graph: Graph, removal: Removal) -> None:
         if leaf.name in WAITS:
             reason = "later ops may read what it waits for"
             raise RefusedError(reason, [(leaf, f"{leaf.name} waits")], of_order=True)
-        if id(leaf) in opaque:
+        if leaf in opaque:
             reason = f"{leaf.name} may have other effects than its results"
             raise RefusedError(reason, [(leaf, _opaque(leaf))], of_order=True)
 
 
 @cached_per_graph
-def _opaque_leaves(graph: Graph) -> frozenset[int]:
-    return frozenset(id(leaf) for _, leaf in barriers(graph))
+def _opaque_leaves(graph: Graph) -> frozenset[Op]:
+    return frozenset(leaf for _, leaf in barriers(graph))
 
 
 @cached_per_graph
@@ -185,9 +185,9 @@ def _opaque(leaf: Op) -> str:
 
 def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
     """Refuse a substitute that is defined after the first user of the tensor that it replaces."""
-    removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
+    removed_ops = {inner for op in removal.ops for inner in op.walk()}
     accesses = graph.touching.get(old.buffer, ())
-    uses = ((i, o) for i, o in accesses if id(o) not in removed_ids and old in o.inputs)
+    uses = ((i, o) for i, o in accesses if o not in removed_ops and old in o.inputs)
     first, user = next(uses, (0, None))
     definitions = _makers(graph).get(new.name, ())
     makers = (o for i, o in definitions if i >= first and new in o.outputs)
@@ -219,12 +219,12 @@ def _as_text(value: object) -> str:
 def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
     if is_order_independent(graph, Removal((), ((old, new),))):
         return
-    removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
+    removed_ops = {inner for op in removal.ops for inner in op.walk()}
     accesses = _sorted_accesses(graph, old, new)
     # The last op that makes it: an op inside of another one (a call within an autograd node) makes
     # the same tensor twice.
     start = max(i for i, leaf in accesses if old in leaf.outputs)
-    later_leaves = [leaf for i, leaf in accesses if i > start and id(leaf) not in removed_ids]
+    later_leaves = [leaf for i, leaf in accesses if i > start and leaf not in removed_ops]
     uses = [i for i, leaf in enumerate(later_leaves) if _touches(leaf, old.buffer)]
     other_uses = [i for i, leaf in enumerate(later_leaves) if _touches(leaf, new.buffer)]
     lasting = new.buffer in graph.lasting
@@ -233,7 +233,7 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     opaque = _opaque_leaves(graph)
     for i, leaf in enumerate(later_leaves[: uses[-1] + 1] if uses else ()):
         # An op with unknown effects may write all its operands.
-        for tensor in leaf.inputs if id(leaf) in opaque else written_by(leaf):
+        for tensor in leaf.inputs if leaf in opaque else written_by(leaf):
             notes = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):
                 user = later_leaves[uses[-1]]
@@ -278,7 +278,7 @@ def _check_streams(
 def _check_lost_writes(remaining: RemainingOps, removal: Removal) -> None:
     """Refuse to lose writes in place that other ops could observe."""
     graph = remaining.graph
-    removed_ids = {id(inner) for op in removal.ops for inner in op.walk()}
+    removed_ops = {inner for op in removal.ops for inner in op.walk()}
     swapped = {old.buffer for old, _ in removal.swaps}
     opaque = _opaque_leaves(graph)
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
@@ -289,8 +289,8 @@ def _check_lost_writes(remaining: RemainingOps, removal: Removal) -> None:
                 raise RefusedError(reason, notes, of_order=True)
             readers = (
                 o
-                for o in remaining.leaves_after(graph.places[id(leaf)], tensor.buffer)
-                if id(o) not in removed_ids and (id(o) in opaque or _reads(o, tensor))
+                for o in remaining.leaves_after(graph.places[leaf], tensor.buffer)
+                if o not in removed_ops and (o in opaque or _reads(o, tensor))
             )
             reader = next(readers, None)
             if reader is not None and tensor.buffer not in swapped:

@@ -26,7 +26,7 @@ def replace(
 
 def check_users(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
     """Raise ``RefusedError`` if a result in use is no longer made, or has another type."""
-    removed_ids = {id(inner) for op in members for inner in op.walk()}
+    removed_ops = {inner for op in members for inner in op.walk()}
     removed_results = {t.name: t for op in members for inner in op.walk() for t in inner.outputs}
     for tensor in (t for op in new for t in op.outputs):
         if removed_results.pop(tensor.name, tensor) != tensor:
@@ -38,7 +38,7 @@ def check_users(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
                 i: (i, leaf)
                 for tensor in removed_results.values()
                 for i, leaf in graph.touching.get(tensor.buffer, ())
-                if id(leaf) not in removed_ids and leaf is not graph.end
+                if leaf not in removed_ops and leaf is not graph.end
             }.values(),
             key=lambda access: access[0],
         )

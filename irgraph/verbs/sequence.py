@@ -63,7 +63,7 @@ class Extent(Struct, frozen=True):
 def extent(graph: Graph, members: Iterable[Op]) -> Extent:
     """Return the extent of some ops; raise ``ValueError`` if one is no op of this graph."""
     try:
-        paths = [graph.paths[id(op)] for op in members]
+        paths = [graph.paths[op] for op in members]
     except KeyError:
         raise ValueError("the members are no ops of this graph") from None
     low, high = min(paths), max(paths)
@@ -84,7 +84,7 @@ def segment(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None =
     ``without`` is an op to omit, as if it had no dependences. Raises ``ValueError`` if a member is
     no op of this graph.
     """
-    owner = {id(op): i for i, group in enumerate(groups) for op in group}
+    owner = {op: i for i, group in enumerate(groups) for op in group}
     bounds = extent(graph, (op for group in groups for op in group))
     atoms: list[Op] = []
     unit_indices: list[int] = []
@@ -93,13 +93,13 @@ def segment(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None =
         atoms += unit_atoms
         unit_indices += [i] * len(unit_atoms)
     declared = frozenset(parse_schema(text).name for text in graph.schemas)
-    owners = [owner.get(id(op), -1) for op in atoms]
+    owners = [owner.get(op, -1) for op in atoms]
     ties = dependences(atoms, declared)
     return Segment(bounds.scope, bounds.units, atoms, unit_indices, owners, ties)
 
 
-def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
-    if id(op) in members or not op.body:
+def _atoms(op: Op, members: Collection[Op]) -> Iterator[Op]:
+    if op in members or not op.body:
         yield op
         return
     for child in op.body:

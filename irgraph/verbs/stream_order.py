@@ -49,16 +49,16 @@ class StreamOrder(Struct, frozen=True, dict=True):
         """Dependences that no event orders in the current graph."""
         return frozenset(self.unordered_without())
 
-    def unordered_without(self, removed_ids: Collection[int] = ()) -> list[Dependence]:
+    def unordered_without(self, removed_ops: Collection[Op] = ()) -> list[Dependence]:
         """Return the dependences that would not be ordered without the ops of these ids."""
-        present = [tie for tie in self.ties if id(self.leaves[tie.before]) not in removed_ids]
+        present = [tie for tie in self.ties if self.leaves[tie.before] not in removed_ops]
         unordered_pairs = self._unordered_pairs(
-            {(tie.before, tie.after) for tie in present}, removed_ids
+            {(tie.before, tie.after) for tie in present}, removed_ops
         )
         return [tie for tie in present if (tie.before, tie.after) in unordered_pairs]
 
     def _unordered_pairs(
-        self, pairs: Collection[tuple[int, int]], removed_ids: Collection[int] = ()
+        self, pairs: Collection[tuple[int, int]], removed_ops: Collection[Op] = ()
     ) -> set[tuple[int, int]]:
         """Return the pairs of leaves, by position, whose first is not ordered before the second."""
         firsts_by_later: dict[int, list[int]] = {}
@@ -66,7 +66,7 @@ class StreamOrder(Struct, frozen=True, dict=True):
             firsts_by_later.setdefault(later, []).append(first)
         completed, unordered_pairs = _Completed(), set()
         for position, leaf in enumerate(self.leaves if firsts_by_later else ()):
-            if id(leaf) not in removed_ids:
+            if leaf not in removed_ops:
                 completed.add(position, leaf)
                 unordered_pairs |= {
                     (i, position)
@@ -128,9 +128,9 @@ class StreamOrder(Struct, frozen=True, dict=True):
                 new_names |= {tensor.name for tensor in follower.outputs}
         return ops
 
-    def check(self, removed_ids: Collection[int]) -> None:
+    def check(self, removed_ops: Collection[Op]) -> None:
         """Refuse to remove these ops (by id) if that leaves a dependence without order."""
-        result = [tie for tie in self.unordered_without(removed_ids) if tie not in self.unordered]
+        result = [tie for tie in self.unordered_without(removed_ops) if tie not in self.unordered]
         if result:
             raise RefusedError(*explain(result[0], self.leaves), of_order=True)
 

@@ -62,7 +62,7 @@ class Interpreter:
         self._given = values or {}
         self._kept: dict[str, torch.Tensor] = {}
         leaves = [leaf for leaf in graph.leaves() if computes(leaf)]
-        self._calls = {id(leaf): _call_of(leaf) for leaf in leaves}
+        self._calls = {leaf: _call_of(leaf) for leaf in leaves}
         self._leaves = in_random_order(graph, chance) if chance else leaves
         for declared in graph.tensors:
             self._fill(declared.tensor, declared.role)
@@ -92,7 +92,7 @@ class Interpreter:
     def _step(self, op: Op) -> None:
         if op.name.startswith("sync."):
             return
-        call = self._calls[id(op)]
+        call = self._calls[op]
         held = [(t, self._view(t)) for t in op.inputs if t.name not in self._kept]
         kept = [(t, v, v.clone()) for t, v in held if t.name not in op.written]
         names = [t.name for t in op.outputs] or sorted(op.written)

@@ -83,11 +83,11 @@ def test_nodes_say_what_they_are_of() -> None:
     assert [len(ops), len(tasks)] == [len(list(graph.walk())), len(timeline.columns)]
     assert [node.id for node in nodes] == list(range(1, len(nodes) + 1))
     assert all(caller < node.id for node in nodes for caller in node.ctrl)
-    by_op = dict(zip(map(id, graph.walk()), ops, strict=True))
+    by_op = dict(zip(graph.walk(), ops, strict=True))
     for op in graph.walk():
-        assert all(by_op[id(child)].ctrl == [by_op[id(op)].id] for child in op.body)
+        assert all(by_op[child].ctrl == [by_op[op].id] for child in op.body)
     for task, interval in zip(tasks, timeline.intervals, strict=True):
-        assert task.ctrl == ([by_op[id(interval.op)].id] if interval.op else [])
+        assert task.ctrl == ([by_op[interval.op].id] if interval.op else [])
         assert task.attrs["is_cpu_op"] == timeline.on_host(interval)
         assert task.attrs["duration_us"] == interval.length
         where = task.attrs["tid" if task.attrs["is_cpu_op"] else "stream"]

@@ -53,18 +53,18 @@ def check_whole(graph: irgraph.Graph) -> None:
     ops = list(graph.walk())
     ends = 1 if graph.returned else 0
     assert len(nodes) == len(drawn["nodes"]) == len(ops) + len(graph.tensors) + ends
-    assert {nodes[ids[id(op)]]["label"] for op in ops} == {op.name for op in ops}
+    assert {nodes[ids[op]]["label"] for op in ops} == {op.name for op in ops}
     edges = edges_of(drawn)
     definers = {d.tensor.name: f"tensor %{d.tensor.name}" for d in graph.tensors}
     for leaf in graph.leaves():
         for at, tensor in enumerate(leaf.inputs):
-            assert (definers[tensor.name], ids[id(leaf)], str(at)) in edges
+            assert (definers[tensor.name], ids[leaf], str(at)) in edges
         for made in leaf.outputs:
-            definers[made.name] = ids[id(leaf)]
+            definers[made.name] = ids[leaf]
         for op in ops:
             if op.body and list(op.leaves())[-1] is leaf:
                 for made in op.outputs:
-                    definers.setdefault(made.name, ids[id(op)])
+                    definers.setdefault(made.name, ids[op])
     assert {source for source, _, _ in edges} <= set(nodes)
 
 
@@ -81,8 +81,8 @@ def test_what_is_written_in_place_leads_to_its_readers(path: Path) -> None:
                 if any(t.name in leaf.written and overlap(t, tensor) for t in leaf.inputs)
             ]
             if before and tensor.name in {t.name for t in before[-1].inputs}:
-                sources = {edge[0] for edge in edges if edge[1] == ids[id(reader)]}
-                assert ids[id(before[-1])] in sources
+                sources = {edge[0] for edge in edges if edge[1] == ids[reader]}
+                assert ids[before[-1]] in sources
 
 
 def test_layers_fold_by_phase_module_and_call() -> None:
@@ -100,7 +100,7 @@ param %w "bot.0.weight" : f32[8, 8] in $w
 }
 """
     graph = irgraph.parse(text)
-    found = [namespaces(graph)[id(op)] for op in graph.walk()]
+    found = [namespaces(graph)[op] for op in graph.walk()]
     label = "forward/a\N{DIVISION SLASH}b #1"
     assert found == [label, *[f"{label}/bot/0/aten.linear #1"] * 3]
 

@@ -25,12 +25,12 @@ def proof(before: Graph, mutant: Mutant) -> str:
 
 
 def _dead(before: Graph, mutant: Mutant) -> Iterator[str]:
-    places = {id(op): place for place, op in enumerate(before.leaves())}
-    made = {id(op): place for place, op in enumerate(mutant.graph.leaves())}
+    places = {op: place for place, op in enumerate(before.leaves())}
+    made = {op: place for place, op in enumerate(mutant.graph.leaves())}
     new = mutant.new
-    if places[id(mutant.old)] in live_leaves(before):
+    if places[mutant.old] in live_leaves(before):
         return
-    if new is None or made[id(new)] not in live_leaves(mutant.graph):
+    if new is None or made[new] not in live_leaves(mutant.graph):
         yield "nothing that leaves the step depends on it"
 
 

@@ -33,7 +33,7 @@ def kernel(time: float, family: str = "gemm", **more: object) -> Kernel:
 def priced(*calls: tuple[Op, Sequence[Kernel]]) -> Priced:
     """Price a graph of top-level operations, each with its kernels."""
     ops = tuple(op for op, _ in calls)
-    return Priced(Graph("test", ops=ops), "test", {id(op): tuple(ks) for op, ks in calls})
+    return Priced(Graph("test", ops=ops), "test", {op: tuple(ks) for op, ks in calls})
 
 
 times = st.floats(0.0, 1000.0, allow_nan=False)
@@ -51,7 +51,7 @@ def steps(draw: st.DrawFn) -> tuple[Priced, FlatHost]:
     found: dict[int, tuple[Kernel, ...]] = {}
     for inner in draw(st.lists(st.lists(names, max_size=3), max_size=6)):
         body = tuple(Op(name) for name in inner)
-        found |= {id(op): tuple(draw(st.lists(kernels, max_size=3))) for op in body}
+        found |= {op: tuple(draw(st.lists(kernels, max_size=3))) for op in body}
         ops.extend(body if draw(st.booleans()) else [Op("a label", body=body)])
     t4 = st.fixed_dictionaries({"kernel": times, "memcpy": times})
     listed = st.lists(launches, max_size=2).map(tuple)

@@ -125,7 +125,7 @@ def test_latency_holds_a_kernel_back_only_on_an_idle_device() -> None:
 def labelled(name: str) -> tuple[Priced, Op]:
     inner = [Op("aten.add_"), Op("aten.add_")]
     label = Op(name, body=tuple(inner))
-    kernels = {id(op): (kernel(1.0),) for op in inner}
+    kernels = {op: (kernel(1.0),) for op in inner}
     return Priced(Graph("test", ops=(label,)), "test", kernels), label
 
 
@@ -184,21 +184,21 @@ def test_the_published_golden_vector_is_reproduced(data_dir: Path) -> None:
     host = load_host("v100-2021-05-04")
     ops = [Op(current_names(row["op"])[0]) for row in rows]
     kernels = {
-        id(op): tuple(Kernel("any", "any", 0.0, launch=k) for k in host.overheads(op, 1).listed)
+        op: tuple(Kernel("any", "any", 0.0, launch=k) for k in host.overheads(op, 1).listed)
         for op, row in zip(ops, rows, strict=True)
         if row["treatment"] == "kernels"
     }
     step = Priced(Graph("golden", ops=tuple(ops)), "v100", kernels)
     timeline = algorithm1(step, host, accounting=CODE_2021)
-    ends = {id(i.op): i.end for i in timeline.intervals if timeline.on_host(i)}
+    ends = {i.op: i.end for i in timeline.intervals if timeline.on_host(i)}
     expected = [float(row["cumulative_cpu_time_us"]) for row in rows]
     assert len(expected) == 115
-    assert [ends[id(op)] for op in ops] == pytest.approx(expected, rel=1e-9)
+    assert [ends[op] for op in ops] == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_label_that_costs_less_than_what_it_encloses_costs_nothing() -> None:
     step = priced((Op("a label", body=(inner := Op("aten.linear"),)), []))
-    step = replace(step, kernels={id(inner): (kernel(1.0),)})
+    step = replace(step, kernels={inner: (kernel(1.0),)})
     little = FlatHost(by_name={"a label": Overheads(0.0, 0.5, 0.5, {}, 0.0, "op")})
     rules = Accounting("entered", annotations="entered")
     assert algorithm1(step, little, accounting=rules).host_time == 1 + 2 + 4 + 3
@@ -216,8 +216,8 @@ def test_a_host_is_asked_for_the_launches_that_are_paid() -> None:
     inner = Op("aten.linear")
     label = Op("a label", body=(inner,))
     captured = Op("cuda.graph_launch", body=(Op("a.a"), Op("a.b")))
-    kernels = {id(inner): (kernel(1.0),) * 3}
-    kernels |= {id(op): (kernel(1.0),) for op in captured.body}
+    kernels = {inner: (kernel(1.0),) * 3}
+    kernels |= {op: (kernel(1.0),) for op in captured.body}
     step = Priced(Graph("g", ops=(label, captured, Op("aten.view"))), "t", kernels)
     algorithm1(step, Listening(), accounting=Accounting("entered", annotations="entered"))
     assert set(asked) == {

@@ -62,8 +62,8 @@ def test_what_an_op_keeps_is_not_taken_for_another_price_of_it() -> None:
     outer = Op("my.op", (x,), (made[5],), body=(inner,))
     graph = Graph(name="g", ops=(first, second, third, fourth, outer))
     host, work = load_host("v100"), (Kernel("k", "gemm", 1000.0),)
-    beside = {id(first): work, id(second): (), id(third): ()}
-    for further in ({}, {id(fourth): work}, {id(inner): work}, {id(outer): work}, {}):
+    beside = {first: work, second: (), third: ()}
+    for further in ({}, {fourth: work}, {inner: work}, {outer: work}, {}):
         priced = Priced(graph, "v100", {**beside, **further})
         kept = simulate(priced, host).columns
         step, charges = Step(priced, BLOCKING), Charges(priced, host, BLOCKING)
@@ -92,7 +92,7 @@ def test_an_op_that_became_unknown_launches_what_the_host_lists(
         return launches(self, op)
 
     monkeypatch.setattr(Charges, "launches", counted)
-    kernels = {id(op): work for op in ops}
+    kernels = dict.fromkeys(ops, work)
     for unknown, anew in (((), ops), (ops[2:3], ops[2:3]), (ops[1:3], ops[1:3]), ((), ())):
         priced = Priced(graph, "v100", kernels, unknown)
         asked.clear()

@@ -74,7 +74,7 @@ def test_causes_add_up_to_the_step_time_on_any_threads_and_streams(
     ops = []
     for op in drawn[0].graph.top_level():
         ops.append(replace(op, thread=data.draw(threads), stream=data.draw(streams)))
-        kernels[id(ops[-1])] = drawn[0].of(op)
+        kernels[ops[-1]] = drawn[0].of(op)
     step = Priced(Graph("drawn", ops=tuple(ops)), "test", kernels)
     timeline = simulate(step, drawn[1])
     path = critical_path(timeline)
@@ -166,8 +166,8 @@ def test_one_launch_starts_all_kernels_of_a_graph() -> None:
     inner = [Op("a.a"), Op("a.b", stream="s"), Op("a.c")]
     graph = Op("cuda.graph_launch", body=tuple(inner), attributes={"id": 1})
     after = Op("a.d")
-    kernels = {id(op): (kernel(10.0, "collective" if op.stream else "gemm"),) for op in inner}
-    step = Priced(Graph("g", ops=(graph, after)), "t", {**kernels, id(after): (kernel(1.0),)})
+    kernels = {op: (kernel(10.0, "collective" if op.stream else "gemm"),) for op in inner}
+    step = Priced(Graph("g", ops=(graph, after)), "t", {**kernels, after: (kernel(1.0),)})
     timeline = simulate(step, FlatHost(), accounting=PLAIN)
     assert [end - start for start, end in spans(timeline, "T4")] == [4.0, 4.0]
     assert spans(timeline, "kernel", "default") == [(7.0, 17.0), (17.0, 27.0), (27.0, 28.0)]
@@ -211,7 +211,7 @@ def test_a_copy_inside_an_op_goes_where_the_copy_says() -> None:
     def beside(copy: Op, launch: str = "memcpy") -> list[tuple[float, float]]:
         scope = Op("autograd.X", body=(copy,))
         work = Op("a.b")
-        kernels = {id(copy): (kernel(100.0, "copy", launch=launch),), id(work): (kernel(100.0),)}
+        kernels = {copy: (kernel(100.0, "copy", launch=launch),), work: (kernel(100.0),)}
         step = Priced(Graph("g", ops=(scope, work)), "t", kernels)
         timeline = simulate(step, FlatHost(), accounting=PLAIN)
         (copied,) = spans(timeline, "kernel", " s")
@@ -246,8 +246,8 @@ def test_copies_of_both_directions_do_not_share_and_those_of_one_do() -> None:
 def test_what_follows_a_graph_waits_for_all_its_streams() -> None:
     inner = [Op("a.a"), Op("a.b", stream="s")]
     graph, after = Op("cuda.graph_launch", body=tuple(inner)), Op("a.d")
-    kernels = {id(inner[0]): (kernel(10.0),), id(inner[1]): (kernel(100.0, "collective"),)}
-    step = Priced(Graph("g", ops=(graph, after)), "t", {**kernels, id(after): (kernel(1.0),)})
+    kernels = {inner[0]: (kernel(10.0),), inner[1]: (kernel(100.0, "collective"),)}
+    step = Priced(Graph("g", ops=(graph, after)), "t", {**kernels, after: (kernel(1.0),)})
     timeline = simulate(step, FlatHost(), accounting=PLAIN)
     assert spans(timeline, "kernel") == [(7.0, 17.0), (7.0, 107.0), (107.0, 108.0)]
 

@@ -78,7 +78,7 @@ def test_every_op_has_its_line(dlrm: irgraph.Graph, tmp_path: Path) -> None:
     for op, text, depth in zip(dlrm.walk(), ops["text"], ops["depth"], strict=True):
         assert op.name in text
         assert all(f"%{tensor.name}" in text for tensor in op.outputs)
-        assert depth == len(dlrm.paths[id(op)]) - 1
+        assert depth == len(dlrm.paths[op]) - 1
     prediction = irgraph.predict(dlrm)
     assert sum(ops["device"]) == pytest.approx(sum(k.time for k in prediction.kernels()), abs=0.1)
     assert sum(ops["path"]) <= prediction.step_time + 0.1

@@ -95,14 +95,14 @@ def whole(groups: list[list[Op]]) -> Op:
 
 def reachable(leaves: list[Op], groups: list[list[Op]]) -> bool:
     """Tell, by trying every pair, whether a path ties the groups or leaves one and returns."""
-    owner = {id(op): i for i, group in enumerate(groups) for op in group}
+    owner = {op: i for i, group in enumerate(groups) for op in group}
     reached: list[set[int]] = [set() for _ in leaves]
     for j, later in enumerate(leaves):
-        mine = owner.get(id(later), -1)
+        mine = owner.get(later, -1)
         for i in range(j):
             if not conflict(leaves[i], later):
                 continue
-            other = owner.get(id(leaves[i]), -1)
+            other = owner.get(leaves[i], -1)
             found = reached[i] if other < 0 else {other}
             if mine < 0:
                 reached[j] |= found
@@ -124,23 +124,20 @@ def test_a_fusion_keeps_every_dependence_and_only_knots_are_refused(seed: int) -
         assert any(word in error.reason for word in other) or reachable(leaves, groups)
         return
     assert not reachable(leaves, groups)
-    members = {id(op) for group in groups for op in group}
-    place = {id(op): i for i, op in enumerate(fusion.graph.leaves())}
-    where = {
-        id(op): place[id(fusion.op if id(op) in members else op)]
-        for op in kept(leaves, place, members)
-    }
+    members = {op for group in groups for op in group}
+    place = {op: i for i, op in enumerate(fusion.graph.leaves())}
+    where = {op: place[fusion.op if op in members else op] for op in kept(leaves, place, members)}
     for j, later in enumerate(leaves):
         for earlier in leaves[:j]:
-            both = id(earlier) in where and id(later) in where
-            same = id(earlier) in members and id(later) in members
+            both = earlier in where and later in where
+            same = earlier in members and later in members
             if both and not same and conflict(earlier, later):
-                assert where[id(earlier)] < where[id(later)]
+                assert where[earlier] < where[later]
 
 
-def kept(leaves: list[Op], place: Collection[int], members: Collection[int]) -> Iterator[Op]:
+def kept(leaves: list[Op], place: Collection[Op], members: Collection[Op]) -> Iterator[Op]:
     """Yield the leaves that are still there, members as the op that took their place."""
-    return (op for op in leaves if id(op) in members or id(op) in place)
+    return (op for op in leaves if op in members or op in place)
 
 
 @settings(max_examples=100, deadline=None)
@@ -152,8 +149,8 @@ def test_nothing_but_the_members_is_lost(seed: int) -> None:
         fusion = fuse(graph, groups, whole(groups))
     except RefusedError:
         return
-    members = {id(op) for group in groups for op in group}
-    before = sorted(op.name for op in graph.leaves() if id(op) not in members)
+    members = {op for group in groups for op in group}
+    before = sorted(op.name for op in graph.leaves() if op not in members)
     after = sorted(op.name for op in fusion.graph.leaves() if op is not fusion.op)
     assert after == before
 

@@ -87,13 +87,13 @@ def test_no_move_turns_a_dependence_round(seed: int, to: str) -> None:
         assert anchor is not None
         return
     assert verify(done.graph) == []
-    after = {id(leaf): i for i, leaf in enumerate(done.graph.leaves())}
-    assert sorted(after) == sorted(map(id, leaves))
+    after = {leaf: i for i, leaf in enumerate(done.graph.leaves())}
+    assert set(after) == set(leaves)
     for a, b in conflicts(leaves):
-        assert after[id(leaves[a])] < after[id(leaves[b])]
+        assert after[leaves[a]] < after[leaves[b]]
     if anchor is not None:
         for member in members:
-            before = after[id(member)] < after[id(anchor)]
+            before = after[member] < after[anchor]
             assert before == (to == "before") or not done.moved_ops
 
 

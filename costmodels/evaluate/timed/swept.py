@@ -114,7 +114,7 @@ def _residual(row: Mapping[str, Any], sheet: DeviceSheet) -> Residual:
     indices = Indices(default=parse_distribution(row["indices"] or "uniform"))
     learned = predictors(sheet, SOFTWARE)
     priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
-    kernels = [kernel for op in graph.walk() for kernel in priced.kernels.get(id(op), ())]
+    kernels = [kernel for op in graph.walk() for kernel in priced.kernels.get(op, ())]
     return Residual(
         family=row["family"],
         op=row["op"],

@@ -41,7 +41,7 @@ def explorer_graph(graph: Graph, name: str = "") -> Row:
     sources = _sources(graph, ids)
     nodes = [_tensor_node(declared) for declared in graph.tensors]
     for op in graph.walk():
-        nodes.append(_op_node(op, ids[id(op)], layers[id(op)], sources))
+        nodes.append(_op_node(op, ids[op], layers[op], sources))
     if graph.end is not None:
         nodes.append(
             {
@@ -64,27 +64,27 @@ class _Sources:
 
     def __init__(self) -> None:
         self.defined: dict[str, tuple[str, str]] = {}
-        self.written: dict[int, list[tuple[str, str]]] = defaultdict(list)
+        self.written: dict[Op, list[tuple[str, str]]] = defaultdict(list)
 
 
-def _sources(graph: Graph, ids: dict[int, str]) -> _Sources:
+def _sources(graph: Graph, ids: dict[Op, str]) -> _Sources:
     sources = _Sources()
     for declared in graph.tensors:
         sources.defined[declared.tensor.name] = tensor_id(declared.tensor.name), "0"
     leaves = list(graph.leaves())
     for leaf in leaves:
         for index, tensor in enumerate(leaf.outputs):
-            sources.defined.setdefault(tensor.name, (ids[id(leaf)], str(index)))
+            sources.defined.setdefault(tensor.name, (ids[leaf], str(index)))
     for op in graph.walk():  # names that no leaf defines: results of calls that change them
         for index, tensor in enumerate(op.outputs):
-            sources.defined.setdefault(tensor.name, (ids[id(op)], str(index)))
+            sources.defined.setdefault(tensor.name, (ids[op], str(index)))
     ends = [graph.end] if graph.end is not None else []
     names = frozenset(declared.tensor.name for declared in graph.tensors)
     ops = [*leaves, *ends]
     for dependence in dependences(ops, names):
         if dependence.kind == "raw" and dependence.tensor is not None:
-            source = ids[id(ops[dependence.before])]
-            sources.written[id(ops[dependence.after])].append((dependence.tensor.name, source))
+            source = ids[ops[dependence.before]]
+            sources.written[ops[dependence.after]].append((dependence.tensor.name, source))
     return sources
 
 
@@ -96,7 +96,7 @@ def _edges(op: Op, sources: _Sources) -> list[Row]:
         input_ids.setdefault(tensor.name, str(index))
         source, output = sources.defined[tensor.name]
         edge_by_key[source, output, str(index)] = _edge(source, output, str(index))
-    for name, source in sources.written[id(op)]:
+    for name, source in sources.written[op]:
         input_id = input_ids.get(name, "0")
         if not any(key[0] == source and key[2] == input_id for key in edge_by_key):
             edge_by_key[source, WRITTEN, input_id] = _edge(source, WRITTEN, input_id)

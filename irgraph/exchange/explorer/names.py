@@ -12,7 +12,7 @@ SLASH = "\N{DIVISION SLASH}"
 """Replacement for the slash in names, which would separate layers."""
 
 
-def node_ids(graph: Graph) -> dict[int, str]:
+def node_ids(graph: Graph) -> dict[Op, str]:
     """Return an id for each op, by its identity.
 
     Ids consist of names, so that an op that a rewrite leaves unchanged has the same id before and
@@ -26,7 +26,7 @@ def node_ids(graph: Graph) -> dict[int, str]:
         tensor_name = tensor_name or next((t.name for t in op.inputs), "")
         text = f"{op.name} %{tensor_name}" if tensor_name else op.name
         counts[text] += 1
-        id_by_op[id(op)] = text if counts[text] == 1 else f"{text} #{counts[text]}"
+        id_by_op[op] = text if counts[text] == 1 else f"{text} #{counts[text]}"
     return id_by_op
 
 
@@ -40,13 +40,13 @@ def segment(name: str) -> str:
     return name.replace("/", SLASH) or "(none)"
 
 
-def namespaces(graph: Graph) -> dict[int, str]:
+def namespaces(graph: Graph) -> dict[Op, str]:
     """Return the layer of each op, by its identity.
 
     Layers are the phase, enclosing labels, the path of the module, and enclosing calls. A call with
     a body is a separate layer, which contains the call's own node.
     """
-    layer_by_op: dict[int, str] = {}
+    layer_by_op: dict[Op, str] = {}
     numbers: Counter[str] = Counter()
 
     def visit(ops: Sequence[Op], layers: tuple[str, ...], module: str) -> None:
@@ -55,7 +55,7 @@ def namespaces(graph: Graph) -> dict[int, str]:
             if op.body or op.is_scope:
                 numbers[op.name] += 1
                 op_layers = (*op_layers, segment(f"{op.name} #{numbers[op.name]}"))
-            layer_by_op[id(op)] = "/".join(op_layers)
+            layer_by_op[op] = "/".join(op_layers)
             visit(op.body, op_layers, op.module)
 
     for op in graph.ops:

@@ -85,7 +85,7 @@ def overlays(priced: Priced, timeline: Timeline, path: CriticalPath) -> list[Ove
     }
     device = {node: sum(k.time for k in op_kernels) for node, op_kernels in kernels.items()}
     provenances = {node: _provenance(op_kernels) for node, op_kernels in kernels.items()}
-    provenances |= {ids[id(op)]: "none" for op in priced.unknown}
+    provenances |= {ids[op]: "none" for op in priced.unknown}
     slack = {ids[key]: value for key, value in path.slack.items() if key in ids}
     return [
         Overlay("device time (us)", device),
@@ -111,7 +111,7 @@ def changes(
     ids = node_ids(before), node_ids(after)
     for kind, *ops in differences:
         for side, op_ids, top in zip(sides, ids, ops, strict=True):
-            side.update((op_ids[id(op)], kind) for op in (top.walk() if top else ()))
+            side.update((op_ids[op], kind) for op in (top.walk() if top else ()))
     first, second = (Overlay("change", side, CHANGES) for side in sides)
     return first, second
 
@@ -127,19 +127,19 @@ def _on_host(timeline: Timeline) -> Ints:
     return np.flatnonzero(np.isin(timeline.columns.tasks.resource, hosts))
 
 
-def _durations(timeline: Timeline, ids: Mapping[int, str], selected: Ints) -> dict[str, float]:
+def _durations(timeline: Timeline, ids: Mapping[Op, str], selected: Ints) -> dict[str, float]:
     """Sum the lengths of some intervals by op, microseconds."""
     columns = timeline.columns
     sums: dict[str, float] = defaultdict(float)
     times = (columns.end - columns.start)[selected].tolist()
     for op, time in zip(columns.tasks.op[selected].tolist(), times, strict=True):
         if op >= 0:
-            sums[ids[id(columns.ops[op])]] += time
+            sums[ids[columns.ops[op]]] += time
     return dict(sums)
 
 
-def _memory(priced: Priced, ids: Mapping[int, str]) -> dict[str, float]:
+def _memory(priced: Priced, ids: Mapping[Op, str]) -> dict[str, float]:
     """Return the bytes that are allocated while each innermost op runs."""
     leaves, bytes_by_kind = memory_by_op(priced.graph)
     total = sum(bytes_by_kind.values(), np.zeros(len(leaves), np.int64))
-    return {ids[id(leaf)]: int(size) for leaf, size in zip(leaves, total, strict=True)}
+    return {ids[leaf]: int(size) for leaf, size in zip(leaves, total, strict=True)}

@@ -48,13 +48,13 @@ class Index:
                 self.end[position] = len(self.ops)
 
     @cached_property
-    def position(self) -> Mapping[int, int]:
-        """The position of each op by its ``id``."""
-        return {id(op): i for i, op in enumerate(self.ops)}
+    def position(self) -> Mapping[Op, int]:
+        """The position of each op."""
+        return {op: i for i, op in enumerate(self.ops)}
 
     def present_positions(self, op: Op) -> Sequence[int]:
         """Return the positions of the ops that an op of an earlier graph became."""
-        return [self.position[id(present)] for present in self.graph.became(op)]
+        return [self.position[present] for present in self.graph.became(op)]
 
     @cached_property
     def definers(self) -> Mapping[str, Sequence[int]]:
@@ -138,7 +138,7 @@ class Index:
 
     def caller_name(self, op: Op) -> str:
         """Return the name of the op that called an op, ``""`` at the top level."""
-        parent = self.parent[self.position[id(op)]]
+        parent = self.parent[self.position[op]]
         return "" if parent < 0 else self.ops[parent].name
 
     @cached_property

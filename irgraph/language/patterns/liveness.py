@@ -53,7 +53,7 @@ class Liveness:
         if not all(map(_is_harmless, op.leaves())) or self._is_used(op):
             return False
         leaves = list(op.leaves())
-        end = self.index.end[self.index.position[id(op)]]
+        end = self.index.end[self.index.position[op]]
         return any(map(_defined_tensors, leaves)) and not any(
             self._is_used_later(leaf, end) for leaf in leaves
         )
@@ -64,7 +64,7 @@ class Liveness:
 
     def _is_used(self, op: Op) -> bool:
         """Return whether ops outside an op use its results."""
-        end = self.index.end[self.index.position[id(op)]]
+        end = self.index.end[self.index.position[op]]
         names = {t.name for inner in op.walk() for t in inner.outputs}
         return any(i not in self.removed for name in names for i in self.index.users_of(name, end))
 

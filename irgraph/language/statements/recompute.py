@@ -85,7 +85,7 @@ class Recompute(Statement):
         ops_by_segment: dict[tuple[str, int], list[Op]] = {}
         for op in selected.ops:
             name = ".".join(op.module.split(".")[:depth])
-            position = graph.places[id(next(op.leaves()))]
+            position = graph.places[next(op.leaves())]
             ops_by_segment.setdefault((name, bisect_right(round_starts, position)), []).append(op)
         return [
             (f"module {quote(name)}", ops, _in_module(name))
@@ -102,7 +102,7 @@ def _round_starts(graph: Graph) -> list[int]:
     for op in graph.top_level():
         is_backward = op.phase == "backward"
         if was_backward and not is_backward:
-            starts.append(graph.places[id(next(op.leaves()))])
+            starts.append(graph.places[next(op.leaves())])
         was_backward = is_backward
     return starts
 

@@ -186,7 +186,7 @@ class _Batch:
         """Refuse to lose the order of dependent ops on different streams."""
         leaves = [leaf for op in removal.ops for leaf in op.leaves()]
         if any(leaf.name.startswith("sync.") for leaf in leaves):
-            self.order.check(self.remaining.removed | {id(leaf) for leaf in leaves})
+            self.order.check(self.remaining.removed | set(leaves))
 
 
 def _is_needed(
@@ -196,7 +196,7 @@ def _is_needed(
     results = {t.name for inner in op.walk() for t in inner.outputs}
     if results & {old.name for old, _ in swaps}:
         return False
-    member_positions = [index.position[id(member)] for member in members]
+    member_positions = [index.position[member] for member in members]
     users = {i for name in results for i in index.users.get(name, ()) if not index.ops[i].body}
     return any(not any(index.is_inside(i, member) for member in member_positions) for i in users)
 

@@ -105,21 +105,17 @@ def _refuse_matches(
     groups: Sequence[Sequence[Op]], error: CrossedError, refusals: Refusals
 ) -> list[Sequence[Op]]:
     """Refuse the matches whose ops may not move; return the others."""
-    refusal_by_op = {
-        id(op): refusal for moved_op, refusal in error.refusals for op in moved_op.walk()
-    }
+    refusal_by_op = {op: refusal for moved_op, refusal in error.refusals for op in moved_op.walk()}
     remaining: list[Sequence[Op]] = []
     for group in groups:
         refused_op = next(
-            (op for op in group for inner in op.walk() if id(inner) in refusal_by_op), None
+            (op for op in group for inner in op.walk() if inner in refusal_by_op), None
         )
         if refused_op is None:
             remaining.append(group)
         else:
             reason = next(
-                refusal_by_op[id(inner)]
-                for inner in refused_op.walk()
-                if id(inner) in refusal_by_op
+                refusal_by_op[inner] for inner in refused_op.walk() if inner in refusal_by_op
             )
             refusals.add(reason, f"{call_of(refused_op)} is not moved")
     return remaining

@@ -101,7 +101,7 @@ class _ReplaceRun:
     with_backward: bool
     fusions: list[Fusion] = field(default_factory=list)
     replaced_count: int = 0
-    successors: dict[int, Op] = field(default_factory=dict)
+    successors: dict[Op, Op] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         statement, frame = self.statement, self.frame
@@ -114,8 +114,8 @@ class _ReplaceRun:
         self._index_matches()
 
     def _index_matches(self) -> None:
-        """Index the matches by the ids of their root ops."""
-        self.matches = {id(self.selected.op(match.root)): match for match in self.selected.matches}
+        """Index the matches by their root ops."""
+        self.matches = {self.selected.op(match.root): match for match in self.selected.matches}
 
     def replace(self, root: Op) -> bool:
         """Replace the match whose root is an op, if that is legal.
@@ -152,20 +152,20 @@ class _ReplaceRun:
 
     def _match(self, root: Op) -> Match | None:
         """Return the match whose root is an op, found again if its ops were rebuilt."""
-        while id(root) in self.successors:
-            root = self.successors[id(root)]
-        match = self.matches.get(id(root))
+        while root in self.successors:
+            root = self.successors[root]
+        match = self.matches.get(root)
         if not self.with_backward:
             return match
         members = [root] if match is None else [root, *self.selected.members(match)]
         paths = self.batch.flush_near(members).paths
-        if id(root) not in paths:
+        if root not in paths:
             return None
-        if match is None or any(id(op) not in paths for op in members):
+        if match is None or any(op not in paths for op in members):
             self.frame.state.graph = self.batch.commit()
             self.selected = self.statement.select(self.frame, self.with_backward)
             self._index_matches()
-        return self.matches.get(id(root))
+        return self.matches.get(root)
 
     def _build(self, members: Sequence[Op], ops: Sequence[Op]) -> Fusion | None:
         """Replace members, and their backward if requested, with ops; ``None`` to try again."""

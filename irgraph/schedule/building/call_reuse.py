@@ -23,7 +23,8 @@ class Launches(Struct, frozen=True):
 
     Attributes:
         host, rules, device: the inputs that the launches were computed for.
-        parts: the ``id`` of each op whose price was looked up, with its kernels if it has a price.
+        own_kernels: the kernels of the op itself, ``None`` if the ops below it are priced.
+        inner_parts: each op below it whose price was looked up, with its kernels if it has a price.
         has_unknown: whether no cost model knows one of those ops.
         kernels, times: all of them, and the lengths of their tasks.
         costs: the call's overheads.
@@ -35,7 +36,8 @@ class Launches(Struct, frozen=True):
     host: Host
     rules: Accounting
     device: str
-    parts: tuple[tuple[int, tuple[Kernel, ...] | None], ...]
+    own_kernels: tuple[Kernel, ...] | None
+    inner_parts: tuple[tuple[Op, tuple[Kernel, ...] | None], ...]
     has_unknown: bool
     kernels: tuple[Kernel, ...]
     times: tuple[float, ...]
@@ -94,7 +96,7 @@ class CallReuse:
     def _launches(self, op: Op) -> Launches | None:
         """Return the launches of a call, cached with its op; ``None`` if it does anything else."""
         cached: Launches | None = op.__dict__.get(CACHE_KEY)
-        if cached is not None and self._is_valid(cached):
+        if cached is not None and self._is_valid(op, cached):
             return cached
         work = self.charges.launches(op)
         if work is None:
@@ -108,7 +110,8 @@ class CallReuse:
             self.host,
             self.rules,
             self.device,
-            tuple(parts),
+            parts[0][1],
+            tuple(parts[1:]),  # without the op, which caches the launches: no reference cycle
             lacks,
             tuple(kernels),
             tuple([kernel.time + extra for kernel in kernels]),
@@ -119,16 +122,16 @@ class CallReuse:
         op.__dict__[CACHE_KEY] = launches
         return launches
 
-    def _is_valid(self, cached: Launches) -> bool:
+    def _is_valid(self, op: Op, cached: Launches) -> bool:
         """Return whether cached launches are of this host, these rules, this device and prices."""
         if cached.host is not self.host or cached.rules is not self.rules:
             return False
-        if cached.device != self.device or cached.has_unknown != self.charges.includes_unknown_op(
-            cached.parts
-        ):
+        parts = ((op, cached.own_kernels), *cached.inner_parts)
+        has_unknown = self.charges.includes_unknown_op(parts)
+        if cached.device != self.device or cached.has_unknown != has_unknown:
             return False
         kernels = self.kernels
-        return all(kernels.get(key) is part for key, part in cached.parts)
+        return all(kernels.get(node) is part for node, part in parts)
 
     def _key(
         self, op: Op, work: LaunchedWork, costs: Overheads, streams: set[tuple[str, str]]

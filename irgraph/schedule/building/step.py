@@ -26,9 +26,9 @@ class Step:
         self.rules = rules
         self.build = TaskBuilder()
         self.resources: dict[tuple[str, str], int] = {}
-        self.devices: dict[int, str] = {}
+        self.devices: dict[Op, str] = {}
         self.ops: list[Op] = []
-        self.numbers: dict[int, int] = {}
+        self.numbers: dict[Op, int] = {}
         self.op = -1
         self.kernels: list[Kernel] = []
         self.events: dict[str, int] = {}
@@ -62,7 +62,7 @@ class Step:
 
     def set_op(self, op: Op) -> None:
         """Set the op of the tasks that are added next."""
-        self.op = self.numbers.setdefault(id(op), len(self.ops))
+        self.op = self.numbers.setdefault(op, len(self.ops))
         if self.op == len(self.ops):
             self.ops.append(op)
 
@@ -217,9 +217,9 @@ class Step:
 
     def _device(self, node: Op) -> str:
         """Return the device an op works on: named, its tensors', or else the graph's first."""
-        device = self.devices.get(id(node))
+        device = self.devices.get(node)
         if device is None:
-            device = self.devices[id(node)] = self._device_of(node)
+            device = self.devices[node] = self._device_of(node)
         return device
 
     def _device_of(self, node: Op) -> str:

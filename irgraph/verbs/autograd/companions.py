@@ -11,27 +11,25 @@ from irgraph.verbs.autograd.tensor_mapping import LayoutError
 
 
 @cached_per_graph
-def _calls(graph: Graph) -> tuple[Sequence[Op], Mapping[int, int]]:
-    """Return the outermost calls of the forward pass, and the position of each by its ``id``."""
+def _calls(graph: Graph) -> tuple[Sequence[Op], Mapping[Op, int]]:
+    """Return the outermost calls of the forward pass, and the position of each."""
     calls = [op for op in graph.top_level() if op.phase != "backward"]
-    return calls, {id(op): i for i, op in enumerate(calls)}
+    return calls, {op: i for i, op in enumerate(calls)}
 
 
 def companion_calls(graph: Graph, old: Sequence[Op], error: LayoutError) -> list[Op]:
     """Return the calls that use a tensor with another layout, or the call that returned it."""
-    name, inside = error.tensor.name, {id(inner) for op in old for inner in op.walk()}
+    name, inside = error.tensor.name, {inner for op in old for inner in op.walk()}
     positions = _calls(graph)[1]
-    op_by_id = {
-        id(op): op for op in _ops_touching(graph, error.tensor.buffer) if id(op) in positions
-    }
+    touching = {op for op in _ops_touching(graph, error.tensor.buffer) if op in positions}
     companions = [
         op
-        for op in sorted(op_by_id.values(), key=lambda op: positions[id(op)])
+        for op in sorted(touching, key=lambda op: positions[op])
         if any(t.name == name for t in (op.outputs if error.gradient else op.inputs))
-        and id(op) not in inside
+        and op not in inside
     ]
     returned = any(t.name == name for t in graph.returned or ())
-    if not companions or returned or any(id(o) in inside for op in companions for o in op.walk()):
+    if not companions or returned or any(o in inside for op in companions for o in op.walk()):
         raise error
     return companions
 
@@ -39,19 +37,19 @@ def companion_calls(graph: Graph, old: Sequence[Op], error: LayoutError) -> list
 def _ops_touching(graph: Graph, buffer: str) -> list[Op]:
     """Return the outermost ops whose leaves access a buffer."""
     leaves = (leaf for _, leaf in graph.touching.get(buffer, ()) if leaf is not graph.end)
-    return [outermost(graph)[id(leaf)] for leaf in leaves]
+    return [outermost(graph)[leaf] for leaf in leaves]
 
 
 def intermediate_calls(graph: Graph, members: Sequence[Op]) -> list[Op]:
     """Return the forward calls that depend on members, and on which members depend."""
-    inside = {id(inner) for op in members for inner in op.walk()}
+    inside = {inner for op in members for inner in op.walk()}
     calls, positions = _calls(graph)
-    outer = (outermost(graph)[id(leaf)] for op in members for leaf in op.leaves())
-    spanned = [positions[id(op)] for op in outer if id(op) in positions]
+    outer = (outermost(graph)[leaf] for op in members for leaf in op.leaves())
+    spanned = [positions[op] for op in outer if op in positions]
     results = {t.name for op in members for t in op.outputs}
     downstream = []
     for op in calls[min(spanned, default=0) : max(spanned, default=-1) + 1]:
-        if id(op) not in inside and any(t.name in results for t in op.inputs):
+        if op not in inside and any(t.name in results for t in op.inputs):
             downstream.append(op)
             results |= {t.name for t in op.outputs}
     operands = {t.name for op in members for t in op.inputs}

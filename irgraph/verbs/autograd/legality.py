@@ -13,7 +13,7 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import check_type
 
 
-def check_swap(graph: Graph, removed: Collection[int], swap: tuple[Tensor, Tensor]) -> None:
+def check_swap(graph: Graph, removed: Collection[Op], swap: tuple[Tensor, Tensor]) -> None:
     """Refuse a gradient that would share bytes with other tensors if the sharing is observable."""
     old, new = swap
     check_type(old, new, [])
@@ -21,14 +21,14 @@ def check_swap(graph: Graph, removed: Collection[int], swap: tuple[Tensor, Tenso
         raise RefusedError(f"%{old.name} is returned, and would share its bytes with others")
     for buffer in (old.buffer, new.buffer):
         for _, leaf in graph.touching.get(buffer, ()):
-            if id(leaf) not in removed and any(t.buffer == buffer for t in written_by(leaf)):
+            if leaf not in removed and any(t.buffer == buffer for t in written_by(leaf)):
                 reason = f"%{old.name} would share its bytes with others, and is written in place"
                 raise RefusedError(reason, [(leaf, f"{leaf.name} writes it")])
 
 
 def check_unwritten(
     graph: Graph,
-    removed: Collection[int],
+    removed: Collection[Op],
     span: range,
     saved: Collection[str],
     readers: Sequence[Op],
@@ -42,28 +42,28 @@ def check_unwritten(
                 raise _write_refusal(graph, tensor, leaf)
 
 
-def _first_position(graph: Graph, removed: Collection[int], tensor: Tensor) -> int:
+def _first_position(graph: Graph, removed: Collection[Op], tensor: Tensor) -> int:
     """Return the position at which a tensor is defined or a removed op first uses it; else -1."""
     for position, leaf in graph.touching.get(tensor.buffer, ()):
         if any(t.name == tensor.name for t in leaf.outputs):
             return position
-        if id(leaf) in removed and any(overlap(t, tensor) for t in (*leaf.inputs, *leaf.outputs)):
+        if leaf in removed and any(overlap(t, tensor) for t in (*leaf.inputs, *leaf.outputs)):
             return position
     return -1
 
 
 def check_passed_tensors(graph: Graph, leaves: Sequence[Op]) -> None:
     """Refuse if other ops write tensors that leaves pass to each other, or read repeatedly."""
-    leaf_ids = {id(leaf) for leaf in leaves}
+    leaf_set = set(leaves)
     accesses_by_buffer: dict[str, list[tuple[int, Tensor, bool]]] = {}
     for leaf in leaves:
         for tensors, reads in ((leaf.inputs, True), (leaf.outputs, False)):
             for tensor in tensors:
                 accesses = accesses_by_buffer.setdefault(tensor.buffer, [])
-                accesses.append((graph.places[id(leaf)], tensor, reads))
+                accesses.append((graph.places[leaf], tensor, reads))
     for buffer, accesses in accesses_by_buffer.items():
         for position, leaf, written in _writes(
-            graph, leaf_ids, buffer, [tensor for _, tensor, _ in accesses]
+            graph, leaf_set, buffer, [tensor for _, tensor, _ in accesses]
         ):
             overlapping = [access for access in accesses if overlap(access[1], written)]
             later_read = next((t for i, t, reads in overlapping if i > position and reads), None)
@@ -72,7 +72,7 @@ def check_passed_tensors(graph: Graph, leaves: Sequence[Op]) -> None:
 
 
 def _writes(
-    graph: Graph, removed: Collection[int], buffer: str, tensors: Sequence[Tensor]
+    graph: Graph, removed: Collection[Op], buffer: str, tensors: Sequence[Tensor]
 ) -> Iterator[tuple[int, Op, Tensor]]:
     """Yield position, leaf and tensor of each write of remaining leaves to bytes of ``tensors``.
 
@@ -80,7 +80,7 @@ def _writes(
     """
     schema_names = declared(graph)
     for position, leaf in graph.touching.get(buffer, ()):
-        if id(leaf) in removed or leaf is graph.end:
+        if leaf in removed or leaf is graph.end:
             continue
         effect = effects(leaf, schema_names)
         for tensor in (*effect.writes, *(effect.reads if effect.barrier else ())):

@@ -50,9 +50,9 @@ def byte_layout(tensor: Tensor) -> tuple[object, ...]:
 
 
 @cached_per_graph
-def outermost(graph: Graph) -> Mapping[int, Op]:
-    """Return the outermost op around each leaf that is no annotation, by ``id`` of the leaf."""
-    return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
+def outermost(graph: Graph) -> Mapping[Op, Op]:
+    """Return the outermost op around each leaf that is no annotation."""
+    return {leaf: op for op in graph.top_level() for leaf in op.leaves()}
 
 
 @dataclass
@@ -61,14 +61,14 @@ class BackwardMatcher:
 
     Attributes:
         names: the graph's tensor of each matched derived tensor, by name.
-        pairs: the graph's leaf of each matched derived leaf, by ``id``.
+        pairs: the graph's leaf of each matched derived leaf.
     """
 
     graph: Graph
     derived: Derived
     members: Sequence[Op]
     names: dict[str, Tensor] = field(default_factory=dict)
-    pairs: dict[int, Op] = field(default_factory=dict)
+    pairs: dict[Op, Op] = field(default_factory=dict)
 
     @classmethod
     def find(
@@ -86,7 +86,7 @@ class BackwardMatcher:
             outermost(self.derived.graph),
         )
         self.ops_by_bytes: dict[tuple[object, ...], list[Op]] = {}
-        self.matched_ids: set[int] = set()
+        self.matched_ops: set[Op] = set()
         # Not in order: each round pairs any derived leaf with a single candidate, which fixes
         # tensors that distinguish the candidates of other leaves. There is no backtracking, so
         # none is paired by a guess.
@@ -109,7 +109,7 @@ class BackwardMatcher:
         ops = self._ops()
         leaves = (leaf for op in ops for leaf in op.leaves())
         own_leaves = tuple(
-            leaf for leaf in leaves if id(leaf) in self.matched_ids or is_pass_through(leaf)
+            leaf for leaf in leaves if leaf in self.matched_ops or is_pass_through(leaf)
         )
         inner = [leaf for op in self.members for leaf in op.leaves()]
         check_passed_tensors(self.graph, [*inner, *own_leaves])
@@ -160,9 +160,7 @@ class BackwardMatcher:
         lists = [self._ops_using(tensor) for tensor in known_tensors]
         # Its op must use all known tensors: the shortest list has all candidates.
         shortest = min(lists, key=len)
-        candidates = [
-            op for op in shortest if id(op) not in self.matched_ids and self._fits(leaf, op)
-        ]
+        candidates = [op for op in shortest if op not in self.matched_ops and self._fits(leaf, op)]
         # Equal calls on equal tensors occur if a value is used twice (x + x). The autograd
         # node's name, then the module, distinguish them; the result is equal for any choice.
         for is_same in (self._same_node, self._same_module) if len(candidates) > 1 else ():
@@ -185,7 +183,7 @@ class BackwardMatcher:
         return self.ops_by_bytes[key]
 
     def _same_node(self, leaf: Op, op: Op) -> bool:
-        return self.outer_by_leaf[id(op)].name == self.derived_outer[id(leaf)].name
+        return self.outer_by_leaf[op].name == self.derived_outer[leaf].name
 
     def _same_module(self, _: Op, op: Op) -> bool:
         return op.module in {member.module for member in self.members}
@@ -210,8 +208,8 @@ class BackwardMatcher:
         return equal(derived, value)  # type: ignore[arg-type]
 
     def _pair(self, leaf: Op, op: Op) -> None:
-        self.pairs[id(leaf)] = op
-        self.matched_ids.add(id(op))
+        self.pairs[leaf] = op
+        self.matched_ops.add(op)
         self._match(leaf, op)
 
     def _match(self, leaf: Op, op: Op) -> None:
@@ -255,15 +253,15 @@ class BackwardMatcher:
             if not op.body
             for t in map(self._graph_tensor_or_self, op.inputs)
         )
-        op_by_id = {id(op): op for op in (self.outer_by_leaf[leaf] for leaf in self.matched_ids)}
+        ops = {self.outer_by_leaf[leaf] for leaf in self.matched_ops}
         leaf_by_position = {i: leaf for b in buffers for i, leaf in self.graph.touching.get(b, ())}
         for _, op in sorted(leaf_by_position.items(), key=_position):
-            if is_pass_through(op) and self.outer_by_leaf[id(op)] is op:
+            if is_pass_through(op) and self.outer_by_leaf[op] is op:
                 key = (op.name, tuple(map(byte_layout, op.inputs)))
                 if key in pass_through_keys or all(t.name in intermediate for t in op.inputs):
                     pass_through_keys = _without(pass_through_keys, key)
-                    op_by_id[id(op)] = op
-        return tuple(sorted(op_by_id.values(), key=lambda op: self.graph.paths[id(op)]))
+                    ops.add(op)
+        return tuple(sorted(ops, key=lambda op: self.graph.paths[op]))
 
     def _graph_tensor(self, tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else self.names.get(tensor.name)

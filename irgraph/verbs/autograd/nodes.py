@@ -38,16 +38,16 @@ def exchange_nodes(
     # contain calls that must be preserved. It is split in two, one part is replaced within its
     # neighbours only (a whole graph each time would be quadratic in the matches), and the rest is
     # merged with the node before it.
-    leaf_ids = {id(leaf) for leaf in leaves}
+    leaf_set = set(leaves)
     nodes = _enclosing_ops(edit.graph, leaves)
-    other_ids = {id(leaf) for op in nodes for leaf in _other_leaves(op, leaf_ids)}
-    if not other_ids:
+    other_set = {leaf for op in nodes for leaf in _other_leaves(op, leaf_set)}
+    if not other_set:
         return collect(edit, [nodes], new, caller=caller).ops
     window = surrounding_extent(edit.graph, leaves)
     units = window.units[window.first : window.last + 1]
-    separated = _split_nodes(_subgraph(edit.graph, units), nodes, leaf_ids)
+    separated = _split_nodes(_subgraph(edit.graph, units), nodes, leaf_set)
     replacement = put_in_place(separated, [_enclosing_ops(separated, leaves)], new, caller=caller)
-    for op in _merge_nodes(replacement.graph, other_ids).ops:
+    for op in _merge_nodes(replacement.graph, other_set).ops:
         edit.insert(op, before=units[0])
     for op in units:
         edit.remove(op)
@@ -71,26 +71,24 @@ def _subgraph(graph: Graph, units: Sequence[Op]) -> Graph:
 
 def _enclosing_ops(graph: Graph, leaves: Sequence[Op]) -> list[Op]:
     """Return the outermost ops that contain some leaves."""
-    op_by_id = {id(op): op for op in (outermost(graph)[id(leaf)] for leaf in leaves)}
-    return sorted(op_by_id.values(), key=lambda op: graph.paths[id(op)])
+    ops = {outermost(graph)[leaf] for leaf in leaves}
+    return sorted(ops, key=lambda op: graph.paths[op])
 
 
-def _other_leaves(op: Op, leaf_ids: Collection[int]) -> list[Op]:
+def _other_leaves(op: Op, leaf_set: Collection[Op]) -> list[Op]:
     """Return the leaves of an op except some."""
-    return [leaf for leaf in op.leaves() if id(leaf) not in leaf_ids]
+    return [leaf for leaf in op.leaves() if leaf not in leaf_set]
 
 
-def _split_nodes(graph: Graph, nodes: Sequence[Op], leaf_ids: Collection[int]) -> Graph:
+def _split_nodes(graph: Graph, nodes: Sequence[Op], leaf_set: Collection[Op]) -> Graph:
     """Return a graph in which each node with other leaves is split into two nodes."""
     edit = Edit(graph)
     for op in nodes:
-        if not _other_leaves(op, leaf_ids):
+        if not _other_leaves(op, leaf_set):
             continue
-        inside = [
-            child for child in op.body if any(id(leaf) in leaf_ids for leaf in child.leaves())
-        ]
+        inside = [child for child in op.body if any(leaf in leaf_set for leaf in child.leaves())]
         outside = [child for child in op.body if child not in inside]
-        mixed = [child for child in inside if _other_leaves(child, leaf_ids)]
+        mixed = [child for child in inside if _other_leaves(child, leaf_set)]
         if mixed or not op.is_autograd:
             raise RefusedError(f"{(mixed or [op])[0].name} does more than its backward", [(op, "")])
         _check_separable(graph, op, inside)
@@ -109,12 +107,12 @@ def _check_separable(graph: Graph, op: Op, inside: Collection[Op]) -> None:
             raise RefusedError(f"{op.name} does more than its backward", [(op, ""), *notes])
 
 
-def _merge_nodes(graph: Graph, other_ids: Collection[int]) -> Graph:
+def _merge_nodes(graph: Graph, other_set: Collection[Op]) -> Graph:
     """Return a graph in which the rest of a split node is merged with the node before it."""
     edit = Edit(graph)
     for before, op in pairwise(graph.top_level()):
         used = {t.name for child in op.body for t in child.inputs}
-        is_remainder = bool(op.body) and all(id(leaf) in other_ids for leaf in op.leaves())
+        is_remainder = bool(op.body) and all(leaf in other_set for leaf in op.leaves())
         if is_remainder and before.is_autograd and used & results_of([before]).keys():
             edit.insert(replace(before, body=(*before.body, *op.body)), before=before)
             edit.remove(before)

@@ -114,11 +114,11 @@ def region_of(graph: Graph, members: Sequence[Op]) -> ForwardRegion:
     A result that only the backward pass reads was saved for it, and is no output.
     """
     results = results_of(members)
-    inside = {id(leaf) for op in members for leaf in op.leaves()}
+    inside = {leaf for op in members for leaf in op.leaves()}
     used = {name for name in results if live_out(graph).get(name, "output") != "output"}
     for buffer in {tensor.buffer for tensor in results.values()}:
         for _, leaf in graph.touching.get(buffer, ()):
-            if id(leaf) not in inside and leaf.phase != "backward":
+            if leaf not in inside and leaf.phase != "backward":
                 used.update(t.name for t in leaf.inputs)
     outputs = [tensor for name, tensor in results.items() if name in used and is_float(tensor)]
     return as_region(graph, members, outputs)

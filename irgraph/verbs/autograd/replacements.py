@@ -36,11 +36,11 @@ class Replacements(Struct, frozen=True):
 
     Attributes:
         fusion: the new ops; its graph is the graph before the replacement.
-        companions: new versions of the other ops that are called again, by the old op's ``id``.
+        companions: new versions of the other ops that are called again, by the old op.
     """
 
     fusion: Fusion
-    companions: Mapping[int, Op]
+    companions: Mapping[Op, Op]
 
 
 class ReplacementBatch:
@@ -78,7 +78,7 @@ class ReplacementBatch:
         The ops may be part of a graph with pending replacements, or removed already.
         """
         paths = self.graph.paths
-        if any(id(op) not in paths for op in ops) or self._occupied.meets(extent(self.graph, ops)):
+        if any(op not in paths for op in ops) or self._occupied.meets(extent(self.graph, ops)):
             self.commit()
         return self.graph
 
@@ -125,7 +125,7 @@ class ReplacementBatch:
         # another layout, the adjacent call becomes a companion and is derived again, which may
         # change the layout of further tensors in turn.
         for count in range(MAX_NEIGHBOURS):
-            old = sorted([*members, *before, *after], key=lambda op: graph.paths[id(op)])
+            old = sorted([*members, *before, *after], key=lambda op: graph.paths[op])
             self._examined.add(extent(graph, old))
             try:
                 return splice(
@@ -141,7 +141,7 @@ class ReplacementBatch:
                 (after if is_later else before).append(op)
                 later_results |= {t.name for t in op.outputs} if is_later else set()
             for side in (before, after):
-                side.sort(key=lambda op: graph.paths[id(op)])
+                side.sort(key=lambda op: graph.paths[op])
         raise AssertionError("the last round returns or raises")
 
     def _collect(self, spliced: Splice, caller: str, assuming: str) -> Replacements | None:
@@ -163,7 +163,7 @@ class ReplacementBatch:
         else:
             self._edit.add(edit)
             self._record(spliced, front, back)
-        companions = {id(op): first.ops[i] for i, op in spliced.companions}
+        companions = {op: first.ops[i] for i, op in spliced.companions}
         legal = f"{first.legal}; {LEGAL}"
         return Replacements(
             Fusion(graph, (*first.ops, *nodes), (), legal, first.assumed), companions
@@ -171,12 +171,10 @@ class ReplacementBatch:
 
     def _is_opaque(self, spliced: Splice) -> bool:
         """Return whether a removed or new op has unknown effects."""
-        schema_names, opaque = declared(self.graph), {id(leaf) for _, leaf in barriers(self.graph)}
+        schema_names, opaque = declared(self.graph), {leaf for _, leaf in barriers(self.graph)}
         old = (leaf for op in (*spliced.members, *spliced.leaves) for leaf in op.leaves())
         new = (leaf for op in (*spliced.forward, *spliced.nodes) for leaf in op.leaves())
-        return any(id(o) in opaque for o in old) or any(
-            effects(o, schema_names).barrier for o in new
-        )
+        return any(o in opaque for o in old) or any(effects(o, schema_names).barrier for o in new)
 
     def _record(self, spliced: Splice, *extents: Extent) -> None:
         """Record the buffers and extents of a replacement, and the names it uses and frees."""
@@ -198,7 +196,7 @@ class ReplacementBatch:
         pairs = [tensor for pair in spliced.swaps for tensor in pair]
         tensors = [*pairs, *(t for op in (*old, *new) for t in (*op.inputs, *op.outputs))]
         self._touched.update(tensor.buffer for tensor in tensors)
-        removed = {id(op) for op in old}
+        removed = set(old)
         removed_tensors = {t for op in old for t in op.outputs if not self._is_defined(t, removed)}
         self._tensor_names -= {tensor.name for tensor in removed_tensors}
         remaining = {
@@ -210,10 +208,10 @@ class ReplacementBatch:
         self._tensor_names.update(tensor.name for op in new for tensor in op.outputs)
         self._buffer_names.update(tensor.buffer for op in new for tensor in op.outputs)
 
-    def _is_defined(self, tensor: Tensor, removed: Collection[int]) -> bool:
+    def _is_defined(self, tensor: Tensor, removed: Collection[Op]) -> bool:
         """Return whether a tensor is still defined without the removed ops."""
         graph = self.graph
-        leaves = (leaf for _, leaf in graph.touching[tensor.buffer] if id(leaf) not in removed)
+        leaves = (leaf for _, leaf in graph.touching[tensor.buffer] if leaf not in removed)
         is_result = any(t.name == tensor.name for leaf in leaves for t in leaf.outputs)
         return is_result or tensor.name in self._declared_names
 

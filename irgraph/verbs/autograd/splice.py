@@ -188,7 +188,7 @@ def _check_replacement(
 ) -> None:
     """Refuse a replacement that other ops could observe."""
     old = [*members, *old_backward.leaves]
-    removed = {id(leaf) for op in old for leaf in op.leaves()}
+    removed = {leaf for op in old for leaf in op.leaves()}
     forward, backward = ([leaf for op in ops for leaf in op.leaves()] for ops in new_ops)
     for swap in swaps:
         check_swap(graph, removed, swap)
@@ -206,7 +206,7 @@ def _check_replacement(
 
 def _span(graph: Graph, ops: Sequence[Op]) -> range:
     """Return the positions from the first to the last leaf of some ops."""
-    positions = [graph.places[id(leaf)] for op in ops for leaf in op.leaves()]
+    positions = [graph.places[leaf] for op in ops for leaf in op.leaves()]
     return range(min(positions, default=0), max(positions, default=-1) + 1)
 
 

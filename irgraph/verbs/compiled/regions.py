@@ -83,10 +83,10 @@ def _lane(unit: Op) -> tuple[str, str, str]:
 class RegionSearch:
     """The search for regions; ``excluded`` lists ops that are in none, with reasons."""
 
-    def __init__(self, graph: Graph, requested: Collection[int] | None) -> None:
+    def __init__(self, graph: Graph, requested: Collection[Op] | None) -> None:
         self.requested = requested
         self.declared = declared(graph)
-        self.excluded: dict[int, tuple[Op, RefusedError]] = {}
+        self.excluded: dict[Op, tuple[Op, RefusedError]] = {}
 
     def regions(self, ops: Sequence[Op]) -> Iterator[Region]:
         """Yield regions of consecutive ops; a label that fits in none as a whole is opened."""
@@ -112,7 +112,7 @@ class RegionSearch:
         obstacles = [(leaf, self._obstacle(leaf)) for leaf in leaves]
         for leaf, reason in obstacles:
             if reason:
-                self.excluded.setdefault(id(leaf), (leaf, RefusedError(reason, [(leaf, "")])))
+                self.excluded.setdefault(leaf, (leaf, RefusedError(reason, [(leaf, "")])))
         lanes = {_lane(part) for part in op.leaves() if works(part)}
         return not any(reason for _, reason in obstacles) and len(lanes) <= 1
 
@@ -122,7 +122,7 @@ class RegionSearch:
         leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
         if self.requested is not None:
             requested = self.requested
-            return any(id(inner) in requested for inner in op.walk())
+            return any(inner in requested for inner in op.walk())
         return all(leaf.phase != "optimizer" for leaf in leaves)
 
     def _obstacle(self, leaf: Op) -> str:

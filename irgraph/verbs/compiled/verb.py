@@ -63,41 +63,41 @@ def compile_regions(graph: Graph, ops: Collection[Op] | None = None) -> Compilin
         graph: the step.
         ops: the requested ops; ``None`` for all but the optimizer's.
     """
-    search = RegionSearch(graph, None if ops is None else {id(op) for op in ops})
-    replacements: dict[int, list[Op]] = {}
-    removed_ids: set[int] = set()
+    search = RegionSearch(graph, None if ops is None else set(ops))
+    replacements: dict[Op, list[Op]] = {}
+    removed_ops: set[Op] = set()
     calls = []
     for region in list(search.regions(graph.ops)):
         try:
             calls.append(_call(graph, region))
         except RefusedError as error:
-            search.excluded.update((id(leaf), (leaf, error)) for leaf in region.leaves)
+            search.excluded.update((leaf, (leaf, error)) for leaf in region.leaves)
             continue
-        replacements[id(region.units[0])] = [calls[-1], *_between(region, graph)]
-        removed_ids.update(id(op) for op in (*region.units, *_between(region, graph)))
-    result = replace(graph, ops=tuple(_replaced_ops(graph.ops, replacements, removed_ids)))
+        replacements[region.units[0]] = [calls[-1], *_between(region, graph)]
+        removed_ops.update((*region.units, *_between(region, graph)))
+    result = replace(graph, ops=tuple(_replaced_ops(graph.ops, replacements, removed_ops)))
     places = graph.places
-    excluded = sorted(search.excluded.values(), key=lambda entry: places[id(entry[0])])
+    excluded = sorted(search.excluded.values(), key=lambda entry: places[entry[0]])
     return Compiling(result, tuple(calls), tuple(excluded))
 
 
 def _between(region: Region, graph: Graph) -> list[Op]:
     """Return the ops between a region's ops that now follow them."""
     places = graph.places
-    last = places[id(next(region.units[-1].leaves()))]
-    first = places[id(next(region.units[0].leaves()))]
-    return [op for op in region.later if first < places[id(next(op.leaves()))] < last]
+    last = places[next(region.units[-1].leaves())]
+    first = places[next(region.units[0].leaves())]
+    return [op for op in region.later if first < places[next(op.leaves())] < last]
 
 
 def _replaced_ops(
-    ops: Sequence[Op], replacements: Mapping[int, list[Op]], removed_ids: Collection[int]
+    ops: Sequence[Op], replacements: Mapping[Op, list[Op]], removed_ops: Collection[Op]
 ) -> Iterator[Op]:
     for op in ops:
-        if id(op) in replacements:
-            yield from replacements[id(op)]
-        elif id(op) not in removed_ids:
+        if op in replacements:
+            yield from replacements[op]
+        elif op not in removed_ops:
             body = (
-                tuple(_replaced_ops(op.body, replacements, removed_ids))
+                tuple(_replaced_ops(op.body, replacements, removed_ops))
                 if op.is_annotation
                 else op.body
             )

@@ -57,10 +57,10 @@ def check_lookup(graph: Graph, op: Op, target: str) -> Tensor:
 
 def _check_results(graph: Graph, op: Op) -> None:
     """Refuse a lookup if other ops read the results that it saves for its own backward pass."""
-    own_leaves = {id(leaf) for leaf in op.leaves()}
+    own_leaves = set(op.leaves())
     for tensor in op.outputs[1:]:
         for _, leaf in graph.touching.get(tensor.buffer, ()):
-            if id(leaf) not in own_leaves and any(t.name == tensor.name for t in leaf.inputs):
+            if leaf not in own_leaves and any(t.name == tensor.name for t in leaf.inputs):
                 detail = (
                     f"{leaf.name} reads %{tensor.name}, which the lookup keeps for its gradient"
                 )

@@ -77,7 +77,7 @@ class _OptimizerSplitter:
         self, graph: Graph, scope: Op, rank: int, ranks: int, families: Sequence[Family]
     ) -> None:
         self.original, self.scope, self.rank, self.ranks = graph, scope, rank, ranks
-        self.inside = {id(leaf) for leaf in scope.leaves()}
+        self.inside = set(scope.leaves())
         self.edit = Edit(graph)
         self.start, self.end = Writer(graph, graph.device), Writer(graph, graph.device)
         self.end.used_names = self.start.used_names
@@ -85,7 +85,7 @@ class _OptimizerSplitter:
         self.states: dict[str, Tensor] = {}
         self.layouts: list[TensorLayout] = []
         self.written = {t.name for leaf in scope.leaves() for t in written_by(leaf)}
-        self.gradients_by_sum: dict[int, list[Tensor]] = {}
+        self.gradients_by_sum: dict[Op, list[Tensor]] = {}
         self.rows_to_gather: list[tuple[Tensor, Tensor]] = []
         for family in families:
             for name in sorted(family.names):
@@ -95,7 +95,7 @@ class _OptimizerSplitter:
         """Choose the tensor that replaces a tensor in the optimizer's step."""
         shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
         users = [leaf for _, leaf in self.original.touching[tensor.buffer]]
-        outside = [leaf for leaf in users if id(leaf) not in self.inside]
+        outside = [leaf for leaf in users if leaf not in self.inside]
         # Only the optimizer accesses it: only the rank's rows need to exist.
         if not outside:
             self.names[tensor.name] = local = replace(tensor, shape=shape, strides=None)
@@ -106,7 +106,7 @@ class _OptimizerSplitter:
         is_defined_inside = any(
             tensor in leaf.outputs and tensor.name not in leaf.written
             for leaf in users
-            if id(leaf) in self.inside
+            if leaf in self.inside
         )
         # The optimizer's step creates a view of outside memory: the rank's view starts at its
         # rows.
@@ -116,7 +116,7 @@ class _OptimizerSplitter:
             return
         reduction = self._reduction(tensor, outside)
         if reduction is not None and not self._has_aliases(tensor):
-            self.gradients_by_sum.setdefault(id(reduction), []).append(tensor)
+            self.gradients_by_sum.setdefault(reduction, []).append(tensor)
             return
         first = self.rank * shape[0]
         self.names[tensor.name] = local_rows = self.start.cut(tensor, 0, first, shape[0])
@@ -144,15 +144,15 @@ class _OptimizerSplitter:
         later = [
             leaf
             for leaf in outside
-            if places.get(id(leaf), len(places)) > places[id(sums[0])] and not _is_wait(leaf)
+            if places.get(leaf, len(places)) > places[sums[0]] and not _is_wait(leaf)
         ]
         return None if later else sums[0]
 
     def graph(self) -> Graph:
         """Return the rank's model."""
         for leaf in list(self.original.leaves()):
-            if id(leaf) in self.gradients_by_sum:
-                self._scatter(leaf, self.gradients_by_sum[id(leaf)])
+            if leaf in self.gradients_by_sum:
+                self._scatter(leaf, self.gradients_by_sum[leaf])
         self._gather()
         for op in self.start.ops:
             self.edit.insert(self._as_optimizer_op(op), before=self.scope)

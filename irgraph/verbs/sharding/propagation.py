@@ -61,8 +61,8 @@ class ShardPropagation:
         self.buckets: list[SumBucket] = []
         self._table_tensors = {name for table in tables for name in table.tensor_names}
         all_tables = (*tables, *copied)
-        self._forward = {id(table.forward): table for table in all_tables}
-        self._backward = {id(t.backward): t for t in all_tables if t.backward is not None}
+        self._forward = {table.forward: table for table in all_tables}
+        self._backward = {t.backward: t for t in all_tables if t.backward is not None}
         self._replicated = {table.name for table in copied}
         self._last_access: dict[str, int] = {}
         self._tensors_by_buffer: dict[str, dict[str, Tensor]] = {}
@@ -83,12 +83,12 @@ class ShardPropagation:
                 self._sum(declared.tensor, None)
 
     def _visit(self, leaf: Op) -> None:
-        if id(leaf) in self._forward:
+        if leaf in self._forward:
             for tensor in leaf.outputs:
                 self._record(tensor, SPLIT)
             return
-        if id(leaf) in self._backward:
-            table = self._backward[id(leaf)]
+        if leaf in self._backward:
+            table = self._backward[leaf]
             gradient = self.placements[leaf.inputs[0].name]
             if table.name in self._replicated:
                 self._record(leaf.outputs[0], BatchPlacement("part", gradient.factor))
@@ -173,10 +173,10 @@ class ShardPropagation:
         if consumer is None:
             return SumBucket(None, len(self.graph.places))
         body, position_by_id = self.graph.ops, self.graph.places
-        for step in self.graph.paths[id(consumer)]:
+        for step in self.graph.paths[consumer]:
             outer = body[step]
-            first = position_by_id[id(next(outer.leaves()))]
+            first = position_by_id[next(outer.leaves())]
             if first > last_access:
                 return SumBucket(outer, first)
             body = outer.body
-        return SumBucket(consumer, position_by_id[id(consumer)])
+        return SumBucket(consumer, position_by_id[consumer])

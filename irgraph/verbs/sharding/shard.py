@@ -245,7 +245,7 @@ class _RankBuilder:
     def _last_lookup(self) -> Op:
         """Return the outer op of the last lookup; refuse ops that read bags before it."""
         position_by_id = self.graph.places
-        last = max(self.tables, key=lambda table: position_by_id[id(table.forward)])
+        last = max(self.tables, key=lambda table: position_by_id[table.forward])
         for table in self.tables:
             if table.out.shape[0] is not self.tables[0].out.shape[0] and str(
                 table.out.shape[0]
@@ -258,7 +258,7 @@ class _RankBuilder:
                 if leaf not in (table.forward, table.backward):
                     raise op_refusal(leaf, "reads what a lookup keeps for its gradient")
             for position, leaf in self.graph.touching[table.out.buffer]:
-                if leaf is not table.forward and position < position_by_id[id(last.forward)]:
+                if leaf is not table.forward and position < position_by_id[last.forward]:
                     raise op_refusal(
                         leaf, "reads bags before the last lookup: move lookups together"
                     )
@@ -281,11 +281,11 @@ class _RankBuilder:
         """Exchange gradients before the first is used; refuse if others are computed later."""
         position_by_id = self.graph.places
         leaves = [table.backward for table in self.tables if table.backward is not None]
-        first = min(leaves, key=lambda leaf: position_by_id[id(leaf)])
+        first = min(leaves, key=lambda leaf: position_by_id[leaf])
         for table in self.tables:
             assert table.gradient is not None
             for position, leaf in self.graph.touching[table.gradient.buffer]:
-                if table.gradient in leaf.outputs and position > position_by_id[id(first)]:
+                if table.gradient in leaf.outputs and position > position_by_id[first]:
                     raise op_refusal(leaf, "makes the gradient of bags after another was used")
         gradients = Gradients(exchange, self.backward, scaled)
         gradient_by_table = gradients.send_back()
@@ -301,7 +301,7 @@ class _RankBuilder:
     def _node(self, leaf: Op) -> Op:
         """Return the autograd node that called a leaf, or else its outermost call."""
         body = self.graph.ops
-        for position in self.graph.paths[id(leaf)]:
+        for position in self.graph.paths[leaf]:
             outer = body[position]
             if outer.is_autograd:
                 return outer
@@ -310,14 +310,12 @@ class _RankBuilder:
 
     def _insert_ops(self, write: Writer, anchor: Op, *, after: bool) -> None:
         """Insert new ops before or after an op, on its thread and stream and in its phase."""
-        outer_ids = {id(table.outer) for table in self.tables}
+        outer_ids = {table.outer for table in self.tables}
         for op in write.ops:
             placed_op = replace(
                 op, thread=anchor.thread, stream=anchor.stream, phase=anchor.phase, origin=ORIGIN
             )
-            new_op = (
-                op if op.name.startswith("aten.embedding") or id(op) in outer_ids else placed_op
-            )
+            new_op = op if op.name.startswith("aten.embedding") or op in outer_ids else placed_op
             self.edit.insert(new_op, after=anchor) if after else self.edit.insert(
                 new_op, before=anchor
             )
@@ -326,9 +324,9 @@ class _RankBuilder:
     def _remove_absent(self, exchange: Exchange) -> None:
         """Remove the ops on tables that this rank does not store."""
         absent = {n for t in self.tables if exchange.part(t) is None for n in t.tensor_names}
-        lookups = {id(op) for t in self.tables for op in (t.forward, t.backward)}
+        lookups = {op for t in self.tables for op in (t.forward, t.backward)}
         for leaf in self.graph.leaves():
-            if id(leaf) in lookups or is_label(leaf):
+            if leaf in lookups or is_label(leaf):
                 continue
             if any(tensor.name in absent for tensor in (*leaf.inputs, *leaf.outputs)):
                 remaining = without_tensors(leaf, absent)

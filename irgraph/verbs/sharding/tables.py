@@ -162,8 +162,8 @@ class _TableTensors:
 
     def find(self) -> list[set[str]]:
         """Return the names of each table's tensors."""
-        lookups = {id(op) for t in self.tables for op in (t.forward, t.backward) if op is not None}
-        leaves = [op for op in self.graph.leaves() if id(op) not in lookups and not is_label(op)]
+        lookups = {op for t in self.tables for op in (t.forward, t.backward) if op is not None}
+        leaves = [op for op in self.graph.leaves() if op not in lookups and not is_label(op)]
         count = -1
         while count != len(self.table_by_tensor):
             count = len(self.table_by_tensor)

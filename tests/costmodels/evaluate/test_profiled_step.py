@@ -59,7 +59,7 @@ def step(sequence: list[str], rows: list[Mapping[str, str]]) -> Priced:
     kernels: dict[int, tuple[Kernel, ...]] = {}
     for position, (op, name) in enumerate(zip(ops, sequence, strict=True)):
         launches = waiting and waiting[0][0] == name and position not in HOST_ONLY
-        kernels[id(op)] = tuple(waiting.pop(0)[1]) if launches else ()
+        kernels[op] = tuple(waiting.pop(0)[1]) if launches else ()
     assert not waiting
     return Priced(Graph("traced", ops=tuple(ops)), "v100", kernels)
 

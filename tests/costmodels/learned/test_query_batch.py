@@ -34,7 +34,7 @@ def shipped(name: str) -> Graph:
 def shown(graph: Graph, models: Mapping[str, object]) -> list[tuple[int, tuple[Kernel, ...]]]:
     """Return the kernels of a step by the places of ops, in the order in which they are listed."""
     priced = price(graph, load_device("v100"), learned=models)  # type: ignore[arg-type]
-    places = {id(op): at for at, op in enumerate(graph.walk())}
+    places = {op: at for at, op in enumerate(graph.walk())}
     return [(places[key], found) for key, found in priced.kernels.items()]
 
 
