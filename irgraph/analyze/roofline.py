@@ -14,12 +14,12 @@ from irgraph.capture.kineto.events.host import operand_shapes
 from irgraph.capture.kineto.events.tree import EVALUATE, Tree, innermost_chosen
 from irgraph.capture.kineto.reading.trace import EventKind, operands
 from irgraph.ir.calls import broadcast
-from irgraph.ir.counts.flops import flops, is_product
-from irgraph.ir.counts.traffic import has_pointwise_form, traffic
 from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, schemas_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.flops import flops, is_product
+from irgraph.ops.traffic import has_pointwise_form, traffic
 from irgraph.replay.replay import select_typical_steps
 from irgraph.report.roofline import CallWork
 

@@ -68,6 +68,13 @@ class Call:
             start += count
         return spans
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an argument. Raises ``InvalidCallError`` if it is no tensor."""
+        tensor = self.tensor(name)
+        if tensor is None:
+            raise InvalidCallError(f"{name} is not recorded")
+        return tensor.shape
+
     def index(self, name: str) -> int | None:
         """Return the position of an argument among the inputs, ``None`` if it is no tensor."""
         span = self.spans.get(name)

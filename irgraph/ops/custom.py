@@ -9,8 +9,7 @@ from typing import Any
 
 from irgraph.ir.schema import parse_schema
 from irgraph.ir.torch_schemas.custom_ops import CustomOp, DifferentiatedCall, Gradient
-from irgraph.ops.call import Call
-from irgraph.ops.operator import Operator
+from irgraph.ops.operator import Flops, Operator
 from irgraph.ops.patterns import Rule
 
 Function = Callable[..., Any]
@@ -26,7 +25,7 @@ def custom_operator(
     types: Function | None = None,
     counted: bool = False,
     text: str = "",
-    flops: Callable[[Call], int] | None = None,
+    flops: Flops | None = None,
 ) -> dict[str, Operator]:
     """Return the declaration of an op that torch lacks, by its name.
 

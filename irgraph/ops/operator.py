@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from irgraph.ir.torch_schemas.custom_ops import CustomOp
 from irgraph.ops.call import Call
 from irgraph.ops.patterns import Rule
+
+Flops: TypeAlias = Callable[[Call], "int | None"]
+"""Returns the floating-point operations of a call, ``None`` if there is no formula."""
+
+
+def uncounted(call: Call) -> None:
+    """Return that a product has no formula."""
+
+
+def no_meaning(call: Call) -> None:
+    """Return that no declaration states the meaning of a call."""
 
 
 class Operator(Struct, frozen=True):
@@ -18,14 +30,15 @@ class Operator(Struct, frozen=True):
         name: as in ``aten.mm``.
         rule: returns the meaning of a call.
         text: the declaration as text, empty if it depends on other arguments than tensors.
-        flops: returns the floating-point operations of a call; ``None`` if it is no product.
+        flops: returns the floating-point operations of a call, as torch's ``FlopCounterMode``
+            counts them; ``None`` if it is no product.
         custom: schema, reference and gradient of an op that torch lacks.
     """
 
     name: str
     rule: Rule
     text: str = ""
-    flops: Callable[[Call], int] | None = None
+    flops: Flops | None = None
     custom: CustomOp | None = None
 
 
@@ -36,7 +49,7 @@ def operators(
     library: str = "aten",
     in_place: bool = False,
     text: str = "",
-    flops: Callable[[Call], int] | None = None,
+    flops: Flops | None = None,
 ) -> dict[str, Operator]:
     """Return a declaration for each of some names, separated by blanks.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import Protocol
 
@@ -138,3 +139,13 @@ class View:
                 strides[i] = step
                 step = self._arithmetic.times(step, shape[i])
         return tuple(strides)
+
+
+def merges_gaps(meaning: Meaning, operand: Layout) -> bool:
+    """Return whether a reshape merges axes of an operand with gaps between their elements."""
+    for before, _ in meaning.groups:
+        long = [i for i in before if operand.shape[i] != 1]
+        for outer, inner in pairwise(long):
+            if operand.strides[outer] != operand.strides[inner] * operand.shape[inner]:
+                return True
+    return False

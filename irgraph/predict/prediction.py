@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from irgraph import gc_pause
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
-from irgraph.ir.counts.flops import step_flops
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured_times import measured_card
 from irgraph.ir.resize import unresized_warnings
+from irgraph.ops.flops import step_flops
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.caveats import (
     assumptions,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from irgraph.backend import DeviceFacts
 from irgraph.ir.cost import COLLECTIVE, Priced
-from irgraph.ir.counts.flops import flops, is_product
-from irgraph.ir.counts.traffic import moves_all, traffic
 from irgraph.ir.op import Op
+from irgraph.ops.flops import flops, is_product
+from irgraph.ops.traffic import moves_all, traffic
 from irgraph.report.roofline import CallWork
 
 

@@ -53,11 +53,14 @@ class Resolver:
         """Return a device call's results from the trace only: operands, views or new tensors."""
         operand_by_id = {tensor.id: tensor for tensor in tensors_in(node.inputs)}
         sources = list(operand_by_id.values())
+        outputs = list(tensors_in(node.outputs))
+        found = view_strides(schema.name, inputs, [tensor.shape for tensor in outputs])
+        strides_by_id = {id(t): strides for t, strides in zip(outputs, found, strict=True)}
 
         def result(value: TraceTensor) -> Handle:
             if operand_by_id.get(value.id) == value:
                 return self.identities.use(value)
-            strides = view_strides(schema.name, inputs, value.shape)
+            strides = strides_by_id[id(value)]
             if value.strides is None and strides is None and _may_stride(schema):
                 self.counts[f"results of {schema.name} taken to be contiguous"] += 1
             return self.identities.define(value, sources, strides)

@@ -2,91 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from irgraph.capture.common.calls import Item
 from irgraph.capture.common.identity import Handle
-from irgraph.ir.tensor import row_major
+from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
+from irgraph.ir.tensor import Tensor, row_major
+from irgraph.ops.book import meaning_of
+from irgraph.ops.strides import Layout, Numbers, View, merges_gaps
 
-Shape: TypeAlias = tuple[int, ...]
-Strides: TypeAlias = tuple[int, ...]
-Rule: TypeAlias = Callable[[Handle, Strides, Sequence[Item], Shape], Strides | None]
-"""From the viewed tensor, its strides, the call's other arguments and the result's shape."""
+Shape = tuple[int, ...]
+
+COPIES = frozenset(("aten.reshape", "aten.flatten", "aten.to", "aten.contiguous"))
+"""Ops whose result is a view or a copy, which recordings leave open."""
+
+EXPLICIT = {"aten.as_strided": 2, "aten._reshape_alias": 2}
+"""Ops whose strides are an argument, and its position."""
 
 
-def view_strides(name: str, values: Sequence[Item], shape: Shape) -> Strides | None:
-    """Return the strides of a view operator's result, ``None`` if no rule applies.
+def view_strides(name: str, values: Sequence[Item], shapes: Sequence[Shape]) -> list[Shape | None]:
+    """Return the strides of a view operator's results, ``None`` for those that are not known.
 
-    ``values`` are the call's arguments in schema order, the viewed tensor first.
+    ``values`` are the call's arguments in schema order, the viewed tensor first; ``shapes`` are
+    the shapes of its results.
     """
-    rule = RULES.get(name)
-    if rule is None or not values or not isinstance(values[0], Handle):
-        return None
+    unknown: list[Shape | None] = [None] * len(shapes)
+    if not values or not isinstance(values[0], Handle):
+        return unknown
+    if name in EXPLICIT:
+        return [_explicit(values[EXPLICIT[name] :], shape) for shape in shapes]
+    if name in COPIES or not _returns_views(name):
+        return unknown
     source = values[0]
-    strides = source.strides or row_major(source.shape)
-    try:
-        result_strides = rule(source, strides, values[1:], shape)
-    except (IndexError, TypeError, ValueError):
+    results = tuple(_tensor(f"r{i}", source.dtype, shape) for i, shape in enumerate(shapes))
+    op = Op(name, tuple(map(_operand, values)), results)
+    meaning = meaning_of(op)
+    if meaning is None:
+        return unknown
+    layout = Layout(source.shape, source.strides or row_major(source.shape))
+    if merges_gaps(meaning, layout):
+        return unknown
+    views = View(meaning, layout, Numbers()).layouts(shapes, 1)
+    return [view.strides for view in views]
+
+
+def _explicit(arguments: Sequence[Item], shape: Shape) -> Shape | None:
+    """Return the strides among arguments, ``None`` if they were not recorded."""
+    if not arguments or not isinstance(arguments[0], list | tuple):
         return None
-    return (
-        result_strides if result_strides is not None and len(result_strides) == len(shape) else None
-    )
+    strides = tuple(arguments[0])
+    return strides if len(strides) == len(shape) else None
 
 
-def _transpose(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
-    order = list(strides)
-    first, second = rest[0], rest[1]
-    order[first], order[second] = order[second], order[first]
-    return tuple(order)
+def _returns_views(name: str) -> bool:
+    returns = [returned for schema in schemas_of(name) for returned in schema.returns]
+    return any(returned.alias and not returned.written for returned in returns)
 
 
-def _expand(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
-    new = len(shape) - len(strides)
-    dims = zip(source.shape, strides, shape[new:], strict=True)
-    return (0,) * new + tuple(0 if size != target else step for size, step, target in dims)
+def _operand(value: Item) -> Any:  # noqa: ANN401  (a value of the IR)
+    if isinstance(value, Handle):
+        return _tensor(f"h{id(value)}", value.dtype, value.shape)
+    return tuple(map(_operand, value)) if isinstance(value, list | tuple) else value
 
 
-def _slice(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
-    dim = rest[0] if rest else 0
-    step = rest[3] if len(rest) > 3 else 1
-    return tuple(s * step if i == dim % len(strides) else s for i, s in enumerate(strides))
-
-
-def _select(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
-    dim = rest[0] % len(strides)
-    return strides[:dim] + strides[dim + 1 :]
-
-
-def _unsqueeze(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
-    dim = rest[0] % len(shape)
-    step = strides[dim] * source.shape[dim] if dim < len(strides) else 1
-    return (*strides[:dim], step, *strides[dim:])
-
-
-def _squeeze(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
-    dims = range(len(strides)) if not rest else [rest[0]] if isinstance(rest[0], int) else rest[0]
-    squeezed = {d % len(strides) for d in dims if source.shape[d] == 1}
-    return tuple(step for i, step in enumerate(strides) if i not in squeezed)
-
-
-RULES: Mapping[str, Rule] = {
-    "aten.t": lambda source, strides, rest, shape: strides[::-1],
-    "aten.numpy_T": lambda source, strides, rest, shape: strides[::-1],
-    "aten.transpose": _transpose,
-    "aten.permute": lambda source, strides, rest, shape: tuple(strides[d] for d in rest[0]),
-    "aten.expand": _expand,
-    "aten.slice": _slice,
-    "aten.narrow": lambda source, strides, rest, shape: strides,
-    "aten.select": _select,
-    "aten.unsqueeze": _unsqueeze,
-    "aten.squeeze": _squeeze,
-    "aten.as_strided": lambda source, strides, rest, shape: tuple(rest[1]),
-    "aten._reshape_alias": lambda source, strides, rest, shape: tuple(rest[1]),
-    "aten.detach": lambda source, strides, rest, shape: strides,
-    "aten.alias": lambda source, strides, rest, shape: strides,
-    "aten.split": lambda source, strides, rest, shape: strides,
-    "aten.split_with_sizes": lambda source, strides, rest, shape: strides,
-    "aten.chunk": lambda source, strides, rest, shape: strides,
-}
-"""Rule for the strides of each view operator; other views are assumed to be contiguous."""
+def _tensor(name: str, dtype: str, shape: Shape) -> Tensor:
+    return Tensor(name, dtype, shape, name)

@@ -100,11 +100,11 @@ def _gradients(call: Call, queries: Axes, keys: Axes, values: Axes) -> list[Axes
     return [a for a, result in zip(declared, results, strict=False) if isinstance(result, Tensor)]
 
 
-def _flops(call: Call) -> int:
-    q, k, v = (call.tensor(name) for name in ("query", "key", "value"))
-    assert q is not None and k is not None and v is not None
-    pairs = int(q.shape[0]) * int(q.shape[1]) * int(q.shape[2]) * int(k.shape[2])
-    widths = int(q.shape[3]), int(v.shape[3])
+def attention_flops(call: Call) -> int:
+    """Return the operations of two products for each pair of a query and a key, or of five."""
+    queries, keys, values = (call.shape(name) for name in ("query", "key", "value"))
+    pairs = int(queries[0]) * int(queries[1]) * int(queries[2]) * int(keys[2])
+    widths = int(queries[3]), int(values[3])
     if call.op.base.endswith("_backward"):
         return 2 * pairs * (3 * widths[0] + 2 * widths[1])
     return 2 * pairs * sum(widths)
@@ -117,13 +117,13 @@ OPERATORS = {
             f"_scaled_dot_product_{form}{suffix}" for form in FORMS for suffix in ("", "_backward")
         ),
         text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
-        flops=_flops,
+        flops=attention_flops,
     ),
     **operators(
         _attention,
         "scaled_dot_product_attention _scaled_dot_product_fused_attention_overrideable "
         "_scaled_dot_product_fused_attention_overrideable_backward",
         text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
-        flops=_flops,
+        flops=attention_flops,
     ),
 }

@@ -12,6 +12,7 @@ from irgraph.ir.torch_schemas.custom_ops import DifferentiatedCall
 from irgraph.ir.torch_schemas.score_functions import lookups
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator, deferred
+from irgraph.ops.kinds.attention import attention_flops
 from irgraph.ops.meaning import OPAQUE, Axes, Axis, Meaning, Result, Slope
 from irgraph.ops.patterns import linear_sets
 
@@ -142,6 +143,7 @@ OPERATORS = {
         backward=_gradients,
         types=deferred("flex", "attention_types"),
         text="b h q! d!, b h k! d!, b h k! e! -> b h q! e!, b h q!, _",
+        flops=attention_flops,
     ),
     **custom_operator(
         "irgraph::flex_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value,"
@@ -153,5 +155,6 @@ OPERATORS = {
         types=deferred("flex", "gradient_types"),
         text="b h q! e!, b h q! d!, b h k! d!, b h k! e!, b h q! e!, b h q! ->"
         " b h q! d!, b h k! d!, b h k! e!",
+        flops=attention_flops,
     ),
 }

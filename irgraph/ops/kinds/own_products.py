@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator
-from irgraph.ops.kinds.products import LINEAR, MM, linear_flops, product_flops, with_bias
+from irgraph.ops.kinds.products import (
+    ADDMM,
+    LINEAR,
+    MM,
+    linear_flops,
+    product_flops,
+    with_bias,
+    without_sums,
+)
 from irgraph.ops.meaning import Axes, Meaning, Result
-from irgraph.ops.patterns import Rule, linear_sets, pattern
+from irgraph.ops.patterns import linear_sets, pattern
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,16 +61,6 @@ def batched_gemm(mat1: Tensors, mat2: Tensors, bias: Tensors = ()) -> list[Tenso
     return list(torch.baddbmm(added, first, second).unbind())
 
 
-def _without_sums(rule: Rule) -> Rule:
-    """Return a rule of a product whose ReLU needs whole sums: it is linear in no operand."""
-
-    def nonlinear(call: Call) -> Meaning | None:
-        meaning = rule(call)
-        return meaning and replace(meaning, linear=())
-
-    return nonlinear
-
-
 def _batched(call: Call) -> Meaning | None:
     """Return the meaning of several products, each a function of one pair of factors."""
     spans = call.spans
@@ -96,10 +92,10 @@ OPERATORS = {
     **custom_operator(
         "irgraph::addmm_relu(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1,"
         " Scalar alpha=1) -> Tensor",
-        _without_sums(with_bias("mat1", "mat2")),
+        without_sums(with_bias("mat1", "mat2")),
         addmm_relu,
-        text=f"1|m 1|n, {MM}",
-        flops=product_flops,
+        text=ADDMM,
+        flops=product_flops("mat1", "mat2"),
     ),
     **custom_operator(
         "irgraph::linear_relu(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
@@ -113,7 +109,7 @@ OPERATORS = {
         pattern(RELU_GRADIENT, "grad", "mat2"),
         mm_relu_backward,
         text=RELU_GRADIENT,
-        flops=lambda call: 2 * int(call.inputs[0].numel) * int(call.inputs[1].shape[1]),
+        flops=product_flops("grad", "mat2"),
     ),
     **custom_operator(
         "irgraph::batched_gemm(Tensor[] mat1, Tensor[] mat2, *, Tensor[] bias=[]) -> Tensor[]",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
+from msgspec.structs import replace
+
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import Axes, Meaning, Result
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Flops, no_meaning, operators, uncounted
 from irgraph.ops.patterns import Rule, linear_sets, pattern
 from irgraph.ops.shapes import broadcast_axes
 
@@ -45,23 +47,38 @@ def _matmul(call: Call) -> Meaning | None:
     return Meaning((left, right), (Result(axes),), linear=linear)
 
 
-def product_flops(call: Call) -> int:
-    """Return two operations for each element of the result and each term of its sum."""
-    factors = [tensor for tensor in call.inputs if tensor.rank >= 2][-2:]
-    return 2 * int(prod(factors[0].shape)) * int(factors[1].shape[-1])
+def product_flops(first: str, second: str) -> Flops:
+    """Return the count of a product: two operations for each element and each term of its sum."""
+
+    def count(call: Call) -> int:
+        return 2 * int(prod(call.shape(first))) * int(call.shape(second)[-1])
+
+    return count
 
 
 def linear_flops(call: Call) -> int:
-    """Return two operations for each element of the input and each output feature."""
-    return 2 * int(prod(call.inputs[0].shape)) * int(call.inputs[1].shape[0])
+    """Return the operations of a product with a transposed weight."""
+    return 2 * int(prod(call.shape("input"))) * int(call.shape("weight")[0])
 
 
 def _matmul_flops(call: Call) -> int:
-    return 2 * int(prod(call.outputs[0].shape)) * int(call.inputs[0].shape[-1])
+    return 2 * int(prod(call.outputs[0].shape)) * int(call.shape("self")[-1])
+
+
+def without_sums(rule: Rule) -> Rule:
+    """Return a rule of a product whose activation needs whole sums: it is linear in no operand."""
+
+    def nonlinear(call: Call) -> Meaning | None:
+        meaning = rule(call)
+        return meaning and replace(meaning, linear=())
+
+    return nonlinear
 
 
 MM = "m k, k n -> m n"
 BMM = "b m k, b k n -> b m n"
+ADDMM = f"1|m 1|n, {MM}"
+BADDBMM = f"1|b 1|m 1|n, {BMM}"
 LINEAR = "*x k, n k, n -> *x n"
 
 _mm = pattern(MM, "self", "mat2")
@@ -71,13 +88,21 @@ _baddbmm = with_bias("batch1", "batch2")
 _linear = pattern(LINEAR, "input bias", "weight bias")
 
 
+_mm_flops = product_flops("self", "mat2")
+_addmm_flops = product_flops("mat1", "mat2")
+_baddbmm_flops = product_flops("batch1", "batch2")
+
+
 OPERATORS = {
-    **operators(_mm, "mm", text=MM, flops=product_flops),
-    **operators(_bmm, "bmm", text=BMM, flops=product_flops),
-    **operators(_addmm, "addmm", text=f"1|m 1|n, {MM}", flops=product_flops),
-    **operators(_baddbmm, "baddbmm", text=f"1|b 1|m 1|n, {BMM}", flops=product_flops),
+    **operators(_mm, "mm", text=MM, flops=_mm_flops),
+    **operators(_bmm, "bmm", text=BMM, flops=_mm_flops),
+    **operators(_addmm, "addmm", in_place=True, text=ADDMM, flops=_addmm_flops),
+    **operators(_baddbmm, "baddbmm", in_place=True, text=BADDBMM, flops=_baddbmm_flops),
+    **operators(without_sums(_addmm), "_addmm_activation", flops=_addmm_flops),
     **operators(_linear, "linear", text=LINEAR, flops=linear_flops),
     **operators(_matmul, "matmul", flops=_matmul_flops),
-    **operators(pattern("m k, k -> m", "self", "vec"), "mv", text="m k, k -> m"),
+    **operators(no_meaning, "_scaled_mm", flops=_mm_flops),
+    **operators(no_meaning, "addmv _grouped_mm", flops=uncounted),
+    **operators(pattern("m k, k -> m", "self", "vec"), "mv", text="m k, k -> m", flops=uncounted),
     **operators(pattern("k, k -> ()", "self", "tensor"), "dot vdot", text="k, k -> ()"),
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.call import Call
+from irgraph.ops.call import Call, InvalidCallError
 from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
 from irgraph.ops.operator import operators
 
@@ -40,6 +42,24 @@ def _layers(call: Call) -> Meaning | None:
     )
 
 
+def _flops(call: Call) -> int:
+    """Return the operations of each matrix of all layers with each row of each time step.
+
+    In the gradient once for the input, which cuDNN always computes, and once for the weights.
+    """
+    matrices = (call.inputs[i] for i in call.spans["weight"])
+    elements = sum(matrix.numel for matrix in matrices if matrix.rank > 1)
+    count = 2 * int(prod(call.shape("input")[:-1])) * int(elements)
+    mask = call.arguments.get("output_mask")
+    if not call.op.base.endswith("_backward"):
+        return count
+    if not isinstance(mask, tuple):
+        raise InvalidCallError("output_mask is not recorded")
+    return count * (1 + bool(mask[3]))
+
+
 OPERATORS = {
-    **operators(_layers, "_cudnn_rnn _cudnn_rnn_backward", text="_ b _, ... -> _ b _"),
+    **operators(
+        _layers, "_cudnn_rnn _cudnn_rnn_backward", text="_ b _, ... -> _ b _", flops=_flops
+    ),
 }

@@ -7,9 +7,9 @@ from fractions import Fraction
 from math import prod
 
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.call import Call
+from irgraph.ops.call import Call, InvalidCallError
 from irgraph.ops.meaning import OPAQUE, ArgumentKey, Axes, Axis, Meaning, Result, Slope
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import no_meaning, operators, uncounted
 from irgraph.ops.patterns import linear_sets
 
 
@@ -130,7 +130,8 @@ def _gradient_flops(call: Call) -> int:
     gradient, image, weight = call.inputs[:3]
     transposed = bool(call.arguments["transposed"])
     mask = call.arguments["output_mask"]
-    assert isinstance(mask, tuple)
+    if not isinstance(mask, tuple):
+        raise InvalidCallError("output_mask is not recorded")
     count = convolution_flops(gradient, weight, image, not transposed) if mask[0] else 0
     if mask[1]:
         positions = (image if transposed else gradient).shape[2:]
@@ -138,6 +139,13 @@ def _gradient_flops(call: Call) -> int:
         pairs = channels // call.number("groups", 1)
         count += 2 * int(image.shape[0]) * prod(positions) * prod(weight.shape[2:]) * pairs
     return count
+
+
+def _cudnn_gradient_flops(call: Call) -> int:
+    """Return the operations of one gradient, of the image or of the weight."""
+    gradient, other = call.inputs[:2]
+    weight = call.outputs[0] if call.op.base.endswith("weight") else other
+    return 2 * int(gradient.shape[0]) * prod(gradient.shape[2:]) * prod(weight.shape)
 
 
 def _pool(call: Call) -> Meaning | None:
@@ -225,18 +233,34 @@ def _padded(call: Call) -> Meaning | None:
     )
 
 
+CONVOLUTION = "n c *s!, o c *k!, o -> n o *t!"
+
 OPERATORS = {
     **operators(
         _convolution,
-        "convolution cudnn_convolution _convolution conv1d conv2d conv3d",
-        text="n c *s!, o c *k!, o -> n o *t!",
+        "convolution cudnn_convolution _convolution",
+        text=CONVOLUTION,
         flops=_forward_flops,
     ),
+    # these call one of the above, which counts
+    **operators(_convolution, "conv1d conv2d conv3d", text=CONVOLUTION),
     **operators(
         _convolution_gradient,
         "convolution_backward",
         text="n o *t!, n c *s!, o c *k! -> n c *s!, o c *k!, o",
         flops=_gradient_flops,
+    ),
+    **operators(
+        no_meaning,
+        "cudnn_convolution_backward_input cudnn_convolution_backward_weight",
+        flops=_cudnn_gradient_flops,
+    ),
+    **operators(
+        no_meaning,
+        "cudnn_convolution_transpose cudnn_convolution_backward _conv_depthwise2d conv_depthwise3d "
+        "cudnn_convolution_transpose_backward convolution_overrideable "
+        "convolution_backward_overrideable",
+        flops=uncounted,
     ),
     **operators(
         _pool,

@@ -43,7 +43,7 @@ def test_rules_agree_with_torch(view: View, shape: list[int], turned: bool) -> N
         "f32", tuple(x.shape), canonical_strides(tuple(x.shape), x.stride()), 1, 0, "gpu0"
     )
     true = make(x)
-    found = view_strides(name, [handle, *arguments], tuple(true.shape))
+    (found,) = view_strides(name, [handle, *arguments], [tuple(true.shape)])
     sizes = tuple(true.shape)
     # a stride along one element means nothing
     assert canonical_strides(sizes, found) == canonical_strides(sizes, true.stride()) or [
@@ -53,9 +53,21 @@ def test_rules_agree_with_torch(view: View, shape: list[int], turned: bool) -> N
 
 def test_t_turns_strides_round() -> None:
     handle = Handle("f32", (2, 3), None, 1, 0, "gpu0")
-    assert view_strides("aten.t", [handle], (3, 2)) == (1, 3)
+    assert view_strides("aten.t", [handle], [(3, 2)]) == [(1, 3)]
 
 
 def test_other_ops_have_no_rule() -> None:
     handle = Handle("f32", (2, 3), None, 1, 0, "gpu0")
-    assert view_strides("aten.relu", [handle], (2, 3)) is None
+    assert view_strides("aten.relu", [handle], [(2, 3)]) == [None]
+
+
+def test_a_reshape_of_an_operand_with_gaps_has_no_strides() -> None:
+    handle = Handle("f32", (2, 3), (1, 2), 1, 0, "gpu0")
+    assert view_strides("aten.view", [handle, (6,)], [(6,)]) == [None]
+    assert view_strides("aten.view", [handle, (2, 3, 1)], [(2, 3, 1)]) == [(1, 2, 2)]
+
+
+def test_pieces_have_the_strides_of_their_operand() -> None:
+    handle = Handle("f32", (2, 6), (1, 2), 1, 0, "gpu0")
+    assert view_strides("aten.split", [handle, 3, 1], [(2, 3), (2, 3)]) == [(1, 2), (1, 2)]
+    assert view_strides("aten.unbind", [handle, 0], [(6,), (6,)]) == [(2,), (2,)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from irgraph.ir.counts.flops import is_product
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
+from irgraph.ops.flops import is_product
 
 WHOLE_TENSOR_OPS = frozenset((
     "clone", "_to_copy", "contiguous", "copy_", "cat", "stack", "constant_pad_nd", "fill_", "zero_",

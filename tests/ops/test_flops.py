@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import pytest
 
 import irgraph
-from irgraph.ir.counts.flops import flops, step_flops
+from irgraph.ops.flops import flops, step_flops
+from irgraph.shapes import ShapeError, plain_sizes
 from irgraph.text import parse
+from tests.ops.test_laws import ops as calls
 
 torch = pytest.importorskip("torch")
 
@@ -185,3 +189,26 @@ input %v : f32[8] in $b2
 return %y
 """
     assert step_flops(parse(text, "m.ir")) == (0, 1)
+
+
+@pytest.mark.long
+def test_each_declared_product_has_the_flop_that_torch_counts() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counts: Counter[str] = Counter()
+    for op in calls():
+        ours = flops(op)
+        counter = FlopCounterMode(display=False)
+        try:
+            with counter:
+                plain_sizes(op, (), {})
+        except ShapeError:
+            counts["not run"] += 1
+            continue
+        theirs = counter.get_total_flops()
+        if op.name == "aten.convolution_backward" and op.attributes.get("groups") != 1:
+            continue
+        assert (ours or 0) == theirs, op
+        counts["products" if theirs else "others"] += 1
+    sys.stdout.write(f"floating-point operations, compared with torch: {dict(counts)}\n")
+    assert counts["products"] >= 30, counts

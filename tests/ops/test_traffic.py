@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.ir.counts.traffic import traffic
+from irgraph.ops.traffic import traffic
 from irgraph.text import parse
 
 HEAD = """model "m" {{ format = 1 }}

@@ -1,1 +1,0 @@
-"""Work of an op: its floating-point operations and its bytes of traffic."""
