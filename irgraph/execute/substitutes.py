@@ -12,6 +12,7 @@ from irgraph.execute.fused.attention import (
     flash_attention,
     flash_attention_backward,
 )
+from irgraph.execute.fused.norm import rms_norm_backward
 from irgraph.execute.fused.recurrent import cudnn_rnn, cudnn_rnn_backward
 from irgraph.execute.torch_values import Torch
 
@@ -99,6 +100,7 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten._scaled_dot_product_efficient_attention_backward": efficient_attention_backward,
     "aten._scaled_dot_product_flash_attention": flash_attention,
     "aten._scaled_dot_product_flash_attention_backward": flash_attention_backward,
+    "aten._fused_rms_norm_backward": rms_norm_backward,
     "aten._cudnn_rnn": cudnn_rnn,
     "aten._cudnn_rnn_backward": cudnn_rnn_backward,
     "aten.histc": histc,

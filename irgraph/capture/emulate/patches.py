@@ -10,6 +10,7 @@ from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.autocast import autocast_on_meta
+from irgraph.capture.emulate.composites import undivided_composites
 from irgraph.capture.emulate.cuda import cuda_on_meta
 from irgraph.capture.emulate.environment import Process, as_process
 from irgraph.capture.emulate.flex.attention import flex_attention_on_meta
@@ -56,6 +57,7 @@ def emulate_cuda(device: str, process: Process | None = None) -> Iterator[CudaEm
         stack.enter_context(flex_attention_on_meta(emulation.notes))
         if device == "meta":
             stack.enter_context(autocast_on_meta())
+            stack.enter_context(undivided_composites())
             stack.enter_context(fused_on_meta(emulation.notes))
             stack.enter_context(cudnn_layers_on_meta())
             if not torch.accelerator.is_available():

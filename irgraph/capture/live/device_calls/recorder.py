@@ -163,7 +163,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known_values: Known
             if func.name() == WRAP:
                 _mark(WRAPPER_MARK)
                 return async_result(args[0])
-            if _is_composite(func):
+            if _is_composite(func, args):
                 return _run_composite(self, func, args, kwargs)
             if recording is None or func.namespace == "profiler":
                 return run(func, args, kwargs, [], known_values)
@@ -187,11 +187,14 @@ def _is_wrapper_type(kind: Torch) -> bool:
     return bool(is_traceable_wrapper_subclass_type(kind))
 
 
-def _is_composite(func: Torch) -> bool:
+def _is_composite(func: Torch, args: Torch) -> bool:
+    """Return whether a call consists of others, on the device of its operands."""
     import torch
 
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return bool(has_kernel(func.name(), "CompositeImplicitAutograd"))
+    if not has_kernel(func.name(), "CompositeImplicitAutograd"):
+        return False
+    return not (has_kernel(func.name(), "Meta") and on_device(args, "meta"))
 
 
 def _run_composite(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
