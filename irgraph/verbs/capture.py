@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.ir.edit import free_name, map_tensors, map_value, names_of
+from irgraph.ir.edit import free_name, map_tensors, names_of
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Declared, Graph, cached_per_graph
 from irgraph.ir.live_out import HOST_READS
@@ -173,6 +173,7 @@ class _CaptureSearch:
         users = _event_users(self.graph)
         leaves = (leaf for region in self.regions for op in region for leaf in op.leaves())
         defined_names = {t.name for leaf in leaves for t in leaf.outputs}
+        returned_names = {t.name for t in self.graph.returned or ()}
         for region in self.regions:
             leaf_set = {leaf for op in region for leaf in op.leaves()}
             for leaf in (leaf for op in region for leaf in op.leaves()):
@@ -186,6 +187,10 @@ class _CaptureSearch:
                     for t in _outside_inputs(leaf, own_buffers, self.graph)
                 ):
                     reason = "it reads a view, or memory written twice, of ops outside of the graph"
+                elif any(
+                    t.name in returned_names and t.buffer not in graph_buffers for t in leaf.outputs
+                ):
+                    reason = "the step returns it, and the next launch overwrites the viewed memory"
                 if reason:
                     excluded[leaf] = (leaf, RefusedError(reason, [(leaf, "")]))
         return excluded
@@ -211,6 +216,7 @@ class _CaptureSearch:
         own_buffers, places = self._own_buffers(), self.graph.places
         used_names = names_of(self.graph)
         names: dict[str, Tensor] = {}
+        views: dict[str, Tensor] = {}
         states: list[Declared] = []
         copies: dict[Op, list[Op]] = {}
         for number, region in enumerate(self.regions):
@@ -230,21 +236,32 @@ class _CaptureSearch:
                 states.append(Declared("state", copy))
                 reader = self._reader(self.regions[number:], base)
                 copies.setdefault(reader[0], []).append(_copy_op(copy, base, reader[0]))
-                names |= _copies_by_name(self.graph, base, copy, places[leaves[0]])
+                names[base.name] = copy
+                views |= self._views_of_copy(base, copy)
+                names |= views
         launches = {region[0]: _launch(region, names) for region in self.regions}
         replacements = {
             first: [*copies.get(first, ()), launch] for first, launch in launches.items()
         }
         region_ops = {op for region in self.regions for op in region}
-        ops = tuple(_replaced_ops(self.graph.ops, replacements, region_ops, names))
-        returned = map_value(self.graph.returned, lambda t: names.get(t.name, t))
-        tensors = (*self.graph.tensors, *states)
-        result = replace(self.graph, ops=ops, tensors=tensors, returned=returned)
+        ops = tuple(_replaced_ops(self.graph.ops, replacements, region_ops, views))
+        result = replace(self.graph, ops=ops, tensors=(*self.graph.tensors, *states))
         excluded = sorted(
             (entry for entry in self.excluded.values() if self._is_leaf_requested(entry[0])),
             key=lambda entry: places[entry[0]],
         )
         return Capturing(result, tuple(launches.values()), len(states), tuple(excluded))
+
+    def _views_of_copy(self, base: Tensor, copy: Tensor) -> dict[str, Tensor]:
+        """Return, by original name, the views of a copied tensor that ops in graphs make."""
+        return {
+            t.name: replace(t, buffer=copy.buffer, offset=t.offset - base.offset)
+            for region in self.regions
+            for op in region
+            for leaf in op.leaves()
+            for t in leaf.outputs
+            if t.buffer == base.buffer
+        }
 
     def _reader(self, regions: Sequence[Sequence[Op]], base: Tensor) -> Sequence[Op]:
         """Return the region before which a buffer is copied in: the first whose work reads it.
@@ -320,17 +337,6 @@ def _bases(graph: Graph) -> Mapping[str, Tensor]:
     return base_by_buffer
 
 
-def _copies_by_name(graph: Graph, base: Tensor, copy: Tensor, position: int) -> dict[str, Tensor]:
-    """Return, by original name, a copy and those views of it that are made after a position."""
-    views = {
-        t.name: replace(t, buffer=copy.buffer, offset=t.offset - base.offset)
-        for i, leaf in graph.touching.get(base.buffer, ())
-        for t in leaf.outputs
-        if i >= position and t.buffer == base.buffer
-    }
-    return {**views, base.name: copy}
-
-
 def _copy_op(target: Tensor, source: Tensor, reader: Op) -> Op:
     operands: tuple[Value, ...] = (target, source)
     leaf = next(reader.leaves())
@@ -369,20 +375,14 @@ def _replaced_ops(
     ops: Sequence[Op],
     replacements: Mapping[Op, list[Op]],
     region_ops: Collection[Op],
-    names: Mapping[str, Tensor],
+    views: Mapping[str, Tensor],
 ) -> Iterator[Op]:
-    """Yield ops with regions replaced by launches; ops after a copy use the copy."""
-    copy_by_name: dict[str, Tensor] = {}
+    """Yield ops with regions replaced by launches; later ops read views that graphs make."""
     for op in ops:
-        for new in replacements.get(op, ()):
-            if new.name != LAUNCH:
-                (copy, source) = new.inputs
-                copy_by_name.update({source.name: copy})
-                copy_by_name.update({n: t for n, t in names.items() if t.buffer == copy.buffer})
-            yield new
+        yield from replacements.get(op, ())
         if op in region_ops:
             continue
         if op.is_annotation and op.body:
-            yield replace(op, body=tuple(_replaced_ops(op.body, replacements, region_ops, names)))
+            yield replace(op, body=tuple(_replaced_ops(op.body, replacements, region_ops, views)))
         else:
-            yield _with_tensors(op, copy_by_name)
+            yield _with_tensors(op, views)

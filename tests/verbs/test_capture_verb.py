@@ -162,3 +162,31 @@ def test_gradients_summed_from_hooks_are_launched_at_once_too() -> None:
         )
     )
     assert launches(rewrite(before, "cuda-graph").graph) == [["allreduce_", "neg", "add_"]]
+
+
+RETURNED = """model "m" {{ format = 2 }}
+
+device @gpu0 "v100"
+input %x : f32[4] in $x
+
+%a = aten.sin(%x) : f32[4] in $a
+%v = aten.view(%a, [2, 2]) : f32[2, 2] in $a
+%b = aten.cos(%v) : f32[2, 2] in $b
+%c = aten.exp(%b) : f32[2, 2] in $c
+return {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "graphs"),
+    [("%a, %c", [["view", "cos", "exp"]]), ("%v, %c", [])],
+)
+def test_a_copied_input_is_not_returned(returned: str, graphs: list[list[str]]) -> None:
+    before = parse(RETURNED.format(returned))
+    requested = [op for op in before.walk() if op.base in ("view", "cos", "exp")]
+    after = capture(before, requested).graph
+    assert after.returned == before.returned
+    assert verify(after) == []
+    assert launches(after) == graphs
+    result = compare(before, after)
+    assert result.same, str(result)
