@@ -17,6 +17,10 @@ KERNELS = (
 """Kinds of kernels that run on meta tensors."""
 
 
+MASK = "output_mask"
+"""The argument of backward operators that names the requested gradients."""
+
+
 def run(
     func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known_values: KnownValues
 ) -> Torch:
@@ -81,8 +85,8 @@ def _needs_values(func: Torch) -> bool:
 def _call_operator(func: Torch, args: Torch, kwargs: Torch) -> Torch:
     """Call an operator, with corrections of its meta kernel.
 
-    Meta kernels clone sparse tensors without their elements, refuse grouped products in f32, and
-    return contiguous results for all convolutions.
+    Meta kernels clone sparse tensors without their elements, refuse grouped products in f32,
+    return contiguous results for all convolutions, and gradients that a mask excludes.
     """
     import torch
 
@@ -90,9 +94,24 @@ def _call_operator(func: Torch, args: Torch, kwargs: Torch) -> Torch:
         return _sparse_clone(args[0])
     is_grouped_product = func is torch.ops.aten._grouped_mm.default and on_device(args, "meta")
     if not is_grouped_product or args[0].dtype == torch.bfloat16:
-        return with_cudnn_layout(func._schema.name, args, func(*args, **kwargs))
+        result = with_cudnn_layout(func._schema.name, args, func(*args, **kwargs))
+        return _without_masked(func, args, kwargs, result)
     bf16_operands = [value.to(torch.bfloat16) for value in args[:2]]
     return func(*bf16_operands, *args[2:], **kwargs).to(args[0].dtype)
+
+
+def _without_masked(func: Torch, args: Torch, kwargs: Torch, result: Torch) -> Torch:
+    """Return results without the gradients that ``output_mask`` excludes, as CPU and CUDA do."""
+    names = [argument.name for argument in func._schema.arguments]
+    if MASK not in names:
+        return result
+    index = names.index(MASK)
+    mask = args[index] if index < len(args) else kwargs.get(MASK)
+    if mask is None or len(mask) != len(func._schema.returns):
+        return result
+    return tuple(
+        tensor if is_requested else None for tensor, is_requested in zip(result, mask, strict=True)
+    )
 
 
 def _sparse_clone(tensor: Torch) -> Torch:
