@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.tensor import Tensor
 from irgraph.planning.placement_costs import Choice, PlacementProblem, TableCosts, Time
@@ -153,7 +153,9 @@ class _Costs:
         for table in self.tables:
             table_ops = _ops_on_tables(model, table.tensor_names, lookups[table.name], producers)
             times[table.name] = sum(
-                kernel.time for op in table_ops for kernel in priced.kernels.get(op, ())
+                kernel.time * _share_of_lists(op, table.tensor_names)
+                for op in table_ops
+                for kernel in priced.kernels.get(op, ())
             )
         return times
 
@@ -194,6 +196,17 @@ def _collective(name: str, size: int, ranks: int) -> Op:
     return Op(
         name, (operand,), (output,), {"reduce_op": "sum", "group_size": ranks, "group_name": "0"}
     )
+
+
+def _share_of_lists(op: Op, names: Collection[str]) -> float:
+    """Return the share of a table in the bytes of an op's lists, 1 for an op without lists.
+
+    A ``foreach`` update processes all parameters in one kernel, each in proportion to its bytes.
+    """
+    lists = [operand for operand in op.operands if isinstance(operand, (tuple, list))]
+    bytes_by_name = {tensor.name: float(tensor.nbytes) for tensor in tensors_in(lists)}
+    of_table = sum(size for name, size in bytes_by_name.items() if name in names)
+    return of_table / sum(bytes_by_name.values()) if of_table else 1.0
 
 
 def _ops_on_tables(
