@@ -15,7 +15,6 @@ from costmodels.formulas.blocks.random_numbers import DRAW_FORMULA, dropout_time
 from costmodels.formulas.elements import ROOFLINE, broadcast_copy, streaming
 from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import (
-    STARTS,
     Machine,
     Rule,
     first_tensor,
@@ -33,7 +32,7 @@ from costmodels.learnable.launch import linear_in_bytes
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.point_values import maximum, to_float, to_int
+from irgraph.ir.points.point_values import maximum, to_float
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -127,23 +126,29 @@ def _bias_gelu(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return *kernels, work("elementwise", f"sums {rows}x{bias.numel}", sums, CLOSE, ROOFLINE)
 
 
+TRAINED_COLUMNS = {"add": 4096, "gelu": 10240}
+"""Columns of most rows of 16 bits on which the model of transformer layers was trained."""
+
+
 def _transformer_kernel(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | None:
     """Return the estimate of the model of transformer layers for a sum of two tensors, or gelu.
 
-    Return ``None`` on Hopper and later outside its training range: there it is 50 % above sweeps
-    (H100 SXM 80 GB, torch 2.11), which the formula matches.
+    Times of contiguous tensors depend on the number of elements alone: the model is evaluated at
+    the columns that it was trained on. Return ``None`` outside its training range.
     """
     base, count = op.base.rstrip("_"), target.numel
     is_strided = needs_offsets((*op.inputs, *op.outputs), count)
     if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or is_strided:
         return None
-    cols = to_int(target.shape[-1]) if target.rank else 1
-    rows = count // maximum(cols, 1)
-    sizes: dict[str, float | str] = {"rows": rows, "cols": cols, "op": base, "dtype": target.dtype}
+    cols = TRAINED_COLUMNS[base]
+    sizes: dict[str, float | str] = {
+        "rows": count / cols,
+        "cols": cols,
+        "op": base,
+        "dtype": target.dtype,
+    }
     kernel = machine.kernel_of_model("transformer", name, "elementwise", sizes)
-    if kernel is not None and kernel.outside and machine.sheet.architecture in STARTS:
-        return None
-    return kernel
+    return None if kernel is None or kernel.outside else kernel
 
 
 def _measured_as(op: Op) -> str:
