@@ -139,6 +139,11 @@ class _Call(Struct, frozen=True):
     dims: Mapping[str, int]
     device: str
 
+    @property
+    def names_device(self) -> bool:
+        """Whether an argument is the device of the results."""
+        return isinstance(self.op.attributes.get("device"), DeviceRef)
+
     def run(self, schema: Schema) -> Any:  # noqa: ANN401  (any result of torch)
         import torch
 
@@ -205,6 +210,8 @@ class _Call(Struct, frozen=True):
             return None
         aliased = (t for t, meta in self.metas.items() if torch._C._is_alias_of(value, meta))
         base = next(aliased, None)
+        if base is not None and base.device != self.device and self.names_device:
+            base = None  # on meta, a copy to another device is the operand itself
         dtype = _names().get(str(value.dtype))
         if dtype is None:
             raise ShapeError(f"it returns elements of the unknown type {value.dtype}")

@@ -69,6 +69,8 @@ def _mismatch(op: Op, graph: Graph) -> str:
 def _differences(expected: Result, actual: Result) -> Iterator[str]:
     """Yield differences between torch's results and the model's; missing results are skipped."""
     if isinstance(expected, tuple) and isinstance(actual, tuple):
+        if len(expected) != len(actual):
+            yield f"makes a list of {len(expected)} tensors, not of {len(actual)}"
         for first, second in zip(expected, actual, strict=False):
             yield from _differences(first, second)
     elif (

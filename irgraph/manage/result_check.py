@@ -51,7 +51,7 @@ class ResultCheck(Watcher):
         Raises ``IrgraphError`` if a graph cannot be run.
         """
         for changing, run in groupby(
-            self.changed_stages, key=lambda change: self._changes_results(change[0])
+            self.changed_stages, key=lambda change: self.changes_results(change[0])
         ):
             changes = list(run)
             stages = [stage for stage, _, _ in changes]
@@ -61,7 +61,7 @@ class ResultCheck(Watcher):
             result = compare(changes[0][1], changes[-1][2])
             yield Verdict(stages, result, None if result.same else _first_differing(changes))
 
-    def _changes_results(self, stage: Stage) -> bool:
+    def changes_results(self, stage: Stage) -> bool:
         """Return whether a stage applies a pass that declares that it ``changes results``."""
         passes = check_script(stage.script, paths=self.pass_path)
         return any(declared.changing for declared in passes.values())

@@ -108,7 +108,11 @@ class Outcome:
         """Return a table for notebooks: the effect of each statement, and why it was legal."""
         entries = (entry for step in self.applied for entry in step.report.entries)
         rows = [
-            (entry.caller or entry.verb, entry.summary, "; ".join(dict.fromkeys(entry.legal)))
+            (
+                entry.caller or entry.verb,
+                entry.summary,
+                "; ".join(dict.fromkeys(entry.reasons)),
+            )
             for entry in entries
             if not entry.spare
         ]

@@ -23,6 +23,7 @@ def custom_operator(
     *,
     backward: Gradient | None = None,
     types: Function | None = None,
+    tolerance: float = 0.0,
     counted: bool = False,
     text: str = "",
     flops: Flops | None = None,
@@ -36,11 +37,12 @@ def custom_operator(
         backward: returns the gradients, see ``gradient_op``.
         types: returns results of the right types on torch's meta device; not needed if the
             reference does, since it reads no elements.
+        tolerance: largest difference by rounding inside the op, relative to the largest element.
         counted: whether the host computes arguments that differ from step to step.
         text: the declaration as text, if it depends on tensors alone.
         flops: returns the floating-point operations of a call.
     """
-    custom = CustomOp(schema, reference, backward, types, counted)
+    custom = CustomOp(schema, reference, backward, types, tolerance, counted)
     return {custom.name: Operator(custom.name, rule, text, flops, custom)}
 
 

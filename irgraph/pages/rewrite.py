@@ -91,7 +91,7 @@ def _statements_table(outcome: Outcome) -> Section:
         (
             stage,
             entry.summary,
-            _joined_reasons(entry.legal),
+            _joined_reasons((*entry.legal, *entry.unproven)),
             _joined_reasons(entry.assumptions),
             str(entry.statement),
         )

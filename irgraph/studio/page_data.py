@@ -143,7 +143,7 @@ def entry(script_entry: Entry) -> Record:
         "caller": script_entry.caller,
         "statement": str(script_entry.statement),
         "summary": script_entry.summary,
-        "legal": _counted_reasons(script_entry.legal),
+        "legal": _counted_reasons((*script_entry.legal, *script_entry.unproven)),
         "assumed": _counted_reasons(script_entry.assumptions),
     }
 

@@ -53,6 +53,10 @@ class PendingFusions:
         self._end = extent(graph, (op for group in groups for op in group)).end
         return fusion
 
+    def check(self, groups: Sequence[Sequence[Op]], new: Sequence[Op]) -> None:
+        """Raise the errors of ``fuse``, and collect nothing."""
+        collect(Edit(self.graph_around(groups)), groups, new, caller="")
+
     def commit(self) -> Graph:
         """Commit all pending fusions, and return the graph."""
         graph = self._edit.commit()

@@ -14,7 +14,8 @@ class RefusedError(Exception):
     Attributes:
         reason: one sentence.
         notes: ops that matter, each with a note about it.
-        of_order: whether it depends on dependences, which an assumption may pass over.
+        of_order: whether it depends on dependences, or on the values that were compared, which an
+            assumption may pass over.
     """
 
     def __init__(

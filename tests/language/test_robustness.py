@@ -59,7 +59,7 @@ def test_mutated_scripts_run_or_say_why_not(seed: int) -> None:
 
 
 SERIES = (
-    "fuse many { %a = aten.neg(%x)  %b = aten.neg(%a) } into %b = aten.neg(%x)",
+    "fuse many { %a = aten.neg(%x)  %b = aten.neg(%a) } into %b = aten.clone(%x)",
     "fuse many { aten.neg(%x)  %b = aten.neg(%y) } into %b = aten.add(%x, %y)",
     "fuse many %a = aten.neg(%x) into [*%a] = aten._foreach_neg([*%x])",
     "fuse many { aten.neg_(%x!)  %b = aten.neg(%x) } into %b = aten.abs(%x)",

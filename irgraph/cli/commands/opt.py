@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
     from irgraph.language.expressions.evaluate import Target
     from irgraph.manage.result_check import ResultCheck, Verdict
-    from irgraph.manage.stage import Outcome, PipelineStep, Stage
+    from irgraph.manage.stage import Applied, Outcome, PipelineStep, Stage
     from irgraph.manage.watch import Tabular, Watcher
 
 PANEL = "transform"
 COMMAND = PipelineCommand
+
+UNCOMPARED = 3
+"""Exit code if the meaning of a rewrite could not be compared."""
 
 DEFECT = "irgraph-defect.ir"
 """Default file of the reproducer of an internal error."""
@@ -129,6 +132,13 @@ def opt(
     if html is not None:
         _report(graph, outcome, tables, check_lines, priced, html)
     cli.write_result(print_graph(outcome.graph), output)
+    if any(_is_uncompared(step, result_check) for step in outcome.applied):
+        raise typer.Exit(UNCOMPARED)
+
+
+def _is_uncompared(step: Applied, result_check: ResultCheck) -> bool:
+    """Return whether the meaning of a rewrite that must preserve results was not compared."""
+    return bool(step.report.uncompared) and not result_check.changes_results(step.stage)
 
 
 def _note_shadowed_passes(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Ops that torch lacks: irgraph's own, and what packages declare."""
+"""Ops that torch lacks: irgraph's own and packages' ops."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ class CustomOp(Struct, frozen=True):
         backward: returns the gradients; ``None`` if the op cannot be differentiated.
         types: returns results of the right types on torch's meta device; ``None`` if the reference
             does.
+        tolerance: largest difference by rounding inside the op, relative to the largest element of
+            a result.
         counted: whether the host computes arguments that differ from step to step.
     """
 
@@ -53,6 +55,7 @@ class CustomOp(Struct, frozen=True):
     reference: Callable[..., Torch]
     backward: Gradient | None = None
     types: Callable[..., Torch] | None = None
+    tolerance: float = 0.0
     counted: bool = False
 
     @property

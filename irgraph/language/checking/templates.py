@@ -33,16 +33,19 @@ def check_op(
     kinds: Kinds,
     operand_names: Collection[str],
     result_names: Collection[str],
+    *,
+    lists_by_name: bool = False,
 ) -> None:
     """Check a new op: its schema, and that the pattern binds the names that it uses.
 
     ``operand_names`` are the names allowed in its operands, ``result_names`` in its results.
+    With ``lists_by_name``, a name may be a list of results.
     """
     for parts, names in ((new.parts, operand_names), (new.results, result_names)):
         for part in flatten_lists(parts):
             if isinstance(part, (Bound, Splat)) and part.name not in names:
                 check.note(*unbound_name_problem(part.name, result_names, part.place))
-    _check_schema(check, new)
+    _check_schema(check, new, lists_by_name)
     for part in flatten_lists(new.parts):
         if not isinstance(part, NamedArgument):
             continue
@@ -60,7 +63,7 @@ def check_sequence(check: Checker, template: Template, kinds: Kinds) -> set[str]
             check.note(message, part.place)
         results = {p.name for p in flatten_lists(new.results) if isinstance(p, Bound)}
         inner_kinds = replace(kinds, variables=dict.fromkeys(names, 1))
-        check_op(check, new, inner_kinds, names, names | results)
+        check_op(check, new, inner_kinds, names, names | results, lists_by_name=True)
         names |= results
     return names
 
@@ -85,14 +88,17 @@ def check_used(
             check.note(message, selection.place)
 
 
-def _check_schema(check: Checker, new: NewOp) -> None:
+def _check_schema(check: Checker, new: NewOp, lists_by_name: bool) -> None:
     schemas = schemas_for(new.op, check.schemas)
     if not schemas:
         similar = op_suggestion(new.op)
         hint = "" if similar else 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
         check.note(f"unknown op {new.op}{similar}", new.place, hint)
         return
-    problems = [_schema_mismatch(new, schema) for schema in schemas]
+    problems = [
+        _schema_mismatch(new, schema) or _result_mismatch(new, schema, lists_by_name)
+        for schema in schemas
+    ]
     if all(problems):
         message, place = problems[0] or ("", new.place)
         check.note(f"{new.op}: {message}", place, schema_hint(schemas))
@@ -102,7 +108,7 @@ Mismatch = tuple[str, SourceSpan] | None
 
 
 def _schema_mismatch(new: NewOp, schema: Schema) -> Mismatch:
-    """Return the reason and the place of a mismatch with a schema; ``None`` if there is none."""
+    """Return the reason and the place of a mismatch of arguments; ``None`` if there is none."""
     positional = [part for part in new.parts if not isinstance(part, (NamedArgument, Rest))]
     named_parts = {part.name: part for part in new.parts if isinstance(part, NamedArgument)}
     count = len(schema.arguments)
@@ -123,7 +129,7 @@ def _schema_mismatch(new: NewOp, schema: Schema) -> Mismatch:
         for argument in schema.arguments[len(positional) :]:
             if argument.default is None and argument.name not in named_parts:
                 return f"it needs an argument {argument.name!r}", new.place
-    return _result_mismatch(new, schema)
+    return None
 
 
 def _part_mismatch(part: Part, argument: Argument) -> str:
@@ -141,7 +147,7 @@ def _part_mismatch(part: Part, argument: Argument) -> str:
     return ""
 
 
-def _result_mismatch(new: NewOp, schema: Schema) -> Mismatch:
+def _result_mismatch(new: NewOp, schema: Schema, lists_by_name: bool) -> Mismatch:
     returns = schema.fresh_returns
     if any(isinstance(part, Rest) for part in new.results):
         return "'...' is not allowed among the results of a new op", new.place
@@ -149,7 +155,8 @@ def _result_mismatch(new: NewOp, schema: Schema) -> Mismatch:
         place = new.results[len(returns)].place
         return f"it has {format_count(len(returns), 'result')}, not {len(new.results)}", place
     for part, declared in zip(new.results, returns, strict=False):
-        if declared.is_list and not isinstance(part, ListTemplate):
+        is_name = lists_by_name and isinstance(part, Bound)
+        if declared.is_list and not (is_name or isinstance(part, ListTemplate)):
             return f"its result is a list: write [{part}]", part.place
         if not declared.is_list and not isinstance(part, Bound):
             return "its result is a single tensor, not a list", part.place

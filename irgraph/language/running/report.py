@@ -29,6 +29,9 @@ class Entry:
         made: number of ops added.
         moved: number of ops changed in place, reordered or assigned to another stream.
         legal: a sentence for each change on why it was legal.
+        unproven: a sentence for each change that dependences allow, and whose results differ or
+            were not compared.
+        uncompared: reasons why a required comparison by value failed.
         refused: changes that were not made, each with the reason and the places that matter.
         warnings: warnings, such as the nearest miss if nothing matched.
         assumptions: the reasons given for dependences that were assumed away.
@@ -47,6 +50,8 @@ class Entry:
     made: int = 0
     moved: int = 0
     legal: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
     refused: tuple[Diagnostic, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -66,6 +71,11 @@ class Entry:
         return replace(self, warnings=notes, spare=bool(notes) and not self.matched)
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """The sentences of ``legal``, marked as such, and of ``unproven``."""
+        return (*(f"legal: {reason}" for reason in self.legal), *self.unproven)
+
+    @property
     def place(self) -> SourceSpan:
         """The statement's position in its text."""
         return self.statement.place
@@ -82,8 +92,8 @@ class Entry:
             warnings = "; ".join(map(_one_line, self.warnings))
             return f"{prefix}{self.verb} at {self.place}: {warnings}"
         lines = [f"{prefix}{self.verb} at {self.place}: {self.summary}"]
-        for reason, times in Counter(self.legal).items():
-            lines.append(f"  legal: {reason}" + (f" ({times} times)" if times > 1 else ""))
+        for reason, times in Counter(self.reasons).items():
+            lines.append(f"  {reason}" + (f" ({times} times)" if times > 1 else ""))
         lines += [f"  assumed: {reason}" for reason in self.assumptions]
         for diagnostic in (*self.refused, *self.warnings):
             lines.append(textwrap.indent(_short_text(diagnostic), INDENT))
@@ -144,6 +154,11 @@ class Report:
     def refused(self) -> tuple[Diagnostic, ...]:
         """All changes that were not made, with reasons."""
         return tuple(diagnostic for entry in self.entries for diagnostic in entry.refused)
+
+    @property
+    def uncompared(self) -> tuple[str, ...]:
+        """All reasons why a required comparison by value failed."""
+        return tuple(reason for entry in self.entries for reason in entry.uncompared)
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:

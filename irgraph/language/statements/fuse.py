@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
@@ -20,6 +21,7 @@ from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.misses import text_of
 from irgraph.language.patterns.nodes import NewOp, Selection, Series, Template
 from irgraph.language.patterns.select import SelectionResult, index_facts, match_scope
+from irgraph.language.running.legality import Legality
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
@@ -27,10 +29,15 @@ from irgraph.language.templates.fill import Filler
 from irgraph.language.templates.losses import Losses, rest_of
 from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
+from irgraph.verbs.meanings import MeaningComparison, compare_meanings, kind_of
 from irgraph.verbs.partition import Partition, partition
 from irgraph.verbs.pending_fusions import PendingFusions
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sequence import Segment
+from irgraph.verbs.small_exchange import OpExchange
+
+MAX_EQUAL_MATCHES = 2
+"""Number of matches of a group with equal types and arguments that are compared by values."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +104,13 @@ class Fuse(Statement):
         new_ops = [fusion.op for fusion in fusions]
         frame.name_ops(self.ops_name, new_ops, self.selection)
         assumed = [fusion.assumed for fusion in fusions if fusion.assumed is not None]
+        assumed += fusion_run.different_ops
         return replace(
             frame.entry_of(self, fusion_run.selected, self.selection),
             groups=len(fusions),
             replaced=fusion_run.replaced_count,
             made=len(new_ops),
-            legal=tuple(fusion.legal for fusion in fusions),
+            **fusion_run.legality.sentences(),
             refused=tuple(fusion_run.refusals.diagnostics),
             assumptions=tuple(f"{call_of(op)}: {self.assuming}" for op in assumed),
         )
@@ -123,6 +131,8 @@ class _FuseRun:
     scopes: dict[int, Scope] = field(default_factory=dict)
     fusions: list[Fusion] = field(default_factory=list)
     replaced_count: int = 0
+    legality: Legality = field(default_factory=Legality)
+    different_ops: list[Op] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         statement, self.state = self.statement, self.frame.state
@@ -240,12 +250,45 @@ class _FuseRun:
                 raise RefusedError(f"{new.name} would be wrong: {problem}")
             members: list[Op] = [op for group in groups for op in group]
             check_extra_accesses(self.pending.graph_around(groups), members, [new])
+            comparison = self._compare(matches)
+            if comparison.difference and not assuming:
+                # a path of dependences is the better reason
+                self.pending.check(groups, [new])
+                raise _other_results(new, members[0], comparison)
             fusion = self.pending.fuse(
                 groups, [new], caller=caller, assuming=assuming, known_segment=segment
             )
             self.state.drop(members, [t.name for t in fusion.op.outputs], self.statement)
             self.replaced_count += len(members)
             self.fusions.append(fusion)
+            self.legality.add(comparison, fusion.legal)
+            if comparison.difference:
+                self.different_ops.append(fusion.op)
+
+    def _compare(self, matches: Sequence[Match]) -> MeaningComparison:
+        """Compare the ops of matches with the op that replaces them."""
+        chosen = list(self._representatives(matches))
+        filler = Filler([self.scope_of(m) for m in chosen], [rest_of(m) for m in chosen])
+        new = filler.make(self.new, self.state.graph.schemas)
+        ops = self.selected.index.ops
+        members = [ops[i] for i in sorted(i for match in chosen for i in match.ops)]
+        return compare_meanings(self.state.graph, OpExchange(tuple(members), (new,)))
+
+    def _representatives(self, matches: Sequence[Match]) -> Iterator[Match]:
+        """Yield the first two matches of each kind: their op names, types and arguments."""
+        counts: Counter[object] = Counter()
+        for match in matches:
+            kind = kind_of(self.selected.members(match)) if len(matches) > 1 else ""
+            counts[kind] += 1
+            if counts[kind] <= MAX_EQUAL_MATCHES:
+                yield match
+
+
+def _other_results(new: Op, first: Op, comparison: MeaningComparison) -> RefusedError:
+    """Return the refusal of a new op with other results than the matched ops."""
+    difference = f"%{comparison.result} {comparison.difference}"
+    reason = f"{new.name} computes something else: {difference}"
+    return RefusedError(reason, [(first, "")], of_order=True)
 
 
 def _tie_of(split: Partition, number: int) -> RefusedError | None:

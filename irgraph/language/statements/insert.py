@@ -17,11 +17,13 @@ from irgraph.language.clauses import Anchor, Swap, clause, join_words
 from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.nodes import Bound, Template, flatten_lists
 from irgraph.language.patterns.select import match_scope
+from irgraph.language.running.legality import Legality
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.make import make_ops
 from irgraph.verbs.insert import Insertion, check_insertion, communicates, insert
+from irgraph.verbs.meanings import compare_insertion
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Insert(Statement):
         scope, used_names = frame.scope, names_of(graph)
         refusals = Refusals(frame, self.place, anchor.selection.many)
         insertions: list[Insertion] = []
+        legality = Legality()
         for match in selected.matches[match_slice]:
             with refusals.attempt(
                 f"nothing is inserted next to {call_of(selected.op(match.root))}"
@@ -75,6 +78,9 @@ class Insert(Statement):
                 insertion = Insertion(new_ops, neighbour, after, tuple(swaps))
                 check_insertion(graph, insertion)
                 insertions.append(insertion)
+                comparison = compare_insertion(graph, selected.members(match), new_ops, swaps)
+                reason = "all operands are defined there"
+                legality.add(comparison, reason, is_required=bool(swaps))
         state.graph, inserted = insert(graph, insertions)
         frame.name_ops(self.ops_name, inserted, anchor.selection)
         entry = frame.entry_of(self, selected, anchor.selection)
@@ -84,7 +90,7 @@ class Insert(Statement):
             entry,
             groups=len(insertions),
             made=len(inserted),
-            legal=("all operands are defined there",) if insertions else (),
+            **legality.sentences(),
             refused=tuple(refusals.diagnostics),
         )
 

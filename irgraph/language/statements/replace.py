@@ -8,14 +8,14 @@ from dataclasses import replace as changed
 
 from irgraph.ir.edit import names_of
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.op import Op, tensors_in
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_sequence, check_used
 from irgraph.language.clauses import assuming_clause, check_phase, clause, join_words
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Bound, NewOp, Selection, Template, flatten_lists
 from irgraph.language.patterns.select import SelectionResult, match_scope
+from irgraph.language.running.legality import Legality
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
@@ -25,7 +25,9 @@ from irgraph.verbs.autograd.find_backward import has_backward
 from irgraph.verbs.autograd.replacements import ReplacementBatch
 from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
+from irgraph.verbs.meanings import compare_meanings
 from irgraph.verbs.pending_fusions import PendingFusions
+from irgraph.verbs.small_exchange import OpExchange
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Replace(Statement):
             groups=len(work.fusions),
             replaced=work.replaced_count,
             made=len(new_ops),
-            legal=tuple(fusion.legal for fusion in work.fusions),
+            **work.legality.sentences(),
             refused=tuple(work.refusals.diagnostics),
             assumptions=tuple(f"{call_of(op)}: {self.assuming}" for op in assumed),
         )
@@ -102,6 +104,7 @@ class _ReplaceRun:
     fusions: list[Fusion] = field(default_factory=list)
     replaced_count: int = 0
     successors: dict[Op, Op] = field(default_factory=dict)
+    legality: Legality = field(default_factory=Legality)
 
     def __post_init__(self) -> None:
         statement, frame = self.statement, self.frame
@@ -137,15 +140,17 @@ class _ReplaceRun:
                 checks_sharing=not self.with_backward,
             )
             redefined = [values[name] for name in _redefined_names(template.ops, match)]
-            tensors = [value for value in redefined if isinstance(value, Tensor)]
+            tensors = list(tensors_in(redefined))
             Losses(selected.index, template.ops, state.required_results).check(match, tensors)
             members = selected.members(match)
+            comparison = compare_meanings(state.graph, OpExchange(tuple(members), tuple(ops)))
             fusion = self._build(members, ops)
             if fusion is None:
                 bound = {tensor.name for tensor in tensors}
                 self.used_names -= {t.name for op in ops for t in op.outputs} - bound
                 return False
             self.fusions.append(fusion)
+            self.legality.add(comparison, fusion.legal)
             state.drop(members, [t.name for t in tensors], self.statement)
             self.replaced_count += len(match.ops)
         return True

@@ -15,7 +15,6 @@ from irgraph.language.patterns.arguments import PassedArgument
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Blank, NewOp, Rest
-from irgraph.language.templates.meanings import check_meaning
 from irgraph.language.templates.order import AccessOrder
 from irgraph.verbs.missing_accesses import check_cover
 from irgraph.verbs.refusal import RefusedError
@@ -33,7 +32,6 @@ class Losses:
     ) -> None:
         self.index, self.new_ops, self.required_results = index, new_ops, required_results
         self.order = AccessOrder(index, new_ops)
-        self.op_names = [new.op for new in new_ops]
         self.has_rest = any(isinstance(part, Rest) for new in new_ops for part in new.parts)
         self.schema_names = frozenset(parse_schema(text).name for text in index.graph.schemas)
 
@@ -73,7 +71,6 @@ class Losses:
                     f"%{tensor.name} is not a result of the matched ops", [(members[0], "")]
                 )
         _check_own_results(match, self.new_ops, members[0])
-        check_meaning(members, self.op_names)
         self.order.check(match)
         self._check_required(produced.difference([t.name for t in results]))
         self._check_hidden(match)

@@ -10,14 +10,14 @@ from msgspec.structs import replace as changed
 
 from irgraph.ir.calls import call_error
 from irgraph.ir.dtypes import DIGITS
-from irgraph.ir.edit import free_name
+from irgraph.ir.edit import free_name, map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.attributes import shape_text
 from irgraph.language.expressions.evaluate import Scope
-from irgraph.language.expressions.values import spell
+from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Bound, ListTemplate, NewOp, Part, flatten_lists
 from irgraph.language.templates.fill import BuildError, Filler
@@ -88,6 +88,8 @@ def _results(
         inferred = types[i] if i < len(types) else None
         if isinstance(part, ListTemplate):
             inner = inferred if isinstance(inferred, tuple) else ()
+            if types:
+                _check_count(part, inferred, name)
             list_results = _results(part.items, inner, values, used_names, name)
             results.append(tuple(tensors_in(list_results)))
         elif isinstance(part, Bound):
@@ -95,20 +97,39 @@ def _results(
     return tuple(results)
 
 
+def _check_count(part: ListTemplate, inferred: Result, name: str) -> None:
+    """Refuse a list with a name too many or too few for the tensors that an op returns."""
+    if isinstance(inferred, tuple) and len(part.items) != len(inferred):
+        names = [str(item) for item in part.items]
+        count = format_count(len(inferred), "tensor")
+        message = f"{name} returns a list of {count}, and [{', '.join(names)}] names {len(names)}"
+        first = next(iter(names), "%y")
+        raise BuildError(f"{message}: write {first} = {name}(...) for the whole list")
+
+
 def _result(
     part: str, inferred: Result, values: dict[str, Value], used_names: set[str], name: str
-) -> Tensor:
+) -> Result:
+    if part not in values and inferred is not None:
+        values[part] = map_value(inferred, lambda tensor: _with_free_name(tensor, part, used_names))
     bound = values.get(part)
     if isinstance(bound, Tensor):
         _check_type(bound, inferred)
         return bound
-    if part in values or not isinstance(inferred, Tensor):
-        raise BuildError(f"{name}: its result %{part} is not a single tensor")
+    tensors = tuple(tensors_in((bound,)))
+    types = tensors if inferred is None else tuple(tensors_in((inferred,)))
+    if not isinstance(bound, tuple) or len(types) != len(tensors):
+        raise BuildError(f"{name}: its result %{part} is no tensor, nor a list of as many")
+    for tensor, inferred_type in zip(tensors, types, strict=True):
+        _check_type(tensor, inferred_type)
+    return tensors
+
+
+def _with_free_name(inferred: Tensor, part: str, used_names: set[str]) -> Tensor:
+    """Return a new tensor, with the template's name or a similar one."""
     new_name = free_name(part, used_names)
     used_names.add(new_name)
-    tensor = changed(inferred, name=new_name, buffer=inferred.buffer or new_name)
-    values[part] = tensor
-    return tensor
+    return changed(inferred, name=new_name, buffer=inferred.buffer or new_name)
 
 
 def _check_type(bound: Tensor, inferred: Result) -> None:

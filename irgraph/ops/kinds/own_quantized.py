@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from irgraph.ir.narrow.ops import TOLERANCE
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator, deferred
@@ -127,6 +128,7 @@ OPERATORS = {
         " -> (Tensor, Tensor)",
         _rounding,
         deferred("narrow", "quantize_rows"),
+        tolerance=TOLERANCE["layers"],
         text="m k! -> m c!, m",
     ),
     **custom_operator(
@@ -140,6 +142,7 @@ OPERATORS = {
         "irgraph::quantize_static(Tensor self, SymInt columns, *, float scale) -> Tensor",
         _rounding,
         deferred("narrow", "quantize_static"),
+        tolerance=TOLERANCE["layers"],
         text="m k! -> m c!",
     ),
     **custom_operator(
@@ -153,6 +156,7 @@ OPERATORS = {
         "irgraph::linear_i4(Tensor self, Tensor weight, Tensor scales) -> Tensor",
         _product,
         deferred("narrow", "linear_i4"),
+        tolerance=TOLERANCE["layers"],
         types=_product_types,
         text="m k!, n! h!, g! n! _ -> m n!",
     ),
@@ -162,6 +166,7 @@ OPERATORS = {
         " -> Tensor",
         _bags,
         deferred("narrow", "embedding_bag_rows"),
+        tolerance=TOLERANCE["rows"],
         types=_bag_types,
         text="v! d, i!, b! -> b! d",
     ),

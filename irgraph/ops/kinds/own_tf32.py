@@ -17,6 +17,10 @@ DROPPED_BITS = 13
 """Number of bits by which the mantissa of f32 is longer than tf32's."""
 
 
+TOLERANCE = 2.0**-9
+"""Largest difference of a sum of products, relative to the largest: each factor is off by 2^-11."""
+
+
 def round_to_tf32(value: Tensor) -> Tensor:
     """Round f32 to 10 bits of mantissa: to nearest, ties to even."""
     import torch
@@ -67,6 +71,7 @@ def _form(name: str) -> dict[str, Operator]:
         plain.rule,
         _rounded_product(name),
         types=_plain_product(name),
+        tolerance=TOLERANCE,
         text=plain.text,
         flops=plain.flops,
     )
