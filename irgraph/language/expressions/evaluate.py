@@ -65,7 +65,7 @@ class Scope:
         values_by_text: values of complete expressions by their text: a group's keys.
         pricer: returns times on the chosen device; ``None`` if no device is chosen.
         op_properties: properties of an op that depend on its graph: ``scope``, ``idle``,
-            ``unread``, ``dead``, ``time``.
+            ``unread``, ``dead``, ``final``, ``time``.
     """
 
     names: Mapping[str, Datum] = field(default_factory=dict)

@@ -54,6 +54,7 @@ OP_KINDS = {
     "idle": "bool",
     "unread": "bool",
     "dead": "bool",
+    "final": "bool",
 }
 TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
 FOREIGN_KEYWORDS = {**OTHER_NAMES, "True": "true", "False": "false", "None": "none", "null": "none"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import live_out
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.patterns.arguments import PassedArgument, arguments
 from irgraph.language.patterns.nodes import glob, is_glob
@@ -121,6 +122,27 @@ class Index:
         written_tensors = (t for inner in inside if not inner.body for t in written_by(inner))
         written = {t.name: t for t in written_tensors if t.name not in created}
         return list(written.values()) or op.operands
+
+    def is_final(self, op: Op) -> bool:
+        """Return whether no later op of the same name accesses the results or writes of an op.
+
+        An ``AccumulateGrad`` node is final if no later one adds to the same gradient.
+        """
+        position = self.position[op]
+        end = self.end[position]
+        tensors = list(tensors_in(self.results(position)))
+        readers = (user for t in tensors for user in self.users_of(t.name, end))
+        writers = (
+            writer
+            for t in tensors
+            for writer, written in self.in_place_writes.get(t.buffer, ())
+            if writer >= end and overlap(written, t)
+        )
+        return not any(
+            self.ops[scope].name == op.name
+            for later in chain(readers, writers)
+            for scope in self.scopes(later)
+        )
 
     def _used_after(self, tensor: Tensor, position: int) -> bool:
         users = self.users.get(tensor.name, [])

@@ -176,6 +176,7 @@ def index_facts(index: Index, pricer: Pricer | None, liveness: Liveness | None =
         "idle": liveness.idle,
         "unread": liveness.unread,
         "dead": liveness.dead,
+        "final": index.is_final,
     }
     if pricer is not None:
         facts["time"] = partial(pricer.time, index.graph)

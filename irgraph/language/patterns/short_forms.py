@@ -10,7 +10,8 @@ from irgraph.language.expressions.nodes import Attribute, Item, ListOf, Literal,
 from irgraph.language.patterns.nodes import Bound, ListTemplate, NamedArgument, NewOp, Part, Rest
 
 ALL_REDUCE = "nccl.all_reduce"
-"""In a template: the sum over all processes, which torch launches as ``c10d.allreduce_``."""
+"""In a template: the sum over all processes, which torch launches as ``c10d.allreduce_``; or
+another ``reduce_op``."""
 
 LAYER_NORM = "aten.layer_norm"
 
@@ -40,11 +41,12 @@ def _wrap_columns(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 def _expand_all_reduce(new: NewOp) -> NewOp:
     tensors = tuple(part for part in new.parts if not isinstance(part, (NamedArgument, Rest)))
-    named_arguments = {part.name: part for part in new.parts if isinstance(part, NamedArgument)}
-    for name, value in WORLD_ARGUMENTS:
-        named_arguments.setdefault(
-            name, NamedArgument(name, Literal(value, place=new.place), place=new.place)
-        )
+    named_arguments = {
+        name: NamedArgument(name, Literal(value, place=new.place), place=new.place)
+        for name, value in WORLD_ARGUMENTS
+    }
+    arguments = (part for part in new.parts if isinstance(part, NamedArgument))
+    named_arguments.update({part.name: part for part in arguments})
     operands = (
         tensors if any(isinstance(p, ListTemplate) for p in tensors) else (ListTemplate(tensors),)
     )
