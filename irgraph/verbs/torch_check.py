@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 
-from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value, memoize, tensors_in
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.resized import confirms_resize
 from irgraph.shapes import ShapeError, plain_sizes
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.shape_rules import shapes_by_rule
 
 Shapes = list[tuple[int, ...]]
 
@@ -29,13 +28,10 @@ def check_sizes(before: Graph, after: Graph) -> None:
             or resized.__dict__.get(VALIDATED_KEY) is validated
         ):
             continue
-        signature = "" if _is_confirmed_by_rule(resized) else _signature(original)
+        is_confirmed = confirms_resize(original, resized) and not _out_of_bounds(resized)
+        signature = "" if is_confirmed else _signature(original)
         if signature and signature not in validated:
-            mismatch = (
-                ""
-                if _is_plain_pointwise(original) and _is_plain_pointwise(resized)
-                else _mismatch(resized, after)
-            )
+            mismatch = _mismatch(resized, after)
             if mismatch and not _mismatch(original, before):
                 raise RefusedError(
                     f"{resized.name} does not take this size: {mismatch}", [(original, "")]
@@ -94,11 +90,6 @@ def _spelling(value: Value) -> object:
     return [_spelling(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _is_confirmed_by_rule(op: Op) -> bool:
-    """Return whether a shape rule confirms the result sizes of an op."""
-    return shapes_by_rule(op) == [tensor.shape for tensor in op.outputs] and not _out_of_bounds(op)
-
-
 def _out_of_bounds(op: Op) -> str:
     """Return an error for a view that would exceed its base, ``""`` if there is none."""
     for result in op.outputs:
@@ -106,19 +97,6 @@ def _out_of_bounds(op: Op) -> str:
         if ends and result.extent[1] > max(ends):
             return f"%{result.name} would reach beyond what it is a view of"
     return ""
-
-
-def _is_plain_pointwise(op: Op) -> bool:
-    """Return whether an op is element-wise, not in place and no view, with a broadcast shape."""
-    shape = op.results[0].shape if isinstance(op.results[0], Tensor) else None
-    buffers = {tensor.buffer for tensor in op.inputs}
-    return (
-        is_pointwise(op.name)
-        and shape is not None
-        and not op.written
-        and not any(tensor.buffer in buffers for tensor in op.outputs)
-        and all(broadcast([t.shape for t in op.inputs]) == r.shape for r in op.outputs)
-    )
 
 
 MAX_VALID_CALLS = 4096

@@ -34,10 +34,9 @@ def _attention(call: Call) -> Meaning | None:
     keys: Axes = ("b", heads, "k", "d")
     values: Axes = ("b", heads, "k", "d" if v.shape[3] == q.shape[3] else "e")
     result: Axes = (*queries[:3], values[3])
-    rounded = False
+    sums: set[str] = set()
 
     def of(tensor: Tensor, name: str) -> Axes:
-        nonlocal rounded
         declared = {"query": queries, "key": keys, "value": values, "out": result}
         if name in GRADIENTS:
             return result
@@ -50,7 +49,7 @@ def _attention(call: Call) -> Meaning | None:
                 # sums that were not computed have no elements
                 return ("b", "h", *(OPAQUE,) * (tensor.rank - 2))
             is_exact = tensor.shape[2] == q.shape[2]
-            rounded = rounded or not is_exact
+            sums.add("q" if is_exact else "rounded")
             return ("b", "h", "q" if is_exact else "rounded", *(ONE,) * (tensor.rank - 3))
         return (OPAQUE,) * tensor.rank
 
@@ -70,14 +69,16 @@ def _attention(call: Call) -> Meaning | None:
     for name, tensor, letter in (("max_q", q, "q"), ("max_k", k, "k")):
         if call.arguments.get(name) == tensor.shape[2]:
             arguments[name, -1] = letter
+    # some numbers of queries are multiples by chance
+    is_rounding = "rounded" in sums or (bool(sums) and "efficient" in call.op.base)
     return Meaning(
         operands=operands,
         results=tuple(results),
         mixed=frozenset({"k", "d", "e", "rounded", "q", *({"h", "g"} if heads == "g" else ())}),
         linear=linear_sets(call, GRADIENTS if is_gradient else ("value",)),
         arguments=arguments,
-        slopes=ROUNDED_QUERIES if rounded else (),
-        steps=(("q", QUERY_ROUNDING),) if rounded else (),
+        slopes=ROUNDED_QUERIES if "rounded" in sums else (),
+        steps=(("q", QUERY_ROUNDING),) if is_rounding else (),
         # queries share heads of keys: neither number may change alone
         fixed=frozenset({"h", "g"}) if heads == "g" else frozenset(),
         random=bool(call.arguments.get("dropout_p")),

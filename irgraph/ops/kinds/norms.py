@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, OPAQUE, ArgumentKey, Axes, Axis, Meaning, Result
+from irgraph.ops.meaning import ONE, OPAQUE, Axes, Meaning, Result
 from irgraph.ops.operator import operators
 from irgraph.ops.patterns import linear_sets
 from irgraph.ops.shapes import letters
 
-
-def _layer_axes(tensor: Tensor, axes: Axes, count: int) -> Axes:
-    """Return the axes of a tensor of a norm over the last ``count`` axes.
-
-    It is an image, a weight with the last axes alone, or a statistic of one element a row.
-    """
-    rank = len(axes)
-    if tensor.rank == count and tensor.rank != rank:
-        return axes[rank - count :]
-    sizes = [*axes[: rank - count], *axes[rank - count :]]
-    statistic = tensor.rank == rank and all(size == 1 for size in tensor.shape[rank - count :])
-    if statistic:
-        return (*axes[: rank - count], *(ONE,) * count)
-    return tuple(sizes) if tensor.rank == rank else (OPAQUE,) * tensor.rank
+STATISTICS = ("mean", "rstd")
+"""Arguments with one element for each row."""
 
 
 def _layer_norm(call: Call) -> Meaning | None:
@@ -30,21 +18,26 @@ def _layer_norm(call: Call) -> Meaning | None:
     is_gradient = call.op.base.endswith("_backward")
     image = call.inputs[1] if is_gradient else call.inputs[0]
     sizes = call.numbers("normalized_shape")
-    count = len(sizes)
     axes = letters(image.rank)
-    first = image.rank - count
-    arguments: dict[ArgumentKey, Axis] = {
-        ("normalized_shape", i): axes[first + i] for i in range(count)
-    }
-    results = [Result(_layer_axes(tensor, axes, count)) for tensor in call.outputs]
-    if is_gradient and count == image.rank:
+    first = image.rank - len(sizes)
+    if first < 0 or (is_gradient and not first):
         return None
+    weight = axes[first:]
+    statistic: Axes = (*axes[:first], *(ONE,) * len(sizes))
+    by_name = {"weight": weight, "bias": weight, **dict.fromkeys(STATISTICS, statistic)}
+    operands = [by_name.get(name, axes) for name, span in call.spans.items() for _ in span]
+    choices = (axes, weight, weight) if is_gradient else (axes, statistic, statistic)
+    results = [
+        Result(declared)
+        for declared, result in zip(choices, call.op.results, strict=False)
+        if isinstance(result, Tensor)
+    ]
     return Meaning(
-        operands=tuple(_layer_axes(tensor, axes, count) for tensor in call.inputs),
+        operands=tuple(operands),
         results=tuple(results),
-        mixed=frozenset(map(str, axes[first:])),
+        mixed=frozenset(map(str, weight)),
         linear=linear_sets(call, ("grad_out",)) if is_gradient else (),
-        arguments=arguments,
+        arguments={("normalized_shape", i): axis for i, axis in enumerate(weight)},
     )
 
 
@@ -70,10 +63,15 @@ def _batch_norm(call: Call) -> Meaning | None:
     trains = any(call.flag(name) for name in ("training", "train", "use_input_stats"))
     is_gradient = call.op.base.endswith("_backward")
     mixes = trains or call.op.base.startswith("cudnn")
+    if mixes and not is_gradient and images[0].numel == channels:
+        # one element has no variance
+        return None
+    mixed = frozenset({"n", *map(str, axes[2:])} if mixes else ())
     return Meaning(
         operands=tuple(map(of, call.inputs)),
         results=tuple(Result(of(tensor)) for tensor in call.outputs),
-        mixed=frozenset({"n", *axes[2:]} if mixes else ()),  # type: ignore[arg-type]
+        mixed=mixed,
+        bounded=mixed,
         linear=linear_sets(call, ("grad_out", "grad_output")) if is_gradient else (),
     )
 

@@ -88,11 +88,14 @@ def _top(call: Call) -> Meaning | None:
     axes = letters(rank)
     index = call.axis("dim", rank, -1)
     top = replaced(axes, index, "k") if rank else axes
+    if call.number("k", 0) > (call.inputs[0].shape[index] if rank else 1):
+        return None
     return Meaning(
         operands=(axes,),
         results=(Result(top),) * len(call.outputs),
         mixed=frozenset({"k", *map(str, axes[index : index + 1])}),
         arguments={("k", -1): "k"},
+        bounded=frozenset({"k", *map(str, axes[index : index + 1])}),
     )
 
 

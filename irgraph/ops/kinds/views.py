@@ -83,6 +83,7 @@ def _expanded(call: Call) -> Meaning | None:
         linear=(frozenset({0}),),
         arguments=arguments,
         multiples=tuple(follows),
+        bounded=frozenset(single),
     )
 
 
