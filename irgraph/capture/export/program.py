@@ -44,11 +44,23 @@ def lower_export(
             dimension is unknown.
     """
     torch = _torch()
-    source = ""
-    if isinstance(program, (str, Path, Source)):
-        source, program = Path(program).name, _load(torch, program, trust)
-    sizes = _sizes(program, dict(dims or {}), source)
+    if not isinstance(program, (str, Path, Source)):
+        return _lower(torch, program, dims or {}, name or "exported", "")
+    source = Path(program).name
     title = name or source.removesuffix(".pt2") or "exported"
+    with _file_errors(program, "the program cannot be executed"):
+        return _lower(torch, _load(torch, program, trust), dims or {}, title, source)
+
+
+def _lower(
+    torch: Any,  # noqa: ANN401
+    program: Any,  # noqa: ANN401
+    dims: Mapping[str, int],
+    title: str,
+    source: str,
+) -> Capture:
+    """Lower a program that has been read; ``source`` is its file's name, if it has a file."""
+    sizes = _sizes(program, dict(dims), source)
     module = _meta_module(program)
 
     def capture_at(dim_sizes: Mapping[str, int]) -> Capture:
@@ -76,22 +88,27 @@ def _torch() -> Any:  # noqa: ANN401
 
 
 def _load(torch: Any, path: str | Path | Source, trust: bool) -> Any:  # noqa: ANN401
-    with Source.open_once(path) as source:
+    with Source.open_once(path) as source, _file_errors(path, "not a program of torch.export"):
         file = source.open()
-        try:
-            with without_stderr(), _without_log():
-                return torch.export.load(file) if trust else read_program(file)
-        except UntrustedError as error:
-            hint = "if you trust its author, --trust reads it with torch, which may run its code"
-            message = f"the program cannot be read without running its code: {error}"
-            raise fail(message, SourceSpan(str(path)), hint=hint) from None
-        except IrgraphError:
-            raise
-        except Exception as error:  # whatever torch raises of a damaged program
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            hint = "it is truncated or not a program: save it again with torch.export.save"
-            message = f"not a program of torch.export: {first}"
-            raise fail(message, SourceSpan(str(path)), hint=hint) from None
+        with without_stderr(), _without_log():
+            return torch.export.load(file) if trust else read_program(file)
+
+
+@contextmanager
+def _file_errors(path: str | Path | Source, message: str) -> Iterator[None]:
+    """Turn whatever torch raises of a damaged program into an error that names the file."""
+    try:
+        yield
+    except UntrustedError as error:
+        hint = "if you trust its author, --trust reads it with torch, which may run its code"
+        reason = f"the program cannot be read without running its code: {error}"
+        raise fail(reason, SourceSpan(str(path)), hint=hint) from None
+    except IrgraphError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        hint = "it is truncated or not a program: save it again with torch.export.save"
+        raise fail(f"{message}: {first[:200]}", SourceSpan(str(path)), hint=hint) from None
 
 
 @contextmanager
