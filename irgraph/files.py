@@ -11,7 +11,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 
@@ -27,6 +27,9 @@ and tables none to less than a 35th)."""
 
 MAX_UNPACKED_BYTES = 1 << 30
 """Maximum unpacked size in bytes of a file that is read into memory as a whole."""
+
+_BLOCK = 1 << 20
+"""Bytes that are read at a time."""
 
 LIMIT = "IRGRAPH_UNPACK_LIMIT"
 """The environment variable that raises both limits: a number of bytes."""
@@ -115,10 +118,45 @@ def _umask() -> int:
 def read_bytes(path: str | Path) -> bytes:
     """Return a file's content (``-`` is standard input), unpacked if it is gzipped."""
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
+        data = read_bounded(sys.stdin.buffer) if str(path) == "-" else read_input(path)
     except OSError as error:
         raise _io_error(Path(path), error) from None
     return unpack(data, str(path))
+
+
+def open_input(path: str | Path) -> BinaryIO:
+    """Open a file for reading; raise ``OSError`` for a device, whose content may have no end."""
+    file = Path(path).open("rb")  # noqa: SIM115  (the caller closes it)
+    mode = os.fstat(file.fileno()).st_mode
+    if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not file.isatty():
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file, but a device")
+    return file
+
+
+def read_input(path: str | Path) -> bytes:
+    """Return a file's content; raise ``OSError`` for a device, or for more than 1 GiB."""
+    with open_input(path) as file:
+        return read_bounded(file)
+
+
+def read_bounded(file: BinaryIO) -> bytes:
+    """Return the rest of an open file or pipe; raise ``OSError`` if it exceeds the limit."""
+    max_bytes = max(MAX_UNPACKED_BYTES, _raised_limit())
+    parts, size = [], 0
+    while part := file.read(_BLOCK):
+        size += len(part)
+        if size > max_bytes:
+            hint = f"set {LIMIT} to the number of bytes allowed"
+            raise OSError(errno.EFBIG, f"more than {max_bytes:,} bytes: {hint}")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _raised_limit() -> int:
+    """Return the number of bytes that the user allows, 0 if that is not set."""
+    text = os.environ.get(LIMIT, "")
+    return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
 def unpack(data: bytes, source: str) -> bytes:
@@ -187,9 +225,7 @@ class Growth:
     """
 
     def __init__(self, source: str, max_bytes: float = float("inf")) -> None:
-        raised_limit = os.environ.get(LIMIT, "")
-        is_valid = raised_limit.isdecimal() and len(raised_limit) < 19
-        self._raised_limit = int(raised_limit) if is_valid else 0
+        self._raised_limit = _raised_limit()
         self._source, self._total = source, 0
         self._max_bytes = max(max_bytes, self._raised_limit)
 

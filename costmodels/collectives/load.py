@@ -13,6 +13,7 @@ from costmodels.collectives.nccl import COLLECTIVES, Fabric, Ring, nccl_time
 from irgraph.diagnostics import fail, suggestion
 from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.diagnostics.units import BANDWIDTH, range_error
+from irgraph.files import read_input
 
 SUBSTITUTES = {
     "broadcast": ("reduce", "all_gather_base"),
@@ -203,10 +204,10 @@ def _from_file(name: str) -> Fabric:
 def _read(name: str, mtime_ns: int) -> Fabric:
     """Return the fabric in a file, cached by its modification time."""
     try:
-        data = Path(name).read_bytes()
+        data = read_input(name)
         fabric = msgspec.json.decode(data, type=Fabric)
         refuse_duplicate_keys(data)
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         hint = "its fields are in docs/costs.md"
         raise fail(f"fabric {name}: {error}", hint=hint, exit_code=2) from None
     reason = range_error("link_gbs", fabric.link_gbs, *LINK_GBS, BANDWIDTH)

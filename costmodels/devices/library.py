@@ -11,6 +11,7 @@ import msgspec
 from costmodels.devices.reading import read_sheet
 from costmodels.devices.sheet import LOCKED, DeviceSheet, Figure
 from irgraph.diagnostics import fail, suggestion
+from irgraph.files import read_input
 from irgraph.plugins import plugins
 
 PAPER = "v100@1297"
@@ -160,7 +161,7 @@ def _sheets() -> dict[str, DeviceSheet]:
 
 def _read(path: Path, source: str) -> DeviceSheet:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_input(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise fail(f"cannot read device sheet {str(path)!r}: {error}", exit_code=2) from None
     return read_sheet(text, source)

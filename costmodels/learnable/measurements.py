@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats
 from irgraph.diagnostics import SourceSpan, fail
+from irgraph.files import read_input
 
 
 class Measurements(Struct, frozen=True):
@@ -122,7 +123,7 @@ def read_table(path: Path) -> tuple[csv.DictReader[str], str]:
     Raises ``IrgraphError`` if the file cannot be read.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_input(path)
         text = gzip.decompress(raw).decode("utf-8")
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise fail(f"cannot read measurements {str(path)!r}: {error}", exit_code=2) from None

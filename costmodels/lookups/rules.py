@@ -20,6 +20,7 @@ from costmodels.lookups.popularity import (
 )
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail, suggestion
 from irgraph.diagnostics.json_keys import unique_keys
+from irgraph.files import read_input
 
 DISTRIBUTION_HINT = "known: uniform, zipf:EXPONENT, zipf:EXPONENT,SHIFT, or a .json file of tables"
 LENGTHS_HINT = "known: equal, poisson, normal:MEAN,DEVIATION, lognormal:DEVIATION, or a .json file"
@@ -71,7 +72,7 @@ def _rule(tables: str, text: str, source: str, span: SourceSpan | None) -> Rule:
 def _from_file(path: Path) -> list[Rule]:
     span = SourceSpan(str(path))
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+        content = json.loads(read_input(path), object_pairs_hook=unique_keys)
     except (OSError, ValueError, RecursionError) as error:
         raise fail(f"cannot read how tables are looked up: {error}", span, exit_code=2) from None
     if not isinstance(content, dict):

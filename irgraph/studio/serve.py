@@ -29,6 +29,8 @@ def serve(
     """
     import uvicorn
 
+    from irgraph.studio.connections import BoundedProtocol
+
     listener = _open_listener(port)
     bound_port = listener.getsockname()[1]
     token = secrets.token_urlsafe(24)
@@ -39,6 +41,7 @@ def serve(
         log_level="warning",
         access_log=False,
         server_header=False,
+        http=BoundedProtocol,
         ws="none",
         h11_max_incomplete_event_size=1 << 16,
         timeout_graceful_shutdown=2,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -10,6 +12,15 @@ from typing import Any
 from irgraph.diagnostics import fail, suggestion
 from irgraph.tuning.axes import Axis, Choice
 from irgraph.tuning.limits import FIGURES
+
+RETRY_DELAYS = (0.1, 0.3, 1.0, 3.0)
+"""Seconds before each further attempt to create a study."""
+
+RACES = frozenset((
+    "OperationalError", "IntegrityError", "ProgrammingError", "StorageInternalError",
+    "DuplicatedStudyError",
+))  # fmt: skip
+"""Errors of a database in which another process creates the same tables or the same study."""
 
 HEARTBEAT = 30
 """Seconds between heartbeats of a trial in a database: Optuna fails a trial without them."""
@@ -40,10 +51,7 @@ def open_study(optuna: Any, storage: str | None, name: str, objectives: Sequence
         for objective in objectives
     ]
     try:
-        resolved_storage = storage and _open_storage(optuna, storage)
-        study = optuna.create_study(
-            storage=resolved_storage, study_name=name, directions=directions, load_if_exists=True
-        )
+        study = _create_study(optuna, storage, name, directions)
     except Exception as error:
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise fail(f"--storage: {storage} cannot be used: {text}", exit_code=2) from None
@@ -57,6 +65,46 @@ def open_study(optuna: Any, storage: str | None, name: str, objectives: Sequence
             warnings.simplefilter("ignore")
             study.set_metric_names(list(objectives))
     return study
+
+
+def _create_study(
+    optuna: Any,  # noqa: ANN401
+    storage: str | None,
+    name: str,
+    directions: Sequence[str],
+) -> Any:  # noqa: ANN401
+    """Create or load a study; another process may be creating the same tables or study."""
+    for delay in (*RETRY_DELAYS, None):
+        try:
+            return optuna.create_study(
+                storage=storage and _open_storage(optuna, storage),
+                study_name=name,
+                directions=directions,
+                load_if_exists=True,
+            )
+        except Exception as error:
+            names = {type(cause).__name__ for cause in (error, error.__cause__, error.__context__)}
+            if delay is None or names.isdisjoint(RACES):
+                raise
+            time.sleep(delay)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def checkpoint(study: Any) -> None:  # noqa: ANN401  (Optuna's study)
+    """Move the write-ahead log of a SQLite database into its file, so that a copy is complete.
+
+    If another process is using the database, the last one to end does so.
+    """
+    storage = getattr(study, "_storage", None)
+    engine = getattr(getattr(storage, "_backend", storage), "engine", None)
+    if engine is None or engine.dialect.name != "sqlite":
+        return
+    engine.dispose()
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        engine.dispose()
 
 
 def _open_storage(optuna: Any, storage: str) -> Any:  # noqa: ANN401  (Optuna's storage)

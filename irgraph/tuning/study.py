@@ -11,7 +11,7 @@ from msgspec import Struct
 from irgraph.diagnostics import argument_items, describe, fail
 from irgraph.tuning.axes import Choice, Point
 from irgraph.tuning.build import objective
-from irgraph.tuning.engine import load_optuna, open_study, sampler_of, suggest_choice
+from irgraph.tuning.engine import checkpoint, load_optuna, open_study, sampler_of, suggest_choice
 from irgraph.tuning.figures import PointFigures
 from irgraph.tuning.space import SearchSpace
 
@@ -161,9 +161,12 @@ class Study:
                 progress(finished)
 
         stop = MaxTrialsCallback(trials, states=final_states)
-        self.optuna.optimize(
-            self._run_trial, n_trials=trials - finished, callbacks=[count_trial, stop]
-        )
+        try:
+            self.optuna.optimize(
+                self._run_trial, n_trials=trials - finished, callbacks=[count_trial, stop]
+            )
+        finally:
+            checkpoint(self.optuna)
 
     def _run_trial(self, trial: Any) -> tuple[float, ...]:  # noqa: ANN401  (Optuna's trial)
         point = self.space.ask(lambda axis: suggest_choice(trial, axis))

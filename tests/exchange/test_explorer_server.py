@@ -122,6 +122,14 @@ def test_it_takes_no_change_and_answers_to_this_machine_alone(address: str) -> N
     assert json.loads(ask(f"{address}/api/v1/check_new_version")[1])["version"] == ""
 
 
+def test_it_answers_to_no_page_of_another_origin(address: str) -> None:
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+        assert ask(f"{address}/check_health", origin=origin)[0] == 403
+    assert ask(f"{address}/check_health", origin=address)[0] == 200
+    for site in ("cross-site", "same-site"):
+        assert ask(f"{address}/check_health", **{"sec-fetch-site": site})[0] == 403
+
+
 def test_a_port_that_is_taken_is_refused(address: str) -> None:
     with pytest.raises(irgraph.IrgraphError, match="is already in use") as caught:
         serve.serve([], port=int(address.rpartition(":")[2]))

@@ -210,3 +210,45 @@ def test_what_is_no_number_of_trials_is_refused(space: SearchSpace, trials: Any)
     with pytest.raises(IrgraphError, match="trials: give a whole number from 0, not") as caught:
         Study(space).run(trials)
     assert caught.value.exit_code == 2
+
+
+PROCESS = """import sys
+from tests.tuning.spaces import small
+from irgraph.tuning.study import Study
+space = small(limits={"step.time": "0.2ms"}, prices={"v100": 2, "a100": 3})
+print("ready", flush=True)
+sys.stdin.readline()
+Study(space, storage=sys.argv[1], seed=int(sys.argv[2])).run(9)
+"""
+
+
+def test_processes_may_start_one_study_together(tmp_path: Path) -> None:
+    """Whichever creates it first; a copy of the file afterwards has all trials."""
+    storage = f"sqlite:///{tmp_path}/study.db"
+    command = [sys.executable, "-c", PROCESS, storage]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    processes = [subprocess.Popen([*command, str(k)], text=True, **pipes) for k in range(3)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    copy = tmp_path / "copy.db"
+    copy.write_bytes((tmp_path / "study.db").read_bytes())
+    assert (
+        engine.load_optuna().load_study(study_name=GRAPH.name, storage=f"sqlite:///{copy}").trials
+    )
+
+
+def test_a_copy_of_the_file_has_all_trials(space: SearchSpace, tmp_path: Path) -> None:
+    """While the study is still open: its log is written into the file at the end of each run."""
+    study = Study(space, storage=f"sqlite:///{tmp_path}/study.db", seed=0)
+    study.run(7)
+    copy = tmp_path / "copy.db"
+    copy.write_bytes((tmp_path / "study.db").read_bytes())
+    assert Study(space, storage=f"sqlite:///{copy}").finished == 7

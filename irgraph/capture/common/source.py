@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from irgraph.diagnostics import SourceSpan, fail
-from irgraph.files import unpack
+from irgraph.files import open_input, read_bounded, unpack
 
 GZIP, ZIP, BOM = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
 
@@ -57,8 +57,8 @@ class Source:
     @cached_property
     def _file(self) -> IO[bytes]:
         try:
-            file = sys.stdin.buffer if str(self) == "-" else self.path.open("rb")
-            return file if file.seekable() else io.BytesIO(file.read())
+            file = sys.stdin.buffer if str(self) == "-" else open_input(self.path)
+            return file if file.seekable() else io.BytesIO(read_bounded(file))
         except OSError as error:
             raise fail(error.strerror or str(error), SourceSpan(str(self))) from None
 

@@ -163,8 +163,9 @@ def _check_growth(program: Any) -> None:  # noqa: ANN401
     """Refuse powers and shifts of sizes whose values could be huge."""
     targets = (p for p in _parts(program) if _GROWING.fullmatch(str(p.get("target"))))
     for number, node in enumerate(targets):
-        arguments = node.get("inputs") or ({},)
-        exponent = (arguments[-1].get("arg") or {}).get("as_int")
+        arguments = node.get("inputs")
+        last = arguments[-1] if isinstance(arguments, list) and arguments else {}
+        exponent = last["arg"].get("as_int") if isinstance(last.get("arg"), dict) else None
         is_small = isinstance(exponent, int) and abs(exponent) <= _MAX_EXPONENT
         if number >= _MAX_GROWING or not is_small:
             raise UntrustedError(f"it calls {node['target']} with large numbers")

@@ -28,6 +28,9 @@ ALLOWED_PATHS = re.compile(
 """Paths that are served: the data with which the server was started, and the page's own files."""
 
 
+MAX_SECONDS = 10
+"""Maximum time in seconds that the server waits for the next part of a request."""
+
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 """Content security policy of the page: it may only load from this server."""
 
@@ -71,6 +74,7 @@ def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)
     try:
         import flask
         from model_explorer import extension_manager, server
+        from werkzeug.serving import WSGIRequestHandler
     except ImportError:
         hint = "pip install 'irgraph[explorer]'"
         raise fail("this needs Model Explorer", hint=hint, exit_code=2) from None
@@ -81,6 +85,7 @@ def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)
             self.before_request(lambda: _refusal(flask.request))
             self.after_request(_restrict_to_local)
 
+    WSGIRequestHandler.timeout = MAX_SECONDS
     server.flask = _PatchedModule(flask, Flask=GuardedFlask)
     unknown = dict.fromkeys(("version", "runningVersion", "releaseUrl", "desktopAppUrl"), "")
     server._check_new_version = lambda print_msg=True: unknown
@@ -101,10 +106,14 @@ class _PatchedModule:
 
 
 def _refusal(request: Any) -> tuple[str, int] | None:  # noqa: ANN401
-    """Return the error for a request of another host, another path or a change, else ``None``."""
+    """Return the error for a request of another host, page or path or a change, else ``None``."""
     name = request.host.rpartition(":")[0] or request.host
     if name not in (HOST, "localhost"):
         return "this answers to this machine alone", 403
+    origin = request.headers.get("Origin")
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    if origin not in (None, f"http://{request.host}") or site not in ("same-origin", "none"):
+        return "this answers to its own page alone: open the address itself", 403
     if request.method not in ("GET", "HEAD") or not ALLOWED_PATHS.fullmatch(request.path):
         return "this shows what it was started with, and nothing else", 403
     return None
