@@ -27,7 +27,7 @@ def load(name: str, start: str = "start") -> Lark:
     Trees have positions. The parser's tables are cached as JSON in the user's cache folder, so that
     later processes start faster; without a private folder they are built in each process.
     """
-    folder = _private_folder()
+    folder = private_folder()
     file = folder / f"{name}-{start}-{_version()}.json" if folder else None
     cached = _read(file) if file else None
     if cached is not None:
@@ -83,7 +83,7 @@ def _store(parser: Lark, file: Path) -> None:
         temporary.replace(file)
 
 
-def _private_folder() -> Path | None:
+def private_folder() -> Path | None:
     """Return the user's cache folder, ``None`` if other users can write to it."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     folder = Path(home) / "irgraph"

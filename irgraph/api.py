@@ -92,6 +92,31 @@ def load(path: str | Path) -> Graph:
     return verified(read_graph_text(text, str(path)), text)
 
 
+def load_typed(path: str | Path) -> tuple[Graph, bool]:
+    """Return the graph of a file, verified, and whether torch verified its types.
+
+    Raises ``IrgraphError`` with the place of every finding.
+    """
+    text = _model_text(path)
+    graph = verified(read_graph_text(text, str(path)), text)
+    return graph, verify_types(graph, text)
+
+
+def verify_types(graph: Graph, text: str) -> bool:
+    """Return whether torch verified the types of a graph, once for each text; not if it is missing.
+
+    Raises ``IrgraphError`` with the place of every finding.
+    """
+    from irgraph.execute.types.cache import cached_type_findings, can_check_types
+
+    if not can_check_types():
+        return False
+    findings = cached_type_findings(graph, text)
+    if findings:
+        raise _findings_error(findings, graph, text)
+    return True
+
+
 def verified(graph: Graph, text: str = "") -> Graph:
     """Return the graph if it breaks no rule; else raise ``IrgraphError`` with all findings.
 
@@ -102,7 +127,11 @@ def verified(graph: Graph, text: str = "") -> Graph:
     findings = verify(graph)
     if not findings:
         return graph
-    raise IrgraphError(
+    raise _findings_error(findings, graph, text)
+
+
+def _findings_error(findings: Sequence[Finding], graph: Graph, text: str) -> IrgraphError:
+    return IrgraphError(
         [
             Diagnostic(
                 f"{finding.op.name + ': ' if finding.op else ''}{finding.message}",

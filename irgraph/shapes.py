@@ -104,16 +104,22 @@ def _infer(
 
 
 def plain_sizes(
-    op: Op, schemas: Sequence[str], dims: Mapping[str, int], device: str = "gpu0"
+    op: Op,
+    schemas: Sequence[str],
+    dims: Mapping[str, int],
+    device: str = "gpu0",
+    *,
+    runs_writes: bool = False,
 ) -> tuple[Result, ...]:
     """Return an op's results for given dimensions, with all sizes as plain numbers.
 
     As in a model, the results do not contain numbers that it returns in addition to tensors.
+    ``runs_writes``: also run ops without results, so that torch checks their operands.
     """
     schema = resolve(op, schemas)
     if schema is None:
         raise ShapeError(f"{op.name} has no schema that takes these operands")
-    if not schema.fresh_returns:
+    if not schema.fresh_returns and not runs_writes:
         return ()
     call = _Call(op, {t: _meta(t, dims) for t in op.inputs}, dims, _device(op, device))
     returned = call.run(schema)

@@ -121,6 +121,21 @@ def read_model(path: str) -> Graph:
     return load(path)
 
 
+def read_typed_model(path: str) -> Graph:
+    """Return the graph of a model to price, its types verified by torch, or else with a note."""
+    from irgraph.api import load_typed
+
+    graph, is_verified = load_typed(path)
+    note_unverified_types(path, is_verified=is_verified)
+    return graph
+
+
+def note_unverified_types(path: str, *, is_verified: bool) -> None:
+    """Print a note if torch could not verify the types of a model."""
+    if not is_verified:
+        print_error(f"note: types of {path} unverified, as torch is not installed")
+
+
 def with_rank_options(graph: Graph, ranks: str | None, fabric: str | None) -> Graph:
     """Return the graph with the settings of ``--ranks`` and ``--fabric``."""
     if ranks is None and fabric is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from irgraph.execute.types.views import bound_findings, view_difference, view_form
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import HOST_READS, LOOKUPS, is_label
-from irgraph.ir.op import Op, Result, Value
+from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import OPERANDS, Finding, checked_libraries
@@ -25,9 +26,9 @@ BAGS_BACKWARD = "aten._embedding_bag_"
 def type_findings(graph: Graph) -> Iterator[Finding]:
     """Yield the ops that torch's meta device rejects, or computes with results of other types.
 
-    Strides are not compared, as devices differ in them. Ops that torch lacks, whose sizes depend on
-    values, or whose operands a trace did not record, are omitted. Raises ``ImportError`` if torch
-    is missing.
+    Strides are compared only of views, as devices differ in others. Ops that torch lacks, whose
+    sizes depend on values, or whose operands a trace did not record, are omitted. Raises
+    ``ImportError`` if torch is missing.
     """
     if OPERANDS in graph.settings:
         return
@@ -37,12 +38,21 @@ def type_findings(graph: Graph) -> Iterator[Finding]:
         is_checked = op.name.startswith(libraries) and schemas_of(op.name)
         if is_label(op) or not is_checked or op.name.startswith((*UNCHECKED_OPS, BAGS_BACKWARD)):
             continue
+        if (op.written or not op.results) and _has_text(op):
+            continue
         form = (op.name, op.written and _marks(op), *map(_form, (op.operands, op.results)))
         form = (*form, *((name, _form(value)) for name, value in op.attributes.items()))
+        form = (*form, *view_form(op))
         if form not in message_by_form:
             message_by_form[form] = _mismatch(op, graph)
         if message_by_form[form]:
             yield Finding("shapes", message_by_form[form], op)
+    yield from bound_findings(graph)
+
+
+def _has_text(op: Op) -> bool:
+    """Return whether an argument is a text, as streams, storages and devices are recorded."""
+    return any(isinstance(value, str) for value in (*op.operands, *op.attributes.values()))
 
 
 def _marks(op: Op) -> tuple[bool, ...]:
@@ -59,11 +69,21 @@ def _form(value: Value | Result) -> object:
 
 def _mismatch(op: Op, graph: Graph) -> str:
     try:
-        expected = plain_sizes(op, graph.schemas, graph.dims)
+        expected = plain_sizes(op, graph.schemas, graph.dims, runs_writes=True)
     except ShapeError as error:
         return str(error) if error.refused else ""
     pairs = list(zip(expected, op.results, strict=False))[: 1 if op.name in LOOKUPS else None]
-    return next((text for pair in pairs for text in _differences(*pair)), "")
+    difference = next((text for pair in pairs for text in _differences(*pair)), "")
+    return difference or _view_mismatch(op, pairs)
+
+
+def _view_mismatch(op: Op, pairs: list[tuple[Result, Result]]) -> str:
+    for expected, actual in pairs:
+        for first, second in zip(tensors_in([expected]), tensors_in([actual]), strict=False):
+            difference = view_difference(op, first, second)
+            if difference:
+                return difference
+    return ""
 
 
 def _differences(expected: Result, actual: Result) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from irgraph.ir.effects import may_alias
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, accepts, schemas_of, written_by
 from irgraph.ir.tensor import DeviceRef, Tensor, overlap
 from irgraph.ir.tf32 import plain_name
@@ -108,6 +108,10 @@ def shape_error(op: Op) -> str:
         return _foreach_error(op)
     if first is not None:
         expected = _product_shape(op, first)
+    elif op.name == "aten.copy_":
+        return _copy_error(op)
+    elif op.name in INDEX_PUTS:
+        return _index_put_error(op)
     elif is_pointwise(op.name) and all(isinstance(r, Tensor) for r in op.results):
         expected = broadcast([tensor.shape for tensor in op.inputs])
     else:
@@ -119,6 +123,47 @@ def shape_error(op: Op) -> str:
         if expected is not None and tensor.shape != expected:
             return f"makes {_text(expected)}, not %{tensor.name}, {_text(tensor.shape)}"
     return ""
+
+
+INDEX_PUTS = ("aten.index_put_", "aten.index_put", "aten._index_put_impl_")
+"""Ops that write values to the elements at some indices."""
+
+
+def _copy_error(op: Op) -> str:
+    target, source = (value.shape for value in op.inputs[:2])
+    expected = broadcast([target, source])
+    if expected in (target, None):
+        return ""
+    return f"copies {_text(source)}, which does not broadcast to {_text(target)}"
+
+
+def _index_put_error(op: Op) -> str:
+    """Return the error in the shape of the values; masks select an unknown number of elements."""
+    target, indices, values = (*op.operands, None, None, None)[:3]
+    if not isinstance(target, Tensor) or not isinstance(values, Tensor):
+        return ""
+    if not isinstance(indices, tuple) or len(indices) > len(target.shape):
+        return ""
+    tensors = [index for index in indices if isinstance(index, Tensor)]
+    if not tensors or any(index.dtype in ("bool", "u8") for index in tensors):
+        return ""
+    selected = broadcast([index.shape for index in tensors])
+    if isinstance(selected, str) or selected is None:
+        return selected or ""
+    expected = _indexed_shape(target.shape, indices, selected)
+    if broadcast([expected, values.shape]) == expected:
+        return ""
+    return f"writes {_text(values.shape)}, which does not broadcast to {_text(expected)}"
+
+
+def _indexed_shape(shape: Shape, indices: tuple[Value, ...], selected: Shape) -> Shape:
+    """Return the shape of the elements at some indices: adjacent indices stay in place."""
+    padded = [*indices, *(None for _ in shape[len(indices) :])]
+    axes = [axis for axis, index in enumerate(padded) if isinstance(index, Tensor)]
+    adjoin = axes[-1] - axes[0] + 1 == len(axes)
+    first = axes[0] if adjoin else 0
+    rest = [size for axis, size in enumerate(shape) if axis not in axes]
+    return (*rest[:first], *selected, *rest[first:])
 
 
 def _foreach_error(op: Op) -> str:

@@ -149,7 +149,7 @@ def test_a_model_without_any_op_is_not_predicted(run: Run, tmp_path: Path) -> No
 
 
 def test_a_model_measured_in_part_says_who_prices_the_rest(run: Run, model: Path) -> None:
-    model.write_text(MEASURED + "%z = aten.sigmoid(%y) : f16[B, 4] in $b3\n")
+    model.write_text(MEASURED + "%z = aten.sigmoid(%y) : f32[B, 4] in $b3\n")
     found = json.loads(run("predict", model, "--json").out)["measured_times"]
     assert "models price 1 op without a measured time (changed or added since" in found
     assert "`irgraph diff BEFORE AFTER` compares like with like" in found

@@ -26,6 +26,15 @@ HEAD = "input %x : f32[B, 32] in $x\ninput %w : f32[32, 8] in $w\ninput %i : i64
         ("%y = aten.mm(%w, %x) : f32[32, 32] in $y", "its factors do not fit: [32, 8] and [4, 32]"),
         ("aten.add_(%w!, %x)", "its operands do not broadcast: [32, 8], [4, 32]"),
         ("aten.add_(%i!, %x)", "its operands do not broadcast: [7], [4, 32]"),
+        ("aten.copy_(%w!, %x)", "copies [4, 32], which does not broadcast to [32, 8]"),
+        (
+            "aten.index_put_(%x!, [%i], %w)",
+            "writes [32, 8], which does not broadcast to [7, 32]",
+        ),
+        (
+            "aten.index_put_(%x!, [none, %i], %w)",
+            "writes [32, 8], which does not broadcast to [4, 7]",
+        ),
     ],
 )
 def test_shapes_that_do_not_follow_are_found_without_torch(line: str, message: str) -> None:
@@ -41,6 +50,16 @@ def test_shapes_that_do_not_follow_are_found_without_torch(line: str, message: s
             "torch refuses it: k not in range for dimension",
         ),
         ("%y = aten.cat([%x, %x]) : f32[B, 64] in $y", "makes f32[8, 32], not %y, f32[4, 64]"),
+        ("%y = aten.t(%w) : f32[8, 32; 32, 1] in $w", "makes strides (1, 8), not %y, (32, 1)"),
+        ("%y = aten.t(%w) : f32[8, 32; 1, 8] in $y", "makes a view in $w, not %y in $y"),
+        (
+            "%y = aten.select(%w, 0, 3) : f32[8] in $w",
+            "makes a view of $w at byte 96, not at 0, as %y has it",
+        ),
+        (
+            "%y = aten.as_strided(%w, [32, 8], [64, 1]) : f32[32, 8; 64, 1] in $w",
+            "makes %y, bytes 0 to 7968 of $w, which has bytes 0 to 1024",
+        ),
     ],
 )
 def test_what_torch_does_not_make_is_found(line: str, message: str) -> None:
@@ -93,3 +112,19 @@ def test_no_recorded_step_is_accused(data_dir: Path) -> None:
         if messages:
             wrong[path.name] = messages
     assert not wrong
+
+
+def test_index_put_takes_values_that_broadcast() -> None:
+    text = HEAD + "input %v : f32[7, 32] in $v\ninput %s : f32[1] in $s\n"
+    text += "aten.index_put_(%x!, [%i], %v)\naten.index_put_(%x!, [%i], %s)\n"
+    graph = model(text)
+    assert verify(graph) == []
+    pytest.importorskip("torch")
+    assert list(type_findings(graph)) == []
+
+
+def test_a_view_of_a_view_may_leave_its_operand_but_not_the_buffer() -> None:
+    pytest.importorskip("torch")
+    lines = "%v = aten.select(%w, 0, 3) : f32[8] in $w+96\n"
+    lines += "%y = aten.as_strided(%v, [32, 8], [8, 1], 0) : f32[32, 8] in $w\n"
+    assert list(type_findings(model(HEAD + lines))) == []

@@ -60,7 +60,7 @@ def diff(
 
     measured = _measured_times(measured_before, measured_after)
     first, second = (
-        cli.with_rank_options(cli.with_dim_options(cli.read_model(path), dim), ranks, fabric)
+        cli.with_rank_options(cli.with_dim_options(cli.read_typed_model(path), dim), ranks, fabric)
         for path in (before, after)
     )
     if device == NO_DEVICE:

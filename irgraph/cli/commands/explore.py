@@ -43,7 +43,9 @@ def explore(
     """Show a model in Model Explorer, by phase, module and call, coloured by a prediction."""
     from irgraph.predict.prediction import device_of, predict
 
-    graphs = [cli.with_dim_options(cli.read_model(path), dim) for path in (model, other) if path]
+    graphs = [
+        cli.with_dim_options(cli.read_typed_model(path), dim) for path in (model, other) if path
+    ]
     card = device or device_of(*graphs)
     predictions = [
         predict(graph, device=card, host=host, ranks=ranks, fabric=fabric) for graph in graphs

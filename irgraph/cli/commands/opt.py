@@ -318,5 +318,6 @@ def _read(path: str, *, verified: bool) -> tuple[Graph, list[PipelineStep]]:
     graph = api.read_graph_text(model_text(text), path)
     if verified:
         graph = api.verified(graph, text)
+        cli.note_unverified_types(path, is_verified=api.verify_types(graph, text))
     script = recorded_script(text)
     return graph, [PipelineStep("text", script)] if script else []

@@ -144,7 +144,7 @@ def place(
     from irgraph.tiers.library import load_platform
     from irgraph.verbs.refusal import RefusedError
 
-    graph = cli.with_dim_options(cli.read_model(model), dim)
+    graph = cli.with_dim_options(cli.read_typed_model(model), dim)
     host = load_platform(platform)
     options = PredictOptions(device=host.device, host=host.host, indices=indices or ())
     service_load = _service_load(qps, latency, policy, rows, lists)
@@ -314,7 +314,7 @@ def _tradeoff(
 
     if aim not in AIMS:
         raise fail(f"--for: expected one of {', '.join(AIMS)}, not {aim!r}", exit_code=2)
-    executed_graph = request.graph if executed is None else cli.read_model(executed)
+    executed_graph = request.graph if executed is None else cli.read_typed_model(executed)
     bench_data = random_batch(executed_graph) if data is None else read_data(data, executed_graph)
     table_candidates = [
         c for c in candidates(executed_graph, read_formats(formats, TABLE)) if c.kind == TABLE

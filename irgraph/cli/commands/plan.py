@@ -52,7 +52,7 @@ def plan(
     from irgraph.text import print_graph
     from irgraph.verbs.refusal import RefusedError
 
-    graph = cli.with_dim_options(cli.read_model(model), dim)
+    graph = cli.with_dim_options(cli.read_typed_model(model), dim)
     options = PredictOptions(device=device, host=host, fabric=fabric)
     size = parse_bytes(memory, "--memory")
     try:

@@ -153,7 +153,7 @@ def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
     The time is ``None`` if the recording is from the CPU or ``device`` is specified.
     """
     if not Path(path).is_dir():
-        return cli.read_model(path), None
+        return cli.read_typed_model(path), None
     from irgraph.capture.lower import lower_file
     from irgraph.capture.recording.folder import figures
 

@@ -64,7 +64,8 @@ def ranks(
     from irgraph.schedule.ranks import draw_step_times, simulate_ranks
 
     graphs = {
-        path: cli.with_dim_options(cli.read_model(path), dim) for path in dict.fromkeys(models)
+        path: cli.with_dim_options(cli.read_typed_model(path), dim)
+        for path in dict.fromkeys(models)
     }
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
     predictions = predict_each_rank([graphs[path] for path in models], options)

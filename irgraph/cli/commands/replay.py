@@ -101,7 +101,9 @@ def replay(
             replays.append(replayed)
             own_replay = replayed if overheads == "own" else next(own_steps)
             own_replays.append(own_replay.without_timeline())
-        recorded = RecordedStep(tree, [step for step in tree.steps if step.complete][-1])
+        complete_steps = [step for step in tree.steps if step.complete]
+        if complete_steps:
+            recorded = RecordedStep(tree, complete_steps[-1])
     if not replays:
         raise fail("no complete step to replay", SourceSpan(traces[0]))
     if timeline is not None:

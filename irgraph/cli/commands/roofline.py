@@ -13,7 +13,7 @@ from irgraph.cli.common import (
     DimOption,
     FormulasOption,
     JsonOption,
-    read_model,
+    read_typed_model,
     with_dim_options,
     write_csv,
     write_json,
@@ -93,7 +93,7 @@ def _predicted_works(
     from irgraph.predict.prediction import device_of
     from irgraph.predict.roofline import works_of
 
-    graph = with_dim_options(read_model(path), dim)
+    graph = with_dim_options(read_typed_model(path), dim)
     name = device or device_of(graph)
     sheet = backend().device(name, graph)
     options = PredictOptions(device=name, software=software, measured=not formulas)

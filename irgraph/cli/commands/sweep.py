@@ -13,7 +13,7 @@ from irgraph.cli.common import (
     console,
     print_error,
     print_listing,
-    read_model,
+    read_typed_model,
     write_json,
 )
 from irgraph.cli.traces import record_cells
@@ -121,7 +121,7 @@ def _run_sweep(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutc
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        graph: Any = read_model(model)
+        graph: Any = read_typed_model(model)
         sizes = [{name: size} for name, values in grid.dims.items() for size in values]
         for line in unresized_warnings(graph, *sizes):
             print_error(f"warning: {line}")

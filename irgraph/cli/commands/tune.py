@@ -14,7 +14,7 @@ from irgraph.cli.common import (
     console,
     print_error,
     print_listing,
-    read_model,
+    read_typed_model,
     show_progress,
     write_json,
     write_result,
@@ -82,7 +82,7 @@ def tune(
         raise fail("--html reports a search: --explain runs none", exit_code=2)
     if not explain:
         load_optuna()
-    graph = read_model(model)
+    graph = read_typed_model(model)
     with show_progress("trying passes"):
         search_space, objectives = read_space(space, graph)
     if explain:

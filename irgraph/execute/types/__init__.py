@@ -1,0 +1,1 @@
+"""Types of views, and the cache of models whose types torch verified."""
