@@ -20,6 +20,8 @@ FORGOTTEN = (
      "docs/costs.md has no row for distance"),
     ("A learned family", "docs/learned.md", "tests/costmodels/benchmarks/test_sweep.py -k docu",
      r"docs/learned.md lacks {'\| distance"),
+    ("An op that torch lacks", "tests/ops/own/swiglu.ir", "tests/ops -k has_a_call",
+     r"add calls of \['irgraph.swiglu', 'irgraph.swiglu_backward'\] to a file of tests/ops/own"),
     ("A statement", "grammars/transform.lark", f"{EACH} -k has_a_file",
      "not in _statement of transform.lark.*'commute'"),
     ("A statement", STATEMENT, f"{EACH} -k has_a_file",

@@ -17,15 +17,22 @@ TESTED = [name for name, recipe in RECIPES.items() if any("pytest" in c for c in
 BEFORE = {"A statement": ("A verb",)}
 """Recipes that go on from others."""
 
-MOST = {"A kernel family": 1, "A learned family": 1, "A verb": 1, "A statement": 2, "A pass": 1,
-        "A command": 1, "A device": 1, "A host": 0, "A trace format": 1}  # fmt: skip
+MOST = {"A kernel family": 1, "A learned family": 1, "An op that torch lacks": 2, "A verb": 1,
+        "A statement": 2, "A pass": 1, "A command": 1, "A device": 1, "A host": 0,
+        "A trace format": 1}  # fmt: skip
 """Files of source code that a recipe may take."""
+
+SWIGLU = 'irgraph opt model.ir -e "fuse %y = aten.mul(aten.silu(%a), %b) into %y = irgraph.swiglu('
+"""Beginning of commands that fuse ops into one of irgraph's."""
 
 SAYS = {
     "irgraph predict model.ir --device v100": "renorm",
     "irgraph measure distance": "3 new measurements",
     "irgraph passes drop-identities": "Products with one and sums with nothing go.",
     "irgraph opt --pass drop-identities": "1 op removed",
+    f"{SWIGLU}%a": "2 ops became 1\n  legal: ",
+    f"{SWIGLU}%b": "irgraph.swiglu computes something else: %y is off by ",
+    "irgraph predict fused.ir": "swiglu",
     "irgraph check": "same: 1 tensor",
     "irgraph dims": "B = 2048\n",
     "irgraph predict costmodels/evaluate/data/dlrm_default.ir --device p40": "P40",
@@ -35,7 +42,7 @@ SAYS = {
 }
 """What commands must tell, by their beginning."""
 
-REFUSED = {"irgraph lower mlp.json --step 3": 2}
+REFUSED = {"irgraph lower mlp.json --step 3": 2, f'{SWIGLU}%b, %a)"': 1}
 """Commands that end with another exit code than 0."""
 
 

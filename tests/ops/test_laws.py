@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,13 +11,20 @@ import pytest
 import torch
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
-from irgraph.ops.book import book, meaning_of
+from irgraph.ir.op import Op, tensors_in
+from irgraph.ops.book import book, meaning_of, shipped
+from irgraph.shapes import infer
 from irgraph.text import parse
 from tests.ops.laws import broken_claims, sizes_of
 
 CALLS = Path(__file__).with_name("calls.ir")
 """Calls of captured steps: of each name up to eight, that differ in axes or arguments."""
+
+OWN = Path(__file__).with_name("own")
+"""Folder with calls of the ops that torch lacks, at least one of each."""
+
+MIN_TRUE_OF_OWN = 90
+"""Claims about those calls that must have been run."""
 
 MIN_TRUE = 1_000
 """Claims that must have been run, so that the law cannot hold of nothing."""
@@ -33,6 +40,13 @@ def ops() -> Iterator[Op]:
     return calls().leaves()
 
 
+@cache
+def own_calls() -> tuple[Op, ...]:
+    """Return the calls of ops that torch lacks."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted(OWN.glob("*.ir")))
+    return tuple(op for text in texts for op in parse(text).leaves())
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     count = torch.get_num_threads()
@@ -43,19 +57,45 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.mark.long
 def test_what_ranks_compute_in_parts_is_the_whole() -> None:
+    assert true_claims(ops()) >= MIN_TRUE
+
+
+def test_what_ranks_compute_in_parts_of_our_ops_is_the_whole() -> None:
+    assert true_claims(own_calls()) >= MIN_TRUE_OF_OWN
+
+
+def true_claims(calls: Iterable[Op]) -> int:
+    """Return the number of true claims about some calls; fail if one is false."""
     counts: Counter[str] = Counter()
     false = []
-    for op in ops():
+    for op in calls:
         for outcome, claim, reason in broken_claims(op):
             counts[outcome] += 1
             if outcome == "false":
                 false.append((op.name, str(meaning_of(op)), claim.letter, reason))
     assert false == []
-    assert counts["true"] >= MIN_TRUE, counts
+    return counts["true"]
+
+
+def test_each_op_that_torch_lacks_has_a_call_and_a_meaning() -> None:
+    declared = {op.name for op in own_calls() if meaning_of(op) is not None}
+    missing = sorted(shipped_own_ops() - declared)
+    assert not missing, f"add calls of {missing} to a file of tests/ops/own"
+
+
+@pytest.mark.parametrize("op", own_calls(), ids=lambda op: op.base)
+def test_results_have_the_types_that_the_declaration_gives(op: Op) -> None:
+    inferred = list(tensors_in(infer(op)))
+    assert [(t.dtype, t.shape) for t in inferred] == [(t.dtype, t.shape) for t in op.outputs]
+
+
+def shipped_own_ops() -> set[str]:
+    """Return the names of irgraph's own ops."""
+    return {name for name, operator in shipped().items() if operator.custom is not None}
 
 
 def test_a_letter_has_one_size() -> None:
-    for op in ops():
+    for op in (*ops(), *own_calls()):
         meaning = meaning_of(op)
         if meaning is None:
             continue
