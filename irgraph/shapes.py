@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from irgraph.facts import FactTable
 from irgraph.ir.dim import Dim, evaluate, make, rebind
 from irgraph.ir.dtypes import FROM_TORCH, TORCH
 from irgraph.ir.edit import map_tensors, map_value
@@ -53,21 +54,20 @@ def infer(
     call, buffers = _plain_names(op)
     written = [tensor.name in call.written for tensor in call.inputs]
     key = repr((call.name, call.operands, call.attributes, written, schemas, dims, device))
-    if key not in _CACHE:
-        if len(_CACHE) >= MAX_CACHED_CALLS:
-            _CACHE.clear()
+    cached = _CACHE.get(key)
+    if cached is None:
         try:
-            _CACHE[key] = _infer(call, schemas, dims, device)
+            cached = _infer(call, schemas, dims, device)
         except ShapeError as error:
-            _CACHE[key] = error
-    cached = _CACHE[key]
+            cached = error
+        _CACHE[key] = cached
     if isinstance(cached, ShapeError):
         raise ShapeError(str(cached), refused=cached.refused)
     return map_value(cached, lambda tensor: replace(tensor, buffer=buffers[tensor.buffer]))
 
 
 MAX_CACHED_CALLS = 4096
-_CACHE: dict[str, tuple[Result, ...] | ShapeError] = {}
+_CACHE = FactTable[str, tuple[Result, ...] | ShapeError](MAX_CACHED_CALLS)
 """Cached results of calls, by everything that determines them: a step has few distinct calls."""
 
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from costmodels.families import rules
 from costmodels.formulas.machine import Machine
+from irgraph.facts import FactTable, facts_of
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import EXCHANGE_PREFIXES, is_collective
@@ -31,7 +32,7 @@ MAX_MACHINES = 32
 MAX_CALLS = 8192
 """Maximum number of calls with cached prices, for ops that differ in names alone."""
 
-_CALLS: dict[object, tuple[Kernel, ...] | None] = {}
+_CALLS = FactTable[object, tuple[Kernel, ...] | None](MAX_CALLS)
 
 TIER_OP_PREFIX = "irgraph.tier_"
 """Prefix of the names of ops that read files of tiers."""
@@ -94,9 +95,9 @@ class PriceCache:
 
     def outcome_of(self, op: Op, compute: Callable[[Op], Outcome]) -> Outcome:
         """Return an op's cached outcome, or compute and cache it."""
-        outcomes: dict[object, Outcome] | None = op.__dict__.get(CACHE_KEY)
+        outcomes: dict[object, Outcome] | None = facts_of(op).get(CACHE_KEY)
         if outcomes is None:
-            outcomes = op.__dict__[CACHE_KEY] = {}
+            outcomes = facts_of(op)[CACHE_KEY] = FactTable(MAX_MACHINES)
         if (self.sparse or self.lookups) and self._depends_on_graph(op):
             return compute(op)
         outcome = outcomes.get(self.token)
@@ -104,8 +105,6 @@ class PriceCache:
             outcome = compute(op)
             # inner ops are cached separately: only this op's own rule was consulted
             if not (_is_priced_from_files(op) if outcome[0] is None else _reads_files(op)):
-                if len(outcomes) >= MAX_MACHINES:
-                    outcomes.clear()
                 outcomes[self.token] = outcome
         return outcome
 
@@ -120,8 +119,6 @@ class PriceCache:
             return _CALLS[key]
         except KeyError:
             kernels = _CALLS[key] = compute()
-        if len(_CALLS) > MAX_CALLS:
-            _CALLS.pop(next(iter(_CALLS)), None)
         return kernels
 
     def _depends_on_graph(self, op: Op) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from irgraph.facts import facts_of
 from irgraph.ir.effects import Effects, effects
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
@@ -73,7 +74,7 @@ EFFECTS_SLOT = "irgraph.ir.dependence"
 
 def _external_effects(op: Op, declared: frozenset[str]) -> _ExternalEffects:
     """Return the external effects of an op, which are cached: an op never changes."""
-    cached: tuple[frozenset[str], _ExternalEffects] | None = op.__dict__.get(EFFECTS_SLOT)
+    cached: tuple[frozenset[str], _ExternalEffects] | None = facts_of(op).get(EFFECTS_SLOT)
     if cached is not None and cached[0] == declared:
         return cached[1]
     inner = tuple(op.walk()) if op.body else ()
@@ -85,7 +86,7 @@ def _external_effects(op: Op, declared: frozenset[str]) -> _ExternalEffects:
         frozenset(leaf.stream for leaf in leaves),
         frozenset(leaf.stream for leaf in leaves if leaf.name in EVENTS),
     )
-    op.__dict__[EFFECTS_SLOT] = declared, touch
+    facts_of(op)[EFFECTS_SLOT] = declared, touch
     return touch
 
 

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from irgraph.facts import fact
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Note, Op, Result, Value, memoize
+from irgraph.ir.op import Note, Op, Result, Value
 from irgraph.ir.tensor import Tensor
 
 V = TypeVar("V")
@@ -132,7 +133,7 @@ USED_SLOT, DEFINED_SLOT = "irgraph.ir.edit.takes", "irgraph.ir.edit.gives"
 
 def _used_names(op: Op) -> frozenset[str]:
     """Return the names that an op's scopes use and that no earlier leaf inside them defines."""
-    return memoize(op, USED_SLOT, _collect_used_names) if op.body else NO_NAMES
+    return fact(op, USED_SLOT, _collect_used_names) if op.body else NO_NAMES
 
 
 def _collect_used_names(op: Op) -> frozenset[str]:
@@ -145,7 +146,7 @@ def _collect_used_names(op: Op) -> frozenset[str]:
 
 def _defined_names(op: Op) -> Sequence[str]:
     """Return the names of the results of an op's leaves."""
-    return memoize(op, DEFINED_SLOT, _collect_defined_names)
+    return fact(op, DEFINED_SLOT, _collect_defined_names)
 
 
 def _collect_defined_names(op: Op) -> tuple[str, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 
 from msgspec import Struct
 
+from irgraph.facts import cached_calls
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.schema import bind, schemas_of
 from irgraph.ir.tensor import Tensor
@@ -49,7 +50,7 @@ def effects(op: Op, declared: frozenset[str] = frozenset()) -> Effects:
     )
 
 
-@lru_cache(maxsize=MAX_CACHED_OPS)
+@cached_calls(MAX_CACHED_OPS)
 def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
     inputs = op.inputs
     outputs = op.outputs

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, wraps
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from msgspec import Struct, field
 
 from irgraph.diagnostics import describe, fail
+from irgraph.facts import fact
 from irgraph.ir.compare import same_op
 from irgraph.ir.op import EMPTY, Op, Value, results_by_name
 from irgraph.ir.tensor import Tensor
@@ -37,10 +38,7 @@ def cached_per_graph(compute: Callable[[Graph], V]) -> Callable[[Graph], V]:
 
     @wraps(compute)
     def cached(graph: Graph) -> V:
-        cache = graph.__dict__
-        if key not in cache:
-            cache[key] = compute(graph)
-        return cast(V, cache[key])
+        return fact(graph, key, compute)
 
     return cached
 

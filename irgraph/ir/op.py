@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar, Union
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from irgraph.facts import facts_of
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
 
@@ -146,18 +147,6 @@ def _flatten_tensors(values: Iterable[Value]) -> list[Tensor]:
 T = TypeVar("T")
 
 
-def memoize(op: Op, slot: str, compute: Callable[[Op], T]) -> T:
-    """Return the fact that an op caches in a slot; compute and cache it on the first call.
-
-    An op never changes, and its cached facts are freed with it. No fact may be ``None``; the slot
-    has the name of the calling module.
-    """
-    fact: T | None = op.__dict__.get(slot)
-    if fact is None:
-        fact = op.__dict__[slot] = compute(op)
-    return fact
-
-
 RESULTS_SLOT, OPERANDS_SLOT = "irgraph.ir.names.made", "irgraph.ir.names.taken"
 """Slots of an op that cache its tensors by name: results, and operands from outside."""
 
@@ -166,11 +155,11 @@ TensorsByName = Mapping[str, Tensor]
 
 def results_by_name(op: Op) -> TensorsByName:
     """Return every result of an op and of the ops below it, by name, outer ones first."""
-    tensors: dict[str, Tensor] | None = op.__dict__.get(RESULTS_SLOT)
+    tensors: dict[str, Tensor] | None = facts_of(op).get(RESULTS_SLOT)
     if tensors is None:
         tensors = {tensor.name: tensor for inner in op.walk() for tensor in inner.outputs}
         if op.body:
-            op.__dict__[RESULTS_SLOT] = tensors
+            facts_of(op)[RESULTS_SLOT] = tensors
     return tensors
 
 
@@ -180,14 +169,15 @@ def external_operands(op: Op) -> TensorsByName | None:
     ``None`` if the verifier must examine the op: a name denotes two tensors inside, is defined
     twice, is used before its definition, or is a result that no inner op defines.
     """
-    if OPERANDS_SLOT in op.__dict__:
-        cached: dict[str, Tensor] | None = op.__dict__[OPERANDS_SLOT]
+    facts = facts_of(op)
+    if OPERANDS_SLOT in facts:
+        cached: dict[str, Tensor] | None = facts[OPERANDS_SLOT]
         return cached
     operands: dict[str, Tensor] = {}
     consistent = _collect_names(op, operands, {}, results_by_name(op))
     external = operands if consistent and operands.keys().isdisjoint(results_by_name(op)) else None
     if op.body:
-        op.__dict__[OPERANDS_SLOT] = external
+        facts[OPERANDS_SLOT] = external
     return external
 
 
@@ -197,11 +187,11 @@ def convert_names(old: Op, new: Op, change: Callable[[Tensor], Tensor]) -> None:
     The two ops differ in their tensors' types only: ``change`` converts each tensor.
     """
     operands = external_operands(old)
-    new.__dict__[RESULTS_SLOT] = {
+    facts_of(new)[RESULTS_SLOT] = {
         name: change(tensor) for name, tensor in results_by_name(old).items()
     }
     if operands is not None:
-        new.__dict__[OPERANDS_SLOT] = {name: change(tensor) for name, tensor in operands.items()}
+        facts_of(new)[OPERANDS_SLOT] = {name: change(tensor) for name, tensor in operands.items()}
 
 
 def _collect_names(

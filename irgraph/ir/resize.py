@@ -9,10 +9,11 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from irgraph.facts import FactTable, fact, facts_of
 from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Value, convert_names, memoize
+from irgraph.ir.op import Op, Value, convert_names
 from irgraph.ir.tensor import Tensor, negative_size_error, size_error
 
 V = TypeVar("V")
@@ -222,17 +223,15 @@ class CachedSubstitution(DimSubstitution):
         """Return an op under the new dimensions, without its notes, from the cache if possible."""
         if _is_fixed(op):
             return op
-        resized_by_sizes: dict[object, Op] | None = op.__dict__.setdefault(RESIZED_SLOT, {})
+        resized_by_sizes: dict[object, Op] | None = facts_of(op).setdefault(
+            RESIZED_SLOT, FactTable(MAX_CACHED_SIZES)
+        )
         if resized_by_sizes is None:
             return super().op(op)
         resized = resized_by_sizes.get(self._key)
         if resized is None:
             resized = super().op(op)
-            resized.__dict__[RESIZED_SLOT] = None
-            if len(resized_by_sizes) >= MAX_CACHED_SIZES:
-                resized_by_sizes.pop(
-                    next(iter([*resized_by_sizes]), None), None
-                )  # other threads may be here, too
+            facts_of(resized)[RESIZED_SLOT] = None
             resized_by_sizes[self._key] = resized
         return resized
 
@@ -243,7 +242,7 @@ FIXED_SLOT = "irgraph.ir.resize"
 
 def _is_fixed(op: Op) -> bool:
     """Return whether an op and all ops below it are without notes and independent of dimensions."""
-    return memoize(op, FIXED_SLOT, _compute_is_fixed)
+    return fact(op, FIXED_SLOT, _compute_is_fixed)
 
 
 def _compute_is_fixed(op: Op) -> bool:

@@ -9,6 +9,7 @@ from functools import cache
 
 from msgspec import Struct
 
+from irgraph.facts import facts_of
 from irgraph.ir.calls import overwritten_operand, result_devices, schema_error, shape_error, usage
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
@@ -71,12 +72,12 @@ def verify(graph: Graph) -> list[Finding]:
     Rules of single ops skip ops that were valid in a graph of the same kind before.
     """
     kind = _graph_kind(graph)
-    ops = [op for op in graph.walk() if op.__dict__.get(VERIFIED_SLOT) is not kind]
+    ops = [op for op in graph.walk() if facts_of(op).get(VERIFIED_SLOT) is not kind]
     findings = [finding for rule in RULES for finding in rule(graph)]
     findings += [finding for rule in RULES_OF_OPS for finding in rule(graph, ops)]
     if not findings:
         for op in ops:
-            op.__dict__[VERIFIED_SLOT] = kind
+            facts_of(op)[VERIFIED_SLOT] = kind
     return findings
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, suggestion
+from irgraph.facts import FactTable
 from irgraph.ir.graph import Graph
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import Parameter
@@ -34,7 +34,7 @@ def check_script(
         if key not in _CHECKED_PASSES:
             _check_pass(declared, check.inner())
             if not check.problems:
-                _CHECKED_PASSES.store(key, tuple(passes.values()))
+                _CHECKED_PASSES[key] = tuple(passes.values())
     _check_cycles(passes, check)
     check_block(script.body, check)
     problems += check.problems
@@ -44,17 +44,9 @@ def check_script(
     return passes
 
 
-class _CheckedPasses(OrderedDict[object, tuple[Pass, ...]]):
-    """Checked passes by their identities and context; the objects are stored, so ids stay valid."""
-
-    def store(self, key: object, passes: tuple[Pass, ...]) -> None:
-        self[key] = passes
-        if len(self) > MAX_CHECKED_PASSES:
-            self.popitem(last=False)
-
-
 MAX_CHECKED_PASSES = 256
-_CHECKED_PASSES = _CheckedPasses()
+_CHECKED_PASSES = FactTable[object, tuple[Pass, ...]](MAX_CHECKED_PASSES)
+"""Checked passes by their ids and context; the passes are stored, so that the ids stay valid."""
 
 
 def _check_pass(declared: Pass, check: Checker) -> None:

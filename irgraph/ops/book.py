@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib import import_module
@@ -10,7 +9,8 @@ from pkgutil import iter_modules
 
 from msgspec.structs import replace
 
-from irgraph.ir.op import Op, Value, memoize
+from irgraph.facts import FactTable, fact
+from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import CustomOp
 from irgraph.ops import kinds
@@ -73,7 +73,7 @@ def package_ops() -> frozenset[str]:
 UNDECLARED = Meaning((), ())
 """Stands in caches for calls without a meaning."""
 
-_MEANINGS: OrderedDict[Hashable, Meaning] = OrderedDict()
+_MEANINGS = FactTable[Hashable, Meaning](MAX_SIGNATURES)
 
 SLOT = "irgraph.ops.meaning"
 
@@ -83,7 +83,7 @@ def meaning_of(op: Op) -> Meaning | None:
 
     Calls whose sizes contradict their declaration have none.
     """
-    meaning = memoize(op, SLOT, _meaning)
+    meaning = fact(op, SLOT, _meaning)
     return None if meaning is UNDECLARED else meaning
 
 
@@ -99,8 +99,6 @@ def _meaning(op: Op) -> Meaning:
         if meaning is None or size_error(call, meaning):
             meaning = UNDECLARED
         _MEANINGS[key] = meaning
-        if len(_MEANINGS) > MAX_SIGNATURES:
-            _MEANINGS.popitem(last=False)
     return meaning
 
 

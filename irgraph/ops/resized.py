@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from irgraph.ir.op import Op, Value, memoize, tensors_in
+from irgraph.facts import fact
+from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ops.book import meaning_of
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import ONE, OPAQUE, Axes, Joined, Merged
@@ -22,7 +23,7 @@ def confirms_resize(original: Op, resized: Op) -> bool:
     meaning = meaning_of(original)
     if meaning is None:
         return False
-    if memoize(original, SLOT, _SizeCheck).holds(resized):
+    if fact(original, SLOT, _SizeCheck).holds(resized):
         return True
     return confirms(resized)
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
+from irgraph.facts import FactTable, facts_of
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.refusal import describe
@@ -37,12 +38,10 @@ class Partition(Struct, frozen=True):
 
 def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Partition:
     """Partition groups into as few independent sets as launch order allows, earlier ones first."""
-    cache = graph.__dict__.setdefault(CACHE_KEY, {})
+    cache = facts_of(graph).setdefault(CACHE_KEY, FactTable(MAX_CACHED))
     key = tuple([tuple(group) for group in groups])
     cached: PartitionSets | None = cache.get(key)
     if cached is None:
-        if len(cache) >= MAX_CACHED:
-            cache.clear()
         cached = cache[key] = _partition(segment(graph, groups), len(groups))
     return Partition(graph, groups, *cached)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 
+from irgraph.facts import FactTable, fact, facts_of
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Result, Value, memoize, tensors_in
+from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.resized import confirms_resize
 from irgraph.shapes import ShapeError, plain_sizes
@@ -25,7 +25,7 @@ def check_sizes(before: Graph, after: Graph) -> None:
         if (
             original is resized
             or not resized.outputs
-            or resized.__dict__.get(VALIDATED_KEY) is validated
+            or facts_of(resized).get(VALIDATED_KEY) is validated
         ):
             continue
         is_confirmed = confirms_resize(original, resized) and not _out_of_bounds(resized)
@@ -39,23 +39,23 @@ def check_sizes(before: Graph, after: Graph) -> None:
             if mismatch:
                 continue
             validated.add(signature)
-        resized.__dict__[VALIDATED_KEY] = validated
+        facts_of(resized)[VALIDATED_KEY] = validated
 
 
 VALIDATED_KEY = "irgraph.verbs.torch_check.sound"
 """Attribute of an op: the set of signatures among which it was validated."""
 
 MAX_DIM_SETS = 64
-_VALIDATED: OrderedDict[object, set[object]] = OrderedDict()
+_VALIDATED = FactTable[object, set[object]](MAX_DIM_SETS)
 """Signatures that torch accepts, by dimension sizes."""
 
 
 def _validated_signatures(graph: Graph) -> set[object]:
     """Return the validated signatures for a graph's dimension sizes."""
     key = (tuple(graph.dims.items()), graph.schemas, graph.device)
-    signatures = _VALIDATED.setdefault(key, set())
-    if len(_VALIDATED) > MAX_DIM_SETS:
-        _VALIDATED.pop(next(iter(_VALIDATED)), None)
+    signatures = _VALIDATED.get(key)
+    if signatures is None:
+        signatures = _VALIDATED[key] = set()
     return signatures
 
 
@@ -68,7 +68,7 @@ def _signature(op: Op) -> str:
 
     Sizes that depend on dimensions appear as expressions, with their values.
     """
-    return memoize(op, SIGNATURE_KEY, _compute_signature)
+    return fact(op, SIGNATURE_KEY, _compute_signature)
 
 
 def _compute_signature(op: Op) -> str:
@@ -100,7 +100,7 @@ def _out_of_bounds(op: Op) -> str:
 
 
 MAX_VALID_CALLS = 4096
-_VALID_CALLS: dict[tuple[object, ...], None] = {}
+_VALID_CALLS = FactTable[tuple[object, ...], None](MAX_VALID_CALLS)
 """Calls that torch accepted, by everything that the answer depends on."""
 
 
@@ -117,8 +117,6 @@ def _mismatch(op: Op, graph: Graph) -> str:
         return ""
     mismatch = _torch_mismatch(op, graph)
     if not mismatch:
-        if len(_VALID_CALLS) >= MAX_VALID_CALLS:
-            _VALID_CALLS.clear()
         _VALID_CALLS[key] = None
     return mismatch
 

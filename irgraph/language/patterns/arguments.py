@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import cast
 
+from irgraph.facts import cached_calls
 from irgraph.ir.effects import MAX_CACHED_OPS
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Argument, resolve, schemas_of
@@ -26,7 +27,7 @@ class PassedArgument:
     is_explicit: bool = True
 
 
-@lru_cache(maxsize=MAX_CACHED_OPS)
+@cached_calls(MAX_CACHED_OPS)
 def arguments(op: Op, extra: tuple[str, ...] = ()) -> Sequence[PassedArgument]:
     """Return all arguments of an op in schema order; without names if it has no schema.
 

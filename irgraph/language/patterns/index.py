@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from irgraph.facts import FactTable
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import live_out
@@ -16,6 +17,12 @@ from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.patterns.arguments import PassedArgument, arguments
 from irgraph.language.patterns.nodes import glob, is_glob
 from irgraph.language.patterns.short_forms import COPIES, pattern_names
+
+MAX_CACHED_SELECTIONS = 32
+"""Maximum number of selections whose matches an index caches: variants of a step share them."""
+
+MAX_LOSSLESS_MATCHES = 4096
+"""Maximum number of legal matches that an index caches."""
 
 
 class Index:
@@ -27,8 +34,9 @@ class Index:
         self.end: list[int] = []
         self.parent: list[int] = []
         self.by_name: dict[str, list[int]] = {}
-        self.selections: dict[object, Any] = {}  # results of ``patterns.select``
-        self.lossless_matches: dict[object, Any] = {}  # matches that passed ``Losses.check``
+        # results of ``patterns.select``, and matches that passed ``Losses.check``
+        self.selections = FactTable[object, Any](MAX_CACHED_SELECTIONS)
+        self.lossless_matches = FactTable[object, Any](MAX_LOSSLESS_MATCHES)
         self._add(graph.ops, -1)
 
     def _add(self, ops: Sequence[Op], parent: int) -> None:

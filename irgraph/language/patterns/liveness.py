@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
+from irgraph.facts import cached_calls
 from irgraph.ir.effects import MAX_CACHED_OPS, effects, is_view, written_by
 from irgraph.ir.live_out import HOST_READS, UNFILLED, WAITS, is_label
 from irgraph.ir.op import Op
@@ -92,7 +92,7 @@ def _defined_tensors(leaf: Op) -> list[Tensor]:
     return [*leaf.outputs, *written_by(leaf)]
 
 
-@lru_cache(maxsize=MAX_CACHED_OPS)
+@cached_calls(MAX_CACHED_OPS)
 def _is_harmless(leaf: Op) -> bool:
     """Return whether an op has no effects other than its results and writes."""
     if is_label(leaf) or leaf.name in (*HOST_READS, *WAITS) or leaf.base.startswith("_assert"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from irgraph.diagnostics import fail
+from irgraph.facts import FactTable, facts_of
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.nodes import Literal, Splat
@@ -254,7 +255,9 @@ class Matcher:
     def _match_context_free(self, pattern: OpPattern, position: int) -> Iterator[Match]:
         """Match the first op of a series; the op caches the matches of the latest patterns."""
         op, schemas = self.index.ops[position], self.index.graph.schemas
-        cache: dict[object, _OpMatches] = op.__dict__.setdefault(MATCHES_KEY, {})
+        cache: dict[object, _OpMatches] = facts_of(op).setdefault(
+            MATCHES_KEY, FactTable(MAX_CACHED_PATTERNS)
+        )
         cached = cache.get((id(pattern), schemas))
         if cached is None:
             misses = Misses()
@@ -264,8 +267,6 @@ class Matcher:
             finally:
                 self.misses = outer_misses
             cached = _OpMatches(pattern, matches, misses.depth, misses.reason)
-            if len(cache) >= MAX_CACHED_PATTERNS:
-                cache.clear()
             cache[id(pattern), schemas] = cached
         if cached.depth >= 0:
             self.misses.note(cached.depth, position, cached.reason)

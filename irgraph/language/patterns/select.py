@@ -83,16 +83,11 @@ def select(
     if cached is None:
         cached = selection, *_find_matches(selection, index, scope, handles, try_remove)
         if key is not None:
-            if len(index.selections) >= MAX_CACHED_SELECTIONS:
-                index.selections.clear()
             index.selections[key] = cached
     _, matches, misses = cached
     retained = matches if selection.many or all_ else matches[:1]
     return SelectionResult(index, retained, misses, len(matches))
 
-
-MAX_CACHED_SELECTIONS = 32
-"""Maximum number of selections whose matches an index caches: variants of a step share them."""
 
 KEY_TYPES = (int, bool, str, type(None))
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Protocol
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan, fail, suggestion
+from irgraph.facts import cached_calls
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import op_suggestion
@@ -344,7 +344,7 @@ def _unknown_name_note(selection: Selection, index: Index) -> str:
     return f": the model has no {name}{similar}"
 
 
-@lru_cache(maxsize=256)
+@cached_calls(256)
 def _cached_suggestion(name: str, names: tuple[str, ...]) -> str:
     """Return the result of ``suggestion``, cached as the steps of a search have the same ops."""
     return suggestion(name, names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Sequence
 
+from irgraph.facts import facts_of
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.schema import parse_schema
 from irgraph.ir.tensor import Tensor
@@ -48,7 +49,7 @@ class Losses:
         key = (id(match), *map(id, self.new_ops))
         if key in legal_matches:
             return
-        cache = self.index.ops[first.position].__dict__ if len(match.pairs) == 1 else {}
+        cache = facts_of(self.index.ops[first.position]) if len(match.pairs) == 1 else {}
         forms = (*self.new_ops, first.pattern)
         cached = cache.get(CHECKED_KEY)
         if (
@@ -58,8 +59,6 @@ class Losses:
         ):
             self._check(match, results)
             cache[CHECKED_KEY] = forms, first.alignment, self.schema_names
-        if len(legal_matches) >= MAX_CACHED_MATCHES:
-            legal_matches.clear()
         legal_matches[key] = match, self.new_ops
 
     def _check(self, match: Match, results: Collection[Tensor]) -> None:
@@ -115,9 +114,6 @@ class Losses:
 
 CHECKED_KEY = "irgraph.language.templates.losses"
 """Key in the ``__dict__`` of an op for the last template and pattern that were legal for it."""
-
-MAX_CACHED_MATCHES = 4096
-"""Maximum number of legal matches that an index caches."""
 
 
 def _are_identical(these: Sequence[object], those: Sequence[object]) -> bool:

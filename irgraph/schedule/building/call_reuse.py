@@ -7,6 +7,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from irgraph.facts import facts_of
 from irgraph.ir.cost import CALL, Host, Kernel, Overheads
 from irgraph.ir.op import Op
 from irgraph.schedule.accounting import Accounting
@@ -95,7 +96,7 @@ class CallReuse:
 
     def _launches(self, op: Op) -> Launches | None:
         """Return the launches of a call, cached with its op; ``None`` if it does anything else."""
-        cached: Launches | None = op.__dict__.get(CACHE_KEY)
+        cached: Launches | None = facts_of(op).get(CACHE_KEY)
         if cached is not None and self._is_valid(op, cached):
             return cached
         work = self.charges.launches(op)
@@ -119,7 +120,7 @@ class CallReuse:
             next(iter(streams), None),
             key,
         )
-        op.__dict__[CACHE_KEY] = launches
+        facts_of(op)[CACHE_KEY] = launches
         return launches
 
     def _is_valid(self, op: Op, cached: Launches) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.diagnostics import IrgraphError
+from irgraph.facts import cached_calls
 from irgraph.ir.dim import Dim
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph
@@ -119,7 +119,7 @@ class _DeriveKey(Struct, frozen=True):
         return replace(self, graph=graph, cotangents=resized)
 
 
-@lru_cache(maxsize=MAX_CACHED_REGIONS)
+@cached_calls(MAX_CACHED_REGIONS)
 def _derive_cached(key: _DeriveKey) -> Derived:
     from irgraph.capture.live import capture
 
