@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from irgraph.ir.dependence import Dependence, shortest_chain
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.launch_order import Line, line
 from irgraph.verbs.refusal import RefusedError, describe
-from irgraph.verbs.streams import NewStreams, on_streams
+from irgraph.verbs.streams import NewStreams, on_streams, stream_of
 
 BASE = "branch"
 
@@ -27,6 +27,8 @@ def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> G
         *_dependence_refusals(s, owner, shared_groups).values(),
     ):
         raise refused
+    if _are_distributed(s, owner, min(streams, len(groups))):
+        return graph
     new_streams = NewStreams(graph)
     names = ["", *(new_streams.name(BASE) for _ in range(min(streams, len(groups)) - 1))]
     stream_by_op = [
@@ -35,6 +37,15 @@ def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> G
         if names[group % len(names)]
     ]
     return on_streams(graph, stream_by_op)[0] if stream_by_op else graph
+
+
+def _are_distributed(s: Line, owner: Mapping[int, int], count: int) -> bool:
+    """Return whether groups already run on ``count`` streams in turn."""
+    streams_by_turn: dict[int, set[str]] = {}
+    for i, group in owner.items():
+        streams_by_turn.setdefault(group % count, set()).add(stream_of(s.ops[i]))
+    used = [stream for streams in streams_by_turn.values() for stream in streams]
+    return len(used) == len(set(used)) == count == len(streams_by_turn)
 
 
 def _owners(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -58,13 +58,41 @@ def with_events(graph: Graph, members: Collection[Op]) -> Graph:
     sequence = line(graph, members, nodes=True)
     joins = _joins(sequence.ops, sequence.ties, set(sequence.members))
     edit = Edit(graph)
-    events = _events(graph)
+    events, waits = _events(graph), _existing_waits(graph)
     for join in joins:
+        if _is_ordered(graph, waits, join):
+            continue
         event = next(events)
         record = Op(RECORD, results=(event,))
         edit.insert(_with_context_of(record, join.source), after=join.source)
         edit.insert(_with_context_of(Op(WAIT, (event,)), join.before), before=join.before)
     return edit.commit()
+
+
+def _existing_waits(graph: Graph) -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """Return the positions of each event's record and wait, by the names of their two streams."""
+    recorded: dict[str, tuple[str, int]] = {}
+    waits: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for position, leaf in enumerate(graph.leaves()):
+        if leaf.name == RECORD:
+            recorded.update((event.name, (leaf.stream, position)) for event in leaf.outputs)
+        elif leaf.name == WAIT:
+            for event in leaf.inputs:
+                source, start = recorded.get(event.name, (leaf.stream, position))
+                waits.setdefault((source, leaf.stream), []).append((start, position))
+    return waits
+
+
+def _is_ordered(
+    graph: Graph, waits: Mapping[tuple[str, str], Sequence[tuple[int, int]]], join: Join
+) -> bool:
+    """Return whether an event that the graph has is recorded and waited for between two ops."""
+    first, last = (list(op.leaves()) for op in (join.source, join.before))
+    if len({leaf.stream for leaf in (*first, *last)}) != 2:
+        return False  # an op that works on several streams
+    end, start = graph.places[first[-1]], graph.places[last[0]]
+    pair = (first[-1].stream, last[0].stream)
+    return any(end < record and wait < start for record, wait in waits.get(pair, ()))
 
 
 def new_events(before: Graph, after: Graph) -> int:

@@ -72,7 +72,7 @@ class Parallelize(Statement):
             entry,
             done=done,
             legal=("no group depends on another",),
-            moved=total - len(entry.refused),
+            moved=total - len(entry.refused) if after is not before else 0,
         )
 
     def _independent_groups(
