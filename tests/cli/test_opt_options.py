@@ -201,3 +201,25 @@ def test_bisect_and_reduce_price_ops_for_their_device(run: Run, tmp_path: Path) 
     small = tmp_path / "small.ir"
     assert run("reduce", "--most", 40, "--device", "a100", "-e", slow, DLRM, "-o", small).code == 0
     assert small.read_text().count("aten.") < Path(DLRM).read_text().count("aten.")
+
+
+DROPOUT = """replace %y = aten.relu(%x) with {
+  %a = aten.relu(%x)  %y = aten.dropout(%a, p = 0.5, train = true) }"""
+
+RELU = """model "m" { format = 2 }
+
+device @gpu0 "v100"
+input %x : f32[8] in $x
+
+%y = aten.relu(%x) : f32[8] in $y
+return %y
+"""
+
+
+def test_opt_ends_with_3_if_a_meaning_was_not_compared(run: Run, tmp_path: Path) -> None:
+    model = tmp_path / "m.ir"
+    model.write_text(RELU)
+    ran = run("opt", "-e", DROPOUT, str(model))
+    assert (ran.code, ran.out.count("aten.dropout")) == (3, 1)
+    assert "meaning not compared (aten.dropout draws random numbers)" in ran.err
+    assert run("opt", "--pass", "add-dropout", str(model)).code == 0  # it ``changes results``

@@ -50,6 +50,10 @@ def test_shapes_that_do_not_follow_are_found_without_torch(line: str, message: s
             "torch refuses it: k not in range for dimension",
         ),
         ("%y = aten.cat([%x, %x]) : f32[B, 64] in $y", "makes f32[8, 32], not %y, f32[4, 64]"),
+        (
+            "[%y, %z] = aten.unsafe_split(%x, 12, 1) : [f32[B, 12] in $y, f32[B, 12] in $z]",
+            "makes a list of 3 tensors, not of 2",
+        ),
         ("%y = aten.t(%w) : f32[8, 32; 32, 1] in $w", "makes strides (1, 8), not %y, (32, 1)"),
         ("%y = aten.t(%w) : f32[8, 32; 1, 8] in $y", "makes a view in $w, not %y in $y"),
         (
