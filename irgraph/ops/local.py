@@ -1,35 +1,62 @@
-"""A call on one rank, if a letter is split over ranks."""
+"""A call on one rank if a letter is split over ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection
+from itertools import zip_longest
+
+from msgspec.structs import replace
 
 from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+from irgraph.ops.call import Call
 from irgraph.ops.meaning import Axis, Meaning, Merged
 
-
-def local_attributes(op: Op, meaning: Meaning, letter: str, ranks: int) -> Mapping[str, Value]:
-    """Return the arguments of a call whose letter is split: sizes along it are a rank's share."""
-    attributes = dict(op.attributes)
-    for (name, index), axis in meaning.arguments.items():
-        if name not in attributes or not _is_shared(axis, letter):
-            continue
-        value = attributes[name]
-        if index < 0:
-            attributes[name] = _share(value, ranks)
-        elif isinstance(value, tuple):
-            items = list(value)
-            items[index] = _share(items[index], ranks)
-            attributes[name] = tuple(items)
-    return attributes
+Size = Callable[[int], int]
 
 
-def _is_shared(axis: Axis, letter: str) -> bool:
+def unchanged(size: int) -> int:
+    """Return a number itself."""
+    return size
+
+
+def local_call(
+    op: Op, meaning: Meaning | None, letter: str, share: Size, whole: Size = unchanged
+) -> Op:
+    """Return a call with the numbers of a rank.
+
+    Args:
+        op: the call of the whole step.
+        meaning: its meaning.
+        letter: the letter that is split, ``""`` for none.
+        share: returns a rank's part of a size along the letter.
+        whole: returns every other number.
+    """
+    arguments = meaning.arguments if meaning is not None and letter else {}
+    along = {key for key, axis in arguments.items() if _is_split(axis, letter)}
+
+    def number(name: str | None, index: int, value: Value) -> Value:
+        if isinstance(value, tuple):
+            return tuple(number(name, i, item) for i, item in enumerate(value))
+        if not isinstance(value, int) or isinstance(value, (bool, Tensor)):
+            return value
+        return share(value) if (name, index) in along else whole(value)
+
+    names = list(Call(op).arguments)[: len(op.operands)]
+    operands = tuple(number(name, -1, v) for v, name in zip_longest(op.operands, names))
+    attributes = {name: number(name, -1, value) for name, value in op.attributes.items()}
+    return replace(op, operands=operands, attributes=attributes)
+
+
+def letters_of_arguments(meaning: Meaning) -> Collection[str]:
+    """Return the letters along which a split changes arguments."""
+    return {
+        axis.letters[0] if isinstance(axis, Merged) else str(axis)
+        for axis in meaning.arguments.values()
+    }
+
+
+def _is_split(axis: Axis, letter: str) -> bool:
     if isinstance(axis, Merged):
         return axis.letters[0] == letter
     return axis == letter
-
-
-def _share(value: Value, ranks: int) -> Value:
-    assert isinstance(value, int)
-    return int(value) // ranks

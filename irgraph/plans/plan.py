@@ -78,6 +78,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
             ``column-parallel`` layers have their outputs split over all ranks, ``row-parallel``
             layers their inputs, and all ranks have all samples.
         mesh: only with layers: groups of ranks share the batch, and each group splits the layers.
+        parameters: with ``split`` each rank stores its rows of parameters and of their optimizer's
+            state, and gathers a parameter in each phase that uses it (FSDP, ZeRO-3).
         optimizer: with ``split`` each rank updates its rows of replicated parameters, and stores
             the optimizer's state of only these (ZeRO-1); else every rank updates all rows.
     """
@@ -88,6 +90,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     optimizer: Literal["", "split"] = ""
     layers: Mapping[str, LayerScheme] = {}
     mesh: Mesh | None = None
+    parameters: Literal["", "split"] = ""
 
     def __str__(self) -> str:
         """Return the text form, JSON with one line per table."""
@@ -97,6 +100,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         )
         head = f'{{\n  "format": 1,\n  "ranks": {self.ranks},\n  "tables": {{\n'
         tail = f',\n  "optimizer": "{self.optimizer}"' if self.optimizer else ""
+        tail += f',\n  "parameters": "{self.parameters}"' if self.parameters else ""
         if self.layers:
             tail += f',\n  "layers": {msgspec.json.encode(self.layers).decode()}'
         if self.mesh is not None:

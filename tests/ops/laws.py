@@ -20,7 +20,7 @@ from irgraph.ir.tensor import DType, Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
 from irgraph.ops.book import meaning_of
 from irgraph.ops.call import Call
-from irgraph.ops.local import local_attributes
+from irgraph.ops.local import local_call
 from irgraph.ops.meaning import ONE, OPAQUE, Axes, Joined, Meaning, Merged
 from irgraph.ops.places import Claim, Place, claims
 from irgraph.text import parse
@@ -181,6 +181,11 @@ def run(op: Op, values: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     return [*tensors, *written]
 
 
+def share(size: int) -> int:
+    """Return a rank's part of a size."""
+    return int(size) // RANKS
+
+
 def part(value: torch.Tensor, place: Place, rank: int) -> torch.Tensor:
     """Return a rank's part of an operand; a partial sum has all of it on the first rank."""
     if place.kind == "split":
@@ -216,8 +221,7 @@ def check_claim(op: Op, meaning: Meaning, claim: Claim) -> str:
     by_rank = []
     for rank in range(RANKS):
         local = {name: part(value, named[name], rank) for name, value in values.items()}
-        attributes = local_attributes(op, meaning, claim.letter, RANKS)
-        by_rank.append(run(replace(op, attributes=attributes), local))
+        by_rank.append(run(local_call(op, meaning, claim.letter, share), local))
     # what lookups save for their backward depends on the kernel
     compared = claim.results[:1] if op.name in LOOKUPS else claim.results
     for index, place in enumerate(compared):

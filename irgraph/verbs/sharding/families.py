@@ -1,16 +1,15 @@
-"""Families: parameters with the tensors of their optimizer's step, gradient and state."""
+"""Families: parameters with the tensors of their updates that ranks split along with them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from irgraph.ir.calls import is_pointwise
-from irgraph.ir.effects import written_by
-from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.sharding.tables import ROW_PRESERVING, ROW_REDUCTIONS, rows_of
+from irgraph.ops.book import meaning_of
+from irgraph.ops.places import split_claim
+from irgraph.verbs.sharding.candidates import changed_tensors, positions
 
 STEP = "Optimizer.step"
 """Prefix of torch's name of the scope of an optimizer's step."""
@@ -18,66 +17,66 @@ STEP = "Optimizer.step"
 
 @dataclass
 class Family:
-    """A parameter and the tensors of its update, all of one shape.
+    """A parameter and the tensors that are split if it is.
 
     Attributes:
         parameter: its tensor.
-        names: names of all tensors.
-        refused_op: an op that prevents separate updates of its parts, ``""`` if there is none.
+        axes: the axis along which each tensor is split, by name.
+        refused_op: an op that prevents updates of parts, ``""`` if there is none.
     """
 
     parameter: Tensor
-    names: set[str] = field(default_factory=set)
+    axes: dict[str, int] = field(default_factory=dict)
     refused_op: str = ""
 
 
-def find_families(scope: Op, parameters: Sequence[Tensor]) -> list[Family]:
-    """Return the family of each parameter in an optimizer's step."""
-    finder = _FamilyFinder(scope, [Family(tensor, {tensor.name}) for tensor in parameters])
+def companions(call: Op, tensor: Tensor, axis: int) -> Mapping[str, int] | None:
+    """Return the axes of the tensors of a call that are split if one is split along an axis.
+
+    ``None`` if its blocks need blocks of other ranks.
+    """
+    meaning = meaning_of(call)
+    tensors = (*call.inputs, *changed_tensors(call))
+    if meaning is None or len(meaning.operands) + len(meaning.results) != len(tensors):
+        return None
+    axes = (*meaning.operands, *(result.axes for result in meaning.results))
+    letter = next(a[axis] for t, a in zip(tensors, axes, strict=True) if t.name == tensor.name)
+    claim = split_claim(meaning, letter) if isinstance(letter, str) else None
+    if claim is None:
+        return None
+    places = (*claim.operands, *claim.results)
+    if any(place.kind == "partial" for place in places):
+        return None
+    pairs = zip(tensors, places, strict=True)
+    return {t.name: place.axis for t, place in pairs if place.kind == "split"}
+
+
+def find_families(leaves: Iterable[Op], axes: Sequence[tuple[Tensor, int]]) -> list[Family]:
+    """Return the families of parameters, each split along an axis, in some ops."""
+    families = [Family(tensor, {tensor.name: axis}) for tensor, axis in axes]
+    owners = {family.parameter.name: family for family in families}
+    calls = [call for leaf in leaves for call in positions(leaf)]
     # A state may be written before the call that pairs it with its parameter (Adam's step counts,
     # its ``_foreach_mul_`` of the moments), so all calls are visited until no tensor is added.
     count = -1
-    while count != len(finder.family_by_tensor):
-        count = len(finder.family_by_tensor)
-        for leaf in finder.leaves:
-            finder.follow(leaf)
-    return finder.families
+    while count != len(owners):
+        count = len(owners)
+        for call in calls:
+            _follow(call, owners)
+    return families
 
 
-class _FamilyFinder:
-    """Search for the family of each parameter, call by call."""
-
-    def __init__(self, scope: Op, families: list[Family]) -> None:
-        self.leaves = [leaf for leaf in scope.leaves() if not is_label(leaf)]
-        self.families = families
-        self.family_by_tensor = {family.parameter.name: family for family in families}
-
-    def follow(self, leaf: Op) -> None:
-        """Add the tensors that a call pairs with a parameter to its family."""
-        base = leaf.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
-        is_list_op = leaf.base.startswith(("_foreach_", "_fused_"))
-        is_separable = base not in ROW_REDUCTIONS and (
-            is_list_op or is_pointwise(leaf.name) or base in ROW_PRESERVING
-        )
-        # A call on lists is checked per position: the n-th elements of all lists are a row.
-        for row in rows_of(leaf):
-            owners = {
-                id(self.family_by_tensor[t.name]): self.family_by_tensor[t.name]
-                for t in row
-                if t.name in self.family_by_tensor
-            }
-            for family in owners.values():
-                if not is_separable or len(owners) > 1 or not self._accepts(family, leaf, row):
-                    family.refused_op = leaf.name
-
-    def _accepts(self, family: Family, leaf: Op, row: Sequence[Tensor]) -> bool:
-        """Return whether a call's other tensors have the family's shape, or are single numbers."""
-        written = {tensor.name for tensor in written_by(leaf)}
-        for tensor in row:
-            has_same_form = tensor.shape == family.parameter.shape and tensor.contiguous
-            if has_same_form and tensor.numel > 1:
-                family.names.add(tensor.name)
-                self.family_by_tensor[tensor.name] = family
-            elif tensor.numel != 1 or tensor.name in written:
-                return False
-        return True
+def _follow(call: Op, owners: dict[str, Family]) -> None:
+    """Add the tensors that a call pairs with a family's tensor to the family."""
+    for tensor in (*call.inputs, *call.outputs):
+        family = owners.get(tensor.name)
+        if family is None or family.refused_op:
+            continue
+        paired = companions(call, tensor, family.axes[tensor.name])
+        if paired is None or any(owners.get(name, family) is not family for name in paired):
+            family.refused_op = call.name
+            continue
+        for name, axis in paired.items():
+            if family.axes.setdefault(name, axis) != axis:
+                family.refused_op = call.name
+            owners[name] = family

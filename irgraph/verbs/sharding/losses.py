@@ -13,7 +13,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.verbs.sharding.writer import Writer
 
-LOSS = "aten.nll_loss_forward"
+LOSSES = ("aten.nll_loss_forward", "aten.nll_loss2d_forward")
 MEAN, SUM = 1, 2
 """Reductions of losses, by torch's numbers."""
 
@@ -24,7 +24,7 @@ REDUCTION_POSITION = 3
 def with_sums(graph: Graph) -> Graph:
     """Return a graph whose mean losses over classes are quotients; the same graph without any."""
     edit, write = Edit(graph), Writer(graph, graph.device)
-    means = [leaf for leaf in graph.leaves() if leaf.name == LOSS and _reduction(leaf) == MEAN]
+    means = [leaf for leaf in graph.leaves() if leaf.name in LOSSES and _reduction(leaf) == MEAN]
     for leaf in means:
         loss, count = leaf.outputs
         total = write.fresh("loss_sum", loss.dtype, ())

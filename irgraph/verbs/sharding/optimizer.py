@@ -8,7 +8,7 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -67,7 +67,8 @@ def _splittable_families(
         if d.role == "param" and d.tensor.name in written and d.tensor.name not in excluded
         if d.tensor.shape and d.tensor.shape[0] % ranks == 0 and d.tensor.contiguous
     ]
-    return [family for family in find_families(scope, parameters) if not family.refused_op]
+    axes = [(tensor, 0) for tensor in parameters]
+    return [family for family in find_families(leaves, axes) if not family.refused_op]
 
 
 class _OptimizerSplitter:
@@ -88,7 +89,7 @@ class _OptimizerSplitter:
         self.gradients_by_sum: dict[Op, list[Tensor]] = {}
         self.rows_to_gather: list[tuple[Tensor, Tensor]] = []
         for family in families:
-            for name in sorted(family.names):
+            for name in sorted(family.axes):
                 self._split_tensor(graph.by_name[name])
 
     def _split_tensor(self, tensor: Tensor) -> None:
@@ -249,11 +250,12 @@ def _is_wait(leaf: Op) -> bool:
 
 
 def merge_layouts(
-    layouts: Sequence[TensorLayout], new_layouts: Sequence[TensorLayout]
+    layouts: Sequence[TensorLayout],
+    new_layouts: Sequence[TensorLayout],
+    replaced: Set[str] = frozenset(),
 ) -> list[TensorLayout]:
-    """Return the layouts of a rank's tensors, with new layouts replacing those of equal name."""
+    """Return layouts, except of some names, and with new layouts."""
     layout_by_name: Mapping[str, TensorLayout] = {layout.name: layout for layout in new_layouts}
-    return [
-        *(layout for layout in layouts if layout.name not in layout_by_name),
-        *layout_by_name.values(),
-    ]
+    names = {*layout_by_name, *replaced}
+    remaining = (layout for layout in layouts if layout.name not in names)
+    return [*remaining, *layout_by_name.values()]

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.ir.edit import Edit, map_tensors, map_value, without_times
-from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.live_out import is_label, live_out
-from irgraph.ir.op import Op, Value
-from irgraph.ir.ranks import GROUPS, RANK, groups_text, is_collective, with_ranks
-from irgraph.ir.resize import fixed_numbers, with_dims
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.graph import Graph
+from irgraph.ir.live_out import live_out
+from irgraph.ir.op import Value
+from irgraph.ir.ranks import GROUPS, RANK, group_of, groups_text, is_collective, with_ranks
+from irgraph.ir.resize import fixed_numbers
+from irgraph.ops.places import Place, split
 from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
 from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan
-from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import RefusedError, op_refusal
-from irgraph.verbs.sharding.batch_placement import batch_axis
-from irgraph.verbs.sharding.exchange import Exchange
-from irgraph.verbs.sharding.gradients import Gradients
-from irgraph.verbs.sharding.layers.split import split_layers
+from irgraph.verbs.sharding.costs import GATHERED, NEVER
+from irgraph.verbs.sharding.layers import layer_places, with_states
+from irgraph.verbs.sharding.lookups import Lookups
 from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import merge_layouts, split_optimizer
-from irgraph.verbs.sharding.propagation import ShardPropagation, SumBucket
-from irgraph.verbs.sharding.tables import EmbeddingTable, table_sizes, tables_of, without_tensors
-from irgraph.verbs.sharding.writer import GROUP, Writer
-
-ORIGIN = "shard"
+from irgraph.verbs.sharding.rank_ops import FixedPlaces, RankOps
+from irgraph.verbs.sharding.shares import Shares
+from irgraph.verbs.sharding.table_exchange import TableExchange
+from irgraph.verbs.sharding.tables import table_sizes, tables_of
+from irgraph.verbs.sharding.writer import GROUP
 
 
 class ShardResult(Struct, frozen=True):
@@ -54,7 +50,7 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
     """Return the model of one rank of a plan: its share of the batch, and its parts of the tables.
 
     All ranks have equal numbers of samples; ids are exchanged, and bags are returned. Gradients of
-    replicated parameters are averaged before an op reads their full values.
+    replicated parameters are summed before an op reads their full values.
 
     Args:
         graph: the full step, whose batch all ranks share.
@@ -64,9 +60,11 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
 
     Raises:
         IrgraphError: the plan does not fit the model (exit code 2).
-        RefusedError: an op is not supported, or mixes samples of different ranks.
+        RefusedError: an op can run neither on parts nor on tensors assembled from parts.
     """
     check_plan(plan, table_sizes(graph))
+    if not 0 <= rank < plan.ranks:
+        raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
     if plan.mesh is not None:
         return _by_mesh(graph, plan, plan.mesh, rank, dim)
     if plan.layers:
@@ -76,31 +74,130 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
 
 def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROUP) -> ShardResult:
     """Return the model of one rank with its own samples."""
-    dim = _dimension(graph, plan, rank, dim)
-    local = with_dims(graph, {dim: graph.dims[dim] // plan.ranks})
-    local = with_sums(local) if plan.ranks > 1 else local
-    tables = tables_of(local)
-    sharded = [t for t in tables if plan.tables[t.name].scheme != DATA and plan.ranks > 1]
+    dim = _dimension(graph, plan, dim)
     if plan.ranks == 1:
         return ShardResult(
-            with_ranks(replace(graph, settings=_settings(graph, 0, dim, ())), 1),
+            with_ranks(_with_settings(graph, rank, (), dim), 1),
             0,
             0,
             "one rank runs the whole step",
         )
-    replicated = [table for table in tables if table not in sharded]
-    propagation = ShardPropagation(local, dim, sharded, replicated)
-    return _RankBuilder(local, plan, rank, dim, sharded, propagation, group).build()
+    graph = with_sums(graph)
+    tables = tables_of(graph)
+    exchanged = frozenset(t.name for t in tables if plan.tables[t.name].scheme != DATA)
+    lookups = Lookups(tables, exchanged)
+    split_dims = frozenset({dim})
+    batch = _batch_places(graph, Shares(graph.dims, split_dims, plan.ranks))
+    parameters = _parameter_places(graph, plan, lookups)
+    origins = dict.fromkeys(parameters, GATHERED)
+    layout = FixedPlaces(plan.ranks, split_dims, batch | parameters, origins=origins)
+    ops = RankOps(graph, layout, rank, group, lookups)
+    local = ops.build_graph()
+    layouts = rank_layouts(graph, ops)
+    new_op_count = ops.new_op_count
+    table_tensors: frozenset[str] = frozenset()
+    if exchanged:
+        sharded = [table for table in tables_of(local) if table.name in exchanged]
+        factors = {name: place.factor for name, place in lookups.gradients.items()}
+        exchange = TableExchange(local, plan, rank, sharded, factors, group)
+        local = exchange.build_graph()
+        new_op_count += exchange.new_op_count
+        table_tensors = frozenset(exchange.parts)
+        layouts = merge_layouts(layouts, _table_layouts(graph, exchange.parts), table_tensors)
+    split_count = 0
+    if plan.optimizer == SPLIT:
+        local, split_layouts, split_count = split_optimizer(local, rank, plan.ranks, table_tensors)
+        layouts = merge_layouts(layouts, split_layouts)
+    local = with_ranks(_with_settings(local, rank, layouts, dim), plan.ranks)
+    legal = _samples_text(ops, dim, split_count if plan.optimizer else None)
+    return ShardResult(local, new_op_count, ops.sum_count, legal, tuple(layouts))
+
+
+def _samples_text(ops: RankOps, dim: str, split_count: int | None) -> str:
+    counts = ops.tensors.counts
+    verb = "they are" if ops.sum_count != 1 else "it is"
+    text = (
+        f"every tensor is the same on all ranks, or its part along {dim}; "
+        f"{ops.sum_count} summed over ranks before {verb} read whole"
+    )
+    others = [(n, noun) for noun, n in counts.items() if n and noun in MOVES]
+    text += "".join(f", {n} {noun}{'s' * (n != 1)}" for n, noun in others)
+    if split_count is not None:
+        text += f"; rows of {split_count} parameters are updated apart, then gathered"
+    return text
+
+
+MOVES = ("gathering", "scattering", "exchange")
+"""Conversions, other than sums, that move data between ranks."""
+
+
+def _batch_places(graph: Graph, shares: Shares) -> dict[str, Place]:
+    """Return the places of the tensors that exist before the step and have samples."""
+    places = {}
+    for declared in graph.tensors:
+        tensor = declared.tensor
+        axes = [axis for axis, size in enumerate(tensor.shape) if shares.depends(size)]
+        if not axes:
+            continue
+        if len(axes) > 1 or shares.share(tensor.shape[axes[0]]) is None:
+            shape = ", ".join(map(str, tensor.shape))
+            names = ", ".join(shares.split_dims)
+            raise RefusedError(
+                f"%{tensor.name} [{shape}] cannot be split along one axis over {names}"
+            )
+        places[tensor.name] = split(axes[0])
+    return places
+
+
+def _parameter_places(graph: Graph, plan: Plan, lookups: Lookups) -> dict[str, Place]:
+    """Return the places of parameters whose rows ranks share, and of their optimizer's state."""
+    if plan.parameters != SPLIT:
+        return {}
+    if plan.optimizer or plan.layers:
+        raise RefusedError("parameters that are split have the optimizer's state and layers split")
+    excluded = {name for table in lookups.tables for name in table.tensor_names}
+    axes = {
+        d.tensor.name: (d.tensor, 0)
+        for d in graph.tensors
+        if d.role == "param" and d.tensor.name not in excluded
+        if d.tensor.shape and d.tensor.shape[0] % plan.ranks == 0 and d.tensor.contiguous
+    }
+    if not axes:
+        raise RefusedError(f"there is no parameter whose rows {plan.ranks} ranks can share")
+    return with_states(graph, axes)
+
+
+def rank_layouts(graph: Graph, ops: RankOps) -> list[TensorLayout]:
+    """Return the layouts of tensors that exist before the step or leave it, and differ by rank."""
+    layouts = []
+    for name in live_out(graph):
+        place = ops.tensors.places.get(name)
+        if place is None or place.kind == "same":
+            continue
+        if place.kind == "split":
+            layouts.append(TensorLayout(name, "split", (place.axis, place.axis + 1)))
+        else:
+            layouts.append(TensorLayout(name, "mean" if place.factor else "sum"))
+    return layouts
+
+
+def _table_layouts(graph: Graph, parts: Mapping[str, TableShard | None]) -> list[TensorLayout]:
+    """Return the layouts of the parts of tables that exist before the step or leave it."""
+    present = ((name, parts.get(name)) for name in live_out(graph))
+    return [
+        TensorLayout(name, "piece", part.rows, part.columns)
+        for name, part in present
+        if part is not None
+    ]
 
 
 def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> ShardResult:
     """Return the model of one rank of a mesh: the batch is split first, and then the layers.
 
-    Gradients are averaged over the ranks that have other samples and the same parts of layers.
+    Gradients are summed over the ranks that have other samples and the same parts of layers.
     """
-    if not 0 <= rank < plan.ranks:
-        raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
-    split_layers(graph, replace(plan, ranks=1, mesh=None), 0)  # names, tables, the optimizer
+    _check_layers(graph, plan, GROUP)
+    layer_places(graph, replace(plan, ranks=mesh.tensor))  # names and sizes
     row, column = divmod(rank, mesh.tensor)
     by_samples = _by_samples(graph, Plan(mesh.data, tables=plan.tables), row, dim, SAMPLES)
     layer_plan = replace(plan, ranks=mesh.tensor, mesh=None)
@@ -131,24 +228,48 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
 
 def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> ShardResult:
     """Return the model of one rank with parts of linear layers, and all samples."""
-    layer_split = split_layers(graph, plan, rank, group)
-    sums, gathers = (
-        f"{n} {noun}{'s' * (n != 1)}"
-        for n, noun in ((layer_split.sums, "sum"), (layer_split.gathers, "gathering"))
+    _check_layers(graph, plan, group)
+    places = layer_places(graph, plan) if plan.ranks > 1 else {}
+    origins = dict.fromkeys(places, NEVER)
+    layout = FixedPlaces(plan.ranks, places=places, origins=origins, sums_results=True)
+    ops = RankOps(graph, layout, rank, group)
+    local = ops.build_graph()
+    layouts = rank_layouts(graph, ops)
+    local = with_ranks(_with_settings(local, rank, layouts), plan.ranks)
+    counts = ops.tensors.counts
+    moves = " and ".join(
+        f"{counts[noun]} {noun}{'s' * (counts[noun] != 1)}" for noun in ("sum", "gathering")
     )
-    reason = (
-        f"every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
-        f" sum: {sums} and {gathers} over ranks before what needs tensors whole"
+    legal = (
+        "every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
+        f" sum: {moves} over ranks before what needs tensors whole"
     )
-    return ShardResult(
-        layer_split.graph, layer_split.new_op_count, layer_split.sums, reason, layer_split.layouts
-    )
+    return ShardResult(local, ops.new_op_count, counts["sum"], legal, tuple(layouts))
 
 
-def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
+def _check_layers(graph: Graph, plan: Plan, group: str) -> None:
+    sharded_tables = [name for name, table_plan in plan.tables.items() if table_plan.scheme != DATA]
+    if sharded_tables:
+        message = (
+            f"table {sharded_tables[0]!r} is spread, which shares samples: split layers have all"
+        )
+        raise RefusedError(f"{message} samples on every rank, so that tables are data-parallel")
+    if plan.optimizer:
+        raise RefusedError(
+            "the optimizer cannot be split, too, where layers are: leave one of both out"
+        )
+    _check_collectives(graph, group)
+
+
+def _check_collectives(graph: Graph, group: str) -> None:
+    """Refuse a step that runs on several ranks already; one of a mesh has other groups."""
+    for op in graph.leaves():
+        if is_collective(op) and (group == GROUP or group_of(op) == group):
+            raise op_refusal(op, "is there already: the step runs on several ranks")
+
+
+def _dimension(graph: Graph, plan: Plan, dim: str) -> str:
     """Return the dimension of the batch; refuse one whose size the ranks cannot share."""
-    if not 0 <= rank < plan.ranks:
-        raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
     if not dim and len(graph.dims) != 1:
         dim_names = ", ".join(graph.dims) or "none"
         raise RefusedError(f"which dimension is the batch is not known: the model has {dim_names}")
@@ -159,251 +280,15 @@ def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
         raise RefusedError(f"{dim} = {graph.dims[dim]} is no multiple of {plan.ranks} ranks")
     if fixed_numbers(graph, dim):
         raise RefusedError(f"{fixed_numbers(graph, dim)[0]}: it does not follow {dim}")
-    for op in graph.leaves():
-        if is_collective(op):
-            raise op_refusal(op, "is there already: the step runs on several ranks")
+    _check_collectives(graph, GROUP)
     return dim
 
 
-class _RankBuilder:
-    """Builder of one rank's model."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        plan: Plan,
-        rank: int,
-        dim: str,
-        tables: Sequence[EmbeddingTable],
-        propagation: ShardPropagation,
-        group: str = GROUP,
-    ) -> None:
-        self.group = group
-        self.graph, self.plan, self.rank, self.dim = graph, plan, rank, dim
-        self.tables, self.propagation = tables, propagation
-        self.edit = Edit(graph)
-        device = tables[0].weight.device if tables else graph.device
-        self.forward, self.backward = (Writer(graph, device, group) for _ in range(2))
-        self.backward.used_names = self.forward.used_names
-        self.parts: dict[str, TableShard | None] = {}
-        self.new_op_count = self.split_count = 0
-
-    def build(self) -> ShardResult:
-        """Return the rank's model."""
-        if self.tables:
-            self._exchange()
-        for bucket in self.propagation.buckets:
-            self._reduce(bucket)
-        graph, layouts = self._with_local_shapes(self.edit.commit()), self._layouts()
-        if self.plan.optimizer == SPLIT:
-            excluded = frozenset(name for table in self.tables for name in table.tensor_names)
-            graph, split_layouts, self.split_count = split_optimizer(
-                graph, self.rank, self.plan.ranks, excluded
-            )
-            layouts = merge_layouts(layouts, split_layouts)
-        settings = _settings(graph, self.rank, self.dim, layouts)
-        graph = with_ranks(replace(graph, settings=settings), self.plan.ranks)
-        sum_count = sum(len(bucket.tensors) for bucket in self.propagation.buckets)
-        return ShardResult(
-            graph, self.new_op_count, sum_count, self._legality(sum_count), tuple(layouts)
-        )
-
-    def _legality(self, sum_count: int) -> str:
-        update_text = (
-            f"; rows of {self.split_count} parameters are updated apart, then gathered"
-            if self.plan.optimizer
-            else ""
-        )
-        verb = "they are" if sum_count != 1 else "it is"
-        return (
-            f"every tensor is the same on all ranks, or its part along {self.dim}; "
-            f"{sum_count} summed over ranks before {verb} read whole{update_text}"
-        )
-
-    def _exchange(self) -> None:
-        """Replace lookups and their gradients with exchanges."""
-        first = self.tables[0]
-        sample = first.out.shape[0]
-        factors = {gradient.factor for gradient in self.propagation.gradients.values()}
-        if len(factors) > 1:
-            raise op_refusal(first.forward, "and other lookups have gradients by different losses")
-        exchange = Exchange(self.tables, self.plan, self.rank, sample, self.forward)
-        for table in self.tables:
-            part = exchange.part(table)
-            self.parts.update(dict.fromkeys(table.tensor_names, part))
-        last = self._last_lookup()
-        exchange.look_up(self._finish)
-        self._insert_ops(self.forward, last, after=True)
-        for table in self.tables:
-            self.edit.remove(table.outer)
-        self._remove_absent(exchange)
-        if all(table.backward is not None for table in self.tables):
-            self._send_back(exchange, next(iter(factors), 0))
-        elif any(table.backward is not None for table in self.tables):
-            raise op_refusal(first.forward, "has a gradient or none, and others do not")
-
-    def _last_lookup(self) -> Op:
-        """Return the outer op of the last lookup; refuse ops that read bags before it."""
-        position_by_id = self.graph.places
-        last = max(self.tables, key=lambda table: position_by_id[table.forward])
-        for table in self.tables:
-            if table.out.shape[0] is not self.tables[0].out.shape[0] and str(
-                table.out.shape[0]
-            ) != str(self.tables[0].out.shape[0]):
-                raise op_refusal(
-                    table.forward, "makes another number of bags than the first lookup"
-                )
-            marks = {t.buffer for t in table.forward.outputs[1:]}
-            for _, leaf in chain.from_iterable(self.graph.touching[buffer] for buffer in marks):
-                if leaf not in (table.forward, table.backward):
-                    raise op_refusal(leaf, "reads what a lookup keeps for its gradient")
-            for position, leaf in self.graph.touching[table.out.buffer]:
-                if leaf is not table.forward and position < position_by_id[last.forward]:
-                    raise op_refusal(
-                        leaf, "reads bags before the last lookup: move lookups together"
-                    )
-        return last.outer
-
-    def _finish(self, table: EmbeddingTable, bags: Tensor | None, write: Writer) -> Tensor:
-        """Return the tensor of a table's bags: the given view if only ``cat`` reads it."""
-        out = table.out
-        if bags is None:
-            return out
-        readers = [leaf for _, leaf in self.graph.touching[out.buffer] if leaf is not table.forward]
-        returned = any(tensor.buffer == out.buffer for tensor in self.graph.returned or ())
-        if not returned and all(leaf.name == "aten.cat" for leaf in readers):
-            self.edit.rename(out, bags)
-            return bags
-        attributes: dict[str, Value] = {"memory_format": "contiguous_format"}
-        return write.call("aten.clone", [bags], out, **attributes)
-
-    def _send_back(self, exchange: Exchange, scaled: int) -> None:
-        """Exchange gradients before the first is used; refuse if others are computed later."""
-        position_by_id = self.graph.places
-        leaves = [table.backward for table in self.tables if table.backward is not None]
-        first = min(leaves, key=lambda leaf: position_by_id[leaf])
-        for table in self.tables:
-            assert table.gradient is not None
-            for position, leaf in self.graph.touching[table.gradient.buffer]:
-                if table.gradient in leaf.outputs and position > position_by_id[first]:
-                    raise op_refusal(leaf, "makes the gradient of bags after another was used")
-        gradients = Gradients(exchange, self.backward, scaled)
-        gradient_by_table = gradients.send_back()
-        self._insert_ops(self.backward, self._node(first), after=False)
-        for table in self.tables:
-            assert table.backward is not None
-            part = exchange.part(table)
-            if part is not None:
-                backward = gradients.gradient_of(table, part, gradient_by_table[table.name])
-                self.edit.insert(backward, before=table.backward)
-            self.edit.remove(table.backward)
-
-    def _node(self, leaf: Op) -> Op:
-        """Return the autograd node that called a leaf, or else its outermost call."""
-        body = self.graph.ops
-        for position in self.graph.paths[leaf]:
-            outer = body[position]
-            if outer.is_autograd:
-                return outer
-            body = outer.body
-        return outermost_call(self.graph, leaf)
-
-    def _insert_ops(self, write: Writer, anchor: Op, *, after: bool) -> None:
-        """Insert new ops before or after an op, on its thread and stream and in its phase."""
-        outer_ids = {table.outer for table in self.tables}
-        for op in write.ops:
-            placed_op = replace(
-                op, thread=anchor.thread, stream=anchor.stream, phase=anchor.phase, origin=ORIGIN
-            )
-            new_op = op if op.name.startswith("aten.embedding") or op in outer_ids else placed_op
-            self.edit.insert(new_op, after=anchor) if after else self.edit.insert(
-                new_op, before=anchor
-            )
-        self.new_op_count += len(write.ops)
-
-    def _remove_absent(self, exchange: Exchange) -> None:
-        """Remove the ops on tables that this rank does not store."""
-        absent = {n for t in self.tables if exchange.part(t) is None for n in t.tensor_names}
-        lookups = {op for t in self.tables for op in (t.forward, t.backward)}
-        for leaf in self.graph.leaves():
-            if leaf in lookups or is_label(leaf):
-                continue
-            if any(tensor.name in absent for tensor in (*leaf.inputs, *leaf.outputs)):
-                remaining = without_tensors(leaf, absent)
-                if remaining is not None:
-                    self.edit.insert(remaining, before=leaf)
-                self.edit.remove(leaf)
-
-    def _reduce(self, bucket: SumBucket) -> None:
-        """Sum the tensors of a bucket, with one collective per type and kind of sum."""
-        groups: dict[tuple[str, int], list[Tensor]] = {}
-        for tensor, placement in bucket.tensors:
-            groups.setdefault((tensor.dtype, placement.factor), []).append(tensor)
-        write = Writer(self.graph, self.graph.device, self.group)
-        for (_, factor), tensors in groups.items():
-            write.all_reduce(tensors, "avg" if factor else "sum")
-        self.new_op_count += len(write.ops)
-        for op in write.ops:
-            if bucket.before is None:
-                self.edit.insert(replace(op, phase="backward", origin=ORIGIN))
-                continue
-            anchor = bucket.before
-            new_op = replace(
-                op, thread=anchor.thread, stream=anchor.stream, phase=anchor.phase, origin=ORIGIN
-            )
-            self.edit.insert(new_op, before=anchor)
-
-    def _with_local_shapes(self, graph: Graph) -> Graph:
-        """Return a graph with the local parts' sizes of tables, and without absent tables."""
-        shapes = {
-            name: (part.rows[1] - part.rows[0], part.columns[1] - part.columns[0])
-            for name, part in self.parts.items()
-            if part is not None
-        }
-        table_by_shape = {tuple(map(int, t.weight.shape)): t for t in self.tables}
-
-        def tensor(original: Tensor) -> Tensor:
-            shape = shapes.get(original.name)
-            return replace(original, shape=shape, strides=None) if shape else original
-
-        def op(original: Op) -> Op:
-            names = [t.name for t in (*original.inputs, *original.outputs) if t.name in shapes]
-            body = tuple(map(op, original.body))
-            if not names and all(a is b for a, b in zip(body, original.body, strict=True)):
-                return original
-            resized = map_tensors(replace(original, body=()), tensor)
-            sizes: dict[str, Value] = {
-                name: shapes[names[0]] if value in table_by_shape and names else value
-                for name, value in resized.attributes.items()
-            }
-            return replace(resized, attributes=sizes, body=body, notes=without_times(resized.notes))
-
-        present = [d for d in graph.tensors if self.parts.get(d.tensor.name, True) is not None]
-        declared: tuple[Declared, ...] = tuple(replace(d, tensor=tensor(d.tensor)) for d in present)
-        returned = map_value(graph.returned, tensor)
-        return replace(graph, tensors=declared, ops=tuple(map(op, graph.ops)), returned=returned)
-
-    def _layouts(self) -> list[TensorLayout]:
-        """Return the layouts of all tensors that exist before the step or leave it."""
-        layouts = []
-        for name in live_out(self.graph):
-            tensor = self.graph.by_name[name]
-            placement, axis = self.propagation.placements.get(name), None
-            if name in self.parts:
-                part = self.parts[name]
-                if part is not None:
-                    layouts.append(TensorLayout(name, "piece", part.rows, part.columns))
-                continue
-            axis = batch_axis(tensor, self.dim)
-            if axis is not None:
-                layouts.append(TensorLayout(name, "split", (axis, axis + 1)))
-            elif placement is not None and placement.kind == "part":
-                layouts.append(TensorLayout(name, "mean" if placement.factor else "sum"))
-        return layouts
-
-
-def _settings(
-    graph: Graph, rank: int, dim: str, layouts: Sequence[TensorLayout]
-) -> dict[str, Value]:
-    settings: dict[str, Value] = {RANK: rank, BATCH: dim, PARTS: layout_text(layouts)}
-    return {**graph.settings, **settings}
+def _with_settings(
+    graph: Graph, rank: int, layouts: Sequence[TensorLayout], dim: str = ""
+) -> Graph:
+    """Return a rank's model with its settings."""
+    settings: dict[str, Value] = {RANK: rank, PARTS: layout_text(layouts)}
+    if dim:
+        settings = {RANK: rank, BATCH: dim, PARTS: layout_text(layouts)}
+    return replace(graph, settings={**graph.settings, **settings})

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.ir.calls import is_pointwise
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.live_out import is_label
@@ -17,26 +16,13 @@ from irgraph.ir.tensor import Tensor
 from irgraph.plans.plan import Sizes
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import op_refusal
+from irgraph.verbs.sharding.candidates import positions
+from irgraph.verbs.sharding.families import companions
 
 FORWARD = ("aten._embedding_bag", "aten._embedding_bag_forward_only", "aten.embedding_bag")
 BACKWARD = ("aten._embedding_bag_backward", "aten._embedding_bag_dense_backward")
 BATCHED = ("irgraph.batched_embedding", "irgraph.batched_embedding_backward",
            "irgraph.batched_embedding_sgd")  # fmt: skip
-
-ROW_PRESERVING = (
-    "detach",
-    "alias",
-    "zero",
-    "clone",
-    "copy",
-    "to",
-    "_to_copy",
-    "contiguous",
-    "zeros_like",
-)
-"""Ops, in addition to pointwise ones, that treat all rows of a table separately."""
-
-ROW_REDUCTIONS = ("norm", "sum", "mean", "max", "min", "prod")
 
 Arguments = Mapping[str, Value]
 
@@ -177,23 +163,15 @@ class _TableTensors:
 
     def _follow(self, op: Op) -> None:
         """Add tensors that an op pairs with a table's tensors to the table."""
-        base = op.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
-        if base in ROW_REDUCTIONS or not (
-            is_pointwise(op.name)
-            or base in ROW_PRESERVING
-            or op.base.startswith(("_foreach_", "_fused_"))
-        ):
-            raise op_refusal(op, "has no rule that keeps a table's rows separate")
-        for row in rows_of(op):
-            owners = {
-                self.table_by_tensor[tensor.name]
-                for tensor in row
-                if tensor.name in self.table_by_tensor
-            }
+        for call in positions(op):
+            members = [t for t in (*call.inputs, *call.outputs) if t.name in self.table_by_tensor]
+            owners = {self.table_by_tensor[tensor.name] for tensor in members}
+            if any(companions(call, t, axis) is None for t in members for axis in range(t.rank)):
+                raise op_refusal(op, "has no rule that keeps a table's rows separate")
             if len(owners) > 1:
                 raise op_refusal(op, "pairs two tables")
             for number in owners:
-                self._claim(op, row, number)
+                self._claim(op, (*call.inputs, *call.outputs), number)
 
     def _claim(self, op: Op, row: Sequence[Tensor], number: int) -> None:
         table = self.tables[number]
@@ -205,23 +183,15 @@ class _TableTensors:
                 raise op_refusal(op, f"pairs {table.name!r} with %{tensor.name} of another form")
 
 
-def rows_of(op: Op) -> list[tuple[Tensor, ...]]:
-    """Return the tensors that an op combines: one row, or a row per position of its lists."""
-    values = (*op.operands, *op.results)
-    lists = [value for value in values if isinstance(value, tuple) and value]
-    single = tuple(
-        tensors_in([v for v in (*values, *op.attributes.values()) if isinstance(v, Tensor)])
-    )
-    if not lists:
-        return [single]
-    return [(*tensors_in(row), *single) for row in zip(*lists, strict=False)]
-
-
-def without_tensors(op: Op, names: Collection[str]) -> Op | None:
-    """Return an op without the rows of these tensors; ``None`` if no other row remains."""
-    rows = rows_of(op)
-    remaining = [i for i, row in enumerate(rows) if not any(tensor.name in names for tensor in row)]
-    count = len(rows)
+def without_tensors(op: Op, names: Set[str]) -> Op | None:
+    """Return an op without the positions of these tensors; ``None`` if no other one remains."""
+    calls = positions(op)
+    count = len(calls)
+    remaining = [
+        index
+        for index, call in enumerate(calls)
+        if names.isdisjoint(tensor.name for tensor in (*call.inputs, *call.outputs))
+    ]
     if len(remaining) == count:
         return op
     if not remaining or count == 1:

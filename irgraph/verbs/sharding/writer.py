@@ -83,6 +83,32 @@ class Writer:
         end = self.sizes.plus(start, size)
         return self.call("aten.slice", [tensor], view, dim=dim, start=start, end=end)
 
+    def permute(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        """Return a view with axes in another order."""
+        if list(order) == sorted(order):
+            return tensor
+        steps = tensor.strides or row_major_of(self.sizes, tensor.shape)
+        shape = tuple(tensor.shape[axis] for axis in order)
+        view = replace(
+            tensor,
+            name=self.fresh("permute", tensor.dtype, ()).name,
+            shape=shape,
+            strides=canonical_strides(shape, tuple(steps[axis] for axis in order)),
+        )
+        return self.call("aten.permute", [tensor], view, dims=tuple(order))
+
+    def scale(self, tensor: Tensor, factor: float) -> Tensor:
+        """Return a tensor times a number."""
+        product = self.fresh("scaled", tensor.dtype, tensor.shape)
+        product = replace(product, strides=tensor.strides if tensor.dense else None)
+        return self.call("aten.mul", [tensor, factor], product)
+
+    def zeros_like(self, tensor: Tensor) -> Tensor:
+        """Return zeros of a tensor's type."""
+        zeros = self.fresh("zeros", tensor.dtype, tensor.shape)
+        zeros = replace(zeros, strides=tensor.strides if tensor.dense else None)
+        return self.call("aten.zeros_like", [tensor], zeros)
+
     def exchange(self, sent: Tensor, parts: Sequence[int], received: Sequence[int]) -> Tensor:
         """Send a part of a vector to each rank; return the received parts in order of ranks."""
         result = self.fresh("all_to_all", sent.dtype, [self.sizes.plus(*received)])

@@ -1,0 +1,116 @@
+"""Writer of the collectives that convert a rank's tensors from one place to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.sharding.shares import Shares
+from irgraph.verbs.sharding.writer import GROUP, Writer
+
+
+class Collectives(Writer):
+    """A writer of conversions of one rank.
+
+    Collectives join and cut blocks along the first axis. A tensor whose blocks follow each other
+    in memory, such as the transposed weight of a layer, is viewed so and not copied.
+    """
+
+    def __init__(self, graph: Graph, shares: Shares, rank: int, group: str = GROUP) -> None:
+        """Start an empty list of ops of a rank."""
+        super().__init__(graph, graph.device, group)
+        self.sizes = shares.algebra
+        self.ranks, self.rank = shares.ranks, rank
+
+    def block(self, tensor: Tensor, axis: int) -> Tensor:
+        """Return the rank's block of a complete tensor, a view."""
+        size = self._block_size(tensor, axis)
+        return self.cut(tensor, axis, self.sizes.times(self.rank, size), size)
+
+    def _block_size(self, tensor: Tensor, axis: int) -> int:
+        size = self.sizes.divide(tensor.shape[axis], self.ranks)
+        assert size is not None
+        return size
+
+    def term(self, tensor: Tensor) -> Tensor:
+        """Return the rank's term of a sum that is a complete tensor: zeros except on rank 0."""
+        return tensor if self.rank == 0 else self.zeros_like(tensor)
+
+    def gathered(self, local: Tensor, axis: int) -> Tensor:
+        """Return the complete tensor of which each rank has a block along an axis."""
+        order = memory_order(local, axis)
+        if order:
+            blocks = self.all_gather(self.permute(local, order), self.ranks)
+            return self.permute(blocks, inverse(order))
+        blocks = self.all_gather(self.contiguous(local), self.ranks)
+        return self._joined_along(blocks, axis)
+
+    def scattered(self, terms: Tensor, axis: int, factor: int) -> Tensor:
+        """Return the rank's block of a sum over ranks."""
+        reduction = "avg" if factor else "sum"
+        rows = self._block_size(terms, axis)
+        order = memory_order(terms, axis)
+        if order:
+            source = self.permute(terms, order)
+            return self.permute(
+                self.reduce_scatter(source, self.ranks, rows, reduction), inverse(order)
+            )
+        source = self._blocks_in_front(terms, axis)
+        first = self._block_size(source, 0)
+        return self.reduce_scatter(source, self.ranks, first, reduction)
+
+    def exchanged(self, local: Tensor, axis: int, target: int) -> Tensor:
+        """Return the rank's block along another axis, from blocks along an axis."""
+        source = self._blocks_in_front(local, target)
+        flat = self.flat(source)
+        part = self._block_size(flat, 0)
+        sizes = [part] * self.ranks
+        received = self.view(self.exchange(flat, sizes, sizes), *source.shape)
+        return self._joined_along(received, axis)
+
+    def _blocks_in_front(self, tensor: Tensor, axis: int) -> Tensor:
+        """Return the blocks of a tensor along an axis, concatenated along the first axis."""
+        if axis == 0:
+            return self.contiguous(tensor)
+        size = self._block_size(tensor, axis)
+        starts = [self.sizes.times(rank, size) for rank in range(self.ranks)]
+        return self.cat([self.cut(tensor, axis, start, size) for start in starts], 0)
+
+    def _joined_along(self, blocks: Tensor, axis: int) -> Tensor:
+        """Return blocks that are concatenated along the first axis, concatenated along an axis."""
+        if axis == 0:
+            return blocks
+        rows = self._block_size(blocks, 0)
+        starts = [self.sizes.times(rank, rows) for rank in range(self.ranks)]
+        return self.cat([self.cut(blocks, 0, start, rows) for start in starts], axis)
+
+
+def memory_order(tensor: Tensor, axis: int) -> Sequence[int]:
+    """Return the order of axes in which a tensor is contiguous; empty if an axis is not the first.
+
+    The axis is then the one with the largest steps, and the memory has no gaps.
+    """
+    if tensor.contiguous:
+        before = tensor.shape[:axis]
+        return (axis, *(i for i in range(tensor.rank) if i != axis)) if _all_one(before) else ()
+    steps = tensor.strides
+    if steps is None or not tensor.dense:
+        return ()
+    others = [i for i in range(tensor.rank) if i != axis]
+    order = (axis, *sorted(others, key=lambda i: -steps[i]))
+    expected = 1
+    for i in reversed(order):
+        if tensor.shape[i] != 1 and steps[i] != expected:
+            return ()
+        expected *= tensor.shape[i]
+    return order
+
+
+def _all_one(shape: Sequence[int]) -> bool:
+    return all(size == 1 for size in shape)
+
+
+def inverse(order: Sequence[int]) -> Sequence[int]:
+    """Return the order that undoes a permutation."""
+    return sorted(range(len(order)), key=order.__getitem__)

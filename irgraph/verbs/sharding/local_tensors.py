@@ -1,0 +1,212 @@
+"""The tensors of one rank: their places, and the ops that convert them from one to another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.ops.places import PARTIAL, SAME, Place
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.sharding.collectives import Collectives
+from irgraph.verbs.sharding.shares import Shares
+from irgraph.verbs.sharding.writer import GROUP
+
+
+@dataclass
+class SumBucket:
+    """Tensors that are summed over all ranks together, in place.
+
+    Attributes:
+        position: number of leaves before the sum.
+        context: the op before which they are summed.
+        tensors: the tensors of the rank, by type and by power of the number of ranks by which
+            they are too large.
+    """
+
+    position: int
+    context: Op | None
+    tensors: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
+
+    def add(self, tensor: Tensor, factor: int) -> None:
+        """Add a tensor."""
+        self.tensors.setdefault((tensor.dtype, factor), []).append(tensor)
+
+
+class LocalTensors:
+    """A rank's tensors by the names of the whole step.
+
+    Attributes:
+        local: the rank's tensor.
+        places: its place.
+        zeros: names of tensors that are zero on all ranks: complete and terms of a sum.
+        write: writer of the ops before the next op.
+        counts: number of conversions by kind.
+        owed: sums in place that were required since the last call of ``drain_sums``.
+    """
+
+    def __init__(self, graph: Graph, shares: Shares, rank: int, group: str = GROUP) -> None:
+        self.shares, self.rank = shares, rank
+        self.local: dict[str, Tensor] = {}
+        self.places: dict[str, Place] = {}
+        self.zeros: set[str] = set()
+        self.write = Collectives(graph, shares, rank, group)
+        self.counts: Counter[str] = Counter()
+        self.owed: list[tuple[Tensor, str, int]] = []
+        self._by_buffer: dict[str, dict[str, Tensor]] = {}
+        self._copies: dict[str, dict[tuple[str, Place], Tensor]] = {}
+        self._stale: set[str] = set()
+
+    def record(self, tensor: Tensor, local: Tensor, place: Place) -> None:
+        """Record the rank's tensor and its place."""
+        self.local[tensor.name], self.places[tensor.name] = local, place
+        self._by_buffer.setdefault(tensor.buffer, {})[tensor.name] = tensor
+        self._stale.discard(tensor.name)
+
+    def drain_ops(self) -> list[Op]:
+        """Return the ops that were written since the last call."""
+        ops, self.write.ops = self.write.ops, []
+        return ops
+
+    def drain_sums(self) -> list[tuple[Tensor, str, int]]:
+        """Return the sums that were required since the last call: tensor, buffer and factor."""
+        owed, self.owed = self.owed, []
+        return owed
+
+    def is_convertible(self, tensor: Tensor, place: Place) -> bool:
+        """Return whether a tensor is in a place already, or has a copy there."""
+        current = self.places[tensor.name]
+        if current == place or self.is_zero_in(tensor.name, current, place):
+            return True
+        return (tensor.name, place) in self._copies.get(tensor.buffer, {})
+
+    def is_zero_in(self, name: str, current: Place, place: Place) -> bool:
+        """Return whether a tensor is zero, and in another place has the same elements."""
+        return name in self.zeros and "split" not in (current.kind, place.kind)
+
+    def materialize(self, tensor: Tensor, place: Place) -> Tensor:
+        """Return a tensor in a place; write the ops that convert it.
+
+        Raises ``RefusedError`` if the rank's tensor is a copy of memory that was written later.
+        """
+        name = tensor.name
+        if name in self._stale:
+            raise RefusedError(f"%{name} is a view of memory that was written after a copy")
+        current = self.places[name]
+        if current == place or self.is_zero_in(name, current, place):
+            return self.local[name]
+        copies = self._copies.setdefault(tensor.buffer, {})
+        if (name, place) not in copies:
+            if current.kind == "partial" and place == SAME and current.factor <= 1:
+                self._sum(tensor, current)
+                return self.local[name]
+            copies[name, place] = self._converted(self.local[name], current, place)
+        return copies[name, place]
+
+    def _converted(self, local: Tensor, current: Place, place: Place) -> Tensor:
+        """Return a copy or a view of a rank's tensor in another place."""
+        reduces = current.kind == "partial" and place.kind != "partial"
+        surplus = current.factor - (min(current.factor, 1) if reduces else place.factor)
+        if surplus:
+            local = self.write.scale(local, float(self.shares.ranks) ** -surplus)
+            current = replace(current, factor=current.factor - surplus)
+        if current == place:
+            return local
+        kinds = current.kind, place.kind
+        self.counts[CONVERSIONS[kinds]] += 1
+        if kinds == ("partial", "split"):
+            return self.write.scattered(local, place.axis, current.factor)
+        if kinds == ("partial", "same"):
+            total = self.write.contiguous(local)
+            self.write.all_reduce([total], reduction_of(current.factor))
+            return total
+        if kinds == ("split", "same"):
+            return self.write.gathered(local, current.axis)
+        if kinds == ("split", "split"):
+            return self.write.exchanged(local, current.axis, place.axis)
+        if kinds == ("same", "split"):
+            return self.write.block(local, place.axis)
+        if kinds == ("same", "partial"):
+            return self.write.term(local)
+        return self._converted(self.write.gathered(local, current.axis), SAME, PARTIAL)
+
+    def drop_copies(self, names: Collection[str]) -> None:
+        """Free the complete copies of split tensors."""
+        for copies in self._copies.values():
+            for name, place in list(copies):
+                if name in names and place == SAME:
+                    del copies[name, place]
+
+    def settle(self, tensor: Tensor, place: Place) -> None:
+        """Convert a tensor to the place in which all later ops find it."""
+        current = self.places[tensor.name]
+        if current.kind == "partial" and place == SAME:
+            self.write.all_reduce([self.local[tensor.name]], reduction_of(current.factor))
+            self._change_views(tensor, SAME)
+            self.counts["sum"] += 1
+            return
+        self.record(tensor, self.materialize(tensor, place), place)
+
+    def covering(self, tensor: Tensor) -> Tensor | None:
+        """Return the name of a contiguous tensor that covers all tensors of a rank's buffer."""
+        buffer = self.local[tensor.name].buffer
+        names = self._by_buffer[tensor.buffer]
+        views = [self.local[name] for name in names if self.local[name].buffer == buffer]
+        ends = min(v.extent[0] for v in views), max(v.extent[1] for v in views)
+        candidates = (v for v in views if v.contiguous and v.extent == ends)
+        return next(candidates, None)
+
+    def _sum(self, tensor: Tensor, place: Place) -> None:
+        """Require the sum of a tensor in place, or else sum a copy."""
+        total = self.covering(tensor)
+        self.counts["sum"] += 1
+        if total is None:
+            total = self.write.contiguous(self.local[tensor.name])
+            self.write.all_reduce([total], reduction_of(place.factor))
+            self.record(tensor, total, SAME)
+            return
+        self.owed.append((total, tensor.buffer, place.factor))
+        self._change_views(tensor, SAME)
+
+    def _change_views(self, tensor: Tensor, place: Place) -> None:
+        """Record a place for all views of a rank's memory."""
+        buffer = self.local[tensor.name].buffer
+        for name in self._by_buffer[tensor.buffer]:
+            if self.local[name].buffer == buffer:
+                self.places[name] = place
+
+    def record_write(self, tensor: Tensor, place: Place, *, is_zero: bool = False) -> None:
+        """Record that memory was written: other copies of it are no longer valid."""
+        self._copies.pop(tensor.buffer, None)
+        buffer = self.local[tensor.name].buffer
+        for name in self._by_buffer[tensor.buffer]:
+            if self.local[name].buffer != buffer:
+                self._stale.add(name)
+            elif is_zero:
+                self.zeros.add(name)
+            else:
+                self.zeros.discard(name)
+        if self.places[tensor.name] != place:
+            self._change_views(tensor, place)
+
+
+CONVERSIONS = {
+    ("partial", "same"): "sum",
+    ("partial", "split"): "scattering",
+    ("split", "same"): "gathering",
+    ("split", "split"): "exchange",
+    ("same", "split"): "cut",
+    ("same", "partial"): "term",
+    ("split", "partial"): "gathering",
+}
+"""Names of conversions, by the kinds of places before and after."""
+
+
+def reduction_of(factor: int) -> str:
+    """Return the reduction of terms that are too large by a power of the number of ranks."""
+    return "avg" if factor else "sum"

@@ -1,0 +1,451 @@
+"""Rewriting of a step to the model of one rank, op by op in launch order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.ir.dim import Dim
+from irgraph.ir.edit import map_value, without_times
+from irgraph.ir.effects import is_view, written_by
+from irgraph.ir.graph import Graph
+from irgraph.ir.live_out import HOST_READS, is_label, live_out
+from irgraph.ir.op import Op, Value, tensors_in
+from irgraph.ir.resize import with_dims
+from irgraph.ir.tensor import Tensor
+from irgraph.ops.places import SAME, Place
+from irgraph.shapes import ShapeError, infer
+from irgraph.verbs.sharding.candidates import positions
+from irgraph.verbs.sharding.choice import Choice, Chooser
+from irgraph.verbs.sharding.costs import GATHERED
+from irgraph.verbs.sharding.local_calls import LocalCalls, equal_shapes
+from irgraph.verbs.sharding.local_tensors import LocalTensors, SumBucket, reduction_of
+from irgraph.verbs.sharding.lookups import Lookups
+from irgraph.verbs.sharding.shares import Shares
+from irgraph.verbs.sharding.writer import GROUP, Writer
+
+ORIGIN = "shard"
+
+
+class FixedPlaces(Struct, frozen=True):
+    """The places that a plan fixes.
+
+    Attributes:
+        ranks: number of ranks.
+        split_dims: names of the dimensions that are split over ranks.
+        places: places of the tensors that exist before the step, if not the same on all ranks.
+        pins: places that computed tensors get as soon as they exist, by name.
+        origins: origins of parameters (``costs.GATHERED`` or ``NEVER``), by name.
+        sums_results: whether results of the step are summed over ranks.
+    """
+
+    ranks: int
+    split_dims: frozenset[str] = frozenset()
+    places: Mapping[str, Place] = {}
+    pins: Mapping[str, Place] = {}
+    origins: Mapping[str, str] = {}
+    sums_results: bool = False
+
+
+@dataclass
+class RankNode:
+    """An op of the rank, or several sums, whose place in launch order is fixed.
+
+    Attributes:
+        op: the op of the rank; a scope without its body.
+        small: the op of the whole step with the rank's dimensions.
+        children: the nodes inside a scope.
+        bucket: the sums.
+    """
+
+    op: Op | None = None
+    small: Op | None = None
+    children: list[RankNode] = field(default_factory=list)
+    bucket: SumBucket | None = None
+
+
+@dataclass
+class Level:
+    """An op that is being rewritten: its first leaf, its node and its siblings."""
+
+    op: Op
+    position: int
+    node: RankNode
+    siblings: list[RankNode]
+
+
+class RankOps:
+    """The ops of one rank, rewritten from the ops of the whole step.
+
+    Attributes:
+        tensors: the rank's tensors after the ops that have been rewritten.
+        new_op_count: number of new ops.
+        sum_count: number of tensors that are summed in place.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        layout: FixedPlaces,
+        rank: int,
+        group: str = GROUP,
+        lookups: Lookups | None = None,
+        choices: dict[Op, Choice] | None = None,
+    ) -> None:
+        """Start a step.
+
+        Args:
+            graph: the whole step.
+            layout: the places that the plan fixes.
+            rank: index of the rank, from 0.
+            group: the process group of the ranks.
+            lookups: the lookups of tables, and the tensors that an exchange treats.
+            choices: choices of another rank with the same layout, which are the same; receives
+                the choices if it is empty.
+        """
+        self.graph, self.layout = graph, layout
+        self.shares = Shares(graph.dims, layout.split_dims, layout.ranks)
+        self.tensors = LocalTensors(graph, self.shares, rank, group)
+        self.lookups = lookups or Lookups()
+        self.calls = LocalCalls(graph, self.shares, self.tensors.write)
+        self.chooser = Chooser(
+            self.tensors,
+            self.shares,
+            layout.pins,
+            dict(layout.origins),
+            frozenset() if layout.sums_results else unread_tensors(graph),
+        )
+        self.choices = {} if choices is None else choices
+        self.top: list[RankNode] = []
+        self.stack: list[Level] = []
+        self.buckets: list[SumBucket] = []
+        self.last_access: dict[str, int] = {}
+        self.position = 0
+        self.phase = "forward"
+        self.new_op_count = self.sum_count = 0
+
+    def build_graph(self) -> Graph:
+        """Return the rank's model.
+
+        Raises:
+            RefusedError: an op can run neither on parts nor on tensors assembled from parts.
+        """
+        dims = {name: self.shares.dims[name] for name in self.layout.split_dims}
+        small = with_dims(self.graph, dims) if dims else self.graph
+        self._declare(small)
+        for op, small_op in zip(self.graph.ops, small.ops, strict=True):
+            self._rewrite(op, small_op, self.top)
+        self._finish()
+        ops = tuple(op for node in self.top for op in self._ops_of(node))
+        tensors = tuple(
+            replace(d, tensor=self.tensors.local[d.tensor.name]) for d in self.graph.tensors
+        )
+        returned = map_value(self.graph.returned, self._local)
+        return replace(
+            self.graph, dims=self.shares.dims, tensors=tensors, ops=ops, returned=returned
+        )
+
+    def _declare(self, small: Graph) -> None:
+        for declared, of_rank in zip(self.graph.tensors, small.tensors, strict=True):
+            tensor = declared.tensor
+            place = self.layout.places.get(tensor.name, SAME)
+            local = of_rank.tensor
+            shape = self.calls.expected_shape(tensor, place)
+            if not equal_shapes(local.shape, shape):
+                local = replace(self.shares.whole_tensor(tensor), shape=shape, strides=None)
+            self.tensors.record(tensor, local, place)
+
+    def _local(self, tensor: Tensor) -> Tensor:
+        return self.tensors.local.get(tensor.name, tensor)
+
+    def _rewrite(self, op: Op, small: Op, siblings: list[RankNode]) -> None:
+        """Add the nodes that replace an op."""
+        node = RankNode(small=small)
+        siblings.append(node)
+        self.stack.append(Level(op, self.position, node, siblings))
+        if op.body:
+            for child, small_child in zip(op.body, small.body, strict=True):
+                self._rewrite(child, small_child, node.children)
+            node.op = self._with_local_tensors(op, small)
+        elif is_inert(op):
+            node.op = self._with_local_tensors(op, small)
+            self.position += 1
+        else:
+            self._enter_phase(op.phase)
+            self._leaf(op, small, node)
+            for tensor in (*op.inputs, *op.outputs):
+                self.last_access[tensor.buffer] = self.position
+            self.position += 1
+        self.stack.pop()
+
+    def _enter_phase(self, phase: str) -> None:
+        """Free the parameters that were gathered in another phase."""
+        if phase != self.phase:
+            self.phase = phase
+            self.tensors.drop_copies(
+                {name for name, origin in self.chooser.origins.items() if origin == GATHERED}
+            )
+
+    def _with_local_tensors(self, op: Op, small: Op) -> Op:
+        """Return a scope or a label with the rank's tensors."""
+        pairs = zip((*op.inputs, *op.outputs), (*small.inputs, *small.outputs), strict=True)
+        if all(self._local(tensor) is of_rank for tensor, of_rank in pairs):
+            return small
+        return replace(
+            small,
+            operands=map_value(op.operands, self._local),
+            results=map_value(op.results, self._local),
+            attributes={
+                name: map_value(value, self._local) for name, value in small.attributes.items()
+            },
+            notes=without_times(op.notes),
+        )
+
+    def _leaf(self, op: Op, small: Op, node: RankNode) -> None:
+        """Set the op of a node, and add the ops that convert its operands before it."""
+        choice = self.choices.get(op)
+        if choice is None:
+            choice = self.choices[op] = self._choose(op)
+        for call in positions(op):
+            self.chooser.follow_origin(call)
+        local = {
+            tensor.name: self.tensors.materialize(tensor, choice.operands[tensor.name])
+            for tensor in op.inputs
+        }
+        self._schedule_sums()
+        rewritten = self._on_local(op, small, choice, local)
+        before = self._drain_ops(op)
+        node.op = rewritten
+        self._record_results(op, rewritten, choice)
+        after = self._drain_ops(op)
+        if before or after:
+            siblings = self.stack[-1].siblings
+            index = siblings.index(node)
+            siblings[index:] = [*map(RankNode, before), node, *map(RankNode, after)]
+
+    def _choose(self, op: Op) -> Choice:
+        """Return the way to run an op: each position of an op over lists has its own."""
+        calls = [
+            (call, self.lookups.choice(call, self.tensors, self.shares)) for call in positions(op)
+        ]
+        choices = [choice or self.chooser.choose(call) for call, choice in calls]
+        if len(choices) == 1:
+            return choices[0]
+        operands: dict[str, Place] = {}
+        results: dict[str, Place] = {}
+        for choice in choices:
+            operands |= choice.operands
+            results |= choice.results
+        return Choice(operands, results)
+
+    def _on_local(self, op: Op, small: Op, choice: Choice, local: Mapping[str, Tensor]) -> Op:
+        """Return a call on a rank's tensors: if possible that with the rank's dimensions."""
+        numbers = self.calls.with_numbers(op, choice.letter)
+        is_small = all(
+            local[tensor.name] is of_rank
+            for tensor, of_rank in zip(op.inputs, small.inputs, strict=True)
+        )
+        if is_small and equal_numbers(numbers, op, small) and self._has_shapes(op, small, choice):
+            return small
+        return self.calls.on_local(op, numbers, local, choice.results)
+
+    def _has_shapes(self, op: Op, small: Op, choice: Choice) -> bool:
+        """Return whether results with the rank's dimensions are in the places of a choice."""
+        return all(
+            equal_shapes(
+                of_rank.shape, self.calls.expected_shape(tensor, choice.results[tensor.name])
+            )
+            for tensor, of_rank in zip(op.outputs, small.outputs, strict=True)
+        )
+
+    def _record_results(self, op: Op, rewritten: Op, choice: Choice) -> None:
+        """Record new tensors and writes, and convert pinned ones."""
+        inputs_are_zero = all(tensor.name in self.tensors.zeros for tensor in op.inputs)
+        is_zero = is_zeroing(op) or (is_view(op) and inputs_are_zero)
+        for tensor, local in zip(op.outputs, rewritten.outputs, strict=True):
+            self.tensors.record(tensor, local, choice.results[tensor.name])
+            if is_zero:
+                self.tensors.zeros.add(tensor.name)
+        for tensor in written_by(op):
+            place = choice.results[tensor.name]
+            self.tensors.record_write(tensor, place, is_zero=is_zeroing(op))
+        for tensor in op.outputs:
+            pin = self.layout.pins.get(tensor.name)
+            if pin is not None and pin != self.tensors.places[tensor.name]:
+                self.tensors.settle(tensor, pin)
+
+    def _schedule_sums(self) -> None:
+        """Add the sums that operands need to buckets, after the last access to their memory."""
+        for total, buffer, factor in self.tensors.drain_sums():
+            self.sum_count += 1
+            self._bucket(self.last_access.get(buffer, -1)).add(total, factor)
+
+    def _bucket(self, last_access: int) -> SumBucket:
+        """Return the last bucket if it follows an access, or else a new one.
+
+        A new one is before the outermost op that begins after the access.
+        """
+        if self.buckets and self.buckets[-1].position > last_access:
+            return self.buckets[-1]
+        for level in self.stack:
+            if level.position > last_access:
+                bucket = SumBucket(level.position, level.op)
+                index = level.siblings.index(level.node)
+                level.siblings.insert(index, RankNode(bucket=bucket))
+                break
+        else:
+            bucket = SumBucket(self.position, None)
+            self.top.append(RankNode(bucket=bucket))
+        self.buckets.append(bucket)
+        return bucket
+
+    def _finish(self) -> None:
+        """Complete tensors that outlast the step, if they must not remain terms of a sum."""
+        declared = {d.tensor.name for d in self.graph.tensors}
+        for name in live_out(self.graph):
+            place = self.tensors.places.get(name)
+            if place is None:
+                continue
+            tensor = self.graph.by_name[name]
+            must_sum = name in declared or self.layout.sums_results or place.factor > 1
+            if place.kind == "partial" and must_sum:
+                self.tensors.materialize(tensor, SAME)
+            elif place.kind != "partial" and place.factor:
+                self.tensors.settle(tensor, replace(place, factor=0))
+        self._schedule_sums()
+        last = self.graph.ops[-1] if self.graph.ops else None
+        if last is not None:
+            self.top += map(RankNode, self._drain_ops(last))
+
+    def _drain_ops(self, op: Op) -> list[Op]:
+        """Return the newly written ops, with the thread, stream, module and phase of an op."""
+        ops = self.tensors.drain_ops()
+        self.new_op_count += len(ops)
+        return [in_context(new, op) for new in ops]
+
+    def _ops_of(self, node: RankNode) -> Iterator[Op]:
+        """Yield the ops of a node."""
+        if node.bucket is not None:
+            yield from self._sums(node.bucket)
+            return
+        assert node.op is not None
+        if not node.children:
+            yield node.op
+            return
+        body = [op for child in node.children for op in self._ops_of(child)]
+        small = node.small
+        assert small is not None
+        is_unchanged = len(body) == len(small.body) and all(
+            a is b for a, b in zip(body, small.body, strict=True)
+        )
+        if is_unchanged:
+            yield small
+        elif node.op.is_annotation or node.op.is_autograd:
+            yield replace(node.op, body=tuple(body))
+        else:
+            yield from self._composite(node.op, small, body)
+
+    def _sums(self, bucket: SumBucket) -> Iterator[Op]:
+        """Yield the collectives of a bucket: one for each type and kind of sum."""
+        write = Writer(self.graph, self.graph.device, self.tensors.write.group)
+        for (_, factor), tensors in bucket.tensors.items():
+            write.all_reduce(tensors, reduction_of(factor))
+        self.new_op_count += len(write.ops)
+        for op in write.ops:
+            if bucket.context is None:
+                yield replace(op, phase="backward", origin=ORIGIN)
+            else:
+                yield in_context(op, bucket.context)
+
+    def _composite(self, call: Op, small: Op, body: Sequence[Op]) -> Sequence[Op]:
+        """Return a call with its rewritten body, or the body only if it is no longer this call."""
+        has_same_ops = [new.name for new in body] == [child.name for child in small.body]
+        call = replace(call, body=tuple(body))
+        inside = {tensor.name for new in body for tensor in new.outputs}
+        operands = {tensor.name for new in body for tensor in new.inputs} - inside
+        if not has_same_ops or not operands <= {tensor.name for tensor in call.inputs}:
+            return body
+        call = replace(call, attributes={**call.attributes, **_sizes(small, body)})
+        try:
+            inferred = infer(replace(call, body=()), self.graph.schemas, self.shares.dims)
+        except ShapeError:
+            return body
+        shapes = [tensor.shape for tensor in tensors_in(inferred)]
+        return [call] if shapes == [tensor.shape for tensor in call.outputs] else body
+
+
+def in_context(new: Op, op: Op) -> Op:
+    """Return a new op with the thread, stream, module and phase of another."""
+    return replace(
+        new, thread=op.thread, stream=op.stream, module=op.module, phase=op.phase, origin=ORIGIN
+    )
+
+
+def is_inert(op: Op) -> bool:
+    """Return whether a leaf reads no elements: a label, or a call without results or writes."""
+    has_effect = op.outputs or written_by(op) or op.name in HOST_READS
+    return is_label(op) or not has_effect
+
+
+def unread_tensors(graph: Graph) -> frozenset[str]:
+    """Return the names of tensors whose memory no op accesses after the op that makes them."""
+    return frozenset(
+        tensor.name
+        for op in graph.leaves()
+        for tensor in op.outputs
+        if all(
+            tensor in leaf.outputs or is_inert(leaf) for _, leaf in graph.touching[tensor.buffer]
+        )
+    )
+
+
+def _sizes(op: Op, body: Sequence[Op]) -> dict[str, Value]:
+    """Return the sizes in a call's arguments, with the new values from its inner call."""
+    sizes = {}
+    for old, new in zip(op.body, body, strict=True):
+        new_by_old = {str(value): new.attributes[name] for name, value in old.attributes.items()}
+        sizes.update(
+            {n: new_by_old[str(v)] for n, v in op.attributes.items() if str(v) in new_by_old}
+        )
+    return {name: value for name, value in sizes.items() if isinstance(value, tuple)}
+
+
+ZEROS = ("zero", "zeros", "zeros_like", "new_zeros")
+FILLS = ("fill", "full", "full_like", "new_full")
+
+
+def is_zeroing(op: Op) -> bool:
+    """Return whether all elements of an op's results and writes are zero."""
+    base = op.base.rstrip("_").removeprefix("_foreach_")
+    if base in ZEROS:
+        return True
+    numbers = [value for value in (*op.operands, *op.attributes.values()) if is_number(value)]
+    return base in FILLS and numbers == [0]
+
+
+def is_number(value: Value) -> bool:
+    """Return whether an argument is a plain number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def equal_numbers(numbers: Op, op: Op, small: Op) -> bool:
+    """Return whether a call's numbers for a rank are those with the rank's dimensions."""
+    if numbers is op and small is op:
+        return True
+    return _numbers(numbers) == _numbers(small)
+
+
+def _numbers(op: Op) -> list[object]:
+    values = (*op.operands, *op.attributes.values())
+    return [_number(value) for value in values]
+
+
+def _number(value: Value) -> object:
+    if isinstance(value, Tensor):
+        return None
+    if isinstance(value, tuple):
+        return tuple(map(_number, value))
+    return str(value) if isinstance(value, Dim) else value
