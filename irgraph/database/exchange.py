@@ -51,6 +51,7 @@ def export_lines(database: Database) -> Iterator[str]:
         for record in (
             connection.execute(RECORDS.select().order_by(RECORDS.c.hash)).mappings().all()
         ):
+            content = record_content(dict(record), database)
             table = KINDS[record["kind"]]
             rows = select(table.c.row, table.c.hash).where(table.c.record == record["id"])
             texts = connection.execute(rows.order_by(table.c.position, table.c.hash)).all()
@@ -58,7 +59,7 @@ def export_lines(database: Database) -> Iterator[str]:
             line = {
                 **{name: record[name] for name in ("kind", "name", "hash", "added")},
                 "provenance": {name: record[name] for name in fields},
-                "content": record_content(dict(record), database),
+                "content": content,
                 "rows": decoded_rows,
                 "rows_hash": content_hash(decoded_rows),
             }

@@ -155,6 +155,8 @@ def _without_repetitions(view: Torch) -> Torch:
 def _special_mask(shape: Sequence[int], source: torch.Generator) -> Torch:
     """Return a mask of special elements: one in ``SPECIAL_INTERVAL``, at least one of several."""
     samples = torch.rand(tuple(shape), generator=source)
+    if not samples.numel():
+        return samples > 0
     return (samples * SPECIAL_INTERVAL < 1) | ((samples == samples.amin()) & (samples.numel() > 1))
 
 

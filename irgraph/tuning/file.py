@@ -108,6 +108,8 @@ def parse_space(text: str, source: str) -> SpaceFile:
         line, column = (int(position[1]), int(position[2])) if position else (0, 1)
         message = re.sub(r" \(at .*\)$", "", str(error))
         raise fail(f"not TOML: {message}", SourceSpan(source, text, line, column)) from None
+    except RecursionError:
+        raise fail("not TOML: it is nested too deeply", SourceSpan(source)) from None
     except msgspec.ValidationError as error:
         unknown = re.search(r"unknown field `(.+?)`", str(error))
         field_names = SpaceFile.__struct_fields__
@@ -116,6 +118,8 @@ def parse_space(text: str, source: str) -> SpaceFile:
         hint = f"a space has {', '.join(field_names)} ([options]: {option_names})"
         place = _span_of(str(error), source, text)
         raise fail(f"not a space: {error}{word}", place, hint=hint) from None
+    except (ValueError, OverflowError) as error:
+        raise fail(f"not TOML: {error}", SourceSpan(source)) from None
 
 
 def _span_of(message: str, source: str, text: str) -> SourceSpan:

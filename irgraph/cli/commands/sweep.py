@@ -81,6 +81,8 @@ def sweep(
     )
     worker_count = (os.cpu_count() or 1) if workers is None else workers
     outcome = _run_sweep(model, grid, output, Engine(worker_count, scheduler, dashboard))
+    for path in outcome.results.damaged:
+        print_error(f"{path}: damaged, changed or of other points: computed again")
     fastest, refused = outcome.results.fastest(best)
     if json:
         counts = {"variants": grid.variants, "refused": refused}
@@ -99,8 +101,6 @@ def sweep(
         * bool(outcome.existing)
     )
     print_error(f"{grid.variants:,} variants in {output}{resumed_text}")
-    for path in outcome.results.damaged:
-        print_error(f"{path}: damaged, changed or of other points: computed again")
     if refused:
         print_error(f"{refused:,} of them are refused: the column 'refused' says why")
 

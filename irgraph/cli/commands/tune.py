@@ -74,6 +74,7 @@ def tune(
     With --explain, -o writes the choices and the reasons for them.
     """
     from irgraph.diagnostics import fail
+    from irgraph.tuning.damage import refuse_damaged_study
     from irgraph.tuning.engine import load_optuna
     from irgraph.tuning.file import parse_space_file, read_space
 
@@ -90,14 +91,15 @@ def tune(
         return
     _check_choices(search_space)
     objective_names = tuple(objective or objectives or ("step.time",))
-    tuning_study = _study(search_space, objective_names, storage, study, sampler, seed)
-    previous_trials = tuning_study.finished
-    _run(tuning_study, trials)
-    _report(tuning_study, previous_trials, json)
-    if html is not None:
-        _write_report(tuning_study, previous_trials, html)
-    if output is not None:
-        _write(tuning_study, output)
+    with refuse_damaged_study(storage):
+        tuning_study = _study(search_space, objective_names, storage, study, sampler, seed)
+        previous_trials = tuning_study.finished
+        _run(tuning_study, trials)
+        _report(tuning_study, previous_trials, json)
+        if html is not None:
+            _write_report(tuning_study, previous_trials, html)
+        if output is not None:
+            _write(tuning_study, output)
 
 
 def _explain(space: SearchSpace, json: bool, output: str | None) -> None:

@@ -33,6 +33,7 @@ from tests.capture.execution_trace.fuzz import drop, odd_value, swap
 from tests.capture.kineto.builder import STEP_US
 from tests.capture.kineto.reading.fuzz import DAMAGES
 from tests.cli.fuzz.seeds import FORMATS, ODD, OPTIONS, Format
+from tests.cli.fuzz.stores import odd_number
 
 SECONDS, BYTES = 20, 2 << 30
 CODES = (0, 1, 2, 3, 4)
@@ -109,8 +110,14 @@ def case(seed: int, folder: Path) -> Case:
     chosen = FORMATS[kind]
     sound = (folder / chosen.file).read_bytes()
     data, lost = damaged(sound, chosen, rng)
-    name = f"damaged{Path(chosen.file).suffix}"
+    name = chosen.place or f"damaged{Path(chosen.file).suffix}"
+    if chosen.change is not None and rng.random() < 0.4:
+        changed = folder / "changed"
+        changed.write_bytes(sound)
+        chosen.change(changed, rng)
+        data, lost = changed.read_bytes(), chosen.hashed
     command = rng.choice(chosen.commands)
+    lost = lost or chosen.hashed
     arguments = tuple(name if word == "@" else word for word in command)
     return Case(kind, arguments, data, name, lost)
 
@@ -128,6 +135,8 @@ def damaged(sound: bytes, of: Format, rng: random.Random) -> tuple[bytes, bool]:
             with contextlib.suppress(LookupError, TypeError, ValueError):
                 rng.choice(STRUCTURAL)(_nodes(value), rng)
         return json.dumps(value.get("")).encode(), False
+    if of.file.endswith((".ir", ".toml", ".irg", ".jsonl", ".json")) and rng.random() < 0.4:
+        return odd_number(sound, rng), False
     return rng.choice(DAMAGES)(bytearray(sound), rng), False
 
 
@@ -222,9 +231,9 @@ def baseline() -> dict[tuple[str, ...], str]:
     """Return what commands print of sound files, by the arguments of the damaged ones."""
     found = {}
     for one_format in FORMATS.values():
-        if not one_format.framed:
+        if not one_format.framed and not one_format.hashed:
             continue
-        name = f"damaged{Path(one_format.file).suffix}"
+        name = one_format.place or f"damaged{Path(one_format.file).suffix}"
         Path(name).write_bytes(Path(one_format.file).read_bytes())
         for command in one_format.commands:
             arguments = tuple(name if word == "@" else word for word in command)
@@ -244,6 +253,8 @@ def fuzz(count: int, first: int = 0) -> tuple[Counter[str], dict[int, str]]:
                 break
             one = case(seed, folder)
             if one.data is not None:
+                for left in folder.glob(f"{one.file}-*"):  # journals of another database
+                    left.unlink()
                 Path(one.file).write_bytes(one.data)
             outcome, wrong = judged(one, sound)
             counts[f"{one.kind}: {outcome}"] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.capture.execution_trace.fuzz import rows
 from tests.capture.execution_trace.traces import trace
 from tests.capture.front_ends.examples import chakra, onnx
 from tests.capture.kineto.builder import events, numbered, text
+from tests.cli.fuzz import stores
 
 MODEL = """model "m" { format = 2  dims = {B = 8}  source = "s"  captured_on = "cpu" }
 
@@ -61,6 +63,11 @@ SHEETS = (("predict", "model.ir", "--device", "@", "--json"),
 TABLES = (("predict", "model.ir", "--host", "@", "--json"), ("overheads", "@"),
           ("overheads", "@", "host.json", "--json"), ("overheads", "kineto.json", "--compare", "@"),
           ("replay", "kineto.json", "--overheads", "@"))  # fmt: skip
+FABRICS = (("predict", "model.ir", "--ranks", "2", "--fabric", "@", "--json"),)
+DATABASES = (("db", "list", "--db", "@"), ("db", "hosts", "--figures", "--db", "@", "--json"),
+             ("db", "kernels", "--db", "@", "--json"), ("db", "export", "--db", "@"),
+             ("db", "steps", "--db", "@"), ("db", "init", "--db", "@"),
+             ("db", "add", "host.json", "--db", "@"))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,9 @@ class Format:
     Attributes:
         framed: whether a file that lost its end shows it.
         records: the key of its list of numbered records, if it has one.
+        place: the file that commands read, if it is not theirs to name.
+        change: what changes values in a file of the format, in place.
+        hashed: whether other figures without a word are a failure, whatever was damaged.
     """
 
     file: str
@@ -77,6 +87,9 @@ class Format:
     commands: tuple[tuple[str, ...], ...]
     framed: bool = True
     records: str = ""
+    place: str = ""
+    change: Callable[[Path, random.Random], None] | None = None
+    hashed: bool = False
 
 
 def _text(content: str) -> Callable[[Path], object]:
@@ -150,6 +163,31 @@ FORMATS = {
     "indices": Format(
         "tables.json", _text(json.dumps({"*": [[2, 3], [4, 1]]})),
         (("predict", "model.ir", "--indices", "@"),),
+    ),
+    "fabric": Format("links.json", stores.fabric, FABRICS, framed=False),
+    "measurements": Format(
+        "m.jsonl", stores.measurements,
+        (("db", "add", "@", "--db", "empty.db"), ("predict", "plain.ir", "--weights", "@")),
+        framed=False,
+    ),
+    "space": Format(
+        "space.toml", stores.space,
+        (("tune", "plain.ir", "--space", "@", "--trials", "1", "--seed", "1", "--json"),
+         ("tune", "plain.ir", "--space", "@", "--explain")), framed=False,
+    ),
+    "database": Format(
+        "team.db", stores.database, DATABASES, framed=False, change=stores.odd_cells
+    ),
+    "export": Format(
+        "export.jsonl", stores.exported, (("db", "import", "@", "--db", "empty.db"),), framed=False
+    ),
+    "sweep": Format(
+        "sound.parquet", stores.sweep_part, (stores.SWEEP,), place="swept/part-0000000.parquet",
+        change=stores.odd_figures, hashed=True,
+    ),
+    "study": Format(
+        "study.db", stores.study, ((*stores.TUNE, "--storage", "sqlite:///damaged.db"),),
+        framed=False, place="damaged.db", change=stores.odd_cells,
     ),
 }  # fmt: skip
 
