@@ -110,8 +110,14 @@ def _without_masked(func: Torch, args: Torch, kwargs: Torch, result: Torch) -> T
     if mask is None or len(mask) != len(func._schema.returns):
         return result
     return tuple(
-        tensor if is_requested else None for tensor, is_requested in zip(result, mask, strict=True)
+        gradient if is_requested else _excluded(gradient)
+        for gradient, is_requested in zip(result, mask, strict=True)
     )
+
+
+def _excluded(gradient: Torch) -> Torch:
+    """Return the result for an excluded gradient; a list must stay a list."""
+    return [] if isinstance(gradient, (list, tuple)) else None
 
 
 def _sparse_clone(tensor: Torch) -> Torch:
