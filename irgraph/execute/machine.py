@@ -285,9 +285,11 @@ class Machine:
             results = [call_result]
         if len(results) == 1 and call_result is None:
             return []
-        operands = {id(self.values[t.name]) for t in op.inputs}
+        operands = [self.values[t.name] for t in op.inputs]
         if len(results) > len(op.results):
-            results = [value for value in results if id(value) not in operands]
+            results = [
+                value for value in results if not any(value is operand for operand in operands)
+            ]
         kinds = (torch.Tensor, list, tuple, type(None))
         return [value for value in results if isinstance(value, kinds)]
 

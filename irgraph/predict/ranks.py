@@ -73,13 +73,16 @@ def rank_groups(graphs: Sequence[Graph]) -> list[dict[str, tuple[int, ...]]]:
 
 def predict_each_rank(graphs: Sequence[Graph], options: PredictOptions) -> list[Prediction]:
     """Return the prediction of each rank alone; ranks with the same model share one."""
-    prediction_by_graph: dict[int, Prediction] = {}
-    for graph in graphs:
-        if id(graph) not in prediction_by_graph:
+    predictions: list[Prediction] = []
+    for rank, graph in enumerate(graphs):
+        first = next(i for i, other in enumerate(graphs) if other is graph)
+        if first < rank:
+            predictions.append(predictions[first])
+        else:
             has_ranks = options.ranks is not None or layout_of(graph).ranks
             changes: PredictFields = {} if has_ranks else {"ranks": len(graphs)}
-            prediction_by_graph[id(graph)] = predict(graph, options, **changes)
-    return [prediction_by_graph[id(graph)] for graph in graphs]
+            predictions.append(predict(graph, options, **changes))
+    return predictions
 
 
 def collective_notes(predictions: Sequence[Prediction]) -> list[str]:

@@ -194,10 +194,8 @@ def tradeoff(
         raise fail(f"no {aim} of {platform.name} is known", exit_code=2)
     ordered = sorted(points, key=lambda p: (p.kl, p.aim, p.service.name))
     comparable = [point for point in ordered if _is_counted(point, sharder)] or ordered
-    front_ids = {
-        id(point) for n, point in enumerate(comparable) if _is_on_front(point, comparable[:n])
-    }
-    return [replace(point, front=id(point) in front_ids) for point in ordered]
+    front = [p for n, p in enumerate(comparable) if _is_on_front(p, comparable[:n])]
+    return [replace(point, front=any(p is point for p in front)) for point in ordered]
 
 
 def _is_counted(point: TradeoffPoint, sharder: PlanSharder | None) -> bool:

@@ -27,7 +27,7 @@ class Assembler:
         self._buffers: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._used_names: set[str] = set()
-        self._tensors: dict[int, Tensor] = {}
+        self._tensors: dict[Handle | None, Tensor] = {}
         self.handles, self.late_definitions = _handles_from_before(calls)
         uses = _uses_by_buffer(calls)
         roles = [_role(handle, uses) for handle in self.handles]
@@ -37,18 +37,18 @@ class Assembler:
             for inner in call.walk():
                 self._name_results(inner)
         self.tensors = tuple(
-            Declared(role, self._tensors[id(handle)], handle.hint[1], handle.value)
+            Declared(role, self._tensors[handle], handle.hint[1], handle.value)
             for handle, role in zip(self.handles, roles, strict=True)
         )
         self.ops = tuple(map(self._op, calls))
 
     def tensor_of(self, handle: Handle | None) -> Tensor | None:
         """Return the tensor of a handle, ``None`` if no call has it."""
-        return self._tensors.get(id(handle))
+        return self._tensors.get(handle)
 
     def _name_results(self, call: CapturedCall) -> None:
         """Name the results of a call after it; an outer call names its results before its body."""
-        unnamed = [h for h in handles_in(call.results) if id(h) not in self._tensors]
+        unnamed = [h for h in handles_in(call.results) if h not in self._tensors]
         first = self._unused_name(_identifier(call.name), False) if unnamed else ""
         for i, handle in enumerate(unnamed):
             self._name(handle, f"{first}_{i}" if i else first)
@@ -66,7 +66,7 @@ class Assembler:
     def _name(self, handle: Handle, name: str) -> None:
         self._used_names.add(name)
         buffer = self._buffers.setdefault(handle.buffer, f"b{len(self._buffers) + 1}")
-        self._tensors[id(handle)] = Tensor(
+        self._tensors[handle] = Tensor(
             name, handle.dtype, handle.shape, buffer, handle.strides, handle.offset, handle.device
         )
 
@@ -76,7 +76,7 @@ class Assembler:
             tuple(map(self._value, call.operands)),
             tuple(map(self._value, call.results)),
             {key: self._value(value) for key, value in call.attributes.items()} or EMPTY,
-            frozenset(self._tensors[id(handle)].name for handle in call.written),
+            frozenset(self._tensors[handle].name for handle in call.written),
             tuple(map(self._op, call.body)),
             thread=call.thread,
             stream=call.stream,
@@ -87,36 +87,36 @@ class Assembler:
 
     def _value(self, value: Item) -> Item:
         if isinstance(value, Handle):
-            return self._tensors[id(value)]
+            return self._tensors[value]
         return tuple(map(self._value, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _handles_from_before(calls: Sequence[CapturedCall]) -> tuple[list[Handle], int]:
     """Return the tensors that are used before any definition, and how many are defined later."""
-    result_ids = {
-        id(handle)
+    results = {
+        handle
         for call in calls
         for inner in call.walk()
         for handle in handles_in(inner.results)
         if not inner.body
     }
-    defined: set[int] = set()
+    defined: set[Handle] = set()
     handles = []
     for call in calls:
         for handle in _used_handles(call, defined):
-            if id(handle) not in defined:
-                defined.add(id(handle))
+            if handle not in defined:
+                defined.add(handle)
                 handles.append(handle)
-    return handles, sum(id(handle) in result_ids for handle in handles)
+    return handles, sum(handle in results for handle in handles)
 
 
-def _used_handles(call: CapturedCall, defined: set[int]) -> Iterator[Handle]:
+def _used_handles(call: CapturedCall, defined: set[Handle]) -> Iterator[Handle]:
     """Yield the handles that a call uses, and add its results to ``defined`` while iterating."""
     yield from handles_in(call.operands)
     yield from handles_in(list(call.attributes.values()))
     for child in call.body:
         yield from _used_handles(child, defined)
-    defined.update(id(handle) for handle in handles_in(call.results))
+    defined.update(handles_in(call.results))
 
 
 def _identifier(name: str) -> str:
@@ -139,9 +139,9 @@ def _uses_by_buffer(calls: Sequence[CapturedCall]) -> Mapping[int, set[str]]:
     for leaf in leaves:
         if not is_call_name(leaf.name):
             continue
-        written = {id(handle) for handle in leaf.written}
+        written = set(leaf.written)
         for handle in handles_in([*leaf.operands, *leaf.attributes.values()]):
-            verb = "write" if id(handle) in written else "read"
+            verb = "write" if handle in written else "read"
             uses_by_buffer.setdefault(handle.buffer, set()).add(f"{verb} {leaf.phase}")
     return uses_by_buffer
 

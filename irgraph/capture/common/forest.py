@@ -54,12 +54,12 @@ def _nodes_in_cycles(by_id: Mapping[int, RecordedNode]) -> set[int]:
 
 def first_too_deep(nodes: Sequence[RecordedNode]) -> RecordedNode | None:
     """Return the first node, if any, that is nested more deeply than a model may be."""
-    depths: dict[int, int] = {}
+    depths: dict[RecordedNode, int] = {}
     for node in nodes:
-        depth = depths.setdefault(id(node), 0)
+        depth = depths.setdefault(node, 0)
         if depth > MAX_DEPTH:
             return node
-        depths.update((id(child), depth + 1) for child in node.children)
+        depths.update((child, depth + 1) for child in node.children)
     return None
 
 
@@ -110,10 +110,10 @@ def roots(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
         return []
     main = main_thread(nodes)
     forest = [n for n in outermost if n.thread == main and n.parent != MISSING_CALLER]
-    forest_ids = set(map(id, forest))
+    forest_set = set(forest)
     container: RecordedNode | None = None
     for node in outermost:
-        if id(node) in forest_ids:
+        if node in forest_set:
             continue
         forward_range = by_id.get(_forward_id(node))
         if _may_enclose(forward_range, node, main):

@@ -181,13 +181,13 @@ class Lowering:
             children = [node] if inner is node else node.children
             groups = [c.children if c is inner else [c] for c in children]
             call.body = [lowered for group in groups for lowered in self.calls(group, context)]
-        inside = {id(handle) for c in call.walk() for handle in handles_in(c.results)}
+        inside = {handle for c in call.walk() for handle in handles_in(c.results)}
         late = [self.resolver.find(value) for value in inner.inputs]
         operands = [a or b for a, b in zip(early, late, strict=True)]
         if self.wrapping:
-            used = {id(handle) for c in call.walk() for handle in handles_in(c.operands)}
-            operands = [h for h in operands if id(h) in used]
-        call.operands = [h for h in operands if h is not None and id(h) not in inside]
+            used = {handle for c in call.walk() for handle in handles_in(c.operands)}
+            operands = [h for h in operands if h in used]
+        call.operands = [h for h in operands if h is not None and h not in inside]
         return [call]
 
     def _lower_composite(
@@ -195,15 +195,13 @@ class Lowering:
     ) -> CapturedCall:
         """Lower a composite operator; its tensors are the ones that its body uses."""
         resolver = self.resolver
-        early = {id(value): resolver.find(value) for value in tensors_in(node.inputs)}
+        early = [resolver.find(value) for value in tensors_in(node.inputs)]
         call.body = self.calls(node.children, context)
         inputs = resolver.composite_inputs(node, early)
         fill(call, schema, inputs, resolver.identities.device)
-        visible_ids = {
-            id(h) for inner in call.body for c in inner.walk() for h in handles_in(c.results)
-        }
-        visible_ids.update(id(handle) for handle in handles_in(inputs))
-        outputs = resolver.composite_outputs(node, visible_ids)
+        visible = {h for inner in call.body for c in inner.walk() for h in handles_in(c.results)}
+        visible.update(handles_in(inputs))
+        outputs = resolver.composite_outputs(node, visible)
         if outputs is None:
             call.body = []
             resolver.counts["calls whose body does not show their result: body left out"] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -55,34 +55,36 @@ class Resolver:
         sources = list(operand_by_id.values())
         outputs = list(tensors_in(node.outputs))
         found = view_strides(schema.name, inputs, [tensor.shape for tensor in outputs])
-        strides_by_id = {id(t): strides for t, strides in zip(outputs, found, strict=True)}
+        remaining_strides = iter(found)  # of the outputs in order
 
         def result(value: TraceTensor) -> Handle:
+            strides = next(remaining_strides)
             if operand_by_id.get(value.id) == value:
                 return self.identities.use(value)
-            strides = strides_by_id[id(value)]
             if value.strides is None and strides is None and _may_stride(schema):
                 self.counts[f"results of {schema.name} taken to be contiguous"] += 1
             return self.identities.define(value, sources, strides)
 
         return [_map_tensors(value, result) for value in node.outputs]
 
-    def composite_inputs(
-        self, node: RecordedNode, early: Mapping[int, Handle | None]
-    ) -> list[Item]:
-        """Return a composite's arguments: tensors known at its start, else those its body uses."""
+    def composite_inputs(self, node: RecordedNode, early: Sequence[Handle | None]) -> list[Item]:
+        """Return a composite's arguments: tensors known at its start, else those its body uses.
+
+        ``early`` has the tensors known at its start in the order of its inputs.
+        """
+        remaining = iter(early)
 
         def operand(value: TraceTensor) -> Handle:
-            return early.get(id(value)) or self.identities.use(value)
+            return next(remaining) or self.identities.use(value)
 
         return [_map_tensors(value, operand) for value in node.inputs]
 
-    def composite_outputs(self, node: RecordedNode, visible_ids: set[int]) -> list[Item] | None:
+    def composite_outputs(self, node: RecordedNode, visible: set[Handle]) -> list[Item] | None:
         """Return a composite's results, ``None`` if its body and operands lack one of them."""
         outputs = [_map_tensors(value, self.find) for value in node.outputs]
         expected = sum(1 for _ in tensors_in(node.outputs))
-        visible = [handle for handle in handles_in(outputs) if id(handle) in visible_ids]
-        return outputs if len(visible) == expected else None
+        count = sum(handle in visible for handle in handles_in(outputs))
+        return outputs if count == expected else None
 
     def opaque_outputs(self, node: RecordedNode) -> list[Item]:
         """Return new tensors for all results of a call whose body is unknown."""
@@ -154,14 +156,14 @@ def set_results(
     call: CapturedCall, schema: Schema, inputs: Sequence[Item], outputs: Sequence[Item]
 ) -> None:
     """Set a call's results: the distinct tensors of its outputs that are not its operands."""
-    seen_ids = {id(handle) for handle in handles_in(inputs)}
+    seen = set(handles_in(inputs))
     for i, output in enumerate(outputs):
         declared = schema.returns[i].type if i < len(schema.returns) else "Tensor"
-        new = {id(handle): handle for handle in handles_in(output) if id(handle) not in seen_ids}
-        seen_ids.update(new)
+        new = dict.fromkeys(h for h in handles_in(output) if h not in seen)
+        seen.update(new)
         if output is None and declared.startswith("Tensor") and len(outputs) > 1:
             call.results.append(None)
         elif new and isinstance(output, Handle):
             call.results.append(output)
         elif new:
-            call.results.append(tuple(new.values()))
+            call.results.append(tuple(new))

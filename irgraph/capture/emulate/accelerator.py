@@ -35,18 +35,18 @@ def _restore_in_place_index(calls: Sequence[CapturedCall]) -> bool:
 
     Return whether any call was changed.
     """
-    operand_by_result: dict[int, Handle] = {}
+    operand_by_result: dict[Handle, Handle] = {}
     for scope in _walk(calls):
         if scope.name == "autograd.IndexBackward0":
             for call in scope.body:
                 operand_by_result.update(_write_in_place(call, calls))
     if operand_by_result:
-        _substitute(calls, lambda handle: operand_by_result.get(id(handle), handle))
+        _substitute(calls, lambda handle: operand_by_result.get(handle, handle))
     return bool(operand_by_result)
 
 
-def _write_in_place(call: CapturedCall, calls: Sequence[CapturedCall]) -> dict[int, Handle]:
-    """Change an ``index_put`` to write in place; return its operand by its former result's id."""
+def _write_in_place(call: CapturedCall, calls: Sequence[CapturedCall]) -> dict[Handle, Handle]:
+    """Change an ``index_put`` to write in place; return its operand by its former result."""
     if call.name != "aten.index_put" or len(call.results) != 1:
         return {}
     zeros, result = call.operands[0], call.results[0]
@@ -54,7 +54,7 @@ def _write_in_place(call: CapturedCall, calls: Sequence[CapturedCall]) -> dict[i
     call.name = "aten._index_put_impl_"
     call.results, call.written = [], [zeros]
     call.attributes["unsafe"] = True
-    return {id(result): zeros}
+    return {result: zeros}
 
 
 def _steal_sparse_gradients(calls: Sequence[CapturedCall]) -> bool:
@@ -99,14 +99,14 @@ def _copy_host_indices(calls: list[CapturedCall], identities: Identities) -> boo
 
 def _copy_indices(call: CapturedCall, siblings: list[CapturedCall], identities: Identities) -> bool:
     indices = call.operands[1] if len(call.operands) > 1 else ()
-    copies: dict[int, Handle] = {}
+    copies: dict[Handle, Handle] = {}
     for index in handles_in(indices):
         if index.device == "cpu":
-            copy, copies[id(index)] = _copy(index, call, identities)
+            copy, copies[index] = _copy(index, call, identities)
             position = next(i for i, other in enumerate(siblings) if other is call)
             siblings.insert(position, copy)
     if copies:
-        device_indices = tuple(copies.get(id(index), index) for index in indices)
+        device_indices = tuple(copies.get(index, index) for index in indices)
         call.operands = [call.operands[0], device_indices, *call.operands[2:]]
     return bool(copies)
 

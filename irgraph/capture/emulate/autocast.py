@@ -63,7 +63,7 @@ def autocast_on_meta() -> Iterator[None]:
         original_init(self, "cuda" if device_type == "meta" else device_type, *args, **kwargs)
 
     def clear_casts() -> None:
-        casts.cast_by_address.clear()
+        casts.cast_by_parameter.clear()
         clear_cache()
 
     with contextlib.ExitStack() as stack:
@@ -99,8 +99,7 @@ class _Casts:
     """The casts of one capture's autocast regions.
 
     Attributes:
-        cast_by_address: a parameter and its cast, which a region makes once, by the parameter's
-            address.
+        cast_by_parameter: the cast of each parameter, which a region makes once.
         busy: whether an operator's own calls are running, whose arguments are not cast.
         key: torch's dispatch key of the kernels that cast.
     """
@@ -108,7 +107,7 @@ class _Casts:
     def __init__(self) -> None:
         import torch
 
-        self.cast_by_address: dict[int, tuple[Torch, Torch]] = {}
+        self.cast_by_parameter: dict[Torch, Torch] = {}
         self.busy = False
         self.key = torch._C.DispatchKey.AutocastCUDA
 
@@ -129,9 +128,9 @@ class _Casts:
         )
         if not is_cacheable:
             return value.to(dtype)
-        if id(value) not in self.cast_by_address:
-            self.cast_by_address[id(value)] = (value, value.to(dtype))
-        return self.cast_by_address[id(value)][1]
+        if value not in self.cast_by_parameter:
+            self.cast_by_parameter[value] = value.to(dtype)
+        return self.cast_by_parameter[value]
 
     @contextlib.contextmanager
     def operator_call(self) -> Iterator[bool]:

@@ -51,7 +51,7 @@ class Communication:
             end of backward.
         unawaited: the numbers of collectives that were not awaited yet.
         works: works that calls returned; this keeps their Python parts alive, which torch does not.
-        reducers: reducers of ``DistributedDataParallel`` and their rebuild functions, by id.
+        reducers: rebuild functions of ``DistributedDataParallel``, by the reducer.
     """
 
     notes: dict[str, None]
@@ -63,7 +63,7 @@ class Communication:
     pending_at_end: dict[int, str] = field(default_factory=dict)
     unawaited: dict[str, None] = field(default_factory=dict)
     works: list[Torch] = field(default_factory=list)
-    reducers: dict[int, Torch] = field(default_factory=dict)
+    reducers: dict[Torch, Torch] = field(default_factory=dict)
     _finishing: bool = False
     _numbers: Iterator[int] = field(default_factory=count)
 

@@ -123,7 +123,7 @@ def rebuild_buckets() -> None:
     order on which all processes agree.
     """
     comm = current_communication.get()
-    for reducer, rebuild in comm.reducers.values() if comm is not None else ():
+    for reducer, rebuild in comm.reducers.items() if comm is not None else ():
         rebuild(reducer)
 
 
@@ -134,9 +134,9 @@ def _deferred_rebuild(comm: Communication, rebuild: Torch) -> Torch:
     """
 
     def defer_first(reducer: Torch) -> bool:
-        if id(reducer) in comm.reducers:
+        if reducer in comm.reducers:
             return bool(rebuild(reducer))
-        comm.reducers[id(reducer)] = (reducer, rebuild)
+        comm.reducers[reducer] = rebuild
         return False
 
     return defer_first

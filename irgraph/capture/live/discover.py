@@ -32,11 +32,11 @@ def model_of(step: object) -> Torch:
     outer = {
         id(module): (path, module) for path, module in modules.items() if id(module) not in inner
     }
-    registered = {id(p) for _, module in outer.values() for p in module.parameters()}
+    registered = {p for _, module in outer.values() for p in module.parameters()}
     free_parameters = {
         path: value
         for path, value in reachable.items()
-        if isinstance(value, torch.nn.Parameter) and id(value) not in registered
+        if isinstance(value, torch.nn.Parameter) and value not in registered
     }
     if len(outer) == 1 and not free_parameters:
         return next(iter(outer.values()))[1]

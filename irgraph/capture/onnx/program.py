@@ -81,8 +81,8 @@ class OnnxProgram:
                     outputs = step.call(values.__getitem__)
                 values.update(zip(step.outputs, _as_list(outputs), strict=False))
             results = [values[name] for name in self.model.outputs]
-            declared_ids = {id(tensor) for _, tensor in self.declared.values()}
-            return [torch.ops.aten.alias(t) if id(t) in declared_ids else t for t in results]
+            declared = {tensor for _, tensor in self.declared.values()}
+            return [torch.ops.aten.alias(t) if t in declared else t for t in results]
 
     def tensor(self, name: str) -> Torch:
         """Return the tensor of a value; a constant is declared when first used as a tensor."""

@@ -110,10 +110,10 @@ class _TracedCalls:
     ) -> None:
         self.kind, self.buffers, self.device = kind, buffers, device
         self.lines: list[str] = []
-        self.name_by_id = {id(tensor): name for name, tensor in tensor_by_name.items()}
-        self.name_by_id |= {id(tensor): f"b{i}" for i, tensor in enumerate(buffers)}
+        self.name_by_tensor = {tensor: name for name, tensor in tensor_by_name.items()}
+        self.name_by_tensor |= {tensor: f"b{i}" for i, tensor in enumerate(buffers)}
         self.results: list[Torch] = []
-        self.element_ids = set(map(id, tensor_by_name.values()))
+        self.elements = set(tensor_by_name.values())
 
     def call(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
         """Run a call, add a line for it, and return its result."""
@@ -126,10 +126,10 @@ class _TracedCalls:
         result = func(*args, **kwargs)
         name = f"t{len(self.lines)}"
         self.lines.append(f"{name} = aten.{operator}({', '.join(words)})")
-        self.name_by_id[id(result)] = name
+        self.name_by_tensor[result] = name
         self.results.append(result)
-        if any(id(tensor) in self.element_ids for tensor in _tensors(args)):
-            self.element_ids.add(id(result))
+        if any(tensor in self.elements for tensor in _tensors(args)):
+            self.elements.add(result)
         return result
 
     def _refuse(self, func: Torch, operator: str, args: Torch, keywords: Torch) -> None:
@@ -143,19 +143,19 @@ class _TracedCalls:
         if operator == "index.Tensor":
             self._refuse_lookup(args)
         elif operator not in NUMBER_MAKERS:
-            unindexed = [t for t in tensors if id(t) not in self.element_ids and t.dim()]
-            if unindexed and any(id(t) in self.element_ids for t in tensors):
+            unindexed = [t for t in tensors if t not in self.elements and t.dim()]
+            if unindexed and any(t in self.elements for t in tensors):
                 raise self._error(
                     f"it takes a tensor of {list(unindexed[0].shape)} whole for each score"
                 )
-            if operator in ("select.int", "slice.Tensor") and id(args[0]) in self.element_ids:
+            if operator in ("select.int", "slice.Tensor") and args[0] in self.elements:
                 raise self._error("it picks among scores")
 
     def _refuse_lookup(self, args: Torch) -> None:
         source, indices = args[0], list(args[1])
-        has_elements = any(t is not None and id(t) in self.element_ids for t in indices)
+        has_elements = any(t is not None and t in self.elements for t in indices)
         is_complete = len(indices) == source.dim() and all(t is not None for t in indices)
-        if id(source) in self.element_ids or (has_elements and not is_complete):
+        if source in self.elements or (has_elements and not is_complete):
             raise self._error("it indexes only some axes of a tensor: index all of them at once")
 
     def _error(self, reason: str) -> UntraceableScoreError:
@@ -176,12 +176,12 @@ class _TracedCalls:
         return repr(value)
 
     def _tensor_name(self, tensor: Torch) -> str:
-        if id(tensor) not in self.name_by_id:
+        if tensor not in self.name_by_tensor:
             if tensor.device != self.device and not tensor.dim():
                 return self.text_of(tensor.item())
-            self.name_by_id[id(tensor)] = f"b{len(self.buffers)}"
+            self.name_by_tensor[tensor] = f"b{len(self.buffers)}"
             self.buffers.append(tensor)
-        return self.name_by_id[id(tensor)]
+        return self.name_by_tensor[tensor]
 
 
 PLACEMENT_ARGUMENTS = ("device", "pin_memory", "layout", "memory_format", "non_blocking")

@@ -169,8 +169,8 @@ def _by_order(nodes: Sequence[RecordedNode], tree: Tree) -> Join:
 
 def _threads(nodes: Sequence[RecordedNode]) -> list[list[RecordedNode]]:
     """Return the outermost nodes of each thread, the program's thread first."""
-    inside = {id(child) for node in nodes for child in node.children}
-    roots = [node for node in nodes if id(node) not in inside]
+    inside = {child for node in nodes for child in node.children}
+    roots = [node for node in nodes if node not in inside]
     main = main_thread(nodes)
     sizes = Counter(n.thread for root in roots for n in root.walk())
     order = sorted(sizes, key=lambda thread: (thread != main, -sizes[thread]))

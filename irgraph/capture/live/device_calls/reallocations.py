@@ -56,7 +56,7 @@ class _Definitions:
 
     def __init__(self, buffers: set[int]) -> None:
         self._buffers = buffers
-        self._defined: set[int] = set()
+        self._defined: set[Handle] = set()
         self._allocations: dict[int, CapturedCall] = {}
         self._flat_tensors: dict[tuple[int, str], Handle] = {}
 
@@ -65,7 +65,7 @@ class _Definitions:
         for call in list(calls):
             views: list[CapturedCall] = []
             for handle in handles_in([*call.operands, *call.attributes.values()]):
-                if handle.buffer in self._allocations and id(handle) not in self._defined:
+                if handle.buffer in self._allocations and handle not in self._defined:
                     views += self._definition(handle, call)
             index = next(i for i, other in enumerate(calls) if other is call)
             calls[index:index] = views
@@ -74,14 +74,14 @@ class _Definitions:
 
     def _note_results(self, call: CapturedCall) -> None:
         results = list(handles_in(call.results))
-        self._defined.update(map(id, results))
+        self._defined.update(results)
         if call.name == "aten.empty" and results[0].buffer in self._buffers:
             self._allocations.setdefault(results[0].buffer, call)
 
     def _definition(self, handle: Handle, user: CapturedCall) -> list[CapturedCall]:
         """Return the views that define a tensor, none if its memory's allocation returns it."""
         views: list[CapturedCall] = []
-        self._defined.add(id(handle))
+        self._defined.add(handle)
         flat = self._flat_tensors.get((handle.buffer, handle.dtype))
         if flat is None:
             flat, views = self._flat_tensor(handle, user)
