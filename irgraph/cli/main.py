@@ -25,7 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Predict what a PyTorch training step costs on a GPU, and what a change would do to it.",
     epilog="Exit codes: 0 success, 1 the answer is no, 2 usage error, 3 input repaired, 4 unusable "
-    "input.",
+    "input.\n\nInstalled packages that add to irgraph run their code. Of the files that commands "
+    "read, only programs do, with commands whose help says so.",
 )
 
 

@@ -60,7 +60,7 @@ def capture(
     """Capture one step of a PyTorch program as a model, without running its kernels.
 
     The program is a training script, from whose loop one step is captured, or a function in one.
-    The script runs until enough steps are recorded; it really prints and writes its files.
+    This runs its code until enough steps are recorded: it really prints and writes its files.
     """
     from irgraph.capture.live import capture_file
     from irgraph.text import print_graph

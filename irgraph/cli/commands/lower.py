@@ -45,7 +45,8 @@ def lower(
     trust: Annotated[
         bool,
         typer.Option(
-            "--trust", help="Let torch load a .pt2 file, which may run its author's code."
+            "--trust",
+            help="Let torch load a .pt2 file, which runs its code (pickles).",
         ),
     ] = False,
     output: OutputOption = None,

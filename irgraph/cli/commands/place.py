@@ -75,7 +75,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="FILE.pt|FILE.py:NAME",
-        help="With --formats: parameters and batches, as for `irgraph quantize`.",
+        help="With --formats: parameters and batches, as for `irgraph quantize`; FILE.py:NAME "
+        "runs its code.",
     ),
 ]
 ExecutedOption = Annotated[

@@ -29,7 +29,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="FILE.pt|FILE.py:NAME",
-        help="Parameters and batches: a torch.save file, or a function that returns them.",
+        help="Parameters and batches: a torch.save file of tensors, or a function that returns "
+        "them, which runs its code.",
     ),
 ]
 AimOption = Annotated[

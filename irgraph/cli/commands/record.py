@@ -24,7 +24,8 @@ RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py:NAME|MODEL.ir",
-        help="A function of (batch, device) that returns a step, or a model (on the CPU).",
+        help="A function of (batch, device) that returns a step, which runs its code; or a model "
+        "(on the CPU), which runs none.",
     ),
 ]
 

@@ -56,7 +56,11 @@ def sweep(
     ] = None,
     scheduler: Annotated[
         str,
-        typer.Option(metavar="tcp://…", help="Use this Dask scheduler instead of local processes."),
+        typer.Option(
+            metavar="tcp://…",
+            help="Use this Dask scheduler instead of local processes; it exchanges pickles, which "
+            "runs its code.",
+        ),
     ] = "",
     dashboard: Annotated[
         str, typer.Option(metavar=":PORT", help="Dask dashboard of local processes (needs bokeh).")

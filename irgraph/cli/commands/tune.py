@@ -53,7 +53,11 @@ def tune(
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Optuna storage, to resume a study: sqlite:///study.db."),
+        typer.Option(
+            metavar="URL",
+            help="Optuna storage, to resume a study: sqlite:///study.db. One of Redis holds "
+            "pickles, which runs its code.",
+        ),
     ] = None,
     study: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the study (default: the model's).")
