@@ -123,9 +123,13 @@ def _pairs(items: Sequence[object]) -> list[tuple[float, ...]]:
     return [tuple(p) for p in items if isinstance(p, list) and len(p) == 2]
 
 
+MAX_COUNT = 1e18
+"""Largest number of rows or lookups in a file."""
+
+
 def _counts(numbers: Iterable[object]) -> bool:
     kinds = (int, float)
-    return all(isinstance(n, kinds) and math.isfinite(n) and n >= 0 for n in numbers)
+    return all(isinstance(n, kinds) and 0 <= n <= MAX_COUNT for n in numbers)
 
 
 def parse_distribution(text: str, span: SourceSpan | None = None) -> Distribution:

@@ -145,6 +145,8 @@ def test_a_table_that_is_not_there_gets_a_near_word() -> None:
         ('{"emb.small": [0, 0]}', "not a distribution"),
         ('{"emb.small": [1, -1]}', "not a distribution"),
         ('{"emb.small": 3}', "not a distribution"),
+        (f'{{"emb.small": [{"9" * 400}]}}', "not a distribution"),
+        ('{"emb.small": [NaN, 1]}', "not a distribution"),
         ('{"emb.small": "zipf:x"}', "an exponent from 0"),
     ],
 )
