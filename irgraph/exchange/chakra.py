@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from irgraph.capture.chakra.model_nodes import GROUPS_NODE
 from irgraph.capture.chakra.schema import (
     COMM_COLL_NODE,
     COMP_NODE,
@@ -23,8 +24,8 @@ from irgraph.capture.chakra.schema import (
     messages,
 )
 from irgraph.capture.chakra.stream import encode
+from irgraph.capture.chakra.torch_values import Values, torch_name
 from irgraph.exchange.collectives import Groups, collective_of
-from irgraph.exchange.torch_values import Values, torch_name
 from irgraph.files import write_atomic
 from irgraph.ir.cost import Priced
 from irgraph.ir.graph import Graph
@@ -36,9 +37,6 @@ from irgraph.schedule.timeline import Timeline
 
 VERSION = "irgraph 1"
 """Version in a file; its number changes with the meaning of the nodes."""
-
-GROUPS_NODE = "## process_group:init ##"
-"""Name of the node that lists process groups in PyTorch's traces."""
 
 
 def write_chakra(timeline: Timeline, priced: Priced, path: str | Path) -> None:

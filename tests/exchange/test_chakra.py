@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import irgraph
+from irgraph.capture.lower import lower_file
 from irgraph.exchange.chakra import chakra_trace
 from irgraph.ir.cost import Priced
 from irgraph.schedule.simulate import simulate
@@ -190,3 +191,19 @@ def test_without_protobuf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(irgraph.IrgraphError, match="protobuf") as caught:
         schema.messages()
     assert (caught.value.exit_code, "irgraph[chakra]" in str(caught.value)) == (2, True)
+
+
+def test_nodes_that_contradict_the_model_are_counted(tmp_path: Path) -> None:
+    """An edited node is no silent copy of the model in the file's head."""
+    prediction = predicted("dlrm_default.ir")
+    path = tmp_path / "step.0.et"
+    data = chakra_trace(prediction.timeline, prediction.priced)
+    path.write_bytes(data)
+    assert lower_file(str(path)).health == ()
+    path.write_bytes(data.replace(b"aten::relu", b"aten::silu"))
+    captured = lower_file(str(path))
+    assert captured.exit_code == 3
+    assert (
+        "op nodes contradict the model in the trace's metadata, which is used"
+        in (captured.health[0])
+    )

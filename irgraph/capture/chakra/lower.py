@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from irgraph.capture.chakra.model_nodes import contradictions
 from irgraph.capture.chakra.schema import MODEL, NODE_TYPES, Message, attributes
 from irgraph.capture.chakra.stream import decode
 from irgraph.capture.chakra.torch_nodes import TENSOR, execution_trace
@@ -34,7 +35,7 @@ def lower_chakra(source: Source, *, name: str | None = None, step: int | None = 
     metadata, nodes = decode(source.read(), source.name)
     facts = attributes(metadata)
     if MODEL in facts:
-        return _original_model(str(facts[MODEL]), source, name, step)
+        return _original_model(str(facts[MODEL]), nodes, source, name, step)
     if not any(TENSOR in node.inputs.types or TENSOR in node.outputs.types for node in nodes):
         raise _no_tensors_error(nodes, source)
     from irgraph.capture.execution_trace import decode_execution_trace, lower_execution_trace
@@ -50,14 +51,18 @@ def lower_chakra(source: Source, *, name: str | None = None, step: int | None = 
     return replace(capture, notes=(*capture.notes, note))
 
 
-def _original_model(text: str, source: Source, name: str | None, step: int | None) -> Capture:
-    """Return the model that a trace was written from."""
+def _original_model(
+    text: str, nodes: list[Message], source: Source, name: str | None, step: int | None
+) -> Capture:
+    """Return the model that a trace was written from, with contradictory nodes as its health."""
     from irgraph.text import parse
 
     if step is not None:
         raise fail(f"no step {step}: the trace holds one step of a model", SourceSpan(source.name))
     graph = parse(text, source.name)
-    return Capture(require_valid(replace(graph, name=name) if name else graph, source.name))
+    health = [f"{source.name}: {text}" for text in contradictions(graph, nodes)]
+    checked = require_valid(replace(graph, name=name) if name else graph, source.name)
+    return Capture(checked, health=tuple(health))
 
 
 def _stem(source: Source) -> str:
