@@ -19,7 +19,7 @@ LONG := axes differential examples execute predict/test_op_time.py ir/test_write
 # Tests start hundreds of processes, each of which would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-slow test-oldest test-installs coverage check format docs bench bench-plans fuzz mutants zoo constraints clean
+.PHONY: demo quick test test-slow test-oldest test-installs coverage check format docs bench bench-plans fuzz mutants zoo constraints hashes audit clean
 
 demo: $(DEMO)
 	$(BIN)/python examples/demo.py
@@ -96,6 +96,16 @@ constraints:
 	{ sed -n '/^#/p' constraints.txt; build/newest/bin/python -m pip freeze --exclude-editable \
 	  | sed 's/+cpu$$//'; } > build/constraints.txt
 	mv build/constraints.txt constraints.txt
+
+# Hashes of the files that constraints.txt leads to, on this platform; pip only resolves.
+hashes: $(READY)
+	$(BIN)/python $(INSTALL) --dry-run --ignore-installed --report build/report.json \
+	  --constraint constraints.txt '.[all]'
+	$(BIN)/python -m tests.tools.hashes build/report.json
+
+# Known vulnerabilities of the pinned versions, from a folder of OSV files: make audit ADVISORIES=FOLDER
+audit: $(READY)
+	$(BIN)/python -m tests.tools.audit "$(ADVISORIES)"
 
 clean:
 	rm -rf $(VENV) .zoo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .mutation .coverage
