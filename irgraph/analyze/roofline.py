@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ from msgspec.structs import replace
 
 from irgraph.capture.kineto.events.host import operand_shapes
 from irgraph.capture.kineto.events.tree import EVALUATE, Tree, innermost_chosen
-from irgraph.capture.kineto.reading.trace import EventKind, operands
+from irgraph.capture.kineto.reading.trace import (
+    EventKind,
+    KinetoTrace,
+    operands,
+    recorded_values,
+)
 from irgraph.ir.calls import broadcast
 from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.op import Op, Value
@@ -30,6 +36,7 @@ TF32 = re.compile(r"tf32|tensorop_s1688|_s1688", re.IGNORECASE)
 """Pattern of names of kernels that multiply float32 in tf32, as spelt by CUTLASS and cuDNN."""
 
 _HOST_COPY = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|Host -> Device|Device -> Host", re.I)
+_DEVICE_COPY = re.compile(r"DtoD|DeviceToDevice|Device -> Device", re.I)
 _SAME_TYPE_OPS = (
     "softmax",
     "batch_norm",
@@ -40,6 +47,12 @@ _SAME_TYPE_OPS = (
     "clone",
 )
 """Ops whose first result has the type of their first operand; their other results are small."""
+
+_CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
+"""Composite convolutions: their arguments without ``transposed`` and ``output_padding``."""
+
+CONVOLUTION_ARGUMENTS = 7
+"""Number of their arguments: input, weight, bias, stride, padding, dilation, groups."""
 
 _BOOLEAN_OPS = frozenset((
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "isnan", "isinf"
@@ -89,8 +102,11 @@ class _TraceCalls:
         kernels = tuple((trace.text(row), float(duration[row]) / US) for row in rows)
         link = all(kinds[r] == EventKind.MEMCPY and _HOST_COPY.search(trace.text(r)) for r in rows)
         if call < 0:
-            return CallWork(NO_OPERATOR, "", "", kernels, over_link=link)
+            copied = _copied_bytes(trace, rows)
+            return CallWork(NO_OPERATOR, "", "", kernels, nbytes=copied, over_link=link)
         op, flop, nbytes = self._op(call)
+        copied = _copied_bytes(trace, rows)
+        nbytes = nbytes if copied is None else copied
         dtype = op.inputs[0].dtype if op.inputs else ""
         if dtype == "f32" and any(TF32.search(name) for name, _ in kernels):
             dtype = "tf32"
@@ -104,9 +120,12 @@ class _TraceCalls:
         columns = trace.columns
         grad = self.grads.get(int(columns["sequence"][row]))
         above = int(columns["shape"][self.tree.parent[row]]) if self.tree.parent[row] >= 0 else 0
-        key = (int(columns["name"][row]), int(columns["shape"][row]), above, grad)
+        concrete = int(columns["concrete"][row])
+        key = (int(columns["name"][row]), int(columns["shape"][row]), concrete, above, grad)
         if key not in self.op_by_key:
-            op = _as_op(trace.text(row), trace.shapes[key[1]], trace.shapes[above], grad)
+            values = recorded_values(trace.concretes[concrete])
+            shapes = trace.shapes[key[1]], trace.shapes[above]
+            op = _as_op(trace.text(row), *shapes, grad, values)
             flop = flops(op) if is_product(op.name) else None
             self.op_by_key[key] = op, flop, traffic(op)
         return self.op_by_key[key]
@@ -137,22 +156,42 @@ def _gradients(tree: Tree) -> Grads:
     return gradients
 
 
-def _operands(dims: bytes, types: bytes) -> Iterator[Value]:
-    """Yield a call's arguments by position, ``None`` unless a tensor of a known type.
+def _copied_bytes(trace: KinetoTrace, rows: Sequence[int]) -> int | None:
+    """Return the bytes that copies and fills move as recorded, ``None`` if other work is there.
 
-    Lists of tensors are yielded as ``"unknown"``.
+    A copy within a device's memory reads and writes them.
     """
-    pairs = zip(*(operands(dims, types) or ((), ())), strict=False)
+    total = 0
+    for row in rows:
+        nbytes = int(trace.columns["nbytes"][row])
+        if trace.columns["kind"][row] not in (EventKind.MEMCPY, EventKind.MEMSET) or nbytes < 0:
+            return None
+        total += nbytes * (2 if _DEVICE_COPY.search(trace.text(row)) else 1)
+    return total
+
+
+def _operands(dims: bytes, types: bytes, values: Sequence[Value] = ()) -> Iterator[Value]:
+    """Yield a call's arguments by position: tensors of a known type, and recorded ``values``.
+
+    Lists of tensors are yielded as ``"unknown"``, all other arguments as ``None``.
+    """
+    shapes, kinds = operands(dims, types) or ((), ())
+    pairs = zip_longest(shapes, kinds[: len(shapes)] if shapes else kinds)
     for place, (shape, kind) in enumerate(pairs):
         sizes: list[Any] = shape if isinstance(shape, list) else [None]
         if kind in FROM_CPP and all(type(size) is int and size >= 0 for size in sizes):
             yield Tensor(str(place), FROM_CPP[kind], tuple(sizes), "b")
         else:
-            yield "unknown" if sizes and isinstance(sizes[0], list) else None
+            value = values[place] if place < len(values) else None
+            yield "unknown" if sizes and isinstance(sizes[0], list) else value
 
 
 def _as_op(
-    name: str, shape: tuple[bytes, bytes], above: tuple[bytes, bytes], grad: tuple[int, ...] | None
+    name: str,
+    shape: tuple[bytes, bytes],
+    above: tuple[bytes, bytes],
+    grad: tuple[int, ...] | None,
+    values: Sequence[Value] = (),
 ) -> Op:
     """Return a call as an op: operands by position, and results if they can be inferred.
 
@@ -161,8 +200,9 @@ def _as_op(
         shape: dims and types of its operands.
         above: dims and types of the operands of the call around it.
         grad: shape of the gradient of its result, if autograd passed one.
+        values: its arguments that are no tensors, by position.
     """
-    op = Op(name.replace("::", "."), tuple(_operands(*shape)))
+    op = _plain_convolution(Op(name.replace("::", "."), tuple(_operands(*shape, values))))
     if "unknown" in op.operands or not op.inputs:
         return op
     schemas = schemas_of(op.name)
@@ -201,6 +241,8 @@ def _result(
         layer_input = above[0] if above else None
         return (dtype, layer_input.shape) if isinstance(layer_input, Tensor) else None
     if "convolution" in op.base:
+        if grad is None and "backward" not in op.base:
+            grad = _convolved(op)
         return (dtype, grad) if grad is not None and _fits_convolution(shapes, grad) else None
     if is_product(op.name):
         product = _product(op)
@@ -210,6 +252,42 @@ def _result(
     shape = broadcast(shapes) if has_pointwise_form(op.name) else None
     kind = "bool" if op.base in _BOOLEAN_OPS else dtype
     return (kind, shape) if isinstance(shape, tuple) else None
+
+
+def _plain_convolution(op: Op) -> Op:
+    """Return a composite convolution as the ``aten.convolution`` that it calls, or the op."""
+    if op.base not in _CONVOLUTIONS or len(op.operands) != CONVOLUTION_ARGUMENTS:
+        return op
+    *first, groups = op.operands
+    return replace(op, name="aten.convolution", operands=(*first, False, (0,), groups))
+
+
+def _convolved(op: Op) -> tuple[int, ...] | None:
+    """Return the shape of a convolution's result by its recorded arguments, ``None`` if unknown."""
+    schema = next((s for s in schemas_of(op.name) if _fits(s, op)), None)
+    if schema is None or len(op.inputs) < 2:
+        return None
+    arguments = {a.name: v for a, v in zip(schema.arguments, op.operands, strict=True)}
+    x, weight = op.inputs[:2]
+    windows = weight.shape[2:]
+    stride, padding, dilation = (
+        _per_axis(arguments.get(name), len(windows)) for name in ("stride", "padding", "dilation")
+    )
+    is_plain = not arguments.get("transposed") and "transpose" not in op.base
+    if not (is_plain and stride and padding and dilation) or len(x.shape) != len(weight.shape):
+        return None
+    axes = zip(x.shape[2:], windows, stride, padding, dilation, strict=True)
+    sizes = tuple((size + 2 * p - d * (w - 1) - 1) // s + 1 for size, w, s, p, d in axes)
+    return (x.shape[0], weight.shape[0], *sizes) if min(sizes, default=0) > 0 else None
+
+
+def _per_axis(value: Value, axes: int) -> tuple[int, ...] | None:
+    """Return an argument of a convolution for each axis, ``None`` if it was not recorded."""
+    numbers = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(n, int) and n >= 0 for n in numbers) or len(numbers) not in (1, axes):
+        return None
+    sizes: tuple[int, ...] = tuple(int(n) for n in numbers if isinstance(n, int))
+    return sizes if len(sizes) == axes else sizes * axes
 
 
 def _fits_convolution(shapes: Sequence[tuple[int, ...]], result: tuple[int, ...]) -> bool:

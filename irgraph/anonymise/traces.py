@@ -46,6 +46,7 @@ ARGUMENTS = frozenset((
 
 _ARROWS = ("ac2g", "async", "async_gpu", "async_cpu", "fwdbwd", "None")
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,3}(?:-chakra(?:\.\d{1,3}){0,3})?", re.ASCII)
+_PLAIN_VALUE = re.compile(r"True|False|\[?[-+.,\de ]{0,200}\]?", re.ASCII)
 _TIME = re.compile(r"-?\d{1,20}(?:\.\d{1,9})?", re.ASCII)
 _NODE_NUMBERS = ("id", "parent", "ctrl_deps", "fw_parent", "seq_id", "scope", "tid", "fw_tid",
                  "rf_id")  # fmt: skip
@@ -144,10 +145,18 @@ def _arguments(args: Json, anonymiser: Anonymiser) -> Json:
     arguments = {key: anonymiser.value(value) for key, value in args.items() if key in ARGUMENTS}
     if isinstance(args.get("cuda_sync_kind"), str):
         arguments["cuda_sync_kind"] = anonymiser.call(args["cuda_sync_kind"])
+    values = args.get("Concrete Inputs")
+    if isinstance(values, list):
+        arguments["Concrete Inputs"] = [_plain_value(value) for value in values]
     module = args.get("Module Hierarchy")
     if module:
         arguments["Module Hierarchy"] = anonymiser.pseudonym(str(module))
     return arguments
+
+
+def _plain_value(value: object) -> str:
+    """Return a recorded number, truth value or list of numbers, ``""`` for any other text."""
+    return value if isinstance(value, str) and _PLAIN_VALUE.fullmatch(value) else ""
 
 
 def _known_character(value: object, characters: str) -> str:

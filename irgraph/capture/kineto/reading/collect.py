@@ -112,10 +112,12 @@ class Collector:
         self.health, self.skip, self.window = health, skip, window
         self.names, self.threads, self.shapes = Interner(), Interner(), Interner()
         self.modules, self.collectives, self.categories = Interner(), Interner(), Interner()
+        self.concretes = Interner()
         for table, first in (
             (self.modules, ""),
             (self.collectives, NO_COLLECTIVE),
             (self.shapes, None),
+            (self.concretes, b""),
         ):
             table([first])
         self.pending: dict[str, list[Any]] = defaultdict(list)
@@ -217,8 +219,11 @@ class Collector:
         return np.fromiter(map(number.__getitem__, threads), "i4", len(threads))
 
     def _text_columns(self, args: Sequence[Any]) -> dict[str, Array]:
-        """Return the shape and module columns of operators, each only if an event has one."""
+        """Return shapes, values and modules of operators, each only if an event has one."""
         columns = {}
+        values = [a.concrete for a in args]
+        if values.count(NO_TEXT) < len(values):
+            columns["concrete"] = self.concretes([bytes(text) for text in values])
         shapes = self._shapes(args)
         if shapes is not None:
             columns["shape"] = shapes

@@ -40,7 +40,8 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     forward: int = msgspec.field(name="Fwd thread id", default=-1)
     dims: Raw = msgspec.field(name="Input Dims", default=NO_TEXT)
     types: Raw = msgspec.field(name="Input type", default=NO_TEXT)
-    nbytes: int = msgspec.field(name="bytes", default=-1)
+    concrete: Raw = msgspec.field(name="Concrete Inputs", default=NO_TEXT)
+    nbytes: int | str | None = msgspec.field(name="bytes", default=-1)
     hierarchy: str = msgspec.field(name="Module Hierarchy", default="")
     wait_record: int = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=-1)
     wait_stream: int = msgspec.field(name="wait_on_stream", default=-1)
@@ -186,7 +187,24 @@ def _lenient_args(fields: dict[str, Any]) -> Args:
     if isinstance(dims, list):
         attributes["dims"] = Raw(json.dumps(dims).encode())
         attributes["types"] = Raw(json.dumps(fields.get("Input type", [])).encode())
+        attributes["concrete"] = Raw(json.dumps(fields.get("Concrete Inputs", [])).encode())
     return Args(**attributes)
+
+
+def is_complete(fields: dict[str, Any]) -> bool:
+    """Return whether ``lenient_event`` reads every time and argument of an event exactly.
+
+    Numbers written as text are exact, as ROCm's profiler writes ``"bytes": "9216"``.
+    """
+    if any(isinstance(fields.get(key), str) for key in ("ts", "dur")):
+        return False
+    raw = fields.get("args")
+    arguments = raw if isinstance(raw, dict) else {}
+    numbers = [_number(arguments[key]) for key in _INTEGERS if arguments.get(key) is not None]
+    texts = [fields.get(key, "") for key in ("ph", "cat", "name")]
+    return all(n is not None and b"." not in n for n in numbers) and all(
+        isinstance(text, str) for text in texts
+    )
 
 
 def _number(value: object) -> bytes | None:

@@ -196,12 +196,13 @@ class EventReader:
             self._count_damage("K04")
             return
         event = records.lenient_event(value) if isinstance(value, dict) else None
-        if event is None:
+        if event is None or not isinstance(value, dict):
             self._count_damage(code)
             return
         events.append(event)
         # metadata records often have no time
-        if code == "K04" or event.ph == "X":
+        is_doubtful = event.ph == "X" and not records.is_complete(value)
+        if code == "K04" or is_doubtful:
             self.health.add(code)
 
     def _count_damage(self, code: str) -> None:

@@ -134,6 +134,7 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
         header,
         {_thread_key(*place): name for place, name in collector.thread_names.items()},
         health,
+        concretes=list(collector.concretes.table),
         memory=memory,
     )
     _merge_thread_spellings(trace)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from irgraph.capture.kineto.reading.health import Health
+from irgraph.ir.op import Value
 
 Array: TypeAlias = npt.NDArray[Any]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -41,14 +42,14 @@ COLUMNS = {
     "kind": "u1", "name": "i4", "thread": "i4", "start": "i8", "duration": "i8",
     "correlation": "i8", "external": "i8", "record": "i8", "sequence": "i8", "forward": "i4",
     "stream": "i4", "device": "i2", "nbytes": "i8", "shape": "i4", "module": "i4",
-    "collective": "i4", "wait_record": "i8", "wait_stream": "i4",
+    "collective": "i4", "wait_record": "i8", "wait_stream": "i4", "concrete": "i4",
 }  # fmt: skip
 """Properties of an event and their types; -1 marks an absent value.
 
-Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shape``, ``module`` and
-``collective`` are positions in the lists of the trace."""
+Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shape``, ``module``,
+``collective`` and ``concrete`` are positions in the lists of the trace."""
 
-ABSENT = {"shape": 0, "module": 0, "collective": 0}
+ABSENT = {"shape": 0, "module": 0, "collective": 0, "concrete": 0}
 """Absent value in columns of positions other than -1; the first entry of their lists is empty."""
 
 
@@ -61,6 +62,31 @@ def operands(dims: bytes, types: bytes) -> tuple[list[Any], list[str]] | None:
     if not isinstance(shapes, list) or not isinstance(kinds, list):
         return None
     return shapes, [kind if isinstance(kind, str) else "" for kind in kinds]
+
+
+def recorded_values(text: bytes) -> list[Value]:
+    """Return the values of a call's arguments that are no tensors, from its ``Concrete Inputs``.
+
+    Tensors, absent arguments and values of other kinds are ``None``.
+    """
+    try:
+        values = msgspec.json.decode(text or b"[]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    return [_value(value) for value in values] if isinstance(values, list) else []
+
+
+def _value(value: object) -> Value:
+    """Return a recorded value: a number, a truth value or a list of either."""
+    if isinstance(value, str) and value in ("True", "False"):
+        return value == "True"
+    try:
+        number = msgspec.json.decode(value) if isinstance(value, str) else value
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if isinstance(number, list) and all(isinstance(n, (int, float)) for n in number):
+        return tuple(number)
+    return number if isinstance(number, (bool, int, float)) else None
 
 
 class Collective(NamedTuple):
@@ -119,7 +145,8 @@ class KinetoTrace:
         names: texts of ``name``.
         threads: (process, thread) of ``thread``; for device events (device, stream).
         shapes: (dims, types) of ``shape`` as JSON text.
-        modules, collectives: entries of the columns ``module`` and ``collective``.
+        modules, collectives, concretes: entries of the columns ``module``, ``collective`` and
+            ``concrete``; the last are JSON texts.
         base: nanoseconds since 1970 (or since the origin of the trace's times) of time 0.
         header: metadata of the file: devices, rank, versions.
         thread_names: names of threads in the trace.
@@ -140,6 +167,7 @@ class KinetoTrace:
     thread_names: dict[tuple[int | str, int | str], str]
     health: Health
     forward_links: dict[int, int] = field(default_factory=dict)
+    concretes: list[bytes] = field(default_factory=lambda: [b""])
     memory: Array = field(default_factory=lambda: np.zeros((len(MemoryChange._fields), 0), "i8"))
 
     def __len__(self) -> int:
