@@ -15,6 +15,7 @@ from costmodels.hosts.from_traces import published_tree
 from irgraph.analyze.launches import critical_work, queues
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
+from irgraph.cli.main import main
 from irgraph.overheads.samples import Samples
 from irgraph.replay.host_times import HostTimes
 from irgraph.replay.replay import Replayer, build_replayer
@@ -136,3 +137,15 @@ def test_launches_of_a_device_bound_trace(data_dir: Path) -> None:
 def test_rocm_has_no_limit(data_dir: Path) -> None:
     for path in sorted((data_dir / "hosts").glob("mi300*.json.gz")):
         assert not build_replayer(published_tree(path)).view.queues.releases, path.name
+
+
+def test_a_trace_without_a_complete_step_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is cut off within its only step."""
+    path = tmp_path / "cut.json"
+    events = sorted(queued_events(Host(), STEADY, 1), key=lambda event: event["ts"])
+    whole = text(events, indent=False)
+    path.write_text(whole[: len(whole) // 2])
+    assert main(["replay", str(path)]) == 4
+    assert "no complete step to replay" in "".join(capfd.readouterr())
