@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from costmodels.hosts.from_traces import published_tree
@@ -44,6 +44,7 @@ def mean_time(samples: Samples, kind: str) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
+@example(27910858)
 def test_a_trace_gives_back_the_host_that_it_was_simulated_with(seed: int) -> None:
     draw = random.Random(seed)
     overheads = Host(

@@ -30,7 +30,10 @@ MIN_LONGER = 1.2
 """Minimum median duration of blocked launches, in medians of other launches."""
 
 MIN_UPPER = 1.5
-"""Minimum upper quartile of their durations in medians of other launches, if half hardly wait."""
+"""Minimum upper quantile of their durations in medians of other launches, if half hardly wait."""
+
+MANY = 20
+"""Number of launches whose upper tenth is compared instead of their upper quarter."""
 
 LONG = 4.0
 """Duration of a launch in medians of others at which a nearly full queue was full: the driver sees
@@ -197,7 +200,8 @@ def _follow_kernels(durations: Integers, rest: Integers, typical: float) -> bool
         return False
     if len(durations) < MIN_BLOCKED:
         return bool((durations > MAX_REST * typical).all())
-    middle, upper = np.quantile(durations, (0.5, 0.75))
+    share = 0.9 if len(durations) >= MANY else 0.75
+    middle, upper = np.quantile(durations, (0.5, share))
     return bool(middle > MIN_LONGER * typical or upper > MIN_UPPER * typical)
 
 
