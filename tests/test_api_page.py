@@ -57,6 +57,7 @@ UNNAMED = {
     "Expression", "Node", "Statement",  # parts of scripts, which are read from text
     "Host", "HostFile", "Overheads", "Stat",  # parts of host tables, which are read from files
     "PredictFields",  # the fields of PredictOptions
+    "Backlog",  # device work that one replayed step leaves to the next
 }  # fmt: skip
 """What signatures and fields name that is not on the page."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from irgraph.backend import backend
-from irgraph.diagnostics import SourceSpan, fail, suggestion
+from irgraph.diagnostics import IrgraphError, SourceSpan, fail, suggestion
 from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.diagnostics.units import TIME, range_error
 from irgraph.ir.cost import Overheads
@@ -211,10 +211,27 @@ def load_host(name_or_path: str) -> HostTable:
         return host_table(_decode(path.read_bytes(), name_or_path))
     hosts = ", ".join(list_hosts())
     raise fail(
-        f"no host table or file {name_or_path!r}{suggestion(name_or_path, list_hosts())}",
+        f"no host table or file {name_or_path!r}{_similar_table(name_or_path)}",
         hint=f"shipped tables: {hosts}",
         exit_code=2,
     )
+
+
+def _similar_table(name: str) -> str:
+    """Return a suggestion for an unknown name, never the table of another card's machine."""
+    same_start = [table for table in list_hosts() if table.startswith(f"{name}-")]
+    if same_start:
+        return f"; did you mean {same_start[0]!r}?"
+    return "" if _is_device(name) else suggestion(name, list_hosts())
+
+
+def _is_device(name: str) -> bool:
+    """Return whether a device has this name."""
+    try:
+        backend().device(name)
+    except IrgraphError:
+        return False
+    return True
 
 
 def _load_stored(name: str) -> HostTable:

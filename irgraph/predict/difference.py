@@ -45,6 +45,11 @@ class Difference(Struct, frozen=True, dict=True):
         """
         return interval(self.after.steady_samples - self.before.steady_samples)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about either prediction, the first model's first."""
+        return tuple(dict.fromkeys((*self.before.warnings, *self.after.warnings)))
+
     @cached_property
     def changes(self) -> list[Change]:
         """Ops that were added, removed, moved or changed, each with its device times."""
@@ -86,7 +91,7 @@ class Difference(Struct, frozen=True, dict=True):
             "ops": {n: [c[n] for c in counts] for n in names if counts[0][n] != counts[1][n]},
             "measured_times": second["measured_times"],
             "collectives": second["collectives"],
-            "warnings": second["warnings"],
+            "warnings": list(self.warnings),
             "unknown": [first["unknown"], second["unknown"]],
             "assumptions": second["assumptions"],
         }
