@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "host table": (("overheads", "@"), ("predict", "model.ir", "--host", "@")),
     "sheet": (("predict", "model.ir", "--device", "@", "--json"),),
     "indices": (("predict", "model.ir", "--indices", "@"),),
+    "fabric": (("predict", "model.ir", "--ranks", "2", "--fabric", "@", "--json"),),
 }  # fmt: skip
 OTHERS = ([1], {"a": 1}, 7, -1e30, "x", "\ud800", None, True)
 SPOKEN = ("X", "ph", "M", "s", "f", "cpu_op", "kernel", "cuda_runtime", "1.1.1", "gpu_memcpy")
