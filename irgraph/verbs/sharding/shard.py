@@ -153,8 +153,10 @@ def _parameter_places(graph: Graph, plan: Plan, lookups: Lookups) -> dict[str, P
     """Return the places of parameters whose rows ranks share, and of their optimizer's state."""
     if plan.parameters != SPLIT:
         return {}
-    if plan.optimizer or plan.layers:
-        raise RefusedError("parameters that are split have the optimizer's state and layers split")
+    if plan.optimizer:
+        raise RefusedError(
+            "the optimizer's state is split with the parameters: leave out the split of the optimizer"
+        )
     excluded = {name for table in lookups.tables for name in table.tensor_names}
     axes = {
         d.tensor.name: (d.tensor, 0)
@@ -257,6 +259,10 @@ def _check_layers(graph: Graph, plan: Plan, group: str) -> None:
     if plan.optimizer:
         raise RefusedError(
             "the optimizer cannot be split, too, where layers are: leave one of both out"
+        )
+    if plan.parameters:
+        raise RefusedError(
+            "parameters cannot be split by rows, too, if layers are: leave one of both out"
         )
     _check_collectives(graph, group)
 
