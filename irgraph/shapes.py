@@ -34,6 +34,14 @@ class ShapeError(Exception):
         self.refused = refused
 
 
+def _complex_number(text: str) -> complex:
+    """Return the number of a text such as ``1+2j``; raise ``ShapeError`` for another text."""
+    try:
+        return complex(text)
+    except ValueError:
+        raise ShapeError(f"{text!r} is no number", refused=True) from None
+
+
 PROBE_SIZES = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
 """Sizes set for dimensions, to find out which results depend on them."""
 
@@ -188,7 +196,7 @@ class _Call(Struct, frozen=True):
         if isinstance(value, str) and kind in CONSTANT_TYPES:
             return torch_constant(value)
         if isinstance(value, str) and kind == "Scalar":
-            return complex(value)
+            return _complex_number(value)
         if kind == "Device" and value is not None:
             return "meta"
         return self._torch_value(value)

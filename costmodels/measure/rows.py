@@ -14,6 +14,9 @@ from irgraph.files import read_text
 
 FORMAT = 2
 
+CALLS = "calls"
+"""Family of calls of models, whose key is the call."""
+
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 """Microseconds; no call takes eleven days."""
 
@@ -72,6 +75,9 @@ def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             timed and (row.kernel_us is None) == (row.kernel_spread_us is None)
         ):
             raise fail("not a line of measurements: it lacks a time or its spread", span)
+        missing_names = [name for name in ("op", "dtype") if name not in raw]
+        if missing_names and row.family != CALLS and not row.error:
+            raise fail(f"not a line of measurements: it lacks {missing_names[0]!r}", span)
         if not row.error:
             _check_figures(row, span)
             _check_repetition(row, line_by_call, span)
@@ -127,4 +133,6 @@ def _head(raw: object, path: str | Path) -> dict[str, Any]:
         msgspec.convert(raw, _Head)
     except msgspec.ValidationError as error:
         raise fail(f"not the head of measurements: {error}", span) from None
+    if not raw["device"].startswith("cuda") and "threads" not in raw:
+        raise fail("not the head of measurements: it lacks 'threads', their number on a CPU", span)
     return raw

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from costmodels.devices.sheet import DeviceSheet
+from costmodels.measure.rows import CALLS
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import CALL, Kernel
 from irgraph.ir.op import Op
@@ -16,8 +17,6 @@ from irgraph.ir.tensor import Tensor
 CallTimes: TypeAlias = Mapping[str, tuple[float, float]]
 """Microseconds and half a 90 % interval of calls, by ``call_key``."""
 
-CALLS = "calls"
-"""Family of measured calls in a file of measurements."""
 
 SOURCE = "this call, measured on this device"
 

@@ -51,6 +51,14 @@ def check_columns(
             raise _changed_error(f"{column} in a row of record {name!r}", database)
 
 
+def check_provenance(values: Mapping[str, Any], database: object) -> None:
+    """Raise ``IrgraphError`` if a column of a record holds bytes, which SQLite does not refuse."""
+    for column, value in values.items():
+        if isinstance(value, bytes):
+            hint = "restore the database, or import the record again into a new one"
+            raise fail(f"database {database}: {column} of a record holds bytes", hint=hint)
+
+
 def _as_text(value: object) -> str:
     return str(value).replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 

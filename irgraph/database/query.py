@@ -7,7 +7,7 @@ from typing import Any
 
 from irgraph.database.access import Database
 from irgraph.database.filters import conditions
-from irgraph.database.integrity import check_columns, record_content, row_values
+from irgraph.database.integrity import check_columns, check_provenance, record_content, row_values
 
 PROVENANCE = ("name", "card", "driver", "software", "clock_mhz", "by", "source", "added", "hash")
 """Columns of records that are listed with their rows."""
@@ -54,6 +54,7 @@ def query_rows(
         row = row_values(text, digits, row_dict["name"], database)
         own_columns = {name: row_dict[name] for name in figures(table)}
         check_columns(own_columns, row, row_dict["name"], database)
+        check_provenance(row_dict, database)
         row_dicts.append(row_dict)
     return row_dicts, total
 
@@ -75,6 +76,7 @@ def records(database: Database) -> list[dict[str, Any]]:
         ).all()
     for row in record_rows:
         record_content(dict(row._mapping), database)
+        check_provenance(dict(zip(PROVENANCE, row[2:-1], strict=True)), database)
     names = [column.name for column in columns]
     return [
         {**dict(zip(names, row[1:-1], strict=True)), "rows": counts.get(row[0], 0)}

@@ -37,7 +37,9 @@ class VariantFigure(Struct, frozen=True):
 
 def _digits(value: float) -> int:
     """Return the number of decimals for four significant digits, 0 for a large number."""
-    return max(0, min(6, 3 - math.floor(math.log10(abs(value))))) if value else 0
+    if not value or not math.isfinite(value):
+        return 0
+    return max(0, min(6, 3 - math.floor(math.log10(abs(value)))))
 
 
 FIGURES: Mapping[str, VariantFigure] = {

@@ -124,3 +124,49 @@ def test_weights_that_do_not_fit_are_refused(
         save_own(replace(one, layers=layers), path)
         assert main(arguments) in (2, 4)
         assert said in capsys.readouterr().err
+
+
+HEAD = '{"format": 2, "device": "cpu", "name": "c", "threads": 2}\n'
+ROW = '{"family": "gemm", "key": "k", "sizes": {}, "op_us": 1, "spread_us": 1}\n'
+NUMBER = """model "m" { format = 2 }
+
+device @gpu0 "v100"
+input %x : f32[4] in $x
+%y = aten.mul(%x, "word") : f32[4] in $y
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "command", "message"),
+    [
+        ("a.jsonl", HEAD + ROW + ROW, "db add FILE --db DATABASE", "it lacks 'op'"),
+        ("b.jsonl", HEAD.replace(', "threads": 2', ""), "db add FILE --db DATABASE", "'threads'"),
+        ("c.ir", NUMBER, "predict FILE", "'word' is no number"),
+    ],
+)
+def test_what_is_missing_is_named(
+    tmp_path: Path, name: str, content: str, command: str, message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = tmp_path / name
+    path.write_text(content)
+    assert main(["db", "init", "--db", str(tmp_path / "d.db")]) == 0
+    words = command.replace("FILE", str(path)).replace("DATABASE", str(tmp_path / "d.db"))
+    assert main(words.split()) == 4
+    assert message in capsys.readouterr().err
+
+
+def test_bytes_in_a_database_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sqlite3
+
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "team.db"
+    FORMATS["database"].write(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE records SET driver = x'00ff'")
+    connection.close()
+    for command in ("db hosts --figures", "db list"):
+        assert main([*command.split(), "--db", str(path), "--json"]) == 4
+        assert "holds bytes" in capsys.readouterr().err

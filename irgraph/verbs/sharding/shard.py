@@ -155,7 +155,7 @@ def _parameter_places(graph: Graph, plan: Plan, lookups: Lookups) -> dict[str, P
         return {}
     if plan.optimizer:
         raise RefusedError(
-            "the optimizer's state is split with the parameters: leave out the split of the optimizer"
+            "the optimizer's state is split with the parameters: leave out `optimizer`"
         )
     excluded = {name for table in lookups.tables for name in table.tensor_names}
     axes = {

@@ -16,6 +16,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -198,7 +199,8 @@ def judged(one: Case, sound: dict[tuple[str, ...], str]) -> tuple[str, str]:
     raw = _RAW.search(ran.err)
     if raw:
         return "raw", f"control character {raw[0]!r} in {ran.err[:200]!r}"
-    if ran.code in (0, 3) and "--json" in one.arguments:
+    prints_json = "--json" in one.arguments and one.arguments[0] != "explore"  # its FILE follows
+    if ran.code in (0, 3) and prints_json:
         try:
             json.loads(ran.out, parse_constant=_no_constant)
         except ValueError as error:
@@ -246,6 +248,7 @@ def fuzz(count: int, first: int = 0) -> tuple[Counter[str], dict[int, str]]:
     counts: Counter[str] = Counter()
     failed: dict[int, str] = {}
     with workplace() as folder:
+        sources = {folder / one.file: (folder / one.file).read_bytes() for one in FORMATS.values()}
         sound = baseline()
         gc.freeze()  # torch and all tables stay: no need to go through them again and again
         for seed in range(first, first + count):
@@ -255,17 +258,25 @@ def fuzz(count: int, first: int = 0) -> tuple[Counter[str], dict[int, str]]:
             if one.data is not None:
                 for left in folder.glob(f"{one.file}-*"):  # journals of another database
                     left.unlink()
+                # an earlier command of this process may still lock the old file
+                Path(one.file).unlink(missing_ok=True)
                 Path(one.file).write_bytes(one.data)
             outcome, wrong = judged(one, sound)
             counts[f"{one.kind}: {outcome}"] += 1
             if wrong:
                 failed[seed] = f"{one.kind} {[word[:60] for word in one.arguments]}: {wrong}"
                 sys.stderr.write(f"seed {seed}: {failed[seed]}\n")
-            if one.data is not None:
-                for one_format in FORMATS.values():  # a command may have written over it
-                    if not (folder / one_format.file).exists():
-                        one_format.write(folder / one_format.file)
+            for path, data in sources.items():
+                _restore(path, data)
     return counts, failed
+
+
+def _restore(path: Path, data: bytes) -> None:
+    """Write a sound file again if a command overwrote or removed it."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    if not path.exists() or path.read_bytes() != data:
+        path.write_bytes(data)
 
 
 def main(arguments: Sequence[str]) -> str:
