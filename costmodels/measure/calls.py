@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from costmodels.benchmarks.bench import Call
+from costmodels.measure.rows import CALLS
 from costmodels.measure.run import current, describe, resume, torch_for
 from costmodels.measure.timer import RUNS, measure_by_turns, measure_call
-from costmodels.pricing.calls import CALLS, call_key
+from costmodels.pricing.calls import call_key
 from irgraph.execute.machine import Machine, without_autograd
 from irgraph.execute.random_values import Drawer
 from irgraph.ir.effects import is_view

@@ -119,7 +119,7 @@ def sheet_name(head: Mapping[str, Any]) -> str:
     """Return the name that ``calibrate`` gives to the device of a file of measurements."""
     if str(head["device"]).startswith("cuda"):
         return str(head["name"]).replace(" ", "-")
-    return f"cpu-{head['name']}-{head['threads']}"
+    return f"cpu-{head['name']}-{head.get('threads', 0)}"
 
 
 def resume(path: Path, head: Mapping[str, Any]) -> set[str]:

@@ -88,7 +88,7 @@ class Database:
 
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, UnicodeDecodeError) as error:  # of a damaged catalogue
             raise self.error(error) from None
 
     def error(self, error: Exception) -> IrgraphError:

@@ -126,8 +126,6 @@ def test_weights_that_do_not_fit_are_refused(
         assert said in capsys.readouterr().err
 
 
-HEAD = '{"format": 2, "device": "cpu", "name": "c", "threads": 2}\n'
-ROW = '{"family": "gemm", "key": "k", "sizes": {}, "op_us": 1, "spread_us": 1}\n'
 NUMBER = """model "m" { format = 2 }
 
 device @gpu0 "v100"
@@ -136,24 +134,26 @@ input %x : f32[4] in $x
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "command", "message"),
-    [
-        ("a.jsonl", HEAD + ROW + ROW, "db add FILE --db DATABASE", "it lacks 'op'"),
-        ("b.jsonl", HEAD.replace(', "threads": 2', ""), "db add FILE --db DATABASE", "'threads'"),
-        ("c.ir", NUMBER, "predict FILE", "'word' is no number"),
-    ],
-)
-def test_what_is_missing_is_named(
-    tmp_path: Path, name: str, content: str, command: str, message: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    path = tmp_path / name
-    path.write_text(content)
-    assert main(["db", "init", "--db", str(tmp_path / "d.db")]) == 0
-    words = command.replace("FILE", str(path)).replace("DATABASE", str(tmp_path / "d.db"))
-    assert main(words.split()) == 4
-    assert message in capsys.readouterr().err
+@pytest.mark.parametrize("field", ["op", "dtype"])
+def test_a_field_that_measurements_lack_is_named(
+    tmp_path: Path, field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, database = tmp_path / "a.jsonl", str(tmp_path / "d.db")
+    FORMATS["measurements"].write(path)
+    head, row, *_ = [json.loads(text) for text in path.read_text().splitlines()]
+    row |= {"family": "gemm", "op": "mm", "dtype": "f32"}
+    del row[field]
+    path.write_text(f"{json.dumps(head)}\n{json.dumps(row)}\n")
+    assert main(["db", "init", "--db", database]) == 0
+    assert main(["db", "add", str(path), "--db", database]) == 4
+    assert f"it lacks {field!r}" in capsys.readouterr().err
+
+
+def test_a_text_is_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.ir"
+    path.write_text(NUMBER)
+    assert main(["predict", str(path)]) == 4
+    assert "'word' is no number" in capsys.readouterr().err
 
 
 def test_bytes_in_a_database_are_refused(
