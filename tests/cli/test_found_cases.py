@@ -170,3 +170,14 @@ def test_bytes_in_a_database_are_refused(
     for command in ("db hosts --figures", "db list"):
         assert main([*command.split(), "--db", str(path), "--json"]) == 4
         assert "holds bytes" in capsys.readouterr().err
+
+
+def test_a_damaged_catalogue_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "team.db"
+    FORMATS["database"].write(path)
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"\x86REATE TABLE"))
+    assert main(["db", "init", "--db", str(path)]) == 4
+    assert str(path) in capsys.readouterr().err
