@@ -178,6 +178,6 @@ def test_a_damaged_catalogue_is_refused(
     monkeypatch.chdir(ROOT)
     path = tmp_path / "team.db"
     FORMATS["database"].write(path)
-    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"\x86REATE TABLE"))
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE alembic", b"CREATE T\x86BLE alembic"))
     assert main(["db", "init", "--db", str(path)]) == 4
     assert str(path) in capsys.readouterr().err
