@@ -274,5 +274,5 @@ def test_parameters_are_gathered_in_each_phase_and_gradients_scattered(ranks: in
 
 
 def test_parameters_and_the_optimizer_are_split_by_one_of_both() -> None:
-    with pytest.raises(RefusedError, match="have the optimizer's state and layers split"):
+    with pytest.raises(RefusedError, match="state is split with the parameters"):
         shard(language(), Plan(2, parameters="split", optimizer="split"), 0)
