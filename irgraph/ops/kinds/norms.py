@@ -97,6 +97,7 @@ def _group_norm(call: Call) -> Meaning | None:
         results=tuple(Result(of(tensor)) for tensor in call.outputs),
         mixed=frozenset({"c", "g", *map(str, axes[2:])}),
         linear=linear_sets(call, ("grad_out",)) if is_gradient else (),
+        arguments={("N", -1): "n"} if "N" in call.arguments else {},
         sizes_by_torch=True,
     )
 

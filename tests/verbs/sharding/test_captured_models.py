@@ -62,8 +62,21 @@ class Branches(nn.Module):
         return self.scores(functional.adaptive_avg_pool2d(joined.relu(), 1).flatten(1))
 
 
+class Groups(nn.Module):
+    """A convolution and a group norm, whose call names the number of samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.norm = nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)
+        self.scores = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        return self.scores(self.norm(self.body(x)).relu().mean((2, 3)))
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("model", [Encoder, Detector, Branches])
+@pytest.mark.parametrize("model", [Encoder, Detector, Branches, Groups])
 def test_ranks_of_a_captured_model_have_the_results_of_the_step(
     model: type[nn.Module], ranks: int
 ) -> None:
