@@ -62,6 +62,7 @@ class RecordedNode:
         parent: id of the range that called it, 0 if none, ``MISSING_CALLER`` if it was not
             recorded.
         children: the ranges that it called, in order of starts.
+        followers: calls that autograd made within the call after its kernel, if they are known.
         record: number that a Kineto trace of the same run gives to the call, 0 if unknown.
     """
 
@@ -76,6 +77,7 @@ class RecordedNode:
     backward: bool = False
     parent: int = 0
     children: list[RecordedNode] = field(default_factory=list)
+    followers: list[RecordedNode] = field(default_factory=list)
     record: int = 0
 
     def walk(self) -> Iterator[RecordedNode]:

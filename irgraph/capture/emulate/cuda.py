@@ -7,26 +7,21 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.cuda_answers import DEVICE, MADE_UP, answers_of
+from irgraph.capture.emulate.cuda_answers import CUDA, DEVICE, MADE_UP, answers_of
 from irgraph.capture.emulate.environment import local_rank
 from irgraph.capture.emulate.streams import EmulatedStreams
-
-QUERY_FRAMES = 4
-"""Number of calls from the code that queries a tensor to ``_is_called_by_program``."""
-
-
-WRAPPER_MODULES = ("torch.utils._device", "torch.overrides")
-"""Modules whose calls are in between if a default device is set."""
-
-
-class SecondDeviceError(NotImplementedError):
-    """Raised if the step names a second card: a capture has one device."""
+from irgraph.capture.emulate.tensors.data_parallel import SecondDeviceError, data_parallel_patches
+from irgraph.capture.emulate.tensors.queries import (
+    device_queries,
+    dlpack_answers,
+    is_called_by_program,
+    type_queries,
+)
+from irgraph.capture.emulate.tensors.types import tensor_types
 
 
 class DeviceTranslator:
@@ -110,6 +105,8 @@ def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Tor
 
     def literal_factory(func: Torch) -> Callable[..., Torch]:
         def make(data: Torch, *args: Torch, device: Torch = None, **kwargs: Torch) -> Torch:
+            if kwargs.pop("pin_memory", False):
+                return func(data, *args, **kwargs).pin_memory()
             device = translator.translate(_device_name(device))
             if device is None or torch.device(device).type != "meta" or _has_tensor(data):
                 return func(data, *args, device=device, **kwargs)
@@ -121,6 +118,10 @@ def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Tor
     def new_tensor(self: Torch, data: Torch, **kwargs: Torch) -> Torch:
         options = {"dtype": self.dtype, "device": tensor.device.__get__(self), **kwargs}
         return literal_factory(torch.tensor)(data, **options)
+
+    def getitem(self: Torch, index: Torch) -> Torch:
+        host_index = _host_indices(index) if tensor.is_meta.__get__(self) else index
+        return tensor.__getitem__(self, host_index)
 
     def parse_to(*args: Torch, **kwargs: Torch) -> Torch:
         """Parse the arguments of ``Module.to``, with ``meta`` also for a card's number."""
@@ -135,48 +136,13 @@ def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Tor
         torch.tensor: literal_factory(torch.tensor),
         torch.as_tensor: literal_factory(torch.as_tensor),
         tensor.new_tensor: new_tensor,
-        **_device_queries(translator),
+        **device_queries(translator),
+        **type_queries(translator),
+        tensor.__getitem__: getitem,
         torch._C._nn._parse_to: parse_to,
         torch.device: torch.device,
         torch.Generator: lambda *_, **__: torch.Generator(),
     }
-
-
-def _device_queries(translator: DeviceTranslator) -> dict[Torch, Callable[..., Torch]]:
-    """Return replacements of tensors' device queries and of their indexing."""
-    import torch
-
-    tensor, meta = torch.Tensor, torch.device("meta")
-
-    def getitem(self: Torch, index: Torch) -> Torch:
-        host_index = _host_indices(index) if tensor.is_meta.__get__(self) else index
-        return tensor.__getitem__(self, host_index)
-
-    def device(self: Torch) -> Torch:
-        actual = tensor.device.__get__(self)
-        is_translated = translator.names_cuda and actual == meta and _is_called_by_program()
-        return torch.device(DEVICE, local_rank()) if is_translated else actual
-
-    def is_cuda(self: Torch) -> bool:
-        actual = bool(tensor.is_cuda.__get__(self))
-        return actual or (
-            translator.names_cuda and tensor.is_meta.__get__(self) and _is_called_by_program()
-        )
-
-    return {
-        tensor.__getitem__: getitem,
-        tensor.device.__get__: device,
-        tensor.is_cuda.__get__: is_cuda,
-    }
-
-
-def _is_called_by_program(frames: int = QUERY_FRAMES) -> bool:
-    """Return whether the code ``frames`` calls further out is the program's, not torch's."""
-    frame: FrameType | None = sys._getframe(frames)
-    while frame is not None and frame.f_globals.get("__name__") in WRAPPER_MODULES:
-        frame = frame.f_back
-    name = frame.f_globals.get("__name__", "") if frame is not None else ""
-    return name.partition(".")[0] not in ("torch", "irgraph")
 
 
 def _device_name(device: Torch) -> Torch:
@@ -237,9 +203,15 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
         for owner in (torch.autograd, torch.autograd.graph):
             stack.enter_context(mock.patch.object(owner, "_engine_run_backward", run_backward))
         stack.enter_context(mock.patch.object(_device.DeviceContext, "__init__", init))
-        stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", lambda *_: None))
+        stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", _ignore))
         stack.enter_context(_restored_default_device())
+        stack.enter_context(_translated_hooks(translator.mode))
+        stack.enter_context(mock.patch.object(torch.version, "cuda", CUDA))
+        for owner, name, value in data_parallel_patches(translator):
+            stack.enter_context(mock.patch.object(owner, name, value))
         answers = {**answers_of(torch), **streams.answers(), (torch, "load"): load}
+        answers |= dlpack_answers()
+        answers |= {(torch.cuda, name): kind for name, kind in tensor_types().items()}
         for (owner, name), value in answers.items():
             answer = _recording_query(f"{owner.__name__}.{name}", value, queries)
             if isinstance(getattr(owner, name, None), type) and not isinstance(value, type):
@@ -253,6 +225,32 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
         notes[f"the program uses torch.cuda, which was emulated{names}"] = None
     if queries.keys() & MADE_UP or streams.timed:
         notes["memory usage and event times are made-up values"] = None
+
+
+def _ignore(*_: Torch, **__: Torch) -> None:
+    """Do nothing: the stream of a tensor's memory matters only to a real allocator."""
+
+
+@contextlib.contextmanager
+def _translated_hooks(mode: Torch) -> Iterator[None]:
+    """Translate devices in hooks of saved tensors, which torch calls with function modes off."""
+    import torch
+
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    original = hooks.__init__
+
+    def in_mode(hook: Torch) -> Torch:
+        def call(value: Torch) -> Torch:
+            with mode:
+                return hook(value)
+
+        return call
+
+    def init(self: Torch, pack_hook: Torch, unpack_hook: Torch) -> None:
+        original(self, in_mode(pack_hook), in_mode(unpack_hook))
+
+    with mock.patch.object(hooks, "__init__", init):
+        yield
 
 
 @contextlib.contextmanager
@@ -274,7 +272,7 @@ def _recording_query(name: str, value: Torch, queries: dict[str, None]) -> Torch
         return value
 
     def answer(*args: Torch, **kwargs: Torch) -> Torch:
-        if _is_called_by_program(2):
+        if is_called_by_program(2):
             queries[name] = None
         return value(*args, **kwargs)
 

@@ -13,6 +13,9 @@ DEVICE = "cuda"
 CARD = "NVIDIA A100-SXM4-80GB"
 """The card whose properties are reported to a program; the prediction can be for any card."""
 
+CUDA, CUDNN = "12.8", 91002
+"""Reported versions of CUDA and cuDNN."""
+
 MEMORY = 80 * 2**30
 """Reported memory of the card, in bytes."""
 
@@ -36,6 +39,14 @@ class CurrentDevice(contextlib.nullcontext):  # type: ignore[type-arg]
 
     def __init__(self, device: Torch = None) -> None:
         super().__init__(device)
+
+
+class Runtime:
+    """Replacement of the library of ``torch.cuda.cudart()``: each function succeeds."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        """Return a function that returns no error."""
+        return lambda *_, **__: 0
 
 
 def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
@@ -90,7 +101,9 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
     answers = {(torch.cuda, name): _constant(value) for name, value in values.items()}
     state = torch.get_rng_state
     answers |= {
-        (torch.cuda, "get_rng_state"): lambda *_: state(),
+        (torch.cuda, "get_rng_state"): lambda device=DEVICE: state(),
+        (torch.cuda, "cudart"): _constant(Runtime()),
+        (torch.backends.cudnn, "version"): _constant(CUDNN),
         (torch.cuda, "device"): CurrentDevice,
     }
     answers[torch.cuda, "get_rng_state_all"] = lambda: [state()]

@@ -10,6 +10,10 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.ir.torch_schemas.convolution_layout import with_cudnn_layout
 
+UNKNOWN_COPY = "aten.to to the host: a meta tensor has no value, ones were returned"
+
+SAME_VALUES = "c10d.broadcast_: the values of this rank were taken for those of the sender"
+
 KERNELS = (
     "Meta", "SparseMeta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional",
     "CompositeImplicitAutograd",
@@ -38,6 +42,8 @@ def run(
         is_copy_to_host = target is not None and torch.device(target).type == "cpu"
         if base == "_local_scalar_dense" or (base == "_to_copy" and is_copy_to_host):
             return _copy_to_host(func, args, kwargs, repaired, known_values)
+    if base == "copy_" and on_device(args[:1], "cpu") and on_device(args[1:2], "meta"):
+        return _fill_host_copy(args[0], args[1], repaired, known_values)
     if base == "_amp_foreach_non_finite_check_and_unscale_":
         args[1].found_value = 0  # else a gradient scaler would skip the optimizer's step
     if _needs_values(func) and on_device(args, "meta"):
@@ -51,6 +57,11 @@ def run(
         if not on_device(args, "meta") or not _only_writes(func):
             raise
         return _skip(func, args, repaired)
+    if func.name() == "c10d::broadcast_":
+        # forgetting them would break the agreement of ranks, such as on the order of buckets
+        if known_values.value(args[0][0]) is not None:
+            repaired.append(SAME_VALUES)
+        return result
     known_values.follow(func, args, kwargs, result)
     return result
 
@@ -142,8 +153,19 @@ def _copy_to_host(
         number = getattr(tensor, "found_value", 1)
         repaired.append(f"aten.item: a meta tensor has no value, {number} was returned")
         return torch.full((), number, dtype=tensor.dtype).item()
-    repaired.append("aten.to to the host: a meta tensor has no value, ones were returned")
+    repaired.append(UNKNOWN_COPY)
     return torch.ones(tensor.shape, dtype=kwargs.get("dtype") or tensor.dtype)
+
+
+def _fill_host_copy(
+    host: Torch, tensor: Torch, repaired: list[str], known_values: KnownValues
+) -> Torch:
+    """Write a meta tensor's values to a host tensor if they are known, else ones."""
+    value = known_values.value(tensor)
+    if value is None:
+        repaired.append(UNKNOWN_COPY)
+        return host.fill_(1)
+    return host.copy_(value)
 
 
 def on_device(values: Sequence[Any], kind: str) -> bool:

@@ -68,6 +68,9 @@ class KnownValues:
         ]
         if not unknown and not written:
             return
+        if _overwrites_memory(func, args):
+            self._overwrite(args[0], args[1])
+            return
         try:
             if not _is_certain(func) or not all(map(_is_small, unknown)):
                 raise KeyError
@@ -79,6 +82,13 @@ class KnownValues:
         for tensor, value in zip(tensors_in(result), tensors_in(host_result), strict=False):
             if any(tensor is other for other in unknown):
                 self._learn(tensor, value)
+
+    def _overwrite(self, tensor: Torch, source: Torch) -> None:
+        """Replace the values of a tensor that fills its memory by those of a source."""
+        value = self.value(source)
+        self.forget(tensor.untyped_storage())
+        if value is not None and _is_small(tensor):
+            self._learn(tensor, value)
 
     def forget(self, storage: Torch) -> None:
         """Forget the values in a storage."""
@@ -165,6 +175,18 @@ def tensors_in(value: Torch) -> Iterator[Torch]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_in(item)
+
+
+def _overwrites_memory(func: Torch, args: Sequence[Torch]) -> bool:
+    """Return whether a call copies to all elements of a meta tensor's memory."""
+    import torch
+
+    if func is not torch.ops.aten.copy_.default or args[0].device.type != "meta":
+        return False
+    target = args[0]
+    if target.layout != torch.strided:
+        return False
+    return bool(target.numel() * target.itemsize == target.untyped_storage().nbytes())
 
 
 def _view_of_memory(tensor: Torch, memory: Torch) -> Torch:

@@ -62,6 +62,18 @@ class EmulatedStreams:
             self.current = stream
             mark("on", stream.number)
 
+    def current_stream(self, device: Torch = None) -> Torch:
+        """Return the stream on which calls run."""
+        return self.current
+
+    def default_stream(self, device: Torch = None) -> Torch:
+        """Return the first stream."""
+        return self.default
+
+    def synchronize(self, device: Torch = None) -> None:
+        """Mark that the host waits for all streams."""
+        mark("device")
+
     @contextlib.contextmanager
     def on_stream(self, stream: Torch) -> Iterator[None]:
         """Run the calls within the context on a stream."""
@@ -73,13 +85,13 @@ class EmulatedStreams:
         import torch
 
         shared_answers = {
-            "current_stream": lambda *_: self.current,
+            "current_stream": self.current_stream,
             "set_stream": self.set_stream,
-            "synchronize": lambda *_: mark("device"),
+            "synchronize": self.synchronize,
         }
         cuda = {
             **shared_answers,
-            "default_stream": lambda *_: self.default,
+            "default_stream": self.default_stream,
             "stream": self.on_stream,
             "StreamContext": self.on_stream,
             "Stream": self.stream_class,

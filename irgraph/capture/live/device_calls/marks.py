@@ -13,14 +13,16 @@ MODE = "PythonDispatchMode"
 
 
 def join(nodes: Sequence[RecordedNode], recording: Recording) -> dict[int, CallRecord]:
-    """Return each device call's record by the id of its node, whose children are reduced to copies.
+    """Return each device call's record by the id of its node, without the calls of its kernel.
 
-    Only copies remain that the call's backward reads or that the call itself reads: copies of
-    operands whose conjugation or negation was only a flag.
+    As children remain the calls that autograd makes before: copies that the call's backward reads,
+    or that the call itself reads (of operands whose conjugation or negation was only a flag), and
+    hooks of saved operands. Hooks of saved results become the call's ``followers``.
     The mode appears as ``op > PythonDispatchMode > irgraph#7 > op``.
     """
     by_id = {node.id: node for node in nodes}
     records: dict[int, CallRecord] = {}
+    mark_ids: dict[int, int] = {}
     for node in nodes:
         if node.name.startswith(MARK):
             record = recording.calls[int(node.name[len(MARK) :])]
@@ -28,17 +30,29 @@ def join(nodes: Sequence[RecordedNode], recording: Recording) -> dict[int, CallR
             if owner is not None:
                 records[owner.id] = record
                 owner.schema = record.schema
-                owner.children = _copies(owner, records)
+                mark_ids[owner.id] = node.id
+    for owner_id, mark_id in reversed(mark_ids.items()):
+        _separate(by_id[owner_id], mark_id, records)
     return records
 
 
-def _copies(owner: RecordedNode, records: Mapping[int, CallRecord]) -> list[RecordedNode]:
+def _separate(owner: RecordedNode, mark_id: int, records: Mapping[int, CallRecord]) -> None:
+    """Reduce a call's children to the recorded calls before its kernel and after it."""
     saved = {node.id for node in saved_copies(owner)}
-    return [
-        child
-        for child in owner.children
-        if child.id in saved or (child.id in records and child.name == "aten::clone")
-    ]
+    children = owner.children
+    owner.children = []
+    for child in children:
+        inner = list(child.walk())
+        if any(node.id == mark_id for node in inner):
+            continue  # the kernel
+        if child.id in saved or (child.id < mark_id and _has_record(inner, records)):
+            owner.children.append(child)
+        elif _has_record(inner, records):
+            owner.followers.append(child)
+
+
+def _has_record(nodes: Sequence[RecordedNode], records: Mapping[int, CallRecord]) -> bool:
+    return any(node.id in records for node in nodes)
 
 
 def _owner(
@@ -102,7 +116,7 @@ def _unmark(node: RecordedNode) -> list[RecordedNode]:
         return []
     node.children = remove_marks(node.children)
     if node.name != MODE:
-        return [node]
+        return [node, *remove_marks(node.followers)]
     if is_label(node):
         node.name = node.inputs[0]
         node.inputs = []

@@ -1,0 +1,1 @@
+"""Queries, types and parallel use of tensors on an emulated card."""
