@@ -130,10 +130,12 @@ _URL_MESSAGE = "a database is a path, sqlite:///PATH or postgresql://USER@HOST/N
 
 def _engine(url: URL) -> Engine:
     from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import NullPool
 
     if url.get_backend_name() != "sqlite":
         return create_engine(url, connect_args={"connect_timeout": TIMEOUT_S})
-    engine = create_engine(url, connect_args={"timeout": TIMEOUT_S})
+    # an idle connection would keep the file open, and may lock the one that replaces it
+    engine = create_engine(url, connect_args={"timeout": TIMEOUT_S}, poolclass=NullPool)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin_transaction)
     return engine

@@ -8,7 +8,7 @@ from traceback import walk_tb
 
 from irgraph.diagnostics import IrgraphError, fail
 
-STORAGE_MODULES = ("irgraph.tuning.study", "irgraph.tuning.engine")
+STORAGE_MODULES = ("irgraph.tuning.study", "irgraph.tuning.engine", "irgraph.tuning.storage")
 """Modules that read studies: an error below them comes from the content of a storage."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import warnings
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from irgraph.diagnostics import fail, suggestion
 from irgraph.tuning.axes import Axis, Choice
 from irgraph.tuning.limits import FIGURES
+from irgraph.tuning.storage import close_on_error, close_storage, open_storage
 
 RETRY_DELAYS = (0.1, 0.3, 1.0, 3.0)
 """Seconds before each further attempt to create a study."""
@@ -21,9 +21,6 @@ RACES = frozenset((
     "DuplicatedStudyError",
 ))  # fmt: skip
 """Errors of a database in which another process creates the same tables or the same study."""
-
-HEARTBEAT = 30
-"""Seconds between heartbeats of a trial in a database: Optuna fails a trial without them."""
 
 
 def load_optuna() -> Any:  # noqa: ANN401  (a module)
@@ -55,16 +52,21 @@ def open_study(optuna: Any, storage: str | None, name: str, objectives: Sequence
     except Exception as error:
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise fail(f"--storage: {storage} cannot be used: {text}", exit_code=2) from None
-    if [d.name.lower() for d in study.directions] != directions or (
-        study.metric_names not in (None, list(objectives))
-    ):
-        message = f"the study {name!r} has other objectives: {', '.join(study.metric_names or ())}"
+    with close_on_error(study._storage):
+        _claim_objectives(study, directions, list(objectives))
+    return study
+
+
+def _claim_objectives(study: Any, directions: list[str], objectives: list[str]) -> None:  # noqa: ANN401
+    """Store the objectives in a new study; raise ``IrgraphError`` if it has others."""
+    names = study.metric_names
+    if [d.name.lower() for d in study.directions] != directions or names not in (None, objectives):
+        message = f"the study {study.study_name!r} has other objectives: {', '.join(names or ())}"
         raise fail(message, hint="give it another name, or the same objectives", exit_code=2)
-    if study.metric_names is None:
+    if names is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            study.set_metric_names(list(objectives))
-    return study
+            study.set_metric_names(objectives)
 
 
 def _create_study(
@@ -75,63 +77,22 @@ def _create_study(
 ) -> Any:  # noqa: ANN401
     """Create or load a study; another process may be creating the same tables or study."""
     for delay in (*RETRY_DELAYS, None):
+        database = None
         try:
+            database = storage and open_storage(optuna, storage)
             return optuna.create_study(
-                storage=storage and _open_storage(optuna, storage),
+                storage=database,
                 study_name=name,
                 directions=directions,
                 load_if_exists=True,
             )
         except Exception as error:
+            close_storage(database)
             names = {type(cause).__name__ for cause in (error, error.__cause__, error.__context__)}
             if delay is None or names.isdisjoint(RACES):
                 raise
             time.sleep(delay)
     raise AssertionError("the last attempt returns or raises")
-
-
-def checkpoint(study: Any) -> None:  # noqa: ANN401  (Optuna's study)
-    """Move the write-ahead log of a SQLite database into its file, so that a copy is complete.
-
-    If another process is using the database, the last one to end does so.
-    """
-    storage = getattr(study, "_storage", None)
-    engine = getattr(getattr(storage, "_backend", storage), "engine", None)
-    if engine is None or engine.dialect.name != "sqlite":
-        return
-    engine.dispose()
-    with warnings.catch_warnings(), contextlib.suppress(Exception):
-        warnings.simplefilter("ignore")
-        with engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-        engine.dispose()
-
-
-def _open_storage(optuna: Any, storage: str) -> Any:  # noqa: ANN401  (Optuna's storage)
-    """Return a storage; a database detects dead trials by their heartbeat."""
-    if "://" not in storage or storage.startswith("redis"):
-        return storage
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        database = optuna.storages.RDBStorage(storage, heartbeat_interval=HEARTBEAT)
-    if storage.startswith("sqlite"):
-        _enable_write_ahead_log(database.engine)
-    return database
-
-
-def _enable_write_ahead_log(engine: Any) -> None:  # noqa: ANN401  (SQLAlchemy's)
-    """Enable the write-ahead log of a SQLite file: Optuna commits a dozen times per trial.
-
-    Written data survives the end of the process; a power failure may lose the last trials.
-    """
-    from sqlalchemy import event
-
-    def set_pragmas(connection: Any, _: object) -> None:  # noqa: ANN401  (sqlite3's)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-
-    event.listen(engine, "connect", set_pragmas)
-    engine.dispose()  # existing connections have the old settings
 
 
 def sampler_of(optuna: Any, sampler: object, seed: int | None, trial_count: int) -> Any:  # noqa: ANN401

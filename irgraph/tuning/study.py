@@ -11,9 +11,10 @@ from msgspec import Struct
 from irgraph.diagnostics import argument_items, describe, fail
 from irgraph.tuning.axes import Choice, Point
 from irgraph.tuning.build import objective
-from irgraph.tuning.engine import checkpoint, load_optuna, open_study, sampler_of, suggest_choice
+from irgraph.tuning.engine import load_optuna, open_study, sampler_of, suggest_choice
 from irgraph.tuning.figures import PointFigures
 from irgraph.tuning.space import SearchSpace
+from irgraph.tuning.storage import close_on_error, close_storage, raise_heartbeat_error
 
 SPACE_ATTRIBUTE = "irgraph_space"
 """Attribute of a study with the fingerprint of its space."""
@@ -97,8 +98,9 @@ class Study:
         optuna = load_optuna()
         study = open_study(optuna, storage, name or space.graph.name, self.objectives)
         self.optuna = study
-        self._claim(f"{version} {space.fingerprint}".strip())
-        study.sampler = sampler_of(optuna, sampler, seed, len(study.trials))
+        with close_on_error(study._storage):
+            self._claim(f"{version} {space.fingerprint}".strip())
+            study.sampler = sampler_of(optuna, sampler, seed, len(study.trials))
         self._open_trials: dict[int, tuple[Any, Point]] = {}
 
     def _claim(self, key: str) -> None:
@@ -113,8 +115,9 @@ class Study:
 
     def ask(self) -> Suggestion:
         """Return the next point to try."""
-        trial = self.optuna.ask()
-        point = self.space.ask(lambda axis: suggest_choice(trial, axis))
+        with close_on_error(self.optuna._storage):
+            trial = self.optuna.ask()
+            point = self.space.ask(lambda axis: suggest_choice(trial, axis))
         self._open_trials[trial.number] = trial, point
         return Suggestion(trial.number, point)
 
@@ -129,13 +132,18 @@ class Study:
         if dict(figures.point) != point:
             raise fail(f"trial {number} has another point", exit_code=2)
         del self._open_trials[number]
-        values = self._record_figures(trial, figures)
-        if values is None:
-            from optuna.trial import TrialState
+        with close_on_error(self.optuna._storage):
+            values = self._record_figures(trial, figures)
+            if values is None:
+                from optuna.trial import TrialState
 
-            self.optuna.tell(trial, state=TrialState.PRUNED)
-        else:
-            self.optuna.tell(trial, values)
+                self.optuna.tell(trial, state=TrialState.PRUNED)
+            else:
+                self.optuna.tell(trial, values)
+
+    def close(self) -> None:
+        """Close the connections to the storage; a study that is used again opens new ones."""
+        close_storage(self.optuna._storage)
 
     def run(self, trials: int, progress: Callable[[int], None] | None = None) -> None:
         """Run trials until ``trials`` are finished, including trials of earlier runs.
@@ -159,6 +167,7 @@ class Study:
             finished += trial.state in final_states
             if progress is not None:
                 progress(finished)
+            raise_heartbeat_error(self.optuna._storage)
 
         stop = MaxTrialsCallback(trials, states=final_states)
         try:
@@ -166,7 +175,7 @@ class Study:
                 self._run_trial, n_trials=trials - finished, callbacks=[count_trial, stop]
             )
         finally:
-            checkpoint(self.optuna)
+            self.close()
 
     def _run_trial(self, trial: Any) -> tuple[float, ...]:  # noqa: ANN401  (Optuna's trial)
         point = self.space.ask(lambda axis: suggest_choice(trial, axis))
@@ -273,7 +282,8 @@ class Study:
         from optuna.trial import TrialState
 
         trial_states = tuple(TrialState[state] for state in states)
-        return list(self.optuna.get_trials(deepcopy=False, states=trial_states))
+        with close_on_error(self.optuna._storage):
+            return list(self.optuna.get_trials(deepcopy=False, states=trial_states))
 
 
 def _feasible(trial: Any) -> bool:  # noqa: ANN401  (Optuna's trial)

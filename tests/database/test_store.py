@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,10 @@ from irgraph.database.entry import Provenance, RecordEntry
 from irgraph.database.exchange import export_lines
 from irgraph.database.query import query_rows, records
 from irgraph.database.references import find_record
+from irgraph.database.schema import upgrade
 from irgraph.database.store import add
 from irgraph.diagnostics import IrgraphError
+from tests.descriptors import open_paths
 
 FORK = multiprocessing.get_context("fork")
 WRITERS, OWN, SHARED = 8, 3, 20
@@ -84,8 +87,6 @@ def in_processes(work: Callable[[int], None], many: int) -> list[int | None]:
 
 
 def test_eight_writers_at_once_lose_nothing_and_add_nothing_twice(url: str) -> None:
-    from irgraph.database.schema import upgrade
-
     def write(writer: int) -> None:
         own = Database(url)
         upgrade(own)
@@ -102,7 +103,6 @@ def test_eight_writers_at_once_lose_nothing_and_add_nothing_twice(url: str) -> N
 
 
 def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url: str) -> None:
-    from irgraph.database.schema import upgrade
     from irgraph.database.store import add_record
 
     upgrade(Database(url))
@@ -154,3 +154,22 @@ def test_content_that_is_not_its_hashs_is_refused_on_every_read(
             messages.append(str(error))
     assert len(messages) == (1 if "op_us" in change else 3)
     assert all(message in text for text in messages)
+
+
+@pytest.mark.parametrize("size", [50, 3000, 9000])
+def test_a_damaged_file_is_not_left_open(tmp_path: Path, size: int) -> None:
+    """A connection that stays open may lock the file that replaces a damaged one."""
+    path = tmp_path / "team.db"
+    database = Database(str(path))
+    upgrade(database)
+    add(database, [kernels("A100", [1.0, 2.0])], "mine")
+    sound = path.read_bytes()
+    path.write_bytes(sound[:size])
+    errors = []
+    for act in (records, upgrade, lambda same: add(same, [kernels("H100", [1.0])])):
+        with pytest.raises(IrgraphError) as error:
+            act(database)
+        errors.append(error)
+        assert open_paths(path) == []
+    path.write_bytes(sound)
+    assert len(add(Database(str(path)), [kernels("H100", [1.0])])) == 1

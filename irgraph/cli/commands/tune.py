@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -95,8 +96,12 @@ def tune(
         return
     _check_choices(search_space)
     objective_names = tuple(objective or objectives or ("step.time",))
-    with refuse_damaged_study(storage):
-        tuning_study = _study(search_space, objective_names, storage, study, sampler, seed)
+    with (
+        refuse_damaged_study(storage),
+        closing(
+            _study(search_space, objective_names, storage, study, sampler, seed)
+        ) as tuning_study,
+    ):
         previous_trials = tuning_study.finished
         _run(tuning_study, trials)
         _report(tuning_study, previous_trials, json)
