@@ -33,6 +33,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.resize import fixed_dims
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import meaning_of
 from irgraph.ops.references.rows import expand
 
 Watch = Callable[[Op, Mapping[str, Torch]], None]
@@ -246,7 +247,7 @@ class Machine:
                 op, f"{op.name} gave {len(outputs)} results, the model says {len(op.results)}"
             )
         for index, (result, value) in enumerate(zip(op.results, outputs, strict=False)):
-            internal = index > 0 and _is_internal(op)
+            internal = index > 0 and _is_internal(op, index)
             if isinstance(result, Tensor):
                 self._bind(op, result, value, internal)
             elif result is not None:
@@ -356,11 +357,14 @@ class Machine:
         return fail(message, span_of(op, self.graph), hint=hint)
 
 
-def _is_internal(op: Op) -> bool:
-    """Return whether the results after the first are for the op's own backward.
+def _is_internal(op: Op, index: int) -> bool:
+    """Return whether a result after the first is for the op's own backward.
 
     Their sizes differ by device: the CPU saves nothing for a norm with fixed statistics.
     """
+    meaning = meaning_of(op)
+    if meaning is not None and len(meaning.results) > index and meaning.results[index].is_workspace:
+        return True
     trains = op.attributes.get("training", op.operands[5] if len(op.operands) > 5 else None)
     return op.name in LOOKUPS or (op.base.endswith("batch_norm") and trains is False)
 

@@ -78,11 +78,13 @@ class Result(Struct, frozen=True):
         axes: its axes.
         reads: indices of operands; ``None`` for all of them.
         piece: the part of the operand that a view shows, ``None`` for all of it.
+        is_workspace: whether its elements have a meaning only for the gradient of the same call.
     """
 
     axes: Axes
     reads: frozenset[int] | None = None
     piece: Piece | None = None
+    is_workspace: bool = False
 
     def is_function_of(self, operand: int) -> bool:
         """Return whether the result depends on the elements of an operand."""
@@ -110,6 +112,7 @@ class Meaning(Struct, frozen=True):
         bounded: letters on whose sizes those depend, or whether arguments such as an index are
             valid.
         random: whether elements are drawn.
+        workspaces: indices of operands that the forward call left for this one.
         sizes_by_torch: whether torch must be queried which sizes change together, since arguments
             that are not named here depend on them.
     """
@@ -129,6 +132,7 @@ class Meaning(Struct, frozen=True):
     sizes: Mapping[str, int] = {}
     bounded: frozenset[str] = frozenset()
     random: bool = False
+    workspaces: frozenset[int] = frozenset()
     sizes_by_torch: bool = False
 
     def __str__(self) -> str:

@@ -16,12 +16,13 @@ class Place(Struct, frozen=True):
 
     Attributes:
         kind: ``same`` tensor on every rank, equal blocks ``split`` along an axis in the order of
-            the ranks, or one term of a sum (``partial``).
+            the ranks, one term of a sum (``partial``), or the workspace of the rank's own call
+            (``own``), which only the gradient of this call reads.
         axis: the axis of a split, else -1.
         factor: power of the number of ranks by which the ranks' values are too large.
     """
 
-    kind: Literal["same", "split", "partial"]
+    kind: Literal["same", "split", "partial", "own"]
     axis: int = -1
     factor: int = 0
 
@@ -33,6 +34,7 @@ class Place(Struct, frozen=True):
 
 SAME = Place("same")
 PARTIAL = Place("partial")
+OWN = Place("own")
 
 
 def split(axis: int) -> Place:
@@ -69,15 +71,17 @@ def split_claim(meaning: Meaning, letter: str) -> Claim | None:
     if letter in meaning.mixed or letter in _created_letters(meaning):
         return None
     operands = []
-    for axes in meaning.operands:
-        place = _place_along(axes, letter)
+    for index, axes in enumerate(meaning.operands):
+        place = OWN if index in meaning.workspaces else _place_along(axes, letter)
         if place is None:
             return None
         operands.append(place)
     results = []
     for result in meaning.results:
         place = _place_along(result.axes, letter)
-        if place == SAME:
+        if result.is_workspace:
+            place = OWN
+        elif place == SAME:
             place = _summed_place(meaning, result, letter, operands)
         if place is None:
             return None

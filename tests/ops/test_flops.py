@@ -208,6 +208,8 @@ def test_each_declared_product_has_the_flop_that_torch_counts() -> None:
         theirs = counter.get_total_flops()
         if op.name == "aten.convolution_backward" and op.attributes.get("groups") != 1:
             continue
+        if op.base.startswith("_cudnn_rnn"):
+            continue  # torch has no formula for these
         assert (ours or 0) == theirs, op
         counts["products" if theirs else "others"] += 1
     sys.stdout.write(f"floating-point operations, compared with torch: {dict(counts)}\n")

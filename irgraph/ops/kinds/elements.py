@@ -29,7 +29,8 @@ UNTAGGED = (
     "hardswish hardswish_ rsub "
     "copy_ fill_ ones_like zeros_like empty_like full_like rand_like bernoulli bernoulli_ normal_ "
     "uniform_ dropout dropout_ native_dropout broadcast_tensors expand_as lerp_ masked_fill "
-    "masked_fill_ where addcmul addcmul_ addcdiv addcdiv_ mul_ div_ add_ sub_ randn_like"
+    "masked_fill_ where _prelu_kernel addcmul addcmul_ addcdiv addcdiv_ mul_ div_ add_ sub_ "
+    "randn_like"
 )
 """Ops by element beside those that torch tags as pointwise."""
 

@@ -105,7 +105,8 @@ def _group_norm(call: Call) -> Meaning | None:
 OPERATORS = {
     **operators(
         _layer_norm,
-        "layer_norm native_layer_norm native_layer_norm_backward",
+        "layer_norm native_layer_norm native_layer_norm_backward _fused_rms_norm "
+        "_fused_rms_norm_backward",
         text="*x d!, d!, d! -> *x d!, *x 1, *x 1",
     ),
     **operators(

@@ -8,6 +8,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call, InvalidCallError
 from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
 from irgraph.ops.operator import operators
+from irgraph.ops.patterns import linear_sets
 
 
 def _layers(call: Call) -> Meaning | None:
@@ -33,11 +34,18 @@ def _layers(call: Call) -> Meaning | None:
         for i, tensor in enumerate(call.inputs)
     )
     draws = bool(call.arguments.get("dropout")) and call.flag("train")
+    is_gradient = call.op.base.endswith("_backward")
+    workspaces = (call.spans.get(name, range(0)) for name in ("weight_buf", "reserve"))
     return Meaning(
         operands=operands,
-        results=tuple(Result(of(tensor)) for tensor in call.outputs),
-        mixed=frozenset() if not call.op.base.endswith("_backward") else frozenset({"b"}),
+        results=tuple(
+            Result(of(t), None, None, t.rank == 1 and not is_gradient) for t in call.outputs
+        ),
+        # gradients of weights are sums over samples
+        summed=frozenset({"b"} if is_gradient else ()),
+        linear=linear_sets(call, ("grad_output grad_hy grad_cy",)) if is_gradient else (),
         random=draws,
+        workspaces=frozenset(index for span in workspaces for index in span),
         sizes_by_torch=True,
     )
 

@@ -202,11 +202,15 @@ def _resampled(call: Call) -> Meaning | None:
     if rank < 1:
         return None
     places, positions = _names("s", rank), _names("t", rank)
+    axes: Axes = ("n", "c", *positions)
+    sizes = call.numbers("input_size")
+    arguments: dict[ArgumentKey, Axis] = {("input_size", i): axes[i] for i in range(len(sizes))}
     return Meaning(
         operands=(("n", "c", *places),),
-        results=(Result(("n", "c", *positions)),),
+        results=(Result(axes),),
         mixed=frozenset((*places, *positions)),
         linear=(frozenset({0}),),
+        arguments=arguments,
         sizes_by_torch=True,
     )
 

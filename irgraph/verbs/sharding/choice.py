@@ -12,7 +12,7 @@ from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
-from irgraph.ops.places import Place
+from irgraph.ops.places import OWN, Place
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import (
     Candidate,
@@ -43,11 +43,13 @@ class Choice(Struct, frozen=True):
         operands: the place that each operand must have, by name.
         results: the places of new tensors and of written operands, by name.
         letter: the letter that is split, ``""`` if none.
+        has_rank_sizes: whether the arguments have all sizes of the rank.
     """
 
     operands: Mapping[str, Place]
     results: Mapping[str, Place]
     letter: str = ""
+    has_rank_sizes: bool = False
 
 
 @dataclass
@@ -97,7 +99,7 @@ class Chooser:
             return None
         candidate = replace(candidate, operands=tuple(self._operand_places(op, candidate)))
         operands, results = self._with_factors(op, candidate)
-        if not self._can_write(op, operands, results):
+        if not self._has_workspaces(op, operands) or not self._can_write(op, operands, results):
             return None
         cost = FREE
         for tensor, place in zip(op.inputs, operands, strict=True):
@@ -114,6 +116,11 @@ class Chooser:
         )
         return cost, choice
 
+    def _has_workspaces(self, op: Op, operands: Sequence[Place]) -> bool:
+        """Return whether workspaces are read where, and only where, a call needs a rank's own."""
+        pairs = zip(op.inputs, operands, strict=True)
+        return all((self._place(tensor) == OWN) == (place == OWN) for tensor, place in pairs)
+
     def _operand_places(self, op: Op, candidate: Candidate) -> Iterator[Place]:
         """Yield the places of operands; those whose elements no result reads may stay."""
         meaning = meaning_of(op)
@@ -121,7 +128,7 @@ class Chooser:
         for index, (tensor, place) in enumerate(zip(op.inputs, candidate.operands, strict=True)):
             current = self._place(tensor)
             is_read = meaning is None or any(r.is_function_of(index) for r in meaning.results)
-            if is_read or tensor.name in written:
+            if is_read or not candidate.results or tensor.name in written:
                 yield place
                 continue
             is_whole = "split" not in (place.kind, current.kind)

@@ -83,5 +83,5 @@ def traffic(tensors: tuple[Tensor, ...], places: tuple[Place, ...], ranks: int) 
     total = 0.0
     for tensor, place in zip(tensors, places, strict=True):
         size = float(tensor.distinct * tensor.itemsize)
-        total += size / ranks if place.kind == "split" else size
+        total += size / ranks if place.kind in ("split", "own") else size
     return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -14,7 +14,7 @@ from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.ops.book import meaning_of
 from irgraph.ops.local import letters_of_arguments, local_call
-from irgraph.ops.places import Place
+from irgraph.ops.places import OWN, Place
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import positions
@@ -25,6 +25,15 @@ from irgraph.verbs.sharding.writer import Writer
 def equal_shapes(a: Sequence[int], b: Sequence[int]) -> bool:
     """Return whether two shapes agree in values and in expressions."""
     return len(a) == len(b) and all(map(same, a, b))
+
+
+def present_types(results: Value, inferred: Value) -> Iterator[Tensor]:
+    """Yield the inferred types of the results that a call has; gradients may be left out."""
+    if isinstance(results, Tensor) and isinstance(inferred, Tensor):
+        yield inferred
+    elif isinstance(results, tuple) and isinstance(inferred, tuple):
+        for result, item in zip(results, inferred, strict=False):
+            yield from present_types(result, item)
 
 
 class LocalCalls:
@@ -114,12 +123,14 @@ class LocalCalls:
         inferred = infer(call, graph.schemas, self.shares.dims, op.outputs[0].device)
         types = list(tensors_in(inferred))
         if len(types) != len(op.outputs):
+            types = list(present_types(op.results, inferred))
+        if len(types) != len(op.outputs):
             raise ShapeError(f"torch makes {len(types)} tensors, and {len(op.outputs)} are known")
         return types
 
     def _local_tensor(self, op: Op, tensor: Tensor, inferred: Tensor, place: Place) -> Tensor:
         """Return a rank's tensor, with the full step's name and the type inferred by torch."""
-        shape = self.expected_shape(tensor, place)
+        shape = inferred.shape if place == OWN else self.expected_shape(tensor, place)
         if not equal_shapes(inferred.shape, shape):
             raise op_refusal(op, f"makes %{tensor.name} in another form on a rank")
         if inferred.buffer:

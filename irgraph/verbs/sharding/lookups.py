@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from irgraph.ir.effects import is_view
+from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.places import SAME, Place
+from irgraph.ops.places import SAME, Place, split
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import changed_tensors
 from irgraph.verbs.sharding.choice import Choice
@@ -22,6 +24,7 @@ class Lookups:
 
     Attributes:
         tables: all tables.
+        starts: calls that count the first index of every bag, for lookups only.
         exchanged: names of the tables whose rows ranks share: an exchange replaces their lookups
             afterwards, and treats all their tensors.
         gradients: the place of the gradient of each table's bags, by the table's name.
@@ -29,6 +32,7 @@ class Lookups:
 
     tables: Sequence[EmbeddingTable] = ()
     exchanged: frozenset[str] = frozenset()
+    starts: frozenset[Op] = frozenset()
     gradients: dict[str, Place] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -43,6 +47,8 @@ class Lookups:
 
     def choice(self, op: Op, tensors: LocalTensors, shares: Shares) -> Choice | None:
         """Return the way to run an op of a table, ``None`` for other ops."""
+        if op in self.starts:
+            return Choice({}, {t.name: split(0) for t in op.outputs}, has_rank_sizes=True)
         if op in self._forward:
             operands = {t.name: _own_part(t, shares) for t in op.inputs}
             return Choice(operands, {t.name: _own_part(t, shares) for t in op.outputs})
@@ -68,6 +74,35 @@ class Lookups:
         is_term = table.name not in self.exchanged
         result = Place("partial", factor=factor) if is_term else SAME
         return Choice(operands, dict.fromkeys((t.name for t in op.outputs), result))
+
+
+COPIES = ("to", "_to_copy", "clone", "contiguous", "lift_fresh_copy")
+"""Ops that are no views, and whose results have the numbers of their operand."""
+
+
+def bag_starts(graph: Graph, tables: Sequence[EmbeddingTable]) -> frozenset[Op]:
+    """Return the calls of ``arange`` whose numbers only lookups read, as the starts of bags.
+
+    All other offsets must be inputs, of which each rank has its own. Raises ``RefusedError`` for
+    those that are computed for the bags of all ranks.
+    """
+    lookups = {op for table in tables for op in (table.forward, table.backward)}
+    definers = {tensor.name: op for op in graph.leaves() for tensor in op.outputs}
+    starts: set[Op] = set()
+    for table in tables:
+        definer = definers.get(table.offsets.name)
+        while definer is not None and (is_view(definer) or definer.base in COPIES):
+            definer = definers.get(definer.inputs[0].name)
+        if definer is None:
+            continue
+        buffer = table.offsets.buffer
+        if definer.name != "aten.arange" or any(
+            leaf is not definer and leaf not in lookups for _, leaf in graph.touching[buffer]
+        ):
+            message = f"reads %{table.offsets.name}, which is computed for the bags of all ranks"
+            raise op_refusal(table.forward, f"{message}: a rank's bags begin at 0")
+        starts.add(definer)
+    return frozenset(starts)
 
 
 def _own_part(tensor: Tensor, shares: Shares, factor: int = 0) -> Place:

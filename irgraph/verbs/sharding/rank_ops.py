@@ -16,7 +16,8 @@ from irgraph.ir.live_out import HOST_READS, is_label, live_out
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.places import SAME, Place
+from irgraph.ops.book import meaning_of
+from irgraph.ops.places import OWN, SAME, Place
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.sharding.candidates import positions
 from irgraph.verbs.sharding.choice import Choice, Chooser
@@ -170,7 +171,7 @@ class RankOps:
             for child, small_child in zip(op.body, small.body, strict=True):
                 self._rewrite(child, small_child, node.children)
             node.op = self._with_local_tensors(op, small)
-        elif is_inert(op):
+        elif is_inert(op) and meaning_of(op) is None:
             node.op = self._with_local_tensors(op, small)
             self.position += 1
         else:
@@ -243,6 +244,8 @@ class RankOps:
 
     def _on_local(self, op: Op, small: Op, choice: Choice, local: Mapping[str, Tensor]) -> Op:
         """Return a call on a rank's tensors: if possible that with the rank's dimensions."""
+        if choice.has_rank_sizes:
+            return small
         numbers = self.calls.with_numbers(op, choice.letter)
         is_small = all(
             local[tensor.name] is of_rank
@@ -255,7 +258,8 @@ class RankOps:
     def _has_shapes(self, op: Op, small: Op, choice: Choice) -> bool:
         """Return whether results with the rank's dimensions are in the places of a choice."""
         return all(
-            equal_shapes(
+            choice.results[tensor.name] == OWN
+            or equal_shapes(
                 of_rank.shape, self.calls.expected_shape(tensor, choice.results[tensor.name])
             )
             for tensor, of_rank in zip(op.outputs, small.outputs, strict=True)

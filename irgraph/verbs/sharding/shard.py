@@ -18,7 +18,7 @@ from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.sharding.costs import GATHERED, NEVER
 from irgraph.verbs.sharding.layers import layer_places, with_states
-from irgraph.verbs.sharding.lookups import Lookups
+from irgraph.verbs.sharding.lookups import Lookups, bag_starts
 from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import merge_layouts, split_optimizer
 from irgraph.verbs.sharding.rank_ops import FixedPlaces, RankOps
@@ -85,7 +85,7 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
     graph = with_sums(graph)
     tables = tables_of(graph)
     exchanged = frozenset(t.name for t in tables if plan.tables[t.name].scheme != DATA)
-    lookups = Lookups(tables, exchanged)
+    lookups = Lookups(tables, exchanged, bag_starts(graph, tables))
     split_dims = frozenset({dim})
     batch = _batch_places(graph, Shares(graph.dims, split_dims, plan.ranks))
     parameters = _parameter_places(graph, plan, lookups)
@@ -174,7 +174,7 @@ def rank_layouts(graph: Graph, ops: RankOps) -> list[TensorLayout]:
     layouts = []
     for name in live_out(graph):
         place = ops.tensors.places.get(name)
-        if place is None or place.kind == "same":
+        if place is None or place.kind in ("same", "own"):
             continue
         if place.kind == "split":
             layouts.append(TensorLayout(name, "split", (place.axis, place.axis + 1)))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from irgraph.execute import compare_ranks
-from irgraph.plans.plan import Plan
+from irgraph.ir.graph import Graph
+from irgraph.plans.plan import Plan, uniform
+from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
+from irgraph.verbs.sharding.tables import table_sizes
 from tests.execute.test_parallel_layers import captured
 
 
@@ -75,16 +80,93 @@ class Groups(nn.Module):
         return self.scores(self.norm(self.body(x)).relu().mean((2, 3)))
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("model", [Encoder, Detector, Branches, Groups])
-def test_ranks_of_a_captured_model_have_the_results_of_the_step(
-    model: type[nn.Module], ranks: int
-) -> None:
+class Recurrent(nn.Module):
+    """Layers over sequences in both directions, which save a workspace for their gradient."""
+
+    shape = (6, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.LSTM(8, 12, 2, batch_first=True, bidirectional=True)
+        self.gates, self.scores = nn.GRU(24, 12), nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        found, _ = self.layers(x)
+        return self.scores(self.gates(found.transpose(0, 1))[0].mean(0))
+
+
+class Bags(nn.Module):
+    """Tables looked up by rows of ids, whose bags ``arange`` counts, and their products."""
+
+    shape = (8,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.EmbeddingBag(11, 8, mode="sum") for _ in range(3))
+        self.scores = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        ids = (x[:, :2] > 0).to(torch.int64)
+        features = torch.stack([x, *(table(ids) for table in self.tables)], 1)
+        return self.scores((features @ features.transpose(1, 2)).flatten(1))
+
+
+class Heads(nn.Module):
+    """Attention with fewer heads of keys, after a norm without a mean."""
+
+    shape = (6, 16)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.scores = nn.RMSNorm(16), nn.Linear(16, 5)
+        self.query, self.key = nn.Linear(16, 16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        given = self.norm(x)
+        query = self.query(given).view(len(x), 6, 4, 4).transpose(1, 2)
+        key = self.key(given).view(len(x), 6, 2, 4).transpose(1, 2).repeat_interleave(2, 1)
+        mixed = functional.scaled_dot_product_attention(query, key, key, is_causal=True)
+        return self.scores(mixed.transpose(1, 2).reshape(len(x), 6, 16).mean(1))
+
+
+class Experts(nn.Module):
+    """Experts that all see every sample, weighted by the best two of their gates."""
+
+    shape = (6, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.scores = nn.Linear(8, 4), nn.Linear(8, 5)
+        self.up, self.down = (
+            nn.Parameter(torch.zeros(4, 8, 16)),
+            nn.Parameter(torch.zeros(4, 16, 8)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        shares = self.gate(x).softmax(-1)
+        best, chosen = shares.topk(2, -1)
+        gates = torch.zeros_like(shares).scatter(-1, chosen, best)
+        hidden = torch.einsum("btd,edh->bteh", x, self.up).relu()
+        found = torch.einsum("bteh,ehd->bted", hidden, self.down)
+        return self.scores((found * gates[..., None]).sum(2).mean(1))
+
+
+MODELS = [Encoder, Detector, Branches, Groups, Recurrent, Bags, Heads, Experts]
+
+
+@cache
+def step_of(model: type[nn.Module]) -> Graph:
+    """Return a captured training step."""
+
     class Step:
         def __init__(self, batch: int) -> None:
             self.model = model().to("meta")
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-            self.images = torch.zeros(batch, 3, 8, 8)
+            self.images = torch.zeros(batch, *getattr(model, "shape", (3, 8, 8)))
             self.classes = torch.zeros(batch, dtype=torch.int64)
 
         def __call__(self) -> Tensor:
@@ -95,6 +177,31 @@ def test_ranks_of_a_captured_model_have_the_results_of_the_step(
             self.optimizer.step()
             return loss.detach()
 
-    graph = captured(Step)
-    models = [shard(graph, Plan(ranks), rank).graph for rank in range(ranks)]
+    return captured(Step)
+
+
+def plan_of(graph: Graph, ranks: int) -> Plan:
+    return uniform("data-parallel", ranks, table_sizes(graph))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("model", MODELS)
+def test_ranks_of_a_captured_model_have_the_results_of_the_step(
+    model: type[nn.Module], ranks: int
+) -> None:
+    graph = step_of(model)
+    models = [shard(graph, plan_of(graph, ranks), rank).graph for rank in range(ranks)]
     assert compare_ranks(graph, models, draws=1).same
+
+
+def test_offsets_of_the_bags_of_all_ranks_are_refused() -> None:
+    class Counts(Bags):
+        def forward(self, x: Tensor) -> Tensor:
+            ids = (x[:, :2] > 0).to(torch.int64)
+            starts = torch.full((len(x),), 2, device=x.device).cumsum(0) - 2
+            found = self.tables[0](ids.flatten(), starts)
+            return self.scores(torch.cat([found, found], 1))
+
+    graph = step_of(Counts)
+    with pytest.raises(RefusedError, match="is computed for the bags of all ranks"):
+        shard(graph, plan_of(graph, 2), 0)
