@@ -304,7 +304,7 @@ param %c : f32[64] in $c
 
 
 def warm_up(
-    devices: Sequence[str] = ("v100",), hosts: Sequence[str] = ("v100",), *, passes: bool = True
+    devices: Sequence[str] = ("v100",), hosts: Sequence[str] = ("default",), *, passes: bool = True
 ) -> None:
     """Load the modules, sheets and models that predictions and rewrites load on first use.
 

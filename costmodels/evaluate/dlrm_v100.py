@@ -30,6 +30,7 @@ from irgraph.text import parse
 
 DEVICE = PAPER
 SOFTWARE = "torch-1.10-cuda-11.3"
+HOST = "v100"
 FUSION = "fuse-embedding"
 MODELS = {"DLRM_default": "dlrm_default.ir", "DLRM_MLPerf": "dlrm_mlperf.ir"}
 
@@ -68,7 +69,7 @@ NOTES = (
 
 
 def evaluate_dlrm_v100(
-    *, host: str = "v100", mode: str = "corrected", accounting: Accounting = BLOCKING
+    *, host: str = HOST, mode: str = "corrected", accounting: Accounting = BLOCKING
 ) -> Comparison:
     """Return predicted and measured step and GPU active times of the eight points.
 

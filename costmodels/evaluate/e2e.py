@@ -14,6 +14,7 @@ from costmodels.evaluate import cnn_v100
 from costmodels.evaluate.comparison import STEP, Comparison, Row, Series, series, workload
 from costmodels.evaluate.dlrm_v100 import (
     DEVICE,
+    HOST,
     NOTES,
     SOFTWARE,
     VARIANTS_SCORED,
@@ -75,11 +76,13 @@ def evaluate_e2e() -> Comparison:
 
 
 def _predict_dlrm(row: Row) -> Prediction:
-    return predict(dlrm(row["model"], int(row["batch"])), DEVICE, software=SOFTWARE)
+    return predict(dlrm(row["model"], int(row["batch"])), DEVICE, host=HOST, software=SOFTWARE)
 
 
 def _predict_classifier(row: Row) -> Prediction:
-    return predict(cnn_v100.cnn(row["model"], int(row["batch"])), DEVICE, software=SOFTWARE)
+    return predict(
+        cnn_v100.cnn(row["model"], int(row["batch"])), DEVICE, host=HOST, software=SOFTWARE
+    )
 
 
 def _classifier_series(
@@ -95,7 +98,9 @@ def _classifier_series(
     yield cnn_v100.step_times(rows, own_timelines, f"{title}, own overheads")
     busy = (timeline.active_time for timeline in timelines)
     yield series(f"{title}, kernels only", rows, busy)
-    traced = predict(cnn_v100.cnn("resnet50", 32), cnn_v100.TRACED_DEVICE, software=SOFTWARE)
+    traced = predict(
+        cnn_v100.cnn("resnet50", 32), cnn_v100.TRACED_DEVICE, host=HOST, software=SOFTWARE
+    )
     yield cnn_v100.traced_operators(traced.priced, folder)
 
 

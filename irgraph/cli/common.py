@@ -74,7 +74,8 @@ HostOption = Annotated[
     typer.Option(
         "--host",
         metavar="NAME|FILE",
-        help="A shipped host table, a file or db:NAME; NAME@1.5x: a host 1.5 times as fast.",
+        help="A shipped host table, a file or db:NAME; NAME@1.5x: a host 1.5 times as fast; "
+        "default: by the step's release of torch.",
     ),
 ]
 DimOption = Annotated[
@@ -171,6 +172,15 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
         return with_dims(graph, sizes)
     except ValueError as error:
         raise fail(f"--dim: {error}", exit_code=2) from None
+
+
+def print_host_notes(graph: Graph, *hosts: str, software: str = "torch-2") -> None:
+    """Print a warning for each host that the user did not name."""
+    from irgraph.overheads.default_host import default_host_note, host_of_step
+
+    for host in hosts:
+        if note := default_host_note(host_of_step(host, graph, software)):
+            print_error(f"warning: {note}")
 
 
 def write_result(text: str, output: str | None) -> None:

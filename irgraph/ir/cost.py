@@ -177,5 +177,9 @@ class Host(Protocol):
     def name(self) -> str:
         """Name of the host table."""
 
+    @property
+    def machine_std(self) -> float:
+        """Relative standard deviation between the step's machine and the table's, 0 for one."""
+
     def overheads(self, op: Op, launches: int) -> Overheads:
         """Return the overheads of a top-level op that makes this many launches."""

@@ -24,7 +24,7 @@ LEVELS = ("op+shape", "op", "category", "global", "default table")
 mean over operations of its category (of T5, over calls that also call nothing else); the mean over
 all; another table, for a type of overhead that this one lacks."""
 
-DEFAULT_HOST = "v100"
+FALLBACK_TABLE = "h100-torch-2.11"
 """Name of the table for types of overhead that another table lacks."""
 
 SCALED_HOST = re.compile(r"(.+)@(\d+(?:\.\d+)?)x")
@@ -50,11 +50,14 @@ class HostTable:
         file: content of the table's file.
         means: means and standard deviations by category of operations and type of overhead.
         speed: speed of the host relative to the measured one.
+        machine_std: relative standard deviation of the times on the step's machine from these
+            times, 0 for a table of the machine.
     """
 
     file: HostFile
     means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
     speed: float = 1.0
+    machine_std: float = 0.0
     _cache: dict[tuple[str, int, str, bool], Overheads] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -74,7 +77,7 @@ class HostTable:
     def _launches(self) -> Mapping[str, Stat]:
         """T4 by kind of launch; of the default table if neither T4 nor T2 is known."""
         has_times = self.file.t4 or ("", "t2") in self.means
-        return self.file.t4 if has_times else load_host(DEFAULT_HOST).file.t4
+        return self.file.t4 if has_times else load_host(FALLBACK_TABLE).file.t4
 
     def overheads(self, op: Op, launches: int) -> Overheads:
         """Return the overheads of a top-level operation with this number of launches.
@@ -139,7 +142,7 @@ class HostTable:
             strict=True,
         )
         match = next(((stat, level) for stat, level in candidates if stat), None)
-        return match or (load_host(DEFAULT_HOST)._look_up(op, kind)[0], LEVELS[-1])
+        return match or (load_host(FALLBACK_TABLE)._look_up(op, kind)[0], LEVELS[-1])
 
     def _within_stat(self, op: Op) -> Stat | None:
         """Return T5 if all launches are of one call, and its library makes them directly."""
@@ -212,7 +215,7 @@ def load_host(name_or_path: str) -> HostTable:
     hosts = ", ".join(list_hosts())
     raise fail(
         f"no host table or file {name_or_path!r}{_similar_table(name_or_path)}",
-        hint=f"shipped tables: {hosts}",
+        hint=f"shipped tables: {hosts}; or `default`, which depends on the release of torch",
         exit_code=2,
     )
 
@@ -222,7 +225,7 @@ def _similar_table(name: str) -> str:
     same_start = [table for table in list_hosts() if table.startswith(f"{name}-")]
     if same_start:
         return f"; did you mean {same_start[0]!r}?"
-    return "" if _is_device(name) else suggestion(name, list_hosts())
+    return "" if _is_device(name) else suggestion(name, (*list_hosts(), "default"))
 
 
 def _is_device(name: str) -> bool:

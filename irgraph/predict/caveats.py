@@ -12,7 +12,8 @@ from irgraph.ir.measured_times import CARD, has_measured_times, label_time, meas
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import products_in_tf32
 from irgraph.overheads import HostTable
-from irgraph.overheads.table import DEFAULT_HOST
+from irgraph.overheads.default_host import default_host_note
+from irgraph.overheads.table import FALLBACK_TABLE
 from irgraph.schedule.critical_path import CriticalPath
 
 HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
@@ -70,16 +71,19 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
     lines = []
     if host.lacking:
         missing = ", ".join(host.lacking)
-        lines.append(f"host table {host.name} has no {missing}: those of {DEFAULT_HOST} are used")
+        lines.append(f"host table {host.name} has no {missing}: those of {FALLBACK_TABLE} are used")
+    causes = path.by_cause()
+    share = sum(causes.get(cause, 0.0) for cause in HOST_CAUSES) / (path.step_time or 1.0)
+    share_text = f"{share:.0%} of the critical path is host time"
     measured_kind = host.file.architecture
-    if measured_kind and measured_kind != device.architecture:
-        causes = path.by_cause()
-        share = sum(causes.get(cause, 0.0) for cause in HOST_CAUSES) / (path.step_time or 1.0)
+    if note := default_host_note(host):
+        lines.append(f"{note}. {share_text}")
+    elif measured_kind and measured_kind != device.architecture:
         lines.append(
             f"host table {host.name} was measured {_measured_on(measured_kind)}, but this device "
-            f"is {device.architecture}, whose hosts have another speed. {share:.0%} of the "
-            "critical path is host time. Give --host a table of such a machine: irgraph hosts "
-            "lists those that ship, irgraph overheads TRACE -o FILE makes one"
+            f"is {device.architecture}: hosts differ by their year and software more than by the "
+            f"card. {share_text}. Give --host a table of such a machine: irgraph hosts lists "
+            "those that ship, irgraph overheads TRACE -o FILE makes one"
         )
     return lines
 

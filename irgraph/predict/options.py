@@ -14,6 +14,7 @@ from irgraph.ir.cost import PriceOptions
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.ranks import check_fabric, with_ranks
 from irgraph.ir.resize import with_dims
+from irgraph.overheads.default_host import DEFAULT_HOST
 from irgraph.schedule.accounting import Accounting, find_accounting
 
 DEFAULTS = "None takes the card of the model's measured times, or else v100"
@@ -28,7 +29,8 @@ class PredictOptions(PriceOptions, frozen=True, kw_only=True):
     Attributes:
         device: a shipped device sheet by name, or the path of one's own; ``None`` takes the card
             that the model's measured times come from, or else ``v100``.
-        host: a shipped host table by name, or the path of one's own.
+        host: a shipped host table by name, or the path of one's own; ``default`` is the table of
+            the step's release of torch (``irgraph.overheads.default_host``).
         dims: other sizes for some of the model's dimensions.
         accounting: rules of the schedule, or the name of a preset (``schedule.accounting``).
         ranks: how many ranks take part in collectives, or machines times ranks on each (``2x8``);
@@ -38,7 +40,7 @@ class PredictOptions(PriceOptions, frozen=True, kw_only=True):
     """
 
     device: str | None = None
-    host: str = "v100"
+    host: str = DEFAULT_HOST
     dims: Mapping[str, int] = field(default_factory=dict)
     accounting: str | Accounting = "blocking"
     ranks: int | str | None = None

@@ -15,7 +15,8 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.measured_times import measured_card
 from irgraph.ir.resize import unresized_warnings
 from irgraph.ops.flops import step_flops
-from irgraph.overheads import HostTable, load_host
+from irgraph.overheads import HostTable
+from irgraph.overheads.default_host import host_of_step
 from irgraph.predict.caveats import (
     assumptions,
     cliff_warnings,
@@ -99,7 +100,7 @@ class Prediction(Struct, frozen=True, dict=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the figures doubtful: a host of another device, collectives without time.
+        """What makes the figures doubtful: a default host, collectives without time.
 
         Also a size that some of the model's numbers do not follow, and grouped windows without a
         good kernel.
@@ -187,7 +188,8 @@ def predict(
     with gc_pause.gc_paused():
         graph = apply_options(graph, merged_options)
         name = merged_options.device or device_of(graph)
-        sheet, host = backend().device(name, graph), load_host(merged_options.host)
+        sheet = backend().device(name, graph)
+        host = host_of_step(merged_options.host, graph, merged_options.software)
         priced = backend().price(graph, name, merged_options)
         timeline = _schedule(priced, host, merged_options)
         measured_remark = measured_times(priced, name, merged_options.uses_measured)

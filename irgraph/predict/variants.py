@@ -22,7 +22,8 @@ from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph, cached_per_graph
 from irgraph.ir.points.kernel_regimes import Ints
 from irgraph.ir.resize import unresized_warnings
-from irgraph.overheads import HostTable, load_host
+from irgraph.overheads import HostTable
+from irgraph.overheads.default_host import default_host_note, host_of_step
 from irgraph.predict.calls import CallClasses
 from irgraph.predict.grid import KernelRegion, as_priced, columns_of, price_grid, rows_of
 from irgraph.predict.options import (
@@ -98,7 +99,8 @@ def predict_variants(
     for dims in sizes:
         check_sizes("sizes", dims)
     sheets = [backend().device(name, graph) for name in devices]
-    tables = [load_host(name) for name in hosts or (merged_options.host,)]
+    host_names = hosts or (merged_options.host,)
+    tables = [host_of_step(name, graph, merged_options.software) for name in host_names]
     _check_sizes(graph, sizes)
     has_indices = bool(merged_options.indices) or "indices" in graph.settings
     calls = (_calls_by_lookup if has_indices else _calls)(graph)
@@ -120,12 +122,13 @@ def predict_variants(
             interval_parts = schedule.intervals(members) if intervals else ()
             for row, points, interval_ends in interval_parts:
                 ends[table_index, row, points] = interval_ends
-    names, host_names = tuple(s.name for s in sheets), tuple(t.name for t in tables)
-    warnings = tuple(unresized_warnings(graph, *sizes))
+    names, table_names = tuple(s.name for s in sheets), tuple(t.name for t in tables)
+    host_notes = filter(None, map(default_host_note, tables))
+    warnings = (*unresized_warnings(graph, *sizes), *dict.fromkeys(host_notes))
     if not hosts:
-        step, active, ends, host_names = step[0], active[0], ends[0], ()
+        step, active, ends, table_names = step[0], active[0], ends[0], ()
     bounds = ends if intervals else None
-    return Variants(names, tuple(sizes), step, active, host_names, bounds, warnings)
+    return Variants(names, tuple(sizes), step, active, table_names, bounds, warnings)
 
 
 @cached_per_graph

@@ -3,12 +3,14 @@
 Kernels: errors are fully correlated within a family and independent between families; a
 kernel's spread is half a 90 % interval of a normal distribution. Host times: every occurrence of
 an operation varies by the table's standard deviation for it (log-normal), each kind of overhead as
-a whole by ``TABLE_STD``, and all of them together by ``WORKLOAD_STD``. Errors of a category's
+a whole by ``TABLE_STD``, and all of them together by ``WORKLOAD_STD`` and by how much the machine
+may differ from the measured one (``Host.machine_std``). Errors of a category's
 figures, for operations not in the table, are common to all their occurrences.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from bisect import bisect_right
 from collections import Counter
@@ -138,6 +140,7 @@ class _Model:
 
     def __init__(self, columns: Intervals, host: Host, jitter: bool) -> None:
         self.tasks = columns.tasks
+        self.common_std = math.hypot(WORKLOAD_STD, host.machine_std)
         self.length = columns.end - columns.start
         kernels = columns.kernels
         kernel = np.array([k.spread / NORMAL_90 for k in kernels] or [0.0])
@@ -217,8 +220,8 @@ class _Factors:
 
     def __init__(self, model: _Model, cause: str, draws: int) -> None:
         self.model, self.cause, self.draws = model, cause, draws
-        workload = WORKLOAD_STD * _normal("host", draws)
-        self.common_factor = np.exp(TABLE_STD * _normal(cause, draws) + workload)
+        host_error = model.common_std * _normal("host", draws)
+        self.common_factor = np.exp(TABLE_STD * _normal(cause, draws) + host_error)
         self.independent = _NormalRows(_normals(f"{cause} alone", draws)) if model.jitter else None
         self.group_errors: dict[int, Floats] = {}
 

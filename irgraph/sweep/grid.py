@@ -49,7 +49,7 @@ class Grid(Struct, frozen=True):
 
     dims: Mapping[str, tuple[int, ...]]
     devices: tuple[str, ...]
-    hosts: tuple[str, ...] = ("v100",)
+    hosts: tuple[str, ...] = ("default",)
     mode: str = "corrected"
     software: str = "torch-2"
     accounting: str = "blocking"

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.graph import Graph
+from irgraph.overheads.default_host import table_name
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.variants import predict_variants
 from irgraph.sweep.cluster import cluster_client, compute_chunks, require_library
@@ -77,6 +79,8 @@ def sweep(
     """
     require_library("pyarrow", "pyarrow")
     _check(graph, grid)
+    host_names = (table_name(name, graph, grid.software) for name in grid.hosts)
+    grid = replace(grid, hosts=tuple(dict.fromkeys(host_names)))
     text = print_graph(graph)
     key = grid.fingerprint(text, version)
     results = Results(folder, grid, key)

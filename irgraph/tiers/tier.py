@@ -136,7 +136,7 @@ class Platform(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     device: str
     slow: tuple[TierDevices, ...] = ()
     devices: int = 1
-    host: str = "v100"
+    host: str = "default"
     aliases: tuple[str, ...] = ()
     note: str = ""
     base_usd: SourcedFigure | None = None

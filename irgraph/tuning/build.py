@@ -15,7 +15,7 @@ from irgraph.language import Script, load_pass, parse_pipeline
 from irgraph.language.expressions.nodes import Literal
 from irgraph.language.statements.apply import Apply
 from irgraph.manage.space import Instance, Space, space
-from irgraph.overheads import load_host
+from irgraph.overheads.default_host import host_of_step
 from irgraph.predict.options import PredictOptions, resized
 from irgraph.tuning.axes import OFF, ON, Axis, Choice, sort_axes
 from irgraph.tuning.limits import FIGURES, limit
@@ -34,7 +34,7 @@ def search_space(
     passes: Sequence[str] = (),
     dims: Mapping[str, Iterable[int]] | None = None,
     devices: Sequence[str] = ("v100",),
-    hosts: Sequence[str] = ("v100",),
+    hosts: Sequence[str] = ("default",),
     ranks: Sequence[int | str] = (),
     values: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     when: Mapping[str, Mapping[str, Sequence[Choice]]] | None = None,
@@ -243,7 +243,7 @@ def _environment_axes(
         _check_distinct(f"{kind}s", names)
     _check_cards(devices)
     for name in hosts:
-        load_host(name)
+        host_of_step(name, graph, "")
     yield Axis("device", "device", tuple(devices), why=USER_INPUT)
     yield Axis("host", "host", tuple(hosts), why=USER_INPUT)
     if ranks:

@@ -43,7 +43,7 @@ class SpaceFile(Struct, frozen=True, forbid_unknown_fields=True):
     passes: list[str] = field(default_factory=list)
     dims: dict[str, int | str | list[int | str]] = field(default_factory=dict)
     devices: list[str] = field(default_factory=lambda: ["v100"])
-    hosts: list[str] = field(default_factory=lambda: ["v100"])
+    hosts: list[str] = field(default_factory=lambda: ["default"])
     ranks: list[int | str] = field(default_factory=list)
     objectives: list[str] = field(default_factory=list)
     samples: str | None = None

@@ -14,6 +14,7 @@ from irgraph.diagnostics.json_keys import refuse_duplicate_keys
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import unresized_warnings
 from irgraph.manage.run import find_pass
+from irgraph.overheads.default_host import default_host_note, host_of_step
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction
 from irgraph.sweep.grid import file_digest
@@ -109,7 +110,16 @@ class SearchSpace(SpaceDefinition, frozen=True, eq=False):
         axes = [axis for axis in self.axes if axis.kind == "size"]
         sizes = [{axis.name: int(size)} for axis in axes for size in axis.choices]
         rows += [f"warning: {line}" for line in unresized_warnings(self.graph, *sizes)]
+        tables = [host_of_step(n, self.graph, self.options.software) for n in self.hosts]
+        rows += [f"warning: {note}" for note in filter(None, map(default_host_note, tables))]
         return "\n".join([*rows, f"at most {self.most:,} points"])
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the host tables to choose from."""
+        return tuple(
+            str(name) for axis in self.axes if axis.name == "host" for name in axis.choices
+        )
 
     def to_json(self) -> str:
         """Return the space as JSON text, with the hash of the step instead of the step."""

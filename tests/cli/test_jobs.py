@@ -147,9 +147,10 @@ def test_evaluate_knows_what_it_can(run: Run) -> None:
 
 
 def test_a_host_of_another_time_than_the_device_is_warned_of(run: Run, fused: Path) -> None:
-    warned = run("predict", fused, "--device", "h100-80gb-hbm3").out
+    old = ("--host", "v100")
+    warned = run("predict", fused, "--device", "h100-80gb-hbm3", *old).out
     assert "WARNING" in warned
     assert "measured with a volta GPU, but this device is hopper" in " ".join(warned.split())
-    assert "WARNING" not in run("predict", fused, "--device", "v100").out
-    assert json.loads(run("predict", fused, "--device", "t4", "--json").out)["warnings"]
-    assert "measured with a volta GPU" in run("diff", fused, fused, "--device", "a100").out
+    assert "WARNING" not in run("predict", fused, "--device", "v100", *old).out
+    assert json.loads(run("predict", fused, "--device", "t4", *old, "--json").out)["warnings"]
+    assert "measured with a volta GPU" in run("diff", fused, fused, "--device", "a100", *old).out

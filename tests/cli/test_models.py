@@ -144,7 +144,7 @@ def test_a_model_without_any_op_is_not_predicted(run: Run, tmp_path: Path) -> No
     result = run("predict", path)
     assert (result.code, result.out) == (4, "")
     assert "the model has no op, so there is no step to predict" in result.err
-    (warning,) = predict(load(path)).warnings
+    warning, _ = predict(load(path)).warnings
     assert warning == "the model has no op: there is nothing to predict"
 
 

@@ -131,7 +131,7 @@ def test_opt_says_what_a_pass_gained_in_similar_programs(run: Run) -> None:
 
 def test_opt_says_which_pass_makes_the_step_slower(run: Run) -> None:
     pipeline = "parallel-branches, fuse-epilogue, resize-batch(to = 4096)"
-    err = run("opt", "--pass", pipeline, "--device", "v100", DLRM).err
+    err = run("opt", "--pass", pipeline, "--device", "v100", "--host", "v100", DLRM).err
     slower = [line for line in err.splitlines() if line.startswith("slower: ")]
     assert [line.partition(" is ")[0] for line in slower] == ["slower: parallel-branches"]
     assert " ms to the step (+0." in slower[0]
@@ -163,7 +163,7 @@ def test_opt_says_how_to_run_what_failed_again_on_the_same_device(run: Run, tmp_
     path = tmp_path / "again.ir"
     failing = "expect 3 aten.relu where op.time > 1us"
     ran = run("opt", "--device", "a100", "-e", failing, "--reproducer", path, DLRM)
-    assert f"irgraph opt {path} --device a100 --host v100 reproduces the failure" in ran.err
+    assert f"irgraph opt {path} --device a100 --host default reproduces the failure" in ran.err
     assert "expected 3 aten.relu, found 5" in run("opt", path, "--device", "a100").err
 
 

@@ -14,7 +14,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.overheads import host_rows, list_hosts, load_host
 from irgraph.overheads.format import HostFile, OpEntry, Stat, pooled
-from irgraph.overheads.table import category, host_table, shape_key
+from irgraph.overheads.table import FALLBACK_TABLE, category, host_table, shape_key
 
 FILE = HostFile(
     1,
@@ -90,7 +90,7 @@ def test_an_op_without_launches_has_a_time_as_a_whole() -> None:
 
 
 def test_what_a_table_lacks_altogether_comes_from_the_default_one_and_is_told() -> None:
-    default = load_host("v100").overheads(linear(2), 2)
+    default = load_host(FALLBACK_TABLE).overheads(linear(2), 2)
     empty = host_table(HostFile(1, "empty", Stat(7.0), {}))
     costs = empty.overheads(linear(2), 2)
     assert (costs.t1, costs.t2, costs.t3, costs.t5) == (7.0, default.t2, default.t3, default.t5)

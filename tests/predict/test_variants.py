@@ -71,8 +71,9 @@ input %h : f32[8, 64] in $b2
 
 def test_sizes_that_some_numbers_do_not_follow_are_told_wherever_they_are_given() -> None:
     graph = parse(KEPT)
-    (told,) = predict_variants(graph, ["v100"], [{"B": 32}, {"B": 64}]).warnings
+    told, note = predict_variants(graph, ["v100"], [{"B": 32}, {"B": 64}]).warnings
     assert told.startswith("B = 64, but some numbers hold at B = 32 alone")
+    assert "no host is named" in note
     assert told in predict(graph, dims={"B": 64}).warnings
     assert told in predict(with_dims(graph, {"B": 64})).warnings
     assert f"warning: {told}" in search_space(graph, dims={"B": [32, 64]}).explain()

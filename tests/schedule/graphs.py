@@ -21,6 +21,7 @@ class FlatHost:
     costs: Overheads = FLAT
     by_name: Mapping[str, Overheads] = field(default_factory=dict)
     name: str = "flat"
+    machine_std: float = 0.0
 
     def overheads(self, op: Op, launches: int) -> Overheads:
         return self.by_name.get(op.name, self.costs)

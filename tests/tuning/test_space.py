@@ -22,7 +22,7 @@ def space() -> SearchSpace:
 
 
 def point(**changes: Any) -> dict[str, Any]:
-    found = {"device": "v100", "host": "v100", "fuse-epilogue": "off", "B": 256}
+    found = {"device": "v100", "host": "default", "fuse-epilogue": "off", "B": 256}
     return {**found, **{name.replace("_", "-"): value for name, value in changes.items()}}
 
 
@@ -30,7 +30,7 @@ def test_axes_come_from_what_is_legal(space: SearchSpace) -> None:
     found = {axis.name: axis.choices for axis in space.axes}
     assert found == {
         "device": ("v100", "a100"),
-        "host": ("v100",),
+        "host": ("default",),
         "fuse-epilogue": ("off", "on"),
         "cast-gemms": ("off", "bf16", "f16"),
         "B": (256, 512, 768, 1024, 1280, 1536),
@@ -77,7 +77,7 @@ def test_a_script_makes_the_variant_that_was_priced(space: SearchSpace, tmp_path
     assert text.splitlines() == [
         "# the best",
         "# of all",
-        "# irgraph opt -s THIS_FILE --device a100 --host v100 MODEL",
+        "# irgraph opt -s THIS_FILE --device a100 --host default MODEL",
         "apply cast-gemms(narrow = f16)",
         "apply fuse-epilogue",
         "resize B = 1024",
@@ -88,7 +88,7 @@ def test_a_script_makes_the_variant_that_was_priced(space: SearchSpace, tmp_path
 
 def test_a_script_that_changes_nothing_runs() -> None:
     space = small(dims={}, devices=["v100"], when={})
-    one = {"device": "v100", "host": "v100", "cast-gemms": "off", "fuse-epilogue": "off"}
+    one = {"device": "v100", "host": "default", "cast-gemms": "off", "fuse-epilogue": "off"}
     assert irgraph.run_script(GRAPH, space.script(one)).graph == GRAPH
 
 
@@ -174,7 +174,7 @@ def test_what_is_no_point_is_refused(
         ({"when": {"B": {"devise": ["v100"]}}}, "when.B: there is no axis 'devise'"),
         ({"when": {"B": {"device": ["h100"]}}}, "when.B: device cannot be 'h100'"),
         ({"when": {"B": {"device": []}}}, "when.B: give choices of device"),
-        ({"when": {"B": {"host": ["v100"]}, "host": {"B": [256]}}}, "wait for each other"),
+        ({"when": {"B": {"host": ["default"]}, "host": {"B": [256]}}}, "wait for each other"),
         ({"limits": {"memory": 3}}, "unknown figure 'memory'"),
         ({"limits": {"memory.peak": 3}}, "not a size"),
         ({"limits": {"step.time": "3"}}, "not a time"),
@@ -265,7 +265,7 @@ def test_sizes_that_cannot_be_are_refused_one_by_one() -> None:
 
     wide = replace(space, axes=tuple(axes), _pricing_cache=[])
     few, many = wide.figures(
-        [{"device": "v100", "host": "v100", "B": size} for size in (256, large)]
+        [{"device": "v100", "host": "default", "B": size} for size in (256, large)]
     )
     assert few.feasible and "1 PiB is the most" in many.refused
 

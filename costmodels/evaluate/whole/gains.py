@@ -11,6 +11,7 @@ from statistics import median
 from msgspec import Struct
 
 from costmodels.evaluate.comparison import Comparison, Point, Row, Series
+from costmodels.evaluate.dlrm_v100 import HOST
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.whole.programs import (
     as_cuda_graph,
@@ -118,7 +119,7 @@ def evaluate_gains() -> Comparison:
 
 def _gain(pair: ProgramPair) -> float:
     before, after = (
-        predict(make(), pair.card, software=pair.software).step_time
+        predict(make(), pair.card, host=HOST, software=pair.software).step_time
         for make in (pair.before, pair.after)
     )
     return before / after * pair.samples

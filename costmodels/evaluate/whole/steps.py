@@ -16,6 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from costmodels.evaluate.comparison import Comparison, Point, Row, Series
+from costmodels.evaluate.dlrm_v100 import HOST
 from costmodels.evaluate.errors import IntervalHit, coverage
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.whole.program_cache import cached_program
@@ -96,7 +97,7 @@ def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Compa
             missing[f"{case.name}: {graph}"] = None
             continue
         group = f"{case.group}: {kind(graph)}" if case.group.startswith("timm") else case.group
-        prediction = predict(graph, case.card, software=case.software)
+        prediction = predict(graph, case.card, host=HOST, software=case.software)
         points[group].append(Point(case.name, case.measured, prediction.step_time / 1e3))
         low, high = (end / 1e3 for end in prediction.interval)
         hit = IntervalHit(low <= case.measured <= high, (high - low) / 2 / case.measured)

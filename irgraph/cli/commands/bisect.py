@@ -37,7 +37,7 @@ def bisect(
         bool, typer.Option("--check", help="Different results when run with torch count as broken.")
     ] = False,
     device: cli.DeviceOption = "v100",
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     ranks: cli.RanksOption = None,
     fabric: cli.FabricOption = None,
     output: cli.OutputOption = None,
@@ -60,6 +60,8 @@ def bisect(
     if not pipeline:
         raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
     options = PredictOptions(device=device, host=host)
+    if limit:
+        cli.print_host_notes(graph, host)
     broken = exceeds_limits(limit, options) if limit else verifier_finding
     if check:
         broken = results_differ(graph)

@@ -35,7 +35,7 @@ def diff(
             help="A device sheet (default as in predict); none: structure only.",
         ),
     ] = None,
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     dim: cli.DimOption = None,
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",

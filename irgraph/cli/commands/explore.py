@@ -22,7 +22,7 @@ def explore(
         typer.Argument(metavar="[OTHER]", help="A model to show beside it: after a rewrite."),
     ] = None,
     device: cli.CardOption = None,
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     dim: cli.DimOption = None,
     ranks: cli.RanksOption = None,
     fabric: cli.FabricOption = None,

@@ -84,7 +84,7 @@ def opt(
     pass_path: cli.PassPathOption = None,
     dim: cli.DimOption = None,
     device: PricedOption = None,
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     ranks: cli.RanksOption = None,
     fabric: cli.FabricOption = None,
     output: cli.OutputOption = None,
@@ -114,6 +114,8 @@ def opt(
     _note_shadowed_passes(pipeline, pass_path or ())
     priced = _PricingOptions(device, host, ranks, fabric)
     tables = _tables(stats, time_passes, priced)
+    if device is not None:
+        cli.print_host_notes(graph, host)
     result_check = ResultCheck(tuple(pass_path or ()))
     watchers = _watchers(pipeline, print_after, diff, stop_after)
     settings = _RunSettings(reproducer, tuple(pass_path or ()), verified=not no_verify)

@@ -24,7 +24,7 @@ def plan(
         str, typer.Option("--memory", metavar="SIZE", help="Memory of each device, as in 40GiB.")
     ],
     device: cli.CardOption = None,
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     dim: cli.DimOption = None,
     fabric: cli.FabricOption = None,
     seconds: Annotated[

@@ -85,7 +85,7 @@ RecordedOption = Annotated[
 def predict(
     model: cli.ModelArgument,
     device: cli.CardOption = None,
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     dim: cli.DimOption = None,
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",

@@ -85,7 +85,7 @@ def quantize(
     plan: PlanOption = None,
     limit: LimitOption = 2.0,
     device: cli.CardOption = None,
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     dim: cli.DimOption = None,
     output: cli.OutputOption = None,
     html: HtmlOption = None,
@@ -118,6 +118,7 @@ def quantize(
     bench_data = random_batch(graph) if data is None else read_data(data, graph)
     table_candidates = [] if plan else candidates(graph, chosen_formats, device or device_of(graph))
     options = PredictOptions(device=device, host=host)
+    cli.print_host_notes(graph, host)
     bench = PrecisionBench(
         graph, table_candidates, bench_data, options, output_name, int(limit * 2**30), place or ()
     )

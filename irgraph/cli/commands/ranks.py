@@ -28,7 +28,7 @@ ModelsArgument = Annotated[
 def ranks(
     models: ModelsArgument,
     device: cli.CardOption = None,
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     dim: cli.DimOption = None,
     ranks: cli.RanksOption = None,
     fabric: cli.FabricOption = None,

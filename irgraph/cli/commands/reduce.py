@@ -35,7 +35,7 @@ def reduce(
         ),
     ] = None,
     device: cli.DeviceOption = "v100",
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     ranks: cli.RanksOption = None,
     fabric: cli.FabricOption = None,
     most: Annotated[
@@ -55,6 +55,8 @@ def reduce(
     folders = tuple(pass_path or ())
     graph, pipeline = load_pipeline(ctx, model, dim, (pass_, text, script), (ranks, fabric))
     options = PredictOptions(device=device, host=host)
+    if limit:
+        cli.print_host_notes(graph, host)
     pricer = find_target(device, options)
     predicate = (
         broken_result_predicate(graph, pipeline, exceeds_limits(limit, options), folders, pricer)

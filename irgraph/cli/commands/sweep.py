@@ -12,6 +12,7 @@ from irgraph.cli.common import (
     ModelArgument,
     console,
     print_error,
+    print_host_notes,
     print_listing,
     read_typed_model,
     write_json,
@@ -41,7 +42,7 @@ def sweep(
         typer.Option(metavar="NAME=SIZES", help="64,128 or 64:4096:64 (repeatable)."),
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME,…", help="Device sheets.")] = "v100",
-    host: Annotated[str, typer.Option(metavar="NAME,…", help="Host tables.")] = "v100",
+    host: Annotated[str, typer.Option(metavar="NAME,…", help="Host tables.")] = "default",
     mode: Annotated[str, typer.Option(help="As for predict.")] = "corrected",
     software: Annotated[str, typer.Option(help="As for predict.")] = "torch-2",
     accounting: Annotated[str, typer.Option(help="As for predict.")] = "blocking",
@@ -129,6 +130,7 @@ def _run_sweep(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutc
         sizes = [{name: size} for name, values in grid.dims.items() for size in values]
         for line in unresized_warnings(graph, *sizes):
             print_error(f"warning: {line}")
+        print_host_notes(graph, *grid.hosts, software=grid.software)
         return run(graph, grid, output, engine, version=version("irgraph"), progress=show)
 
 

@@ -19,7 +19,7 @@ PANEL = "transform"
 def studio(
     model: cli.ModelArgument,
     device: cli.CardOption = None,
-    host: cli.HostOption = "v100",
+    host: cli.HostOption = "default",
     dim: cli.DimOption = None,
     ranks: cli.RanksOption = None,
     fabric: cli.FabricOption = None,

@@ -1,0 +1,72 @@
+"""The host of a step for which no host table is named: the only place that decides it.
+
+The release of torch decides, on any card: a V100 machine of 2024 spends on an operation the time of
+an H100 machine of 2025, which is half the time of V100 machines of 2021.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from irgraph.ir.graph import Graph
+from irgraph.overheads.table import HostTable, load_host
+
+DEFAULT_HOST = "default"
+"""Name of the table of the step's release of torch; ``default@1.5x`` scales it."""
+
+RECENT_TABLE = "h100-torch-2.11"
+"""Table of torch 2, of the newest machine that was measured."""
+
+TORCH_1_TABLE = "v100"
+"""Table of torch 1, of machines of 2021 and 2022."""
+
+MACHINE_STD = 0.30
+"""Relative standard deviation of a machine's host times from the default table's.
+
+Of seven machines of 2022 to 2026 (H100, MI300X, A100, V100, T4), with the recording of their traces
+taken into account: the root mean square of the logarithm of the ratio of their operators' times,
+each machine weighted equally. None of them made the table but the H100.
+"""
+
+_NAME = re.compile(rf"{DEFAULT_HOST}(@.+)?")
+
+
+def default_table(graph: Graph, software: str) -> str:
+    """Return the name of the table for a step's release of torch.
+
+    Args:
+        graph: the step; one that was captured live names its release.
+        software: the software profile of its prediction.
+    """
+    release = str(graph.settings.get("torch", ""))
+    is_torch_1 = software.startswith("torch-1") or release.startswith(("0.", "1."))
+    return TORCH_1_TABLE if is_torch_1 else RECENT_TABLE
+
+
+def table_name(name: str, graph: Graph, software: str) -> str:
+    """Return the name of a step's host table, with the default one resolved."""
+    match = _NAME.fullmatch(name)
+    return name if match is None else default_table(graph, software) + (match[1] or "")
+
+
+def host_of_step(name: str, graph: Graph, software: str) -> HostTable:
+    """Return the host table of a step: of a name or a path, or the default one.
+
+    Raises ``IrgraphError`` as ``load_host`` does.
+    """
+    table = load_host(table_name(name, graph, software))
+    is_default = _NAME.fullmatch(name) is not None
+    return replace(table, machine_std=MACHINE_STD, _cache={}) if is_default else table
+
+
+def default_host_note(table: HostTable) -> str:
+    """Return a warning about a default table, ``""`` if the user named the table."""
+    if not table.machine_std:
+        return ""
+    return (
+        f"no host is named: host times are those of {table.name}, the default for this release of "
+        "torch on any card; the interval includes how much machines differ. Give --host a table "
+        "of your machine: irgraph overheads TRACE -o FILE makes one, irgraph hosts lists those "
+        "that ship"
+    )
