@@ -55,6 +55,8 @@ def restore_bytes(data: bytes) -> bytes:
 
     torch 2.13 writes every byte beyond ASCII as a sign-extended number: ``\uffffffc3``.
     """
+    if b"\\uffffff" not in data:
+        return data
     return _SIGN_EXTENDED.sub(lambda match: match[1] + bytes.fromhex(match[2].decode()), data)
 
 

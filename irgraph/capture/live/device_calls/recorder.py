@@ -172,6 +172,18 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known_values: Known
     return RecordingMode()
 
 
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """Exclude calls within the context from execution traces: kernels of meta consist of many."""
+    import torch
+
+    torch.autograd._enable_record_function(False)
+    try:
+        yield
+    finally:
+        torch.autograd._enable_record_function(True)
+
+
 def _mark(name: str) -> None:
     """Add an empty range to the trace."""
     from torch.autograd.profiler import record_function
@@ -219,15 +231,14 @@ def _record_call(
     args: Torch,
     kwargs: Torch,
 ) -> Torch:
-    from torch.autograd.profiler import record_function
-
     number = len(recording.calls) + 1
     arguments = _in_schema_order(func._schema, args, kwargs)
     issued, waits = _describe_collective(func, arguments)
     inputs = _describe(arguments, recording, hints)
     call = CallRecord(_schema(func), func._schema.name, inputs, [], issued, waits)
     recording.calls[number] = call
-    with record_function(f"{MARK}{number}"):
+    _mark(f"{MARK}{number}")
+    with unobserved():
         result = run(func, args, kwargs, recording.repaired, known_values)
     captured = captured_results.get()
     outputs = captured[1] if captured is not None and captured[0] is func else result
