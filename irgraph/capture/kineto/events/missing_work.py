@@ -1,7 +1,8 @@
 """Device work that is missing although its launch is in the file, and the time that it would take.
 
 The time of missing work is the mean over the work of other launches: by the same function in
-operators of the same name, or else by the same function.
+operators of the same name, or else by the same function. Of a launch of a graph, single kernels may
+be missing: see ``graph_launches``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from irgraph.capture.kineto.events.graph_launches import missing_graph_kernels
 from irgraph.capture.kineto.reading.trace import Array, EventKind, Integers, KinetoTrace
 
 _MAX_SHARE = 0.02
@@ -16,17 +18,19 @@ _MAX_SHARE = 0.02
 
 
 class MissingWork(Struct, frozen=True):
-    """Launches of a step without device work.
+    """Missing device work of a step: of launches without any, and of graphs with a part of it.
 
     Attributes:
-        count: number of these launches.
+        count: number of launches without device work.
         launches: number of all launches of the step.
+        graph_kernels: number of kernels that graph launches lack.
         time: microseconds that the missing work would take.
         recorded: microseconds of the device work in the file.
     """
 
     count: int
     launches: int
+    graph_kernels: int
     time: float
     recorded: float
 
@@ -38,8 +42,11 @@ class MissingWork(Struct, frozen=True):
 
     def describe(self, step: int) -> str:
         """Return the finding as text."""
+        subjects = [f"{self.count} of {self.launches} launches"] if self.count else []
+        if self.graph_kernels:
+            subjects.append(f"{self.graph_kernels} kernels of graph launches")
         return (
-            f"{self.count} of {self.launches} launches of step {step}, of about {self.time:.0f} us"
+            f"{' and '.join(subjects)} of step {step}, of about {self.time:.0f} us"
             f" of device time by similar launches; {self.recorded:.0f} us are in the file"
         )
 
@@ -74,14 +81,17 @@ def missing_work(
     missing = ~has_work[calls] & (is_kernel | ~np.isnan(by_operator))
     lengths = np.nan_to_num(np.where(missing, estimates, 0.0))
     start = trace.columns["start"][calls]
+    windows = [(start >= begin) & (start < end) for begin, end in edges]
+    in_graphs = missing_graph_kernels(trace, edges, launch)
     return [
         MissingWork(
             int(missing[inside].sum()),
             int(is_kernel[inside].sum()),
-            float(lengths[inside].sum()),
+            graph_kernels,
+            float(lengths[inside].sum()) + graph_time,
             float(time[calls[inside]].sum()),
         )
-        for inside in ((start >= begin) & (start < end) for begin, end in edges)
+        for inside, (graph_kernels, graph_time) in zip(windows, in_graphs, strict=True)
     ]
 
 

@@ -127,7 +127,8 @@ def _profiler_steps(trace: KinetoTrace, rows: dict[int, int]) -> list[TraceStep]
 
 def _check_step(trace: KinetoTrace, step: TraceStep, missing: MissingWork) -> TraceStep:
     """Return a step, marked incomplete if a truncated file lacks its end or its device work."""
-    trace.health.add("K34", missing.count, missing.describe(step.number))
+    count = missing.count + missing.graph_kernels
+    trace.health.add("K34", count, missing.describe(step.number))
     if "K01" not in trace.health.counts or step.mark == "trace":
         return step
     last_end = min(_last_end(trace, EventKind.OP), _last_end(trace, EventKind.RUNTIME))
