@@ -88,11 +88,11 @@ def measure(
 def _measure_models(paths: list[str], device: str, output: str, seed: int) -> None:
     """Measure the calls of models, and report the number of new rows."""
     from costmodels.measure.run import torch_for
-    from irgraph.cli.common import read_model, show_progress
+    from irgraph.cli.common import read_typed_model, show_progress
 
     torch_for(device)
     from costmodels.measure.calls import measure_calls
 
     with show_progress(f"measuring the calls of {', '.join(paths)}"):
-        new = measure_calls(map(read_model, paths), device, output, seed=seed)
+        new = measure_calls(map(read_typed_model, paths), device, output, seed=seed)
     print_error(f"{new} new measurements in {output}")

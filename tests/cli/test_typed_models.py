@@ -41,6 +41,10 @@ def _command_lines(model: str, folder: Path) -> list[list[str]]:
         ["sweep", model, "--dim", "B=1,2", "-o", str(folder / "sweep"), "--workers", "0"],
         ["tune", model, "--space", str(space), "--trials", "1"],
         ["roofline", model],
+        ["studio", model, "--no-browser"],
+        ["record", model, "-o", str(folder / "recorded")],
+        ["quantize", model, "--budget", "1%"],
+        ["measure", model, "--device", "cpu", "-o", str(folder / "measured.jsonl")],
     ]
 
 

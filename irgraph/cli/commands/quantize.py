@@ -113,7 +113,7 @@ def quantize(
     for name, value in search_options.items():
         if plan is not None and value is not None:
             raise fail(f"{name} applies to a search: --plan only measures", exit_code=2)
-    graph = cli.with_dim_options(cli.read_model(model), dim)
+    graph = cli.with_dim_options(cli.read_typed_model(model), dim)
     chosen_formats = [] if formats is None else read_formats(formats)
     bench_data = random_batch(graph) if data is None else read_data(data, graph)
     table_candidates = [] if plan else candidates(graph, chosen_formats, device or device_of(graph))

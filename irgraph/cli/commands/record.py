@@ -10,7 +10,7 @@ from irgraph.cli.common import (
     BatchOption,
     JsonOption,
     print_error,
-    read_model,
+    read_typed_model,
     show_progress,
     write_json,
 )
@@ -75,7 +75,7 @@ def record_model(
     if device != "cpu":
         raise fail("models run on the CPU alone", hint="leave --device out", exit_code=2)
     need_torch(device)
-    graph = read_model(target)
+    graph = read_typed_model(target)
     from irgraph.execute.program import GraphProgram
 
     size = int(graph.dims.get("B", batch))

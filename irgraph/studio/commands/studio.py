@@ -34,7 +34,7 @@ def studio(
     """Edit a step in the browser: passes, statements, what they change, step time."""
     from irgraph import PredictOptions
 
-    graph = cli.with_dim_options(cli.read_model(model), dim)
+    graph = cli.with_dim_options(cli.read_typed_model(model), dim)
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
     page_studio = _build_studio(graph, options, tuple(pass_path or ()), model)
     from irgraph.studio.serve import serve
