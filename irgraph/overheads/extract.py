@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.lowering import autograd_name
@@ -52,6 +53,7 @@ def extract(
     cost: ProfilerCost = PAPER_COST,
     source: str = "",
     architecture: str = "",
+    description: str = "",
 ) -> HostFile:
     """Return the host table of one or more traces, whose samples are pooled.
 
@@ -62,8 +64,9 @@ def extract(
         cost: of the profiler; it is subtracted, but T1 to T5 stay at least 0.
         source: origin of the traces.
         architecture: of their device, if known.
+        description: of the table.
     """
-    parts = list(samples)
+    parts = [subtract_cost(part, cost) for part in samples]
     all_samples = [s for part in parts for group in part.by_key.values() for s in group]
     launches_by_op: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for part in parts:
@@ -76,48 +79,65 @@ def extract(
     return HostFile(
         FORMAT,
         name,
-        _stat(gaps, rule, cost),
-        _launches(by_kind["T4"], rule, cost),
-        _operations(all_samples, launches_by_op, rule, cost),
+        _stat(gaps, rule),
+        _launches(by_kind["T4"], rule),
+        _operations(all_samples, launches_by_op, rule),
+        description=description,
         source=source,
         made_by="irgraph overheads",
         architecture=architecture,
     )
 
 
-def clipped_counts(samples: Iterable[Samples], cost: ProfilerCost) -> dict[str, tuple[int, int]]:
+def subtract_cost(samples: Samples, cost: ProfilerCost) -> Samples:
+    """Return samples without the profiler's cost; shorter ones become 0."""
+    if cost == NO_COST:
+        return samples
+    result = Samples(launches=samples.launches)
+    for key, group in samples.by_key.items():
+        times = (max(0.0, sample.time - cost.overhead_of(sample)) for sample in group)
+        result.by_key[key] = [replace(s, time=time) for s, time in zip(group, times, strict=True)]
+    return result
+
+
+def clipped_counts(
+    samples: Iterable[Samples], costs: Iterable[ProfilerCost]
+) -> dict[str, tuple[int, int]]:
     """Return by kind the number of samples shorter than the profiler's cost, and of all samples.
 
     Such samples count as 0. Kinds without any are omitted.
+
+    Args:
+        samples: of each trace.
+        costs: of each trace.
     """
     kinds: dict[str, list[bool]] = defaultdict(list)
-    for part in samples:
+    for part, cost in zip(samples, costs, strict=True):
         for (kind, _, _), group in part.by_key.items():
             if kind in TABLE_KINDS:
                 kinds[kind] += (sample.time < cost.overhead_of(sample) for sample in group)
     return {kind: (sum(short), len(short)) for kind, short in sorted(kinds.items()) if any(short)}
 
 
-def _stat(samples: Sequence[HostSample], rule: Rule, cost: ProfilerCost) -> Stat:
-    times = [max(0.0, sample.time - cost.overhead_of(sample)) for sample in samples]
+def _stat(samples: Sequence[HostSample], rule: Rule) -> Stat:
+    times = [sample.time for sample in samples]
     return stat(times, rule) if times else Stat(0.0)
 
 
-def _launches(samples: Sequence[HostSample], rule: Rule, cost: ProfilerCost) -> dict[str, Stat]:
+def _launches(samples: Sequence[HostSample], rule: Rule) -> dict[str, Stat]:
     """Return T4 by kind of launched work, and by runtime function."""
     groups: dict[str, list[HostSample]] = defaultdict(list)
     for sample in samples:
         groups[sample.place].append(sample)
     for sample in (s for s in samples if s.name != s.place):
         groups[sample.name].append(sample)
-    return {key: _stat(group, rule, cost) for key, group in groups.items()}
+    return {key: _stat(group, rule) for key, group in groups.items()}
 
 
 def _operations(
     samples: Iterable[HostSample],
     launches_by_op: Mapping[str, Counter[tuple[str, ...]]],
     rule: Rule,
-    cost: ProfilerCost,
 ) -> dict[str, OpEntry]:
     by_name: dict[str, dict[str, dict[str, list[HostSample]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
@@ -126,7 +146,7 @@ def _operations(
         if sample.kind in _FIELDS:
             by_name[ir_name(sample.name)][_FIELDS[sample.kind]][sample.shape].append(sample)
     return {
-        name: _entry(kinds, launches_by_op.get(name, Counter()), rule, cost)
+        name: _entry(kinds, launches_by_op.get(name, Counter()), rule)
         for name, kinds in sorted(by_name.items())
     }
 
@@ -135,16 +155,15 @@ def _entry(
     kinds: Mapping[str, Mapping[str, list[HostSample]]],
     launch_counts: Counter[tuple[str, ...]],
     rule: Rule,
-    cost: ProfilerCost,
 ) -> OpEntry:
     stats = {
-        kind: _stat([s for group in shapes.values() for s in group], rule, cost)
+        kind: _stat([s for group in shapes.values() for s in group], rule)
         for kind, shapes in kinds.items()
     }
     keys = dict.fromkeys(key for shapes in kinds.values() for key in shapes if key)
     by_shapes = {
         key: OpEntry(
-            **{kind: _stat(g[key], rule, cost) for kind, g in kinds.items() if key in g}  # type: ignore[arg-type]
+            **{kind: _stat(g[key], rule) for kind, g in kinds.items() if key in g}  # type: ignore[arg-type]
         )
         for key in keys
     }

@@ -22,8 +22,10 @@ from irgraph.cli.common import (
 from irgraph.cli.traces import OutliersOption, TraceOptions, print_rows, repair_exit_code
 
 if TYPE_CHECKING:
+    from irgraph.capture.kineto.events.tree import Tree
     from irgraph.overheads.extract import ProfilerCost
     from irgraph.overheads.format import HostFile, Stat
+    from irgraph.overheads.recording import Recording
     from irgraph.overheads.samples import Samples
 
 PANEL = "traces"
@@ -37,12 +39,13 @@ def overheads(
     name: Annotated[str | None, typer.Option(help="Name of the table.")] = None,
     outliers: OutliersOption = "all",
     profiler: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="HOST,DEVICE",
-            help="Microseconds the profiler adds to a host event and to a launch; 0,0 for none.",
+            help="Microseconds the profiler adds to a host event and to a launch; 0,0 for none. "
+            "By default an estimate by what the trace recorded.",
         ),
-    ] = "2,4",
+    ] = None,
     compare: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="Compare with another table.")
     ] = None,
@@ -77,10 +80,12 @@ def overheads(
     raise typer.Exit(code)
 
 
-def _cost(text: str) -> ProfilerCost:
+def _cost(text: str | None) -> ProfilerCost | None:
     from irgraph.diagnostics import fail
     from irgraph.overheads.extract import ProfilerCost
 
+    if text is None:
+        return None
     try:
         host, device = (float(part) for part in text.split(","))
     except ValueError:
@@ -91,11 +96,11 @@ def _cost(text: str) -> ProfilerCost:
     return ProfilerCost(host, device)
 
 
-def _print_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
+def _print_clipped(samples: list[Samples], costs: list[ProfilerCost]) -> None:
     """Print the numbers of samples that are shorter than the profiler's cost."""
     from irgraph.overheads.extract import clipped_counts
 
-    counts_by_kind = clipped_counts(samples, cost)
+    counts_by_kind = clipped_counts(samples, costs)
     if not counts_by_kind:
         return
     counts = ", ".join(
@@ -111,13 +116,13 @@ def _table(
     sources: list[str],
     name: str | None,
     outliers: str,
-    cost: ProfilerCost,
+    cost: ProfilerCost | None,
     reading: TraceOptions,
 ) -> tuple[HostFile, int]:
     """Return the merged table of all sources, and the exit code for repaired traces."""
     from irgraph.backend import architecture_of
     from irgraph.overheads.cpu_calls import is_cpu_trace
-    from irgraph.overheads.extract import extract, merge
+    from irgraph.overheads.extract import NO_COST, extract, merge, subtract_cost
     from irgraph.overheads.rules import find_rule
     from irgraph.overheads.table import load_host
 
@@ -134,15 +139,45 @@ def _table(
         samples = [
             build_replayer(tree).samples().require_sufficient(trace) for trace, tree in pairs
         ]
-        _print_clipped(samples, cost)
+        recordings = _print_recordings(trees, cost)
+        costs = [cost or recording.cost for recording in recordings]
+        _print_clipped(samples, costs)
+        parts = map(subtract_cost, samples, costs)
+        notes = dict.fromkeys(r.description for r in recordings if cost is None)
         names = ", ".join(Path(trace).name for trace in traces)
         cards = {
             "cpu" if is_cpu_trace(tree.trace) else architecture_of(tree.trace.device_name)
             for tree in trees
         }
         card = cards.pop() if len(cards) == 1 else ""
-        files.append(extract(samples, title, rule=rule, cost=cost, source=names, architecture=card))
+        file = extract(
+            parts,
+            title,
+            rule=rule,
+            cost=NO_COST,
+            source=names,
+            architecture=card,
+            description="; ".join(notes),
+        )
+        files.append(file)
     return (files[0] if len(files) == 1 else merge(files, title)), repair_exit_code(trees)
+
+
+def _print_recordings(trees: list[Tree], cost: ProfilerCost | None) -> list[Recording]:
+    """Return how each trace was recorded; print what is estimated of the recording's cost.
+
+    Raises ``IrgraphError`` for a recording whose cost cannot be told, unless the user gives one.
+    """
+    from irgraph.overheads.recording import recording_of, require_no_observer
+
+    recordings = [recording_of(tree.trace) for tree in trees]
+    for tree, recording in zip(trees, recordings, strict=True):
+        if cost is None:
+            require_no_observer(recording, tree.trace.source)
+            print_error(f"note: {Path(tree.trace.source).name}: {recording.description}")
+        elif recording.observer:
+            print_error(f"warning: {Path(tree.trace.source).name}: host times include an observer")
+    return recordings
 
 
 def is_table(path: str) -> bool:

@@ -114,7 +114,7 @@ def replay(
         _report(recorded, replays, own_replays, notes, html)
     _show(replays, own_replays, notes, csv, json)
     _check_limit(replays, limit)
-    is_doubtful = _unexplained_notes(own_replays) or any(origin.is_unfamiliar for origin in origins)
+    is_doubtful = _unexplained_notes(own_replays) or any(origin.is_doubtful for origin in origins)
     raise typer.Exit(3 if is_doubtful else repair_exit_code(trees))
 
 
@@ -213,6 +213,7 @@ class _Origin(Struct, frozen=True):
         device, other_device: cards of the replayed and of the other trace.
         scale: factor on the other trace's host times.
         shares: shares of the measured host time, by the level of the samples in the replay.
+        observed: the recordings, ``here`` and ``there``, that had an execution trace observer.
     """
 
     rank: int
@@ -221,16 +222,25 @@ class _Origin(Struct, frozen=True):
     other_device: str
     scale: float
     shares: dict[str, float]
+    observed: tuple[str, ...] = ()
 
     @classmethod
     def of_replay(cls, replayer: Replayer, other: Replayer, host_times: HostTimes) -> _Origin:
         """Return the origin of a replay's host times."""
+        from irgraph.overheads.recording import recording_of
         from irgraph.replay.host_times import share_by_level
 
         trace, other_trace = replayer.tree.trace, other.tree.trace
         cards = (trace.device_name, other_trace.device_name)
         shares = share_by_level(replayer.samples(), host_times)
-        return cls(trace.rank, other_trace.source, *cards, host_times.scale, shares)
+        traces = {"here": trace, "there": other_trace}
+        observed = tuple(label for label, t in traces.items() if recording_of(t).observer)
+        return cls(trace.rank, other_trace.source, *cards, host_times.scale, shares, observed)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether these host times cannot stand for those of the replayed trace."""
+        return self.is_unfamiliar or len(self.observed) == 1
 
     @property
     def is_unfamiliar(self) -> bool:
@@ -253,6 +263,11 @@ class _Origin(Struct, frozen=True):
         if self.device != self.other_device:
             cards = f"{self.other_device or 'an unknown device'} there, {self.device} here"
             result.append(f"rank {self.rank}: another machine: {cards}")
+        if len(self.observed) == 1:
+            result.append(
+                f"rank {self.rank}: an execution trace observer was attached {self.observed[0]} "
+                "alone, which makes host times 6 to 12 times as long: they cannot be compared"
+            )
         if self.is_unfamiliar:
             result.append(
                 f"rank {self.rank}: the other trace lacks most of these operations: neither times "

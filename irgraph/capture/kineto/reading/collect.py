@@ -124,6 +124,7 @@ class Collector:
         self.columns = Columns()
         self.decimals = self.integers = 0
         self.nanoseconds = False
+        self.has_old_stacks = False
         self.memory: list[tuple[Array, Array, int, list[Array]]] = []
         self.flows: list[tuple[int, bool, int, int]] = []
         self.indices: list[Array] = []
@@ -221,6 +222,7 @@ class Collector:
     def _text_columns(self, args: Sequence[Any]) -> dict[str, Array]:
         """Return shapes, values and modules of operators, each only if an event has one."""
         columns = {}
+        self.has_old_stacks |= [a.stack for a in args].count(NO_TEXT) < len(args)
         values = [a.concrete for a in args]
         if values.count(NO_TEXT) < len(values):
             columns["concrete"] = self.concretes([bytes(text) for text in values])

@@ -56,6 +56,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     dims_old: Raw = msgspec.field(name="Input dims", default=NO_TEXT)
     index: int = msgspec.field(name="Ev Idx", default=-1)
     name: str = ""
+    stack: Raw = msgspec.field(name="Call stack", default=NO_TEXT)
 
 
 NO_ARGS = Args()
@@ -188,6 +189,8 @@ def _lenient_args(fields: dict[str, Any]) -> Args:
         attributes["dims"] = Raw(json.dumps(dims).encode())
         attributes["types"] = Raw(json.dumps(fields.get("Input type", [])).encode())
         attributes["concrete"] = Raw(json.dumps(fields.get("Concrete Inputs", [])).encode())
+    if "Call stack" in fields:
+        attributes["stack"] = Raw(b'""')
     return Args(**attributes)
 
 

@@ -136,6 +136,7 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
         health,
         concretes=list(collector.concretes.table),
         memory=memory,
+        has_old_stacks=collector.has_old_stacks,
     )
     _merge_thread_spellings(trace)
     health.add("K04", sum(not _is_text(part) for pair in trace.shapes for part in pair))

@@ -153,6 +153,7 @@ class KinetoTrace:
         health: findings while the trace was read.
         forward_links: by row of a backward operator, the forward operator that an arrow starts at.
         memory: a row for each field of ``MemoryChange``, its columns in order of time.
+        has_old_stacks: whether operators have call stacks as text, as torch recorded in 2021.
     """
 
     source: str
@@ -169,6 +170,7 @@ class KinetoTrace:
     forward_links: dict[int, int] = field(default_factory=dict)
     concretes: list[bytes] = field(default_factory=lambda: [b""])
     memory: Array = field(default_factory=lambda: np.zeros((len(MemoryChange._fields), 0), "i8"))
+    has_old_stacks: bool = False
 
     def __len__(self) -> int:
         return len(self.columns["start"])
