@@ -31,7 +31,7 @@ TABLES = (
     ("rtx2080ti-resnet18-profiled", "resnet18_RTX2080Ti", "facebookresearch/param", "MIT",
      "ResNet-18 on an RTX 2080 Ti, 15 steps"),
     ("v100-dgxs-resnet50-profiled", "resnet50_V100", "pytorch/kineto", "BSD-3-Clause",
-     "ResNet-50 on a V100-DGXS-32GB, 6 steps without loader processes and 6 with four, with call stacks"),
+     "ResNet-50 on a V100-DGXS-32GB, 6 steps without loader processes, 6 with four, call stacks"),
 )  # fmt: skip
 """Name, folder or trace, source, licence and description of each table."""
 

@@ -1,4 +1,4 @@
-"""How a trace was recorded, and what the recording added to its host times."""
+"""The recording of a trace, as its events show it, and its share in the host times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIN_OBSERVED_SHARE = 0.5
 """Minimum share of operators with an id of an observer in a trace that one was attached to."""
 
 
-class Recording(Struct, frozen=True):
+class ProfilerRecording(Struct, frozen=True):
     """The parts of a trace's recording that take host time.
 
     Attributes:
@@ -34,7 +34,7 @@ class Recording(Struct, frozen=True):
             six times as long.
         old_stacks: whether operators carry call stacks, as releases of 2021 recorded them: these
             take 10 to 17 us an operator.
-        parts: what was recorded besides events, keys of ``PART_US``.
+        parts: recorded properties of events, keys of ``PART_US``.
     """
 
     observer: bool = False
@@ -53,15 +53,15 @@ class Recording(Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """Description of the recording and of what is subtracted for it."""
+        """Description of the recording and of the subtracted cost."""
         if self.old_stacks:
             return "recorded with call stacks of 2021, whose cost is unknown: nothing is subtracted"
         parts = ", ".join(self.parts) or "nothing but events"
         return f"recorded with {parts}: {self.cost.host:.2f} us an event are subtracted"
 
 
-def recording_of(trace: KinetoTrace) -> Recording:
-    """Return how a trace was recorded, by its header and its events."""
+def recording_of(trace: KinetoTrace) -> ProfilerRecording:
+    """Return the recording of a trace, by its header and its events."""
     kinds, columns = trace.columns["kind"], trace.columns
     is_operator = kinds == EventKind.OP
     count = max(int(is_operator.sum()), 1)
@@ -73,13 +73,13 @@ def recording_of(trace: KinetoTrace) -> Recording:
         "modules": bool(trace.header.get("with_modules") or np.any(columns["module"])),
     }
     parts = tuple(part for part, is_present in present.items() if is_present)
-    return Recording(observed >= MIN_OBSERVED_SHARE, trace.has_old_stacks, parts)
+    return ProfilerRecording(observed >= MIN_OBSERVED_SHARE, trace.has_old_stacks, parts)
 
 
-def require_no_observer(recording: Recording, source: str) -> None:
+def require_no_observer(recording: ProfilerRecording, source: str) -> None:
     """Raise ``IrgraphError`` if an execution trace observer was attached to the recording.
 
-    Its cost, 6 to 12 times the operators' own time, cannot be told from theirs.
+    Its cost, 5 to 11 times the operators' own time, cannot be separated from theirs.
     """
     if recording.observer:
         raise fail(

@@ -11,7 +11,7 @@ import pytest
 
 from irgraph.capture.kineto import read_kineto
 from irgraph.cli.main import main
-from irgraph.overheads.recording import EVENT_US, PART_US, Recording, recording_of
+from irgraph.overheads.recording import EVENT_US, PART_US, ProfilerRecording, recording_of
 from tests.capture.kineto.builder import write
 
 Event = dict[str, Any]
@@ -60,7 +60,7 @@ def test_parts_are_read_from_the_trace(
     tmp_path: Path, change: Any, header: dict[str, int], parts: tuple[str, ...]
 ) -> None:
     recording = recording_of(read_kineto(write(tmp_path, change, **header)))
-    assert recording == Recording(parts=parts)
+    assert recording == ProfilerRecording(parts=parts)
     assert recording.cost.host == pytest.approx(EVENT_US + sum(PART_US[part] for part in parts))
 
 

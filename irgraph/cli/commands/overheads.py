@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from irgraph.capture.kineto.events.tree import Tree
     from irgraph.overheads.extract import ProfilerCost
     from irgraph.overheads.format import HostFile, Stat
-    from irgraph.overheads.recording import Recording
+    from irgraph.overheads.recording import ProfilerRecording
     from irgraph.overheads.samples import Samples
 
 PANEL = "traces"
@@ -163,10 +163,10 @@ def _table(
     return (files[0] if len(files) == 1 else merge(files, title)), repair_exit_code(trees)
 
 
-def _print_recordings(trees: list[Tree], cost: ProfilerCost | None) -> list[Recording]:
-    """Return how each trace was recorded; print what is estimated of the recording's cost.
+def _print_recordings(trees: list[Tree], cost: ProfilerCost | None) -> list[ProfilerRecording]:
+    """Return the recording of each trace; print the estimate of its cost.
 
-    Raises ``IrgraphError`` for a recording whose cost cannot be told, unless the user gives one.
+    Raises ``IrgraphError`` for a recording of unknown cost, unless the user gives one.
     """
     from irgraph.overheads.recording import recording_of, require_no_observer
 
