@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import Axis, Meaning, Merged
+from irgraph.ops.meaning import Meaning, letters_of
 
 Size = Callable[[int], int]
 
@@ -33,7 +33,7 @@ def local_call(
         whole: returns every other number.
     """
     arguments = meaning.arguments if meaning is not None and letter else {}
-    along = {key for key, axis in arguments.items() if _is_split(axis, letter)}
+    along = {key for key, axis in arguments.items() if letter in letters_of(axis)}
 
     def number(name: str | None, index: int, value: Value) -> Value:
         if isinstance(value, tuple):
@@ -50,13 +50,4 @@ def local_call(
 
 def letters_of_arguments(meaning: Meaning) -> Collection[str]:
     """Return the letters along which a split changes arguments."""
-    return {
-        axis.letters[0] if isinstance(axis, Merged) else str(axis)
-        for axis in meaning.arguments.values()
-    }
-
-
-def _is_split(axis: Axis, letter: str) -> bool:
-    if isinstance(axis, Merged):
-        return axis.letters[0] == letter
-    return axis == letter
+    return {letter for axis in meaning.arguments.values() for letter in letters_of(axis)}

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.ops.meaning import Axes, Meaning, Merged, Result, letters_of
+from irgraph.ir.dim import Term, format_terms, normal
+from irgraph.ops.meaning import Axes, Joined, Meaning, Result, letters_of
+
+Outer: TypeAlias = tuple[Term, ...]
+"""A number of runs of an axis: a polynomial over letters in claims, over dimensions in places."""
+
+ONCE: Outer = (((), 1),)
 
 
 class Place(Struct, frozen=True):
@@ -20,15 +26,19 @@ class Place(Struct, frozen=True):
             (``own``), which only the gradient of this call reads.
         axis: the axis of a split, else -1.
         factor: power of the number of ranks by which the ranks' values are too large.
+        outer: the number of equal runs of a split axis, of each of which a rank has a block. A
+            split of ``b`` is one of ``(a b)`` with ``a`` runs.
     """
 
     kind: Literal["same", "split", "partial", "own"]
     axis: int = -1
     factor: int = 0
+    outer: Outer = ONCE
 
     def __str__(self) -> str:
         """Return the place in words."""
-        text = f"split({self.axis})" if self.kind == "split" else self.kind
+        runs = "" if self.outer == ONCE else f", {format_terms(self.outer)} runs"
+        text = f"split({self.axis}{runs})" if self.kind == "split" else self.kind
         return f"{text} * ranks^{self.factor}" if self.factor else text
 
 
@@ -109,9 +119,16 @@ def _place_along(axes: Axes, letter: str) -> Place | None:
             return split(index)
         if isinstance(axis, str) or letter not in axis.letters:
             continue
-        is_slowest = isinstance(axis, Merged) and axis.letters[0] == letter
-        return split(index) if is_slowest else None
+        if isinstance(axis, Joined):
+            return None
+        before = axis.letters[: axis.letters.index(letter)]
+        return Place("split", index, outer=((tuple(sorted(before)), 1),))
     return SAME
+
+
+def times(a: Outer, b: Outer) -> Outer:
+    """Return the product of two polynomials."""
+    return normal((names + others, n * m) for names, n in a for others, m in b)
 
 
 def _summed_place(

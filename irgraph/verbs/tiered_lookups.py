@@ -13,7 +13,7 @@ from irgraph.ir.narrow.ops import FORMAT_OF, ROWS_LOOKUP
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.sharding.tables import lookups
+from irgraph.verbs.sharding.embeddings.tables import lookups
 
 PROBE, READ, POOL, FILL = (f"irgraph.tier_{name}" for name in ("probe", "read", "pool", "fill"))
 BAG_PROBE, BAG_FILL = "irgraph.bag_probe", "irgraph.bag_fill"

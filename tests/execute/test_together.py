@@ -25,8 +25,8 @@ from irgraph.plans.plan import Plan, TableSharding, uniform
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.sharding.embeddings.tables import table_sizes
 from irgraph.verbs.sharding.shard import shard
-from irgraph.verbs.sharding.tables import table_sizes
 
 SMALL = Config((4, 8, 8), (6, 1), (24, 16, 40, 36, 31), 3, "bce")
 SCHEMES = ("table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel")

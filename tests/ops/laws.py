@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from irgraph.execute.callables import Computation, computation
 from irgraph.execute.machine import without_autograd
+from irgraph.ir.dim import evaluate
 from irgraph.ir.live_out import LOOKUPS
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import DType, Tensor
@@ -56,6 +57,11 @@ def sizes_of(op: Op, meaning: Meaning) -> dict[str, int]:
 
 def shrunk(op: Op, meaning: Meaning) -> Op:
     """Return a call with small, different, even sizes. Raises ``UnrunnableError``."""
+    return with_sizes(op, meaning, small_sizes(op, meaning))
+
+
+def small_sizes(op: Op, meaning: Meaning) -> dict[str, int]:
+    """Return small, different, even sizes of letters."""
     old = sizes_of(op, meaning)
     even = count(4, 2)
     windows = {letter for slope in meaning.slopes for letter in (slope.cause, slope.effect)}
@@ -69,7 +75,7 @@ def shrunk(op: Op, meaning: Meaning) -> Op:
             sizes[letter] = size or next(even)
         else:
             sizes[letter] = next(even)
-    return with_sizes(op, meaning, sizes)
+    return sizes
 
 
 def with_sizes(op: Op, meaning: Meaning, sizes: Mapping[str, int]) -> Op:
@@ -189,7 +195,8 @@ def share(size: int) -> int:
 def part(value: torch.Tensor, place: Place, rank: int) -> torch.Tensor:
     """Return a rank's part of an operand; a partial sum has all of it on the first rank."""
     if place.kind == "split":
-        return value.chunk(RANKS, place.axis)[rank].contiguous()
+        runs = value.unflatten(place.axis, (runs_of(place), RANKS, -1))
+        return runs.select(place.axis + 1, rank).flatten(place.axis, place.axis + 1)
     if place.kind == "partial":
         if not value.is_floating_point():
             raise UnrunnableError("integers are not parted")
@@ -197,10 +204,16 @@ def part(value: torch.Tensor, place: Place, rank: int) -> torch.Tensor:
     return value
 
 
+def runs_of(place: Place) -> int:
+    """Return the number of runs of a split axis."""
+    return evaluate(place.outer, {})
+
+
 def joined(parts: list[torch.Tensor], place: Place) -> torch.Tensor:
     """Return the whole of what ranks have."""
     if place.kind == "split":
-        whole = torch.cat(parts, place.axis)
+        runs = [p.unflatten(place.axis, (runs_of(place), -1)) for p in parts]
+        whole = torch.stack(runs, place.axis + 1).flatten(place.axis, place.axis + 2)
     elif place.kind == "partial":
         whole = sum(parts[1:], parts[0])
     else:
@@ -243,7 +256,26 @@ def check_claim(op: Op, meaning: Meaning, claim: Claim) -> str:
 def divides(op: Op, claim: Claim) -> bool:
     """Return whether ranks can share all axes that a claim splits."""
     pairs = zip(op.inputs, claim.operands, strict=True)
-    return all(t.shape[p.axis] % RANKS == 0 for t, p in pairs if p.kind == "split")
+    return all(t.shape[p.axis] % (RANKS * runs_of(p)) == 0 for t, p in pairs if p.kind == "split")
+
+
+def with_numbers(claim: Claim, sizes: Mapping[str, int], runs: int = 1) -> Claim:
+    """Return a claim whose letter is split in a number of runs, which are numbers everywhere."""
+
+    def numbered(place: Place) -> Place:
+        count = evaluate(place.outer, sizes) * runs
+        return replace(place, outer=(((), count),)) if place.kind == "split" else place
+
+    operands, results = map(numbered, claim.operands), map(numbered, claim.results)
+    return replace(claim, operands=tuple(operands), results=tuple(results))
+
+
+def numbered_claims(meaning: Meaning, sizes: Mapping[str, int]) -> Iterator[Claim]:
+    """Yield every claim about a call, and those along a letter also in two runs."""
+    for claim in claims(meaning):
+        yield with_numbers(claim, sizes)
+        if claim.letter and sizes[claim.letter] % (2 * RANKS) == 0:
+            yield with_numbers(claim, sizes, 2)
 
 
 def broken_claims(op: Op) -> Iterator[tuple[str, Claim, str]]:
@@ -252,11 +284,12 @@ def broken_claims(op: Op) -> Iterator[tuple[str, Claim, str]]:
     if meaning is None or meaning.random or op.base.startswith(UNDEFINED):
         return
     try:
-        small = shrunk(op, meaning)
+        sizes = small_sizes(op, meaning)
+        small = with_sizes(op, meaning, sizes)
     except (UnrunnableError, KeyError) as error:
         yield "not run", Claim((), ()), f"not shrunk: {error}"
         return
-    for claim in claims(meaning):
+    for claim in numbered_claims(meaning, sizes):
         if not divides(small, claim):
             yield "not run", claim, "not divisible"
             continue

@@ -16,8 +16,8 @@ from irgraph.plans.plan import Plan, uniform
 from irgraph.plans.reading import read_plan
 from irgraph.plans.torchrec import with_model_names
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.sharding.embeddings.tables import table_sizes
 from irgraph.verbs.sharding.shard import shard
-from irgraph.verbs.sharding.tables import table_sizes
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,9 @@ def _interpolation(call: Call) -> Meaning | None:
 
 
 def _random(call: Call) -> Meaning | None:
+    is_dropout = call.op.base.rstrip("_") in ("dropout", "native_dropout")
+    if is_dropout and (call.arguments.get("p") == 0 or call.arguments.get("train") is False):
+        return by_element(call, "input")
     meaning = by_element(call)
     return meaning and Meaning(meaning.operands, meaning.results, random=True)
 

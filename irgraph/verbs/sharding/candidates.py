@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from irgraph.axes.algebra import terms_of
 from irgraph.facts import fact
 from irgraph.ir.dim import Dim
 from irgraph.ir.effects import written_by
@@ -17,7 +18,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
 from irgraph.ops.kinds.lists import PREFIXES
 from irgraph.ops.meaning import Meaning, Merged, letters_of
-from irgraph.ops.places import SAME, Place, partial_claim, split_claim
+from irgraph.ops.places import ONCE, SAME, Outer, Place, partial_claim, split_claim, times
 
 COALESCED = "_coalesced"
 """Part of the names of collectives over lists of tensors."""
@@ -31,12 +32,14 @@ class Candidate(Struct, frozen=True):
         results: the place of each new tensor, then of each written operand.
         letter: the letter that is split, ``""`` if none.
         size: the size of the letter in the whole step.
+        runs: the number of equal runs of the letter, of each of which a rank has a block.
     """
 
     operands: tuple[Place, ...]
     results: tuple[Place, ...]
     letter: str = ""
     size: int = 0
+    runs: Outer = ONCE
 
 
 CANDIDATES_SLOT = "irgraph.verbs.sharding.candidates"
@@ -69,8 +72,35 @@ def _candidates(op: Op) -> Iterator[Candidate]:
 def _split_candidates(op: Op, meaning: Meaning, letter: str) -> Iterator[Candidate]:
     size = letter_size(op, meaning, letter)
     claim = split_claim(meaning, letter)
-    if claim is not None and size is not None:
-        yield Candidate(claim.operands, claim.results, letter, size)
+    if claim is None or size is None:
+        return
+    places = (*claim.operands, *claim.results)
+    sizes = {
+        name: letter_size(op, meaning, name)
+        for place in places
+        for names, _ in place.outer
+        for name in names
+    }
+    if None in sizes.values():
+        return
+
+    def over_dimensions(runs: Outer) -> Outer:
+        product = ONCE
+        for name in runs[0][0]:
+            product = times(product, terms_of(sizes[name] or 0))
+        return product
+
+    yield with_runs(Candidate(claim.operands, claim.results, letter, size), over_dimensions)
+
+
+def with_runs(candidate: Candidate, change: Callable[[Outer], Outer]) -> Candidate:
+    """Return a candidate with other numbers of runs of the axes that it splits."""
+
+    def changed(place: Place) -> Place:
+        return replace(place, outer=change(place.outer)) if place.kind == "split" else place
+
+    operands = tuple(map(changed, candidate.operands))
+    return replace(candidate, operands=operands, results=tuple(map(changed, candidate.results)))
 
 
 def letter_size(op: Op, meaning: Meaning, letter: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
-from irgraph.ops.places import OWN, Place
+from irgraph.ops.places import ONCE, OWN, Place, times
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import (
     Candidate,
@@ -20,6 +21,7 @@ from irgraph.verbs.sharding.candidates import (
     changed_tensors,
     determines_shape,
     draws,
+    with_runs,
 )
 from irgraph.verbs.sharding.costs import (
     DATA,
@@ -76,13 +78,31 @@ class Chooser:
         Raises ``RefusedError`` if no way is legal.
         """
         best: tuple[Cost, Choice] | None = None
-        for candidate in candidates_of(op):
+        for candidate in self._candidates(op):
             evaluated = self._evaluate(op, candidate)
             if evaluated is not None and (best is None or evaluated[0] < best[0]):
                 best = evaluated
         if best is None:
             raise op_refusal(op, self._fault(op))
         return best[1]
+
+    def _candidates(self, op: Op) -> Iterator[Candidate]:
+        """Yield the ways to run a call, those along a letter also in the runs of operands."""
+        for candidate in candidates_of(op):
+            if not candidate.letter:
+                yield candidate
+                continue
+            candidate = with_runs(candidate, self.shares.runs)
+            yield candidate
+            seen = {ONCE}
+            for tensor, place in zip(op.inputs, candidate.operands, strict=True):
+                current = self._place(tensor)
+                if (current.kind, current.axis) == ("split", place.axis):
+                    runs = self.shares.quotient(current.outer, place.outer)
+                    if runs is not None and runs not in seen:
+                        seen.add(runs)
+                        repeated = with_runs(candidate, partial(times, runs))
+                        yield replace(repeated, runs=runs)
 
     def _fault(self, op: Op) -> str:
         if draws(op):
@@ -146,7 +166,7 @@ class Chooser:
             *zip(op.inputs, candidate.operands, strict=True),
             *zip(changed_tensors(op), candidate.results, strict=True),
         )
-        if self.shares.share(candidate.size) is None or not all(
+        if not self.shares.has_share_of_runs(candidate.size, candidate.runs) or not all(
             self._is_shareable(tensor, place) for tensor, place in pairs
         ):
             return False
@@ -170,7 +190,9 @@ class Chooser:
         return self.shares.depends(candidate.size)
 
     def _is_shareable(self, tensor: Tensor, place: Place) -> bool:
-        return place.kind != "split" or self.shares.share(tensor.shape[place.axis]) is not None
+        if place.kind != "split":
+            return True
+        return self.shares.has_share_of_runs(tensor.shape[place.axis], place.outer)
 
     def _gathers_parameters(self, op: Op, candidate: Candidate) -> bool:
         """Return whether parameters that are gathered for use are complete where data is read."""
@@ -248,10 +270,7 @@ class Chooser:
 
     def _may_change(self, op: Op, index: int, tensor: Tensor, before: Place, after: Place) -> bool:
         """Return whether memory may change its place: all of it is overwritten, in equal form."""
-        if "split" in (before.kind, after.kind) and (before.kind, before.axis) != (
-            after.kind,
-            after.axis,
-        ):
+        if "split" in (before.kind, after.kind) and replace(before, factor=after.factor) != after:
             return False
         meaning = meaning_of(op)
         operands = [i for i, operand in enumerate(op.inputs) if operand.name == tensor.name]

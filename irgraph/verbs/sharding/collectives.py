@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from irgraph.ir.graph import Graph
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.verbs.sharding.shares import Shares
-from irgraph.verbs.sharding.writer import GROUP, Writer
+from irgraph.verbs.sharding.writer import GROUP, Writer, row_major_of
 
 
 class Collectives(Writer):
@@ -68,6 +70,30 @@ class Collectives(Writer):
         sizes = [part] * self.ranks
         received = self.view(self.exchange(flat, sizes, sizes), *source.shape)
         return self._joined_along(received, axis)
+
+    def unmerged(self, tensor: Tensor, axis: int, *outer: int) -> Tensor:
+        """Return a view whose axis is split into axes of some sizes, and one for the rest."""
+        inner = self.sizes.divide(tensor.shape[axis], self.sizes.times(1, *outer))
+        assert inner is not None
+        sizes = (*outer, inner)
+        steps = tensor.strides or row_major_of(self.sizes, tensor.shape)
+        own_steps = row_major_of(self.sizes, sizes)
+        shape = (*tensor.shape[:axis], *sizes, *tensor.shape[axis + 1 :])
+        strides = (
+            *steps[:axis],
+            *(self.sizes.times(step, steps[axis]) for step in own_steps),
+            *steps[axis + 1 :],
+        )
+        name = self.fresh("view", tensor.dtype, ()).name
+        view = replace(tensor, name=name, shape=shape, strides=canonical_strides(shape, strides))
+        return self.call("aten.view", [tensor], view, size=shape)
+
+    def merged(self, tensor: Tensor, axis: int, count: int) -> Tensor:
+        """Return a contiguous tensor in which an axis and those behind it are one."""
+        end = axis + count
+        size = self.sizes.times(1, *tensor.shape[axis:end])
+        shape = (*tensor.shape[:axis], size, *tensor.shape[end:])
+        return self.view(self.contiguous(tensor), *shape)
 
     def _blocks_in_front(self, tensor: Tensor, axis: int) -> Tensor:
         """Return the blocks of a tensor along an axis, concatenated along the first axis."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.flops import flops
-from irgraph.ops.places import Place
+from irgraph.ops.places import ONCE, Place
 
 LINK = 10
 """Bytes through memory in the time of one byte between ranks: about 3 TB/s to 300 GB/s."""
@@ -52,7 +52,8 @@ def conversion_cost(
     kinds = current.kind, place.kind
     remote = LINK * size * (ranks - 1) / ranks
     if kinds in (("same", "split"), ("same", "same"), ("partial", "partial")):
-        return Cost(time=rescaling)
+        is_copied = place.kind == "split" and place.outer != ONCE
+        return Cost(time=rescaling + 2 * size / ranks * is_copied)
     if kinds == ("same", "partial"):
         return Cost(time=size + rescaling)
     if kinds == ("partial", "same"):
@@ -60,7 +61,7 @@ def conversion_cost(
     if kinds == ("partial", "split"):
         return Cost(time=remote)
     if kinds == ("split", "split"):
-        is_moved = current.axis != place.axis
+        is_moved = (current.axis, current.outer) != (place.axis, place.outer)
         exposed = EXPOSURE[origin] * size if is_moved and origin == NEVER else 0.0
         return Cost(exposed, (remote + 2 * size) / ranks * is_moved + rescaling / ranks)
     return Cost(EXPOSURE[origin] * size, remote + size + rescaling / ranks)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
-from irgraph.ops.places import split_claim
+from irgraph.ops.places import ONCE, split_claim
 from irgraph.verbs.sharding.candidates import changed_tensors, positions
 
 STEP = "Optimizer.step"
@@ -45,7 +45,7 @@ def companions(call: Op, tensor: Tensor, axis: int) -> Mapping[str, int] | None:
     if claim is None:
         return None
     places = (*claim.operands, *claim.results)
-    if any(place.kind == "partial" for place in places):
+    if any(place.kind == "partial" or place.outer != ONCE for place in places):
         return None
     pairs = zip(tensors, places, strict=True)
     return {t.name: place.axis for t, place in pairs if place.kind == "split"}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.places import PARTIAL, SAME, Place
+from irgraph.ops.places import ONCE, PARTIAL, SAME, Place
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.collectives import Collectives
 from irgraph.verbs.sharding.shares import Shares
@@ -118,6 +118,8 @@ class LocalTensors:
         if current == place:
             return local
         kinds = current.kind, place.kind
+        if (current.outer, place.outer) != (ONCE, ONCE):
+            return self._converted_runs(local, current, place)
         self.counts[CONVERSIONS[kinds]] += 1
         if kinds == ("partial", "split"):
             return self.write.scattered(local, place.axis, current.factor)
@@ -134,6 +136,18 @@ class LocalTensors:
         if kinds == ("same", "partial"):
             return self.write.term(local)
         return self._converted(self.write.gathered(local, current.axis), SAME, PARTIAL)
+
+    def _converted_runs(self, local: Tensor, current: Place, place: Place) -> Tensor:
+        """Return a tensor whose axis is split in runs, or is to be: each run gets its own axis."""
+        if (current.kind, place.kind) == ("split", "split"):
+            complete = self._converted(local, current, Place("same", factor=current.factor))
+            return self._converted(complete, Place("same", factor=current.factor), place)
+        axis, outer = max((current.axis, current.outer), (place.axis, place.outer))
+        runs = self.write.unmerged(local, axis, self.shares.algebra.make(outer))
+        before, after = (
+            Place("split", axis + 1, p.factor) if p.kind == "split" else p for p in (current, place)
+        )
+        return self.write.merged(self._converted(runs, before, after), axis, 2)
 
     def drop_copies(self, names: Collection[str]) -> None:
         """Free the complete copies of split tensors."""

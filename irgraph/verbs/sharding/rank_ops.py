@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.ir.dim import Dim
-from irgraph.ir.edit import map_value, without_times
+from irgraph.ir.edit import map_tensors, map_value, without_times
 from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import HOST_READS, is_label, live_out
-from irgraph.ir.op import Op, Value, tensors_in
+from irgraph.ir.live_out import live_out
+from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
-from irgraph.ops.places import OWN, SAME, Place
+from irgraph.ops.places import ONCE, OWN, SAME, Place
 from irgraph.shapes import ShapeError, infer
+from irgraph.verbs.sharding.call_properties import (
+    ORIGIN,
+    equal_numbers,
+    in_context,
+    inner_sizes,
+    is_inert,
+    is_zeroing,
+    unread_tensors,
+)
 from irgraph.verbs.sharding.candidates import positions
 from irgraph.verbs.sharding.choice import Choice, Chooser
 from irgraph.verbs.sharding.costs import GATHERED
+from irgraph.verbs.sharding.embeddings.lookups import Lookups
 from irgraph.verbs.sharding.local_calls import LocalCalls, equal_shapes
 from irgraph.verbs.sharding.local_tensors import LocalTensors, SumBucket, reduction_of
-from irgraph.verbs.sharding.lookups import Lookups
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import GROUP, Writer
-
-ORIGIN = "shard"
 
 
 class FixedPlaces(Struct, frozen=True):
@@ -145,9 +151,24 @@ class RankOps:
             replace(d, tensor=self.tensors.local[d.tensor.name]) for d in self.graph.tensors
         )
         returned = map_value(self.graph.returned, self._local)
+        swapped = self._swapped_names()
+        if swapped:
+            ops = tuple(map_tensors(op, swapped) for op in ops)
+            returned = map_value(returned, swapped)
         return replace(
             self.graph, dims=self.shares.dims, tensors=tensors, ops=ops, returned=returned
         )
+
+    def _swapped_names(self) -> Callable[[Tensor], Tensor] | None:
+        """Return a renaming that gives results of the step that were converted their names."""
+        names: dict[str, str] = {}
+        for name in live_out(self.graph):
+            local = self.tensors.local.get(name)
+            if local is not None and local.name != name:
+                names |= {name: local.name, local.name: name}
+        if not names:
+            return None
+        return lambda tensor: replace(tensor, name=names.get(tensor.name, tensor.name))
 
     def _declare(self, small: Graph) -> None:
         for declared, of_rank in zip(self.graph.tensors, small.tensors, strict=True):
@@ -207,9 +228,7 @@ class RankOps:
 
     def _leaf(self, op: Op, small: Op, node: RankNode) -> None:
         """Set the op of a node, and add the ops that convert its operands before it."""
-        choice = self.choices.get(op)
-        if choice is None:
-            choice = self.choices[op] = self._choose(op)
+        choice = self.choices.setdefault(op, self.choices.get(op) or self._choose(op))
         for call in positions(op):
             self.chooser.follow_origin(call)
         local = {
@@ -217,9 +236,8 @@ class RankOps:
             for tensor in op.inputs
         }
         self._schedule_sums()
-        rewritten = self._on_local(op, small, choice, local)
+        node.op = rewritten = self._on_local(op, small, choice, local)
         before = self._drain_ops(op)
-        node.op = rewritten
         self._record_results(op, rewritten, choice)
         after = self._drain_ops(op)
         if before or after:
@@ -317,8 +335,8 @@ class RankOps:
             must_sum = name in declared or self.layout.sums_results or place.factor > 1
             if place.kind == "partial" and must_sum:
                 self.tensors.materialize(tensor, SAME)
-            elif place.kind != "partial" and place.factor:
-                self.tensors.settle(tensor, replace(place, factor=0))
+            elif place.outer != ONCE or (place.kind != "partial" and place.factor):
+                self.tensors.settle(tensor, replace(place, factor=0, outer=ONCE))
         self._schedule_sums()
         last = self.graph.ops[-1] if self.graph.ops else None
         if last is not None:
@@ -372,84 +390,10 @@ class RankOps:
         operands = {tensor.name for new in body for tensor in new.inputs} - inside
         if not has_same_ops or not operands <= {tensor.name for tensor in call.inputs}:
             return body
-        call = replace(call, attributes={**call.attributes, **_sizes(small, body)})
+        call = replace(call, attributes={**call.attributes, **inner_sizes(small, body)})
         try:
             inferred = infer(replace(call, body=()), self.graph.schemas, self.shares.dims)
         except ShapeError:
             return body
         shapes = [tensor.shape for tensor in tensors_in(inferred)]
         return [call] if shapes == [tensor.shape for tensor in call.outputs] else body
-
-
-def in_context(new: Op, op: Op) -> Op:
-    """Return a new op with the thread, stream, module and phase of another."""
-    return replace(
-        new, thread=op.thread, stream=op.stream, module=op.module, phase=op.phase, origin=ORIGIN
-    )
-
-
-def is_inert(op: Op) -> bool:
-    """Return whether a leaf reads no elements: a label, or a call without results or writes."""
-    has_effect = op.outputs or written_by(op) or op.name in HOST_READS
-    return is_label(op) or not has_effect
-
-
-def unread_tensors(graph: Graph) -> frozenset[str]:
-    """Return the names of tensors whose memory no op accesses after the op that makes them."""
-    return frozenset(
-        tensor.name
-        for op in graph.leaves()
-        for tensor in op.outputs
-        if all(
-            tensor in leaf.outputs or is_inert(leaf) for _, leaf in graph.touching[tensor.buffer]
-        )
-    )
-
-
-def _sizes(op: Op, body: Sequence[Op]) -> dict[str, Value]:
-    """Return the sizes in a call's arguments, with the new values from its inner call."""
-    sizes = {}
-    for old, new in zip(op.body, body, strict=True):
-        new_by_old = {str(value): new.attributes[name] for name, value in old.attributes.items()}
-        sizes.update(
-            {n: new_by_old[str(v)] for n, v in op.attributes.items() if str(v) in new_by_old}
-        )
-    return {name: value for name, value in sizes.items() if isinstance(value, tuple)}
-
-
-ZEROS = ("zero", "zeros", "zeros_like", "new_zeros")
-FILLS = ("fill", "full", "full_like", "new_full")
-
-
-def is_zeroing(op: Op) -> bool:
-    """Return whether all elements of an op's results and writes are zero."""
-    base = op.base.rstrip("_").removeprefix("_foreach_")
-    if base in ZEROS:
-        return True
-    numbers = [value for value in (*op.operands, *op.attributes.values()) if is_number(value)]
-    return base in FILLS and numbers == [0]
-
-
-def is_number(value: Value) -> bool:
-    """Return whether an argument is a plain number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def equal_numbers(numbers: Op, op: Op, small: Op) -> bool:
-    """Return whether a call's numbers for a rank are those with the rank's dimensions."""
-    if numbers is op and small is op:
-        return True
-    return _numbers(numbers) == _numbers(small)
-
-
-def _numbers(op: Op) -> list[object]:
-    values = (*op.operands, *op.attributes.values())
-    return [_number(value) for value in values]
-
-
-def _number(value: Value) -> object:
-    if isinstance(value, Tensor):
-        return None
-    if isinstance(value, tuple):
-        return tuple(map(_number, value))
-    return str(value) if isinstance(value, Dim) else value

@@ -17,14 +17,14 @@ from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, la
 from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.sharding.costs import GATHERED, NEVER
+from irgraph.verbs.sharding.embeddings.lookups import Lookups, bag_starts
+from irgraph.verbs.sharding.embeddings.table_exchange import TableExchange
+from irgraph.verbs.sharding.embeddings.tables import table_sizes, tables_of
 from irgraph.verbs.sharding.layers import layer_places, with_states
-from irgraph.verbs.sharding.lookups import Lookups, bag_starts
 from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import merge_layouts, split_optimizer
 from irgraph.verbs.sharding.rank_ops import FixedPlaces, RankOps
 from irgraph.verbs.sharding.shares import Shares
-from irgraph.verbs.sharding.table_exchange import TableExchange
-from irgraph.verbs.sharding.tables import table_sizes, tables_of
 from irgraph.verbs.sharding.writer import GROUP
 
 

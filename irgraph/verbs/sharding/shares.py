@@ -12,6 +12,7 @@ from irgraph.ir.dim import Dim
 from irgraph.ir.op import Value
 from irgraph.ir.resize import DimSubstitution
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.places import ONCE, Outer
 
 
 class Shares:
@@ -77,6 +78,22 @@ class Shares:
         if any(count % self.ranks for _, count in terms):
             return None
         return self.algebra.make((names, count // self.ranks) for names, count in terms)
+
+    def has_share_of_runs(self, size: int, runs: Outer) -> bool:
+        """Return whether ranks can share each of several equal runs of a size."""
+        if runs == ONCE:
+            return self.share(size) is not None
+        run = self.algebra.divide(self.whole_size(size), self.algebra.make(runs))
+        return run is not None and not any(count % self.ranks for _, count in terms_of(run))
+
+    def runs(self, runs: Outer) -> Outer:
+        """Return a number of runs over the dimensions of a rank."""
+        return tuple((names, count * self._multiple(names)) for names, count in runs)
+
+    def quotient(self, runs: Outer, divisor: Outer) -> Outer | None:
+        """Return a number of runs divided by another, ``None`` if it is no polynomial."""
+        ratio = self.algebra.divide(self.algebra.make(runs), self.algebra.make(divisor))
+        return None if ratio is None else terms_of(ratio)
 
     def whole_value(self, value: Value) -> Value:
         """Return an argument with the sizes of the whole step."""

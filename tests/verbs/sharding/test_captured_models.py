@@ -11,10 +11,11 @@ from torch.nn import functional
 
 from irgraph.execute import compare_ranks
 from irgraph.ir.graph import Graph
+from irgraph.ir.ranks import is_collective
 from irgraph.plans.plan import Plan, uniform
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.sharding.embeddings.tables import table_sizes
 from irgraph.verbs.sharding.shard import shard
-from irgraph.verbs.sharding.tables import table_sizes
 from tests.execute.test_parallel_layers import captured
 
 
@@ -155,7 +156,53 @@ class Experts(nn.Module):
         return self.scores((found * gates[..., None]).sum(2).mean(1))
 
 
-MODELS = [Encoder, Detector, Branches, Groups, Recurrent, Bags, Heads, Experts]
+class Patches(nn.Module):
+    """A vision transformer, whose attention puts the sequence in front of the samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.scores = nn.Conv2d(3, 16, 4, 4), nn.Linear(16, 5)
+        self.first, self.places = (
+            nn.Parameter(torch.zeros(1, 1, 16)),
+            nn.Parameter(torch.zeros(5, 16)),
+        )
+        self.layer = nn.TransformerEncoderLayer(16, 4, 32, 0.0, "gelu", batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        patches = self.embed(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.first.expand(len(x), -1, -1), patches], 1) + self.places
+        return self.scores(self.layer(tokens)[:, 0])
+
+
+class Residual(nn.Module):
+    """A residual network of two blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.scores = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(16, 5)
+        sizes = ((8, 8, 1), (8, 16, 2))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(before, after, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(),
+                nn.Conv2d(after, after, 3, padding=1, bias=False),
+                nn.BatchNorm2d(after),
+            )
+            for before, after, stride in sizes
+        )
+        self.skips = nn.ModuleList(nn.Conv2d(a, b, 1, s, bias=False) for a, b, s in sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        x = self.stem(x)
+        for block, skip in zip(self.blocks, self.skips, strict=True):
+            x = functional.relu(block(x) + skip(x))
+        return self.scores(functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+MODELS = [Encoder, Detector, Branches, Groups, Recurrent, Bags, Heads, Experts, Patches, Residual]
 
 
 @cache
@@ -205,3 +252,42 @@ def test_offsets_of_the_bags_of_all_ranks_are_refused() -> None:
     graph = step_of(Counts)
     with pytest.raises(RefusedError, match="is computed for the bags of all ranks"):
         shard(graph, plan_of(graph, 2), 0)
+
+
+@pytest.mark.parametrize("model", [Patches, Heads, Recurrent, Experts])
+def test_ranks_exchange_no_activations(model: type[nn.Module]) -> None:
+    """Samples may lie within an axis of tokens: ``[5 * B, 16]`` is split in 5 runs."""
+    of_rank = shard(step_of(model), plan_of(step_of(model), 2), 1).graph
+    names = [op.base for op in of_rank.leaves() if is_collective(op)]
+    assert sorted(names) == ["all_reduce_", "all_reduce_coalesced_"]
+
+
+class Tokens(nn.Module):
+    """Scores of tokens, the sequence in front, that a step returns and the host reads."""
+
+    shape = (4, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [tokens, 5] with samples in the last place."""
+        return self.layer(x.transpose(0, 1).reshape(-1, 8))
+
+
+def test_results_in_runs_become_blocks() -> None:
+    class Step:
+        def __init__(self, batch: int) -> None:
+            self.model = Tokens().to("meta")
+            self.x = torch.zeros(batch, *Tokens.shape)
+
+        def __call__(self) -> tuple[Tensor, Tensor]:
+            scores = self.model(self.x.to("meta"))
+            return scores, scores.cumsum(0)
+
+    graph = captured(Step)
+    models = [shard(graph, Plan(2), rank).graph for rank in range(2)]
+    assert compare_ranks(graph, models, draws=1).same
+    names = [op.base for op in models[0].leaves() if is_collective(op)]
+    assert set(names) == {"all_gather_into_tensor"}

@@ -13,9 +13,9 @@ from irgraph.ops.places import SAME, Place, split
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import changed_tensors
 from irgraph.verbs.sharding.choice import Choice
+from irgraph.verbs.sharding.embeddings.tables import EmbeddingTable
 from irgraph.verbs.sharding.local_tensors import LocalTensors
 from irgraph.verbs.sharding.shares import Shares
-from irgraph.verbs.sharding.tables import EmbeddingTable
 
 
 @dataclass

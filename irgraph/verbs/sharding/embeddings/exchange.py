@@ -3,7 +3,7 @@
 Every rank has its own samples. It sends the ids and offsets of a table to the ranks that store
 parts of the table (two all-to-alls for all tables together). Each rank looks up its parts for all
 samples, and the bags are returned: by an all-to-all, or summed by a reduce-scatter if every rank
-stores rows. Their gradients are sent the same ways (``irgraph.verbs.sharding.gradients``).
+stores rows. Their gradients are sent the same ways (``sharding.embeddings.gradients``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType, Tensor
 from irgraph.plans.plan import ROW, TABLE_ROW, Plan, TableShard
 from irgraph.verbs.refusal import op_refusal
-from irgraph.verbs.sharding.tables import EmbeddingTable
+from irgraph.verbs.sharding.embeddings.tables import EmbeddingTable
 from irgraph.verbs.sharding.writer import Writer
 
 Piece = tuple[EmbeddingTable, TableShard]

@@ -15,10 +15,10 @@ from irgraph.ir.tensor import Tensor
 from irgraph.plans.plan import Plan, TableShard
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import op_refusal
-from irgraph.verbs.sharding.exchange import Exchange
-from irgraph.verbs.sharding.gradients import Gradients
-from irgraph.verbs.sharding.rank_ops import in_context
-from irgraph.verbs.sharding.tables import EmbeddingTable, without_tensors
+from irgraph.verbs.sharding.call_properties import in_context
+from irgraph.verbs.sharding.embeddings.exchange import Exchange
+from irgraph.verbs.sharding.embeddings.gradients import Gradients
+from irgraph.verbs.sharding.embeddings.tables import EmbeddingTable, without_tensors
 from irgraph.verbs.sharding.writer import GROUP, Writer
 
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.plans.plan import ROW, TableShard
-from irgraph.verbs.sharding.exchange import Exchange, Piece
-from irgraph.verbs.sharding.tables import EmbeddingTable
+from irgraph.verbs.sharding.embeddings.exchange import Exchange, Piece
+from irgraph.verbs.sharding.embeddings.tables import EmbeddingTable
 from irgraph.verbs.sharding.writer import Writer
 
 

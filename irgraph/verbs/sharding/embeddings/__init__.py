@@ -1,0 +1,1 @@
+"""Embedding tables whose rows ranks share: their lookups, exchanges and gradients."""
