@@ -22,7 +22,7 @@ from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, TABLE_ROW, Plan, Scheme
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.memory import peak_memory
-from irgraph.verbs.sharding import tables as sharding_tables
+from irgraph.verbs.sharding.embeddings import tables as sharding_tables
 from irgraph.verbs.sharding.shard import shard
 
 SIZES = tuple(2.0**power for power in range(8, 35))
