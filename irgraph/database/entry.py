@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -70,3 +70,19 @@ def canonical(value: object) -> str:
 def content_hash(value: object) -> str:
     """Return the SHA-256 of plain values in their canonical spelling, 64 hexadecimal digits."""
     return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
+def record_checksum(record: Mapping[str, Any], row_hashes: Iterable[str]) -> str:
+    """Return the SHA-256 of a record's hash, name, time, provenance and row hashes.
+
+    Args:
+        record: columns of the record, or more.
+        row_hashes: hashes of its rows, in any order.
+    """
+    columns = {name: record[name] for name in CHECKED_COLUMNS}
+    columns["clock_mhz"] = float(columns["clock_mhz"])  # an integer in files written by hand
+    return content_hash([columns, sorted(row_hashes)])
+
+
+CHECKED_COLUMNS = ("hash", "name", "added", *Provenance.__struct_fields__)
+"""Columns of a record that its checksum covers; ``hash`` covers its kind and content."""

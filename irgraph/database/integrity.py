@@ -1,12 +1,12 @@
-"""Comparison of stored records and rows with their hashes, on every read."""
+"""Comparison of stored records, rows and provenance with their hashes, on every read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from irgraph.database.entry import content_hash
+from irgraph.database.entry import content_hash, record_checksum
 from irgraph.diagnostics import IrgraphError, fail
 
 
@@ -17,8 +17,14 @@ def record_content(record: Mapping[str, Any], database: object) -> dict[str, Any
         record: its columns ``kind``, ``name``, ``hash`` and ``content``.
         database: for messages.
     """
+    from irgraph.database.tables import KINDS
+
     content = _decode(record["content"])
-    if content is None or content_hash([record["kind"], content]) != record["hash"]:
+    if (
+        content is None
+        or record["kind"] not in KINDS
+        or content_hash([record["kind"], content]) != record["hash"]
+    ):
         raise _changed_error(f"the content of record {record['name']!r}", database)
     return content
 
@@ -51,12 +57,20 @@ def check_columns(
             raise _changed_error(f"{column} in a row of record {name!r}", database)
 
 
-def check_provenance(values: Mapping[str, Any], database: object) -> None:
-    """Raise ``IrgraphError`` if a column of a record holds bytes, which SQLite does not refuse."""
-    for column, value in values.items():
-        if isinstance(value, bytes):
-            hint = "restore the database, or import the record again into a new one"
-            raise fail(f"database {database}: {column} of a record holds bytes", hint=hint)
+def check_record(record: Mapping[str, Any], row_hashes: Iterable[str], database: object) -> None:
+    """Raise ``IrgraphError`` if provenance or rows of a record were changed, added or removed.
+
+    Args:
+        record: its columns.
+        row_hashes: hashes of all its rows.
+        database: for messages.
+    """
+    try:
+        is_unchanged = record_checksum(record, row_hashes) == record["checksum"]
+    except (TypeError, ValueError):  # bytes, which SQLite does not refuse
+        is_unchanged = False
+    if not is_unchanged:
+        raise _changed_error(f"the provenance or a row of record {record['name']!r}", database)
 
 
 def _as_text(value: object) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from irgraph.database.access import Database
 from irgraph.database.filters import conditions
-from irgraph.database.integrity import check_columns, check_provenance, record_content, row_values
+from irgraph.database.integrity import check_columns, check_record, record_content, row_values
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 PROVENANCE = ("name", "card", "driver", "software", "clock_mhz", "by", "source", "added", "hash")
 """Columns of records that are listed with their rows."""
@@ -41,44 +45,54 @@ def query_rows(
     columns |= {name: RECORDS.c[name] for name in PROVENANCE}
     source = table.join(RECORDS, table.c.record == RECORDS.c.id)
     clauses = conditions(filters, columns)
-    texts = (table.c.row, table.c.hash)
+    texts = (table.c.record, table.c.row, table.c.hash)
     rows = select(*texts, *columns.values()).select_from(source).where(*clauses)
     count = select(func.count()).select_from(source).where(*clauses)
     with database.read_connection() as connection:
         total = connection.execute(count).scalar_one()
         ordered = rows.order_by(table.c.record, table.c.position).limit(max_rows)
         stored = connection.execute(ordered).all()
+        numbers = {number for number, *_ in stored}
+        all_records = connection.execute(RECORDS.select()).mappings().all()
+        hashes = row_hashes(connection, kind)
+    for record in map(dict, all_records):
+        if record["id"] in numbers:
+            check_record(record, hashes[record["id"]], database)
     row_dicts = []
-    for text, digits, *values in stored:
+    for _, text, digits, *values in stored:
         row_dict = dict(zip(columns, values, strict=True))
         row = row_values(text, digits, row_dict["name"], database)
         own_columns = {name: row_dict[name] for name in figures(table)}
         check_columns(own_columns, row, row_dict["name"], database)
-        check_provenance(row_dict, database)
         row_dicts.append(row_dict)
     return row_dicts, total
 
 
+def row_hashes(connection: Connection, kind: str) -> defaultdict[int, list[str]]:
+    """Return the hashes of the rows of all records of a kind, by the records' numbers."""
+    from sqlalchemy import select
+
+    from irgraph.database.tables import KINDS
+
+    table = KINDS[kind]
+    hashes: defaultdict[int, list[str]] = defaultdict(list)
+    for number, digits in connection.execute(select(table.c.record, table.c.hash)):
+        hashes[number].append(digits)
+    return hashes
+
+
 def records(database: Database) -> list[dict[str, Any]]:
     """Return all records, oldest first: kind, provenance, and number of rows."""
-    from sqlalchemy import func, select
-
     from irgraph.database.tables import KINDS, RECORDS
 
-    columns = [RECORDS.c.kind, *(RECORDS.c[name] for name in PROVENANCE)]
     with database.read_connection() as connection:
-        counts: dict[int, int] = {}
-        for table in KINDS.values():
-            grouped = select(table.c.record, func.count()).group_by(table.c.record)
-            counts.update((number, rows) for number, rows in connection.execute(grouped))
-        record_rows = connection.execute(
-            select(RECORDS.c.id, *columns, RECORDS.c.content).order_by(RECORDS.c.id)
-        ).all()
-    for row in record_rows:
-        record_content(dict(row._mapping), database)
-        check_provenance(dict(zip(PROVENANCE, row[2:-1], strict=True)), database)
-    names = [column.name for column in columns]
-    return [
-        {**dict(zip(names, row[1:-1], strict=True)), "rows": counts.get(row[0], 0)}
-        for row in record_rows
-    ]
+        hashes = {kind: row_hashes(connection, kind) for kind in KINDS}
+        stored = connection.execute(RECORDS.select().order_by(RECORDS.c.id)).mappings().all()
+    rows = []
+    for record in map(dict, stored):
+        record_content(record, database)
+        own_hashes = hashes[record["kind"]][record["id"]]
+        check_record(record, own_hashes, database)
+        listed = {name: record[name] for name in ("kind", *PROVENANCE)}
+        rows.append({**listed, "rows": len(own_hashes)})
+    return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from irgraph.database.integrity import record_content, row_values
+from irgraph.database.integrity import check_record, record_content, row_values
 from irgraph.diagnostics import fail, suggestion
 
 PREFIX = "db:"
@@ -44,9 +44,8 @@ def find_record(
     from irgraph.database.tables import KINDS, RECORDS
 
     table = KINDS[kind]
-    columns = select(*(RECORDS.c[name] for name in ("id", "kind", "name", "hash", "content")))
     with database.read_connection() as connection:
-        all_of_kind = connection.execute(columns.where(RECORDS.c.kind == kind)).all()
+        all_of_kind = connection.execute(RECORDS.select().where(RECORDS.c.kind == kind)).all()
         matches = [row for row in all_of_kind if row.name == name]
         if not matches and _HASH.fullmatch(name):
             matches = [row for row in all_of_kind if row.hash.startswith(name)]
@@ -64,4 +63,5 @@ def find_record(
         texts = connection.execute(rows.order_by(table.c.position)).all()
     content = record_content(record, database)
     values = [row_values(text, digits, record["name"], database) for text, digits in texts]
+    check_record(record, [digits for _, digits in texts], database)
     return content, values, record["hash"]

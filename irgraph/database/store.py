@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from irgraph.database.access import Database
-from irgraph.database.entry import RecordEntry, Row, canonical, content_hash
+from irgraph.database.entry import RecordEntry, Row, canonical, content_hash, record_checksum
+from irgraph.database.integrity import check_record
 from irgraph.diagnostics import fail
 
 if TYPE_CHECKING:
@@ -65,12 +66,16 @@ def add(
             record_name = (
                 (f"{name}-{entry.kind}" if has_several_kinds else name) if name else default_name
             )
-            results.append(add_record(connection, entry, record_name, timestamp))
+            results.append(add_record(connection, entry, record_name, timestamp, database))
     return results
 
 
-def add_record(connection: Connection, entry: RecordEntry, name: str, timestamp: str) -> AddResult:
-    """Add one entry in the caller's transaction, as ``add`` does."""
+def add_record(
+    connection: Connection, entry: RecordEntry, name: str, timestamp: str, database: object
+) -> AddResult:
+    """Add one entry in the caller's transaction, as ``add`` does; ``database`` is for messages."""
+    from sqlalchemy import select
+
     from irgraph.database.tables import KINDS, RECORDS
 
     texts = {"hash": entry.hash, "kind": entry.kind, "name": name, "added": timestamp}
@@ -78,15 +83,23 @@ def add_record(connection: Connection, entry: RecordEntry, name: str, timestamp:
         {**texts, **asdict(entry.provenance), "content": canonical(entry.content)}
     )
     is_new = _insert(connection, RECORDS, [values], ("hash", "name")) == 1
-    record = connection.execute(
-        RECORDS.select().with_only_columns(RECORDS.c.id, RECORDS.c.name).filter_by(hash=entry.hash)
-    ).first()
-    if record is None:
+    # other writers of this record wait here, so that each checksum covers all rows
+    stored = connection.execute(RECORDS.select().filter_by(hash=entry.hash).with_for_update())
+    record = dict(stored.mappings().first() or {})
+    if not record:
         message = f"the name {name!r} belongs to another record"
         raise fail(message, hint="give another with --name", exit_code=2)
+    hashes = select(KINDS[entry.kind].c.hash).filter_by(record=record["id"])
+    if not is_new:
+        check_record(record, connection.execute(hashes).scalars(), database)
     rows = {content_hash(row): (position, row) for position, row in enumerate(entry.rows)}
     insertions = [
-        {**_columns(KINDS[entry.kind], row), "record": record.id, "hash": key, "position": position}
+        {
+            **_columns(KINDS[entry.kind], row),
+            "record": record["id"],
+            "hash": key,
+            "position": position,
+        }
         for key, (position, row) in sorted(rows.items())
     ]
     new = sum(
@@ -95,7 +108,9 @@ def add_record(connection: Connection, entry: RecordEntry, name: str, timestamp:
         )
         for start in range(0, len(insertions), BATCH)
     )
-    return AddResult(entry.kind, record.name, is_new, new, len(rows) - new)
+    checksum = record_checksum(record, connection.execute(hashes).scalars())
+    connection.execute(RECORDS.update().filter_by(id=record["id"]).values(checksum=checksum))
+    return AddResult(entry.kind, record["name"], is_new, new, len(rows) - new)
 
 
 def _columns(table: Table, row: Row) -> dict[str, Any]:

@@ -36,8 +36,12 @@ RECORDS = Table(
     Column("clock_mhz", Float, nullable=False),
     Column("source", Text, nullable=False),
     Column("content", Text, nullable=False),
+    Column("checksum", String(64), nullable=False, server_default=""),
 )
-"""A row for each record: ``content`` is canonical JSON, ``hash`` its SHA-256 with the kind."""
+"""A row for each record: ``content`` is canonical JSON, ``hash`` its SHA-256 with the kind.
+
+``checksum`` is ``entry.record_checksum``.
+"""
 
 
 def _figures(name: str, columns: Mapping[str, type[TypeEngine[Any]]]) -> Table:

@@ -169,7 +169,7 @@ def test_bytes_in_a_database_are_refused(
     connection.close()
     for command in ("db hosts --figures", "db list"):
         assert main([*command.split(), "--db", str(path), "--json"]) == 4
-        assert "holds bytes" in capsys.readouterr().err
+        assert "was changed: its hash does not match" in capsys.readouterr().err
 
 
 def test_a_damaged_catalogue_is_refused(

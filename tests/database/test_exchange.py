@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from irgraph.cli.main import main
 from irgraph.database.access import Database
 from irgraph.database.exchange import export_lines, import_file
 from irgraph.database.query import records
@@ -41,12 +42,12 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Database:
 def test_another_database_holds_the_same(filled: Database, path: Path, tmp_path: Path) -> None:
     other = Database(str(tmp_path / "other.db"))
     upgrade(other)
-    assert [(one.is_new, one.new_rows) for one in import_file(other, str(path))] in (
+    assert [(one.is_new, one.new_rows) for one in import_file(other, str(path)).results] in (
         [(True, 2), (True, 1)],
         [(True, 1), (True, 2)],
     )
     assert list(export_lines(other)) == list(export_lines(filled))
-    again = import_file(other, str(path))
+    again = import_file(other, str(path)).results
     assert not any(one.is_new or one.new_rows for one in again) and len(records(other)) == 2
 
 
@@ -57,7 +58,10 @@ def test_another_database_holds_the_same(filled: Database, path: Path, tmp_path:
         ('"content":{"name":"H100"}', '"content":{"name":"V100"}', r"was changed"),
         ('"kind":"kernels"', '"kind":"colours"', r"no record is of kind 'colours'"),
         ('"rows":[', '"rows":[[],', r"not a record of a database"),
-        ('"irgraph_database": 1', '"irgraph_database": 2', r"not a database export of forma"),
+        ('"irgraph_database": 2', '"irgraph_database": 3', r"not a database export of forma"),
+        ('"irgraph_database": 2', '"irgraph_database": 1', r"was changed: its hash does not match"),
+        ('"card":"', '"card":"x', r"was changed: its hash does not match"),
+        ('"name":"second"', '"name":"third"', r"record 'third' was changed"),
     ],
 )
 def test_a_changed_file_is_refused_whole(
@@ -70,6 +74,21 @@ def test_a_changed_file_is_refused_whole(
         import_file(other, str(path))
     assert f"{path}:" in str(caught.value)
     assert records(other) == []
+
+
+def test_an_export_of_format_1_is_read_and_named(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    plain = [{k: v for k, v in json.loads(line).items() if k != "checksum"} for line in lines]
+    old = tmp_path / "old.jsonl"
+    texts = [header.replace("2", "1"), *map(json.dumps, plain)]
+    old.write_text("".join(f"{text}\n" for text in texts))
+    database = tmp_path / "new.db"
+    assert main(["db", "init", "--db", str(database)]) == 0
+    assert main(["db", "import", str(old), "--db", str(database)]) == 0
+    assert "names and provenance have no hash in it" in capsys.readouterr().err
+    assert len(records(Database(str(database)))) == 2
 
 
 def test_every_line_is_json(path: Path) -> None:

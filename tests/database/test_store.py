@@ -110,7 +110,7 @@ def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url
 
     def write(pipe: Connection) -> None:
         with Database(url).write_transaction() as connection:
-            add_record(connection, kernels("half", [1.0, 2.0]), "half", "now")
+            add_record(connection, kernels("half", [1.0, 2.0]), "half", "now", url)
             pipe.send("written, not committed")
             signal.pause()
 
@@ -125,17 +125,25 @@ def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url
     assert (added.is_new, added.new_rows) == (True, 2)
 
 
+PROVENANCE = "the provenance or a row of record 'mine' was changed"
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "message", "refusals"),
     [
-        ("UPDATE records SET content = '{}'", "the content of record 'mine' was changed"),
-        ("UPDATE records SET content = 'x'", "the content of record 'mine' was changed"),
-        ("UPDATE kernels SET row = '{}'", "a row of record 'mine' was changed"),
-        ("UPDATE kernels SET op_us = 0.5", "op_us in a row of record 'mine' was changed"),
+        ("UPDATE records SET content = '{}'", "the content of record 'mine' was changed", 3),
+        ("UPDATE records SET content = 'x'", "the content of record 'mine' was changed", 3),
+        ("UPDATE kernels SET row = '{}'", "a row of record 'mine' was changed", 3),
+        ("UPDATE kernels SET op_us = 0.5", "op_us in a row of record 'mine' was changed", 1),
+        ("UPDATE records SET card = 'H100'", PROVENANCE, 4),
+        ("UPDATE records SET clock_mhz = 9", PROVENANCE, 4),
+        ("UPDATE records SET added = ''", PROVENANCE, 4),
+        ("UPDATE records SET checksum = ''", PROVENANCE, 4),
+        ("DELETE FROM kernels WHERE op_us = 2", PROVENANCE, 4),
     ],
 )
 def test_content_that_is_not_its_hashs_is_refused_on_every_read(
-    database: Database, change: str, message: str
+    database: Database, change: str, message: str, refusals: int
 ) -> None:
     add(database, [kernels("A100", [1.0, 2.0])], "mine")
     with database.write_transaction() as connection:
@@ -152,8 +160,27 @@ def test_content_that_is_not_its_hashs_is_refused_on_every_read(
             read()
         except IrgraphError as error:
             messages.append(str(error))
-    assert len(messages) == (1 if "op_us" in change else 3)
+    assert len(messages) == refusals
     assert all(message in text for text in messages)
+
+
+def test_names_that_were_exchanged_are_refused(database: Database) -> None:
+    """Otherwise ``db:NAME`` would price with the host of another machine."""
+    add(database, [kernels("A100", [1.0])], "first")
+    add(database, [kernels("H100", [2.0])], "second")
+    for old, new in (("first", "x"), ("second", "first"), ("x", "second")):
+        with database.write_transaction() as connection:
+            connection.exec_driver_sql(f"UPDATE records SET name = '{new}' WHERE name = '{old}'")
+    with pytest.raises(IrgraphError, match="provenance or a row of record 'first' was changed"):
+        find_record(database, "first", "kernels")
+
+
+def test_rows_are_not_added_to_a_record_that_was_changed(database: Database) -> None:
+    add(database, [kernels("A100", [1.0])], "mine")
+    with database.write_transaction() as connection:
+        connection.exec_driver_sql("UPDATE records SET driver = '1'")
+    with pytest.raises(IrgraphError, match=PROVENANCE):
+        add(database, [kernels("A100", [1.0, 2.0])], "mine")
 
 
 @pytest.mark.parametrize("size", [50, 3000, 9000])

@@ -58,6 +58,8 @@ def init(db: DbOption = "") -> None:
     before, after = upgrade(database)
     status = f"migrated from schema {before} to {after}" if before else f"made with schema {after}"
     print_error(f"{database}: {status if before != after else f'already of schema {after}'}")
+    if before == "1":
+        print_error("note: provenance had no hash before schema 2; its present values are hashed")
 
 
 @APP.command()
@@ -159,7 +161,10 @@ def import_records(
     """Add what another database exported, all of it or nothing."""
     from irgraph.database.exchange import import_file
 
-    results = import_file(_open(db), file)
+    imported = import_file(_open(db), file)
+    if not imported.has_checksums:
+        print_error(f"note: {file} is of format 1: names and provenance have no hash in it")
+    results = imported.results
     new, rows = sum(result.is_new for result in results), sum(result.new_rows for result in results)
     print_error(f"{file}: {new} new of {len(results)} records, {rows} new rows")
 
