@@ -121,8 +121,32 @@ def compute_chunks(
 ) -> Iterator[tuple[Chunk, ChunkFigures]]:
     """Yield chunks with their figures as they finish; chunks of a dead worker run again.
 
-    Raises ``IrgraphError`` if a chunk repeatedly kills its workers, or cannot be priced.
+    Raises ``IrgraphError`` if a chunk repeatedly kills its workers or cannot be priced, or if the
+    scheduler is lost.
     """
+    with _name_lost_scheduler(client):
+        yield from _compute_chunks(client, key, text, grid, chunks)
+
+
+@contextmanager
+def _name_lost_scheduler(client: Client) -> Iterator[None]:
+    """Translate the errors of a lost connection into ``IrgraphError`` (exit code 4)."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm import CommClosedError
+
+    address = client.scheduler.address
+    try:
+        yield
+    except (CommClosedError, CancelledError):
+        message = f"--scheduler: the connection to {address} is lost"
+        hint = "start a scheduler, and repeat the command: finished chunks are not computed again"
+        raise fail(message, hint=hint) from None
+
+
+def _compute_chunks(
+    client: Client, key: str, text: str, grid: Grid, chunks: Sequence[Chunk]
+) -> Iterator[tuple[Chunk, ChunkFigures]]:
     from distributed import as_completed
 
     client.register_plugin(_plugin(key, text, grid))

@@ -75,6 +75,28 @@ def test_a_worker_that_is_killed_loses_nothing(
     assert rows(done.results) == rows(sweep(GRAPH, SMALL, tmp_path / "serial").results)
 
 
+def test_a_scheduler_that_is_lost_is_named_and_loses_nothing(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0")
+    where = address(tmp_path)
+    start("worker", "--nthreads", "1", "--no-nanny")
+    wait_for(where, 1)
+
+    def kill(done: int, _: int) -> None:
+        if done == 5:
+            scheduler.kill()
+
+    folder = tmp_path / "s"
+    message = rf"--scheduler: the connection to {where} is lost"
+    with pytest.raises(IrgraphError, match=message) as error:
+        sweep(GRAPH, SMALL, folder, Engine(scheduler=where), progress=kill)
+    assert error.value.exit_code == 4
+    resumed = sweep(GRAPH, SMALL, folder)
+    assert resumed.computed <= len(list(SMALL.chunks())) - 5
+    assert rows(resumed.results) == rows(sweep(GRAPH, SMALL, tmp_path / "serial").results)
+
+
 def wait_for(where: str, workers: int) -> None:
     from distributed import Client
 
