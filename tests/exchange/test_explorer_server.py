@@ -130,6 +130,27 @@ def test_it_answers_to_no_page_of_another_origin(address: str) -> None:
         assert ask(f"{address}/check_health", **{"sec-fetch-site": site})[0] == 403
 
 
+@pytest.mark.parametrize("pause", [9.0, 0.3], ids=["silent", "byte by byte"])
+def test_a_request_that_does_not_arrive_is_closed(
+    address: str, monkeypatch: pytest.MonkeyPatch, pause: float
+) -> None:
+    monkeypatch.setattr(serve, "MAX_SECONDS", 1)
+    begin = time.monotonic()
+    with socket.create_connection((serve.HOST, int(address.rpartition(":")[2]))) as connection:
+        connection.settimeout(pause)
+        for letter in b"GET /check_health HTTP/1.1 and much more":
+            try:
+                connection.sendall(bytes([letter]))
+                if not connection.recv(1):
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+    assert 0.9 < time.monotonic() - begin < 8
+    assert ask(f"{address}/check_health")[0] == 200
+
+
 def test_a_port_that_is_taken_is_refused(address: str) -> None:
     with pytest.raises(irgraph.IrgraphError, match="is already in use") as caught:
         serve.serve([], port=int(address.rpartition(":")[2]))

@@ -11,6 +11,8 @@ import json
 import re
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
+from threading import Timer
 from typing import Any
 from urllib.parse import quote
 
@@ -29,7 +31,7 @@ ALLOWED_PATHS = re.compile(
 
 
 MAX_SECONDS = 10
-"""Maximum time in seconds that the server waits for the next part of a request."""
+"""Maximum time in seconds in which a request must arrive."""
 
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 """Content security policy of the page: it may only load from this server."""
@@ -74,7 +76,7 @@ def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)
     try:
         import flask
         from model_explorer import extension_manager, server
-        from werkzeug.serving import WSGIRequestHandler
+        from werkzeug import serving
     except ImportError:
         hint = "pip install 'irgraph[explorer]'"
         raise fail("this needs Model Explorer", hint=hint, exit_code=2) from None
@@ -85,13 +87,43 @@ def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)
             self.before_request(lambda: _refusal(flask.request))
             self.after_request(_restrict_to_local)
 
-    WSGIRequestHandler.timeout = MAX_SECONDS
+    handlers: Any = serving
+    handlers.WSGIRequestHandler = _handler_with_deadline(serving.WSGIRequestHandler)
     server.flask = _PatchedModule(flask, Flask=GuardedFlask)
     unknown = dict.fromkeys(("version", "runningVersion", "releaseUrl", "desktopAppUrl"), "")
     server._check_new_version = lambda print_msg=True: unknown
     # the models are already converted
     extension_manager.ExtensionManager.BUILTIN_ADAPTER_MODULES = []
     return server
+
+
+def _handler_with_deadline(base: Any) -> Any:  # noqa: ANN401  (classes of werkzeug's)
+    """Return a class of request handlers that close a connection if its request does not arrive."""
+    if hasattr(base, "has_deadline"):
+        return base
+
+    class Handler(base):  # type: ignore[misc]
+        has_deadline = True
+
+        def handle_one_request(self) -> None:
+            self.deadline = Timer(MAX_SECONDS, _shut_down, (self.connection,))
+            self.deadline.daemon = True
+            self.deadline.start()
+            try:
+                super().handle_one_request()
+            finally:
+                self.deadline.cancel()
+
+        def run_wsgi(self) -> None:
+            self.deadline.cancel()  # the request arrived; its answer may take longer
+            super().run_wsgi()
+
+    return Handler
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # the client closed it
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _PatchedModule:
