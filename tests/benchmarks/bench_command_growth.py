@@ -30,8 +30,12 @@ MODEL_COMMANDS = (
     ("opt", "--pass", "clean-copies"),
     ("explore", "--json", "{folder}/graph.json"),
     ("sweep", "--dim", "B=64,128", "-o", "{folder}/sweep-{ops}", "--workers", "0"),
+    ("tune", "--space", "{folder}/space.toml", "--trials", "2", "--seed", "1"),
 )
 TRACE_COMMANDS = (("analyze",), ("replay",), ("overheads",), ("lower", "-o", "{folder}/lowered.ir"))
+SPACE = 'devices = ["v100", "t4"]\npasses = ["clean-copies"]\n[dims]\nB = [64, 128]\n'
+"""Search space of ``tune``."""
+
 PAIR_COMMANDS = (("diff", "model"), ("compare", "trace"))
 
 
@@ -110,6 +114,7 @@ def main() -> int:
     ratios = {}
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
+        (folder / "space.toml").write_text(SPACE)
         for size in (BASE_OPS, options.ops, FACTOR * options.ops):
             for kind, write in writers.items():
                 write(folder / f"{kind}-{size}", size)

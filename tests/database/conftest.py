@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from irgraph.database.access import Database
 from irgraph.database.schema import upgrade
-from tests.database.server import missing, server
+from tests.database.server import Server, missing
 
 _NUMBERS = count(1)
 
@@ -20,8 +21,8 @@ def postgres() -> Iterator[str]:
     """Yield the URL of a PostgreSQL server, with braces for a database's name."""
     if reason := missing():
         pytest.skip(reason)
-    with server() as url:
-        yield url
+    with closing(Server()) as server:
+        yield server.url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

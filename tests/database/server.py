@@ -8,8 +8,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +28,63 @@ def missing() -> str:
     return "" if program("initdb") and program("postgres") else f"{NO_POSTGRES} on this machine"
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """Yield the URL, without a database's name, of a server that ends with the block."""
-    folder = Path(tempfile.mkdtemp(prefix="irgraph-pg-"))
-    who: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        shutil.chown(folder, OWNER)
-        who = {"user": OWNER, "extra_groups": []}
-    initdb = [program("initdb"), "-D", "data", "-U", "team", "-A", "trust", "-N", "--no-locale"]
-    quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    subprocess.run([*initdb, "-E", "UTF8"], check=True, **quiet, **who)
-    options = {"listen_addresses": "", "unix_socket_directories": str(folder), "fsync": "off"}
-    settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
-    with (folder / "log").open("wb") as log:
+class Server:
+    """A server that can be killed and started again.
+
+    Attributes:
+        url: URL without a database's name, with braces for it.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="irgraph-pg-"))
+        self.url = f"postgresql://team@/{{}}?host={self.folder}"
+        self._user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, OWNER)
+            self._user = {"user": OWNER, "extra_groups": []}
+        words = ("-D", "data", "-U", "team", "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
+        quiet: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        initdb = [program("initdb"), *words]
+        subprocess.run(initdb, check=True, cwd=self.folder, **quiet, **self._user)
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.folder),
+            "fsync": "off",
+        }
+        settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         command = [program("postgres"), "-D", "data", *settings]
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, **who)
-    try:
-        _wait(folder, process)
-        yield f"postgresql://team@/{{}}?host={folder}"
-    finally:
-        process.send_signal(signal.SIGQUIT)
-        process.wait(30)
-        shutil.rmtree(folder)
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                command, cwd=self.folder, stdout=log, stderr=log, **self._user
+            )
+        _wait(self.folder, process)
+        return process
+
+    def kill(self) -> None:
+        """Kill the server as a crash of it would."""
+        self._process.kill()
+        self._process.wait(30)
+
+    def start(self) -> None:
+        """Start a killed server again; it may have to wait for its old processes to end."""
+        end = time.monotonic() + 60
+        while True:
+            try:
+                self._process = self._started()
+                return
+            except RuntimeError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+    def close(self) -> None:
+        """End the server, and remove its folder."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(30)
+        shutil.rmtree(self.folder)
 
 
 def _wait(folder: Path, process: subprocess.Popen[bytes]) -> None:

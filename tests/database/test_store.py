@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from irgraph.database.references import find_record
 from irgraph.database.schema import upgrade
 from irgraph.database.store import add
 from irgraph.diagnostics import IrgraphError
+from tests.database.server import Server, missing
 from tests.descriptors import open_paths
 
 FORK = multiprocessing.get_context("fork")
@@ -123,6 +125,31 @@ def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url
     assert records(database) == []
     (added,) = add(database, [kernels("half", [1.0, 2.0])], "half")
     assert (added.is_new, added.new_rows) == (True, 2)
+
+
+def test_a_server_that_is_killed_loses_nothing() -> None:
+    """Its client has an error; what was committed is there when it runs again, nothing else is."""
+    from irgraph.database.store import add_record
+
+    if reason := missing():
+        pytest.skip(reason)
+    with closing(Server()) as server:
+        database = Database(server.url.format("postgres"))
+        upgrade(database)
+        add(database, [kernels("A100", [1.0])], "first")
+        with (
+            pytest.raises(IrgraphError, match="database postgresql") as error,
+            database.write_transaction() as connection,
+        ):
+            add_record(connection, kernels("H100", [2.0]), "second", "now", database)
+            server.kill()
+        assert error.value.exit_code == 4
+        with pytest.raises(IrgraphError, match="database postgresql"):
+            records(database)
+        server.start()
+        assert [row["name"] for row in records(database)] == ["first"]
+        assert add(database, [kernels("H100", [2.0])], "second")[0].is_new
+        database.engine.dispose()
 
 
 PROVENANCE = "the provenance or a row of record 'mine' was changed"
