@@ -25,11 +25,10 @@ from costmodels.pricing.price import machine_of
 from costmodels.pricing.price import price as price_graph
 from irgraph.backend import Backend
 from irgraph.ir.cost import Popularity, Priced, PriceOptions
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import OPERANDS, Graph
 from irgraph.ir.measured_times import measured_card
 from irgraph.ir.points.kernel_regimes import KernelRegime
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import OPERANDS
 from irgraph.tiers.bags import Bags
 
 if TYPE_CHECKING:

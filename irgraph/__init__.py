@@ -11,6 +11,10 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from irgraph.providers import CUSTOM_OPS, register
+
+register(CUSTOM_OPS, lambda: import_module("irgraph.ops.book"))
+
 if TYPE_CHECKING:
     from irgraph.analyze import Analysis
     from irgraph.analyze.figures import StepFigures

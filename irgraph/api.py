@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from irgraph.backend import DeviceFacts
     from irgraph.capture.kineto.events.tree import Tree
     from irgraph.ir.graph import Graph
-    from irgraph.ir.verify import Finding
     from irgraph.language import Pass, Script
     from irgraph.language.clauses import Call
     from irgraph.manage.space import Instance
     from irgraph.manage.stage import Outcome, Stage
     from irgraph.manage.watch import Watcher
+    from irgraph.ops.verify import Finding
     from irgraph.overheads import HostTable
     from irgraph.predict.options import PredictOptions
     from irgraph.replay.replay import Replayed
@@ -122,7 +122,7 @@ def verified(graph: Graph, text: str = "") -> Graph:
 
     ``text`` is the graph's source text, in which findings are located.
     """
-    from irgraph.ir.verify import verify
+    from irgraph.ops.verify import verify
 
     findings = verify(graph)
     if not findings:

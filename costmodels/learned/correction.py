@@ -25,6 +25,8 @@ from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
 Array = NDArray[np.float32]
 
@@ -92,16 +94,14 @@ class OwnModel(Struct, frozen=True):
 
 
 BAG = "aten.embedding_bag"
-CALL_FORMS = {"aten._embedding_bag": BAG, "aten._embedding_bag_forward_only": BAG}
-"""Names of calls of one kernel, with and without gradients."""
+"""Name of all lookups of bags: with and without gradients, they run one kernel."""
 
 
 def op_key(op: Op) -> str:
     """Return the key of an op's kernel: its name, and flags that choose a kernel."""
     flags = ((name, op.attributes.get(name)) for name in ("mode", "sparse", "is_causal"))
-    return " ".join(
-        [CALL_FORMS.get(op.name, op.name), *(f"{name}={value}" for name, value in flags if value)]
-    )
+    name = BAG if op.name in names_with(Trait.BAGS) else op.name
+    return " ".join([name, *(f"{flag}={value}" for flag, value in flags if value)])
 
 
 def features(op: Op, kernels: Sequence[Kernel], machine: Machine, ops: Sequence[str] = ()) -> Array:

@@ -16,20 +16,13 @@ from irgraph.diagnostics import SourceSpan, fail, suggestion
 from irgraph.ir.cost import Popularity
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.ops import LOOKUPS as NARROW
-from irgraph.ir.narrow.ops import ROWS_LOOKUP
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
 ASSUMED = "assumed"
 """Source of the distribution ``uniform`` of tables without a rule."""
-
-LOOKUPS = (
-    "aten.embedding", "aten.embedding_bag", "aten._embedding_bag",
-    "aten._embedding_bag_forward_only", "irgraph.batched_embedding", "irgraph.tier_read",
-    ROWS_LOOKUP, *NARROW.values(),
-)  # fmt: skip
-"""Ops that look up a table: their operands pair index tensors with tables."""
-
 
 Law = TypeVar("Law")
 
@@ -169,7 +162,8 @@ def _model_rules(graph: Graph) -> list[Rule]:
 def _lookups(graph: Graph) -> Iterable[tuple[str, int, str]]:
     """Yield the buffer of each index tensor, its table's rows and its table's name."""
     labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
-    lookups = (op for op in graph.walk() if op.name in LOOKUPS and len(op.operands) >= 2)
+    names = {*names_with(Trait.LOOKUP), *NARROW.values()}
+    lookups = (op for op in graph.walk() if op.name in names and len(op.operands) >= 2)
     for weight, indices in (pair for op in lookups for pair in _pairs(*op.operands[:2])):
         name = labels.get(weight.buffer, weight.name)
         yield indices.buffer, int(weight.shape[0]), name

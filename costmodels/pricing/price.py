@@ -22,13 +22,12 @@ from costmodels.pricing.signature import Signatures
 from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.effects import is_view
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import OPERANDS, Graph
 from irgraph.ir.measured_times import op_time
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import OPERANDS
 
 FREE_AUTOGRAD = (
     "AccumulateGrad", "TBackward", "TransposeBackward", "PermuteBackward", "ViewBackward",

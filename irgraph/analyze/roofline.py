@@ -19,12 +19,12 @@ from irgraph.capture.kineto.reading.trace import (
     operands,
     recorded_values,
 )
-from irgraph.ir.calls import broadcast
 from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.flops import flops, is_product
+from irgraph.ops.shapes import broadcast
 from irgraph.ops.traffic import has_pointwise_form, traffic
 from irgraph.replay.replay import select_typical_steps
 from irgraph.report.roofline import CallWork
@@ -251,7 +251,7 @@ def _result(
         return dtype, shapes[0]
     shape = broadcast(shapes) if has_pointwise_form(op.name) else None
     kind = "bool" if op.base in _BOOLEAN_OPS else dtype
-    return (kind, shape) if isinstance(shape, tuple) else None
+    return None if shape is None else (kind, shape)
 
 
 def _plain_convolution(op: Op) -> Op:

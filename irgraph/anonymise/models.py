@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from irgraph.anonymise.renaming import Anonymiser, number
 from irgraph.ir.dim import Dim, normal
-from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.graph import OPERANDS, Declared, Graph
 from irgraph.ir.measured_times import CARD
 from irgraph.ir.narrow.expanded import EXPANDED, ExpandedTable, expanded_of
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
@@ -21,7 +21,6 @@ from irgraph.ir.ranks import FABRIC, RANKS
 from irgraph.ir.resize import BETWEEN, FIXED, FIXED_AT
 from irgraph.ir.tensor import DeviceRef, DType, Tensor
 from irgraph.ir.tf32 import CONVOLUTIONS, PRODUCTS
-from irgraph.ir.verify import OPERANDS
 from irgraph.tiers.bags import read_lists
 
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,3}(?:-chakra(?:\.\d{1,3}){0,3})?", re.ASCII)

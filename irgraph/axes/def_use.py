@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from irgraph.axes.constraints import constrains_scope
 from irgraph.axes.relations import ConstrainedOp
-from irgraph.axes.views import PIECES
+from irgraph.axes.views import is_slice
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -51,4 +51,4 @@ def _has_sizes(op: Op) -> bool:
         return False
     if not op.body:
         return bool(op.operands or op.results)
-    return bool(op.results) and (op.name in PIECES or constrains_scope(op))
+    return bool(op.results) and (is_slice(op) or constrains_scope(op))

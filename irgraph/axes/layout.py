@@ -11,8 +11,8 @@ from irgraph.axes.relations import Argument, ConstrainedOp
 from irgraph.axes.sizes import FixedSizeError
 from irgraph.axes.slices import AxisSlice
 from irgraph.axes.sparse import is_sparse
-from irgraph.axes.views import PIECES, dense_strides, is_known_view, view_layouts
-from irgraph.ir.tensor import Tensor, canonical_strides
+from irgraph.axes.views import dense_strides, end_argument, is_known_view, view_layouts
+from irgraph.ir.tensor import Tensor, row_major
 from irgraph.ops.strides import Layout
 
 
@@ -35,7 +35,7 @@ def _bounds(change: Propagation, slices: Iterable[AxisSlice]) -> Iterator[tuple[
         bounds = {"start": start, "end": algebra.plus(start, length), "length": length}
         offset = algebra.plus(offset, change.growth(axis_slice.part))
         for site, name in product(axis_slice.sites, bounds):
-            is_bound = name in ("start", PIECES[site.op.name][1]) and name in site.op.attributes
+            is_bound = name in ("start", end_argument(site.op)) and name in site.op.attributes
             if is_bound and algebra.grows(bounds[name]):
                 yield site.argument(name), bounds[name]
 
@@ -121,11 +121,7 @@ class _Layouts:
         x = layout_of(site.inputs[0], self.algebra)
         shapes = [y.shape for y in site.outputs]
         rule_layouts = view_layouts(site, x, shapes, None, self.algebra)
-        return all(
-            y.offset == rule_layout.offset
-            and y.strides == canonical_strides(y.shape, rule_layout.strides)
-            for y, rule_layout in zip(site.outputs, rule_layouts, strict=True)
-        )
+        return all(map(_has_layout, site.outputs, rule_layouts))
 
     def _new_layout(self, tensor: Tensor, site: ConstrainedOp | None) -> Layout:
         neighbours = [t for t in self._allocated.get(tensor.buffer, ()) if t.offset > tensor.offset]
@@ -138,6 +134,13 @@ class _Layouts:
             message = f"%{tensor.name} has gaps between its elements"
             raise FixedSizeError(site.op if site else None, message)
         return Layout(shape, tuple(strides), tensor.offset)
+
+
+def _has_layout(tensor: Tensor, layout: Layout) -> bool:
+    """Return whether a tensor has a layout; strides of axes of one element are arbitrary."""
+    strides = tensor.strides or row_major(tensor.shape)
+    steps = zip(tensor.shape, strides, layout.strides, strict=True)
+    return tensor.offset == layout.offset and all(size == 1 or a == b for size, a, b in steps)
 
 
 def layout_of(tensor: Tensor, algebra: Algebra) -> Layout:

@@ -13,7 +13,7 @@ from irgraph.axes.relations import ConstrainedOp
 from irgraph.axes.views import dense_strides
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
-from irgraph.shapes import ShapeError, plain_sizes
+from irgraph.ops.inference import ShapeError, torch_results
 
 SizeIndex = tuple[str, int, int]
 """Index of a size: ``in`` or ``out``, tensor, axis; or an argument's name, 0, list index or -1."""
@@ -86,7 +86,7 @@ class _Probe:
         """Return the shapes of the results with some sizes larger, or ``None`` if torch refuses."""
         op = _enlarge(self.op, steps)
         try:
-            results = plain_sizes(op, self.schemas, {})
+            results = torch_results(op, self.schemas, {})
         except ShapeError:
             return None
         pairs = zip(results, self.op.results, strict=False)

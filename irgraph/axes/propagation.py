@@ -15,7 +15,7 @@ from irgraph.axes.relations import AxisOf, ConstrainedOp, Product, Relation, Siz
 from irgraph.axes.sizes import FixedSizeError, GrowingSizes
 from irgraph.axes.slices import AxisSlices
 from irgraph.axes.sparse import is_sparse, sparse_relation
-from irgraph.axes.views import PIECES
+from irgraph.axes.views import is_slice
 from irgraph.ir.graph import Graph
 
 
@@ -98,7 +98,7 @@ class Propagation(GrowingSizes):
     def _relation(self, site: ConstrainedOp) -> Relation:
         relation = self._relations.get(site.number)
         if relation is None:
-            if site.op.name in PIECES and site.outputs:
+            if is_slice(site.op) and site.outputs:
                 relation = self.slices.relation(site)
             else:
                 relation = sparse_relation(site, self.uses) or relation_of(site)

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from irgraph.axes.def_use import DefUse
 from irgraph.axes.relations import AxisOf, ConstrainedOp, Relation, Sum, axis
-from irgraph.axes.views import PIECES
+from irgraph.axes.views import end_argument, is_slice
 
 
 class AxisSlice(Struct, frozen=True):
@@ -45,7 +45,7 @@ class AxisSlices:
             # counted from the end: the part stays the same
             relation.free.add(source)
         elif y.shape[dim] == x.shape[dim]:
-            end = PIECES[site.op.name][1]
+            end = end_argument(site.op)
             has_end_argument = site.number_of(end, -1) == x.shape[dim]
             relation.equal.append(
                 (source, part, site.argument(end)) if has_end_argument else (source, part)
@@ -68,7 +68,7 @@ class AxisSlices:
         dim = _dim(site)
         ops_by_part: dict[AxisOf, list[ConstrainedOp]] = {}
         for user in self._uses.users(source[0]):
-            if user.op.name not in PIECES or user.inputs[0].name != source[0]:
+            if not is_slice(user.op) or user.inputs[0].name != source[0]:
                 continue
             if _dim(user) == dim and _explicit_start(user) is not None:
                 ops_by_part.setdefault(axis(user.outputs[0], dim), []).append(user)
@@ -95,8 +95,8 @@ def _dim(site: ConstrainedOp) -> int:
 
 def _explicit_start(site: ConstrainedOp) -> int | None:
     """Return the start of a slice with an explicit start and end; ``None`` for others."""
-    start_name, end_name = PIECES[site.op.name]
-    start, end = site.number_of(start_name, 0), site.attribute(end_name)
+    end_name = end_argument(site.op)
+    start, end = site.number_of("start", 0), site.attribute(end_name)
     size = site.inputs[0].shape[_dim(site)]
     open_ = not isinstance(end, int) or end < 0 or (end_name == "end" and end > size)
     return None if start < 0 or open_ else start

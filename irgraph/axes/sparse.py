@@ -5,26 +5,26 @@ from __future__ import annotations
 from irgraph.axes.def_use import DefUse
 from irgraph.axes.relations import AxisOf, ConstrainedOp, Relation, axes, axis, axis_pairs
 from irgraph.ir.tensor import Tensor
-
-PARTS = ("aten._indices", "aten._values", "aten.indices", "aten.values")
-"""Ops that return the indices, or the values, of a sparse tensor."""
-
-MAKERS = ("aten._sparse_coo_tensor_unsafe", "aten.sparse_coo_tensor")
-"""Ops that make a sparse tensor from indices and values."""
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
 
 def is_sparse(site: ConstrainedOp) -> bool:
     """Return whether an op splits a sparse tensor into its parts or makes one."""
-    return site.op.name in PARTS or site.op.name in MAKERS
+    return _has_trait(site, Trait.SPARSE_PART, Trait.SPARSE_MAKER)
+
+
+def _has_trait(site: ConstrainedOp, *traits: Trait) -> bool:
+    return site.op.name in names_with(*traits)
 
 
 def sparse_relation(site: ConstrainedOp, uses: DefUse) -> Relation | None:
     """Return the size constraints of an op on sparse tensors; ``None`` for any other."""
     if not (site.inputs and site.outputs):
         return None
-    if site.op.name in MAKERS:
+    if _has_trait(site, Trait.SPARSE_MAKER):
         return _construction(site, uses)
-    if site.op.name not in PARTS:
+    if not _has_trait(site, Trait.SPARSE_PART):
         return None
     sparse, part = site.inputs[0], site.outputs[0]
     relation = Relation(free={axis(sparse, i) for i in range(sparse.rank)})
@@ -48,7 +48,7 @@ def _elements(sparse: Tensor, uses: DefUse) -> AxisOf | None:
     producer = uses.producer(sparse)
     if producer is None:
         return None
-    if producer.op.name in MAKERS:
+    if _has_trait(producer, Trait.SPARSE_MAKER):
         return axis(producer.inputs[1], 0)
     if producer.op.name.startswith("aten._embedding_bag"):
         return axis(producer.inputs[1], 0)
@@ -63,8 +63,10 @@ def _construction(site: ConstrainedOp, uses: DefUse) -> Relation:
     sizes = site.sizes("size")
     relation.equal += [(axis(sparse, i), site.argument("size", i)) for i in range(len(sizes))]
     producer = uses.producer(values)
-    source = producer.inputs[0] if producer and producer.op.name in PARTS else None
-    if source is not None and source.shape == sparse.shape:
+    if producer is None or not _has_trait(producer, Trait.SPARSE_PART):
+        return relation
+    source = producer.inputs[0]
+    if source.shape == sparse.shape:
         uses.add_user(source.name, site)
         relation.equal += axis_pairs(axes(source), axes(sparse))
     return relation

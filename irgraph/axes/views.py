@@ -6,12 +6,23 @@ from collections.abc import Sequence
 
 from irgraph.axes.algebra import Algebra
 from irgraph.axes.relations import ConstrainedOp
+from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.book import meaning_of
+from irgraph.ops.book import meaning_of, names_with
+from irgraph.ops.operator import Trait
 from irgraph.ops.strides import Layout, View
 
-PIECES = {"aten.slice": ("start", "end"), "aten.narrow": ("start", "length")}
-"""Ops that slice an axis, and the arguments that specify the bounds."""
+
+def is_slice(op: Op) -> bool:
+    """Return whether an op slices an axis."""
+    return op.name in names_with(Trait.SLICE)
+
+
+def end_argument(op: Op) -> str:
+    """Return the name of the argument that specifies the end of a slice."""
+    names = {argument.name for argument in schemas_of(op.name)[0].arguments}
+    return "length" if "length" in names else "end"
 
 
 def is_known_view(site: ConstrainedOp) -> bool:

@@ -11,12 +11,12 @@ from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan
 from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
 from irgraph.execute.torch_values import Torch, literal
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
 from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator, pure_packet
+from irgraph.ops.live_out import is_label
 
 Lookup = Callable[[Tensor], Torch]
 """Maps a tensor of the graph to torch's tensor."""

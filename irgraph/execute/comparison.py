@@ -22,11 +22,11 @@ from irgraph.execute.widen import SHORT, short_types
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.narrow.layers import short_layer_tensors
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.ops.live_out import is_label, live_out
 
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 """Difference that counts as equal, relative to the change that a step makes to a tensor."""

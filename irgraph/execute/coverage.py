@@ -12,9 +12,9 @@ from irgraph.execute.tensor_pair import to_dense
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import HOST_READS, is_label, live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.live_out import is_label, live_out, reads_on_host
 
 Sides = Callable[[Op, Mapping[str, Torch]], Torch]
 """Returns the branch of each element of an op, as booleans."""
@@ -132,7 +132,7 @@ def live_leaves(graph: Graph) -> set[int]:
         if (
             writes
             or access.barrier
-            or op.name in HOST_READS
+            or reads_on_host(op)
             or any(t.name in names for t in op.outputs)
         ):
             indices.add(index)

@@ -26,7 +26,6 @@ from irgraph.execute.torch_values import (
 )
 from irgraph.ir.dtypes import FROM_TORCH
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.live_out import HOST_READS, LOOKUPS, UNFILLED, is_label
 from irgraph.ir.narrow.expanded import expanded_of
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op
@@ -34,6 +33,7 @@ from irgraph.ir.resize import fixed_dims
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
+from irgraph.ops.live_out import UNFILLED, is_label, reads_on_host, saves_auxiliaries
 from irgraph.ops.references.rows import expand
 
 Watch = Callable[[Op, Mapping[str, Torch]], None]
@@ -238,7 +238,7 @@ class Machine:
 
     def finish(self, op: Op, call_result: Torch) -> None:
         """Bind the results of a leaf to their names."""
-        if op.name in HOST_READS:
+        if reads_on_host(op):
             for tensor in op.inputs:
                 self.read.append((tensor.name, self.values[tensor.name].clone()))
         outputs = self._outputs(op, call_result)
@@ -366,7 +366,7 @@ def _is_internal(op: Op, index: int) -> bool:
     if meaning is not None and len(meaning.results) > index and meaning.results[index].is_workspace:
         return True
     trains = op.attributes.get("training", op.operands[5] if len(op.operands) > 5 else None)
-    return op.name in LOOKUPS or (op.base.endswith("batch_norm") and trains is False)
+    return saves_auxiliaries(op) or (op.base.endswith("batch_norm") and trains is False)
 
 
 def _with_model_strides(tensor: Tensor, value: Torch) -> Torch:

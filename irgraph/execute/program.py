@@ -17,9 +17,9 @@ from irgraph.execute.machine import Machine, without_autograd
 from irgraph.execute.random_values import Drawer
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op, Result
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.live_out import is_label, live_out
 
 
 class VariableName(str):

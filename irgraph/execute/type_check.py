@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from irgraph.execute.types.views import bound_findings, view_difference, view_form
-from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import HOST_READS, LOOKUPS, is_label
+from irgraph.ir.graph import OPERANDS, Graph
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import OPERANDS, Finding, checked_libraries
-from irgraph.shapes import ShapeError, plain_sizes
-
-UNCHECKED_OPS = (
-    *HOST_READS, "aten.pin_memory", "aten._pin_memory", "aten._pack_padded_sequence",
-    "aten.is_coalesced", "aten._grouped_mm",
-)  # fmt: skip
-"""Ops that require the bytes or the layout of a tensor, which the meta device lacks."""
+from irgraph.ops.book import names_with
+from irgraph.ops.inference import ShapeError, torch_results
+from irgraph.ops.live_out import is_label, saves_auxiliaries
+from irgraph.ops.operator import Trait
+from irgraph.ops.verify import Finding, checked_libraries
 
 BAGS_BACKWARD = "aten._embedding_bag_"
 """Name prefix of backward passes of lookups, whose saved operands differ in size by device."""
@@ -36,7 +32,8 @@ def type_findings(graph: Graph) -> Iterator[Finding]:
     libraries = checked_libraries()
     for op in graph.leaves():
         is_checked = op.name.startswith(libraries) and schemas_of(op.name)
-        if is_label(op) or not is_checked or op.name.startswith((*UNCHECKED_OPS, BAGS_BACKWARD)):
+        needs_data = op.name in names_with(Trait.HOST_READ, Trait.DATA)
+        if is_label(op) or not is_checked or needs_data or op.name.startswith(BAGS_BACKWARD):
             continue
         if (op.written or not op.results) and _has_text(op):
             continue
@@ -69,10 +66,10 @@ def _form(value: Value | Result) -> object:
 
 def _mismatch(op: Op, graph: Graph) -> str:
     try:
-        expected = plain_sizes(op, graph.schemas, graph.dims, runs_writes=True)
+        expected = torch_results(op, graph.schemas, graph.dims, runs_writes=True)
     except ShapeError as error:
         return str(error) if error.refused else ""
-    pairs = list(zip(expected, op.results, strict=False))[: 1 if op.name in LOOKUPS else None]
+    pairs = list(zip(expected, op.results, strict=False))[: 1 if saves_auxiliaries(op) else None]
     difference = next((text for pair in pairs for text in _differences(*pair)), "")
     return difference or _view_mismatch(op, pairs)
 

@@ -29,6 +29,10 @@ END = "step.return"
 DOUBLE = "double_backward"
 """Setting of a step that differentiates gradients: its backward pass has a backward pass."""
 
+OPERANDS = "operands"
+"""Setting of a model whose ops need not match their schemas. It describes the operands: ``by
+shape`` if a trace does not identify tensors, ``as recorded`` if the trace's data are incomplete."""
+
 V = TypeVar("V")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from irgraph.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
-from irgraph.ir.verify import verify
 from irgraph.language.check import check_script, unused_name_warnings
 from irgraph.language.clauses import Call
 from irgraph.language.expressions.evaluate import Pricer, Target
@@ -18,6 +17,7 @@ from irgraph.language.running.settle import settle
 from irgraph.language.running.state import ILLEGAL, Frame, State
 from irgraph.language.script import Pass, Script
 from irgraph.language.statements.apply import Apply
+from irgraph.ops.verify import verify
 from irgraph.verbs.stream_order import StreamOrder, explain
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import describe, verify
 from irgraph.language import Pricer
 from irgraph.manage.run import check_stages, run_stages
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Watcher
+from irgraph.ops.verify import describe, verify
 
 Predicate = Callable[[Graph], str]
 """Returns the reason why a graph is broken, or ``""`` if it is not."""

@@ -12,10 +12,10 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import verify
 from irgraph.language import Pricer
 from irgraph.manage.run import run_stages
 from irgraph.manage.stage import Stage
+from irgraph.ops.verify import verify
 
 Interesting = Callable[[Graph], bool]
 """Returns whether a graph still shows the failure."""

@@ -18,7 +18,7 @@ from irgraph.ops.call import Call, InvalidCallError
 from irgraph.ops.kinds.elements import tagged
 from irgraph.ops.kinds.lists import over_lists
 from irgraph.ops.meaning import Meaning, Result
-from irgraph.ops.operator import Operator
+from irgraph.ops.operator import Operator, Trait
 from irgraph.ops.sizes import size_error
 from irgraph.plugins import plugins
 
@@ -57,6 +57,13 @@ def book() -> Mapping[str, Operator]:
 def operator_of(name: str) -> Operator | None:
     """Return the declaration of an operator, ``None`` if there is none."""
     return book().get(name) or over_lists(name) or tagged(name)
+
+
+@cache
+def names_with(*traits: Trait) -> frozenset[str]:
+    """Return the names of declared operators that have one of some traits."""
+    chosen = frozenset(traits)
+    return frozenset(name for name, operator in book().items() if operator.traits & chosen)
 
 
 def custom_ops() -> Mapping[str, CustomOp]:
@@ -102,11 +109,23 @@ def _meaning(op: Op) -> Meaning:
     return meaning
 
 
+def factors_of(op: Op) -> tuple[int, ...]:
+    """Return the positions of the factors of a product among its operands, empty if unknown.
+
+    A product is linear in each factor, together with an operand that is added to it.
+    """
+    meaning = meaning_of(op)
+    if meaning is None or not meaning.linear:
+        return ()
+    added = frozenset.intersection(*meaning.linear)
+    return tuple(position for operands in meaning.linear for position in sorted(operands - added))
+
+
 def resolve(operator: Operator, call: Call) -> Meaning | None:
     """Return the meaning that a declaration gives to a call, whether or not its sizes fit."""
     try:
         meaning = operator.rule(call)
-    except InvalidCallError:
+    except (InvalidCallError, LookupError):  # an argument that is invalid or missing
         return None
     if meaning is None or len(meaning.operands) != len(call.inputs):
         return None

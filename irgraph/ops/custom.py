@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 from irgraph.ir.schema import parse_schema
 from irgraph.ir.torch_schemas.custom_ops import CustomOp, DifferentiatedCall, Gradient
-from irgraph.ops.operator import Flops, Operator
+from irgraph.ops.operator import Flops, Operator, Trait
 from irgraph.ops.patterns import Rule
 
 Function = Callable[..., Any]
@@ -27,6 +27,7 @@ def custom_operator(
     counted: bool = False,
     text: str = "",
     flops: Flops | None = None,
+    traits: Collection[Trait] = (),
 ) -> dict[str, Operator]:
     """Return the declaration of an op that torch lacks, by its name.
 
@@ -41,9 +42,11 @@ def custom_operator(
         counted: whether the host computes arguments that differ from step to step.
         text: the declaration as text, if it depends on tensors alone.
         flops: returns the floating-point operations of a call.
+        traits: its properties by which other packages choose it.
     """
     custom = CustomOp(schema, reference, backward, types, tolerance, counted)
-    return {custom.name: Operator(custom.name, rule, text, flops, custom)}
+    operator = Operator(custom.name, rule, text, flops, custom, frozenset(traits))
+    return {custom.name: operator}
 
 
 def deferred(module: str, name: str) -> Function:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from enum import Enum
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.torch_schemas.custom_ops import CustomOp
 from irgraph.ops.call import Call
@@ -23,6 +25,28 @@ def no_meaning(call: Call) -> None:
     """Return that no declaration states the meaning of a call."""
 
 
+class Trait(Enum):
+    """A property of an op by which other packages choose it; the value is its description."""
+
+    LOOKUP = "looks up rows; its first operands are tables and indices, or lists of both"
+    ROWS = "looks up single rows of a table"
+    BAGS = "looks up bags of rows of one table"
+    BAGS_GRADIENT = "computes the gradient of a table from the gradient of its bags"
+    BATCHED_BAGS = "looks up bags of several tables, or computes their gradients or updates"
+    HOST_READ = "reads a value of a device on the host"
+    WAIT = "waits for a collective"
+    BARRIER = "makes the host wait for other processes"
+    INDEXED = "reads or writes elements at lists of indices"
+    LAYER = "multiplies rows by a matrix, as a linear layer does"
+    DATA = "requires the bytes or the layout of a tensor, which torch's meta device lacks"
+    SLICE = "slices an axis"
+    COPY = "copies a tensor to another type or memory"
+    VIEW_OR_COPY = "returns a view if one exists, or else a copy"
+    SPARSE_PART = "returns the indices or the values of a sparse tensor"
+    SPARSE_MAKER = "makes a sparse tensor from indices and values"
+    CLASS_LOSS = "computes a loss over classes and the total weight of its samples"
+
+
 class Operator(Struct, frozen=True):
     """The declaration of an operator.
 
@@ -33,6 +57,7 @@ class Operator(Struct, frozen=True):
         flops: returns the floating-point operations of a call, as torch's ``FlopCounterMode``
             counts them; ``None`` if it is no product.
         custom: schema, reference and gradient of an op that torch lacks.
+        traits: its properties by which other packages choose it.
     """
 
     name: str
@@ -40,6 +65,7 @@ class Operator(Struct, frozen=True):
     text: str = ""
     flops: Flops | None = None
     custom: CustomOp | None = None
+    traits: frozenset[Trait] = frozenset()
 
 
 def operators(
@@ -50,6 +76,7 @@ def operators(
     in_place: bool = False,
     text: str = "",
     flops: Flops | None = None,
+    traits: Collection[Trait] = (),
 ) -> dict[str, Operator]:
     """Return a declaration for each of some names, separated by blanks.
 
@@ -59,4 +86,5 @@ def operators(
     if in_place:
         names_list += [f"{name}_" for name in names_list if not name.endswith("_")]
     full_names = (f"{library}.{name}" for name in names_list)
-    return {name: Operator(name, rule, text, flops) for name in full_names}
+    operator = Operator("", rule, text, flops, traits=frozenset(traits))
+    return {name: replace(operator, name=name) for name in full_names}

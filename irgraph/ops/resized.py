@@ -4,44 +4,36 @@ from __future__ import annotations
 
 from math import prod
 
-from irgraph.facts import fact
+from irgraph.facts import fact, facts_of
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ops.book import meaning_of
-from irgraph.ops.call import Call
 from irgraph.ops.meaning import ONE, OPAQUE, Axes, Joined, Merged
-from irgraph.ops.sizes import SizeError, result_shapes
 
 SLOT = "irgraph.ops.resized"
 
 
 def confirms_resize(original: Op, resized: Op) -> bool:
-    """Return whether torch accepts a resized call and gives its sizes, if it does the original.
+    """Return whether the declaration of a call shows that another size of it is valid.
 
-    By the meaning of the original if sizes on which arguments depend did not change, or else by
-    that of the resized call.
+    ``original`` must have the sizes that torch computes.
     """
-    meaning = meaning_of(original)
-    if meaning is None:
+    if meaning_of(original) is None:
         return False
-    if fact(original, SLOT, _SizeCheck).holds(resized):
-        return True
-    return confirms(resized)
+    return fact(original, SLOT, _SizeCheck).holds(resized)
 
 
-def confirms(op: Op) -> bool:
-    """Return whether a declaration determines that torch gives a call its sizes."""
-    meaning = meaning_of(op)
-    if meaning is None or meaning.sizes_by_torch or meaning.slopes or meaning.steps:
-        return False
-    if any(OPAQUE in axes for axes in meaning.operands):
-        return False
-    if meaning.groups and not op.inputs[0].contiguous:
-        return False
-    try:
-        shapes = result_shapes(Call(op), meaning)
-    except SizeError:
-        return False
-    return shapes[: len(op.outputs)] == [tuple(map(int, t.shape)) for t in op.outputs]
+VALID = "irgraph.ops.resized.valid"
+"""Slot of an op whose sizes have been validated."""
+
+
+def has_valid_sizes(op: Op) -> bool:
+    """Return whether the sizes of an op have been validated."""
+    return VALID in facts_of(op)
+
+
+def mark_valid_sizes(op: Op) -> None:
+    """Record that the sizes of an op have been validated."""
+    facts_of(op)[VALID] = True
 
 
 class _SizeCheck:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.meaning import ONE, Axes
@@ -13,15 +14,31 @@ def letters(rank: int, prefix: str = "d") -> Axes:
     return tuple(f"{prefix}{i}" for i in range(rank))
 
 
-def broadcast_shape(tensors: Iterable[Tensor]) -> tuple[int, ...]:
+Shape: TypeAlias = tuple[int, ...]
+
+
+def broadcast_shape(tensors: Iterable[Tensor]) -> Shape:
     """Return the shape to which tensors broadcast; an empty axis stays empty."""
-    shapes = [tensor.shape for tensor in tensors]
+    return _widest([tensor.shape for tensor in tensors])
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape | None:
+    """Return the shape to which shapes broadcast; ``None`` if they do not, or there are none."""
+    widest = _widest(shapes)
+    for shape in shapes:
+        pairs = zip(reversed(shape), reversed(widest), strict=False)
+        if any(size not in (1, wide) for size, wide in pairs):
+            return None
+    return widest if shapes else None
+
+
+def _widest(shapes: Sequence[Shape]) -> Shape:
     rank = max(map(len, shapes), default=0)
-    shape: list[int] = []
+    widest: list[int] = []
     for index in range(-rank, 0):
-        sizes = [s[index] for s in shapes if len(s) >= -index]
-        shape.append(0 if 0 in sizes else max(sizes))
-    return tuple(shape)
+        sizes = [shape[index] for shape in shapes if len(shape) >= -index]
+        widest.append(0 if 0 in sizes else max(sizes))
+    return tuple(widest)
 
 
 def aligned(tensor: Tensor, shape: Sequence[int], prefix: str = "d") -> Axes:

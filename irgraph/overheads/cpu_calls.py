@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from irgraph.capture.kineto.events.host import HostItem, HostView, RuntimeCall
 from irgraph.capture.kineto.reading.trace import EventKind, KinetoTrace
 from irgraph.ir.effects import always_alias
-from irgraph.ir.live_out import UNFILLED
 from irgraph.ir.schema import schemas_of
+from irgraph.ops.live_out import UNFILLED
 
 
 def is_cpu_trace(trace: KinetoTrace) -> bool:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import effects
 from irgraph.ir.graph import Graph, cached_per_graph
-from irgraph.ir.live_out import HOST_READS
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.ops.live_out import blocks_host
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.streams import RECORD, WAIT
@@ -219,10 +219,6 @@ def _kind(op: Op) -> tuple[object, ...]:
     return op.name, attributes, tensor.dtype, tensor.device, op.stream, op.thread
 
 
-BLOCKING = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_READS)
-"""Ops that make the host wait: the work that they wait for must not change."""
-
-
 @dataclass
 class _OpenBucket:
     """A bucket that is being filled.
@@ -278,7 +274,7 @@ class _OpenBucket:
             # An op inside of a module's label or an autograd node would leave it if deferred.
             nested = len(paths[leaf]) > 1 and not _is_event(leaf)
             is_fixed = leaf in self.deferred_ops or effects(leaf, self.declared).barrier
-            if leaf.name in BLOCKING or nested or is_fixed:
+            if blocks_host(leaf) or nested or is_fixed:
                 return False
             self._defer(leaf)
         return len(paths[op]) == 1 or all(map(_is_event, self.later))
@@ -287,7 +283,7 @@ class _OpenBucket:
         """Return whether an op may run before the sums, as it does not access them."""
         if leaf.name == RECORD:
             return leaf.stream != self.first.stream
-        if leaf.name in BLOCKING or any(t.name in self.names for t in leaf.inputs):
+        if blocks_host(leaf) or any(t.name in self.names for t in leaf.inputs):
             return False
         access = effects(leaf, self.declared)
         if access.barrier:

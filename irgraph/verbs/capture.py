@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from irgraph.ir.edit import free_name, map_tensors, names_of
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Declared, Graph, cached_per_graph
-from irgraph.ir.live_out import HOST_READS
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
+from irgraph.ops.live_out import blocks_host, reads_on_host
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import RECORD, WAIT, works
@@ -31,8 +31,6 @@ SIZED = (
 
 MASKED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 """Ops that look up the true elements of a mask, if their index is one."""
-
-HOST = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_READS)
 
 
 class Capturing(Struct, frozen=True):
@@ -129,8 +127,8 @@ class _CaptureSearch:
         tensors = (*leaf.inputs, *leaf.outputs)
         if leaf.name in (RECORD, WAIT) or (leaf.is_scope and not tensors):
             return ""
-        if leaf.name in HOST:
-            return "the host reads it" if leaf.name in HOST_READS else "the host waits for it"
+        if blocks_host(leaf):
+            return "the host reads it" if reads_on_host(leaf) else "the host waits for it"
         custom = custom_ops().get(leaf.name)
         if custom is not None and custom.counted:
             return "its numbers differ from step to step, and a graph would repeat them"
@@ -156,13 +154,13 @@ class _CaptureSearch:
             # A number that the host read may have become a Python value of any later call, which a
             # graph would repeat for ever. The trace does not show which, so all later calls of the
             # phase stay out.
-            if leaf.phase in read_by_phase and works(leaf) and leaf.name not in HOST:
+            if leaf.phase in read_by_phase and works(leaf) and not blocks_host(leaf):
                 notes = [(leaf, ""), (read_by_phase[leaf.phase], "the host reads here")]
                 error = RefusedError(
                     "its numbers may follow from what the host read before it", notes
                 )
                 self.excluded[leaf] = (leaf, error)
-            elif leaf.name in HOST_READS:
+            elif reads_on_host(leaf):
                 read_by_phase[leaf.phase] = leaf
 
     def _foreign_ops(self) -> dict[Op, tuple[Op, RefusedError]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -15,12 +15,12 @@ from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import DType, Tensor, overlap
-from irgraph.shapes import ShapeError, infer
+from irgraph.ops.book import signature
+from irgraph.ops.inference import ShapeError, infer
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.tf32 import check_tf32, from_tf32, is_in_tf32, to_tf32
-from irgraph.verbs.torch_check import type_signature
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 """Types of tensors that ops may be cast between."""
@@ -108,8 +108,7 @@ def _check_leaf(graph: Graph, leaf: Op, dtype: str) -> None:
 def _result_types(graph: Graph, leaf: Op, dtype: str) -> list[str] | None:
     """Return the types of an op's results with operands of a type, ``None`` if torch refuses."""
     # torch is queried once for each kind of call: a model of 50,000 ops has some tens of them.
-    sizes = [str(size) for t in leaf.inputs for size in t.shape]
-    types_by_call, key = _type_cache(graph), f"{dtype} {type_signature(leaf)} {sizes}"
+    types_by_call, key = _type_cache(graph), (dtype, signature(leaf))
     if key not in types_by_call:
         narrow = map_tensors(leaf, lambda t: replace(t, dtype=dtype) if t.dtype in FLOATS else t)
         try:
@@ -122,7 +121,7 @@ def _result_types(graph: Graph, leaf: Op, dtype: str) -> list[str] | None:
 
 
 @cached_per_graph
-def _type_cache(graph: Graph) -> dict[str, list[str]]:
+def _type_cache(graph: Graph) -> dict[Hashable, list[str]]:
     """Return the cache of result types of a graph's ops in other types, filled on demand."""
     return {}
 

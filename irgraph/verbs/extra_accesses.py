@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from irgraph.ir.effects import effects
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.ops.live_out import live_out
 from irgraph.verbs.launch_order import barriers, declared
 from irgraph.verbs.refusal import RefusedError
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import LOOKUPS
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
 from irgraph.ops.book import meaning_of
+from irgraph.ops.live_out import saves_auxiliaries
 from irgraph.verbs.drawn_pair import UncomparableError
 from irgraph.verbs.insert import communicates
 from irgraph.verbs.small_exchange import OpExchange, SmallExchange, inputs_of
@@ -116,7 +116,7 @@ def _with_lookups(graph: Graph, exchange: OpExchange) -> OpExchange:
         leaf
         for tensor in positions
         for _, leaf in graph.touching.get(tensor.buffer, ())
-        if leaf.name in LOOKUPS and tensor in leaf.outputs[1:]
+        if saves_auxiliaries(leaf) and tensor in leaf.outputs[1:]
     )
     return replace(exchange, context=tuple(lookups))
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import END, Graph, cached_per_graph
-from irgraph.ir.live_out import WAITS
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.ops.live_out import waits
 from irgraph.verbs.launch_order import barriers
 from irgraph.verbs.refusal import RefusedError
 
@@ -138,7 +138,7 @@ def _check_known(graph: Graph, removal: Removal) -> None:
     """Refuse to remove waits, and ops with unknown effects."""
     opaque = _opaque_leaves(graph)
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
-        if leaf.name in WAITS:
+        if waits(leaf):
             reason = "later ops may read what it waits for"
             raise RefusedError(reason, [(leaf, f"{leaf.name} waits")], of_order=True)
         if leaf in opaque:

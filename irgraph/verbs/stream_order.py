@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from irgraph.ir.dependence import Dependence, dependences
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import HOST_READS
 from irgraph.ir.op import Op
+from irgraph.ops.live_out import reads_on_host
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import works
@@ -187,7 +187,7 @@ def _merge_progress(target: dict[str, int], source: dict[str, int]) -> None:
 
 def _is_awaited(leaf: Op) -> bool:
     """Return whether the host waits for a leaf: it reads a value, or a copy that blocks."""
-    if leaf.name in HOST_READS:
+    if reads_on_host(leaf):
         return True
     is_host_result = any(t.device == "cpu" for t in leaf.outputs)
     return (

@@ -16,7 +16,8 @@ from irgraph.ir.tensor import Tensor
 from irgraph.verbs.sharding.embeddings.tables import lookups
 
 PROBE, READ, POOL, FILL = (f"irgraph.tier_{name}" for name in ("probe", "read", "pool", "fill"))
-BAG_PROBE, BAG_FILL = "irgraph.bag_probe", "irgraph.bag_fill"
+BAG_PROBE = "irgraph.bag_probe"
+BAG_FILL = "irgraph.bag_fill"
 
 MAX_BAG_RATIO = 2
 """Maximum length of a bag in a cache of pooled bags, as a multiple of the mean length."""

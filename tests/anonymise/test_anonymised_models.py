@@ -10,7 +10,7 @@ from irgraph.anonymise.public_names import public_names
 from irgraph.anonymise.renaming import Anonymiser
 from irgraph.execute import compare, execute
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.tiers.library import list_tiers

@@ -14,7 +14,7 @@ from irgraph.capture.live import capture
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op, Result
 from irgraph.ir.tensor import Tensor
-from irgraph.shapes import ShapeError, plain_sizes
+from irgraph.ops.inference import ShapeError, torch_results
 from irgraph.verbs import Axis, RefusedError, resize
 
 
@@ -37,7 +37,7 @@ def opened(results: tuple[Result, ...]) -> Iterator[Tensor]:
 def shapes(op: Op, graph: Graph) -> list[tuple[int, ...]] | None:
     """Return the shapes that torch gives an op's results; ``None`` where it refuses it."""
     try:
-        found = plain_sizes(op, graph.schemas, graph.dims)
+        found = torch_results(op, graph.schemas, graph.dims)
     except ShapeError:
         return None
     kept = tuple(a for a, said in zip(found, op.results, strict=False) if said is not None)

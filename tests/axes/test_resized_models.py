@@ -16,7 +16,7 @@ import torch
 from examples import dlrm, mlp, transformer
 from irgraph.capture.live import capture, capture_file
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from irgraph.verbs import Axis, resize
 

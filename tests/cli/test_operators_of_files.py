@@ -9,7 +9,7 @@ import pytest
 from irgraph.cli.main import main
 from irgraph.execute import compare, execute
 from irgraph.execute.program import GraphProgram
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse
 
 pytest.importorskip("torch")

@@ -17,8 +17,8 @@ import torch
 
 from irgraph.capture.live import capture
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 from tests.differential.eager import differing
 from tests.differential.interpreter import Interpreter

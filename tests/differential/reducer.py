@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 
 Try = Callable[[Graph, Sequence[str]], str]
 

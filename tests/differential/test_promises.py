@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from irgraph.execute import compare
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError
 from irgraph.verbs import RefusedError, resize
 from tests.differential.fuzz import judged

@@ -11,7 +11,7 @@ from irgraph.capture.live import capture_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.ranks import peer_of
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.ranks import predict_ranks
 from irgraph.text import parse, print_graph
 

@@ -22,7 +22,7 @@ from irgraph.capture.emulate.environment import Process
 from irgraph.capture.live import capture_file
 from irgraph.ir.graph import Graph
 from irgraph.ir.ranks import group_of, groups_at, is_collective
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.predict.ranks import predict_ranks, rank_groups
 from irgraph.text import parse, print_graph

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.schema import Argument, Schema, bind, known_ops, resolve, schemas_of
 from irgraph.ir.tensor import Tensor, row_major
-from irgraph.ir.verify import verify
-from irgraph.shapes import ShapeError, plain_sizes
+from irgraph.ops.inference import ShapeError, torch_results
+from irgraph.ops.live_out import is_label
+from irgraph.ops.verify import verify
 
 TRIES = 400
 """Changes that are tried until one fits: most candidates have other types."""
@@ -93,7 +93,7 @@ def _fits(new: Op, old: Op, graph: Graph) -> bool:
     if resolve(new, graph.schemas) is None:
         return False
     try:
-        made, wanted = (_types(plain_sizes(op, graph.schemas, graph.dims)) for op in (new, old))
+        made, wanted = (_types(torch_results(op, graph.schemas, graph.dims)) for op in (new, old))
     except (ShapeError, AssertionError):
         return False
     return made == wanted

@@ -20,7 +20,7 @@ from irgraph.execute import compare_ranks
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.ranks import group_of, groups_at, groups_of, is_collective
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.plans.plan import Mesh, Plan
 from irgraph.plans.reading import read_plan
 from irgraph.predict.ranks import predict_ranks

@@ -20,7 +20,7 @@ from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.plans.plan import Plan, TableSharding, uniform
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph

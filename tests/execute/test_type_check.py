@@ -8,7 +8,7 @@ import pytest
 
 from irgraph.capture.lower import lower_file
 from irgraph.execute.type_check import type_findings
-from irgraph.ir.verify import unknown, verify
+from irgraph.ops.verify import unknown, verify
 from tests.language.models import model
 
 HEAD = "input %x : f32[B, 32] in $x\ninput %w : f32[32, 8] in $w\ninput %i : i64[7] in $i\n"
@@ -23,17 +23,20 @@ HEAD = "input %x : f32[B, 32] in $x\ninput %w : f32[32, 8] in $w\ninput %i : i64
             "its operands do not broadcast: [4, 32], [32, 8]",
         ),
         ("%y = aten.mm(%x, %w) : f32[B, 9] in $y", "makes [4, 8], not %y, [4, 9]"),
-        ("%y = aten.mm(%w, %x) : f32[32, 32] in $y", "its factors do not fit: [32, 8] and [4, 32]"),
+        (
+            "%y = aten.mm(%w, %x) : f32[32, 32] in $y",
+            "its operands do not fit: [32, 8] and [4, 32]",
+        ),
         ("aten.add_(%w!, %x)", "its operands do not broadcast: [32, 8], [4, 32]"),
         ("aten.add_(%i!, %x)", "its operands do not broadcast: [7], [4, 32]"),
-        ("aten.copy_(%w!, %x)", "copies [4, 32], which does not broadcast to [32, 8]"),
+        ("aten.copy_(%w!, %x)", "its operands do not broadcast: [32, 8], [4, 32]"),
         (
             "aten.index_put_(%x!, [%i], %w)",
-            "writes [32, 8], which does not broadcast to [7, 32]",
+            "its operands do not broadcast: [4, 32], [7], [32, 8]",
         ),
         (
             "aten.index_put_(%x!, [none, %i], %w)",
-            "writes [32, 8], which does not broadcast to [4, 7]",
+            "its operands do not broadcast: [4, 32], [7], [32, 8]",
         ),
     ],
 )

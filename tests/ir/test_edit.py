@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, map_tensors
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 
 MODEL = """model "m" { format = 1 }

@@ -18,8 +18,8 @@ import passes
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 from tests.language.models import mlp, training
 from tests.language.numeric import LENGTH, Machine

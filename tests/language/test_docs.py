@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import check
 from irgraph.language import load_script, run
 from irgraph.manage.run import find_target
+from irgraph.ops.verify import check
 from irgraph.text import IrgraphError, parse, print_graph
 
 PAGE = Path(__file__).parents[2] / "docs" / "language.md"

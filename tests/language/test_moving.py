@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import Outcome, load_script, run
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError
 from tests.language.models import mlp, model
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import passes
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, parse_pipeline, run
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError
 from tests.language.models import mlp, training
 from tests.verbs.test_fuse_verb import graph_of

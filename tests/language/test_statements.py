@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import Outcome, load_script, parse_pipeline, run
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError
 from tests.language.models import MLP, mlp, model
 

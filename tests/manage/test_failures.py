@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.manage.bisect import bisect
 from irgraph.manage.predicates import exceeds_limits, results_differ
 from irgraph.manage.reduce import broken_result_predicate, reduce, same_failure_predicate
 from irgraph.manage.reproducer import Reproducer, model_text, recorded_script
 from irgraph.manage.run import run_stages
 from irgraph.manage.stage import PipelineStep, stages
+from irgraph.ops.verify import verify
 from irgraph.text import parse
 from tests.language.models import mlp
 

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = (
     "irgraph/language", "irgraph/verbs", "irgraph/manage", "irgraph/text", "grammars",
-    "irgraph/manage/run.py", "irgraph/axes", "irgraph/ir/verify.py", "irgraph/capture/onnx",
+    "irgraph/manage/run.py", "irgraph/axes", "irgraph/ops/verify.py", "irgraph/capture/onnx",
     "irgraph/capture/export/program.py", "irgraph/capture/lower.py",
     "irgraph/cli/pipeline.py", "irgraph/cli/commands/opt.py", "irgraph/cli/commands/bisect.py",
     "irgraph/cli/commands/reduce.py", "irgraph/cli/commands/passes.py",

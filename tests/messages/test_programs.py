@@ -16,12 +16,12 @@ from irgraph.capture.onnx import lower_onnx
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.language.expressions.evaluate import EvaluationError, Scope, evaluate
 from irgraph.language.expressions.nodes import ListOf, Name, Splat, Variable
 from irgraph.manage.bisect import bisect
 from irgraph.manage.stage import PipelineStep, stages
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse
 from irgraph.text.builder import Builder, BuildError
 from irgraph.verbs import Axis, RefusedError, resize

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from irgraph.execute.callables import Computation, computation
 from irgraph.execute.machine import without_autograd
 from irgraph.ir.dim import evaluate
-from irgraph.ir.live_out import LOOKUPS
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import DType, Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
 from irgraph.ops.book import meaning_of
 from irgraph.ops.call import Call
+from irgraph.ops.live_out import saves_auxiliaries
 from irgraph.ops.local import local_call
 from irgraph.ops.meaning import ONE, OPAQUE, Axes, Joined, Meaning, Merged
 from irgraph.ops.places import OWN, Claim, Place, claims
@@ -236,7 +236,7 @@ def check_claim(op: Op, meaning: Meaning, claim: Claim) -> str:
         local = {name: part(value, named[name], rank) for name, value in values.items()}
         by_rank.append(run(local_call(op, meaning, claim.letter, share), local))
     # what lookups save for their backward depends on the kernel
-    compared = claim.results[:1] if op.name in LOOKUPS else claim.results
+    compared = claim.results[:1] if saves_auxiliaries(op) else claim.results
     for index, place in enumerate(compared):
         if place == OWN:
             continue

@@ -13,7 +13,7 @@ import torch
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ops.book import book, meaning_of, shipped
-from irgraph.shapes import infer
+from irgraph.ops.inference import infer
 from irgraph.text import parse
 from tests.ops.laws import broken_claims, sizes_of
 

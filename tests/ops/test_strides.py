@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, canonical_strides, row_major
 from irgraph.ops.book import meaning_of
+from irgraph.ops.inference import ShapeError, torch_results
 from irgraph.ops.strides import Layout, Numbers, View, merges_gaps
-from irgraph.shapes import ShapeError, plain_sizes
 from tests.ops.test_laws import ops as calls
 from tests.ops.test_sizes import contiguous
 
@@ -20,7 +20,7 @@ MIN_VIEWS = 60
 
 def views(op: Op) -> Iterator[Tensor]:
     """Yield the results that torch returns as views of the first operand."""
-    for result in plain_sizes(op, (), {}):
+    for result in torch_results(op, (), {}):
         for tensor in result if isinstance(result, tuple) else [result]:
             if isinstance(tensor, Tensor) and op.inputs and tensor.buffer == op.inputs[0].buffer:
                 yield tensor

@@ -14,7 +14,7 @@ from irgraph.api import rewrite
 from irgraph.capture.live import capture
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from tests.execute.models import Eager, Step, eager_step, sgd
 
 FUSED = "aten._scaled_dot_product_efficient_attention"

@@ -13,7 +13,7 @@ from irgraph.api import rewrite
 from irgraph.capture.live import capture
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from tests.execute.models import Step, sgd
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import Outcome, parse_pipeline, run
+from irgraph.ops.verify import verify
 from tests.language.models import backward, bag, gradient, model, table, training, update
 
 

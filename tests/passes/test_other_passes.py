@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import Outcome, parse_pipeline, run
+from irgraph.ops.verify import verify
 from tests.language.models import mlp, model
 
 

@@ -16,7 +16,7 @@ from irgraph.ir.cost import Kernel, Overheads, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.schedule.accounting import ACCOUNTINGS, Accounting
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.critical_path import critical_path

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irgraph.ir.verify import describe, verify
+from irgraph.ops.verify import describe, verify
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.text.canonical import NotCanonicalError, read_canonical
 from irgraph.text.parser import parse_any

@@ -18,8 +18,8 @@ from irgraph.api import rewrite
 from irgraph.capture.live import capture
 from irgraph.execute import compare
 from irgraph.ir.graph import DOUBLE, Graph
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.verbs import RefusedError
 from irgraph.verbs.autograd.find_backward import backward_of

@@ -14,8 +14,8 @@ from irgraph.execute import compare
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse
 from irgraph.verbs import RefusedError
 from irgraph.verbs.autograd.find_backward import MAX_TRIES, backward_of

@@ -10,7 +10,7 @@ from irgraph.api import rewrite
 from irgraph.capture.live import capture_file
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse
 from irgraph.verbs.bucket import bucket, buckets, check_bucket

@@ -12,8 +12,8 @@ from irgraph.capture.live import capture as captured
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse
 from irgraph.verbs.capture import LAUNCH, capture

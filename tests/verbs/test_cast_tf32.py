@@ -6,8 +6,8 @@ import pytest
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.quantity import Quantity
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from irgraph.verbs import RefusedError, cast, check_cast
 from tests.language.models import mlp, model

@@ -11,7 +11,7 @@ from irgraph.execute import compare, execute
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import print_op
 from irgraph.verbs import Casting, RefusedError, cast, check_cast
 from irgraph.verbs.cast import cast_operand, check_operand

@@ -10,7 +10,7 @@ from irgraph.capture.live import capture
 from irgraph.execute import compare
 from irgraph.ir.dependence import Dependence
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from irgraph.verbs.compiled import CALL, KERNEL, compile_regions
 from irgraph.verbs.compiled.inductor import Kernel

@@ -12,7 +12,7 @@ from irgraph.execute import compare, execute
 from irgraph.ir.cost import PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.expanded import expanded_of
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from irgraph.verbs.deprune import DepruneResult, check_deprune, deprune
 from irgraph.verbs.place import place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.verbs import Insertion, RefusedError, check_insertion, insert
 from tests.language.models import mlp
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import print_op
 from irgraph.verbs import RefusedError
 from irgraph.verbs.insert import Insertion, check_insertion, insert

@@ -12,7 +12,7 @@ from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from irgraph.verbs import RefusedError, parallelize, reorder, streams
 from tests.language.models import model

@@ -10,9 +10,9 @@ from irgraph.backend import backend
 from irgraph.execute import compare, execute
 from irgraph.ir.cost import Kernel, Popularity, PriceOptions
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.ops.references.bags import bag_fill, bag_probe
 from irgraph.ops.references.tiers import tier_fill, tier_pool, tier_probe, tier_read
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from irgraph.tiers.bags import drawn_bags
 from irgraph.tiers.hits import Lookups, cache_of

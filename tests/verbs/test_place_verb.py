@@ -12,8 +12,8 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare, execute
 from irgraph.ir.cost import Popularity
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.ops.references.tiers import tier_fill, tier_probe, tier_read
+from irgraph.ops.verify import verify
 from irgraph.schedule.memory import peak_memory
 from irgraph.text import parse, print_graph
 from irgraph.tiers.hits import Lookups, cache_of

@@ -10,7 +10,7 @@ from irgraph.execute import compare, execute
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.verbs.quantize import check_quantize, quantize
 from irgraph.verbs.refusal import RefusedError

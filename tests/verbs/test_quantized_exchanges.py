@@ -7,8 +7,8 @@ import pytest
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare_ranks
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.plans.plan import COLUMN, ROW, TABLE, Plan, TableSharding
 from irgraph.precision.data import random_batch
 from irgraph.precision.measure import PrecisionBench

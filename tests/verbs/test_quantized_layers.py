@@ -11,7 +11,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import PREPARED
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from irgraph.verbs.cast import cast
 from irgraph.verbs.quantize import check_quantize, quantize

@@ -12,8 +12,8 @@ from irgraph.execute.narrow.preparation import prepare
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.precision.candidates import candidates
 from irgraph.text import parse, print_graph
 from irgraph.verbs.quantize import check_quantize, quantize

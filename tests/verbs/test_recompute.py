@@ -17,8 +17,8 @@ from irgraph.capture.live import capture
 from irgraph.execute import compare
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.schedule.memory import peak_memory
 from irgraph.text import IrgraphError, parse
 from irgraph.verbs import recompute

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import print_op
 from irgraph.verbs import RefusedError
 from irgraph.verbs.remove import Removal, check_removal, remove

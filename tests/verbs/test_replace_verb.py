@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.verbs import RefusedError, replace
 from tests.language.models import mlp
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
+from irgraph.ops.verify import verify
 from irgraph.text import print_graph
 from irgraph.verbs.autograd.replacements import ReplacementBatch
 from irgraph.verbs.disjoint_regions import DisjointRegions

@@ -15,9 +15,8 @@ from irgraph.capture.common.nodes import Recorded, RecordedNode, TraceTensor
 from irgraph.capture.common.streams import IssuedCollective
 from irgraph.capture.common.view_strides import view_strides
 from irgraph.ir.schema import Schema
-
-RESHAPES = ("aten.view", "aten.reshape", "aten.to", "aten.flatten", "aten.contiguous")
-"""Ops whose result may be a view, and is contiguous if its operand is."""
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
 
 class Record(Protocol):
@@ -149,7 +148,9 @@ def tensors_in(values: Sequence[Recorded]) -> Iterator[TraceTensor]:
 
 def _may_stride(schema: Schema) -> bool:
     aliased = any(r.alias and not r.written for r in schema.returns)
-    return aliased and schema.name not in RESHAPES
+    # results of these ops are contiguous if their operand is
+    is_reshape = schema.name == "aten.view" or schema.name in names_with(Trait.VIEW_OR_COPY)
+    return aliased and not is_reshape
 
 
 def set_results(

@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.diagnostics import Diagnostic, SourceSpan, fail
-from irgraph.ir.graph import Graph
-from irgraph.ir.verify import OPERANDS, describe, verify
+from irgraph.ir.graph import OPERANDS, Graph
+from irgraph.ops.verify import describe, verify
 
 MAX_FINDINGS = 10
 """Maximum number of findings that are shown for an invalid graph."""

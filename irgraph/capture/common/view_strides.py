@@ -10,16 +10,11 @@ from irgraph.capture.common.identity import Handle
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor, row_major
-from irgraph.ops.book import meaning_of
+from irgraph.ops.book import meaning_of, names_with
+from irgraph.ops.operator import Trait
 from irgraph.ops.strides import Layout, Numbers, View, merges_gaps
 
 Shape = tuple[int, ...]
-
-COPIES = frozenset(("aten.reshape", "aten.flatten", "aten.to", "aten.contiguous"))
-"""Ops whose result is a view or a copy, which recordings leave open."""
-
-EXPLICIT = {"aten.as_strided": 2, "aten._reshape_alias": 2}
-"""Ops whose strides are an argument, and its position."""
 
 
 def view_strides(name: str, values: Sequence[Item], shapes: Sequence[Shape]) -> list[Shape | None]:
@@ -31,10 +26,12 @@ def view_strides(name: str, values: Sequence[Item], shapes: Sequence[Shape]) -> 
     unknown: list[Shape | None] = [None] * len(shapes)
     if not values or not isinstance(values[0], Handle):
         return unknown
-    if name in EXPLICIT:
-        return [_explicit(values[EXPLICIT[name] :], shape) for shape in shapes]
-    if name in COPIES or not _returns_views(name):
+    # recordings leave open whether a copy was made
+    if name in names_with(Trait.VIEW_OR_COPY) or not _returns_views(name):
         return unknown
+    position = _stride_position(name)
+    if position is not None:
+        return [_explicit(values[position:], shape) for shape in shapes]
     source = values[0]
     results = tuple(_tensor(f"r{i}", source.dtype, shape) for i, shape in enumerate(shapes))
     op = Op(name, tuple(map(_operand, values)), results)
@@ -46,6 +43,12 @@ def view_strides(name: str, values: Sequence[Item], shapes: Sequence[Shape]) -> 
         return unknown
     views = View(meaning, layout, Numbers()).layouts(shapes, 1)
     return [view.strides for view in views]
+
+
+def _stride_position(name: str) -> int | None:
+    """Return the position of the argument with a view's strides, ``None`` if it has none."""
+    names = [argument.name for argument in schemas_of(name)[0].arguments]
+    return names.index("stride") if "stride" in names else None
 
 
 def _explicit(arguments: Sequence[Item], shape: Shape) -> Shape | None:

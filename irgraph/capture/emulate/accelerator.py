@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from irgraph.capture.common.calls import CapturedCall, Item, handles_in
 from irgraph.capture.common.identity import Handle, Identities
 from irgraph.ir.tensor import DeviceRef
-
-INDEXING = ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_")
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
 CPU_NOTES = (
     "captured on the CPU: tensors stand for the accelerator's, and copies between host and "
@@ -90,9 +90,10 @@ def _copy_host_indices(calls: list[CapturedCall], identities: Identities) -> boo
     Return whether any copy was inserted.
     """
     added = False
+    indexing = names_with(Trait.INDEXED)
     for siblings in [calls, *(call.body for call in _walk(calls))]:
         for call in list(siblings):
-            if call.name in INDEXING and call.operands[0].device != "cpu":
+            if call.name in indexing and call.operands[0].device != "cpu":
                 added = _copy_indices(call, siblings, identities) or added
     return added
 

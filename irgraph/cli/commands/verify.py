@@ -11,7 +11,7 @@ from irgraph.cli.common import ModelArgument, print_error
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
-    from irgraph.ir.verify import Finding
+    from irgraph.ops.verify import Finding
 
 PANEL = "models"
 
@@ -19,8 +19,8 @@ PANEL = "models"
 def verify(model: ModelArgument) -> None:
     """Check a model against every rule of the IR, and its types with torch; list all findings."""
     from irgraph.api import read_graph
-    from irgraph.ir.verify import describe, unknown
-    from irgraph.ir.verify import verify as find
+    from irgraph.ops.verify import describe, unknown
+    from irgraph.ops.verify import verify as find
 
     graph = read_graph(model)
     for warning in unknown(graph):
@@ -52,7 +52,7 @@ def _unknown_sheets(graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each device whose card is unknown."""
     from irgraph.backend import backend
     from irgraph.diagnostics import IrgraphError
-    from irgraph.ir.verify import Finding
+    from irgraph.ops.verify import Finding
 
     for device in graph.devices:
         try:

@@ -12,7 +12,7 @@ from model_explorer import Adapter, AdapterMetadata, graph_builder
 from irgraph.diagnostics import fail
 from irgraph.exchange.explorer.graph import explorer_graph
 from irgraph.files import read_text
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse
 
 

@@ -23,11 +23,10 @@ from irgraph.ir.narrow.ops import QUANTIZE, STATIC, TOLERANCE, UNSCALED
 from irgraph.ir.narrow.prepared import PREPARED, ROWS, WEIGHT, Prepared, prepared_of
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import factors_of, names_with
+from irgraph.ops.operator import Trait
 from irgraph.ops.references.narrow import round_rows, steps_of
 from irgraph.ops.references.rows import SCALED, from_format, scale_of, to_format
-
-FACTORS = {"aten.linear": (0, 1), "aten.mm": (0, 1), "aten.matmul": (0, 1), "aten.addmm": (1, 2)}
-"""Operand positions of the rows and of the weight of each product."""
 
 
 def is_quantized(graph: Graph) -> bool:
@@ -136,9 +135,10 @@ class _Rounding:
         self.starts = {d.tensor.buffer: d.tensor.offset for d in graph.tensors}
 
     def __call__(self, op: Op, values: Mapping[str, Torch]) -> None:
-        if op.name not in FACTORS:
+        factors = factors_of(op) if op.name in names_with(Trait.LAYER) else ()
+        if not factors:
             return
-        rows, weight = (op.operands[index] for index in FACTORS[op.name])
+        rows, weight = (op.operands[index] for index in factors)
         if not isinstance(weight, Tensor) or weight.buffer not in self.layers:
             return
         assert isinstance(rows, Tensor)
@@ -150,7 +150,7 @@ class _Rounding:
         )
         product = _round_to_format(values[rows.name], layer.rows) @ factor.t()
         for place, value in enumerate(op.operands):
-            if isinstance(value, Tensor) and place not in FACTORS[op.name]:
+            if isinstance(value, Tensor) and place not in factors:
                 product = product + values[value.name]
         values[op.outputs[0].name].copy_(product)
 

@@ -27,9 +27,9 @@ from irgraph.execute.torch_values import Torch, view_of
 from irgraph.execute.trials import MANNERS, SIZES, merge_draws
 from irgraph.execute.widen import short_types, widen_types
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import live_out
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.ranks import RANK, groups_of, layout_of, peer_of
+from irgraph.ops.live_out import live_out
 from irgraph.plans.layout import BATCH, SAMPLES, TensorLayout, layouts_of
 
 Values = Sequence[Torch]

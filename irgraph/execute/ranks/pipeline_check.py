@@ -26,9 +26,9 @@ from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.execute.trials import MANNERS, merge_draws
 from irgraph.execute.widen import widen_types
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.live_out import live_out
 from irgraph.ir.ranks import PEERS, is_collective, peer_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.live_out import live_out
 
 HINT = "name the modules of each stage as the whole model does"
 

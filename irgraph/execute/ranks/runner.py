@@ -18,9 +18,9 @@ from irgraph.execute.ranks.collectives import COLLECTIVE_OPS
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import PEERS, group_of, groups_of, peer_of
+from irgraph.ops.live_out import is_label
 
 Mail: TypeAlias = dict[tuple[int, int], deque[list[Torch]]]
 """Queues of tensors that were sent and not yet received, by sending and receiving rank."""

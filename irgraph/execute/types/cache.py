@@ -14,7 +14,7 @@ from pathlib import Path
 
 from grammars import private_folder
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import Finding
+from irgraph.ops.verify import Finding
 
 FOLDER = "types"
 """Folder in the user's cache folder; a file without content for each model."""
@@ -60,7 +60,7 @@ def _marker(text: str) -> Path | None:
 def _code_time() -> int:
     """Return the time of the rules' newest change, for checkouts whose version stays the same."""
     package = Path(__file__).parents[2]
-    names = ("shapes.py", "execute/type_check.py", "execute/types/views.py", "ir/calls.py")
+    names = ("ops/inference.py", "execute/type_check.py", "execute/types/views.py")
     return max((package / name).stat().st_mtime_ns for name in names)
 
 

@@ -12,10 +12,12 @@ from irgraph.ir.effects import always_alias
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, row_major
-from irgraph.ir.verify import Finding
+from irgraph.ops.verify import Finding
 
-AS_STRIDED = ("aten.as_strided", "aten.as_strided_")
-"""Views that may begin anywhere in the buffer of their operand."""
+
+def _has_free_start(op: Op) -> bool:
+    """Return whether a view may begin anywhere in the buffer of its operand."""
+    return op.name.removesuffix("_") == "aten.as_strided"
 
 
 def view_form(op: Op) -> tuple[object, ...]:
@@ -50,7 +52,7 @@ def view_difference(op: Op, expected: Tensor, actual: Tensor) -> str:
 def _absolute_offset(op: Op, expected: Tensor) -> int:
     """Return the first byte of a view in its buffer; ``as_strided`` may give it in elements."""
     elements = op.attributes.get("storage_offset", op.operands[3] if len(op.operands) > 3 else None)
-    if op.name in AS_STRIDED and isinstance(elements, int):
+    if _has_free_start(op) and isinstance(elements, int):
         return elements * expected.itemsize
     return int(expected.offset)
 
@@ -72,7 +74,7 @@ def _text(tensor: Tensor) -> str:
 
 def bound_findings(graph: Graph) -> Iterator[Finding]:
     """Yield the views that contain bytes beyond their buffer, as other tensors show its extent."""
-    ops = [op for op in graph.leaves() if op.name in AS_STRIDED]
+    ops = [op for op in graph.leaves() if _has_free_start(op)]
     if not ops:
         return
     buffers = {t.buffer for op in ops for t in op.inputs[:1]}
@@ -91,7 +93,7 @@ def _extents(graph: Graph, buffers: set[str]) -> dict[str, tuple[int, int]]:
     """Return the first and last byte of each buffer by the tensors that are no such view."""
     extents: dict[str, tuple[int, int]] = {}
     tensors = [declared.tensor for declared in graph.tensors]
-    tensors += [t for op in graph.leaves() if op.name not in AS_STRIDED for t in op.outputs]
+    tensors += [t for op in graph.leaves() if not _has_free_start(op) for t in op.outputs]
     for tensor in tensors:
         if tensor.buffer in buffers:
             begin, end = map(int, tensor.extent)

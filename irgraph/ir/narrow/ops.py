@@ -28,15 +28,27 @@ MEANS = "irgraph.bag_means"
 FORMAT_OF = {name: kind for kind, name in LOOKUPS.items()}
 """Row formats by the lookup."""
 
-QUANTIZE, DEQUANTIZE, PRODUCT = "irgraph.quantize_rows", "irgraph.dequantize_rows", "aten._int_mm"
-"""Ops of a linear layer in ``i8`` with dynamic quantisation."""
+QUANTIZE = "irgraph.quantize_rows"
+"""Rounds the rows of a layer in ``i8`` with dynamic quantisation."""
 
-STATIC, SCALED = "irgraph.quantize_static", "irgraph.dequantize_columns"
-"""Ops that replace the first two in static quantisation, with one calibrated scale of all rows."""
+PRODUCT = "aten._int_mm"
+"""Product of a layer in ``i8``."""
 
-PRODUCT_F8, PRODUCT_I4 = "aten._scaled_mm", "irgraph.linear_i4"
-"""Products in f8, by torch's op; and of rows in bf16 with weights in ``i4``, the operation of
-``aten::_weight_int4pack_mm`` on devices, whose packing differs between cards."""
+DEQUANTIZE = "irgraph.dequantize_rows"
+"""Scales the sums of a layer in ``i8`` with dynamic quantisation."""
+
+STATIC = "irgraph.quantize_static"
+"""Rounds rows in static quantisation, with one calibrated scale of all rows."""
+
+SCALED = "irgraph.dequantize_columns"
+"""Scales sums in static quantisation."""
+
+PRODUCT_F8 = "aten._scaled_mm"
+"""Product in f8."""
+
+PRODUCT_I4 = "irgraph.linear_i4"
+"""Product of rows in bf16 with weights in ``i4``: the operation of ``aten::_weight_int4pack_mm`` on
+devices, whose packing differs between cards."""
 
 PRODUCT_SHORT = "aten.mm"
 """Product of rows in f16 or bf16 with a weight that was converted to the type beforehand."""

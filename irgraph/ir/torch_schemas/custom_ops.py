@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from irgraph.providers import CUSTOM_OPS, module_for
+
 Torch: TypeAlias = Any
 """An object of torch's."""
-
-BOOK = "irgraph.ops.book"
-"""Module with the declarations. It is above this package, and therefore found by name."""
 
 
 class DifferentiatedCall(Struct, frozen=True):
@@ -72,12 +70,12 @@ class CustomOp(Struct, frozen=True):
 @cache
 def custom_ops() -> Mapping[str, CustomOp]:
     """Return all declared ops by their names in models."""
-    declared: Mapping[str, CustomOp] = import_module(BOOK).custom_ops()
+    declared: Mapping[str, CustomOp] = module_for(CUSTOM_OPS).custom_ops()
     return declared
 
 
 @cache
 def package_ops() -> frozenset[str]:
     """Return the names of those ops that installed packages declare."""
-    names: frozenset[str] = import_module(BOOK).package_ops()
+    names: frozenset[str] = module_for(CUSTOM_OPS).package_ops()
     return names

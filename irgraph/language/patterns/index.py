@@ -11,12 +11,12 @@ from typing import Any
 from irgraph.facts import FactTable
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.patterns.arguments import PassedArgument, arguments
 from irgraph.language.patterns.nodes import glob, is_glob
-from irgraph.language.patterns.short_forms import COPIES, pattern_names
+from irgraph.language.patterns.short_forms import copies, pattern_names
+from irgraph.ops.live_out import live_out
 
 MAX_CACHED_SELECTIONS = 32
 """Maximum number of selections whose matches an index caches: variants of a step share them."""
@@ -42,12 +42,13 @@ class Index:
     def _add(self, ops: Sequence[Op], parent: int) -> None:
         """Assign positions to ops and all ops below them."""
         by_name = self.by_name
+        copied = copies()
         for op in ops:
             position = len(self.ops)
             self.ops.append(op)
             self.end.append(position + 1)
             self.parent.append(parent)
-            for name in pattern_names(op) if op.name in COPIES else (op.name,):
+            for name in pattern_names(op) if op.name in copied else (op.name,):
                 if name in by_name:
                     by_name[name].append(position)
                 else:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from irgraph.facts import cached_calls
 from irgraph.ir.effects import MAX_CACHED_OPS, effects, is_view, written_by
-from irgraph.ir.live_out import HOST_READS, UNFILLED, WAITS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.patterns.index import Index
+from irgraph.ops.live_out import UNFILLED, is_label, reads_on_host, waits
 
 LIVE_OUT_KINDS = ("param", "state", "input", "returned", "gradient", "host")
 """Kinds of tensors that are live-out of a step even if nothing reads them."""
@@ -95,7 +95,8 @@ def _defined_tensors(leaf: Op) -> list[Tensor]:
 @cached_calls(MAX_CACHED_OPS)
 def _is_harmless(leaf: Op) -> bool:
     """Return whether an op has no effects other than its results and writes."""
-    if is_label(leaf) or leaf.name in (*HOST_READS, *WAITS) or leaf.base.startswith("_assert"):
+    has_effect = is_label(leaf) or reads_on_host(leaf) or waits(leaf)
+    if has_effect or leaf.base.startswith("_assert"):
         return False
     effect = effects(leaf)
     reads_device = any(t.device != "cpu" for t in leaf.inputs)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from irgraph.ir.op import Op
 from irgraph.language.expressions.nodes import Attribute, Item, ListOf, Literal, Splat, Variable
 from irgraph.language.patterns.nodes import Bound, ListTemplate, NamedArgument, NewOp, Part, Rest
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
 ALL_REDUCE = "nccl.all_reduce"
 """In a template: the sum over all processes, which torch launches as ``c10d.allreduce_``; or
@@ -18,8 +20,10 @@ LAYER_NORM = "aten.layer_norm"
 WORLD_ARGUMENTS = (("process_group", "world"), ("reduce_op", "sum"), ("sparse_indices", None))
 """Further arguments of ``c10d.allreduce_``."""
 
-COPIES = ("aten.to", "aten._to_copy")
-"""Ops that copy between memories if their result is on another device than their operand."""
+
+def copies() -> frozenset[str]:
+    """Return the names of ops that copy between memories if their result is on another device."""
+    return names_with(Trait.COPY)
 
 
 def expand_short_forms(new: NewOp) -> NewOp:
@@ -73,7 +77,7 @@ def pattern_names(op: Op) -> Iterator[str]:
     ``memcpy.h2d`` and ``memcpy.d2h`` are copies from host to device memory and back.
     """
     yield op.name
-    if op.name in COPIES and op.operands and op.outputs:
+    if op.name in copies() and op.operands and op.outputs:
         from_host, to_host = (t.device == "cpu" for t in (op.inputs[0], op.outputs[0]))
         if from_host != to_host:
             yield "memcpy.h2d" if from_host else "memcpy.d2h"

@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
 from irgraph.diagnostics import SourceSpan
-from irgraph.ir.calls import call_error
 from irgraph.ir.op import Op, Value
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_op, check_used
@@ -27,6 +26,7 @@ from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.fill import Filler
 from irgraph.language.templates.losses import Losses, rest_of
+from irgraph.ops.call_errors import call_error
 from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.meanings import MeaningComparison, compare_meanings, kind_of

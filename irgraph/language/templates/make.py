@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from msgspec.structs import replace as changed
 
-from irgraph.ir.calls import call_error
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.edit import free_name, map_value
 from irgraph.ir.graph import Graph
@@ -21,7 +20,8 @@ from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Bound, ListTemplate, NewOp, Part, flatten_lists
 from irgraph.language.templates.fill import BuildError, Filler
-from irgraph.shapes import ShapeError, infer
+from irgraph.ops.call_errors import call_error
+from irgraph.ops.inference import ShapeError, infer
 
 NO_TORCH = "inferring the types of new tensors needs torch, which is not installed"
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from irgraph.ops.call import Call
 from irgraph.ops.kinds.lists import by_position
 from irgraph.ops.meaning import Meaning
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Trait, no_meaning, operators
 from irgraph.ops.patterns import pattern
 
 LINEAR_REDUCTIONS = ("sum", "avg")
@@ -38,7 +38,10 @@ OPERATORS = {
         "wait_tensor",
         library="_c10d_functional",
         text="*x -> *x",
+        traits=[Trait.WAIT],
     ),
+    **operators(no_meaning, "wait_tensor", library="c10d_functional", traits=[Trait.WAIT]),
+    **operators(no_meaning, "barrier monitored_barrier_", library="c10d", traits=[Trait.BARRIER]),
     **operators(
         _BLOCKS,
         "all_gather_into_tensor reduce_scatter_tensor all_to_all_single",

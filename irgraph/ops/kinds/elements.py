@@ -6,11 +6,11 @@ from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import Meaning, Result
-from irgraph.ops.operator import Operator, operators
+from irgraph.ops.operator import Operator, Trait, operators
 from irgraph.ops.patterns import linear_sets
 from irgraph.ops.shapes import aligned, broadcast_shape, letters
 
-UNARY = "neg clone _to_copy to contiguous lift_fresh_copy detach_ pin_memory _pin_memory zero_ copy"
+UNARY = "neg clone lift_fresh_copy detach_ zero_ copy"
 """Ops that are linear in ``self``."""
 
 JOINT = "add sub"
@@ -157,6 +157,10 @@ LINEAR_SETS = {
 OPERATORS = {
     **operators(_plain, UNTAGGED),
     **operators(_unary, UNARY, in_place=True),
+    **operators(_unary, "to", traits=[Trait.COPY, Trait.VIEW_OR_COPY]),
+    **operators(_unary, "_to_copy", traits=[Trait.COPY]),
+    **operators(_unary, "contiguous", traits=[Trait.VIEW_OR_COPY]),
+    **operators(_unary, "pin_memory _pin_memory", traits=[Trait.DATA]),
     **operators(_copy, "copy_"),
     **operators(_joint, JOINT, in_place=True),
     **operators(_product, "mul", in_place=True),

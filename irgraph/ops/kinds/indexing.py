@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import linear_sets
 from irgraph.ops.shapes import aligned, broadcast_axes, broadcast_shape, letters, replaced
 
@@ -153,9 +153,11 @@ def _number(call: Call) -> Meaning:
 
 
 OPERATORS = {
-    **operators(_indexed, "index _unsafe_index"),
-    **operators(_update, "index_put _index_put_impl_ _unsafe_index_put", in_place=True),
+    **operators(_indexed, "index", traits=[Trait.INDEXED]),
+    **operators(_indexed, "_unsafe_index"),
+    **operators(_update, "index_put index_put_ _index_put_impl_", traits=[Trait.INDEXED]),
+    **operators(_update, "_unsafe_index_put"),
     **operators(_scattered, "scatter scatter_add scatter_reduce", in_place=True),
     **operators(_written_along, "index_add index_copy index_fill index_reduce", in_place=True),
-    **operators(_number, "item _local_scalar_dense is_nonzero"),
+    **operators(_number, "item _local_scalar_dense is_nonzero equal", traits=[Trait.HOST_READ]),
 }

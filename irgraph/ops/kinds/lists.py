@@ -22,10 +22,13 @@ REDUCING = frozenset({"norm", "max"})
 def by_position(call: Call) -> Meaning | None:
     """Return the meaning of an op over lists: tensors of one position broadcast together.
 
-    A tensor that is not in a list, such as a learning rate, belongs to all positions.
+    A tensor that is not in a list, such as a learning rate, belongs to all positions; tensors of a
+    call without lists are of one position.
     """
     values = (*call.op.operands, *call.op.attributes.values(), *call.op.results)
     lists = [list(tensors_in([value])) for value in values if isinstance(value, tuple)]
+    if not any(lists):
+        lists = [[value] for value in values if isinstance(value, Tensor)]
     count = max(map(len, lists), default=0)
     axes: dict[str, Axes] = {}
     axes_of_results: dict[str, Axes] = {}

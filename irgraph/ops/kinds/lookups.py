@@ -7,7 +7,7 @@ from fractions import Fraction
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result, Slope
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import linear_sets, pattern
 from irgraph.ops.shapes import letters, replaced
 
@@ -152,7 +152,9 @@ def _triangle(call: Call) -> Meaning | None:
 
 
 OPERATORS = {
-    **operators(pattern(EMBEDDING, "weight"), "embedding", text=EMBEDDING),
+    **operators(
+        pattern(EMBEDDING, "weight"), "embedding", text=EMBEDDING, traits=[Trait.LOOKUP, Trait.ROWS]
+    ),
     **operators(
         _embedding_gradient,
         "embedding_dense_backward embedding_backward",
@@ -162,11 +164,13 @@ OPERATORS = {
         _bags,
         "embedding_bag _embedding_bag _embedding_bag_forward_only",
         text="v! d, i!, b! -> b! d",
+        traits=[Trait.LOOKUP, Trait.BAGS],
     ),
     **operators(
         _bags_gradient,
         "_embedding_bag_backward _embedding_bag_dense_backward",
         text="b! d, i!, b! -> v! d",
+        traits=[Trait.BAGS_GRADIENT],
     ),
     **operators(_index_select, "index_select"),
     **operators(_gather, "gather"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import linear_sets
 from irgraph.ops.shapes import letters
 
@@ -102,6 +102,8 @@ def _classes_gradient(call: Call) -> Meaning | None:
     )
 
 
+CLASSES = "n c! *s, n *s, c! -> ()"
+
 OPERATORS = {
     **operators(
         _by_element,
@@ -116,8 +118,9 @@ OPERATORS = {
         text="(), *x, *x -> *x",
     ),
     **operators(
-        _classes, "nll_loss_forward nll_loss2d_forward nll_loss", text="n c! *s, n *s, c! -> ()"
+        _classes, "nll_loss_forward nll_loss2d_forward", text=CLASSES, traits=[Trait.CLASS_LOSS]
     ),
+    **operators(_classes, "nll_loss", text=CLASSES),
     **operators(
         _classes_gradient,
         "nll_loss_backward nll_loss2d_backward",

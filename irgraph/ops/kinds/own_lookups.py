@@ -11,6 +11,7 @@ from irgraph.ir.torch_schemas.custom_ops import DifferentiatedCall
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator
 from irgraph.ops.meaning import ArgumentKey, Axes, Axis, Meaning, Result, Slope
+from irgraph.ops.operator import Trait
 from irgraph.ops.patterns import linear_sets
 
 if TYPE_CHECKING:
@@ -205,6 +206,7 @@ OPERATORS = {
         batched_embedding,
         backward=_gradients_of_tables,
         text="v! d, i!, b! -> b! d",
+        traits=[Trait.LOOKUP, Trait.BATCHED_BAGS],
     ),
     **custom_operator(
         "irgraph::batched_embedding_backward(Tensor[] grads, Tensor[] indices, Tensor[] offsets,"
@@ -214,6 +216,7 @@ OPERATORS = {
         batched_embedding_backward,
         types=_gradient_types,
         text="b! d, i!, b! -> v! d",
+        traits=[Trait.BATCHED_BAGS],
     ),
     **custom_operator(
         "irgraph::batched_embedding_sgd(Tensor(a!)[] weights, Tensor[] grads, Tensor[] indices, "
@@ -222,5 +225,6 @@ OPERATORS = {
         batched_embedding_sgd,
         types=_no_results,
         text="v! d, b! d, i!, b! ->",
+        traits=[Trait.BATCHED_BAGS],
     ),
 }

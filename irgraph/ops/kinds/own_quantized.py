@@ -10,6 +10,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator, deferred
 from irgraph.ops.meaning import OPAQUE, Axes, Axis, Meaning, Result, Slope
+from irgraph.ops.operator import Trait
 from irgraph.ops.patterns import linear_sets
 
 MIXED = frozenset({"k", "c", "n", "v", "i", "b", "o", "s"})
@@ -169,6 +170,7 @@ OPERATORS = {
         tolerance=TOLERANCE["rows"],
         types=_bag_types,
         text="v! d, i!, b! -> b! d",
+        traits=[Trait.LOOKUP],
     ),
     **custom_operator(
         "irgraph::bag_means(Tensor self, Tensor indices, Tensor offsets, *,"

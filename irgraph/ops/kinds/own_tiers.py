@@ -9,6 +9,7 @@ from typing import Any
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator, deferred
 from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result, Slope
+from irgraph.ops.operator import Trait
 from irgraph.ops.patterns import Rule
 
 AXES: dict[str, str] = {
@@ -55,12 +56,15 @@ def _by_table(*results: str) -> Rule:
             return None
         # caches are looked up by values: no axis of them may be split
         letters = {str(axis) for axes in (*operands, *outputs) for axis in axes} - {OPAQUE}
+        fixed = {letter for letter in letters if letter[0] in FIXED}
+        # the elements of bags follow from those of rows
+        fixed |= letters & {f"d{letter[1:]}" for letter in fixed if letter[0] == "e"}
         return Meaning(
             operands=tuple(operands),
             results=tuple(map(Result, outputs)),
             mixed=frozenset(letters),
             slopes=tuple(_last_offsets(count)) if closed else (),
-            fixed=frozenset(letter for letter in letters if letter[0] in FIXED),
+            fixed=frozenset(fixed),
         )
 
     return rule
@@ -117,6 +121,7 @@ OPERATORS = {
         _by_table("i e"),
         deferred("tiers", "tier_read"),
         types=_read_types,
+        traits=[Trait.LOOKUP],
     ),
     **custom_operator(
         "irgraph::tier_pool(Tensor[] staged, Tensor[] offsets, *, Tensor[] held=[],"

@@ -15,7 +15,7 @@ from irgraph.ops.meaning import (
     Piece,
     Result,
 )
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import linear_sets, view_meaning
 from irgraph.ops.shapes import letters, replaced, without
 
@@ -264,7 +264,8 @@ def _repeated(call: Call) -> Meaning | None:
 OPERATORS = {
     **operators(_selected, "select select_copy"),
     **operators(_unbound, "unbind unbind_copy"),
-    **operators(_sliced, "slice narrow slice_copy narrow_copy"),
+    **operators(_sliced, "slice narrow", traits=[Trait.SLICE]),
+    **operators(_sliced, "slice_copy narrow_copy"),
     **operators(
         _split,
         "split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk "

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import Axes, Meaning, Result
-from irgraph.ops.operator import Flops, no_meaning, operators, uncounted
+from irgraph.ops.operator import Flops, Trait, no_meaning, operators, uncounted
 from irgraph.ops.patterns import Rule, linear_sets, pattern
 from irgraph.ops.shapes import broadcast_axes
 
@@ -94,15 +94,17 @@ _baddbmm_flops = product_flops("batch1", "batch2")
 
 
 OPERATORS = {
-    **operators(_mm, "mm", text=MM, flops=_mm_flops),
+    **operators(_mm, "mm", text=MM, flops=_mm_flops, traits=[Trait.LAYER]),
     **operators(_bmm, "bmm", text=BMM, flops=_mm_flops),
-    **operators(_addmm, "addmm", in_place=True, text=ADDMM, flops=_addmm_flops),
+    **operators(_addmm, "addmm", text=ADDMM, flops=_addmm_flops, traits=[Trait.LAYER]),
+    **operators(_addmm, "addmm_", text=ADDMM, flops=_addmm_flops),
     **operators(_baddbmm, "baddbmm", in_place=True, text=BADDBMM, flops=_baddbmm_flops),
     **operators(without_sums(_addmm), "_addmm_activation", flops=_addmm_flops),
-    **operators(_linear, "linear", text=LINEAR, flops=linear_flops),
-    **operators(_matmul, "matmul", flops=_matmul_flops),
+    **operators(_linear, "linear", text=LINEAR, flops=linear_flops, traits=[Trait.LAYER]),
+    **operators(_matmul, "matmul", flops=_matmul_flops, traits=[Trait.LAYER]),
     **operators(no_meaning, "_scaled_mm", flops=_mm_flops),
-    **operators(no_meaning, "addmv _grouped_mm", flops=uncounted),
+    **operators(no_meaning, "addmv", flops=uncounted),
+    **operators(no_meaning, "_grouped_mm", flops=uncounted, traits=[Trait.DATA]),
     **operators(pattern("m k, k -> m", "self", "vec"), "mv", text="m k, k -> m", flops=uncounted),
     **operators(pattern("k, k -> ()", "self", "tensor"), "dot vdot", text="k, k -> ()"),
 }

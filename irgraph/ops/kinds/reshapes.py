@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import ONE, ArgumentKey, Axes, Axis, Meaning, Merged, Result, letters_of
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Trait, operators
 
 Shape: TypeAlias = Sequence[int]
 
@@ -166,10 +166,11 @@ def _product(shape: Sequence[int], axes: Sequence[int]) -> int:
     return product
 
 
+RESHAPE = "(a b) c -> a (b c)"
+
 OPERATORS = {
     **operators(
-        _reshaped,
-        "view _unsafe_view reshape _reshape_alias flatten view_copy _reshape_copy",
-        text="(a b) c -> a (b c)",
+        _reshaped, "view _unsafe_view _reshape_alias view_copy _reshape_copy", text=RESHAPE
     ),
+    **operators(_reshaped, "reshape flatten", text=RESHAPE, traits=[Trait.VIEW_OR_COPY]),
 }

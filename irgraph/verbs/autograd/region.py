@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.edit import map_tensors, map_value
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.live_out import live_out
 
 
 class ForwardRegion(Struct, frozen=True):

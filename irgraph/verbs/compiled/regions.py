@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from irgraph.ir.dependence import EVENTS
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import HOST_READS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
+from irgraph.ops.live_out import is_label, reads_on_host
 from irgraph.verbs.capture import sized
 from irgraph.verbs.compiled.names import CALL
 from irgraph.verbs.launch_order import declared
@@ -136,7 +136,7 @@ class RegionSearch:
 
 
 OBSTACLES: tuple[tuple[Callable[[Op], bool], str], ...] = (
-    (lambda leaf: leaf.name in HOST_READS, "the host reads it"),
+    (reads_on_host, "the host reads it"),
     (lambda leaf: leaf.name.startswith(("sync.", "memcpy.", "cuda.")), "it is not an op of torch"),
     (is_collective, "it communicates"),
     (sized, "the host reads the sizes of its results from the device"),

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from irgraph.ir.dependence import dependences
 from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph, cached_per_graph
-from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.live_out import live_out
 from irgraph.verbs.compiled.inductor import Kernel, partition
 from irgraph.verbs.compiled.names import CALL, KERNEL
 from irgraph.verbs.compiled.order import Group, groups_of, order_groups

@@ -13,10 +13,11 @@ from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
 from irgraph.verbs.refusal import RefusedError, op_refusal
 
-BAGS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 SINGLE = "aten.embedding"
 MEAN = 1
 """Mode of a lookup that computes means of bags."""
@@ -24,7 +25,7 @@ MEAN = 1
 
 def is_lookup(op: Op) -> bool:
     """Return whether an op looks up one table."""
-    return op.name in (*BAGS, SINGLE)
+    return op.name in names_with(Trait.BAGS, Trait.ROWS)
 
 
 def arguments(graph: Graph, op: Op) -> Mapping[str, Value]:

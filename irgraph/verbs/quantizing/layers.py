@@ -23,12 +23,11 @@ from irgraph.ir.narrow.ops import (
 from irgraph.ir.narrow.prepared import SCALES, WEIGHT, layer_shapes
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import DType, Tensor, row_major
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 from irgraph.verbs.quantizing.bags import arguments
 from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
 from irgraph.verbs.refusal import RefusedError, op_refusal
-
-LAYERS = ("aten.linear", "aten.addmm", "aten.mm", "aten.matmul")
-"""Ops that may be a linear layer; ``matmul`` only if it multiplies with one matrix."""
 
 Arguments = Mapping[str, Value]
 
@@ -63,7 +62,7 @@ def is_layer(op: Op) -> bool:
     if op.name == "aten.matmul":
         second = op.operands[1] if len(op.operands) > 1 else None
         return isinstance(second, Tensor) and second.rank == 2
-    return op.name in LAYERS
+    return op.name in names_with(Trait.LAYER)
 
 
 def check_layer(graph: Graph, op: Op, target: str) -> Tensor:

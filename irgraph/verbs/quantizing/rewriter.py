@@ -11,7 +11,7 @@ from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.narrow.prepared import SCALE, SCALES, Prepared
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
-from irgraph.shapes import infer
+from irgraph.ops.inference import infer
 
 
 class QuantizeRewrite:

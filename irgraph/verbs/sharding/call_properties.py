@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from irgraph.ir.dim import Dim
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import HOST_READS, is_label
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.live_out import is_label, reads_on_host
 
 ORIGIN = "shard"
 
@@ -25,7 +25,7 @@ def in_context(new: Op, op: Op) -> Op:
 
 def is_inert(op: Op) -> bool:
     """Return whether a leaf reads no elements: a label, or a call without results or writes."""
-    has_effect = op.outputs or written_by(op) or op.name in HOST_READS
+    has_effect = op.outputs or written_by(op) or reads_on_host(op)
     return is_label(op) or not has_effect
 
 

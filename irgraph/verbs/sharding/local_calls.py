@@ -13,9 +13,9 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.ops.book import meaning_of
+from irgraph.ops.inference import ShapeError, infer
 from irgraph.ops.local import letters_of_arguments, local_call
 from irgraph.ops.places import OWN, Place
-from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import positions
 from irgraph.verbs.sharding.shares import Shares

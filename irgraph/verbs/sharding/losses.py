@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from irgraph.ir.edit import Edit, without_times
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 from irgraph.verbs.sharding.writer import Writer
 
-LOSSES = ("aten.nll_loss_forward", "aten.nll_loss2d_forward")
 MEAN, SUM = 1, 2
 """Reductions of losses, by torch's numbers."""
 
@@ -24,7 +25,8 @@ REDUCTION_POSITION = 3
 def with_sums(graph: Graph) -> Graph:
     """Return a graph whose mean losses over classes are quotients; the same graph without any."""
     edit, write = Edit(graph), Writer(graph, graph.device)
-    means = [leaf for leaf in graph.leaves() if leaf.name in LOSSES and _reduction(leaf) == MEAN]
+    losses = names_with(Trait.CLASS_LOSS)
+    means = [leaf for leaf in graph.leaves() if leaf.name in losses and _reduction(leaf) == MEAN]
     for leaf in means:
         loss, count = leaf.outputs
         total = write.fresh("loss_sum", loss.dtype, ())

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from irgraph.ir.edit import Edit, map_tensors, without_times
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, row_major
+from irgraph.ops.live_out import is_label, live_out
 from irgraph.plans.layout import TensorLayout
 from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.sharding.families import STEP, Family, find_families

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from irgraph.ir.edit import map_tensors, map_value, without_times
 from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
+from irgraph.ops.inference import ShapeError, infer
+from irgraph.ops.live_out import live_out
 from irgraph.ops.places import ONCE, OWN, SAME, Place
-from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.sharding.call_properties import (
     ORIGIN,
     equal_numbers,

@@ -8,10 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import GROUPS, RANK, group_of, groups_text, is_collective, with_ranks
 from irgraph.ir.resize import fixed_numbers
+from irgraph.ops.live_out import live_out
 from irgraph.ops.places import Place, split
 from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
 from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import irgraph
 from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.diagnostics import IrgraphError
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from tests.capture.chakra.converter import attribute, converted, file, number, side, text
 from tests.capture.execution_trace.fuzz import rows
 from tests.capture.execution_trace.traces import trace

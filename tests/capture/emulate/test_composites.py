@@ -14,7 +14,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.emulate.composites import CUDA_KERNELS, undivided_composites
 from irgraph.capture.live import capture
 from irgraph.execute import compare, execute
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 
 
 def captured(module: nn.Module, x: torch.Tensor) -> Capture:

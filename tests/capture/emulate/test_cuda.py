@@ -12,7 +12,7 @@ from irgraph.capture.live import capture, capture_file
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.verbs.stream_order import StreamOrder

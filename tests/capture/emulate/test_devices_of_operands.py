@@ -15,7 +15,7 @@ from irgraph.capture.emulate.patches import optimizers_on_meta
 from irgraph.capture.live import capture
 from irgraph.execute import execute
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 
 F = torch.nn.functional
 

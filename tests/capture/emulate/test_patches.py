@@ -17,7 +17,7 @@ from irgraph.capture.live import capture, capture_file
 from irgraph.execute import compare
 from irgraph.execute.type_check import type_findings
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 
 F = torch.nn.functional

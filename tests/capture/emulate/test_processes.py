@@ -12,7 +12,7 @@ import torch.distributed as dist
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture, capture_file
 from irgraph.diagnostics import IrgraphError
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
 

@@ -10,7 +10,7 @@ import torch
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
 from irgraph.execute import compare
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 
 HEAD = """
 import torch

@@ -15,7 +15,7 @@ from typing import Any
 
 from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.diagnostics import IrgraphError
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from tests.capture.execution_trace.traces import BACKWARD, Row, literal, node, tensor, trace
 from tests.capture.kineto.reading import fuzz as texts

@@ -16,7 +16,7 @@ from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.live import capture
 from irgraph.cli.main import main
 from irgraph.ir.op import Op
-from irgraph.ir.verify import Finding, verify
+from irgraph.ops.verify import Finding, verify
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.text.builder import MAX_DEPTH
 from tests.capture.execution_trace import fuzz

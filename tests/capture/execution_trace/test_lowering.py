@@ -12,7 +12,7 @@ from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.ir.dependence import dependences
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 from tests.capture.execution_trace.traces import BACKWARD, literal, node, tensor, trace
 

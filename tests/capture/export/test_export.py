@@ -11,7 +11,7 @@ import torch
 from irgraph.capture.export import lower_export
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.resize import with_dims
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 
 

@@ -16,7 +16,7 @@ from irgraph.capture.live.target import load_target
 from irgraph.ir.dependence import dependences
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import IrgraphError, parse, print_graph
 

@@ -16,7 +16,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.live import Capturing, build_graph, capture, capturing
 from irgraph.capture.live.batches import cut_to, length_of
 from irgraph.ir.op import Op
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 
 

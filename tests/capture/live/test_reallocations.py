@@ -10,7 +10,7 @@ import torch
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
 from irgraph.execute import compare, execute
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.schedule.memory import peak_memory
 from irgraph.text import parse, print_graph
 

@@ -16,7 +16,7 @@ from irgraph.capture.live import capture
 from irgraph.cli.main import main
 from irgraph.execute import execute
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 
 F = torch.nn.functional

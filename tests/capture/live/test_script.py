@@ -12,7 +12,7 @@ import pytest
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
 from irgraph.capture.live.target import is_program
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError
 
 SETUP = """

@@ -9,7 +9,7 @@ import pytest
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
 from irgraph.execute import compare
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 
 HEAD = """

@@ -17,7 +17,7 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
 from irgraph.ir.schema import resolve
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
 

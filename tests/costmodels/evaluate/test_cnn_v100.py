@@ -9,7 +9,7 @@ import pytest
 from costmodels.evaluate.cnn_v100 import MODELS, cnn, measured_points
 from costmodels.evaluate.measured_program import as_benchmarked
 from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

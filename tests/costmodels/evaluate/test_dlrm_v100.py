@@ -16,7 +16,7 @@ from costmodels.evaluate.dlrm_v100 import (
     dlrm,
     evaluate_dlrm_v100,
 )
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 
 ROOT = Path(__file__).resolve().parents[3]

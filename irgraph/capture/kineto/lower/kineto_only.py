@@ -33,11 +33,11 @@ from irgraph.capture.kineto.lower.measured import (
 from irgraph.capture.kineto.reading.ingest import read_kineto
 from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrace, operands
 from irgraph.diagnostics import SourceSpan, fail
-from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.dtypes import FROM_CPP
-from irgraph.ir.graph import Device, Graph
+from irgraph.ir.graph import OPERANDS, Device, Graph
 from irgraph.ir.schema import schemas_of
-from irgraph.ir.verify import OPERANDS
+from irgraph.ops.kinds.elements import is_tagged
+from irgraph.ops.shapes import broadcast
 
 _STEP = "ProfilerStep#"
 _LIST = "TensorList"
@@ -231,10 +231,10 @@ class _Lowering:
         have no result here, as they return the operand that they wrote.
         """
         base = call.name.rpartition(".")[2]
-        is_supported = base in COPIES or is_pointwise(call.name)
+        is_supported = base in COPIES or is_tagged(call.name)
         tensors = list(handles_in(call.operands))
         shape = broadcast([tensor.shape for tensor in tensors])
-        if not is_supported or not tensors or base.endswith("_") or not isinstance(shape, tuple):
+        if not is_supported or base.endswith("_") or shape is None:
             return []
         self.counts["results of pointwise ops and copies, taken to be of their operand's type"] += 1
         buffer = len(self.rows) + 1  # one for each: operands share the first

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, map_tensors, map_value, without_times
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.live_out import is_label
 from irgraph.plans.plan import Plan, TableShard
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import op_refusal

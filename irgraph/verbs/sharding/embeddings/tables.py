@@ -9,20 +9,17 @@ from msgspec.structs import replace
 
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import names_with
+from irgraph.ops.live_out import is_label
+from irgraph.ops.operator import Trait
 from irgraph.plans.plan import Sizes
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import positions
 from irgraph.verbs.sharding.families import companions
-
-FORWARD = ("aten._embedding_bag", "aten._embedding_bag_forward_only", "aten.embedding_bag")
-BACKWARD = ("aten._embedding_bag_backward", "aten._embedding_bag_dense_backward")
-BATCHED = ("irgraph.batched_embedding", "irgraph.batched_embedding_backward",
-           "irgraph.batched_embedding_sgd")  # fmt: skip
 
 Arguments = Mapping[str, Value]
 
@@ -83,8 +80,9 @@ def table_sizes(graph: Graph) -> Sizes:
 def lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
     """Yield the name, the rows and the op of every lookup of bags."""
     labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
+    bags = names_with(Trait.BAGS)
     for op in graph.leaves():
-        if op.name in FORWARD and op.inputs and op.inputs[0].rank == 2:
+        if op.name in bags and op.inputs and op.inputs[0].rank == 2:
             weight = op.inputs[0]
             yield labels.get(weight.buffer, weight.name), weight, op
 
@@ -95,10 +93,11 @@ def tables_of(graph: Graph) -> list[EmbeddingTable]:
     Raises ``RefusedError`` if one is looked up twice, or if a lookup cannot be sharded.
     """
     for op in graph.leaves():
-        if op.name in BATCHED:
+        if op.name in names_with(Trait.BATCHED_BAGS):
             raise op_refusal(op, "is fused already: shard the model first")
     table_by_name: dict[str, EmbeddingTable] = {}
-    makers = {leaf.inputs[3].name: leaf for leaf in graph.leaves() if leaf.name in BACKWARD}
+    gradients = names_with(Trait.BAGS_GRADIENT)
+    makers = {leaf.inputs[3].name: leaf for leaf in graph.leaves() if leaf.name in gradients}
     for name, weight, op in lookups(graph):
         if name in table_by_name:
             raise op_refusal(op, f"looks up table {name!r} a second time")

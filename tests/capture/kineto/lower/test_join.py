@@ -14,7 +14,7 @@ from irgraph.capture.kineto.lower.join import Join, join, kind_of
 from irgraph.capture.kineto.lower.measured import lower_with_times
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.quantity import Quantity
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 from irgraph.text import parse, print_graph
 from tests.capture.kineto.builder import ENGINE, EVALUATE, MAIN, Event, write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.ir.live_out import live_out
+from irgraph.ops.live_out import live_out
 from tests.language.models import model
 
 HEAD = """input %x : f32[4] in $x

@@ -1,4 +1,4 @@
-"""Types of op results, computed on torch's meta device: no data, no device, only shapes."""
+"""Shapes and types of results, from the book of operators or torch's meta device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from irgraph.facts import FactTable
 from irgraph.ir.dim import Dim, evaluate, make, rebind
 from irgraph.ir.dtypes import FROM_TORCH, TORCH
-from irgraph.ir.edit import map_tensors, map_value
+from irgraph.ir.edit import map_value
 from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
@@ -21,6 +21,11 @@ from irgraph.ir.torch_schemas.convolution_layout import with_cudnn_layout
 from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator
 from irgraph.ir.torch_schemas.recurrent import register_recurrent
 from irgraph.ir.torch_schemas.registration import register_custom_ops
+from irgraph.ops.book import meaning_of
+from irgraph.ops.call import Call
+from irgraph.ops.meaning import OPAQUE
+from irgraph.ops.shapes import Shape
+from irgraph.ops.sizes import SizeError, result_shapes
 
 
 class ShapeError(Exception):
@@ -59,19 +64,18 @@ def infer(
     Raises ``ShapeError`` if torch does not have the op, refuses its operands, or a size is no
     simple expression over the dimensions; ``ImportError`` if torch is not installed.
     """
-    call, buffers = _plain_names(op)
-    written = [tensor.name in call.written for tensor in call.inputs]
-    key = repr((call.name, call.operands, call.attributes, written, schemas, dims, device))
-    cached = _CACHE.get(key)
-    if cached is None:
-        try:
-            cached = _infer(call, schemas, dims, device)
-        except ShapeError as error:
-            cached = error
-        _CACHE[key] = cached
-    if isinstance(cached, ShapeError):
-        raise ShapeError(str(cached), refused=cached.refused)
-    return map_value(cached, lambda tensor: replace(tensor, buffer=buffers[tensor.buffer]))
+    actual = torch_results(op, schemas, dims, device)
+    expressions = list(_dims_of(op))
+    if not expressions:
+        return actual
+    probe = {**dims, **dict(zip(dims, PROBE_SIZES, strict=False))}
+    try:
+        probed = torch_results(op, schemas, probe, device)
+    except ShapeError:
+        sizes = ", ".join(f"{name} = {size}" for name, size in dims.items())
+        raise ShapeError(f"its arguments fit only while {sizes}") from None
+    fit = _Sizes(expressions, dims, probe)
+    return tuple(fit.result(a, b) for a, b in zip(actual, probed, strict=True))
 
 
 MAX_CACHED_CALLS = 4096
@@ -79,42 +83,79 @@ _CACHE = FactTable[str, tuple[Result, ...] | ShapeError](MAX_CACHED_CALLS)
 """Cached results of calls, by everything that determines them: a step has few distinct calls."""
 
 
-def _plain_names(op: Op) -> tuple[Op, dict[str, str]]:
-    """Return a call with tensors and buffers named by position, and the original buffers."""
+def shapes_of(
+    op: Op,
+    schemas: Sequence[str] = (),
+    dims: Mapping[str, int] = EMPTY,
+    device: str = "gpu0",
+) -> list[Shape]:
+    """Return the shapes of a call's recorded results, in order, lists flattened.
+
+    The book of operators determines them, or else torch's meta device. Raises as ``infer`` does.
+    """
+    shapes = declared_shapes(op)
+    if shapes is not None:
+        return shapes
+    results = torch_results(op, schemas, dims, device)
+    pairs = zip(results, op.results, strict=False)
+    return [
+        t.shape for t in tensors_in(result for result, recorded in pairs if recorded is not None)
+    ]
+
+
+def declared_shapes(op: Op) -> list[Shape] | None:
+    """Return the shapes of a call's results, ``None`` if its declaration does not determine them.
+
+    Declarations leave out the limits of windows and steps: torch may refuse such a call.
+    """
+    meaning = meaning_of(op)
+    if meaning is None or meaning.sizes_by_torch or meaning.slopes or meaning.steps:
+        return None
+    if any(OPAQUE in axes for axes in meaning.operands):
+        return None
+    if meaning.groups and not op.inputs[0].contiguous:
+        return None
+    try:
+        shapes = result_shapes(Call(op), meaning)[: len(op.outputs)]
+    except SizeError:
+        return None
+    known = [tuple(size for size in shape if size is not None) for shape in shapes]
+    return known if shapes == known and len(known) == len(op.outputs) else None
+
+
+def _plain_call(op: Op, dims: Mapping[str, int]) -> tuple[Op, dict[str, str]]:
+    """Return a call of plain numbers, and the original buffers.
+
+    Its tensors and buffers are named by position.
+    """
     names: dict[str, str] = {}
     buffers = {"": ""}
 
-    def with_placeholders(tensor: Tensor) -> Tensor:
-        name = names.setdefault(tensor.name, f"t{len(names)}")
-        buffer = buffers.setdefault(tensor.buffer, f"b{len(buffers)}")
-        return replace(tensor, name=name, buffer=buffer)
+    def size(value: int) -> int:
+        return int(rebind(value, dims))
 
-    call = map_tensors(Op(op.name, op.operands, (), op.attributes, op.written), with_placeholders)
+    def plain(value: Value) -> Value:
+        if isinstance(value, tuple):
+            return tuple(map(plain, value))
+        if not isinstance(value, Tensor):
+            return size(value) if isinstance(value, Dim) else value
+        name = names.setdefault(value.name, f"t{len(names)}")
+        buffer = buffers.setdefault(value.buffer, f"b{len(buffers)}")
+        shape = tuple(map(size, value.shape))
+        strides = None if value.strides is None else tuple(map(size, value.strides))
+        return Tensor(name, value.dtype, shape, buffer, strides, size(value.offset), value.device)
+
+    operands = tuple(map(plain, op.operands))
+    attributes = {name: plain(value) for name, value in op.attributes.items()}
+    written = frozenset(names[name] for name in op.written if name in names)
+    call = Op(op.name, operands, (), attributes, written)
     return call, {placeholder: buffer for buffer, placeholder in buffers.items()}
 
 
-def _infer(
-    op: Op, schemas: Sequence[str], dims: Mapping[str, int], device: str
-) -> tuple[Result, ...]:
-    """Return the results of a call that is not cached."""
-    actual = plain_sizes(op, schemas, dims, device)
-    expressions = list(_dims_of(op))
-    if not expressions:
-        return actual
-    probe = dict(zip(dims, PROBE_SIZES, strict=False))
-    try:
-        probed = plain_sizes(op, schemas, {**dims, **probe}, device)
-    except ShapeError:
-        sizes = ", ".join(f"{name} = {size}" for name, size in dims.items())
-        raise ShapeError(f"its arguments fit only while {sizes}") from None
-    fit = _Sizes(expressions, dims, {**dims, **probe})
-    return tuple(fit.result(a, b) for a, b in zip(actual, probed, strict=True))
-
-
-def plain_sizes(
+def torch_results(
     op: Op,
-    schemas: Sequence[str],
-    dims: Mapping[str, int],
+    schemas: Sequence[str] = (),
+    dims: Mapping[str, int] = EMPTY,
     device: str = "gpu0",
     *,
     runs_writes: bool = False,
@@ -129,7 +170,25 @@ def plain_sizes(
         raise ShapeError(f"{op.name} has no schema that takes these operands")
     if not schema.fresh_returns and not runs_writes:
         return ()
-    call = _Call(op, {t: _meta(t, dims) for t in op.inputs}, dims, _device(op, device))
+    call, buffers = _plain_call(op, dims)
+    written = [tensor.name in call.written for tensor in call.inputs]
+    values = (call.name, call.operands, call.attributes, written)
+    key = repr((*values, schemas, device))
+    cached = _CACHE.get(key)
+    if cached is None:
+        try:
+            cached = _run(call, schema, device)
+        except ShapeError as error:
+            cached = error
+        _CACHE[key] = cached
+    if isinstance(cached, ShapeError):
+        raise ShapeError(str(cached), refused=cached.refused)
+    return map_value(cached, lambda tensor: replace(tensor, buffer=buffers[tensor.buffer]))
+
+
+def _run(op: Op, schema: Schema, device: str) -> tuple[Result, ...]:
+    """Return the results of a call of plain numbers that is not cached."""
+    call = _Call(op, {t: _meta(t) for t in op.inputs}, _device(op, device))
     returned = call.run(schema)
     values = returned if isinstance(returned, tuple) else (returned,)
     pairs = zip(values, schema.returns, strict=False)
@@ -150,7 +209,6 @@ class _Call(Struct, frozen=True):
 
     op: Op
     metas: Mapping[Tensor, Any]
-    dims: Mapping[str, int]
     device: str
 
     @property
@@ -210,7 +268,7 @@ class _Call(Struct, frozen=True):
             return torch_type(value)
         if isinstance(value, DeviceRef):
             return "meta"
-        return int(rebind(value, self.dims)) if isinstance(value, Dim) else value
+        return value
 
     def result(self, value: Any) -> Result:  # noqa: ANN401  (a result of torch)
         import torch
@@ -249,17 +307,14 @@ def _names() -> Mapping[str, str]:
     return {**unsigned, **{f"torch.{torch_name}": name for torch_name, name in FROM_TORCH.items()}}
 
 
-def _meta(tensor: Tensor, dims: Mapping[str, int]) -> Any:  # noqa: ANN401  (a torch.Tensor)
+def _meta(tensor: Tensor) -> Any:  # noqa: ANN401  (a torch.Tensor)
     import torch
 
-    shape = tuple(int(rebind(size, dims)) for size in tensor.shape)
-    declared = tensor.strides
-    strides = (
-        row_major(shape) if declared is None else tuple(int(rebind(n, dims)) for n in declared)
-    )
     if tensor.dtype not in FROM_TORCH.values():
         raise ShapeError(f"torch has no element type {tensor.dtype}")
-    return torch.empty_strided(shape, strides, dtype=torch_type(tensor.dtype), device="meta")
+    strides = tensor.strides or row_major(tensor.shape)
+    dtype = torch_type(tensor.dtype)
+    return torch.empty_strided(tensor.shape, strides, dtype=dtype, device="meta")
 
 
 def _device(op: Op, default: str) -> str:

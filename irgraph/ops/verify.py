@@ -10,16 +10,23 @@ from functools import cache
 from msgspec import Struct
 
 from irgraph.facts import facts_of
-from irgraph.ir.calls import overwritten_operand, result_devices, schema_error, shape_error, usage
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.graph import Declared, Graph, outermost
+from irgraph.ir.graph import OPERANDS, Declared, Graph, outermost
 from irgraph.ir.op import Op, Value, external_operands, results_by_name
 from irgraph.ir.schema import Schema, SchemaError, known_ops, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, Tensor, size_error
 from irgraph.ir.tf32 import PLAIN
 from irgraph.ir.torch_schemas.custom_ops import package_ops
 from irgraph.ir.torch_schemas.pure_operators import FOREIGN, refusal_by_name
+from irgraph.ops.call_errors import (
+    overwritten_operand,
+    result_devices,
+    schema_error,
+    shape_error,
+    usage,
+)
+from irgraph.ops.resized import has_valid_sizes
 
 CHECKED = ("aten.", "irgraph.")
 """Libraries whose schemas are known completely."""
@@ -30,11 +37,6 @@ def checked_libraries() -> tuple[str, ...]:
     """Return the libraries whose calls are checked, packages' ops included."""
     libraries = (f"{name.partition('.')[0]}." for name in sorted(package_ops()))
     return tuple(dict.fromkeys((*CHECKED, *libraries)))
-
-
-OPERANDS = "operands"
-"""Setting of a model whose ops need not match their schemas. It describes the operands: ``by
-shape`` if a trace does not identify tensors, ``as recorded`` if the trace's data are incomplete."""
 
 
 class Finding(Struct, frozen=True):
@@ -81,7 +83,7 @@ def verify(graph: Graph) -> list[Finding]:
     return findings
 
 
-VERIFIED_SLOT = "irgraph.ir.verify"
+VERIFIED_SLOT = "irgraph.ops.verify"
 """Slot of an op with the kind of graphs in which it was valid."""
 
 MAX_GRAPH_KINDS = 64
@@ -379,7 +381,9 @@ def _shapes(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
         return
     declared = _declared(graph)
     for op in ops:
-        problem = "" if op.body or op.name in declared else shape_error(op)
+        if op.body or op.name in declared or has_valid_sizes(op):
+            continue
+        problem = shape_error(op)
         if problem:
             yield Finding("shapes", problem, op)
 

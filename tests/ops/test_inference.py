@@ -7,7 +7,7 @@ import pytest
 from irgraph.ir.dim import make
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.tensor import DType, Tensor
-from irgraph.shapes import ShapeError, infer
+from irgraph.ops.inference import ShapeError, infer
 from tests.language.models import mlp
 
 DIMS = {"B": 6}

@@ -8,16 +8,11 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
-HOST_READS = ("aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
-"""Ops that read a device value on the host."""
-
-WAITS = ("sync.event", "sync.stream", "sync.device", "_c10d_functional.wait_tensor",
-         "c10d_functional.wait_tensor", "c10d.barrier", "c10d.monitored_barrier_")  # fmt: skip
-"""Ops that make the host or a stream wait for work or for other processes."""
-
-LOOKUPS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
-"""Lookups: results after the first are saved for their backward; sizes depend on the device."""
+HOST_SYNCS = frozenset(("sync.event", "sync.stream", "sync.device"))
+"""Events that make the host wait for a device."""
 
 UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 """Ops that allocate uninitialised memory, which the program itself fills."""
@@ -51,6 +46,29 @@ def live_out(graph: Graph) -> Mapping[str, str]:
     for name in _written_last(graph):
         kinds.setdefault(name, "output")
     return kinds
+
+
+def reads_on_host(op: Op) -> bool:
+    """Return whether an op reads a value of a device on the host."""
+    return op.name in names_with(Trait.HOST_READ)
+
+
+def blocks_host(op: Op) -> bool:
+    """Return whether an op makes the host wait for a device or for other processes."""
+    return op.name in HOST_SYNCS or op.name in names_with(Trait.HOST_READ, Trait.BARRIER)
+
+
+def waits(op: Op) -> bool:
+    """Return whether an op makes the host or a stream wait for work or for other processes."""
+    return op.name in HOST_SYNCS or op.name in names_with(Trait.WAIT, Trait.BARRIER)
+
+
+def saves_auxiliaries(op: Op) -> bool:
+    """Return whether an op saves its results after the first for its backward.
+
+    The sizes of such results depend on the device.
+    """
+    return op.name in names_with(Trait.BAGS)
 
 
 def is_label(op: Op) -> bool:
@@ -94,18 +112,18 @@ def _used_names(graph: Graph) -> set[str]:
     return {
         tensor.name
         for op in graph.leaves()
-        if not is_label(op) and (op.outputs or written_by(op) or op.name in HOST_READS)
+        if not is_label(op) and (op.outputs or written_by(op) or reads_on_host(op))
         for tensor in op.inputs
     }
 
 
 def _unused_results(op: Op, used: set[str]) -> list[tuple[str, str]]:
-    if op.name in HOST_READS:
+    if reads_on_host(op):
         return [(t.name, "host") for t in op.inputs]
     if op.base in UNFILLED:
         return []
     results: list[Tensor] = list(op.outputs)
-    candidates = results[:1] if op.name in LOOKUPS else results
+    candidates = results[:1] if saves_auxiliaries(op) else results
     fetched = any(t.device != "cpu" for t in op.inputs)
     return [
         (t.name, "host" if fetched and t.device == "cpu" else "output")
