@@ -45,7 +45,8 @@ def run(
     if base == "copy_" and on_device(args[:1], "cpu") and on_device(args[1:2], "meta"):
         return _fill_host_copy(args[0], args[1], repaired, known_values)
     if base == "_amp_foreach_non_finite_check_and_unscale_":
-        args[1].found_value = 0  # else a gradient scaler would skip the optimizer's step
+        # else a gradient scaler would skip the optimizer's step
+        known_values.unknown.uniform.assume(args[1], 0)
     if _needs_values(func) and on_device(args, "meta"):
         with contextlib.suppress(KeyError):
             return known_values.meta_result(func, args, kwargs)
@@ -63,6 +64,7 @@ def run(
             repaired.append(SAME_VALUES)
         return result
     known_values.follow(func, args, kwargs, result)
+    known_values.unknown.follow(func, args, kwargs, result)
     return result
 
 
@@ -148,13 +150,17 @@ def _copy_to_host(
 
     tensor, value = args[0], known_values.value(args[0])
     if value is not None:
-        return func(value, *args[1:], **kwargs)
+        result = func(value, *args[1:], **kwargs)
+        if isinstance(result, bool):
+            known_values.unknown.note_known(result, repaired)
+        return result
     if func._schema.name == "aten::_local_scalar_dense":
-        number = getattr(tensor, "found_value", 1)
-        repaired.append(f"aten.item: a meta tensor has no value, {number} was returned")
+        number = known_values.unknown.read(tensor, repaired)
         return torch.full((), number, dtype=tensor.dtype).item()
     repaired.append(UNKNOWN_COPY)
-    return torch.ones(tensor.shape, dtype=kwargs.get("dtype") or tensor.dtype)
+    assumed = known_values.unknown.uniform.value(tensor)
+    number = 1 if assumed is None else assumed
+    return torch.full(tensor.shape, number, dtype=kwargs.get("dtype") or tensor.dtype)
 
 
 def _fill_host_copy(

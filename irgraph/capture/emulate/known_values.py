@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.unknown_values.assumptions import Assumptions
+from irgraph.capture.emulate.unknown_values.decisions import UnknownValues
 
 MAX_BYTES = 1 << 21
 """Maximum bytes of a memory whose values are tracked: indices and masks, seldom activations."""
@@ -25,9 +27,13 @@ class KnownValues:
     """Host copies of the memory of meta tensors with known values.
 
     All views of one memory share its known values. Freed memory is forgotten.
+
+    Attributes:
+        unknown: assumptions about other values that the program reads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, assumptions: Assumptions | None = None) -> None:
+        self.unknown = UnknownValues(assumptions)
         self._memory: dict[int, tuple[Torch, Torch]] = {}
         self._max_entries = 1000
 

@@ -29,6 +29,7 @@ from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.processes import rebuild_buckets
 from irgraph.capture.emulate.streams import mark_current
 from irgraph.capture.emulate.switches import deterministic_note, float32_settings
+from irgraph.capture.emulate.unknown_values.assumptions import Assumptions
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live.device_calls import recorder
 from irgraph.capture.live.device_calls.executed import answered_calls, remove_unexecuted
@@ -63,6 +64,7 @@ class CaptureSpec(Struct, frozen=True):
     dims: dict[str, int]
     source: str
     pinned: bool
+    assumptions: Assumptions = Assumptions()
 
 
 OPTIMIZER_STEP = "Optimizer.step#"
@@ -97,6 +99,7 @@ def record_step(
 ) -> Iterator[StepRecording]:
     """Record the calls within the context."""
     step_recording = StepRecording()
+    known_values.unknown.begin_step()
     with recorder.dispatch_mode(None, {}, known_values):
         rebuild_buckets()
     hints = hints_of(model)
@@ -202,7 +205,7 @@ def lower_recording(
 
 def _missing_update_note(graph: Graph, repaired: Sequence[str]) -> list[str]:
     """Return a note if an optimizer read substitute values and then updated no parameter."""
-    reads_values = any(line.startswith("aten.item") for line in repaired)
+    reads_values = any("an unknown value" in line or "has no value" in line for line in repaired)
     if not reads_values or not any(op.name.startswith(OPTIMIZER_STEP) for op in graph.walk()):
         return []
     param_buffers = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -16,6 +16,7 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.environment import Process, process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import CudaEmulation, emulate_cuda
+from irgraph.capture.emulate.unknown_values.assumptions import ROUNDS, read_assumptions
 from irgraph.capture.live.batches import BatchSizes
 from irgraph.capture.live.build_graph import (
     CaptureSpec,
@@ -32,7 +33,7 @@ from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import hint_of
 from irgraph.capture.live.torch_warnings import warnings_as_notes
-from irgraph.diagnostics import fail
+from irgraph.diagnostics import Diagnostic, fail
 
 NO_STEP = "no step of the loop was recorded: the second step, after one to warm up, did not end"
 STEP = "call capture.step() at the end of each step, within the loop"
@@ -66,6 +67,8 @@ def capturing(
     pinned: bool = False,
     ranks: int | str | None = None,
     rank: int = 0,
+    assume: Sequence[str] = (),
+    rounds: int = ROUNDS,
 ) -> Capturing:
     """Return a context in which an existing loop is captured.
 
@@ -82,12 +85,15 @@ def capturing(
         ranks: number of ranks of the program, as ``8`` or ``2x8`` (machines x ranks on each), if
             the program reads it from its environment, as under ``torchrun``; on meta.
         rank: the captured rank.
+        assume: values for reads of unknown ones by lines of the program: ``train.py:12=false``.
+        rounds: number of rounds of a loop that ends by an unknown value.
 
     Raises:
         IrgraphError: torch is missing, or no step was recorded (raised at the end of the block).
     """
     import_torch()
-    return Capturing(CaptureSpec(name, device, {}, "", pinned), process_of(ranks, rank))
+    spec = CaptureSpec(name, device, {}, "", pinned, read_assumptions(assume, rounds))
+    return Capturing(spec, process_of(ranks, rank))
 
 
 class Capturing:
@@ -108,7 +114,7 @@ class Capturing:
         self._notes: dict[str, None] = {}
         self._captures: list[Capture] = []
         self._step_recording: StepRecording | None = None
-        self._known_values = KnownValues()
+        self._known_values = KnownValues(spec.assumptions)
         self._frame: FrameType | None = None
         self._emulation = CudaEmulation()
 
@@ -155,6 +161,7 @@ class Capturing:
         if not self.done and self._sizes.ended in self._sizes.recorded:
             self._step_recording = enter(record_step(self._spec, model, self._known_values))
         else:
+            self._known_values.unknown.begin_step()
             enter(recorder.dispatch_mode(None, {}, self._known_values))
 
     def callback(self) -> Torch:
@@ -216,7 +223,8 @@ class Capturing:
 
     def _build_result(self) -> Capture:
         if not self._captures:
-            raise fail(self._no_step, hint=self._hint)
+            lines = [Diagnostic(line, severity="note") for line in self._known_values.unknown.lines]
+            raise fail(self._no_step, hint=self._hint, notes=lines)
         captured, *other_captures = self._captures
         sizes = self._sizes
         if not sizes.plan:

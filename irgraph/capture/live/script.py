@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 from unittest import mock
 
+from msgspec.structs import replace
+
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.environment import Process
@@ -151,11 +153,10 @@ def _has_optimizer() -> bool:
 
 def capture_program(
     target: str,
-    arguments: Sequence[str] = (),
+    arguments: Sequence[str],
+    settings: CaptureSpec,
     *,
     step_at: str = "update",
-    device: str = "meta",
-    pinned: bool = False,
     process: Process | None = None,
 ) -> Capture:
     """Run a training script, or a function without arguments, and capture a step of its loop.
@@ -163,9 +164,8 @@ def capture_program(
     Args:
         target: ``FILE.py``, or ``FILE.py:NAME`` with literal options.
         arguments: the script's arguments, as in ``sys.argv``.
+        settings: properties of the capture, without name and source.
         step_at: event that ends steps: ``update``, ``batch`` or ``backward``.
-        device: device of the step's tensors; ``meta`` emulates the accelerator.
-        pinned: whether host tensors are in pinned memory although the program does not pin them.
         process: the captured process of a distributed program.
 
     Raises:
@@ -174,7 +174,7 @@ def capture_program(
     import_torch()
     path, call = split_target(target)
     name = "_".join(filter(None, (Path(path).stem, call.partition("(")[0])))
-    loop = UnmarkedLoop(CaptureSpec(name, device, {}, path, pinned), step_at, process)
+    loop = UnmarkedLoop(replace(settings, name=name, source=path), step_at, process)
     with loop, _script_environment(path, arguments):
         try:
             _run(loop, target, path, call)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.environment import process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import emulate_cuda
+from irgraph.capture.emulate.unknown_values.assumptions import ROUNDS, read_assumptions
 from irgraph.capture.live.batches import cut_to
 from irgraph.capture.live.build_graph import (
     CaptureSpec,
@@ -61,6 +64,8 @@ def capture(
     pinned: bool = False,
     ranks: int | str | None = None,
     rank: int = 0,
+    assume: Sequence[str] = (),
+    rounds: int = ROUNDS,
 ) -> Capture:
     """Run a step twice, once to warm up, and return its calls as a graph.
 
@@ -83,6 +88,8 @@ def capture(
         ranks: number of ranks of the program, as ``8`` or ``2x8`` (machines x ranks on each), if
             the program reads it from its environment, as under ``torchrun``; on meta.
         rank: the captured rank.
+        assume: values for reads of unknown ones by lines of the program: ``train.py:12=false``.
+        rounds: number of rounds of a loop that ends by an unknown value.
 
     Raises:
         IrgraphError: the step raised, or torch is missing; a module without inputs (exit code 2);
@@ -91,7 +98,8 @@ def capture(
     import_torch()
     if example_inputs is None:
         refuse_without_inputs(step, loss, optimizer)
-    spec = CaptureSpec(name, device, dict(dims or {}), source, pinned)
+    assumptions = read_assumptions(assume, rounds)
+    spec = CaptureSpec(name, device, dict(dims or {}), source, pinned, assumptions)
     notes: dict[str, None] = {}
     process = process_of(ranks, rank)
     with warnings_as_notes(notes), emulate_cuda(device, process) as emulation:
@@ -115,7 +123,7 @@ def capture(
 def _capture(step: Callable[[], object], model: Torch, spec: CaptureSpec) -> Capture:
     """Capture a step within an emulation of an accelerator."""
     model = model if model is not None else model_of(step)
-    known_values = KnownValues()
+    known_values = KnownValues(spec.assumptions)
     with recorder.dispatch_mode(None, {}, known_values):
         _call(step, spec, "first running")
     with record_step(spec, model, known_values) as step_recording:
@@ -136,6 +144,8 @@ def capture_file(
     pinned: bool = False,
     ranks: int | str | None = None,
     rank: int = 0,
+    assume: Sequence[str] = (),
+    rounds: int = ROUNDS,
     doing: Callable[[str], None] = lambda _: None,
     cache: str | Path | None = None,
 ) -> Capture:
@@ -156,6 +166,8 @@ def capture_file(
         ranks: number of ranks of the program, as ``8`` or ``2x8`` (machines x ranks on each), if
             the program reads it from its environment, as under ``torchrun``; on meta.
         rank: the captured rank.
+        assume: values for reads of unknown ones by lines of the program: ``train.py:12=false``.
+        rounds: number of rounds of a loop that ends by an unknown value.
         doing: called with a description of the work in progress.
         cache: cache folder. A capture with the same arguments is read from it, unless the program,
             a Python file that it loads, or an installed version changed; other inputs, such as
@@ -165,46 +177,48 @@ def capture_file(
         IrgraphError: the target cannot be found or run; its own errors name their line.
     """
     process = process_of(ranks, rank)
+    settings = CaptureSpec("", device, {}, "", pinned, read_assumptions(assume, rounds))
 
     def run_capture() -> Capture:
         if is_program(target):
             if batch is not None:
                 raise fail(OWN_BATCH.format(target), hint=RESIZE, exit_code=2)
             doing(f"running {target} on {device}")
-            return capture_program(
-                target, arguments, step_at=step_at, device=device, pinned=pinned, process=process
-            )
+            return capture_program(target, arguments, settings, step_at=step_at, process=process)
         if arguments or step_at != "update":
             raise fail(NOT_PROGRAM.format(target), hint=NAME_OPTIONS, exit_code=2)
         import_torch()
         notes: dict[str, None] = {}
         with warnings_as_notes(notes), emulate_cuda(device, process) as emulation:
             sizes = (batch or BATCH, symbolic, batches)
-            captured = _capture_function(load_target(target), device, pinned, sizes, doing)
+            captured = _capture_function(load_target(target), settings, sizes, doing)
         return with_notes(captured, split_target(target)[0], (*notes, *emulation.notes))
 
     if cache is None:
         return run_capture()
-    inputs = (step_at, *arguments), (batch, symbolic, *batches), (device, pinned), (ranks, rank)
+    inputs = (
+        (step_at, *arguments),
+        (batch, symbolic, *batches),
+        (device, pinned, ranks, rank),
+        (*assume, rounds),
+    )
     return cached_capture(cache, *split_target(target), inputs, run_capture)
 
 
 def _capture_function(
     function: StepFunction,
-    device: str,
-    pinned: bool,
+    settings: CaptureSpec,
     sizes: tuple[int, bool, Sequence[int]],
     doing: Callable[[str], None],
 ) -> Capture:
     """Capture the step of a function of (batch, device) at a size, and at others if symbolic."""
-    spec = CaptureSpec(
-        f"{Path(function.path).stem}_{function.name}", device, {}, function.path, pinned
-    )
+    name = f"{Path(function.path).stem}_{function.name}"
+    spec = replace(settings, name=name, source=function.path)
     batch, symbolic, batches = sizes
 
     def capture_at(size: int) -> Capture:
         doing(f"capturing {function.name} at batch size {size}")
-        return _capture(function.step(size, device), None, spec)
+        return _capture(function.step(size, spec.device), None, spec)
 
     captured = capture_at(batch)
     if symbolic:

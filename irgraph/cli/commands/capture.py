@@ -55,6 +55,17 @@ def capture(
     step_at: Annotated[
         StepAt, typer.Option(help="What ends a step of the program's loop.")
     ] = StepAt.update,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE:LINE=VALUE",
+            help="Value that a line of the program reads if it is unknown: true, false or a "
+            "number. Can be repeated.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds of a loop that ends by an unknown value.")
+    ] = 10,
     output: cli.OutputOption = None,
 ) -> None:
     """Capture one step of a PyTorch program as a model, without running its kernels.
@@ -77,6 +88,8 @@ def capture(
             pinned=pinned,
             ranks=ranks,
             rank=rank,
+            assume=assume or (),
+            rounds=rounds,
             doing=doing,
         )
     cli.print_capture_notes(captured)
