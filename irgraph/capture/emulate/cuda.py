@@ -1,6 +1,6 @@
 """Emulation of ``cuda``: programs that name it get meta tensors that report ``cuda`` as device.
 
-``DEVICE`` in a call's arguments becomes ``meta``; ``cuda_answers``, ``streams`` and
+``DEVICE`` in a call's arguments becomes ``meta``; ``cards``, ``streams`` and
 ``cuda_graphs`` replace the functions of ``torch.cuda`` and of ``torch.accelerator``.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.cuda_answers import CUDA, DEVICE, MADE_UP, answers_of
+from irgraph.capture.emulate.cards.answers import CUDA, DEVICE, MADE_UP, answers_of
 from irgraph.capture.emulate.environment import local_rank
 from irgraph.capture.emulate.streams import EmulatedStreams
 from irgraph.capture.emulate.tensors.data_parallel import SecondDeviceError, data_parallel_patches
@@ -130,6 +130,19 @@ def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Tor
             *(translator.translate(_device_name(arg)) for arg in args), **options
         )
 
+    def set_data(self: Torch, value: Torch) -> None:
+        """Set a tensor's data; torch refuses a move from the host to meta, unlike to a card."""
+        if tensor.is_meta.__get__(self) == tensor.is_meta.__get__(value):
+            tensor.data.__set__(self, value)
+            return
+        moved = tensor.detach(value)
+        if isinstance(self, torch.nn.Parameter):
+            moved = torch.nn.Parameter(moved, requires_grad=self.requires_grad)
+        torch.utils.swap_tensors(self, moved)
+
+    def device_by_number(*args: Torch, **kwargs: Torch) -> Torch:
+        return torch.device(*map(_device_name, args[:1]), *args[1:], **kwargs)
+
     return {
         tensor.cuda: cuda,
         tensor.to: to_device,
@@ -139,8 +152,9 @@ def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Tor
         **device_queries(translator),
         **type_queries(translator),
         tensor.__getitem__: getitem,
+        tensor.data.__set__: set_data,
         torch._C._nn._parse_to: parse_to,
-        torch.device: torch.device,
+        torch.device: device_by_number,
         torch.Generator: lambda *_, **__: torch.Generator(),
     }
 

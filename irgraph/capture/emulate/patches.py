@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from irgraph.capture.emulate.environment import Process, as_process
 from irgraph.capture.emulate.flex.attention import flex_attention_on_meta
 from irgraph.capture.emulate.fused_attention import fused_on_meta
 from irgraph.capture.emulate.processes import processes_on_meta
+from irgraph.capture.emulate.profilers import inert_profilers
 from irgraph.capture.emulate.recurrent import cudnn_layers_on_meta
 from irgraph.capture.emulate.switches import restored_switches
 from irgraph.diagnostics import fail
@@ -53,6 +55,7 @@ def emulate_cuda(device: str, process: Process | None = None) -> Iterator[CudaEm
         stack.enter_context(as_process(process))
         stack.enter_context(optimizers_on_meta())
         stack.enter_context(_without_workers())
+        stack.enter_context(inert_profilers(emulation.notes))
         stack.enter_context(_without_compilation(emulation.notes))
         stack.enter_context(flex_attention_on_meta(emulation.notes))
         if device == "meta":
@@ -186,14 +189,28 @@ UNCOMPILED = (
 
 @contextlib.contextmanager
 def _without_compilation(notes: dict[str, None]) -> Iterator[None]:
-    """Run compiled functions uncompiled; a call of ``torch.compile`` adds a note."""
+    """Run compiled functions uncompiled; a call of one adds a note."""
     import torch
 
     original = torch.compile
 
     def compile_with_note(model: Torch = None, **options: Torch) -> Torch:
+        if model is None:
+            return functools.partial(compile_with_note, **options)
+        compiled = original(model, **options)
+        if isinstance(compiled, torch.nn.Module):
+            compiled.register_forward_pre_hook(note_use)
+            return compiled
+
+        @functools.wraps(compiled)
+        def call(*args: Torch, **kwargs: Torch) -> Torch:
+            note_use()
+            return compiled(*args, **kwargs)
+
+        return call
+
+    def note_use(*_: Torch) -> None:
         notes[UNCOMPILED] = None
-        return original(model, **options)
 
     with (
         torch.compiler.set_stance("force_eager"),

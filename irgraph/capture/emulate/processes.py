@@ -97,7 +97,19 @@ def _refuse_objects(*_: Torch, **__: Torch) -> None:
 
 
 def _sharding_patches() -> Iterator[tuple[Torch, str, Torch]]:
-    """Yield patches for ``fully_shard`` to accept meta parameters and use a card's streams."""
+    """Yield patches for ``fully_shard`` to accept meta parameters and use a card's streams.
+
+    The older ``FullyShardedDataParallel`` compares its ``device_id`` with parameters' devices.
+    """
+    import torch
+
+    def meta_for_id(device: Torch, *_: Torch) -> Torch:
+        return None if device is None else torch.device("meta")
+
+    init = import_module("torch.distributed.fsdp._init_utils")
+    yield init, "_get_device_from_device_id", meta_for_id
+    handles = import_module("torch.distributed.fsdp._common_utils")._FSDPDeviceHandle
+    yield handles, "from_device", lambda device: torch.cuda if device.type != "cpu" else torch.cpu
     group = import_module(f"{FSDP}_param_group")
     handle = group._get_device_handle
 

@@ -40,6 +40,7 @@ from irgraph.capture.live.device_calls.reallocations import (
     define_reallocated,
     recorded_reallocations,
 )
+from irgraph.capture.live.device_calls.swaps import recorded_swaps
 from irgraph.capture.live.discover import program_forms
 from irgraph.capture.live.module_ranges import hints_of, module_ranges
 from irgraph.capture.live.torch_warnings import without_stderr
@@ -113,6 +114,7 @@ def record_step(
             _collective_recording(),
             mode,
             reallocations,
+            recorded_swaps(step_recording.recording),
         ):
             if spec.device == "meta":
                 mark_current()

@@ -91,11 +91,20 @@ class UnmarkedLoop(Capturing):
                 self._finish_or_stop(self._variables(sys._getframe(1)))
 
     def call_until_done(self, function: Callable[[], object]) -> None:
-        """Call a function until enough steps, of its loop or its own calls, have ended."""
+        """Call a function until enough steps, of its loop or its own calls, have ended.
+
+        If the function returns a step instead of running one, the step is called.
+        """
+        makes_step = True
         while True:
             ended_before = self._sizes.ended
             self._updates.clear()
             result = function()
+            if makes_step and callable(result) and self._sizes.ended == ended_before:
+                function, self._updated = result, False
+                makes_step = False
+                continue
+            makes_step = False
             if self._sizes.ended == ended_before or (
                 self._updated and self._step_optimizer is None
             ):

@@ -70,7 +70,7 @@ def test_what_an_unknown_value_is_written_to_is_unknown() -> None:
 def test_random_numbers_are_unknown() -> None:
     captured = capture(lambda: torch.rand(2, device="meta")[0].item())
     (note,) = captured.notes
-    assert note.endswith("taken as 1 (an unknown value)")
+    assert note.endswith("taken as 1 (select of an unknown value)")
 
 
 def test_sizes_that_depend_on_known_values_are_found() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.cuda_answers import DEVICE
+from irgraph.capture.emulate.cards.answers import DEVICE
 from irgraph.capture.emulate.tensors.queries import Translator
 
 MANY_CARDS = "a capture has one device, and the step scatters a batch to {}"

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Protocol
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.cuda_answers import DEVICE
+from irgraph.capture.emulate.cards.answers import DEVICE
 from irgraph.capture.emulate.environment import local_rank
 
 QUERY_FRAMES = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.cuda_answers import DEVICE
+from irgraph.capture.emulate.cards.answers import DEVICE
 
 NAMES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
 """Names of element types within the names of tensor types."""

@@ -1,0 +1,1 @@
+"""Answers of an emulated card to queries of its properties."""
