@@ -20,9 +20,9 @@ def evaluate(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="collectives, cpu, dlrm-v100, e2e, gains, intervals, kernels, models, modern, "
-            "steps, swept, tiers, timed or traced (gains, steps: need torch and timm, timed: "
-            "torch and torchvision, cpu, swept: torch; minutes)",
+            help="collectives, cpu, dlrm-v100, e2e, gains, hosts, intervals, kernels, models, "
+            "modern, steps, swept, tiers, timed or traced (gains, steps: need torch and timm, "
+            "timed: torch and torchvision, cpu, swept: torch; minutes)",
         ),
     ],
     plot: PlotOption = None,

@@ -10,6 +10,7 @@ from costmodels.evaluate.cpu.evaluation import evaluate_cpu
 from costmodels.evaluate.dlrm_v100 import evaluate_dlrm_v100
 from costmodels.evaluate.e2e import evaluate_e2e
 from costmodels.evaluate.exchange.evaluation import evaluate_collectives
+from costmodels.evaluate.hosts.evaluation import evaluate_hosts
 from costmodels.evaluate.kernels import evaluate_kernels
 from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
@@ -26,6 +27,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "dlrm-v100": evaluate_dlrm_v100,
     "e2e": evaluate_e2e,
     "gains": evaluate_gains,
+    "hosts": evaluate_hosts,
     "intervals": evaluate_intervals,
     "kernels": evaluate_kernels,
     "models": evaluate_models,
@@ -47,6 +49,7 @@ __all__ = [
     "evaluate_dlrm_v100",
     "evaluate_e2e",
     "evaluate_gains",
+    "evaluate_hosts",
     "evaluate_intervals",
     "evaluate_kernels",
     "evaluate_models",

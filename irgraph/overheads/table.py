@@ -27,8 +27,17 @@ all; another table, for a type of overhead that this one lacks."""
 FALLBACK_TABLE = "h100-torch-2.11"
 """Name of the table for types of overhead that another table lacks."""
 
-SCALED_HOST = re.compile(r"(.+)@(\d+(?:\.\d+)?)x")
-"""Name of a host table with the host's speed relative to the measured one."""
+SCALED_HOST = re.compile(r"(.+)@(\d+(?:\.\d+)?)(x|us)")
+"""Name of a host table with the host's speed relative to the measured one (``x``), or with the time
+of a kernel's launch on another host (``us``)."""
+
+LAUNCH_EXPONENT = 0.9
+"""Power of the ratio of launch times that scales all other host times."""
+
+LAUNCH_STD = 0.23
+"""Relative standard deviation between machines, of host times that are scaled by launch times.
+
+With ``LAUNCH_EXPONENT`` from ten machines of 2022 to 2026 (``irgraph evaluate hosts``)."""
 
 COMPOSITE_LIBRARIES = ("aten", "autograd", "prim", "torch", "c10d", "irgraph")
 """Libraries whose composite ops call other ops; in other libraries a body only states what an op
@@ -50,14 +59,20 @@ class HostTable:
         file: content of the table's file.
         means: means and standard deviations by category of operations and type of overhead.
         speed: speed of the host relative to the measured one.
+        launch_speed: the same for launches in the driver (T4).
+        suffix: speed in the table's name.
         machine_std: relative standard deviation of the times on the step's machine from these
             times, 0 for a table of the machine.
+        is_default: whether the user named no table.
     """
 
     file: HostFile
     means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
     speed: float = 1.0
+    launch_speed: float = 1.0
+    suffix: str = ""
     machine_std: float = 0.0
+    is_default: bool = False
     _cache: dict[tuple[str, int, str, bool], Overheads] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -65,7 +80,7 @@ class HostTable:
     @property
     def name(self) -> str:
         """Name of the table, with the speed unless it is 1."""
-        return self.file.name if self.speed == 1.0 else f"{self.file.name}@{self.speed:g}x"
+        return self.file.name + self.suffix
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -93,6 +108,20 @@ class HostTable:
             self._cache[key] = self._overheads(op, launches)
         return self._cache[key]
 
+    def listed_time(self, kind: str, operation: str) -> float | None:
+        """Return a mean time in microseconds, ``None`` if the table does not list it.
+
+        Args:
+            kind: ``T1``, ``T4`` (of kernels), ``T2``, ``T3``, ``T5`` or ``whole``.
+            operation: operation of the last four.
+        """
+        if kind == "T4":
+            stat = self._launches.get("kernel")
+            return stat.mean / self.launch_speed if stat is not None else None
+        entry = self.file.ops.get(operation, OpEntry())
+        stat = self.file.t1 if kind == "T1" else getattr(entry, kind.lower())
+        return stat.mean / self.speed if stat is not None else None
+
     def _overheads(self, op: Op, launches: int) -> Overheads:
         kinds = ("t2", "t3", "t5")[: 3 if launches > 1 else 2] if launches else ("whole",)
         matches = {kind: self._look_up(op, kind) for kind in kinds}
@@ -102,7 +131,7 @@ class HostTable:
             t1=self.file.t1.mean / self.speed,
             t2=matches.get("t2", zero)[0].mean / self.speed,
             t3=matches.get("t3", zero)[0].mean / self.speed,
-            t4={kind: stat.mean / self.speed for kind, stat in self._launches.items()},
+            t4={kind: stat.mean / self.launch_speed for kind, stat in self._launches.items()},
             t5=gap[0].mean / self.speed,
             level=max((level for _, level in matches.values()), key=LEVELS.index),
             listed=self._listed(op),
@@ -195,16 +224,13 @@ def list_hosts() -> tuple[str, ...]:
 def load_host(name_or_path: str) -> HostTable:
     """Return a shipped table by name, or one from a file; ``NAME@2x`` is a host twice as fast.
 
+    ``NAME@5us`` is a host on which a kernel's launch takes 5 us.
     ``db:NAME`` is a table of the team's database (``irgraph db``).
 
     Raises ``IrgraphError`` that names the file, and the invalid field if there is one.
     """
-    if (faster := SCALED_HOST.fullmatch(name_or_path)) is not None:
-        speed = float(faster[2])
-        if not 0.01 <= speed <= 100 or SCALED_HOST.fullmatch(faster[1]):
-            message = f"a host's speed is one factor between 0.01 and 100: {name_or_path!r}"
-            raise fail(message, exit_code=2)
-        return replace(load_host(faster[1]), speed=speed, _cache={})
+    if (scaled := SCALED_HOST.fullmatch(name_or_path)) is not None:
+        return _scaled(name_or_path, scaled[1], float(scaled[2]), scaled[3])
     if name_or_path in list_hosts():
         return _load_shipped(name_or_path)
     if name_or_path.startswith("db:"):
@@ -217,6 +243,34 @@ def load_host(name_or_path: str) -> HostTable:
         f"no host table or file {name_or_path!r}{_similar_table(name_or_path)}",
         hint=f"shipped tables: {hosts}; or `default`, which depends on the release of torch",
         exit_code=2,
+    )
+
+
+def _scaled(name: str, base: str, number: float, unit: str) -> HostTable:
+    """Return a table of a host with another speed, or with another time of a launch."""
+    message = f"a host's speed is one factor between 0.01 and 100: {name!r}"
+    if SCALED_HOST.fullmatch(base):
+        raise fail(message, exit_code=2)
+    table = load_host(base)
+    launch = table.listed_time("T4", "")
+    if unit == "us" and not launch:
+        reason = f"host table {base} has no time of a kernel's launch to compare with"
+        raise fail(reason, hint="give its speed, as in NAME@1.5x", exit_code=2)
+    launch_speed = number
+    if unit == "us":
+        launch_speed = launch / number if launch and number else 0.0
+    if not 0.01 <= launch_speed <= 100:
+        raise fail(message, exit_code=2)
+    suffix = f"@{number:g}{unit}"
+    if unit == "x":
+        return replace(table, speed=number, launch_speed=number, suffix=suffix, _cache={})
+    return replace(
+        table,
+        speed=launch_speed**LAUNCH_EXPONENT,
+        launch_speed=launch_speed,
+        suffix=suffix,
+        machine_std=LAUNCH_STD,
+        _cache={},
     )
 
 

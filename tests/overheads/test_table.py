@@ -14,7 +14,14 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.overheads import host_rows, list_hosts, load_host
 from irgraph.overheads.format import HostFile, OpEntry, Stat, pooled
-from irgraph.overheads.table import FALLBACK_TABLE, category, host_table, shape_key
+from irgraph.overheads.table import (
+    FALLBACK_TABLE,
+    LAUNCH_EXPONENT,
+    LAUNCH_STD,
+    category,
+    host_table,
+    shape_key,
+)
 
 FILE = HostFile(
     1,
@@ -232,7 +239,19 @@ def test_an_unknown_host_of_another_speed_is_named() -> None:
         load_host("v10@2x")
 
 
-@pytest.mark.parametrize("name", ["v100@0x", "v100@0.001x", "v100@1000x", "v100@2x@2x"])
+def test_one_launch_time_scales_a_table() -> None:
+    plain = load_host("v100").overheads(linear(2), 2)
+    table = load_host(f"v100@{2 * plain.t4['kernel']:.6f}us")
+    costs = table.overheads(linear(2), 2)
+    assert costs.t4["kernel"] == pytest.approx(2 * plain.t4["kernel"], rel=1e-5)
+    factor = 2**LAUNCH_EXPONENT
+    assert costs.t2 == pytest.approx(factor * plain.t2, rel=1e-5)
+    assert (table.machine_std, load_host("v100@2x").machine_std) == (LAUNCH_STD, 0.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["v100@0x", "v100@0.001x", "v100@1000x", "v100@2x@2x", "v100@0us", "v100@9999us"]
+)
 def test_speeds_that_no_host_has_are_refused(name: str) -> None:
     with pytest.raises(IrgraphError, match=r"one factor between 0\.01 and 100") as caught:
         load_host(name)

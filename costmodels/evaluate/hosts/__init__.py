@@ -1,0 +1,1 @@
+"""Host tables on machines that did not make them."""

@@ -1,0 +1,219 @@
+"""Errors of host tables on machines that did not make them, scaled by a launch time and unscaled.
+
+The host times of a machine's recorded programs, without the cost of recording, are compared with
+the default table for its release of torch, and with the table of torch 2 scaled by the machine's
+launch time. Every interval is of the other machines: the judged one is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Container, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from rich.console import RenderableType
+from rich.table import Table
+
+from costmodels.evaluate.measurements import measurements
+from costmodels.hosts.from_traces import published_tree
+from irgraph.overheads.default_host import RECENT_TABLE, TORCH_1_TABLE
+from irgraph.overheads.extract import ir_name, subtract_cost
+from irgraph.overheads.recording import recording_of
+from irgraph.overheads.samples import HostSample
+from irgraph.overheads.table import TYPES, HostTable, load_host
+from irgraph.replay.replay import build_replayer
+from irgraph.schedule.sampling import NORMAL_90, WORKLOAD_STD
+
+
+class TracedMachine(Struct, frozen=True):
+    """A machine with public traces.
+
+    Attributes:
+        name: machine and year.
+        traces: pattern of its traces in the folder of measurements.
+        table: default table for its release of torch.
+        kinds: kinds of overheads that are compared.
+    """
+
+    name: str
+    traces: str
+    table: str = RECENT_TABLE
+    kinds: tuple[str, ...] = ("T1", "T2", "T3", "T4", "T5", "whole")
+
+
+MACHINES = (
+    TracedMachine("H100, 2025", "hosts/h100_*"),
+    TracedMachine("MI300X, 2026", "hosts/mi300_*"),
+    TracedMachine("MI300X VF, 2025", "hosts/mi300vf_*"),
+    TracedMachine("V100 32 GB, 2024", "hosts/v100-32gb_resnet_2024*"),
+    # a first call, whose operators initialise libraries
+    TracedMachine("2 RTX 4090, 2024", "hosts/rtx4090_*", kinds=("T1", "T4")),
+    TracedMachine("8 A100, 2022", "hosts/a100pg_*", TORCH_1_TABLE),
+    TracedMachine("2 V100 16 GB, 2022", "hosts/v100-16gb_dlrm*", TORCH_1_TABLE),
+    TracedMachine("8 V100 32 GB, 2022", "traces/dlrm_8xV100/kineto*", TORCH_1_TABLE),
+    TracedMachine("4 V100 16 GB, 2022", "traces/dlrm_4xV100_overlap/kineto*", TORCH_1_TABLE),
+    TracedMachine("RTX 2080 Ti, 2022", "traces/*_RTX2080Ti/kineto*", TORCH_1_TABLE),
+)
+"""Machines whose traces made no default table."""
+
+WAITING_OPS = ("aten.item", "aten._local_scalar_dense", "aten.to", "aten._to_copy", "aten.copy_",
+               "aten.nonzero")  # fmt: skip
+"""Operations that may wait for the device or copy much."""
+
+MIN_SAMPLES = 3
+"""Minimum number of samples of a call whose median counts."""
+
+LABELS = {"T1": "", "T4": "kernel"}
+"""Label of the typical samples of the kinds that are one population."""
+
+SampleTimes = dict[tuple[str, str], list[float]]
+"""Microseconds of samples by kind and operation."""
+
+
+class MachineErrors(Struct, frozen=True):
+    """A machine's host times in comparison with a table.
+
+    Attributes:
+        machine: name of the machine.
+        table: name of the table.
+        launch_us: median time of a kernel launch.
+        as_is: predicted over measured host time, of that table.
+        scaled: the same of the table of torch 2, scaled by the launch time.
+    """
+
+    machine: str
+    table: str
+    launch_us: float
+    as_is: float
+    scaled: float
+
+
+class MachineSpread(Struct, frozen=True):
+    """The errors of all machines, with the spread of the others for each."""
+
+    rows: Sequence[MachineErrors]
+
+    def render(self) -> list[RenderableType]:
+        """Return the table of machines and the lines below it."""
+        heads = ("machine", "table", "launch us", "as is", "inside", "scaled", "inside")
+        table = Table(*heads, title="host times: predicted / measured")
+        checks = zip(*(self.inside(kind) for kind in ("as_is", "scaled")), strict=True)
+        for row, (as_is, scaled) in zip(self.rows, checks, strict=True):
+            table.add_row(
+                row.machine,
+                row.table,
+                f"{row.launch_us:.1f}",
+                f"{row.as_is:.2f}",
+                "yes" if as_is else "no",
+                f"{row.scaled:.2f}",
+                "yes" if scaled else "no",
+            )
+        return [table, *(self._line(kind) for kind in ("as_is", "scaled"))]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values."""
+        kinds = ("as_is", "scaled")
+        inside = {kind: sum(self.inside(kind)) for kind in kinds}
+        std = {kind: machine_std(self.log_errors(kind)) for kind in kinds}
+        rows = [{name: getattr(row, name) for name in row.__struct_fields__} for row in self.rows]
+        return {"machines": rows, "inside": inside, "machine_std": std}
+
+    def log_errors(self, kind: str) -> list[float]:
+        """Return the logarithm of each machine's predicted over measured time."""
+        return [math.log(getattr(row, kind)) for row in self.rows]
+
+    def inside(self, kind: str) -> list[bool]:
+        """Return for each machine whether the other machines' 90 % interval has its host time."""
+        errors = self.log_errors(kind)
+        others = (errors[:i] + errors[i + 1 :] for i in range(len(errors)))
+        return [
+            abs(error) <= half_width(other_errors)
+            for error, other_errors in zip(errors, others, strict=True)
+        ]
+
+    def _line(self, kind: str) -> str:
+        errors = self.log_errors(kind)
+        middle, far = np.exp(np.quantile(np.abs(errors), (0.5, 0.9)))
+        return (
+            f"{kind.replace('_', ' ')}: x{middle:.2f} in the median, x{far:.2f} for nine in ten; "
+            f"{sum(self.inside(kind))} of {len(errors)} in the interval of the other machines; "
+            f"standard deviation between machines {machine_std(errors):.2f}"
+        )
+
+
+def half_width(log_errors: Sequence[float]) -> float:
+    """Return half the 90 % interval of the logarithm of a further machine's error.
+
+    Few machines are a coarse measure of the spread: the quantile is Student's (its expansion by the
+    number of machines), and the error of the further machine is independent.
+    """
+    count, z = len(log_errors), NORMAL_90
+    quantile = z + (z**3 + z) / (4 * count) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * count**2)
+    square = sum(error**2 for error in log_errors) / count
+    return quantile * math.sqrt(square * (1 + 1 / count))
+
+
+def machine_std(log_errors: Sequence[float]) -> float:
+    """Return the standard deviation between machines, without the one between their programs."""
+    return math.sqrt(max((half_width(log_errors) / NORMAL_90) ** 2 - WORKLOAD_STD**2, 0.0))
+
+
+def evaluate_hosts() -> MachineSpread:
+    """Return the errors of default tables on machines that did not make them.
+
+    Raises ``IrgraphError`` if the folder of measurements is not set.
+    """
+    folder = measurements()
+    paths = {machine: sorted(folder.glob(machine.traces)) for machine in MACHINES}
+    return MachineSpread(
+        [_machine_errors(machine, files) for machine, files in paths.items() if files]
+    )
+
+
+def _machine_errors(machine: TracedMachine, paths: Sequence[Path]) -> MachineErrors:
+    programs = [_sample_times(path, machine.kinds) for path in paths]
+    launch_us = median(chain.from_iterable(times["T4", ""] for times in programs))
+    table, scaled = load_host(machine.table), load_host(f"{RECENT_TABLE}@{launch_us:.2f}us")
+    errors = (_error(programs, table), _error(programs, scaled))
+    return MachineErrors(machine.name, machine.table, launch_us, *errors)
+
+
+def _sample_times(path: Path, kinds: Container[str]) -> SampleTimes:
+    """Return the host times of a trace, without the cost of its recording."""
+    tree = published_tree(path)
+    samples = subtract_cost(build_replayer(tree).samples(), recording_of(tree.trace).cost)
+    result: SampleTimes = defaultdict(list)
+    for sample in chain.from_iterable(samples.by_key.values()):
+        key = _key(sample)
+        if key is not None and sample.kind in kinds:
+            result[key].append(sample.time)
+    return result
+
+
+def _key(sample: HostSample) -> tuple[str, str] | None:
+    """Return the kind and operation of a sample, ``None`` if it does not count."""
+    if sample.kind in LABELS:
+        return (sample.kind, "") if sample.place == LABELS[sample.kind] else None
+    operation = ir_name(sample.name)
+    counts = sample.kind.lower() in TYPES and operation not in WAITING_OPS
+    return (sample.kind, operation) if counts else None
+
+
+def _error(programs: Sequence[SampleTimes], table: HostTable) -> float:
+    """Return predicted over measured host time of the calls that a table lists."""
+    pairs = list(chain.from_iterable(_pairs(times, table) for times in programs))
+    return sum(predicted for predicted, _ in pairs) / sum(measured for _, measured in pairs)
+
+
+def _pairs(times: SampleTimes, table: HostTable) -> Iterator[tuple[float, float]]:
+    """Yield predicted and measured time of each kind of call; of equal calls, the median."""
+    for (kind, operation), values in times.items():
+        time = table.listed_time(kind, operation)
+        if time is not None and len(values) >= MIN_SAMPLES:
+            yield time * len(values), median(values) * len(values)
