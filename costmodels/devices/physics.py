@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costmodels.devices.sheet import DeviceSheet, Figure
-from irgraph.diagnostics.units import BANDWIDTH, BYTES, FREQUENCY, RATE, TIME, Unit, range_error
+from irgraph.diagnostics.units import (
+    BANDWIDTH,
+    BYTES,
+    FREQUENCY,
+    POWER,
+    RATE,
+    TIME,
+    Unit,
+    range_error,
+)
 
 RANGES: dict[str, tuple[float, float, Unit]] = {
     "clock_mhz": (100, 6000, FREQUENCY),
@@ -22,8 +31,13 @@ RANGES: dict[str, tuple[float, float, Unit]] = {
 }
 """Smallest and largest figure of any card: links from PCIe 1.1 to NVLink 5, memory from LPDDR."""
 
-BYTE_RANGES = {"memory_bytes": (1e8, 1e13), "l2_bytes": (2**16, 1e10)}
-"""Smallest and largest sizes of memories of any card, in bytes."""
+NUMBER_RANGES: dict[str, tuple[float, float, Unit]] = {
+    "memory_bytes": (1e8, 1e13, BYTES),
+    "l2_bytes": (2**16, 2**31, BYTES),
+    "shared_bytes": (2**12, 2**22, BYTES),
+    "watts": (5, 5000, POWER),
+}
+"""Smallest and largest memory, cache, shared memory and power limit of any card."""
 
 FLOP_PER_CYCLE = (16, 1024)
 """float32 FLOP of a multiprocessor per cycle, if a sheet lacks its lanes."""
@@ -59,8 +73,10 @@ def contradictions(sheet: DeviceSheet) -> Iterator[str]:
             yield from _figure_errors(name, value, checks_range=not sheet.is_host)
     if sheet.is_host:
         return
-    for name, (low, high) in BYTE_RANGES.items():
-        yield range_error(name, getattr(sheet, name), low, high, BYTES)
+    for name, (low, high, unit) in NUMBER_RANGES.items():
+        number = getattr(sheet, name)
+        if number is not None:
+            yield range_error(name, number, low, high, unit)
     yield from _l2_errors(sheet)
     yield from _peak_errors(sheet)
 

@@ -22,6 +22,7 @@ BANDWIDTH = Unit("GB/s", (("TB/s", 1e3), ("MB/s", 1e-3), ("B/s", 1e-9)))
 FREQUENCY = Unit("MHz", (("GHz", 1e3), ("kHz", 1e-3), ("Hz", 1e-6)))
 RATE = Unit("GFLOP/s", (("TFLOP/s", 1e3), ("PFLOP/s", 1e6), ("MFLOP/s", 1e-3), ("FLOP/s", 1e-9)))
 BYTES = Unit("bytes", (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)))
+POWER = Unit("W", (("kW", 1e3), ("mW", 1e-3)))
 TIME = Unit("us", (("s", 1e6), ("ms", 1e3), ("ns", 1e-3)))
 
 

@@ -13,11 +13,11 @@ import msgspec
 from irgraph.backend import backend
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail, suggestion
 from irgraph.diagnostics.json_keys import refuse_duplicate_keys
-from irgraph.diagnostics.units import TIME, range_error
 from irgraph.ir.cost import Overheads
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import plain_name
 from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
+from irgraph.overheads.physics import MAX_US, contradictions, impossible_times, range_errors
 
 LEVELS = ("op+shape", "op", "category", "global", "default table")
 """Levels of a look-up, best first: the same operation on the same shapes; the same operation; the
@@ -326,10 +326,6 @@ def host_rows() -> list[dict[str, str]]:
     ]
 
 
-MAX_US = 1e12
-"""Maximum time of a call in microseconds: eleven days."""
-
-
 def _decode(data: bytes, source: str) -> HostFile:
     span = SourceSpan(source)
     try:
@@ -345,43 +341,14 @@ def _decode(data: bytes, source: str) -> HostFile:
         file = msgspec.json.decode(data, type=HostFile)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise fail(f"wrong field in a host table: {error}", span) from error
-    reason = next(filter(None, _launch_errors(file)), "")
-    if reason:
-        raise fail(f"host table: {reason}", span, hint="all times of host tables are microseconds")
-    impossible = next(_impossible_fields(file), "")
+    impossible = next(impossible_times(file), "")
     if impossible:
         raise fail(f"a time below 0 or above {MAX_US:g} us in a host table: {impossible}", span)
+    reason = next(filter(None, range_errors(file)), "") or next(contradictions(file), "")
+    if reason:
+        raise fail(f"host table: {reason}", span, hint="all times of host tables are microseconds")
     return file
-
-
-LAUNCH_US = (0.1, 2000.0)
-"""Shortest and longest mean time of launches of kernels in the driver, wider than a card's range:
-traces give 0.4 us, less what profiling takes, and 470 us where few launches load their modules."""
-
-
-def _launch_errors(file: HostFile) -> Iterator[str]:
-    """Yield means of launches of kernels that no driver takes; copies may take any time."""
-    for kind, stat in file.t4.items():
-        if kind == "kernel" or "LaunchKernel" in kind:
-            yield range_error(f"T4.{kind}.mean", stat.mean, *LAUNCH_US, TIME)
 
 
 class _Version(msgspec.Struct):
     format: int
-
-
-def _is_possible(stat: Stat) -> bool:
-    return 0 <= stat.mean <= MAX_US and 0 <= stat.std <= MAX_US and 0 <= stat.count <= MAX_US
-
-
-def _impossible_fields(file: HostFile) -> Iterator[str]:
-    if not _is_possible(file.t1):
-        yield "T1"
-    if file.within is not None and not _is_possible(file.within):
-        yield "within"
-    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if not _is_possible(stat))
-    for name, entry in file.ops.items():
-        for kind in ("t2", "t3", "t5", "whole"):
-            stat = getattr(entry, kind)
-            if stat is not None and not _is_possible(stat):
-                yield f"{kind.replace('t', 'T')} of {name}"

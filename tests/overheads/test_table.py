@@ -274,6 +274,34 @@ def test_launches_in_another_unit_are_refused(tmp_path: Path, mean: float, messa
     assert load_host(copies).name == "x"
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mean": 8000.0}, r"T2 of aten.linear: its mean is 8,000 us, its median 7.5 us"),
+        ({"mean": 0.008}, r"T2 of aten.linear: its mean is 0.008 us, its median 7.5 us"),
+        ({"quantiles": {"p05": 5.0, "p50": 7500.0, "p95": 14.0}}, "its quantiles decrease"),
+    ],
+)
+def test_statistics_that_no_sample_has_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    quantiles = {"p05": 5.0, "p50": 7.5, "p95": 14.0}
+    sound = {"mean": 8.0, "std": 3.0, "count": 40, "quantiles": quantiles}
+    entry = {"T2": {"mean": 9.0}, "shapes": {"f32[8]": {"T2": sound}}}
+    load_host(write(tmp_path / "h.json", ops={"aten.linear": {**entry, "T2": sound}}))
+    for ops in (
+        {"T2": {**sound, **changes}},
+        {**entry, "shapes": {"f32[8]": {"T2": {**sound, **changes}}}},
+    ):
+        with pytest.raises(IrgraphError, match=message.replace("linear:", "linear.*:")):
+            load_host(write(tmp_path / "h.json", ops={"aten.linear": ops}))
+
+
+def test_times_between_operations_in_another_unit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(IrgraphError, match=r"T1.mean is 0.0046 us, .* if it is in ms, write 4.6"):
+        load_host(write(tmp_path / "h.json", T1={"mean": 0.0046}))
+
+
 def test_a_field_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     path = Path(write(tmp_path / "h.json"))
     path.write_text(path.read_text()[:-1] + ', "T1": {"mean": 2.0}}')

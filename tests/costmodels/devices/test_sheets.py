@@ -380,6 +380,10 @@ def test_a_clock_is_locked_once() -> None:
         ({"link_gbs": {"datasheet": 0.9}}, "link_gbs.datasheet .* TB/s, write 900"),
         ({"pinned_gbs": {"datasheet": 16_000}}, "pinned_gbs.datasheet .* MB/s, write 16"),
         ({"memory_bytes": 16}, "memory_bytes is 16 bytes, .* GB, write 1.6e\\+10"),
+        ({"l2_bytes": 50}, "l2_bytes is 50 bytes, .* MB, write 5e\\+07"),
+        ({"l2_bytes": 6 * 10**9}, "l2_bytes is 6e\\+09 bytes"),
+        ({"shared_bytes": 96}, "shared_bytes is 96 bytes, .* KB, write 96000"),
+        ({"watts": 0.7}, "watts is 0.7 W, .* kW, write 700"),
     ],
 )
 def test_a_figure_in_another_unit_is_refused_with_that_unit(
