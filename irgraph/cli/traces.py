@@ -22,7 +22,7 @@ TracesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="TRACE...",
-        help="Kineto traces, one per rank, or folders of `irgraph record`; or -.",
+        help="Kineto traces, one per rank, or folders of them or of `irgraph record`; or -.",
     ),
 ]
 OutliersOption = Annotated[
@@ -134,10 +134,10 @@ def read_trees(
     from irgraph.capture.kineto.events import ranks
     from irgraph.capture.kineto.reading.health import CODES
     from irgraph.capture.kineto.reading.selection import EVERYTHING
-    from irgraph.capture.recording.folder import kineto_trace
+    from irgraph.capture.recording.folder import kineto_traces
 
     trees, selection = [], selection or EVERYTHING
-    files = [kineto_trace(path) for path in paths]
+    files = [file for path in paths for file in kineto_traces(path)]
     for path in files:
         _report_memory(path, selection)
     trees_of_files = ranks.read_trees(files, selection, strict=strict, progress=_progress())
@@ -155,7 +155,23 @@ def read_trees(
                     f"{path}: {CODES[code][1]} ({code})" + (f": {detail}" if detail else "")
                 )
         trees.append(tree)
+    _report_equal_ranks(trees)
     return sorted(trees, key=lambda tree: tree.trace.rank)
+
+
+def _report_equal_ranks(trees: Sequence[Tree]) -> None:
+    """Report traces that name the same rank: their collectives are matched as if of two ranks."""
+    files_by_rank: dict[int, list[str]] = {}
+    for trace in (tree.trace for tree in trees):
+        if isinstance(trace.header.get("distributedInfo"), dict):
+            files_by_rank.setdefault(trace.rank, []).append(trace.source)
+    for rank, files in files_by_rank.items():
+        if len(files) > 1:
+            names = ", ".join(files)
+            print_error(
+                f"warning: {len(files)} traces name rank {rank}: {names}; waits between ranks are "
+                "of no use unless each is another rank"
+            )
 
 
 def _report_memory(path: str, selection: Selection) -> None:

@@ -135,16 +135,15 @@ def _table(
     if trees:
         from irgraph.replay.replay import build_replayer
 
-        pairs = zip(traces, trees, strict=True)
         samples = [
-            build_replayer(tree).samples().require_sufficient(trace) for trace, tree in pairs
+            build_replayer(tree).samples().require_sufficient(tree.trace.source) for tree in trees
         ]
         recordings = _print_recordings(trees, cost)
         costs = [cost or recording.cost for recording in recordings]
         _print_clipped(samples, costs)
         parts = map(subtract_cost, samples, costs)
         notes = dict.fromkeys(r.description for r in recordings if cost is None)
-        names = ", ".join(Path(trace).name for trace in traces)
+        names = ", ".join(Path(tree.trace.source).name for tree in trees)
         cards = {
             "cpu" if is_cpu_trace(tree.trace) else architecture_of(tree.trace.device_name)
             for tree in trees

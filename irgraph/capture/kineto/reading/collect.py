@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from irgraph.capture.kineto.reading.columns import Columns
+from irgraph.capture.kineto.reading.columns import Columns, to_whole_nanoseconds
 from irgraph.capture.kineto.reading.decoders import (
     ARROW,
     INSTANT,
@@ -178,6 +178,8 @@ class Collector:
         try:
             part = self._columns(events, keys)
         except (OverflowError, ValueError):
+            if to_whole_nanoseconds(events):
+                self.health.add("K08", detail="nanoseconds as floats, exact to 256 ns")
             events = self._valid_events(events, keys)
             if not events:
                 return

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from irgraph.capture.kineto.reading.trace import ABSENT, COLUMNS, Array
+
+MAX_MICROSECONDS = (1 << 62) / 1000
+"""Maximum time in microseconds that is read; a larger one counts nanoseconds since 1970."""
+
+
+def to_whole_nanoseconds(events: Iterable[Any]) -> bool:
+    """Round the times of events in place if they are decimals of nanoseconds since 1970.
+
+    Return whether they were: of a time that is no number, and of microseconds, nothing changes.
+    """
+    if any(isinstance(event.ts, int) for event in events):
+        return False
+    times = [(event, *_numbers(event)) for event in events]
+    if not times or not all(start > MAX_MICROSECONDS for _, start, _ in times):
+        return False
+    for event, start, duration in times:
+        event.ts, event.dur = round(start), round(duration)
+    return True
+
+
+def _numbers(event: Any) -> tuple[float, float]:  # noqa: ANN401
+    """Return the start and the duration of an event, 0 for texts that are no numbers."""
+    try:
+        return float(bytes(event.ts)), float(bytes(event.dur))
+    except ValueError:
+        return 0.0, 0.0
 
 
 class Column:

@@ -533,3 +533,21 @@ def test_strict_refuses_repairs(tmp_path: Path) -> None:
 
 def test_strict_accepts_a_sound_trace(tmp_path: Path) -> None:
     assert step_times(read_kineto(write(tmp_path), strict=True)) == STEPS
+
+
+def test_floats_of_nanoseconds_are_read(tmp_path: Path) -> None:
+    """Tools that divide and multiply times write 1.7e+18, beyond microseconds since 1970."""
+
+    def change(found: list[Event]) -> None:
+        for event in found:
+            event["ts"] = (event["ts"] + 1_700_000_000_000_000) * 1e3
+            event["dur"] = event.get("dur", 0) * 1e3
+
+    plain, floats = (
+        read_kineto(write(tmp_path)),
+        read_kineto(write(tmp_path, change, "floats.json")),
+    )
+    assert len(floats) == len(plain)
+    assert np.array_equal(floats.columns["duration"], plain.columns["duration"])
+    assert np.abs(floats.columns["start"] - plain.columns["start"]).max() <= 512
+    assert "exact to 256 ns" in floats.health.details["K08"]
