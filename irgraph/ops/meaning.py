@@ -78,7 +78,7 @@ class Result(Struct, frozen=True):
         axes: its axes.
         reads: indices of operands; ``None`` for all of them.
         piece: the part of the operand that a view shows, ``None`` for all of it.
-        is_workspace: whether its elements have a meaning only for the gradient of the same call.
+        is_workspace: whether only the gradient of the same call reads its elements.
     """
 
     axes: Axes

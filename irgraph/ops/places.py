@@ -82,14 +82,16 @@ def split_claim(meaning: Meaning, letter: str) -> Claim | None:
         return None
     operands = []
     for index, axes in enumerate(meaning.operands):
-        place = OWN if index in meaning.workspaces else _place_along(axes, letter)
+        place = _place_along(axes, letter)
         if place is None:
             return None
+        if place == SAME and index in meaning.workspaces:
+            place = OWN
         operands.append(place)
     results = []
     for result in meaning.results:
         place = _place_along(result.axes, letter)
-        if result.is_workspace:
+        if place == SAME and result.is_workspace:
             place = OWN
         elif place == SAME:
             place = _summed_place(meaning, result, letter, operands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, get_args
@@ -77,7 +78,10 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         layers: linear layers by the names of their modules, in which ``*`` matches any text;
             ``column-parallel`` layers have their outputs split over all ranks, ``row-parallel``
             layers their inputs, and all ranks have all samples.
-        mesh: only with layers: groups of ranks share the batch, and each group splits the layers.
+        pins: placements of activations, ``split 1`` (along axis 1) or ``same`` (complete on every
+            rank), by the names of modules whose results they are, or of tensors (``%x``), in which
+            ``*`` matches any text. All ranks have all samples; all other placements follow.
+        mesh: only with layers or pins: groups share the batch, and the ranks of each the rest.
         parameters: with ``split`` each rank stores its rows of parameters and of their optimizer's
             state, and gathers a parameter in each phase that uses it (FSDP, ZeRO-3).
         optimizer: with ``split`` each rank updates its rows of replicated parameters, and stores
@@ -89,6 +93,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal[1] = 1
     optimizer: Literal["", "split"] = ""
     layers: Mapping[str, LayerScheme] = {}
+    pins: Mapping[str, str] = {}
     mesh: Mesh | None = None
     parameters: Literal["", "split"] = ""
 
@@ -103,6 +108,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         tail += f',\n  "parameters": "{self.parameters}"' if self.parameters else ""
         if self.layers:
             tail += f',\n  "layers": {msgspec.json.encode(self.layers).decode()}'
+        if self.pins:
+            tail += f',\n  "pins": {msgspec.json.encode(self.pins).decode()}'
         if self.mesh is not None:
             tail += f',\n  "mesh": {msgspec.json.encode(self.mesh).decode()}'
         return f"{head}{lines}\n  }}{tail}\n}}\n"
@@ -155,6 +162,7 @@ def check_plan(plan: Plan, sizes: Sizes) -> None:
     """Raise ``IrgraphError`` (exit code 2) if a plan does not fit tables of these sizes."""
     _check_ranks(plan.ranks)
     _check_mesh(plan)
+    _check_pins(plan)
     for name in plan.tables:
         if name not in sizes:
             message = f"plan: the model has no embedding table {name!r}{suggestion(name, sizes)}"
@@ -182,9 +190,21 @@ def _check_mesh(plan: Plan) -> None:
     if min(mesh.data, mesh.tensor) < 1 or mesh.data * mesh.tensor != plan.ranks:
         message = f"plan: a mesh of {mesh.data} times {mesh.tensor} ranks does not have"
         raise fail(f"{message} {plan.ranks}", exit_code=2)
-    if not plan.layers:
+    if not plan.layers and not plan.pins:
         hint = "without layers all ranks share the batch: leave the mesh out"
         raise fail("plan: a mesh shares linear layers, and none are named", hint=hint, exit_code=2)
+
+
+PIN = re.compile(r"same|split (\d{1,2})", re.ASCII)
+"""Text of a pin: complete on every rank, or equal blocks along an axis."""
+
+
+def _check_pins(plan: Plan) -> None:
+    for name, text in plan.pins.items():
+        if PIN.fullmatch(text) is None:
+            message = f"plan: {name!r} cannot be {text!r}"
+            hint = 'as in: "split 1" for blocks along axis 1, or "same"'
+            raise fail(message, hint=hint, exit_code=2)
 
 
 def _problem(plan: Plan, sharding: TableSharding, rows: int, columns: int) -> str:

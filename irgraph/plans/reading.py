@@ -11,6 +11,9 @@ from irgraph.diagnostics.json_keys import unique_keys
 from irgraph.plans.plan import Plan
 from irgraph.plans.torchrec import from_torchrec
 
+NATIVE = frozenset({"tables", "layers", "pins"})
+"""Keys of irgraph's own form, of which a plan has at least one."""
+
 
 def read_plan(data: bytes | str, source: str = "") -> Plan:
     """Return the plan of a text: irgraph's form, or TorchRec's as ``to_torchrec`` writes it.
@@ -19,14 +22,13 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
     """
     try:
         raw = json.loads(data, object_pairs_hook=unique_keys)
-        is_native = (
-            isinstance(raw, dict) and "ranks" in raw and ("tables" in raw or "layers" in raw)
-        )
+        is_native = isinstance(raw, dict) and "ranks" in raw and not NATIVE.isdisjoint(raw)
         return msgspec.convert(raw, Plan) if is_native else from_torchrec(raw)
     except (ValueError, RecursionError) as error:
         hint = (
             'a plan is {"format": 1, "ranks": 8, "tables": {"NAME": {"scheme": …, "ranks": […]}}}'
             ' or has "layers": {"NAME": "column-parallel" or "row-parallel"}'
+            ' or "pins": {"NAME": "split 1"}'
         )
         place = SourceSpan(source) if source else None
         raise fail(f"not a plan: {error}", place, hint=hint, exit_code=2) from None

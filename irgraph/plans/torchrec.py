@@ -59,6 +59,8 @@ def to_torchrec(plan: Plan, sizes: Sizes) -> str:
 
 def _check_expressible(plan: Plan) -> None:
     """Raise ``IrgraphError`` for a plan that TorchRec's form cannot express."""
+    if plan.pins:
+        raise _inexpressible(f"where activations are pinned ({join_names(plan.pins)})")
     if plan.layers:
         raise _inexpressible(f"how linear layers are split ({join_names(plan.layers)})")
     if plan.optimizer:

@@ -22,9 +22,10 @@ FORMS = ("flash_attention", "efficient_attention", "flash_attention_for_cpu", "c
 
 
 def _attention(call: Call) -> Meaning | None:
-    """Return the meaning of attention: queries, keys and features of a head are mixed.
+    """Return the meaning of attention: keys and features of a head are mixed.
 
-    Heads of keys and values may be fewer than those of queries.
+    Queries are independent unless the mask is causal, which depends on their positions. Heads of
+    keys and values may be fewer than those of queries.
     """
     q, k, v = (call.tensor(name) for name in ("query", "key", "value"))
     if q is None or k is None or v is None or any(t.rank != 4 for t in (q, k, v)):
@@ -64,17 +65,22 @@ def _attention(call: Call) -> Meaning | None:
         # states of the random generator, and sizes that the host gave
         is_state = set(axes) <= {OPAQUE}
         scores = [i for name in ("query", "key") for i in call.spans[name]]
-        results.append(Result(axes, frozenset(() if is_state else scores)))
+        is_sum = "rounded" in axes
+        results.append(Result(axes, frozenset(() if is_state else scores), is_workspace=is_sum))
     arguments: dict[ArgumentKey, Axis] = {}
     for name, tensor, letter in (("max_q", q, "q"), ("max_k", k, "k")):
         if call.arguments.get(name) == tensor.shape[2]:
             arguments[name, -1] = letter
     # some numbers of queries are multiples by chance
     is_rounding = "rounded" in sums or (bool(sums) and "efficient" in call.op.base)
+    mixed = {"k", "d", "e", "rounded", *({"h", "g"} if heads == "g" else ())}
+    if call.flag("is_causal"):
+        mixed.add("q")
     return Meaning(
         operands=operands,
         results=tuple(results),
-        mixed=frozenset({"k", "d", "e", "rounded", "q", *({"h", "g"} if heads == "g" else ())}),
+        mixed=frozenset(mixed),
+        workspaces=frozenset(i for i, axes in enumerate(operands) if "rounded" in axes),
         linear=linear_sets(call, GRADIENTS if is_gradient else ("value",)),
         arguments=arguments,
         slopes=ROUNDED_QUERIES if "rounded" in sums else (),

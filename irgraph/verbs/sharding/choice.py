@@ -13,7 +13,7 @@ from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
-from irgraph.ops.places import ONCE, OWN, Place, times
+from irgraph.ops.places import ONCE, OWN, Outer, Place, times
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import (
     Candidate,
@@ -63,6 +63,7 @@ class Chooser:
         shares: sizes of ranks.
         pins: places that tensors must have as soon as they exist, by name.
         origins: origins of tensors that are not data.
+        last_runs: the runs in which an axis was split last, by its size.
         unread: names of results that no op reads, which may be terms of a sum on any device.
     """
 
@@ -71,6 +72,7 @@ class Chooser:
     pins: Mapping[str, Place]
     origins: dict[str, str] = field(default_factory=dict)
     unread: Set[str] = frozenset()
+    last_runs: dict[str, Outer] = field(default_factory=dict)
 
     def choose(self, op: Op) -> Choice:
         """Return the cheapest way to run a call of one position.
@@ -84,25 +86,34 @@ class Chooser:
                 best = evaluated
         if best is None:
             raise op_refusal(op, self._fault(op))
+        for tensor in op.inputs:
+            place = best[1].operands[tensor.name]
+            if place.kind == "split":
+                self.last_runs[str(tensor.shape[place.axis])] = place.outer
         return best[1]
 
     def _candidates(self, op: Op) -> Iterator[Candidate]:
-        """Yield the ways to run a call, those along a letter also in the runs of operands."""
+        """Yield the ways to run a call, those along a letter in all runs that may fit.
+
+        These are the runs of operands, those in which an axis of this size was split last, and one.
+        """
         for candidate in candidates_of(op):
             if not candidate.letter:
                 yield candidate
                 continue
             candidate = with_runs(candidate, self.shares.runs)
-            yield candidate
-            seen = {ONCE}
-            for tensor, place in zip(op.inputs, candidate.operands, strict=True):
-                current = self._place(tensor)
-                if (current.kind, current.axis) == ("split", place.axis):
-                    runs = self.shares.quotient(current.outer, place.outer)
-                    if runs is not None and runs not in seen:
-                        seen.add(runs)
-                        repeated = with_runs(candidate, partial(times, runs))
-                        yield replace(repeated, runs=runs)
+            for runs in dict.fromkeys(self._runs(op, candidate)):
+                yield replace(with_runs(candidate, partial(times, runs)), runs=runs)
+
+    def _runs(self, op: Op, candidate: Candidate) -> Iterator[Outer]:
+        for tensor, place in zip(op.inputs, candidate.operands, strict=True):
+            current = self._place(tensor)
+            if (current.kind, current.axis) == ("split", place.axis):
+                runs = self.shares.quotient(current.outer, place.outer)
+                if runs is not None:
+                    yield runs
+        yield self.last_runs.get(str(candidate.size), ONCE)
+        yield ONCE
 
     def _fault(self, op: Op) -> str:
         if draws(op):

@@ -60,8 +60,9 @@ def conversion_cost(
         return Cost(time=2 * remote)
     if kinds == ("partial", "split"):
         return Cost(time=remote)
-    if kinds == ("split", "split"):
-        is_moved = (current.axis, current.outer) != (place.axis, place.outer)
+    # blocks of one axis in other runs are gathered
+    if kinds == ("split", "split") and (current.axis != place.axis or current.outer == place.outer):
+        is_moved = current.axis != place.axis
         exposed = EXPOSURE[origin] * size if is_moved and origin == NEVER else 0.0
         return Cost(exposed, (remote + 2 * size) / ranks * is_moved + rescaling / ranks)
     return Cost(EXPOSURE[origin] * size, remote + size + rescaling / ranks)

@@ -15,7 +15,7 @@ from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.ops.book import meaning_of
 from irgraph.ops.inference import ShapeError, infer
 from irgraph.ops.local import letters_of_arguments, local_call
-from irgraph.ops.places import OWN, Place
+from irgraph.ops.places import OWN, SAME, Place
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.candidates import positions
 from irgraph.verbs.sharding.shares import Shares
@@ -92,6 +92,8 @@ class LocalCalls:
         )
         if op.base.startswith("_fused_"):
             call = self._align_gradients(op, call)
+        elif op.base.endswith("_backward"):
+            call = self._with_order(op, call)
         call, types = self._infer_call(op, call)
         inferred = iter(types)
         return replace(
@@ -100,6 +102,17 @@ class LocalCalls:
                 op.results, lambda t: self._local_tensor(op, t, next(inferred), results[t.name])
             ),
         )
+
+    def write_view(self, op: Op, source: Tensor) -> Tensor:
+        """Write a view of a complete tensor; return it under a new name."""
+        (old,) = op.inputs
+        (result,) = op.outputs
+        call = self.on_local(op, self.with_numbers(op, ""), {old.name: source}, {result.name: SAME})
+        name = self.write.fresh(result.name, result.dtype, ()).name
+        (local,) = call.outputs
+        view = replace(local, name=name)
+        self.write.ops.append(replace(call, results=(view,)))
+        return view
 
     def _infer_call(self, op: Op, call: Op) -> tuple[Op, Sequence[Tensor]]:
         """Return a call and torch's types of its results; a view may need a copy before."""
@@ -142,6 +155,22 @@ class LocalCalls:
             buffer, offset = tensor.buffer, self.shares.whole_size(tensor.offset)
         return replace(tensor, shape=shape, strides=inferred.strides, buffer=buffer, offset=offset)
 
+    def _with_order(self, op: Op, call: Op) -> Op:
+        """Return a gradient's call on contiguous blocks of contiguous tensors.
+
+        Its kernels traverse saved statistics in memory order, regardless of strides, and copy
+        other tensors. Kernels by element do neither.
+        """
+        meaning = meaning_of(op)
+        if (
+            meaning is not None
+            and len({*meaning.operands, *(r.axes for r in meaning.results)}) == 1
+        ):
+            return call
+        pairs = zip(op.inputs, call.inputs, strict=True)
+        blocks = [local for whole, local in pairs if whole.contiguous and not local.contiguous]
+        return self._with_contiguous(call, [t for t in blocks if t.name not in call.written])
+
     def _align_gradients(self, op: Op, call: Op) -> Op:
         """Return a fused update whose gradients have their parameters' layouts in memory.
 
@@ -171,8 +200,13 @@ class LocalCalls:
     def _with_contiguous(self, call: Op, tensors: Iterable[Tensor]) -> Op:
         """Return a call on contiguous copies of some of its operands."""
         copies = {tensor.name: self.write.contiguous(tensor) for tensor in tensors}
+
+        def copy_of(tensor: Tensor) -> Tensor:
+            return copies.get(tensor.name, tensor)
+
         return replace(
             call,
-            operands=map_value(call.operands, lambda tensor: copies.get(tensor.name, tensor)),
+            operands=map_value(call.operands, copy_of),
+            attributes={n: map_value(value, copy_of) for n, value in call.attributes.items()},
             written=frozenset(copies[n].name if n in copies else n for n in call.written),
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -38,6 +39,18 @@ class SumBucket:
         self.tensors.setdefault((tensor.dtype, factor), []).append(tensor)
 
 
+class Copy(NamedTuple):
+    """A rank's tensor in another place, and the name of the tensor that was converted."""
+
+    name: str
+    tensor: Tensor
+
+
+def view_key(tensor: Tensor) -> object:
+    """Return a key that tensors of one buffer share if they are equal views of it."""
+    return tensor.dtype, tensor.shape, tensor.strides, tensor.offset
+
+
 class LocalTensors:
     """A rank's tensors by the names of the whole step.
 
@@ -48,6 +61,8 @@ class LocalTensors:
         write: writer of the ops before the next op.
         counts: number of conversions by kind.
         owed: sums in place that were required since the last call of ``drain_sums``.
+        view_ops: the calls that made views, by their results.
+        write_view: writer of a view of a complete tensor.
     """
 
     def __init__(self, graph: Graph, shares: Shares, rank: int, group: str = GROUP) -> None:
@@ -58,8 +73,10 @@ class LocalTensors:
         self.write = Collectives(graph, shares, rank, group)
         self.counts: Counter[str] = Counter()
         self.owed: list[tuple[Tensor, str, int]] = []
+        self.view_ops: dict[str, Op] = {}
+        self.write_view: Callable[[Op, Tensor], Tensor] | None = None
         self._by_buffer: dict[str, dict[str, Tensor]] = {}
-        self._copies: dict[str, dict[tuple[str, Place], Tensor]] = {}
+        self._copies: dict[str, dict[tuple[object, Place], Copy]] = {}
         self._stale: set[str] = set()
 
     def record(self, tensor: Tensor, local: Tensor, place: Place) -> None:
@@ -83,7 +100,19 @@ class LocalTensors:
         current = self.places[tensor.name]
         if current == place or self.is_zero_in(tensor.name, current, place):
             return True
-        return (tensor.name, place) in self._copies.get(tensor.buffer, {})
+        if (view_key(tensor), place) in self._copies.get(tensor.buffer, {}):
+            return True
+        return self._complete_source(tensor, place) is not None
+
+    def _complete_source(self, tensor: Tensor, place: Place) -> Tensor | None:
+        """Return the complete tensor of which another is a view, if it exists on the rank."""
+        op = self.view_ops.get(tensor.name)
+        if op is None or place != SAME or self.places[tensor.name].kind != "split":
+            return None
+        source = op.inputs[0]
+        if source.name in self._stale or source.buffer != tensor.buffer:
+            return None
+        return source if self.is_convertible(source, place) else None
 
     def is_zero_in(self, name: str, current: Place, place: Place) -> bool:
         """Return whether a tensor is zero, and in another place has the same elements."""
@@ -101,12 +130,20 @@ class LocalTensors:
         if current == place or self.is_zero_in(name, current, place):
             return self.local[name]
         copies = self._copies.setdefault(tensor.buffer, {})
-        if (name, place) not in copies:
+        key = view_key(tensor), place
+        if key not in copies:
             if current.kind == "partial" and place == SAME and current.factor <= 1:
                 self._sum(tensor, current)
                 return self.local[name]
-            copies[name, place] = self._converted(self.local[name], current, place)
-        return copies[name, place]
+            copies[key] = Copy(name, self._copied(tensor, current, place))
+        return copies[key].tensor
+
+    def _copied(self, tensor: Tensor, current: Place, place: Place) -> Tensor:
+        """Return a copy in another place: a view of a copy, or one that is converted."""
+        source = self._complete_source(tensor, place)
+        if source is not None and self.write_view is not None:
+            return self.write_view(self.view_ops[tensor.name], self.materialize(source, place))
+        return self._converted(self.local[tensor.name], current, place)
 
     def _converted(self, local: Tensor, current: Place, place: Place) -> Tensor:
         """Return a copy or a view of a rank's tensor in another place."""
@@ -139,7 +176,9 @@ class LocalTensors:
 
     def _converted_runs(self, local: Tensor, current: Place, place: Place) -> Tensor:
         """Return a tensor whose axis is split in runs, or is to be: each run gets its own axis."""
-        if (current.kind, place.kind) == ("split", "split"):
+        if current.kind == place.kind == "split" and current.axis != place.axis:
+            return self._exchanged_runs(local, current, place)
+        if current.kind == place.kind == "split":
             complete = self._converted(local, current, Place("same", factor=current.factor))
             return self._converted(complete, Place("same", factor=current.factor), place)
         axis, outer = max((current.axis, current.outer), (place.axis, place.outer))
@@ -149,12 +188,29 @@ class LocalTensors:
         )
         return self.write.merged(self._converted(runs, before, after), axis, 2)
 
+    def _exchanged_runs(self, local: Tensor, current: Place, place: Place) -> Tensor:
+        """Return blocks along another axis, with the runs of each axis as an axis."""
+        counts = {
+            p.axis: self.shares.algebra.make(p.outer) for p in (current, place) if p.outer != ONCE
+        }
+        for axis in sorted(counts, reverse=True):
+            local = self.write.unmerged(local, axis, counts[axis])
+
+        def position(axis: int) -> int:
+            return axis + sum(other <= axis for other in counts)
+
+        self.counts["exchange"] += 1
+        local = self.write.exchanged(local, position(current.axis), position(place.axis))
+        for axis in sorted(counts):
+            local = self.write.merged(local, axis, 2)
+        return local
+
     def drop_copies(self, names: Collection[str]) -> None:
         """Free the complete copies of split tensors."""
         for copies in self._copies.values():
-            for name, place in list(copies):
-                if name in names and place == SAME:
-                    del copies[name, place]
+            for key, copy in list(copies.items()):
+                if copy.name in names and key[1] == SAME:
+                    del copies[key]
 
     def settle(self, tensor: Tensor, place: Place) -> None:
         """Convert a tensor to the place in which all later ops find it."""

@@ -118,6 +118,7 @@ class RankOps:
         self.tensors = LocalTensors(graph, self.shares, rank, group)
         self.lookups = lookups or Lookups()
         self.calls = LocalCalls(graph, self.shares, self.tensors.write)
+        self.tensors.write_view = self.calls.write_view
         self.chooser = Chooser(
             self.tensors,
             self.shares,
@@ -253,11 +254,8 @@ class RankOps:
         choices = [choice or self.chooser.choose(call) for call, choice in calls]
         if len(choices) == 1:
             return choices[0]
-        operands: dict[str, Place] = {}
-        results: dict[str, Place] = {}
-        for choice in choices:
-            operands |= choice.operands
-            results |= choice.results
+        operands = {name: place for choice in choices for name, place in choice.operands.items()}
+        results = {name: place for choice in choices for name, place in choice.results.items()}
         return Choice(operands, results)
 
     def _on_local(self, op: Op, small: Op, choice: Choice, local: Mapping[str, Tensor]) -> Op:
@@ -291,6 +289,8 @@ class RankOps:
             self.tensors.record(tensor, local, choice.results[tensor.name])
             if is_zero:
                 self.tensors.zeros.add(tensor.name)
+            if is_view(op) and len(op.inputs) == len(op.outputs) == 1:
+                self.tensors.view_ops[tensor.name] = op
         for tensor in written_by(op):
             place = choice.results[tensor.name]
             self.tensors.record_write(tensor, place, is_zero=is_zeroing(op))

@@ -23,6 +23,7 @@ from irgraph.verbs.sharding.embeddings.tables import table_sizes, tables_of
 from irgraph.verbs.sharding.layers import layer_places, with_states
 from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import merge_layouts, split_optimizer
+from irgraph.verbs.sharding.pins import pinned_places
 from irgraph.verbs.sharding.rank_ops import FixedPlaces, RankOps
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import GROUP
@@ -67,7 +68,7 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
         raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
     if plan.mesh is not None:
         return _by_mesh(graph, plan, plan.mesh, rank, dim)
-    if plan.layers:
+    if plan.layers or plan.pins:
         return _by_layers(graph, plan, rank)
     return _by_samples(graph, plan, rank, dim)
 
@@ -199,10 +200,11 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
     Gradients are summed over the ranks that have other samples and the same parts of layers.
     """
     _check_layers(graph, plan, GROUP)
-    layer_places(graph, replace(plan, ranks=mesh.tensor))  # names and sizes
+    layer_plan = replace(plan, ranks=mesh.tensor, mesh=None)
+    layer_places(graph, layer_plan)  # names and sizes
+    pinned_places(graph, layer_plan)
     row, column = divmod(rank, mesh.tensor)
     by_samples = _by_samples(graph, Plan(mesh.data, tables=plan.tables), row, dim, SAMPLES)
-    layer_plan = replace(plan, ranks=mesh.tensor, mesh=None)
     by_layers = _by_layers(by_samples.graph, layer_plan, column, LAYERS)
     groups = {
         SAMPLES: range(column, plan.ranks, mesh.tensor),
@@ -231,17 +233,20 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
 def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> ShardResult:
     """Return the model of one rank with parts of linear layers, and all samples."""
     _check_layers(graph, plan, group)
+    graph = with_sums(graph) if plan.pins else graph
     places = layer_places(graph, plan) if plan.ranks > 1 else {}
     origins = dict.fromkeys(places, NEVER)
-    layout = FixedPlaces(plan.ranks, places=places, origins=origins, sums_results=True)
+    pins = pinned_places(graph, plan) if plan.ranks > 1 else {}
+    declared = {d.tensor.name for d in graph.tensors}
+    places |= {name: place for name, place in pins.items() if name in declared}
+    layout = FixedPlaces(plan.ranks, frozenset(), places, pins, origins, sums_results=True)
     ops = RankOps(graph, layout, rank, group)
     local = ops.build_graph()
     layouts = rank_layouts(graph, ops)
     local = with_ranks(_with_settings(local, rank, layouts), plan.ranks)
     counts = ops.tensors.counts
-    moves = " and ".join(
-        f"{counts[noun]} {noun}{'s' * (counts[noun] != 1)}" for noun in ("sum", "gathering")
-    )
+    nouns = ("sum", "gathering", *(noun for noun in MOVES[1:] if counts[noun]))
+    moves = " and ".join(f"{counts[noun]} {noun}{'s' * (counts[noun] != 1)}" for noun in nouns)
     legal = (
         "every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
         f" sum: {moves} over ranks before what needs tensors whole"
