@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from irgraph.ir.cost import Popularity, Priced, PriceOptions
     from irgraph.ir.graph import Graph
     from irgraph.ir.tensor import Tensor
-    from irgraph.tiers.bags import Bags
 
 DEFAULT = "costmodels"
 """The package of cost models that ships."""
@@ -41,6 +40,14 @@ class DeviceFacts(Protocol):
     @property
     def clock(self) -> float:
         """Clock of its multiprocessors in MHz: the boost clock, unless it is locked."""
+
+    @property
+    def target(self) -> str:
+        """Compilation target of its kernels, such as ``sm_90``."""
+
+    @property
+    def sms(self) -> int:
+        """Number of its multiprocessors."""
 
     @property
     def memory_bytes(self) -> int:
@@ -88,7 +95,7 @@ class Backend(Protocol):
         index: Tensor,
         sizes: tuple[int, int, int],
         lists: str,
-    ) -> Bags:
+    ) -> Any:  # noqa: ANN401  (``irgraph.tiers.bags.Bags``, a package above)
         """Return the index lists of a table's bags with their frequencies.
 
         ``sizes`` are the table's rows, the bags of a step, and the rows of the longest cached bag;

@@ -27,7 +27,8 @@ from costmodels.backend import device_of_card, fabrics, hosts, is_card
 from irgraph.ir.cost import Kernel, Priced
 
 TOY = SimpleNamespace(
-    name="Toy", architecture="volta", memory_bytes=2**30, tf32=False, has_tf32=False
+    name="Toy", architecture="volta", target="sm_70", sms=80,
+    memory_bytes=2**30, tf32=False, has_tf32=False
 )
 
 def device(name, graph=None):

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
-from irgraph.capture.emulate.cards.answers import CUDA, DEVICE, MADE_UP, answers_of
+from irgraph.capture.emulate.cards.answers import CUDA, DEVICE, MADE_UP, OF_CARD, answers_of
+from irgraph.capture.emulate.cards.card import EmulatedCard
 from irgraph.capture.emulate.environment import local_rank
 from irgraph.capture.emulate.streams import EmulatedStreams
 from irgraph.capture.emulate.tensors.data_parallel import SecondDeviceError, data_parallel_patches
@@ -22,6 +23,8 @@ from irgraph.capture.emulate.tensors.queries import (
     type_queries,
 )
 from irgraph.capture.emulate.tensors.types import tensor_types
+
+CARD = "the program reads properties of its card: those of {}; --card emulates another one"
 
 
 class DeviceTranslator:
@@ -185,7 +188,7 @@ def _has_tensor(data: Torch) -> bool:
 
 
 @contextlib.contextmanager
-def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
+def cuda_on_meta(notes: dict[str, None], card: EmulatedCard) -> Iterator[None]:
     """Run programs that name ``cuda`` on meta tensors within the context.
 
     A sentence that names the emulated functions is added to ``notes``.
@@ -223,7 +226,7 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
         stack.enter_context(mock.patch.object(torch.version, "cuda", CUDA))
         for owner, name, value in data_parallel_patches(translator):
             stack.enter_context(mock.patch.object(owner, name, value))
-        answers = {**answers_of(torch), **streams.answers(), (torch, "load"): load}
+        answers = {**answers_of(torch, card), **streams.answers(), (torch, "load"): load}
         answers |= dlpack_answers()
         answers |= {(torch.cuda, name): kind for name, kind in tensor_types().items()}
         for (owner, name), value in answers.items():
@@ -237,6 +240,8 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
     if translator.names_cuda or queries:
         names = f" ({', '.join(sorted(queries))})" if queries else ""
         notes[f"the program uses torch.cuda, which was emulated{names}"] = None
+    if queries.keys() & OF_CARD:
+        notes[CARD.format(card.sheet)] = None
     if queries.keys() & MADE_UP or streams.timed:
         notes["memory usage and event times are made-up values"] = None
 

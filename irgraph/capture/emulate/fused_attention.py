@@ -110,7 +110,8 @@ def _choose(
     flash = (
         half and mask is None and len(widths) == 1 and max(widths) <= MAX_FLASH_FEATURES and square
     )
-    if flash and (same_heads or grouped) and enabled.flash_sdp_enabled():
+    is_ampere = torch.cuda.get_device_capability() >= (8, 0)
+    if flash and is_ampere and (same_heads or grouped) and enabled.flash_sdp_enabled():
         return "flash"
     alignment = 8 if half else 4
     fits = (half or query.dtype == torch.float32) and not any(width % alignment for width in widths)

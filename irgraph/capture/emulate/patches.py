@@ -11,6 +11,7 @@ from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.autocast import autocast_on_meta
+from irgraph.capture.emulate.cards.card import EmulatedCard
 from irgraph.capture.emulate.composites import undivided_composites
 from irgraph.capture.emulate.cuda import cuda_on_meta
 from irgraph.capture.emulate.environment import Process, as_process
@@ -37,12 +38,15 @@ class CudaEmulation:
 
 
 @contextlib.contextmanager
-def emulate_cuda(device: str, process: Process | None = None) -> Iterator[CudaEmulation]:
+def emulate_cuda(
+    device: str, process: Process | None = None, card: EmulatedCard | None = None
+) -> Iterator[CudaEmulation]:
     """Emulate a CUDA device by ``meta`` within the context; other devices are left unchanged.
 
     Optimizers choose their ``foreach`` and ``fused`` forms, attention and dropout their fused
     kernels, autocast casts, host memory can be pinned, parameters stay tied, and ``cuda`` means
-    ``meta``. With ``process``, the program is that process of many.
+    ``meta``. With ``process``, the program is that process of many. ``card`` is
+    an A100 by default.
     """
     import torch
 
@@ -69,7 +73,7 @@ def emulate_cuda(device: str, process: Process | None = None) -> Iterator[CudaEm
             stack.enter_context(_lengths_on_host())
             stack.enter_context(_preserved_parameters())
             stack.enter_context(_sparse_constructor())
-            stack.enter_context(cuda_on_meta(emulation.notes))
+            stack.enter_context(cuda_on_meta(emulation.notes, card or EmulatedCard()))
             stack.enter_context(processes_on_meta(emulation.notes, process))
         yield emulation
 

@@ -23,6 +23,7 @@ from irgraph.capture.common.result import Capture, require_valid
 from irgraph.capture.common.streams import order_backward
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
+from irgraph.capture.emulate.cards.card import SETTING, EmulatedCard
 from irgraph.capture.emulate.communication import current_communication
 from irgraph.capture.emulate.forms import accelerator_forms
 from irgraph.capture.emulate.known_values import KnownValues
@@ -66,6 +67,7 @@ class CaptureSpec(Struct, frozen=True):
     source: str
     pinned: bool
     assumptions: Assumptions = Assumptions()
+    card: EmulatedCard | None = None
 
 
 OPTIMIZER_STEP = "Optimizer.step#"
@@ -171,6 +173,8 @@ def lower_recording(
     calls = order_backward(calls, lowering.streams)
     assembler = Assembler(calls)
     settings: dict[str, Value] = {"source": "live", "captured_on": device}
+    if spec.card is not None:
+        settings[SETTING] = spec.card.sheet
     settings |= {
         "torch": _torch_version(),
         **live_ranks(),

@@ -13,6 +13,7 @@ from unittest import mock
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.cards.card import card_by_name
 from irgraph.capture.emulate.environment import Process, process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import CudaEmulation, emulate_cuda
@@ -69,6 +70,7 @@ def capturing(
     rank: int = 0,
     assume: Sequence[str] = (),
     rounds: int = ROUNDS,
+    card: str | None = None,
 ) -> Capturing:
     """Return a context in which an existing loop is captured.
 
@@ -87,12 +89,15 @@ def capturing(
         rank: the captured rank.
         assume: values for reads of unknown ones by lines of the program: ``train.py:12=false``.
         rounds: number of rounds of a loop that ends by an unknown value.
+        card: device sheet of the card whose properties the program reads, an A100 by default.
 
     Raises:
         IrgraphError: torch is missing, or no step was recorded (raised at the end of the block).
     """
     import_torch()
-    spec = CaptureSpec(name, device, {}, "", pinned, read_assumptions(assume, rounds))
+    spec = CaptureSpec(
+        name, device, {}, "", pinned, read_assumptions(assume, rounds), card_by_name(card)
+    )
     return Capturing(spec, process_of(ranks, rank))
 
 
@@ -183,7 +188,7 @@ class Capturing:
         with contextlib.ExitStack() as outer_context:
             outer_context.enter_context(warnings_as_notes(self._notes))
             self._emulation = outer_context.enter_context(
-                emulate_cuda(self._spec.device, self._process)
+                emulate_cuda(self._spec.device, self._process, self._spec.card)
             )
             outer_context.enter_context(self._patched_loaders())
             outer_context.enter_context(without_vmap())

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.cards.card import card_by_name
 from irgraph.capture.emulate.environment import process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import emulate_cuda
@@ -66,6 +67,7 @@ def capture(
     rank: int = 0,
     assume: Sequence[str] = (),
     rounds: int = ROUNDS,
+    card: str | None = None,
 ) -> Capture:
     """Run a step twice, once to warm up, and return its calls as a graph.
 
@@ -90,6 +92,7 @@ def capture(
         rank: the captured rank.
         assume: values for reads of unknown ones by lines of the program: ``train.py:12=false``.
         rounds: number of rounds of a loop that ends by an unknown value.
+        card: device sheet of the card whose properties the program reads, an A100 by default.
 
     Raises:
         IrgraphError: the step raised, or torch is missing; a module without inputs (exit code 2);
@@ -99,10 +102,12 @@ def capture(
     if example_inputs is None:
         refuse_without_inputs(step, loss, optimizer)
     assumptions = read_assumptions(assume, rounds)
-    spec = CaptureSpec(name, device, dict(dims or {}), source, pinned, assumptions)
+    spec = CaptureSpec(
+        name, device, dict(dims or {}), source, pinned, assumptions, card_by_name(card)
+    )
     notes: dict[str, None] = {}
     process = process_of(ranks, rank)
-    with warnings_as_notes(notes), emulate_cuda(device, process) as emulation:
+    with warnings_as_notes(notes), emulate_cuda(device, process, spec.card) as emulation:
         if example_inputs is None:
             ties = possible_ties(model if model is not None else model_of(step))
             notes.update(dict.fromkeys(ties))
@@ -151,6 +156,7 @@ def capture_file(
     rank: int = 0,
     assume: Sequence[str] = (),
     rounds: int = ROUNDS,
+    card: str | None = None,
     doing: Callable[[str], None] = lambda _: None,
     cache: str | Path | None = None,
 ) -> Capture:
@@ -173,6 +179,7 @@ def capture_file(
         rank: the captured rank.
         assume: values for reads of unknown ones by lines of the program: ``train.py:12=false``.
         rounds: number of rounds of a loop that ends by an unknown value.
+        card: device sheet of the card whose properties the program reads, an A100 by default.
         doing: called with a description of the work in progress.
         cache: cache folder. A capture with the same arguments is read from it, unless the program,
             a Python file that it loads, or an installed version changed; other inputs, such as
@@ -182,7 +189,9 @@ def capture_file(
         IrgraphError: the target cannot be found or run; its own errors name their line.
     """
     process = process_of(ranks, rank)
-    settings = CaptureSpec("", device, {}, "", pinned, read_assumptions(assume, rounds))
+    settings = CaptureSpec(
+        "", device, {}, "", pinned, read_assumptions(assume, rounds), card_by_name(card)
+    )
 
     def run_capture() -> Capture:
         if is_program(target):
@@ -194,7 +203,7 @@ def capture_file(
             raise fail(NOT_PROGRAM.format(target), hint=NAME_OPTIONS, exit_code=2)
         import_torch()
         notes: dict[str, None] = {}
-        with warnings_as_notes(notes), emulate_cuda(device, process) as emulation:
+        with warnings_as_notes(notes), emulate_cuda(device, process, settings.card) as emulation:
             sizes = (batch or BATCH, symbolic, batches)
             captured = _capture_function(load_target(target), settings, sizes, doing)
         return with_notes(captured, split_target(target)[0], (*notes, *emulation.notes))
@@ -205,7 +214,7 @@ def capture_file(
         (step_at, *arguments),
         (batch, symbolic, *batches),
         (device, pinned, ranks, rank),
-        (*assume, rounds),
+        (*assume, rounds, card),
     )
     return cached_capture(cache, *split_target(target), inputs, run_capture)
 

@@ -66,6 +66,12 @@ def capture(
     rounds: Annotated[
         int, typer.Option(min=1, help="Rounds of a loop that ends by an unknown value.")
     ] = 10,
+    card: Annotated[
+        str | None,
+        typer.Option(
+            help="Card whose properties the program reads, such as h100; by default an A100."
+        ),
+    ] = None,
     output: cli.OutputOption = None,
 ) -> None:
     """Capture one step of a PyTorch program as a model, without running its kernels.
@@ -90,6 +96,7 @@ def capture(
             rank=rank,
             assume=assume or (),
             rounds=rounds,
+            card=card,
             doing=doing,
         )
     cli.print_capture_notes(captured)

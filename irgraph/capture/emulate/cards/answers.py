@@ -6,18 +6,26 @@ import contextlib
 from collections.abc import Callable
 
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.cards.card import EmulatedCard
 from irgraph.capture.emulate.environment import card_count, local_rank
 
 DEVICE = "cuda"
 
-CARD = "NVIDIA A100-SXM4-80GB"
-"""The card whose properties are reported to a program; the prediction can be for any card."""
-
 CUDA, CUDNN = "12.8", 91002
 """Reported versions of CUDA and cuDNN."""
 
-MEMORY = 80 * 2**30
-"""Reported memory of the card, in bytes."""
+OF_CARD = {
+    f"torch.cuda.{name}"
+    for name in (
+        "get_device_name",
+        "get_device_capability",
+        "get_device_properties",
+        "mem_get_info",
+        "is_bf16_supported",
+        "get_arch_list",
+    )
+}
+"""Functions whose results are properties of the emulated card."""
 
 MADE_UP = {
     f"torch.cuda.{name}"
@@ -49,16 +57,16 @@ class Runtime:
         return lambda *_, **__: 0
 
 
-def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
+def answers_of(torch: Torch, emulated: EmulatedCard) -> dict[tuple[Torch, str], Torch]:
     """Return replacements of functions that query cards and memory, by module and name."""
     from types import SimpleNamespace
 
     card = SimpleNamespace(
-        name=CARD,
-        major=8,
-        minor=0,
-        total_memory=MEMORY,
-        multi_processor_count=108,
+        name=emulated.name,
+        major=emulated.capability[0],
+        minor=emulated.capability[1],
+        total_memory=emulated.memory,
+        multi_processor_count=emulated.sms,
         warp_size=32,
         is_integrated=False,
         is_multi_gpu_board=False,
@@ -68,14 +76,14 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
         "is_initialized": True,
         "device_count": card_count(),
         "current_device": local_rank(),
-        "is_bf16_supported": True,
-        "get_device_name": CARD,
-        "get_device_capability": (8, 0),
+        "is_bf16_supported": emulated.capability >= (8, 0),
+        "get_device_name": emulated.name,
+        "get_device_capability": emulated.capability,
         "get_device_properties": card,
-        "mem_get_info": (MEMORY, MEMORY),
+        "mem_get_info": (emulated.memory, emulated.memory),
         "memory_stats": {},
         "is_current_stream_capturing": False,
-        "get_arch_list": ["sm_80"],
+        "get_arch_list": [emulated.target],
         "initial_seed": 0,
         "utilization": 0,
         "memory_summary": "",
