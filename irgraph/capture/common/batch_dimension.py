@@ -14,22 +14,30 @@ from irgraph.ir.op import Op
 from irgraph.ir.resize import fixed_settings
 from irgraph.ir.tensor import Tensor
 
+COUNTERS = "numbers of {}{} change from step to step: they stay as captured"
+
 
 class DifferentStructureError(ValueError):
     """Raised for captures that do not make the same calls; the message has the first difference."""
 
 
-def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tuple[Graph, list[str]]:
+def with_batch(
+    graphs: Mapping[int, Graph], batch: int, name: str = "B", repeat: Graph | None = None
+) -> tuple[Graph, list[str]]:
     """Return the graph captured at ``batch`` with every size that follows from it as a ``Dim``.
 
     ``graphs`` holds captures of one step by batch size, two or more. A number becomes an
     expression ``a*B+c`` if one fits all captures; other numbers stay plain and are listed.
 
+    ``repeat`` is a later step at ``batch``: numbers that it changes are counters, such as offsets
+    in a queue and Adam's bias corrections, and do not follow from the batch size.
+
     Raises:
         DifferentStructureError: the captures make different calls.
     """
-    merge = _Merge(graphs, batch, name)
-    other_graphs = [graphs[size] for size in merge.sizes[1:]]
+    merge = _Merge(graphs, batch, name, repeats=repeat is not None)
+    other_graphs = [graphs[size] for size in merge.sizes[1 : len(graphs)]]
+    other_graphs += [repeat] if repeat is not None else []
     base = graphs[batch]
     for other in other_graphs:
         _require_same_length(base.ops, other.ops, "the step")
@@ -46,7 +54,16 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
     symbolic = replace(
         base, dims=dims, settings=settings, ops=ops, tensors=tensors, returned=returned
     )
-    return (symbolic if merge.is_symbolic else base), sorted(merge.misfits)
+    notes = sorted(merge.misfits) + _counter_notes(merge.counters)
+    return (symbolic if merge.is_symbolic else base), notes
+
+
+def _counter_notes(locations: Sequence[str]) -> list[str]:
+    """Return one note on the numbers that change from step to step, named by their locations."""
+    if not locations:
+        return []
+    others = f" and {len(locations) - 1} more" if len(locations) > 1 else ""
+    return [COUNTERS.format(locations[0], others)]
 
 
 def _require_same_length(a: Sequence[Item], b: Sequence[Item], caller: str) -> None:
@@ -64,9 +81,15 @@ def _is_same(a: Item, b: Item) -> bool:
 
 
 class _Merge:
-    def __init__(self, graphs: Mapping[int, Graph], batch: int, name: str) -> None:
+    def __init__(
+        self, graphs: Mapping[int, Graph], batch: int, name: str, *, repeats: bool
+    ) -> None:
         self.name = name
         self.sizes = [batch, *(size for size in graphs if size != batch)]
+        self.sizes += [batch] if repeats else []
+        self.repeats = repeats
+        self.counters: list[str] = []
+        self._drifts: list[list[int]] = []
         self.misfits: set[str] = set()
         self.is_symbolic = False
         self._tensors: dict[str, Tensor] = {}
@@ -83,6 +106,7 @@ class _Merge:
                     f"{first.name} has different arguments ({first.origin})"
                 )
         self._location = f"{first.name} ({first.origin})"
+        self._drifts = []
         operands = self.value([part.operands for part in parts])
         results = self.value([part.results for part in parts])
         attributes = {
@@ -103,7 +127,8 @@ class _Merge:
             return tuple(self.value(items) for items in zip(*parts, strict=True))
         if type(first) is int:
             return self.number(parts)
-        if not all(_is_same(part, first) for part in parts):
+        is_counter = self.repeats and not _is_same(parts[-1], first)
+        if not is_counter and not all(_is_same(part, first) for part in parts):
             self.misfits.add(f"{self._location}: {first!r} depends on the batch size")
         return first
 
@@ -158,12 +183,39 @@ class _Merge:
         first = parts[0]
         if all(part == first for part in parts):
             return first
-        slope, rest = divmod(parts[1] - first, self.sizes[1] - self.sizes[0])
-        constant = first - slope * self.sizes[0]
-        pairs = zip(self.sizes, parts, strict=True)
-        if rest or any(slope * size + constant != part for size, part in pairs):
+        if self.repeats and parts[-1] != first:
+            return self._counter(parts)
+        line = self._line(parts)
+        if line is None:
             self.misfits.add(f"{self._location}: {first} {self._misfit_reason(parts)}")
             return first
+        return self._expression(*line)
+
+    def _counter(self, parts: Sequence[int]) -> int:
+        """Return a number that changes from step to step.
+
+        The end of a slice moves with its start: without the start's drift it may follow from the
+        batch size.
+        """
+        for drift in self._drifts:
+            remaining = [part - change for part, change in zip(parts, drift, strict=True)]
+            line = self._line(remaining)
+            if line is not None:
+                return self._expression(*line) if line[0] else parts[0]
+        self._drifts.append([part - parts[0] for part in parts])
+        if self._location not in self.counters:
+            self.counters.append(self._location)
+        return parts[0]
+
+    def _line(self, parts: Sequence[int]) -> tuple[int, int] | None:
+        """Return ``a`` and ``c`` of the line ``a*B+c`` through all sizes, ``None`` without one."""
+        slope, rest = divmod(parts[1] - parts[0], self.sizes[1] - self.sizes[0])
+        constant = parts[0] - slope * self.sizes[0]
+        pairs = zip(self.sizes, parts, strict=True)
+        is_line = not rest and all(slope * size + constant == part for size, part in pairs)
+        return (slope, constant) if is_line else None
+
+    def _expression(self, slope: int, constant: int) -> int:
         self.is_symbolic = True
         terms = (((self.name,), slope), ((), constant))
         return make(terms, {self.name: self.sizes[0]})

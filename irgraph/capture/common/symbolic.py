@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from irgraph.capture.common.batch_dimension import DifferentStructureError, with_batch
 from irgraph.capture.common.result import Capture
-from irgraph.capture.common.step_counters import with_counters_of
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
@@ -29,26 +28,28 @@ def other_sizes(batch: int) -> tuple[int, ...]:
 
 
 def with_symbolic_batch(
-    captured: Capture, batch: int, capture_at: Callable[[int], Capture], sizes: Sequence[int]
+    captured: Capture,
+    batch: int,
+    capture_at: Callable[[int], Capture],
+    sizes: Sequence[int],
+    repeat: Graph | None = None,
 ) -> Capture:
     """Return a capture with the sizes that follow from its batch size as expressions in ``B``.
 
     ``capture_at`` captures the step at another size. If it fails, or its graph makes other calls,
     sizes stay plain and a note has the reason. A batch of 1 is fitted at the other sizes and then
-    set. If numbers differ, the step is captured at ``batch`` again, to distinguish numbers that
-    change between steps, such as Adam's corrections, from numbers that depend on the batch.
+    set. Numbers that differ in ``repeat``, a later step at ``batch``, do not depend on the batch.
+    Without ``repeat`` the step is captured at ``batch`` again if numbers do not fit.
     """
     try:
         graphs = {size: capture_at(size).graph for size in sizes if size != batch}
         if batch != 1:
-            first = captured.graph
-            graph, misfits = with_batch({batch: first, **graphs}, batch)
-            if misfits:
-                second = capture_at(batch).graph
-                graphs = {
-                    size: with_counters_of(other, first, second) for size, other in graphs.items()
-                }
-                graph, misfits = with_batch({batch: first, **graphs}, batch)
+            graphs = {batch: captured.graph, **graphs}
+            graph, misfits = with_batch(graphs, batch)
+            if repeat is None and misfits:
+                repeat = capture_at(batch).graph
+            if repeat is not None:
+                graph, misfits = _without_counters(graphs, batch, repeat)
         else:
             graph, misfits = _fit_other_sizes(captured.graph, graphs)
     except DifferentStructureError as error:
@@ -56,6 +57,16 @@ def with_symbolic_batch(
     except IrgraphError as error:
         return _without_batch(captured, f"other sizes fail: {error.diagnostics[0].message}")
     return replace(captured, graph=graph, notes=(*captured.notes, *misfits))
+
+
+def _without_counters(
+    graphs: dict[int, Graph], batch: int, repeat: Graph
+) -> tuple[Graph, list[str]]:
+    """Fit numbers again with another capture at ``batch``, if that makes the same calls."""
+    try:
+        return with_batch(graphs, batch, repeat=repeat)
+    except DifferentStructureError:
+        return with_batch(graphs, batch)
 
 
 def _fit_other_sizes(size_one: Graph, graphs: dict[int, Graph]) -> tuple[Graph, list[str]]:

@@ -22,17 +22,19 @@ class BatchSizes:
 
     Attributes:
         batch: rows of the first batch that the second step fetched; 0 if it fetched none.
-        plan: batch size of each step; empty until the first two steps have ended.
+        plan: batch size of each step that is needed; empty until the first two steps have ended.
         recorded: the numbers of the steps to be recorded.
         ended: number of steps that have ended.
         unfit: lengths of batches that cannot be cut in proportion.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observed_steps: int = 0) -> None:
+        self._observed_steps = observed_steps
         self.batch = self.ended = 0
         self.plan: list[int] = []
         self.recorded = [1]
         self.unfit: set[int] = set()
+        self._times = 1
         self._rows: dict[int, tuple[int, object]] = {}
         self._batch_counts: tuple[Counter[int], ...] = tuple(
             Counter() for _ in range(UNCHANGED_STEPS)
@@ -51,11 +53,21 @@ class BatchSizes:
         return cut_to(batch, rows if rest else size)
 
     def end_step(self) -> bool:
-        """Count a step; return whether no more are needed."""
+        """Count a step; return whether no more are useful."""
         self.ended += 1
         if self.ended == UNCHANGED_STEPS:
             self._choose_sizes()
-        return self.ended >= max(UNCHANGED_STEPS, len(self.plan))
+        return self.ended >= self.required + self._observed_steps
+
+    @property
+    def required(self) -> int:
+        """Number of steps without which the capture has no batch dimension."""
+        return max(UNCHANGED_STEPS, len(self.plan))
+
+    def repeat(self, step: int) -> None:
+        """Plan another step of the size of a recorded one, to be recorded instead of it."""
+        self.plan += [self.plan[step]] * self._times
+        self.recorded[self.recorded.index(step)] = len(self.plan) - 1
 
     def _choose_sizes(self) -> None:
         """Choose the sizes of the remaining steps, by the batches of the first steps."""
@@ -65,11 +77,10 @@ class BatchSizes:
             return
         self.batch = self._rows[loaders[0]][0]
         ahead = max(-(-(first[key] - second[key]) // second[key]) for key in loaders)
-        times = max(ahead, 0) + 1
-        other_batch_sizes = [*other_sizes(self.batch), self.batch]
-        self.plan = [self.batch] * UNCHANGED_STEPS + [
-            size for size in other_batch_sizes for _ in range(times)
-        ]
+        times = self._times = max(ahead, 0) + 1
+        # the first size again before others: a program's state may not fit batches of many sizes
+        sizes = [self.batch, *other_sizes(self.batch)]
+        self.plan = [self.batch] * UNCHANGED_STEPS + [size for size in sizes for _ in range(times)]
         self.recorded += range(UNCHANGED_STEPS + times - 1, len(self.plan), times)
 
 

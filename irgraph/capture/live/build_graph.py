@@ -98,9 +98,9 @@ class StepRecording:
 
 @contextlib.contextmanager
 def record_step(
-    spec: CaptureSpec, model: Torch, known_values: KnownValues
+    spec: CaptureSpec, model: Torch, known_values: KnownValues, names: list[str] | None = None
 ) -> Iterator[StepRecording]:
-    """Record the calls within the context."""
+    """Record the calls within the context, and append the names of those on the device."""
     step_recording = StepRecording()
     known_values.unknown.begin_step()
     with recorder.dispatch_mode(None, {}, known_values):
@@ -108,7 +108,7 @@ def record_step(
     hints = hints_of(model)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "live.json"
-        mode = recorder.dispatch_mode(step_recording.recording, hints, known_values)
+        mode = recorder.dispatch_mode(step_recording.recording, hints, known_values, names)
         reallocations = recorded_reallocations(step_recording.recording, known_values)
         with (
             _observe(file, step_recording),

@@ -34,6 +34,7 @@ from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import hint_of
 from irgraph.capture.live.torch_warnings import warnings_as_notes
+from irgraph.capture.live.typical_step import StepHistory
 from irgraph.diagnostics import Diagnostic, fail
 
 NO_STEP = "no step of the loop was recorded: the second step, after one to warm up, did not end"
@@ -43,6 +44,9 @@ NOT_CUT = (
     "take batches from capture.batches(…), within the steps"
 )
 NOT_IN_PROPORTION = "batches of {} rows keep their size: not in proportion to those of {}"
+MAX_STEPS = 12
+"""Maximum number of steps before unusual ones are no longer repeated."""
+
 ENDED = "no batch dimension: the loop ended after {} steps, and {} are needed"
 
 
@@ -74,8 +78,8 @@ def capturing(
 ) -> Capturing:
     """Return a context in which an existing loop is captured.
 
-    The loop calls ``step()`` at the end of each of its steps. The first step warms up, the next is
-    recorded, then two at other batch sizes and one more at the first. Within the block, the batches
+    The loop calls ``step()`` at the end of each of its steps. The first step warms up, the next two
+    are recorded, then two at other batch sizes. Within the block, the batches
     of every ``DataLoader`` of torch and of ``batches`` are cut in proportion, and end when no more
     steps are needed. Create the model and the optimizer within the block as well.
 
@@ -111,13 +115,16 @@ class Capturing:
 
     _no_step, _hint = NO_STEP, STEP
 
-    def __init__(self, spec: CaptureSpec, process: Process | None = None) -> None:
+    def __init__(
+        self, spec: CaptureSpec, process: Process | None = None, observed_steps: int = 0
+    ) -> None:
         self.result: Capture | None = None
         self.done = False
-        self._spec, self._sizes, self._process = spec, BatchSizes(), process
+        self._spec, self._sizes, self._process = spec, BatchSizes(observed_steps), process
         self._outer_context, self._recording = contextlib.ExitStack(), contextlib.ExitStack()
         self._notes: dict[str, None] = {}
-        self._captures: list[Capture] = []
+        self._captures: dict[int, Capture] = {}
+        self._history = StepHistory()
         self._step_recording: StepRecording | None = None
         self._known_values = KnownValues(spec.assumptions)
         self._frame: FrameType | None = None
@@ -164,10 +171,12 @@ class Capturing:
         """Start the next step, which is recorded if the plan requires it."""
         enter = self._recording.enter_context
         if not self.done and self._sizes.ended in self._sizes.recorded:
-            self._step_recording = enter(record_step(self._spec, model, self._known_values))
+            names = self._history.current
+            self._step_recording = enter(record_step(self._spec, model, self._known_values, names))
         else:
             self._known_values.unknown.begin_step()
-            enter(recorder.dispatch_mode(None, {}, self._known_values))
+            names = self._history.current
+            enter(recorder.dispatch_mode(None, {}, self._known_values, names))
 
     def callback(self) -> Torch:
         """Return a callback that ends the steps, for the ``Trainer`` of transformers."""
@@ -223,25 +232,50 @@ class Capturing:
             step_recording.recording.note_results(
                 returned_tensors(result), reachable_tensors(scope, model)
             )
-            self._captures.append(lower_recording(step_recording, self._spec, model, scope))
+            captured = lower_recording(step_recording, self._spec, model, scope)
+            self._captures[self._sizes.ended] = captured
+        self._history.end_step()
         self.done = self._sizes.end_step()
+        self._repeat_unusual_steps()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all steps ended without which the capture has no batch dimension."""
+        return self._sizes.ended >= self._sizes.required
+
+    def _repeat_unusual_steps(self) -> None:
+        """Plan steps again that were to be recorded and made other calls than most steps."""
+        sizes = self._sizes
+        is_complete = bool(sizes.plan) and sizes.ended == sizes.required
+        if not is_complete or sizes.required > MAX_STEPS:
+            return
+        for step in [step for step in sizes.recorded if not self._history.is_typical(step)]:
+            sizes.repeat(step)
 
     def _build_result(self) -> Capture:
         if not self._captures:
             lines = [Diagnostic(line, severity="note") for line in self._known_values.unknown.lines]
             raise fail(self._no_step, hint=self._hint, notes=lines)
-        captured, *other_captures = self._captures
         sizes = self._sizes
+        captured, *other_captures = (
+            self._captures[step] for step in sizes.recorded if step in self._captures
+        )
         if not sizes.plan:
             self._notes[NOT_CUT] = None
-        elif not self.done:
+        elif sizes.ended < sizes.required:
             self._notes[ENDED.format(sizes.ended, len(sizes.plan))] = None
         else:
-            batch_sizes = [sizes.plan[step] for step in sizes.recorded[1:]]
+            repeat, *other_captures = other_captures
+            batch_sizes = [sizes.plan[step] for step in sizes.recorded[2:]]
             capture_by_size = dict(zip(batch_sizes, other_captures, strict=True))
             captured = with_symbolic_batch(
-                captured, sizes.batch, capture_by_size.__getitem__, batch_sizes
+                captured,
+                sizes.batch,
+                capture_by_size.__getitem__,
+                batch_sizes,
+                repeat.graph,
             )
+        self._notes |= dict.fromkeys(self._history.notes())
         for rows in sorted(sizes.unfit):
             self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None
         return with_notes(captured, self._spec.source, tuple(self._notes))

@@ -26,6 +26,9 @@ from irgraph.diagnostics import IrgraphError, fail
 
 NOT_SAVED = "torch.save was skipped: tensors on meta have no values to save"
 
+OBSERVED_STEPS = 5
+"""Number of steps after the recorded ones whose calls are compared with theirs."""
+
 MAX_UPDATES = 10
 """Maximum number of updates by one optimizer with one batch, in a loop over a loader."""
 
@@ -60,7 +63,7 @@ class UnmarkedLoop(Capturing):
     )
 
     def __init__(self, spec: CaptureSpec, step_at: str, process: Process | None = None) -> None:
-        super().__init__(spec, process)
+        super().__init__(spec, process, OBSERVED_STEPS)
         self._step_at = step_at
         self._updated = False
         self._batches = self._backward = 0
@@ -99,6 +102,7 @@ class UnmarkedLoop(Capturing):
         while True:
             ended_before = self._sizes.ended
             self._updates.clear()
+            self._backward = 0
             result = function()
             if makes_step and callable(result) and self._sizes.ended == ended_before:
                 function, self._updated = result, False
@@ -192,7 +196,8 @@ def capture_program(
         except IrgraphError:
             raise
         except (Exception, SystemExit) as error:
-            if not isinstance(error, SystemExit) or error.code:
+            # batches of other sizes may not fit the program's state in the steps after them
+            if not loop.is_complete and (not isinstance(error, SystemExit) or error.code):
                 raise user_error("the program failed", error, path) from error
     assert loop.result is not None
     return loop.result

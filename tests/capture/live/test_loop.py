@@ -113,7 +113,7 @@ def test_the_loop_ends_when_nothing_more_is_needed() -> None:
             loop.step()
 
     looped(body)
-    assert counts == [16, 16, 8, 4, 16]
+    assert counts == [16, 16, 16, 8, 4]
 
 
 def test_gradients_of_several_batches() -> None:

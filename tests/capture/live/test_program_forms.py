@@ -11,7 +11,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.emulate.patches import UNCOMPILED
 from irgraph.capture.emulate.profilers import PROFILED
 from irgraph.capture.live import capture_file
-from irgraph.ir.verify import verify
+from irgraph.ops.verify import verify
 
 HEAD = """
 import os

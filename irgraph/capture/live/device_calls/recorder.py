@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -133,10 +134,16 @@ class Recording:
         self.seen.clear()
 
 
-def dispatch_mode(recording: Recording | None, hints: Hints, known_values: KnownValues) -> Torch:
+def dispatch_mode(
+    recording: Recording | None,
+    hints: Hints,
+    known_values: KnownValues,
+    names: list[str] | None = None,
+) -> Torch:
     """Return a dispatch mode that records; without a recording it only repairs calls.
 
-    ``known_values`` has the known values of tensors on the device.
+    ``known_values`` has the known values of tensors on the device. The names of calls on the
+    device are appended to ``names``.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -165,6 +172,8 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known_values: Known
                 return async_result(args[0])
             if _is_composite(func, args):
                 return _run_composite(self, func, args, kwargs)
+            if names is not None and not _is_view(func) and on_device(args, "meta"):
+                names.append(func._schema.name)
             if recording is None or func.namespace == "profiler":
                 return run(func, args, kwargs, [], known_values)
             return _record_call(recording, hints, known_values, func, args, kwargs)
@@ -182,6 +191,13 @@ def unobserved() -> Iterator[None]:
         yield
     finally:
         torch.autograd._enable_record_function(True)
+
+
+@cache
+def _is_view(func: Torch) -> bool:
+    """Return whether an operator only makes views of its operands."""
+    aliases = [value.alias_info for value in func._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def _mark(name: str) -> None:

@@ -1,0 +1,84 @@
+"""Steps of a loop that differ: counters, and calls that only some steps make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from irgraph.capture.common.result import Capture
+from irgraph.capture.live import capture_file
+from irgraph.capture.live.typical_step import StepHistory
+from irgraph.ir.resize import with_dims
+from irgraph.ops.verify import verify
+
+HEAD = """
+import torch
+from torch import nn
+
+class Batches(torch.utils.data.Dataset):
+    def __len__(self): return 640
+    def __getitem__(self, i): return torch.ones(8)
+
+net = nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+bank, p = torch.zeros(64, 8).cuda(), 0
+for i, x in enumerate(torch.utils.data.DataLoader(Batches(), batch_size=16)):
+    x = x.cuda()
+    y = net(x)
+"""
+
+TAIL = """
+    optimizer.zero_grad()
+    y.sum().backward()
+    optimizer.step()
+"""
+
+
+def captured(folder: Path, text: str) -> Capture:
+    body = "\n".join(f"    {line}" for line in text.strip().splitlines())
+    (folder / "train.py").write_text(f"{HEAD}{body}{TAIL}")
+    result = capture_file(f"{folder}/train.py")
+    assert verify(result.graph) == []
+    assert result.graph.dims == {"B": 16}
+    return result
+
+
+def test_a_counter_is_no_function_of_the_batch(tmp_path: Path) -> None:
+    result = captured(tmp_path, "bank[p:p + len(x)] = y.detach()\np = (p + len(x)) % 64")
+    (queue,) = (op for op in result.graph.leaves() if op.base == "slice")
+    assert [str(queue.attributes[key]) for key in ("start", "end")] == ["16", "B+16"]
+    assert str(queue.outputs[0].offset) == "512"
+    assert any("numbers of aten.slice" in n and "step to step" in n for n in result.notes)
+    assert verify(with_dims(result.graph, {"B": 32})) == []
+
+
+def test_calls_of_every_fifth_step_are_told(tmp_path: Path) -> None:
+    result = captured(tmp_path, "if i % 5 == 4:\n    y = y.tanh().exp()")
+    assert "tanh" not in {leaf.base for leaf in result.graph.leaves()}
+    (note,) = (note for note in result.notes if note.startswith("1 in 5 steps also runs "))
+    assert "1 tanh" in note
+    assert "not part of the model" in note
+
+
+def test_the_model_is_the_usual_step(tmp_path: Path) -> None:
+    # the second step, which is captured first, is not
+    result = captured(tmp_path, "if i % 3 == 1:\n    y = y.tanh()")
+    assert "tanh" not in {leaf.base for leaf in result.graph.leaves()}
+    assert any(note.startswith("1 in 3 steps also runs ") for note in result.notes)
+
+
+def test_equal_steps_have_no_note(tmp_path: Path) -> None:
+    assert not any("steps" in note for note in captured(tmp_path, "pass").notes)
+
+
+def test_steps_of_several_kinds_are_counted() -> None:
+    history = StepHistory()
+    for names in ("setup", "a b", "a b", "a b x", "a", "a b", "a b x x", "a b"):
+        history.current += [f"aten::{name}" for name in names.split()]
+        history.end_step()
+    assert history.is_typical(1)
+    assert not history.is_typical(3)
+    assert history.notes() == [
+        "1 of 7 steps also runs 1 call (1 x): not part of the model",
+        "1 of 7 steps leaves out 1 call (1 b): not part of the model",
+        "1 of 7 steps also runs 2 calls (2 x): not part of the model",
+    ]
