@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +32,14 @@ MAX_FAMILIES = 12
 """Maximum number of families in a notebook."""
 
 NO_ANNOTATION = "(no annotation)"
+
+NO_STEP_LABELS = (
+    "(launched outside the steps)",
+    "(launched before the recording)",
+    "(launch not in the trace)",
+)
+"""Lines of breakdowns for device work in the steps that none of their calls launched."""
+
 _RESERVED_PREFIXES = ("ProfilerStep#", "nn.Module: ", "module::", "irgraph.module#")
 """Prefixes of annotations of steps and modules."""
 
@@ -216,8 +224,29 @@ def _breakdown(
         for row, key in zip(rows, _keys(tree, rows, grouping), strict=True):
             times[key] += float(tree.trace.columns["duration"][row]) / US
             counts[key] += 1
+        for key, us in _work_of_no_step(replayer):
+            times[key] += us
+            counts[key] += 1
     order = sorted(times, key=lambda key: -times[key])
     return {key: (times[key] / steps, counts[key] / steps) for key in order}
+
+
+def _work_of_no_step(replayer: Replayer) -> Iterator[tuple[str, float]]:
+    """Yield a label and the microseconds within typical steps of device work that none launched."""
+    tree, columns = replayer.tree, replayer.tree.trace.columns
+    rows = np.flatnonzero(tree.trace.on_device & (tree.step < 0))
+    starts, ends = columns["start"][rows], tree.trace.end[rows]
+    within = np.zeros(len(rows), "i8")
+    for step in replayer.typical_steps:
+        overlap = np.minimum(ends, step.end) - np.maximum(starts, step.start)
+        within += np.maximum(overlap, 0)
+    calls = (columns["kind"] == EventKind.RUNTIME) & (columns["correlation"] > 0)
+    first = min(columns["correlation"][calls].tolist(), default=1 << 62)
+    outside, earlier, unknown = NO_STEP_LABELS
+    for row, ns in zip(rows[within > 0].tolist(), within[within > 0].tolist(), strict=True):
+        is_earlier = 0 < columns["correlation"][row] < first
+        without_launch = earlier if is_earlier else unknown
+        yield outside if tree.launch[row] >= 0 else without_launch, ns / US
 
 
 def _host(replayers: Sequence[Replayer], steps: int) -> dict[str, tuple[float, float, float]]:

@@ -19,7 +19,7 @@ from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.overheads import load_host
 from irgraph.text import IrgraphError
-from tests.capture.kineto.builder import START, Event, host, write
+from tests.capture.kineto.builder import START, Event, host, kernel, write
 
 
 def tree(folder: Path, change: Callable[[list[Event]], Any] | None = None, **header: Any) -> Tree:
@@ -59,6 +59,23 @@ def test_breakdowns_add_up(tmp_path: Path) -> None:
     for by in ("op", "kernel", "family", "phase", "module"):
         assert sum(us for us, _ in found.breakdowns[by].values()) == pytest.approx(400.0)
     assert found.breakdowns["phase"] == {"forward": (300.0, 3.0), "backward": (100.0, 1.0)}
+
+
+def test_work_launched_before_the_recording_is_a_line_of_breakdowns(tmp_path: Path) -> None:
+    """A kernel of 150 us, launched before the trace, of which 90 us lie within the first step."""
+
+    def change(found: list[Event]) -> None:
+        for event in found:
+            if "correlation" in event["args"]:
+                event["args"]["correlation"] += 100
+        found.append(kernel("earlier", START - 60, 150, 5, stream=9))
+
+    plain, analysis = (analyze([tree(tmp_path, c)]) for c in (None, change))
+    for grouping, rows in analysis.breakdowns.items():
+        time, count = rows.get("(launched before the recording)", (0.0, 0.0))
+        assert (time, count) == (pytest.approx(90 / 3), pytest.approx(1 / 3)), grouping
+        total = sum(time for time, _ in plain.breakdowns[grouping].values())
+        assert sum(time for time, _ in rows.values()) == pytest.approx(total + 90 / 3)
 
 
 def test_idle_causes_add_up(tmp_path: Path) -> None:

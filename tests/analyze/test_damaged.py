@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from irgraph.analyze import Analysis, analyze
+from irgraph.analyze.analysis import NO_STEP_LABELS
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.cli.main import app
@@ -75,9 +76,10 @@ def _of_parts(found: Analysis, events: damage.Events, scale: float) -> Iterator[
     launched = raw.launched(events)
     mean = sum(launched[step.step][0] for step in usual) / len(usual) * scale
     count = sum(launched[step.step][1] for step in usual) / len(usual)
-    for by, rows in found.breakdowns.items():
-        yield from _apart(f"time by {by}", sum(us for us, _ in rows.values()), mean)
-        yield from _apart(f"events by {by}", sum(n for _, n in rows.values()), count, 0.01)
+    for by, lines in found.breakdowns.items():
+        rows = [row for key, row in lines.items() if key not in NO_STEP_LABELS]
+        yield from _apart(f"time by {by}", sum(us for us, _ in rows), mean)
+        yield from _apart(f"events by {by}", sum(n for _, n in rows), count, 0.01)
     idle = sum(step.idle for step in usual) / len(usual)
     yield from _apart("idle", sum(found.idle.values()), idle)
 
