@@ -14,7 +14,7 @@ import msgspec
 
 from costmodels.hosts.writing import write
 from irgraph.overheads.extract import merge
-from irgraph.overheads.format import HostFile, OpEntry
+from irgraph.overheads.format import HostFile
 
 MEASURED = Path(__file__).parents[1] / "measurements"
 
@@ -46,15 +46,6 @@ def merged_table(name: str, device: str, without: str = "") -> HostFile:
         made_by="python -m costmodels.hosts.rented_gpu",
         architecture="hopper",
     )
-
-
-def without_shapes(table: HostFile) -> HostFile:
-    """Return a table without its entries by operand shapes."""
-    ops = {
-        name: OpEntry(entry.t2, entry.t3, entry.t5, entry.whole, entry.launches)
-        for name, entry in table.ops.items()
-    }
-    return msgspec.structs.replace(table, ops=ops)
 
 
 if __name__ == "__main__":

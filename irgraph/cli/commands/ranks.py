@@ -69,20 +69,11 @@ def ranks(
     }
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
     predictions = predict_each_rank([graphs[path] for path in models], options)
-    start_times, timelines = (
-        parse_start_times(late or [], len(models)),
-        [p.timeline for p in predictions],
-    )
+    start_times = parse_start_times(late or [], len(models))
+    timelines = [p.timeline for p in predictions]
     groups = rank_groups([graphs[path] for path in models])
     result = simulate_ranks(timelines, starts=[start.mean for start in start_times], groups=groups)
-    if timeline is not None:
-        from irgraph.schedule.perfetto import write_timeline
-
-        write_timeline(result.timeline, timeline)
-    if chakra is not None:
-        from irgraph.exchange.chakra import write_rank_traces
-
-        write_rank_traces([(p.timeline, p.priced) for p in predictions], groups, chakra)
+    _write_traces(result, predictions, groups, timeline, chakra)
     step_samples = None
     if any(start.distribution for start in start_times):
         step_samples = draw_step_times(
@@ -98,6 +89,24 @@ def ranks(
 
         write_page(ranks_page(result, figures, lines, predictions), html)
     _show(figures, result, step_samples, lines, json)
+
+
+def _write_traces(
+    result: Ranks,
+    predictions: list[Prediction],
+    groups: list[dict[str, tuple[int, ...]]],
+    timeline: str | None,
+    chakra: str | None,
+) -> None:
+    """Write all ranks for Perfetto, and a Chakra trace of each, if files are named."""
+    if timeline is not None:
+        from irgraph.schedule.perfetto import write_timeline
+
+        write_timeline(result.timeline, timeline)
+    if chakra is not None:
+        from irgraph.exchange.chakra import write_rank_traces
+
+        write_rank_traces([(p.timeline, p.priced) for p in predictions], groups, chakra)
 
 
 def _show(

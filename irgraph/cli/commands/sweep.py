@@ -88,24 +88,26 @@ def sweep(
     outcome = _run_sweep(model, grid, output, Engine(worker_count, scheduler, dashboard))
     for path in outcome.results.damaged:
         print_error(f"{path}: damaged, changed or of other points: computed again")
+    _show(grid.variants, outcome, best, output, json)
+
+
+def _show(variants: int, outcome: SweepOutcome, best: int, output: str, json: bool) -> None:
+    """Print the shortest steps, and how many variants are refused."""
     fastest, refused = outcome.results.fastest(best)
     if json:
-        counts = {"variants": grid.variants, "refused": refused}
-        write_json(
-            {
-                **counts,
-                "chunks": outcome.computed,
-                "chunks_known": outcome.existing,
-                "fastest": fastest,
-            }
-        )
+        figures = {
+            "variants": variants,
+            "refused": refused,
+            "chunks": outcome.computed,
+            "chunks_known": outcome.existing,
+            "fastest": fastest,
+        }
+        write_json(figures)
         return
     print_listing("shortest steps", [record_cells(row) for row in fastest])
-    resumed_text = (
-        f"; {outcome.existing} of {outcome.computed + outcome.existing} chunks were done before"
-        * bool(outcome.existing)
-    )
-    print_error(f"{grid.variants:,} variants in {output}{resumed_text}")
+    chunks = outcome.computed + outcome.existing
+    resumed_text = f"; {outcome.existing} of {chunks} chunks were done before"
+    print_error(f"{variants:,} variants in {output}{resumed_text * bool(outcome.existing)}")
     if refused:
         print_error(f"{refused:,} of them are refused: the column 'refused' says why")
 
