@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from enum import Enum
+from enum import StrEnum
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -25,7 +25,7 @@ def no_meaning(call: Call) -> None:
     """Return that no declaration states the meaning of a call."""
 
 
-class Trait(Enum):
+class Trait(StrEnum):
     """A property of an op by which other packages choose it; the value is its description."""
 
     LOOKUP = "looks up rows; its first operands are tables and indices, or lists of both"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from importlib.util import find_spec
 
 from msgspec import Struct
@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
-from irgraph.ops.book import meaning_of
-from irgraph.ops.live_out import saves_auxiliaries
+from irgraph.ops.book import meaning_of, names_with
+from irgraph.ops.operator import Trait
 from irgraph.verbs.drawn_pair import UncomparableError
 from irgraph.verbs.insert import communicates
 from irgraph.verbs.small_exchange import OpExchange, SmallExchange, inputs_of
@@ -74,10 +74,13 @@ def compare_meanings(graph: Graph, exchange: OpExchange) -> MeaningComparison:
     unknown = _unknown(exchange)
     if unknown:
         return MeaningComparison(unknown)
-    names: dict[str, str] = {}
-    plain = _renamed(_with_lookups(graph, exchange), names)
-    key = (_text(plain), plain.pairs, graph.schemas, tuple(graph.dims.items()))
+    exchange = _with_lookups(graph, exchange)
+    key = (_form_of(exchange), graph.schemas, tuple(graph.dims.items()))
     cached = _COMPARISONS.get(key)
+    if cached is not None and not cached.difference:
+        return cached
+    names: dict[str, str] = {}
+    plain = _renamed(exchange, names)
     if cached is None:
         cached = _COMPARISONS[key] = _compare(graph, plain)
         if len(_COMPARISONS) > MAX_COMPARISONS:
@@ -112,11 +115,12 @@ def _draws(op: Op) -> bool:
 def _with_lookups(graph: Graph, exchange: OpExchange) -> OpExchange:
     """Return an exchange with the lookups whose saved positions its ops read as their context."""
     positions = [t for t in inputs_of(exchange.old) if t.dtype.startswith("i")]
+    names = names_with(Trait.BAGS)
     lookups = dict.fromkeys(
         leaf
         for tensor in positions
         for _, leaf in graph.touching.get(tensor.buffer, ())
-        if saves_auxiliaries(leaf) and tensor in leaf.outputs[1:]
+        if leaf.name in names and tensor in leaf.outputs[1:]
     )
     return replace(exchange, context=tuple(lookups))
 
@@ -143,19 +147,49 @@ def _renamed(exchange: OpExchange, names: dict[str, str]) -> OpExchange:
     return OpExchange(old, new, context, tuple((names[a], names[b]) for a, b in exchange.pairs))
 
 
-def kind_of(ops: Sequence[Op]) -> str:
+def kind_of(ops: Sequence[Op]) -> Hashable:
     """Return a key of ops that differ in names alone."""
-    return _text(_renamed(OpExchange(tuple(ops), ()), {}))
+    return _form_of(OpExchange(tuple(ops), ()))
 
 
-def _text(exchange: OpExchange) -> str:
-    ops = (*exchange.context, *exchange.old, *exchange.new)
-    calls = [[_call(inner) for inner in op.walk()] for op in ops]
-    return f"{len(exchange.context)} {len(exchange.old)} {calls}"
+def _form_of(exchange: OpExchange) -> Hashable:
+    """Return a key of exchanges that differ in names alone."""
+    form = _Form()
+    parts = (exchange.context, exchange.old, exchange.new)
+    calls = tuple(tuple(map(form.op, ops)) for ops in parts)
+    return calls, tuple((form.name(a), form.name(b)) for a, b in exchange.pairs)
 
 
-def _call(op: Op) -> object:
-    return op.name, op.operands, op.results, dict(op.attributes), sorted(op.written)
+class _Form:
+    """Keys of ops and values, with names and buffers numbered in the order of their use."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._buffers: dict[str, int] = {}
+
+    def name(self, name: str) -> int:
+        """Return the number of a tensor's name."""
+        return self._names.setdefault(name, len(self._names))
+
+    def op(self, op: Op) -> Hashable:
+        """Return the key of an op and all ops below it."""
+        operands, results = self.value(op.operands), self.value(op.results)
+        attributes = tuple((name, self.value(value)) for name, value in op.attributes.items())
+        written = tuple(sorted(map(self.name, op.written))) if op.written else ()
+        body = tuple(map(self.op, op.body)) if op.body else ()
+        return op.name, operands, results, attributes, written, body
+
+    def value(self, value: Value | Result) -> Hashable:
+        """Return the key of a value: sizes with their expressions, numbers with their types."""
+        if isinstance(value, tuple):
+            return tuple(map(self.value, value))
+        if not isinstance(value, Tensor):
+            return repr(value)
+        buffer = self._buffers.setdefault(value.buffer, len(self._buffers))
+        layout = (*value.shape, *(value.strides or ()), value.offset)
+        terms = tuple(getattr(size, "terms", None) for size in layout)
+        kind = (value.dtype, value.device, value.shape, value.strides, value.offset)
+        return self.name(value.name), buffer, kind, terms
 
 
 def _compare(graph: Graph, exchange: OpExchange) -> MeaningComparison:

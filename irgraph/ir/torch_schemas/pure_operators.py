@@ -8,12 +8,16 @@ operator by a name from a file uses ``pure_operator``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
 
 Torch: TypeAlias = Any
 """An object of torch's: an operator, a schema."""
+
+MAX_NAMES = 1 << 12
+"""Maximum number of names whose refusal is cached."""
 
 META_LIBRARIES = frozenset(("_c10d_functional", "c10d_functional"))
 """Collectives that on torch's meta device only return tensors of the right types."""
@@ -201,6 +205,7 @@ def _refusal_by_schema(name: str, overload: str, schema: Torch) -> str:
     return next(_schema_refusals(name, overload, schema), "")
 
 
+@lru_cache(maxsize=MAX_NAMES)
 def refusal_by_name(name: str) -> str:
     """Return why a file may not name an operator, by its name alone, ``""`` if that allows it."""
     if reason := REFUSED_LIBRARIES.get(name.partition(".")[0]):
