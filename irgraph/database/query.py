@@ -57,6 +57,7 @@ def query_rows(
         hashes = row_hashes(connection, kind)
     for record in map(dict, all_records):
         if record["id"] in numbers:
+            record_content(record, database)
             check_record(record, hashes[record["id"]], database)
     row_dicts = []
     for _, text, digits, *values in stored:

@@ -147,3 +147,14 @@ def test_no_other_module_runs_code() -> None:
             for name in _calls(path):
                 callers[name].add(path.relative_to(ROOT).as_posix())
     assert callers == WAYS
+
+
+def test_each_rule_of_the_page_names_its_test() -> None:
+    rules = [part for part in PAGE.split("\n\n") if part.startswith("**")][1:]
+    rules += [
+        line for line in PAGE.splitlines() if line.startswith("| ") and "| test |" not in line
+    ]
+    for rule in rules:
+        names = re.findall(r"`(tests/[\w/.]+)`", rule)
+        assert names or "python -m tests." in rule, rule
+        assert all((ROOT / name).exists() for name in names), names

@@ -158,8 +158,8 @@ PROVENANCE = "the provenance or a row of record 'mine' was changed"
 @pytest.mark.parametrize(
     ("change", "message", "refusals"),
     [
-        ("UPDATE records SET content = '{}'", "the content of record 'mine' was changed", 3),
-        ("UPDATE records SET content = 'x'", "the content of record 'mine' was changed", 3),
+        ("UPDATE records SET content = '{}'", "the content of record 'mine' was changed", 4),
+        ("UPDATE records SET content = 'x'", "the content of record 'mine' was changed", 4),
         ("UPDATE kernels SET row = '{}'", "a row of record 'mine' was changed", 3),
         ("UPDATE kernels SET op_us = 0.5", "op_us in a row of record 'mine' was changed", 1),
         ("UPDATE records SET card = 'H100'", PROVENANCE, 4),
