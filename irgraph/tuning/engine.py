@@ -24,7 +24,7 @@ RACES = frozenset((
 
 
 def load_optuna() -> Any:  # noqa: ANN401  (a module)
-    """Import Optuna and silence its messages except warnings.
+    """Import Optuna and silence its messages; errors are raised, its log repeats them at length.
 
     Raises ``IrgraphError`` (exit code 2) if it is not installed or too old.
     """
@@ -37,7 +37,7 @@ def load_optuna() -> Any:  # noqa: ANN401  (a module)
         hint = "pip install 'irgraph[tune]'"
         message = f"a study needs Optuna 5 or newer, not {optuna.__version__}"
         raise fail(message, hint=hint, exit_code=2)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
 

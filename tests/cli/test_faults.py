@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,21 @@ def test_a_full_disk_leaves_what_was_there(folder: Path, run: Run) -> None:
         if path != database:
             assert path.read_bytes() == content, path
     assert len(json.loads(run("db", "list", "--json", "--db", database).out)) in (2, 3)
+
+
+def test_a_full_disk_loses_no_trial(folder: Path) -> None:
+    path = folder / "study.db"
+    stores.study(path)
+    words = [str(folder / word) if "." in word else word for word in stores.TUNE]
+    words[words.index("--trials") + 1] = "100"
+    room = path.stat().st_size + 60_000
+    result = _limited(*words, "--storage", f"sqlite:///{path}", nbytes=room)
+    assert result.returncode == 4
+    assert "cannot be used: " in result.stderr and "disk" in result.stderr
+    assert "Traceback" not in result.stderr
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT COUNT(*) FROM trials WHERE state = 'COMPLETE'"
+        assert connection.execute(query).fetchone()[0] > 2
 
 
 def test_a_home_that_cannot_be_written(
