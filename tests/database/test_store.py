@@ -167,6 +167,7 @@ PROVENANCE = "the provenance or a row of record 'mine' was changed"
         ("UPDATE records SET added = ''", PROVENANCE, 4),
         ("UPDATE records SET checksum = ''", PROVENANCE, 4),
         ("DELETE FROM kernels WHERE op_us = 2", PROVENANCE, 4),
+        ("DELETE FROM kernels", PROVENANCE, 4),
     ],
 )
 def test_content_that_is_not_its_hashs_is_refused_on_every_read(
