@@ -12,9 +12,11 @@ from costmodels.collectives.load import platforms
 from costmodels.devices.library import list_devices, load_device, sheet_of_card
 from costmodels.devices.sheet import DeviceSheet
 from costmodels.families.tiers import TableLookup, bags_for
+from costmodels.formulas.machine import Corrector, Predictor
 from costmodels.hosts.library import host_files
-from costmodels.learned.correction import corrector
+from costmodels.learned.correctors import corrector
 from costmodels.learned.predictors import predictors
+from costmodels.learned.query_batch import BatchedModels
 from costmodels.lookups.indices import indices_of, popularity_of
 from costmodels.measure.rows import read_rows
 from costmodels.pricing.calls import read_calls
@@ -44,19 +46,34 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
     corrected = options.mode == "corrected"
     tables = [path for path in options.weights if path.endswith(".jsonl") or path.startswith("db:")]
     weights = [path for path in options.weights if path not in tables]
+    learned, correct = _models(sheet, options, weights)
     return price_graph(
         graph,
         sheet,
         mode=options.mode,
         software=options.software,
         pinned=options.pinned,
-        learned=predictors(sheet, options.software) if corrected else {},
+        learned=learned,
         indices=indices_of(graph, options.indices),
-        correct=corrector(weights, sheet),
+        correct=correct,
         calls=read_calls(tables, sheet) if corrected and tables else {},
         measured=options.uses_measured and _is_card(sheet, measured_card(graph)),
-        cache_prices=True,
+        cache_prices=not weights,
     )
+
+
+def _models(
+    sheet: DeviceSheet, options: PriceOptions, weights: Sequence[str] = ()
+) -> tuple[Mapping[str, Predictor], Corrector | None]:
+    """Return the trained models of a device by family, and the correction of all prices.
+
+    The paper's formulas are priced as printed, unless the user has models of the device.
+    """
+    corrected = options.mode == "corrected"
+    learned = predictors(sheet, options.software) if corrected else {}
+    batch = learned.batch if isinstance(learned, BatchedModels) else None
+    software = options.software if corrected else ""
+    return learned, corrector(weights, sheet, software, batch)
 
 
 def popularity(graph: Graph, indices: Sequence[str]) -> Mapping[str, Popularity]:
@@ -81,10 +98,10 @@ def price_points(
     sheet = load_device(device).with_settings(graph.settings)
     if options.weights or sheet.is_host or fbgemm_lookups(graph):
         return [None for _ in graph.top_level()]
-    learned = predictors(sheet, options.software) if options.mode == "corrected" else {}
+    learned, correct = _models(sheet, options)
     indices = indices_of(graph, options.indices)
     machine = machine_of(
-        graph, sheet, options.mode, options.software, options.pinned, learned, indices, None
+        graph, sheet, options.mode, options.software, options.pinned, learned, indices, correct
     )
     return price_calls(graph, machine, sparse_values(graph), OPERANDS in graph.settings, dims)
 

@@ -26,8 +26,8 @@ WEIGHT_BITS = 23
 MAX_INPUT = 128.0
 """Bound on the inputs of a layer, in standard deviations or as activations; in training less than a
 tenth of it occurred inside the network, and inputs are clipped to the range of training."""
-BLOCK = 128
-"""Number of rows of a block, chosen so that activations remain in cache."""
+BLOCK = 2**14
+"""Number of activations of a layer in a block of rows, chosen so that they remain in cache."""
 
 
 class ExactLayer(Struct, frozen=True):
@@ -110,8 +110,9 @@ def exact_forward(layers: Sequence[ExactLayer], inputs: NDArray[np.float32]) -> 
     members, results = len(layers[0].weights), layers[-1].weights.shape[1]
     rows = inputs.shape[1]
     outputs = np.empty((members, results, rows), np.float32)
-    for start in range(0, rows, BLOCK):
-        block = slice(start, start + BLOCK)
+    step = max(BLOCK // max(layer.weights.shape[1] for layer in layers), 1)
+    for start in range(0, rows, step):
+        block = slice(start, start + step)
         first = np.clip(inputs[:, block].astype(np.float64), -MAX_INPUT, MAX_INPUT)
         first *= layers[0].up
         np.rint(first, out=first)

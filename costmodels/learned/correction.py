@@ -1,14 +1,16 @@
-"""Models of one device, trained on its own measurements: corrections of the families' formulas.
+"""Corrections of the families' formulas, trained on measurements of one device.
 
-A family's formula prices an op; the model then predicts the factor by which such ops differ from
-the formula on this device, with an uncertainty. Its inputs include the formula's time and the
-sizes: beyond the measured range its predictions grow with the formula. Inference uses numpy alone.
+A family's formula prices a call; the networks then predict the factor by which calls of its form
+differ from the formula on this device, with an uncertainty. Only forms that were measured are
+corrected (``costmodels.learned.call_forms``), and beyond the measured sizes the correction
+fades to none: there the formula answers. Inference uses numpy alone, and gives the same result for
+one call and for many, to the last digit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +19,48 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from costmodels.devices.sheet import DeviceSheet
-from costmodels.formulas.machine import Corrector, Machine, traffic
+from costmodels.formulas.machine import Machine
+from costmodels.learnable.call_inputs import Doubles, InputLayout
+from costmodels.learnable.hardware import Floats
+from costmodels.learned.batch_invariant import exact_forward, exact_layers
+from costmodels.learned.call_forms import CallForm, call_form
 from costmodels.learned.files import Layers, load_network, save_network
-from costmodels.lookups.popularity import Zipf
+from costmodels.learned.query_batch import QueryBatch
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.tensor import Tensor
-from irgraph.ops.book import names_with
-from irgraph.ops.operator import Trait
+from irgraph.ir.points.point_values import PointMask, PointValues, as_array, point_count
 
-Array = NDArray[np.float32]
-
-KIND, FORMAT = "irgraph-own", 1
-RANGES = ("mean", "scale", "low", "high")
-TENSORS = 3
-"""Number of operands whose sizes are inputs; a list counts by its first tensor."""
+KIND, FORMAT = "irgraph-own", 2
+COLUMNS = ("mean", "scale")
+RANGES = ("low", "high")
+BY_FORM = ("widths", "trust")
 SLACK = 0.25
 """Octaves beyond the measured range that do not count as outside."""
+FADING = 3.0
+"""Octaves beyond the measured range at which the formula answers alone."""
 MAX_LOG_FACTOR = 20
 """Maximum logarithm of a factor; a larger one shows that the file is damaged."""
-SIZES = 6 + 2 * (TENSORS + 1)
-"""Number of inputs other than the indicators of ops."""
+MAX_WIDTH = 5.0
+"""Maximum of half an interval of logarithms."""
+NETWORK = "network"
+"""Word of the form of a call whose last kernel a trained network priced, not a formula."""
+
+
+class Factors(Struct, frozen=True):
+    """Corrections of calls of one form, one value a row.
+
+    Attributes:
+        factor: ratio of the corrected time to the formula's.
+        spread: half a 90 % interval as a share of the corrected time.
+        weight: share of the correction that applies: 1 inside the measured range, 0 far outside.
+        outside: whether a size is outside the measured range.
+    """
+
+    factor: Doubles
+    spread: Doubles
+    weight: Doubles
+    outside: NDArray[np.bool_]
 
 
 class OwnModel(Struct, frozen=True):
@@ -48,132 +69,136 @@ class OwnModel(Struct, frozen=True):
     Attributes:
         family: name of the family in ``irgraph measure``.
         device: name of the sheet whose formulas it corrects.
-        ops: keys (``op_key``) of the ops it was trained on, in the order of their indicators.
+        keys: forms that it was trained on.
+        layout: layout of the inputs.
         layers: weights (members, out, in) and biases (members, out) of each layer.
         mean, scale: mean and scale of every input in training.
-        low, high: range of every input in training.
-        width: half a 90 % interval of log errors on held-out rows.
+        low, high: training range of the formula's time and of the sizes, (keys, inputs).
+        widths: half a 90 % interval of log errors of each form, on rows that a member has not seen.
+        trust: share of each form's correction that applies: with 0 the formula was better.
         made: record of its training and its held-out errors, as plain values.
     """
 
     family: str
     device: str
-    ops: tuple[str, ...]
+    keys: tuple[str, ...]
+    layout: InputLayout
     layers: Layers
-    mean: Array
-    scale: Array
-    low: Array
-    high: Array
-    width: float
+    mean: Floats
+    scale: Floats
+    low: Floats
+    high: Floats
+    widths: Floats
+    trust: Floats
     made: Mapping[str, Any] = field(default_factory=dict)
 
-    def correct(self, op: Op, kernels: tuple[Kernel, ...], machine: Machine) -> tuple[Kernel, ...]:
-        """Return an op's kernels, calibrated to this device."""
-        inputs = features(op, kernels, machine, self.ops)
-        clipped = np.clip(inputs, self.low, self.high)
-        beyond = float(np.abs(inputs - clipped)[:SIZES].max())
-        ratios = log_ratios(self.layers, ((clipped - self.mean) / self.scale)[:, None])[:, 0]
-        if not abs(float(ratios.mean())) <= MAX_LOG_FACTOR:
-            raise fail(f"a trained model corrects the time of {op.name} beyond e^{MAX_LOG_FACTOR}")
-        factor = math.exp(float(ratios.mean()))
-        width = math.hypot(self.width, float(ratios.std())) * (1.0 + beyond)
-        source = (
-            f"corrected by an MLP over {self.made.get('rows', 0)} measurements of {self.device}"
+    def factors(self, form: CallForm, numbers: Doubles, sms: int) -> Factors:
+        """Return the corrections of calls of one form (``InputLayout.matrix`` has the numbers)."""
+        inputs = self.layout.matrix(form.words, numbers, len(form.sizes), sms)
+        ranged, index = self.layout.ranged, self.keys.index(form.key)
+        low, high = self.low[index][:, None], self.high[index][:, None]
+        clipped = np.clip(inputs[:ranged], low, high)
+        beyond = np.abs(inputs[:ranged] - clipped).max(0).astype(np.float64)
+        inputs[:ranged] = clipped
+        inputs -= self.mean[:, None]
+        inputs /= self.scale[:, None]
+        ratios = exact_forward(exact_layers(self.layers), inputs)[:, 0]
+        mean, deviation = _mean_and_deviation(ratios)
+        if not (np.abs(mean) <= MAX_LOG_FACTOR).all():
+            message = f"a trained model corrects the time of {form.key} beyond e^{MAX_LOG_FACTOR}"
+            raise fail(message)
+        weight = np.clip(1.0 - beyond / FADING, 0.0, 1.0)
+        width = np.hypot(deviation, self.widths[index]) * (1.0 + beyond)
+        factor = np.exp((mean * weight * self.trust[index]).astype(np.float32)).astype(np.float64)
+        spread = np.sinh(np.minimum(width, MAX_WIDTH).astype(np.float32)).astype(np.float64)
+        return Factors(factor, spread, weight, beyond > SLACK)
+
+    def source(self, form: CallForm) -> str:
+        """Return the text for ``Kernel.formula``: the model and the form."""
+        rows = self.made.get("rows", 0)
+        return f"corrected by an MLP over {rows} measurements of {self.device} ({form.key})"
+
+
+def _mean_and_deviation(ratios: Floats) -> tuple[Doubles, Doubles]:
+    """Return mean and standard deviation over the members, added in sequence."""
+    total = np.zeros(ratios.shape[1])
+    for ratio in ratios:
+        total = total + ratio
+    mean = total / len(ratios)
+    squares = np.zeros_like(mean)
+    for ratio in ratios:
+        squares = squares + (ratio - mean) ** 2
+    return mean, np.sqrt(squares / len(ratios))
+
+
+def form_of_priced(op: Op, kernels: Sequence[Kernel], machine: Machine) -> CallForm | None:
+    """Return the form of a priced call: a network's price is another base than a formula's."""
+    form = call_form(op, machine)
+    if form is None or not kernels or kernels[-1].by != "learned":
+        return form
+    return replace(form, words=(*form.words, NETWORK))
+
+
+def correct_kernels(
+    kernels: tuple[Kernel, ...],
+    form: CallForm,
+    model: OwnModel,
+    machine: Machine,
+    batch: QueryBatch,
+) -> tuple[Kernel, ...]:
+    """Return a call's kernels, calibrated to the device of the model."""
+    time = sum(kernel.time for kernel in kernels)
+    numbers = (time, *form.sizes, *(form.product or ()))
+    points = point_count(*numbers)
+    sms = machine.sheet.sms
+    if points:
+        columns = np.stack([as_array(number, points) for number in numbers])
+        factors = model.factors(form, columns, sms)
+        factor, spread, weight = map(PointValues, (factors.factor, factors.spread, factors.weight))
+        outside: Any = PointMask(factors.outside)
+    else:
+
+        def evaluate(queries: list[tuple[float, ...]]) -> list[tuple[float, float, float, bool]]:
+            rows = model.factors(form, np.array(queries, np.float64).T, sms)
+            columns = (rows.factor, rows.spread, rows.weight, rows.outside)
+            return list(zip(*(column.tolist() for column in columns), strict=True))
+
+        kind = (id(model), form.words, len(form.sizes))
+        factor, spread, weight, outside = batch.answer(kind, evaluate, tuple(map(float, numbers)))
+    return _scaled(kernels, factor, spread, weight, outside, model.source(form))
+
+
+def _scaled(
+    kernels: tuple[Kernel, ...],
+    factor: Any,  # noqa: ANN401  (a number, at one point or many)
+    spread: Any,  # noqa: ANN401
+    weight: Any,  # noqa: ANN401
+    outside: bool,
+    source: str,
+) -> tuple[Kernel, ...]:
+    """Return kernels times a factor; their spreads add up in quadrature to the call's spread."""
+    joint: Any = 1.0
+    if len(kernels) > 1:
+        squares = sum(kernel.time * kernel.time for kernel in kernels)
+        joint = sum(kernel.time for kernel in kernels) / _root(squares)
+    return tuple(
+        replace(
+            kernel,
+            time=kernel.time * factor,
+            spread=kernel.time * factor * spread * joint * weight + kernel.spread * (1.0 - weight),
+            by="learned",
+            outside=outside,
+            formula=f"{kernel.formula}; {source}",
         )
-        return tuple(
-            replace(
-                kernel,
-                time=kernel.time * factor,
-                spread=kernel.time * factor * math.sinh(min(width, 5.0)),
-                by="learned",
-                outside=beyond > SLACK,
-                formula=f"{kernel.formula}; {source}",
-            )
-            for kernel in kernels
-        )
+        for kernel in kernels
+    )
 
 
-BAG = "aten.embedding_bag"
-"""Name of all lookups of bags: with and without gradients, they run one kernel."""
-
-
-def op_key(op: Op) -> str:
-    """Return the key of an op's kernel: its name, and flags that choose a kernel."""
-    flags = ((name, op.attributes.get(name)) for name in ("mode", "sparse", "is_causal"))
-    name = BAG if op.name in names_with(Trait.BAGS) else op.name
-    return " ".join([name, *(f"{flag}={value}" for flag, value in flags if value)])
-
-
-def features(op: Op, kernels: Sequence[Kernel], machine: Machine, ops: Sequence[str] = ()) -> Array:
-    """Return the inputs of a priced op: sizes as logarithms, then indicators of ``ops``."""
-    leading = [v[0] if isinstance(v, tuple) and v else v for v in op.operands]
-    tensors = [t for t in leading if isinstance(t, Tensor)][:TENSORS]
-    results = op.outputs[:1]
-    sizes = [s for t in (*tensors, *results) for s in _sides(t)]
-    sizes += [0.0] * (2 * (TENSORS + 1) - len(sizes))
-    kind = op_key(op)
-    scalars = [
-        _log(sum(kernel.time for kernel in kernels)),
-        _log(traffic(*op.inputs)),
-        _log(traffic(*op.outputs)),
-        _log(len(op.inputs)),
-        float(tensors[0].itemsize if tensors else 0),
-        _exponent(op, tensors, machine),
-    ]
-    return np.asarray([*scalars, *sizes, *(float(kind == key) for key in ops)], np.float32)
-
-
-def _sides(tensor: Tensor) -> tuple[float, float]:
-    last = int(tensor.shape[-1]) if tensor.rank else 1
-    return _log(tensor.numel / max(last, 1)), _log(last)
-
-
-def _log(value: float) -> float:
-    return math.log2(1.0 + value)
-
-
-def _exponent(op: Op, tensors: Sequence[Tensor], machine: Machine) -> float:
-    """Return the Zipf exponent of a table's lookups, 0 if they are uniform."""
-    indices = next((t for t in tensors if t.dtype in ("i64", "i32")), None)
-    if indices is None or not tensors[0].rank:
-        return 0.0
-    rows = op.attributes.get("num_weights", int(tensors[0].shape[0]))
-    law = machine.indices.distribution_of(indices, rows if isinstance(rows, int) else 0)
-    return law.exponent if isinstance(law, Zipf) else 0.0
-
-
-def log_ratios(layers: Layers, inputs: Array) -> Array:
-    """Return log(time / formula) by member and row, of scaled inputs (inputs, rows)."""
-    ratios = []
-    for member in range(len(layers[0][0])):
-        values = inputs
-        for weights, bias in layers[:-1]:
-            values = np.maximum(weights[member] @ values + bias[member][:, None], 0)
-        weights, bias = layers[-1]
-        ratios.append((weights[member] @ values + bias[member][:, None])[0])
-    return np.asarray(ratios, np.float32)
-
-
-def corrector(paths: Iterable[str], sheet: DeviceSheet) -> Corrector | None:
-    """Return the correction of prices by the models in files, ``None`` without files.
-
-    Raises ``IrgraphError`` if a file has no such model, or one of another device.
-    """
-    by_op: dict[str, OwnModel] = {}
-    for path in paths:
-        model = load_own(path)
-        if model.device != sheet.name:
-            message = f"trained for {model.device}, not for {sheet.name}"
-            raise fail(message, SourceSpan(str(path)), exit_code=2)
-        by_op |= dict.fromkeys(model.ops, model)
-    if not by_op:
-        return None
-
-    def correct(op: Op, kernels: tuple[Kernel, ...], machine: Machine) -> tuple[Kernel, ...]:
-        model = by_op.get(op_key(op))
-        return kernels if model is None or not kernels else model.correct(op, kernels, machine)
-
-    return correct
+def _root(value: Any) -> Any:  # noqa: ANN401  (a number, at one point or many)
+    """Return the square root, at every point; of 0 it is 1."""
+    if isinstance(value, PointValues):
+        return PointValues(np.sqrt(np.where(value.values > 0, value.values, 1.0)))
+    return math.sqrt(value) if value > 0 else 1.0
 
 
 def save_own(model: OwnModel, path: str | Path) -> None:
@@ -182,11 +207,12 @@ def save_own(model: OwnModel, path: str | Path) -> None:
         "format": FORMAT,
         "family": model.family,
         "device": model.device,
-        "ops": model.ops,
-        "width": model.width,
+        "keys": model.keys,
+        "words": model.layout.words,
+        "sizes": model.layout.sizes,
         "made": dict(model.made),
     }
-    tensors = {name: getattr(model, name) for name in RANGES}
+    tensors = {name: getattr(model, name) for name in (*COLUMNS, *RANGES, *BY_FORM)}
     save_network(path, KIND, head, model.layers, **tensors)
 
 
@@ -196,28 +222,39 @@ def load_own(path: str | Path) -> OwnModel:
     if head.get("format") != FORMAT:
         hint = "irgraph train FAMILY --data FILE.jsonl makes one"
         message = "not a model of a device's own measurements"
+        if head.get("format") == 1:
+            message = "a model of an older format, whose inputs were others"
         raise fail(message, SourceSpan(str(path)), hint=hint, exit_code=2)
     try:
-        family, device, ops = str(head["family"]), str(head["device"]), tuple(map(str, head["ops"]))
-        mean, scale, low, high = (tensors[name] for name in RANGES)
-        width, provenance = float(head["width"]), dict(head["made"])
+        family, device = str(head["family"]), str(head["device"])
+        keys, words = (tuple(map(str, head[name])) for name in ("keys", "words"))
+        layout, provenance = InputLayout(int(head["sizes"]), words), dict(head["made"])
+        mean, scale, low, high, widths, trust = (
+            tensors[name] for name in (*COLUMNS, *RANGES, *BY_FORM)
+        )
     except (KeyError, TypeError, ValueError) as error:
         message = f"a model of measurements whose head is damaged: {error}"
         raise fail(message, SourceSpan(str(path)), exit_code=2) from None
-    _check_sizes(path, layers, (mean, scale, low, high), SIZES + len(ops))
-    return OwnModel(family, device, ops, layers, mean, scale, low, high, width, provenance)
+    model = OwnModel(
+        family, device, keys, layout, layers, mean, scale, low, high, widths, trust, provenance
+    )
+    _check_sizes(path, model)
+    return model
 
 
-def _check_sizes(path: str | Path, layers: Layers, ranges: Sequence[Array], inputs: int) -> None:
+def _check_sizes(path: str | Path, model: OwnModel) -> None:
     """Raise ``IrgraphError`` if the shapes of a model's tensors are inconsistent."""
-    sizes = [inputs, *(weights.shape[-2] for weights, _ in layers if weights.ndim == 3)]
-    fit = all(
+    layers, layout, keys = model.layers, model.layout, len(model.keys)
+    ranks = all(weights.ndim == 3 and bias.ndim == 2 for weights, bias in layers)
+    sizes = [layout.count, *(weights.shape[-2] for weights, _ in layers if ranks)]
+    fit = ranks and all(
         weights.shape == (bias.shape[0], sizes[number + 1], sizes[number])
         and bias.shape == weights.shape[:2]
         for number, (weights, bias) in enumerate(layers)
-        if len(sizes) == len(layers) + 1 and bias.ndim == 2
     )
-    is_complete = len(sizes) == len(layers) + 1 > 1 and all(bias.ndim == 2 for _, bias in layers)
-    if not (fit and is_complete and all(values.shape == (inputs,) for values in ranges)):
+    columns = all(values.shape == (layout.count,) for values in (model.mean, model.scale))
+    ranges = all(values.shape == (keys, layout.ranged) for values in (model.low, model.high))
+    by_form = all(values.shape == (keys,) for values in (model.widths, model.trust))
+    if not (fit and layers and columns and ranges and by_form):
         message = "a model of measurements whose tensors do not fit together"
         raise fail(message, SourceSpan(str(path)), exit_code=2)

@@ -7,8 +7,9 @@ batch has run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,11 +22,11 @@ from costmodels.learned.weights import Weights
 KernelEstimate: TypeAlias = tuple[float, float, bool]
 """Estimate of one kernel: time, width and whether it is outside, as in ``Estimates``."""
 
-QueryKind: TypeAlias = tuple[str, tuple[str, ...]]
-"""Key of the queries of one call of ``estimate``: their family, and the names of their sizes."""
-
 QuerySizes: TypeAlias = tuple[float, ...]
-"""Sizes of one query, in the order of their names, and the index of its op."""
+"""Numbers of one query."""
+
+BatchFunction: TypeAlias = Callable[[list[QuerySizes]], list[Any]]
+"""A function from the queries of one kind to their answers."""
 
 
 class PendingEstimateError(Exception):
@@ -33,12 +34,12 @@ class PendingEstimateError(Exception):
 
 
 class QueryBatch:
-    """Batch of queries for kernels on one device, with a cache of their estimates."""
+    """Batch of queries about one device, with a cache of their answers."""
 
     def __init__(self) -> None:
         self._collecting = False
-        self._pending: dict[QueryKind, tuple[Weights, Hardware, dict[QuerySizes, None]]] = {}
-        self._cache: dict[tuple[QueryKind, QuerySizes], KernelEstimate] = {}
+        self._pending: dict[Hashable, tuple[BatchFunction, dict[QuerySizes, None]]] = {}
+        self._cache: dict[tuple[Hashable, QuerySizes], Any] = {}
 
     def start(self) -> None:
         """Start a batch: collect new queries until ``run``."""
@@ -47,39 +48,49 @@ class QueryBatch:
     def run(self) -> None:
         """Evaluate the collected queries; later ones are evaluated individually."""
         self._collecting = False
-        for kind, (weights, device, queries) in self._pending.items():
-            estimates = _run_queries(weights, device, kind, list(queries))
+        for kind, (evaluate, queries) in self._pending.items():
+            answers = evaluate(list(queries))
             self._cache.update(
-                ((kind, sizes), kernel_estimate) for sizes, kernel_estimate in estimates.items()
+                ((kind, sizes), answer) for sizes, answer in zip(queries, answers, strict=True)
             )
         self._pending.clear()
 
-    def estimate(self, weights: Weights, device: Hardware, query: Query) -> KernelEstimate:
-        """Return the estimate of a query with scalar sizes.
+    def answer(self, kind: Hashable, evaluate: BatchFunction, sizes: QuerySizes) -> Any:  # noqa: ANN401  (the kind's answers)
+        """Return the answer to a query; ``evaluate`` answers all queries of its ``kind``.
 
         Raises ``PendingEstimateError`` for a new query while a batch is collected.
         """
-        kind = weights.family.name, tuple(query.sizes)
-        sizes = (*query.sizes.values(), weights.family.ops.index(query.op))
-        cached = self._cache.get((kind, sizes))
-        if cached is not None:
-            return cached
+        try:
+            return self._cache[kind, sizes]
+        except KeyError:
+            pass
         if self._collecting:
-            self._pending.setdefault(kind, (weights, device, {}))[2][sizes] = None
+            self._pending.setdefault(kind, (evaluate, {}))[1][sizes] = None
             raise PendingEstimateError
-        return _run_queries(weights, device, kind, [sizes])[sizes]
+        (answer,) = evaluate([sizes])
+        return answer
+
+    def estimate(self, weights: Weights, device: Hardware, query: Query) -> KernelEstimate:
+        """Return the estimate of a family's model for a query with scalar sizes.
+
+        Raises ``PendingEstimateError`` as ``answer`` does.
+        """
+        names = tuple(query.sizes)
+        sizes = (*query.sizes.values(), weights.family.ops.index(query.op))
+        evaluate = partial(_run_queries, weights, device, names)
+        estimates: KernelEstimate = self.answer((weights.family.name, names), evaluate, sizes)
+        return estimates
 
 
 def _run_queries(
-    weights: Weights, device: Hardware, kind: QueryKind, queries: list[QuerySizes]
-) -> dict[QuerySizes, KernelEstimate]:
-    names = (*kind[1], "op")
-    columns = dict(zip(names, np.array(queries, np.float32).T.copy(), strict=True))
+    weights: Weights, device: Hardware, names: tuple[str, ...], queries: list[QuerySizes]
+) -> list[KernelEstimate]:
+    columns = dict(zip((*names, "op"), np.array(queries, np.float32).T.copy(), strict=True))
     estimates: Estimates = estimate(weights, columns, device)
     rows = zip(
         estimates.time.tolist(), estimates.width.tolist(), estimates.outside.tolist(), strict=True
     )
-    return dict(zip(queries, rows, strict=True))
+    return list(rows)
 
 
 class BatchedModels(dict[str, Predictor]):

@@ -56,7 +56,8 @@ class Indices(Struct, frozen=True):
 
     def distribution_of(self, indices: Tensor, rows: int) -> Distribution:
         """Return the distribution by which an index tensor looks up a table of ``rows`` rows."""
-        return dict(self.by_buffer.get(indices.buffer, ())).get(rows, self.default)
+        laws = self.by_buffer.get(indices.buffer)
+        return dict(laws).get(rows, self.default) if laws else self.default
 
     def bags(self, indices: Tensor, rows: int) -> Pooling:
         """Return the lengths of the bags in which an index tensor looks up a table."""

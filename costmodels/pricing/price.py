@@ -67,13 +67,13 @@ def price(
         learned: trained models by family name.
         indices: distributions of the indices of embedding tables; ``None`` selects the graph's
             setting.
-        correct: models of the device itself (``costmodels.learned.correction``).
+        correct: corrections trained on the device itself (``costmodels.learned.correctors``).
         measured: whether measured times of ops (``costmodels.pricing.measured``) take precedence
             over all models; the caller knows that they were measured on this device.
         calls: times of single calls, measured on this device; they take precedence over all
             models.
         cache_prices: whether ops cache their prices for other graphs that contain them; ``learned``
-            are then the shipped models.
+            and ``correct`` are then the shipped models.
 
     Raises:
         IrgraphError: ``mode`` or ``software`` is unknown, or the graph's setting of its ranks.
@@ -81,9 +81,7 @@ def price(
     lookups = indices_of(graph) if indices is None else indices
     machine = machine_of(graph, sheet, mode, software, pinned, learned or {}, lookups, correct)
     context = sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings
-    price_cache = (
-        PriceCache(machine, *context) if cache_prices and correct is None and not calls else None
-    )
+    price_cache = PriceCache(machine, *context) if cache_prices and not calls else None
     pricer = Pricer(machine, *context, calls or {}, price_cache=price_cache)
     pricer.price(graph.ops)
     reasons = {op: machine.peers.missing_reason(op) for op in pricer.unknown if is_collective(op)}
@@ -144,30 +142,40 @@ class Pricer:
         self.kernels: dict[Op, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
         self._pending: list[Op] = []
+        self._uncorrected: dict[Op, tuple[Kernel, ...]] = {}
         self._signatures = Signatures()
         self._kernels_by_key: dict[object, tuple[Kernel, ...] | None] = {}
 
     def price(self, ops: Sequence[Op]) -> None:
         """Price ops in order, with one batch of queries to trained models."""
-        learned = self.machine.learned
-        if isinstance(learned, BatchedModels):
-            learned.batch.start()
+        pending = self._visit_in_batch(ops)
+        all_pending = pending
+        while pending:  # a correction queries the formula's time, which may be a network's
+            pending = self._visit_in_batch(pending)
+            all_pending = [*all_pending, *pending]
+        if all_pending and self._order_may_differ(all_pending):
+            self.kernels, self.unknown = {}, []
+            self.price(ops)
+
+    def _visit_in_batch(self, ops: Sequence[Op]) -> list[Op]:
+        """Visit ops, with one batch of queries; return those whose queries were in it."""
+        learned, self._pending = self.machine.learned, []
+        if not isinstance(learned, BatchedModels):
+            for op in ops:
+                self.visit(op)
+            return []
+        learned.batch.start()
         try:
             for op in ops:
                 self.visit(op)
         finally:
-            if isinstance(learned, BatchedModels):
-                learned.batch.run()
-        for op in self._pending:
-            self.visit(op)
-        if self._pending and self._order_may_differ():
-            self.kernels, self.unknown, self._pending = {}, [], []
-            self.price(ops)
+            learned.batch.run()
+        return self._pending
 
-    def _order_may_differ(self) -> bool:
+    def _order_may_differ(self, pending: Sequence[Op]) -> bool:
         """Return whether a pending op was not priced as a whole, so its kernels come last."""
         unknown_ids = set(self.unknown)
-        return any(op not in self.kernels or op in unknown_ids for op in self._pending)
+        return any(op not in self.kernels or op in unknown_ids for op in pending)
 
     def visit(self, op: Op) -> None:
         """Price an op, or its inner ops: fill ``kernels`` and ``unknown``."""
@@ -243,7 +251,7 @@ class Pricer:
             return None
         op = self._with_sparse_values(op)
         if not self.reuse_equal_calls:
-            return rule(op, self.machine)
+            return self._by_rule(rule, op)
         key = (self._signatures.signature(op), self.machine.indices.key(op))
         if key not in self._kernels_by_key:
             compute = partial(self._by_rule, rule, op)
@@ -255,10 +263,14 @@ class Pricer:
         return self._kernels_by_key[key]
 
     def _by_rule(self, rule: Rule, op: Op) -> tuple[Kernel, ...] | None:
-        kernels = rule(op, self.machine)
-        if kernels and self.machine.correct is not None:
-            kernels = self.machine.correct(op, kernels, self.machine)
-        return kernels
+        correct = self.machine.correct
+        if correct is None:
+            return rule(op, self.machine)
+        kernels = self._uncorrected.get(op) or rule(op, self.machine)
+        if not kernels:
+            return kernels
+        self._uncorrected[op] = kernels  # its correction may wait for the end of the batch
+        return correct(op, kernels, self.machine)
 
     def _with_sparse_values(self, op: Op) -> Op:
         """Replace sparse operands by their values: shapes of sparse tensors are not their sizes."""

@@ -1,14 +1,18 @@
 """Trains a model of one device on a file of ``irgraph measure``.
 
 Every measured call is captured on torch's meta device, so that the model is trained on the same
-ops that predictions price. On GPUs it learns kernel times; on a CPU, which has no separate
-kernels, the op's time.
+ops that predictions price. On GPUs it learns kernel times, between those repeated and those on a
+cold cache if both were measured; on a CPU, which has no separate kernels, the op's time.
+
+Each network of an ensemble is trained without one part of the rows. The errors on these rows give
+the intervals, and are reported.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +25,12 @@ from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import learned_families
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.software import software_profile
-from costmodels.learned.correction import OwnModel, features, log_ratios, op_key
+from costmodels.learnable.call_inputs import Doubles, InputLayout
+from costmodels.learnable.hardware import Floats
+from costmodels.learned.call_forms import CallForm
+from costmodels.learned.correction import OwnModel, form_of_priced
 from costmodels.learned.files import Layers
+from costmodels.learned.infer import forward
 from costmodels.learned.predictors import SOFTWARE, predictors
 from costmodels.lookups.indices import Indices
 from costmodels.lookups.rules import parse_distribution
@@ -36,65 +44,122 @@ from irgraph.ir.op import Op
 
 MIN_ROWS = 20
 """Minimum number of rows to train on."""
-HOLD_OUT_ONE_IN = 5
-"""Ratio of all rows to held-out rows, which are selected by a hash of their case."""
-WIDTH, DEPTH, MEMBERS = 32, 2, 3
+MIN_FORM_ROWS = 5
+"""Minimum number of rows of a form that is corrected."""
+MIN_WIDTH_ROWS = 30
+"""Minimum number of rows of a form whose interval depends on them alone."""
+PARTS = 5
+"""Number of parts of the rows, one for each network of the ensemble."""
+MAIN_SHARE = 0.5
+"""Minimum share of a call's time of the one form that the rest of it only surrounds."""
+MIN_REMAINDER = 0.05
+"""Minimum share of a measured time that remains without the rest of its call."""
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of a correction to choose from; with 0 the formula of a form answers unchanged."""
+LEVEL = 0.9
+"""Share of rows that an interval contains."""
+WIDTH, DEPTH = 32, 2
+BATCH, RATE, DECAY = 256, 3e-3, 0.3
+NOISE = 0.1
+"""Standard deviation of the noise that is added to inputs, in standard deviations of each."""
+PULL = 0.05
+"""Weight of the distance from the middle of warm and cold.
+
+The distance from the nearest has weight 1."""
 CHUNK = 250
 
 
 class Sample(Struct, frozen=True):
-    """A measured op: its kernels as priced by formulas, the machine, and measured microseconds."""
+    """A measured call of one form.
+
+    Attributes:
+        key: key of its row.
+        form: its form.
+        time: microseconds of its kernels by formula.
+        low, high: measured microseconds of these kernels: repeated, and on a cold cache.
+        surroundings: microseconds by formula of the rest of the row's ops, for each such call.
+    """
 
     key: str
-    op: Op
-    kernels: tuple[Kernel, ...]
-    machine: Machine
+    form: CallForm
     time: float
+    low: float
+    high: float
+    surroundings: float = 0.0
 
     @property
-    def is_held_out(self) -> bool:
-        """Whether the row is held out."""
-        return hashlib.sha256(self.key.encode()).digest()[0] % HOLD_OUT_ONE_IN == 0
+    def part(self) -> int:
+        """The part of the rows that it belongs to, by a hash of its row's key."""
+        return hashlib.sha256(f"part {self.key}".encode()).digest()[0] % PARTS
 
 
 def samples(
     path: str | Path,
     family: str,
     sheet: DeviceSheet,
-    progress: Callable[[int], None] | None = None,
+    select: Callable[[str], bool] = lambda _: True,
 ) -> list[Sample]:
-    """Return a family's rows of a file of measurements as priced ops.
+    """Return a family's rows of a file of measurements as priced calls.
 
-    If a call runs the same op several times, each gets an equal share of the time. Rows without a
-    time are omitted, and calls that launch work by different ops or by none.
+    Rows without a time are omitted, and calls that launch no work. ``select`` chooses rows by key.
     """
     head, rows = read_rows(path)
-    on_gpu = str(head.get("device", "")).startswith("cuda")
+    time_name = "kernel_us" if str(head.get("device", "")).startswith("cuda") else "op_us"
     result = []
     for row in rows:
-        timed = row.get("kernel_us" if on_gpu else "op_us")
-        if row["family"] == family and timed:
-            sample = _sample(row, sheet)
-            result += [sample] if sample is not None else []
-            if progress is not None:
-                progress(1)
+        if row["family"] == family and row.get(time_name) and select(row["key"]):
+            low, high = sorted((row[time_name], row.get("cold_us") or row[time_name]))
+            result += _samples_of_row(row, (low, high), sheet)
     return result
 
 
-def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
-    """Return the priced op of one row, ``None`` if its call launches not exactly one kind of op."""
+def _samples_of_row(
+    row: Mapping[str, Any], measured: tuple[float, float], sheet: DeviceSheet
+) -> list[Sample]:
+    """Return a sample of each form of a row's main work, whose calls share the measured time.
+
+    The main work is one form if it takes most of the time, as attention between the paddings of
+    its heads, and all ops otherwise, as in an optimizer's step.
+    """
+    priced = _priced_forms(row, sheet)
+    time_by_key: dict[str, float] = {}
+    for form, kernels in priced:
+        time_by_key[form.key] = time_by_key.get(form.key, 0.0) + _time(kernels)
+    total = sum(time_by_key.values())
+    if not total:
+        return []
+    main, main_time = max(time_by_key.items(), key=lambda item: item[1])
+    keys = {main} if main_time >= MAIN_SHARE * total else set(time_by_key)
+    main_time = sum(time_by_key[key] for key in keys)
+    rest = total - main_time
+    low, high = (max(time - rest, MIN_REMAINDER * time) / main_time for time in measured)
+    form_by_key = {form.key: (form, _time(kernels)) for form, kernels in reversed(priced)}
+    return [
+        Sample(row["key"], form, time, low * time, high * time, rest * time / main_time)
+        for key, (form, time) in form_by_key.items()
+        if key in keys and time > 0
+    ]
+
+
+def _time(kernels: Sequence[Kernel]) -> float:
+    return sum(kernel.time for kernel in kernels)
+
+
+def _priced_forms(
+    row: Mapping[str, Any], sheet: DeviceSheet
+) -> list[tuple[CallForm, tuple[Kernel, ...]]]:
+    """Return the forms of the ops of a row's call that launch work, with their kernels."""
     torch_for("cpu")
     graph = captured(row)
     law = parse_distribution(row["indices"] or "uniform")
     indices, learned = Indices(default=law), predictors(sheet, SOFTWARE)
     priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
-    ops = [op for op in graph.walk() if priced.kernels.get(op)]
-    if len({(op_key(op), *(t.shape for t in op.inputs)) for op in ops}) != 1:
-        return None
-    machine = Machine(sheet, software_profile(SOFTWARE), learned=learned, indices=indices)
-    time = row.get("kernel_us") or row["op_us"]  # a file of a CPU has no kernels
-    time_per_op = float(time) / len(ops)
-    return Sample(row["key"], ops[0], priced.kernels[ops[0]], machine, time_per_op)
+    pinned = graph.settings.get("pinned") is True
+    profile = software_profile(SOFTWARE)
+    machine = Machine(sheet, profile, pinned=pinned, learned=learned, indices=indices)
+    ops: list[Op] = [op for op in graph.walk() if priced.kernels.get(op)]
+    pairs = ((form_of_priced(op, priced.kernels[op], machine), priced.kernels[op]) for op in ops)
+    return [(form, kernels) for form, kernels in pairs if form is not None]
 
 
 def train_own(
@@ -103,7 +168,7 @@ def train_own(
     sheet: DeviceSheet,
     *,
     seed: int = 0,
-    steps: int = 2000,
+    steps: int = 2500,
     progress: Callable[[int], None] | None = None,
 ) -> OwnModel:
     """Train a correction of a family's formulas on a device's measurements.
@@ -113,49 +178,137 @@ def train_own(
     """
     rows = samples(path, family, sheet)
     if len(rows) < MIN_ROWS:
-        message = f"{len(rows)} usable measurements of {family!r}: at least {MIN_ROWS} are needed"
-        families = sorted({row["family"] for row in read_rows(path)[1]})
-        hint = f"the file has measurements of: {', '.join(families) or 'nothing'}"
-        learned = learned_families().get(family)
-        measured_names = [
-            name for name in families if learned is not None and name in learned.measured_as
-        ]
-        hint += f"; with a file it is {' or '.join(measured_names)}" if measured_names else ""
-        raise fail(message, SourceSpan(str(path)), hint=hint, exit_code=2)
-    ops = tuple(sorted({op_key(row.op) for row in rows}))
-    inputs = np.stack([features(r.op, r.kernels, r.machine, ops) for r in rows], 1)
-    base = np.asarray([sum(k.time for k in row.kernels) for row in rows], np.float32)
-    times = np.asarray([row.time for row in rows], np.float32)
-    target = np.log(times / base)
-    held_out = np.asarray([row.is_held_out for row in rows])
-    if held_out.all() or not held_out.any():
-        held_out = np.arange(len(rows)) % HOLD_OUT_ONE_IN == 0
-    training_inputs = inputs[:, ~held_out]
-    mean, spread = training_inputs.mean(1), training_inputs.std(1)
-    scale = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
-    normalised = ((inputs - mean[:, None]) / scale[:, None]).astype(np.float32)
-    layers = _fit(
-        normalised[:, ~held_out], target[~held_out], seed, steps, progress or (lambda _: None)
+        raise _too_few_rows(path, family, len(rows))
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    model = fit_correction(rows, family, sheet, seed=seed, steps=steps, progress=progress)
+    return OwnModel(
+        **{name: getattr(model, name) for name in model.__struct_fields__ if name != "made"},
+        made={**model.made, "data_sha256": digest},
     )
-    low, high = training_inputs.min(1), training_inputs.max(1)
-    clipped = (np.clip(inputs, low[:, None], high[:, None]) - mean[:, None]) / scale[:, None]
-    errors = log_ratios(layers, clipped[:, held_out].astype(np.float32)).mean(0) - target[held_out]
+
+
+def _too_few_rows(path: str | Path, family: str, count: int) -> Exception:
+    message = f"{count} usable measurements of {family!r}: at least {MIN_ROWS} are needed"
+    families = sorted({row["family"] for row in read_rows(path)[1]})
+    hint = f"the file has measurements of: {', '.join(families) or 'nothing'}"
+    learned = learned_families().get(family)
+    measured_names = [
+        name for name in families if learned is not None and name in learned.measured_as
+    ]
+    hint += f"; with a file it is {' or '.join(measured_names)}" if measured_names else ""
+    return fail(message, SourceSpan(str(path)), hint=hint, exit_code=2)
+
+
+def fit_correction(
+    rows: Sequence[Sample],
+    family: str,
+    sheet: DeviceSheet,
+    *,
+    seed: int = 0,
+    steps: int = 2500,
+    progress: Callable[[int], None] | None = None,
+) -> OwnModel:
+    """Return the correction that is trained on samples; rare forms are left out."""
+    counts = Counter(row.form.key for row in rows)
+    common = [row for row in rows if counts[row.form.key] >= MIN_FORM_ROWS] or list(rows)
+    table = _Table(common, sheet.sms)
+    layers = _fit(table, seed, steps, progress or (lambda _: None))
+    ratios = forward(layers, table.normalised)[:, 0]
+    unseen = ratios[table.parts, np.arange(len(common))]
+    trust = table.trust(unseen)
+    unseen = unseen * trust[table.index]
     metadata = {
-        "rows": int((~held_out).sum()),
-        "held_out": int(held_out.sum()),
-        "formula_pct": _errors(-target[held_out]),
-        "model_pct": _errors(errors),
-        "data_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        "rows": len(common),
+        "held_out": len(common),
+        "formula_pct": _errors(table.log_errors(np.zeros(len(common)))),
+        "model_pct": _errors(table.log_errors(unseen)),
         "seed": seed,
         "steps": steps,
     }
-    width = float(np.quantile(np.abs(errors), 0.9))
-    return OwnModel(family, sheet.name, ops, layers, mean, scale, low, high, width, metadata)
+    return OwnModel(
+        family,
+        sheet.name,
+        table.keys,
+        table.layout,
+        layers,
+        table.mean,
+        table.scale,
+        *table.ranges(),
+        table.widths(unseen),
+        trust,
+        metadata,
+    )
 
 
-def _errors(logarithms: NDArray[np.float32]) -> dict[str, float]:
+class _Table:
+    """Samples as arrays: inputs, targets and the measured range of each."""
+
+    def __init__(self, rows: Sequence[Sample], sms: int) -> None:
+        self.rows = rows
+        self.keys = tuple(sorted({row.form.key for row in rows}))
+        words = tuple(sorted({word for row in rows for word in row.form.words}))
+        self.layout = InputLayout(max(len(row.form.sizes) for row in rows), words)
+        self.inputs = np.concatenate([_inputs(row, self.layout, sms) for row in rows], 1)
+        self.index = np.asarray([self.keys.index(row.form.key) for row in rows])
+        self.parts = np.asarray([row.part for row in rows])
+        if len(set(self.parts.tolist())) < PARTS:
+            self.parts = np.arange(len(rows)) % PARTS
+        self.low, self.high, self.time, self.rest = (
+            np.asarray([getattr(row, name) for row in rows])
+            for name in ("low", "high", "time", "surroundings")
+        )
+        self.mean, deviation = self.inputs.mean(1), self.inputs.std(1)
+        self.scale = np.where(deviation > 1e-3, deviation, 1.0).astype(np.float32)
+        self.normalised = (self.inputs - self.mean[:, None]) / self.scale[:, None]
+
+    def log_errors(self, ratios: NDArray[Any]) -> Doubles:
+        """Return log(predicted / nearest measured) of logarithms of factors."""
+        predicted = self.time * np.exp(ratios.astype(np.float64)) + self.rest
+        nearest = np.clip(predicted, self.low + self.rest, self.high + self.rest)
+        errors: Doubles = np.log(predicted / nearest)
+        return errors
+
+    def ranges(self) -> tuple[Floats, Floats]:
+        """Return the range of the formula's time and of the sizes of each form."""
+        ranged = self.inputs[: self.layout.ranged]
+        forms = [ranged[:, self.index == number] for number in range(len(self.keys))]
+        low, high = (np.stack([f(form, 1) for form in forms]) for f in (np.min, np.max))
+        return low, high
+
+    def trust(self, ratios: NDArray[Any]) -> Floats:
+        """Return the share of the correction of each form with the smallest mean error."""
+        errors = [np.abs(np.expm1(self.log_errors(ratios * share))) for share in SHARES]
+        of_forms = [self.index == number for number in range(len(self.keys))]
+        best = [int(np.argmin([error[form].mean() for error in errors])) for form in of_forms]
+        return np.asarray([SHARES[choice] for choice in best], np.float32)
+
+    def widths(self, ratios: NDArray[Any]) -> Floats:
+        """Return half a 90 % interval of log errors of each form.
+
+        It is a quantile for one more row (split conformal prediction); for rare forms at least
+        the quantile of all rows.
+        """
+        errors = np.abs(self.log_errors(ratios))
+        forms = [errors[self.index == number] for number in range(len(self.keys))]
+        floors = [0.0 if len(f) >= MIN_WIDTH_ROWS else _conformal(errors) for f in forms]
+        widths = [max(_conformal(f), floor) for f, floor in zip(forms, floors, strict=True)]
+        return np.asarray(widths, np.float32)
+
+
+def _conformal(errors: Doubles) -> float:
+    """Return the quantile that holds ``LEVEL`` of the next rows, the maximum of few rows."""
+    return float(np.quantile(errors, min(LEVEL * (1 + 1 / len(errors)), 1.0), method="higher"))
+
+
+def _inputs(row: Sample, layout: InputLayout, sms: int) -> Floats:
+    numbers = (row.time, *row.form.sizes, *(row.form.product or ()))
+    column = np.asarray(numbers, np.float64)[:, None]
+    return layout.matrix(row.form.words, column, len(row.form.sizes), sms)
+
+
+def _errors(logarithms: Doubles) -> dict[str, float]:
     """Return mean, median and bias in percent of errors given as log(predicted / measured)."""
-    errors = 100 * np.expm1(logarithms.astype(np.float64))
+    errors = 100 * np.expm1(logarithms)
     sizes = np.abs(errors)
     return {
         "mape": float(sizes.mean()),
@@ -164,37 +317,49 @@ def _errors(logarithms: NDArray[np.float32]) -> dict[str, float]:
     }
 
 
-def _fit(
-    inputs: NDArray[np.float32],
-    target: NDArray[np.float32],
-    seed: int,
-    steps: int,
-    report: Callable[[int], None],
-) -> Layers:
-    """Train an ensemble by full-batch AdamW on the mean absolute error of the logarithm."""
+def _fit(table: _Table, seed: int, steps: int, report: Callable[[int], None]) -> Layers:
+    """Train an ensemble by AdamW; each network is trained without its part of the rows.
+
+    The loss is the distance of the logarithm from the measured range, and a little of that from
+    its middle.
+    """
     import jax
     import jax.numpy as jnp
     import optax
 
     module = network(WIDTH, DEPTH, 1)
-    rate = optax.warmup_cosine_decay_schedule(0.0, 5e-3, steps // 20, steps)
-    optimizer = optax.adamw(rate, weight_decay=1e-3)
-    data, labels = jnp.asarray(inputs.T), jnp.asarray(target)
+    rate = optax.warmup_cosine_decay_schedule(0.0, RATE, steps // 20, steps)
+    optimizer = optax.adamw(rate, weight_decay=DECAY)
+    data = jnp.asarray(table.normalised.T)
+    low, high = (jnp.asarray(np.log(t / table.time), jnp.float32) for t in (table.low, table.high))
+    seen = [np.flatnonzero(table.parts != part) for part in range(PARTS)]
+    count = min(map(len, seen))
+    order = np.random.default_rng(seed)
+    rows = jnp.asarray(np.stack([order.permutation(part)[:count] for part in seen]))
 
-    def loss(weights: Any) -> Any:  # noqa: ANN401  (JAX arrays)
-        return jnp.abs(module.apply(weights, data)[:, 0] - labels).mean()
+    def loss(weights: Any, index: Any, key: Any) -> Any:  # noqa: ANN401  (JAX arrays)
+        noise = NOISE * jax.random.normal(key, (len(index), data.shape[1]))
+        ratios = module.apply(weights, data[index] + noise)[:, 0]
+        distance = jnp.maximum(ratios - high[index], 0) + jnp.maximum(low[index] - ratios, 0)
+        return (distance + PULL * jnp.abs(ratios - (low[index] + high[index]) / 2)).mean()
 
-    def step(state: Any, _: Any) -> Any:  # noqa: ANN401  (JAX arrays)
-        weights, memory = state
-        change, memory = optimizer.update(jax.grad(loss)(weights), memory, weights)
-        return (optax.apply_updates(weights, change), memory), None
+    def chunk(state: Any, key: Any, rows: Any) -> Any:  # noqa: ANN401  (JAX arrays)
+        def step(carry: Any, key: Any) -> Any:  # noqa: ANN401  (JAX arrays)
+            weights, memory = carry
+            index = rows[jax.random.randint(key, (min(BATCH, count),), 0, count)]
+            change, memory = optimizer.update(jax.grad(loss)(weights, index, key), memory, weights)
+            return (optax.apply_updates(weights, change), memory), None
 
-    keys = jax.random.split(jax.random.key(seed), MEMBERS)
-    weights = jax.vmap(lambda key: module.init(key, data[:1]))(keys)
+        return jax.lax.scan(step, state, jax.random.split(key, CHUNK))[0]
+
+    weights = jax.vmap(lambda key: module.init(key, data[:1]))(
+        jax.random.split(jax.random.key(seed), PARTS)
+    )
     state = (weights, jax.vmap(optimizer.init)(weights))
-    run = jax.jit(jax.vmap(lambda s: jax.lax.scan(step, s, None, length=CHUNK)[0]))
-    for _ in range(0, steps, CHUNK):
-        state = run(state)
+    run = jax.jit(jax.vmap(chunk))
+    for number in range(-(-steps // CHUNK)):
+        keys = jax.random.split(jax.random.key(1000 * seed + number + 1), PARTS)
+        state = run(state, keys, rows)
         jax.block_until_ready(state)
         report(CHUNK)
     return plain_layers(state[0]["params"])

@@ -21,11 +21,9 @@ from rich.table import Table
 from costmodels.benchmarks.captured import captured
 from costmodels.devices.library import load_device
 from costmodels.devices.sheet import DeviceSheet
-from costmodels.learned.predictors import SOFTWARE, predictors
-from costmodels.lookups.indices import Indices
-from costmodels.lookups.rules import parse_distribution
 from costmodels.measure.rows import read_rows
-from costmodels.pricing.price import price
+from irgraph.backend import backend
+from irgraph.ir.cost import PriceOptions
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
 """Parent of the folders of measurements, each named like the device's sheet."""
@@ -111,9 +109,9 @@ def residuals(
 
 def _residual(row: Mapping[str, Any], sheet: DeviceSheet) -> Residual:
     graph = captured(row)
-    indices = Indices(default=parse_distribution(row["indices"] or "uniform"))
-    learned = predictors(sheet, SOFTWARE)
-    priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
+    priced = backend().price(
+        graph, sheet.name, PriceOptions(indices=(row["indices"] or "uniform",))
+    )
     kernels = [kernel for op in graph.walk() for kernel in priced.kernels.get(op, ())]
     return Residual(
         family=row["family"],

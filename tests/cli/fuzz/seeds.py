@@ -112,22 +112,28 @@ def _weights(path: Path) -> None:
     """Write a network for products on the V100, as `irgraph train` makes them."""
     import numpy as np
 
-    from costmodels.learned.correction import SIZES, OwnModel, save_own
+    from costmodels.learnable.call_inputs import InputLayout
+    from costmodels.learned.correction import OwnModel, save_own
 
-    count = SIZES + 1
-    zeros, ones = np.zeros(count, "f4"), np.ones(count, "f4")
-    layers = ((np.zeros((1, 1, count), "f4"), np.full((1, 1), 0.5, "f4")),)
+    keys = ("product f32 nn single", "product f32 nn single network")
+    layout = InputLayout(4, ("product",))
+    zeros, ones = np.zeros(layout.count, "f4"), np.ones(layout.count, "f4")
+    layers = ((np.zeros((1, 1, layout.count), "f4"), np.full((1, 1), 0.5, "f4")),)
+    ranges = 99 * np.ones((len(keys), layout.ranged), "f4")
+    by_form = np.ones(len(keys), "f4")
     save_own(
         OwnModel(
             "gemm",
             "V100-SXM2-16GB",
-            ("aten.mm",),
+            keys,
+            layout,
             layers,
             zeros,
             ones,
-            -99 * ones,
-            99 * ones,
-            0.1,
+            -ranges,
+            ranges,
+            0.1 * by_form,
+            by_form,
             {"rows": 9},
         ),
         path,
