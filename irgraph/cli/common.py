@@ -175,10 +175,13 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
         raise fail(f"--dim: {error}", exit_code=2) from None
 
 
-def print_host_notes(graph: Graph, *hosts: str, software: str = "torch-2") -> None:
-    """Print a warning for each host that the user did not name."""
+def print_step_notes(graph: Graph, *hosts: str, software: str = "torch-2") -> None:
+    """Print the notes of a model's capture, and a warning for each host that is not named."""
+    from irgraph.ir.step_notes import step_notes
     from irgraph.overheads.default_host import default_host_note, host_of_step
 
+    for note in step_notes(graph):
+        print_error(f"note: {note}")
     for host in hosts:
         if note := default_host_note(host_of_step(host, graph, software)):
             print_error(f"warning: {note}")

@@ -14,6 +14,7 @@ from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured_times import measured_card
 from irgraph.ir.resize import unresized_warnings
+from irgraph.ir.step_notes import step_notes
 from irgraph.ops.flops import step_flops
 from irgraph.overheads import HostTable
 from irgraph.overheads.default_host import host_of_step
@@ -105,7 +106,11 @@ class Prediction(Struct, frozen=True, dict=True):
         Also a size that some of the model's numbers do not follow, and grouped windows without a
         good kernel.
         """
-        lines = [*unresized_warnings(self.priced.graph), *device_warnings(self.priced)]
+        lines = [
+            *step_notes(self.priced.graph),
+            *unresized_warnings(self.priced.graph),
+            *device_warnings(self.priced),
+        ]
         lines += [*untimed_collectives(self.priced), *tf32_warnings(self.priced, self.sheet)]
         lines += cliff_warnings(self.priced)
         if isinstance(self.host, HostTable):

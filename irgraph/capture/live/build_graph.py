@@ -31,6 +31,7 @@ from irgraph.capture.emulate.processes import rebuild_buckets
 from irgraph.capture.emulate.streams import mark_current
 from irgraph.capture.emulate.switches import deterministic_note, float32_settings
 from irgraph.capture.emulate.unknown_values.assumptions import Assumptions
+from irgraph.capture.emulate.unknown_values.decisions import is_decision
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live.device_calls import recorder
 from irgraph.capture.live.device_calls.executed import answered_calls, remove_unexecuted
@@ -45,11 +46,13 @@ from irgraph.capture.live.device_calls.swaps import recorded_swaps
 from irgraph.capture.live.discover import program_forms
 from irgraph.capture.live.module_ranges import hints_of, module_ranges
 from irgraph.capture.live.torch_warnings import without_stderr
+from irgraph.capture.live.typical_step import OMITTED
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import GROUPS, RANK, RANKS, groups_text
+from irgraph.ir.step_notes import with_step_notes
 from irgraph.ir.tensor import Tensor
 
 NOT_MOVED = (
@@ -211,7 +214,7 @@ def lower_recording(
 
 def _missing_update_note(graph: Graph, repaired: Sequence[str]) -> list[str]:
     """Return a note if an optimizer read substitute values and then updated no parameter."""
-    reads_values = any("an unknown value" in line or "has no value" in line for line in repaired)
+    reads_values = any(is_decision(line) or "has no value" in line for line in repaired)
     if not reads_values or not any(op.name.startswith(OPTIMIZER_STEP) for op in graph.walk()):
         return []
     param_buffers = {
@@ -224,7 +227,10 @@ def _missing_update_note(graph: Graph, repaired: Sequence[str]) -> list[str]:
 def with_notes(captured: Capture, source: str, notes: Sequence[str]) -> Capture:
     """Return a capture whose graph is valid, with notes before its own."""
     graph = require_valid(captured.graph, source, program=True)
-    return replace(captured, graph=graph, notes=(*notes, *captured.notes))
+    all_notes = (*notes, *captured.notes)
+    # without these, a prediction would pass for the whole program
+    lasting = [note for note in all_notes if is_decision(note) or note.endswith(OMITTED)]
+    return replace(captured, graph=with_step_notes(graph, lasting), notes=all_notes)
 
 
 def import_torch() -> None:

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+OMITTED = "not part of the model"
+"""End of a note on unusual steps."""
+
 MAX_NAMES = 3
 """Maximum number of operators that a note names."""
 
@@ -51,10 +54,10 @@ class StepHistory:
         more, fewer = Counter(calls), Counter(self._usual())
         added, removed = more - fewer, fewer - more
         if not added and not removed:
-            return f"{share} make{ending} calls in another order: not part of the model"
+            return f"{share} make{ending} calls in another order: {OMITTED}"
         texts = [f"also run{ending} {_listed(added)}"] if added else []
         texts += [f"leave{ending} out {_listed(removed)}"] if removed else []
-        return f"{share} {' and '.join(texts)}: not part of the model"
+        return f"{share} {' and '.join(texts)}: {OMITTED}"
 
 
 def _listed(counts: Counter[str]) -> str:

@@ -61,7 +61,7 @@ def bisect(
         raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
     options = PredictOptions(device=device, host=host)
     if limit:
-        cli.print_host_notes(graph, host)
+        cli.print_step_notes(graph, host)
     broken = exceeds_limits(limit, options) if limit else verifier_finding
     if check:
         broken = results_differ(graph)

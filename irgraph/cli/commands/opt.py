@@ -115,7 +115,7 @@ def opt(
     priced = _PricingOptions(device, host, ranks, fabric)
     tables = _tables(stats, time_passes, priced)
     if device is not None:
-        cli.print_host_notes(graph, host)
+        cli.print_step_notes(graph, host)
     result_check = ResultCheck(tuple(pass_path or ()))
     watchers = _watchers(pipeline, print_after, diff, stop_after)
     settings = _RunSettings(reproducer, tuple(pass_path or ()), verified=not no_verify)

@@ -148,7 +148,7 @@ def place(
     graph = cli.with_dim_options(cli.read_typed_model(model), dim)
     host = load_platform(platform)
     options = PredictOptions(device=host.device, host=host.host, indices=indices or ())
-    cli.print_host_notes(graph, host.host)
+    cli.print_step_notes(graph, host.host)
     service_load = _service_load(qps, latency, policy, rows, lists)
     subject = f"{host.name}: {qps:g} queries a second, {latency} each"
     request = PlacementRequest(graph, host, service_load, options, subject, spread)

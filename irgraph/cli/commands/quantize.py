@@ -118,7 +118,7 @@ def quantize(
     bench_data = random_batch(graph) if data is None else read_data(data, graph)
     table_candidates = [] if plan else candidates(graph, chosen_formats, device or device_of(graph))
     options = PredictOptions(device=device, host=host)
-    cli.print_host_notes(graph, host)
+    cli.print_step_notes(graph, host)
     bench = PrecisionBench(
         graph, table_candidates, bench_data, options, output_name, int(limit * 2**30), place or ()
     )

@@ -56,7 +56,7 @@ def reduce(
     graph, pipeline = load_pipeline(ctx, model, dim, (pass_, text, script), (ranks, fabric))
     options = PredictOptions(device=device, host=host)
     if limit:
-        cli.print_host_notes(graph, host)
+        cli.print_step_notes(graph, host)
     pricer = find_target(device, options)
     predicate = (
         broken_result_predicate(graph, pipeline, exceeds_limits(limit, options), folders, pricer)

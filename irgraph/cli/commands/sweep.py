@@ -12,8 +12,8 @@ from irgraph.cli.common import (
     ModelArgument,
     console,
     print_error,
-    print_host_notes,
     print_listing,
+    print_step_notes,
     read_typed_model,
     write_json,
 )
@@ -132,7 +132,7 @@ def _run_sweep(model: str, grid: Grid, output: str, engine: Engine) -> SweepOutc
         sizes = [{name: size} for name, values in grid.dims.items() for size in values]
         for line in unresized_warnings(graph, *sizes):
             print_error(f"warning: {line}")
-        print_host_notes(graph, *grid.hosts, software=grid.software)
+        print_step_notes(graph, *grid.hosts, software=grid.software)
         return run(graph, grid, output, engine, version=version("irgraph"), progress=show)
 
 

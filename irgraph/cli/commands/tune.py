@@ -14,8 +14,8 @@ from irgraph.cli.common import (
     OutputOption,
     console,
     print_error,
-    print_host_notes,
     print_listing,
+    print_step_notes,
     read_typed_model,
     show_progress,
     write_json,
@@ -96,7 +96,7 @@ def tune(
         _explain(search_space, json, output)
         return
     _check_choices(search_space)
-    print_host_notes(graph, *search_space.hosts, software=search_space.options.software)
+    print_step_notes(graph, *search_space.hosts, software=search_space.options.software)
     objective_names = tuple(objective or objectives or ("step.time",))
     with (
         refuse_damaged_study(storage),

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
 from irgraph.capture.live.typical_step import StepHistory
+from irgraph.cli.common import print_step_notes
 from irgraph.ir.resize import with_dims
 from irgraph.ops.verify import verify
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.prediction import predict
+from irgraph.text import parse, print_graph
 
 HEAD = """
 import torch
@@ -57,6 +63,18 @@ def test_calls_of_every_fifth_step_are_told(tmp_path: Path) -> None:
     (note,) = (note for note in result.notes if note.startswith("1 in 5 steps also runs "))
     assert "1 tanh" in note
     assert "not part of the model" in note
+
+
+def test_predictions_repeat_the_notes_of_a_capture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captured_graph = captured(tmp_path, "if i % 5 == 4:\n    y = y.tanh().exp()").graph
+    graph = parse(print_graph(captured_graph))
+    assert graph == captured_graph
+    note = "1 in 5 steps also runs"
+    assert predict(graph, PredictOptions(device="h100")).warnings[0].startswith(note)
+    print_step_notes(graph, "h100-torch-2.11")
+    assert f"note: {note}" in capsys.readouterr().err
 
 
 def test_the_model_is_the_usual_step(tmp_path: Path) -> None:

@@ -24,12 +24,19 @@ TOO_MANY = "{} reads unknown values without end: {} times in one step"
 END_VALUES = (0.0, 1e9, -1e9)
 """Numbers read after the last round of a loop, one of which ends it."""
 
+UNKNOWN_VALUE = "an unknown value"
+
 UNKNOWN = "aten.item: a meta tensor has no value, {} was returned"
 """Note on a read by no line of the program."""
 
 
 KNOWN = "{}: taken as {}, which the data of this step decide"
 """Note on a branch by a known value."""
+
+
+def is_decision(note: str) -> bool:
+    """Return whether a note is on a value that was made up for a line of the program."""
+    return note.endswith(f"{UNKNOWN_VALUE})")
 
 
 class AssumedRead(Struct, frozen=True):
@@ -170,7 +177,7 @@ class UnknownValues:
     def _origin(self, tensor: Torch) -> str:
         entry = self._origins.get(tensor.untyped_storage()._cdata)
         is_known = entry is not None and not entry[0].expired()
-        return f"{entry[1]} of an unknown value" if is_known and entry else "an unknown value"
+        return f"{entry[1]} of {UNKNOWN_VALUE}" if is_known and entry else UNKNOWN_VALUE
 
 
 def _name(location: Location) -> str:

@@ -1,0 +1,27 @@
+"""Notes of a capture that belong to each prediction of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from irgraph.ir.graph import Graph
+
+NOTES = "notes"
+"""Setting with the notes, as one text."""
+
+BETWEEN = "; "
+
+
+def with_step_notes(graph: Graph, notes: Sequence[str]) -> Graph:
+    """Return a graph that stores notes about the step."""
+    if not notes:
+        return graph
+    return replace(graph, settings={**graph.settings, NOTES: BETWEEN.join(notes)})
+
+
+def step_notes(graph: Graph) -> tuple[str, ...]:
+    """Return the notes that a graph stores."""
+    text = graph.settings.get(NOTES)
+    return tuple(text.split(BETWEEN)) if isinstance(text, str) else ()
