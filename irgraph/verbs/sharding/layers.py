@@ -175,3 +175,19 @@ def with_states(graph: Graph, axes: Mapping[str, tuple[Tensor, int]]) -> dict[st
             states = family.axes.items()
             places |= {name: split(axis) for name, axis in states if name in declared}
     return places
+
+
+def gradient_places(graph: Graph, axes: Mapping[str, tuple[Tensor, int]]) -> dict[str, Place]:
+    """Return the places of the gradients that an optimizer reads for split parameters, by name.
+
+    Ranks scatter each after the op that completes it, so that no rank stores all gradients.
+    """
+    declared = {d.tensor.name for d in graph.tensors}
+    places: dict[str, Place] = {}
+    for scope in (op for op in graph.ops if op.name.startswith(STEP)):
+        leaves = list(scope.leaves())
+        inside = {tensor.name for leaf in leaves for tensor in leaf.outputs}
+        for family in find_families(leaves, list(axes.values())):
+            names = family.axes.keys() - declared - inside
+            places |= {name: split(family.axes[name]) for name in names}
+    return places

@@ -11,6 +11,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import GROUPS, RANK, group_of, groups_text, is_collective, with_ranks
 from irgraph.ir.resize import fixed_numbers
+from irgraph.ir.tensor import Tensor
 from irgraph.ops.live_out import live_out
 from irgraph.ops.places import Place, split
 from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
@@ -20,7 +21,7 @@ from irgraph.verbs.sharding.costs import GATHERED, NEVER
 from irgraph.verbs.sharding.embeddings.lookups import Lookups, bag_starts
 from irgraph.verbs.sharding.embeddings.table_exchange import TableExchange
 from irgraph.verbs.sharding.embeddings.tables import table_sizes, tables_of
-from irgraph.verbs.sharding.layers import layer_places, with_states
+from irgraph.verbs.sharding.layers import gradient_places, layer_places, with_states
 from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import merge_layouts, split_optimizer
 from irgraph.verbs.sharding.pins import pinned_places
@@ -89,9 +90,11 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
     lookups = Lookups(tables, exchanged, bag_starts(graph, tables))
     split_dims = frozenset({dim})
     batch = _batch_places(graph, Shares(graph.dims, split_dims, plan.ranks))
-    parameters = _parameter_places(graph, plan, lookups)
+    axes = _parameter_axes(graph, plan, lookups)
+    parameters = with_states(graph, axes)
     origins = dict.fromkeys(parameters, GATHERED)
-    layout = FixedPlaces(plan.ranks, split_dims, batch | parameters, origins=origins)
+    pins = gradient_places(graph, axes)
+    layout = FixedPlaces(plan.ranks, split_dims, batch | parameters, pins, origins)
     ops = RankOps(graph, layout, rank, group, lookups)
     local = ops.build_graph()
     layouts = rank_layouts(graph, ops)
@@ -150,8 +153,8 @@ def _batch_places(graph: Graph, shares: Shares) -> dict[str, Place]:
     return places
 
 
-def _parameter_places(graph: Graph, plan: Plan, lookups: Lookups) -> dict[str, Place]:
-    """Return the places of parameters whose rows ranks share, and of their optimizer's state."""
+def _parameter_axes(graph: Graph, plan: Plan, lookups: Lookups) -> dict[str, tuple[Tensor, int]]:
+    """Return the parameters whose rows ranks share, each with its first axis, by name."""
     if plan.parameters != SPLIT:
         return {}
     if plan.optimizer:
@@ -167,7 +170,7 @@ def _parameter_places(graph: Graph, plan: Plan, lookups: Lookups) -> dict[str, P
     }
     if not axes:
         raise RefusedError(f"there is no parameter whose rows {plan.ranks} ranks can share")
-    return with_states(graph, axes)
+    return axes
 
 
 def rank_layouts(graph: Graph, ops: RankOps) -> list[TensorLayout]:
