@@ -62,12 +62,14 @@ class HostTimes(Struct, frozen=True):
         rule: selects the samples that count.
         scale: factor for a host of another speed, except for data loading and waits.
         other: whether the samples are of another trace than the replayed one.
+        machine_std: relative standard deviation between the machines of both traces.
     """
 
     samples: Samples | None = None
     rule: Rule = keep_all
     scale: float = 1.0
     other: bool = False
+    machine_std: float = 0.0
     _similar_by_key: dict[tuple[tuple[str, str, str], str], SampleGroup] = field(
         default_factory=dict
     )

@@ -4,7 +4,8 @@ No parameter was fitted to replays. All host times together vary between program
 by ``WORKLOAD_STD``, each kind of overhead by ``TABLE_STD`` (both from published overheads of other
 programs, see ``irgraph.schedule.sampling``), and each operation as its samples in the other trace
 do. If host times are scaled by the ratio of launch times, one ratio applies to all of them: its
-deviation is chosen so that no scaling is at an end of its 90 % interval. Device work and data
+deviation is chosen so that no scaling is at an end of its 90 % interval. Between two machines the
+spread between machines comes on top (``irgraph.overheads``). Device work and data
 loading are as measured, and do not vary.
 """
 
@@ -54,7 +55,8 @@ class _HostTimeDraws:
         self.host_times = host_times
         self.random = np.random.default_rng(SEED)
         scale = abs(math.log(host_times.scale)) / NORMAL_90 if host_times.scale > 0.0 else 0.0
-        self.host = np.exp(math.hypot(WORKLOAD_STD, scale) * self._normal())
+        host_std = math.hypot(WORKLOAD_STD, scale, host_times.machine_std)
+        self.host = np.exp(host_std * self._normal())
         self.kinds: dict[str, Floats] = {}
         self.keys: dict[tuple[tuple[str, str, str], str], Floats] = {}
 

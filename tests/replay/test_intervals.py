@@ -85,6 +85,28 @@ def test_a_scaled_host_is_as_uncertain_as_its_scale() -> None:
     assert relative_width(lengths, t2("a", 1.0)) == pytest.approx(expected, rel=0.15)
 
 
+def test_machines_differ_more_than_programs() -> None:
+    lengths = HostTimes(having(*[t2("a", 10)] * 3), other=True, machine_std=0.4)
+    expected = np.hypot(WORKLOAD_STD, 0.4)
+    assert relative_width(lengths, t2("a", 1.0)) == pytest.approx(expected, rel=0.15)
+
+
+def test_another_card_is_another_machine(tmp_path: Path) -> None:
+    """Intervals of the same two traces are wider if their cards differ."""
+    widths = []
+    for card in ("V100", "A100"):
+        folder = tmp_path / card
+        folder.mkdir()
+        one, other = (
+            write(folder, name=f"{name}.json", deviceProperties=[{"id": 0, "name": name}])
+            for name in ("V100", card)
+        )
+        command = ["replay", str(one), "--overheads", str(other), "--json"]
+        (step, *_) = json.loads(CliRunner().invoke(app, command).stdout)["steps"]
+        widths.append(step["high_us"] - step["low_us"])
+    assert widths[1] > 1.15 * widths[0]
+
+
 def test_few_samples_are_less_certain_than_many() -> None:
     times = [5.0, 10.0, 15.0, 20.0]
     few = having(*(t2("a", time) for time in times))

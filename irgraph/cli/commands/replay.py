@@ -180,7 +180,9 @@ def _host_times(
     replayer: Replayer, overheads: str, other: Replayer | None, outliers: str, match_speed: bool
 ) -> HostTimes:
     """Return the host times for a replay: measured, means of the trace, or of another trace."""
+    from irgraph.overheads.default_host import MACHINE_STD
     from irgraph.overheads.rules import find_rule
+    from irgraph.overheads.table import LAUNCH_STD
     from irgraph.replay.host_times import HostTimes, launch_ratio
 
     if overheads == "own":
@@ -189,9 +191,11 @@ def _host_times(
     if other is None:
         return HostTimes(own_samples, rule)
     samples = other.samples()
-    return HostTimes(
-        samples, rule, launch_ratio(own_samples, samples) if match_speed else 1.0, other=True
-    )
+    machine_std = 0.0
+    if replayer.tree.trace.device_name != other.tree.trace.device_name:
+        machine_std = LAUNCH_STD if match_speed else MACHINE_STD
+    scale = launch_ratio(own_samples, samples) if match_speed else 1.0
+    return HostTimes(samples, rule, scale, other=True, machine_std=machine_std)
 
 
 def _load_other(path: str, selection: Selection) -> Replayer:
