@@ -13,8 +13,11 @@ from irgraph.files import read_text
 from irgraph.plugins import plugins
 from irgraph.tiers.tier import Platform, Tier, TierDevices, read_platform, read_tier
 
-TIERS, PLATFORMS = "irgraph.tiers", "irgraph.platforms"
-"""Groups of entry points of packages whose folders contain tiers and platforms."""
+TIERS = "irgraph.tiers"
+"""Group of entry points of packages whose folders contain tiers."""
+
+PLATFORMS = "irgraph.platforms"
+"""Group of entry points of packages whose folders contain platforms."""
 
 T = TypeVar("T", Tier, Platform)
 
