@@ -20,6 +20,7 @@ from msgspec import Struct
 from rich.console import RenderableType
 from rich.table import Table
 
+from costmodels.evaluate.hosts.replays import replays_across_machines
 from costmodels.evaluate.measurements import measurements
 from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.default_host import RECENT_TABLE, TORCH_1_TABLE
@@ -27,7 +28,7 @@ from irgraph.overheads.extract import ir_name, subtract_cost
 from irgraph.overheads.recording import recording_of
 from irgraph.overheads.samples import HostSample
 from irgraph.overheads.table import TYPES, HostTable, load_host
-from irgraph.replay.replay import build_replayer
+from irgraph.replay.replay import Replayed, build_replayer
 from irgraph.schedule.sampling import NORMAL_90, WORKLOAD_STD
 
 
@@ -95,9 +96,15 @@ class MachineErrors(Struct, frozen=True):
 
 
 class MachineSpread(Struct, frozen=True):
-    """The errors of all machines, with the spread of the others for each."""
+    """The errors of all machines, with the spread of the others for each.
+
+    Attributes:
+        rows: errors of each machine.
+        replays: of steps with host times of another machine.
+    """
 
     rows: Sequence[MachineErrors]
+    replays: Sequence[Replayed] = ()
 
     def render(self) -> list[RenderableType]:
         """Return the table of machines and the lines below it."""
@@ -114,7 +121,7 @@ class MachineSpread(Struct, frozen=True):
                 f"{row.scaled:.2f}",
                 "yes" if scaled else "no",
             )
-        return [table, *(self._line(kind) for kind in ("as_is", "scaled"))]
+        return [table, *(self._line(kind) for kind in ("as_is", "scaled")), self._replay_line()]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values."""
@@ -122,7 +129,8 @@ class MachineSpread(Struct, frozen=True):
         inside = {kind: sum(self.inside(kind)) for kind in kinds}
         std = {kind: machine_std(self.log_errors(kind)) for kind in kinds}
         rows = [{name: getattr(row, name) for name in row.__struct_fields__} for row in self.rows]
-        return {"machines": rows, "inside": inside, "machine_std": std}
+        steps = {"inside": sum(r.within for r in self.replays), "steps": len(self.replays)}
+        return {"machines": rows, "inside": inside, "machine_std": std, "replays": steps}
 
     def log_errors(self, kind: str) -> list[float]:
         """Return the logarithm of each machine's predicted over measured time."""
@@ -144,6 +152,17 @@ class MachineSpread(Struct, frozen=True):
             f"{kind.replace('_', ' ')}: x{middle:.2f} in the median, x{far:.2f} for nine in ten; "
             f"{sum(self.inside(kind))} of {len(errors)} in the interval of the other machines; "
             f"standard deviation between machines {machine_std(errors):.2f}"
+        )
+
+    def _replay_line(self) -> str:
+        if not self.replays:
+            return "no replays"
+        errors = [math.log(replay.simulated / replay.measured) for replay in self.replays]
+        middle, far = np.exp(np.quantile(np.abs(errors), (0.5, 0.9)))
+        inside = sum(replay.within for replay in self.replays)
+        return (
+            f"steps replayed with another machine's host times, scaled: x{middle:.2f} in the "
+            f"median, x{far:.2f} for nine in ten; {inside} of {len(errors)} in their 90 % interval"
         )
 
 
@@ -171,9 +190,8 @@ def evaluate_hosts() -> MachineSpread:
     """
     folder = measurements()
     paths = {machine: sorted(folder.glob(machine.traces)) for machine in MACHINES}
-    return MachineSpread(
-        [_machine_errors(machine, files) for machine, files in paths.items() if files]
-    )
+    rows = [_machine_errors(machine, files) for machine, files in paths.items() if files]
+    return MachineSpread(rows, list(replays_across_machines(folder)))
 
 
 def _machine_errors(machine: TracedMachine, paths: Sequence[Path]) -> MachineErrors:

@@ -20,6 +20,7 @@ def test_spreads_are_those_of_the_machines(data_dir: Path, monkeypatch: pytest.M
     assert figures["machine_std"]["scaled"] == pytest.approx(LAUNCH_STD, abs=0.01)
     assert figures["inside"] == {"as_is": 9, "scaled": 9}
     assert len(figures["machines"]) == 10
+    assert figures["replays"]["inside"] >= 0.85 * figures["replays"]["steps"] > 0
 
 
 def test_a_machine_is_judged_by_the_others() -> None:
