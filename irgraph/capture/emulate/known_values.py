@@ -86,7 +86,9 @@ class KnownValues:
                 self._memory.pop(tensor.untyped_storage()._cdata, None)
             return
         for tensor, value in zip(tensors_in(result), tensors_in(host_result), strict=False):
-            if any(tensor is other for other in unknown):
+            # kernels may leave out results of which the meta kernel has the sizes
+            has_values = tensor.shape == value.shape
+            if has_values and any(tensor is other for other in unknown):
                 self._learn(tensor, value)
 
     def _overwrite(self, tensor: Torch, source: Torch) -> None:

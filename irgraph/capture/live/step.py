@@ -125,15 +125,10 @@ def capture(
     return with_notes(captured, spec.source, (*notes, *emulation.notes))
 
 
-def _capture(
-    step: Callable[[], object],
-    model: Torch,
-    spec: CaptureSpec,
-    known_values: KnownValues | None = None,
-) -> Capture:
+def _capture(step: Callable[[], object], model: Torch, spec: CaptureSpec) -> Capture:
     """Capture a step within an emulation of an accelerator."""
     model = model if model is not None else model_of(step)
-    known_values = known_values or KnownValues(spec.assumptions)
+    known_values = KnownValues(spec.assumptions)
     with recorder.dispatch_mode(None, {}, known_values):
         _call(step, spec, "first running")
     with record_step(spec, model, known_values) as step_recording:
@@ -232,10 +227,10 @@ def _capture_function(
 
     def capture_at(size: int) -> Capture:
         doing(f"capturing {function.name} at batch size {size}")
-        known_values = KnownValues(spec.assumptions)
-        with recorder.dispatch_mode(None, {}, known_values):
+        # the function may read values; the step's parameters have none
+        with recorder.dispatch_mode(None, {}, KnownValues(spec.assumptions)):
             step = function.step(size, spec.device)
-        return _capture(step, None, spec, known_values)
+        return _capture(step, None, spec)
 
     captured = capture_at(batch)
     if symbolic:

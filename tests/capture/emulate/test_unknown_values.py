@@ -105,6 +105,14 @@ def test_a_branch_by_known_values_is_noted(tmp_path: Path) -> None:
     assert text in result.notes
 
 
+def test_results_that_the_host_leaves_out_are_unknown(tmp_path: Path) -> None:
+    text = """
+bag = torch.nn.EmbeddingBag(40, 8, sparse=True, mode="sum").cuda()
+y = bag(torch.arange(12).view(4, 3).cuda())
+"""
+    assert count(captured(tmp_path, text), "_embedding_bag") == 1
+
+
 def test_a_formatted_loss_is_a_number(tmp_path: Path) -> None:
     result = captured(tmp_path, "print(f'{loss:.4f}')")
     assert f"train.py:{LINE}: taken as 1 (mean of an unknown value)" in result.notes
