@@ -159,7 +159,7 @@ def test_the_command_writes_a_plan_and_the_monitor_holds_it(folder: Path) -> Non
     over = run(app, [*watched, "--budget", "1e-12"])
     assert over.exit_code == 1 and "over the budget" in over.output
     kept = folder / "watched.txt"
-    assert not run(app, [*watched, "--budget", "0.5%", "-o", str(kept)]).output
+    assert not run(app, [*watched, "--budget", "0.5%", "-o", str(kept)]).stdout
     assert "within the budget" in kept.read_text()
     assert run(app, [*watched, "--budget", "1e-12", "--json", "-o", str(kept)]).exit_code == 1
     assert json.loads(kept.read_text())["over"] is True
@@ -223,7 +223,7 @@ def test_less_crosses_links_where_tables_are_read_over_them(folder: Path) -> Non
     alone = run(app, given)
     assert "brings nothing over a link" in str(alone.exception)
     done = run(app, [*given, "--place", '"*" on "uvm"', "--json"])
-    found = json.loads(done.output)
+    found = json.loads(done.stdout)
     assert found["figures"]["before"]["link_bytes"] == 4 * 4096 * 128
     assert found["figures"]["after"]["link_bytes"] == 4 * 4096 * 32, "20 bytes take a unit of 32"
     assert found["kl"] <= found["budget"]
