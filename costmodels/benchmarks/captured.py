@@ -25,12 +25,12 @@ def captured(row: Mapping[str, Any]) -> Graph:
     """
     import torch
 
-    from irgraph.capture.emulate.fused_attention import fused_on_meta
+    from irgraph.capture.emulate.patches import emulate_cuda
     from irgraph.capture.live import capture
 
     try:
         case = case_of(row)
-        with fused_on_meta({}):  # the forward pass of a gradient runs here
+        with emulate_cuda("meta"):  # the forward pass of a gradient runs here
             call = sweeps()[case.family].ops[case.op](Bench(torch, "meta", case))
         graph = capture(call, name="case").graph
     except (LookupError, RuntimeError, TypeError, ValueError) as error:

@@ -39,7 +39,7 @@ c10d.barrier(%g, process_group = "world", device_ids = [0])
 
 
 def predicted(name: str) -> irgraph.Prediction:
-    return irgraph.predict(irgraph.load(str(DATA / name)), device="v100")
+    return irgraph.predict(irgraph.load(str(DATA / name)), device="v100", host="v100")
 
 
 def tasks_of(nodes: list[Task]) -> list[Task]:
@@ -174,7 +174,8 @@ def test_the_command_writes_what_the_library_writes(
     run: Callable[..., Ran], tmp_path: Path
 ) -> None:
     path = tmp_path / "step.0.et"
-    assert run("predict", DATA / MODELS[0], "--device", "v100", "--chakra", path).code == 0
+    options = ("--device", "v100", "--host", "v100", "--chakra", path)
+    assert run("predict", DATA / MODELS[0], *options).code == 0
     prediction = predicted(MODELS[0])
     assert path.read_bytes() == chakra_trace(prediction.timeline, prediction.priced)
     ran = run("predict", DATA / MODELS[0], "--chakra", tmp_path / "none" / "x.et")
