@@ -46,6 +46,8 @@ def test_a_list_takes_a_single_number_for_all() -> None:
     assert call_error(Op("aten._foreach_mul_", ((A, B), tensor("s")), (), written=written)) == ""
     given = Op("aten._foreach_mul_", ((A, B), tensor("s", 2)), (), written=written)
     assert call_error(given) == "takes a single number for all, not %s, [2]"
+    itself = Op("aten._foreach_mul_", ((A,), A), (), written=frozenset({"a"}))
+    assert call_error(itself), "a tensor of the list is no single number either"
 
 
 @pytest.mark.parametrize(("rows", "refused"), [(1, False), (2, True)])

@@ -41,11 +41,19 @@ def by_position(call: Call) -> Meaning | None:
             axes[tensor.name] = aligned(tensor, shape, prefix)
             axes_of_results[tensor.name] = letters(len(shape), prefix)
 
-    def axes_of(tensor: Tensor) -> Axes:
-        # an op by element takes a number for all positions, others one element
+    def axes_of(tensor: Tensor, is_single: bool) -> Axes:
+        # an op by element takes a number for all positions, even if a list has its tensor as well
+        if is_single and is_by_element:
+            return ()
         return axes.get(tensor.name, () if is_by_element else (ONE,) * tensor.rank)
 
-    operands = tuple(map(axes_of, call.inputs))
+    has_lists = any(isinstance(value, tuple) for value in call.op.operands)
+    arguments = (*call.op.operands, *call.op.attributes.values())
+    operands = tuple(
+        axes_of(tensor, has_lists and isinstance(value, Tensor))
+        for value in arguments
+        for tensor in tensors_in([value])
+    )
     results = [
         (axes_of_results if is_by_element else axes).get(tensor.name, (ONE,) * tensor.rank)
         for tensor in (*call.outputs, *call.written)

@@ -199,7 +199,8 @@ def test_gains_are_times_before_over_times_after(
     assert points["10 equal tables"]["predicted_x"] > 2
     assert points["V100 32GB, FP32, B = 64"]["predicted_x"] > 1.5
     assert points["A100 80GB, TF32, B = 64"]["predicted_x"] > 1.5
-    before, after = (predict(layouts[last], "rtx-3090").step_time for last in (False, True))
+    steps_of = (predict(layouts[last], "rtx-3090", host=gains.HOST) for last in (False, True))
+    before, after = (prediction.step_time for prediction in steps_of)
     assert points["one, B = 64"]["measured_x"] == 1.5
     assert points["one, B = 64"]["predicted_x"] == pytest.approx(before / after)
     assert before != after and "two, B = 64" not in points and "three, B = 64" not in points
