@@ -18,6 +18,7 @@ from costmodels.formulas.machine import Machine
 from costmodels.lookups.popularity import Zipf
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.tf32 import FIRST_FACTORS
 from irgraph.ops.book import names_with
 from irgraph.ops.operator import Trait
 
@@ -35,9 +36,6 @@ FLAGS = (
 
 UNSET = (None, False, 0, ())
 """Values of flags that choose no other kernel."""
-
-PRODUCTS = {"linear": 0, "mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
-"""Matrix products by name, with the position of their first factor."""
 
 BAG = "embedding_bag"
 """Name of all lookups of bags: with and without gradients, they run one kernel."""
@@ -88,7 +86,7 @@ def call_form(op: Op, machine: Machine) -> CallForm | None:
     tensors = _leading_tensors(op)
     if not tensors:
         return None
-    if base in PRODUCTS:
+    if base in FIRST_FACTORS:
         return _product_form(op, machine)
     if any(word in base for word in WINDOWS):
         return _window_form(op, tensors, machine)
@@ -147,7 +145,7 @@ def _letter(tensor: Tensor) -> str:
 
 
 def _product_form(op: Op, machine: Machine) -> CallForm | None:
-    start = PRODUCTS[op.base]
+    start = FIRST_FACTORS[op.base]
     pair = op.operands[start : start + 2]
     if len(pair) < 2 or not all(isinstance(t, Tensor) and t.rank >= 2 for t in pair):
         return None

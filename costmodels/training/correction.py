@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from costmodels.benchmarks.captured import captured
@@ -181,10 +182,7 @@ def train_own(
         raise _too_few_rows(path, family, len(rows))
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     model = fit_correction(rows, family, sheet, seed=seed, steps=steps, progress=progress)
-    return OwnModel(
-        **{name: getattr(model, name) for name in model.__struct_fields__ if name != "made"},
-        made={**model.made, "data_sha256": digest},
-    )
+    return replace(model, made={**model.made, "data_sha256": digest})
 
 
 def _too_few_rows(path: str | Path, family: str, count: int) -> Exception:

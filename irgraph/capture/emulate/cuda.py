@@ -138,10 +138,10 @@ def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Tor
         if tensor.is_meta.__get__(self) == tensor.is_meta.__get__(value):
             tensor.data.__set__(self, value)
             return
-        moved = tensor.detach(value)
+        copy = tensor.detach(value)
         if isinstance(self, torch.nn.Parameter):
-            moved = torch.nn.Parameter(moved, requires_grad=self.requires_grad)
-        torch.utils.swap_tensors(self, moved)
+            copy = torch.nn.Parameter(copy, requires_grad=self.requires_grad)
+        torch.utils.swap_tensors(self, copy)
 
     def device_by_number(*args: Torch, **kwargs: Torch) -> Torch:
         return torch.device(*map(_device_name, args[:1]), *args[1:], **kwargs)

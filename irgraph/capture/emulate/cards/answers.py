@@ -42,6 +42,28 @@ MADE_UP = {
 """Functions whose results are fictitious, although a program might depend on them."""
 
 
+ZERO = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+"""Functions of ``torch.cuda`` that return 0."""
+
+WITHOUT_RESULT = (
+    "init",
+    "_lazy_init",
+    "set_device",
+    "empty_cache",
+    "ipc_collect",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "reset_peak_memory_stats",
+    "set_rng_state",
+    "reset_max_memory_allocated",
+    "set_rng_state_all",
+    "set_per_process_memory_fraction",
+)
+"""Functions of ``torch.cuda`` that return nothing."""
+
+
 class CurrentDevice(contextlib.nullcontext):  # type: ignore[type-arg]
     """Replacement of ``torch.cuda.device``: a capture has one device."""
 
@@ -59,62 +81,20 @@ class Runtime:
 
 def answers_of(torch: Torch, emulated: EmulatedCard) -> dict[tuple[Torch, str], Torch]:
     """Return replacements of functions that query cards and memory, by module and name."""
-    from types import SimpleNamespace
-
-    card = SimpleNamespace(
-        name=emulated.name,
-        major=emulated.capability[0],
-        minor=emulated.capability[1],
-        total_memory=emulated.memory,
-        multi_processor_count=emulated.sms,
-        warp_size=32,
-        is_integrated=False,
-        is_multi_gpu_board=False,
-    )
-    fixed = {
-        "is_available": True,
-        "is_initialized": True,
-        "device_count": card_count(),
-        "current_device": local_rank(),
-        "is_bf16_supported": emulated.capability >= (8, 0),
-        "get_device_name": emulated.name,
-        "get_device_capability": emulated.capability,
-        "get_device_properties": card,
-        "mem_get_info": (emulated.memory, emulated.memory),
-        "memory_stats": {},
-        "is_current_stream_capturing": False,
-        "get_arch_list": [emulated.target],
-        "initial_seed": 0,
-        "utilization": 0,
-        "memory_summary": "",
+    values = {
+        **_card_values(emulated),
+        **dict.fromkeys(ZERO, 0),
+        **dict.fromkeys(WITHOUT_RESULT),
     }
-    zero = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-    without_result = (
-        "init",
-        "_lazy_init",
-        "set_device",
-        "empty_cache",
-        "ipc_collect",
-        "manual_seed",
-        "manual_seed_all",
-        "seed",
-        "seed_all",
-        "reset_peak_memory_stats",
-        "set_rng_state",
-        "reset_max_memory_allocated",
-        "set_rng_state_all",
-        "set_per_process_memory_fraction",
-    )
-    values = {**fixed, **dict.fromkeys(zero, 0), **dict.fromkeys(without_result)}
     answers = {(torch.cuda, name): _constant(value) for name, value in values.items()}
     state = torch.get_rng_state
     answers |= {
         (torch.cuda, "get_rng_state"): lambda device=DEVICE: state(),
+        (torch.cuda, "get_rng_state_all"): lambda: [state()],
         (torch.cuda, "cudart"): _constant(Runtime()),
         (torch.backends.cudnn, "version"): _constant(CUDNN),
         (torch.cuda, "device"): CurrentDevice,
     }
-    answers[torch.cuda, "get_rng_state_all"] = lambda: [state()]
     answers |= {
         (module, name): _constant(None)
         for module, names in (
@@ -133,6 +113,39 @@ def answers_of(torch: Torch, emulated: EmulatedCard) -> dict[tuple[Torch, str], 
     }
     return answers | {
         (torch.accelerator, name): _constant(value) for name, value in accelerator_values.items()
+    }
+
+
+def _card_values(emulated: EmulatedCard) -> dict[str, Torch]:
+    """Return the results of the functions of ``torch.cuda`` that return something else."""
+    from types import SimpleNamespace
+
+    card = SimpleNamespace(
+        name=emulated.name,
+        major=emulated.capability[0],
+        minor=emulated.capability[1],
+        total_memory=emulated.memory,
+        multi_processor_count=emulated.sms,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+    )
+    return {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": card_count(),
+        "current_device": local_rank(),
+        "is_bf16_supported": emulated.capability >= (8, 0),
+        "get_device_name": emulated.name,
+        "get_device_capability": emulated.capability,
+        "get_device_properties": card,
+        "mem_get_info": (emulated.memory, emulated.memory),
+        "memory_stats": {},
+        "is_current_stream_capturing": False,
+        "get_arch_list": [emulated.target],
+        "initial_seed": 0,
+        "utilization": 0,
+        "memory_summary": "",
     }
 
 

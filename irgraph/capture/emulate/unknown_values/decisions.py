@@ -29,8 +29,7 @@ UNKNOWN_VALUE = "an unknown value"
 UNKNOWN = "aten.item: a meta tensor has no value, {} was returned"
 """Note on a read by no line of the program."""
 
-
-KNOWN = "{}: taken as {}, which the data of this step decide"
+DECIDED_BY_DATA = "{}: taken as {}, which the data of this step decide"
 """Note on a branch by a known value."""
 
 
@@ -131,7 +130,7 @@ class UnknownValues:
         """Note a branch that a known value decides: other steps may take the other way."""
         location = program_location()
         if location is not None and location.kind:
-            notes.append(KNOWN.format(_name(location), value))
+            notes.append(DECIDED_BY_DATA.format(_name(location), value))
 
     def _count(self, key: tuple[str, int], location: Location) -> None:
         self._reads[key] += 1

@@ -24,13 +24,6 @@ UNIFORM = frozenset(
 )  # fmt: skip
 """Ops with the same value for all elements as their operands, which are equal."""
 
-ELEMENTWISE = frozenset(
-    ("logical_not", "bitwise_not", "logical_and", "logical_or", "logical_xor", "bitwise_and",
-     "bitwise_or", "bitwise_xor", "mul", "add", "sub", "rsub", "eq", "ne", "gt", "ge", "lt", "le",
-     "abs", "neg", "__and__", "__or__", "__xor__")
-)  # fmt: skip
-"""Ops that are computed for one element."""
-
 FILLS = {"zero_": 0.0}
 
 
@@ -69,25 +62,28 @@ class UniformValues:
             self._memory.pop(result.untyped_storage()._cdata, None)
         elif any(result is arg or _is_view(result, arg) for arg in args):
             return
-        number = self._result(name, func, args, result)
+        number = None if result.is_complex() else self._result(name, func, (args, kwargs), result)
         if number is not None:
             self.assume(result, number)
 
-    def _result(self, name: str, func: Torch, args: Sequence[Torch], result: Torch) -> float | None:
+    def _result(
+        self, name: str, func: Torch, call: tuple[Sequence[Torch], Torch], result: Torch
+    ) -> float | None:
+        args, kwargs = call
         if name in RESULT_OF_TEST:
             return RESULT_OF_TEST[name]
         if name in SAME_TENSOR and _is_test(args):
             return SAME_TENSOR[name] if args[0] is args[1] else 1 - SAME_TENSOR[name]
         if name in FILLS:
             return FILLS[name]
-        numbers = self._operands(args)
+        numbers = self._operands((*args, *kwargs.values()))
         if not numbers:
             return None
         if name in UNIFORM:
             return numbers[0] if len(set(numbers)) == 1 else None
         if name == "sum":
             return float(numbers[0] * args[0].numel() / max(result.numel(), 1))
-        return _computed(func, args, numbers) if name in ELEMENTWISE else None
+        return _of_one_element(func, args, kwargs, numbers) if _is_by_element(func) else None
 
     def _operands(self, args: Sequence[Torch]) -> list[float]:
         """Return the assumed values of all tensors among operands, none if one is unknown."""
@@ -116,13 +112,25 @@ def _is_test(args: Sequence[Torch]) -> bool:
     return args[0] is args[1] or is_infinite
 
 
-def _computed(func: Torch, args: Sequence[Torch], numbers: Sequence[float]) -> float:
+def _is_by_element(func: Torch) -> bool:
+    """Return whether torch declares an operator as computed by element, without random numbers."""
+    import torch
+
+    return torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags
+
+
+def _of_one_element(
+    func: Torch, args: Sequence[Torch], kwargs: Torch, numbers: Sequence[float]
+) -> float:
     """Return the result of an op for one element."""
     import torch
 
     values = iter(numbers)
-    operands = [
-        torch.full((), next(values), dtype=arg.dtype) if isinstance(arg, torch.Tensor) else arg
-        for arg in args
-    ]
-    return float(func(*operands))
+
+    def element(operand: Torch) -> Torch:
+        is_tensor = isinstance(operand, torch.Tensor)
+        return torch.full((), next(values), dtype=operand.dtype) if is_tensor else operand
+
+    operands = [element(operand) for operand in args]
+    options = {name: element(value) for name, value in kwargs.items()}
+    return float(func(*operands, **options))
