@@ -58,6 +58,13 @@ def test_guards_are_taken_as_not_met(tmp_path: Path, test: str, note: str) -> No
     assert any(f"train.py:{LINE}: taken as {note} an unknown value)" in n for n in result.notes)
 
 
+def test_ops_by_element_follow_assumed_values(tmp_path: Path) -> None:
+    """With ``alpha`` ignored, sigmoid(1 + 2) = 0.95 would be 0.88, and the branch taken."""
+    value = "torch.add(torch.isfinite(loss).float(), 1, alpha=2).sigmoid()"
+    result = captured(tmp_path, f"if {value} < 0.9:\n    y = x.tanh()")
+    assert count(result, "tanh") == 0
+
+
 def test_other_branches_are_taken_and_assertions_met(tmp_path: Path) -> None:
     result = captured(tmp_path, "assert not loss > 9\nif loss < 1:\n    y = x.tanh()")
     assert count(result, "tanh") == 1
