@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from irgraph.capture.chakra.json_form import decode_json
 from irgraph.capture.chakra.schema import Message, messages
 from irgraph.diagnostics import SourceSpan, fail
 
@@ -52,11 +53,14 @@ def _delimited(message: Message) -> bytes:
 def decode(data: bytes, source: str) -> tuple[Message, list[Message]]:
     """Return a file's metadata and its nodes; ``source`` is its name in messages.
 
-    Raises ``IrgraphError`` with the number of the affected message if it is truncated or damaged.
+    The file may be printed as JSON. Raises ``IrgraphError`` with the number of the affected
+    message if it is truncated or damaged.
     """
+    if data.lstrip()[:1] == b"{":
+        return decode_json(data, source)
+    kinds = messages()
     from google.protobuf.message import DecodeError
 
-    kinds = messages()
     parsed: list[Message] = []
     position = 0
     while position < len(data):

@@ -96,8 +96,19 @@ class Source:
         return self.start.lstrip()
 
 
+def is_chakra_json(start: bytes) -> bool:
+    """Return whether a file begins as a Chakra trace printed as JSON: metadata, then a node.
+
+    Chakra's feeder has another form, one object with the key ``workload_graph``.
+    """
+    keys = re.match(rb'\{\s*(?:"(version|attr|workload_graph)"\s*:|\}\s*\{)', start)
+    return keys is not None and b'"traceEvents"' not in start
+
+
 def is_execution_trace(start: bytes) -> bool:
     """Return whether a file begins as an execution trace, by its first keys."""
+    if is_chakra_json(start):
+        return False
     first = re.search(rb'"(nodes|traceEvents|op_schema|schemaVersion)"', start)
     key = first[1] if first else b""
     version = re.search(rb'"schema"\s*:\s*"\d', start)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 import irgraph
+from irgraph.capture.chakra.stream import decode
 from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.diagnostics import IrgraphError
 from irgraph.ops.verify import verify
@@ -136,3 +138,31 @@ def test_damage_is_told(tmp_path: Path) -> None:
         except IrgraphError as error:
             assert error.diagnostics
     assert "cut off in message 1 (Node)" in refused(path, CONVERTED[:60])
+
+
+def printed(data: bytes) -> str:
+    """Return a file as Chakra's jsonizer prints it: each message after the other, as JSON."""
+    from google.protobuf.json_format import MessageToJson
+
+    metadata, nodes = decode(data, "t.et")
+    return "".join(map(MessageToJson, (metadata, *nodes)))
+
+
+def test_a_trace_printed_as_json_is_lowered_as_the_file_that_it_was_printed_from(
+    tmp_path: Path,
+) -> None:
+    text = printed(CONVERTED)
+    found = lowered(tmp_path / "step.0.et.json", text.encode())
+    direct = lowered(tmp_path / "step.0.et", CONVERTED)
+    assert replace(found.graph, name="", settings={}) == replace(direct.graph, name="", settings={})
+    assert found.notes == direct.notes
+    cut = refused(tmp_path / "t.json", text[: len(text) // 2].encode())
+    assert "cut off or damaged in message" in cut
+    wrong = re.sub(r'"id": "\d+"', '"id": "x"', text, count=1)
+    assert "damaged in message 1 (Node)" in refused(tmp_path / "t.json", wrong.encode())
+
+
+def test_the_json_of_the_feeder_is_refused(tmp_path: Path) -> None:
+    row = {"Id": 216, "Name": "aten::mm", "NodeType": 4, "runtime": 318, "is_cpu_op": True}
+    data = json.dumps({"workload_graph": [row]}).encode()
+    assert "carries no tensors" in refused(tmp_path / "chakra.0.json", data)
