@@ -83,9 +83,12 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
             ``*`` matches any text. All ranks have all samples; all other placements follow.
         mesh: only with layers or pins: groups share the batch, and the ranks of each the rest.
         parameters: with ``split`` each rank stores its rows of parameters and of their optimizer's
-            state, and gathers a parameter in each phase that uses it (FSDP, ZeRO-3).
+            state, and gathers a parameter in each phase that uses it (FSDP, ZeRO-3); with
+            ``retained`` it gathers one once and stores it until its update.
         optimizer: with ``split`` each rank updates its rows of replicated parameters, and stores
             the optimizer's state of only these (ZeRO-1); else every rank updates all rows.
+        gradients: with ``split``, and the optimizer split as well, each gradient is reduced and
+            scattered as soon as it exists (ZeRO-2), not before the optimizer's step.
     """
 
     ranks: int
@@ -95,7 +98,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     layers: Mapping[str, LayerScheme] = {}
     pins: Mapping[str, str] = {}
     mesh: Mesh | None = None
-    parameters: Literal["", "split"] = ""
+    parameters: Literal["", "split", "retained"] = ""
+    gradients: Literal["", "split"] = ""
 
     def __str__(self) -> str:
         """Return the text form, JSON with one line per table."""
@@ -105,6 +109,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         )
         head = f'{{\n  "format": 1,\n  "ranks": {self.ranks},\n  "tables": {{\n'
         tail = f',\n  "optimizer": "{self.optimizer}"' if self.optimizer else ""
+        tail += f',\n  "gradients": "{self.gradients}"' if self.gradients else ""
         tail += f',\n  "parameters": "{self.parameters}"' if self.parameters else ""
         if self.layers:
             tail += f',\n  "layers": {msgspec.json.encode(self.layers).decode()}'

@@ -11,7 +11,7 @@ from irgraph.diagnostics.json_keys import unique_keys
 from irgraph.plans.plan import Plan
 from irgraph.plans.torchrec import from_torchrec
 
-NATIVE = frozenset({"tables", "layers", "pins"})
+NATIVE = frozenset({"tables", "layers", "pins", "parameters", "optimizer"})
 """Keys of irgraph's own form, of which a plan has at least one."""
 
 

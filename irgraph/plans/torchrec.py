@@ -65,6 +65,8 @@ def _check_expressible(plan: Plan) -> None:
         raise _inexpressible(f"how linear layers are split ({join_names(plan.layers)})")
     if plan.optimizer:
         raise _inexpressible(f"that the optimizer is {plan.optimizer}")
+    if plan.parameters:
+        raise _inexpressible(f"that parameters are {plan.parameters}")
     used_ranks = {rank for name in plan.tables for rank in plan.ranks_of(name)}
     if plan.ranks - 1 not in used_ranks:
         raise _inexpressible(

@@ -34,6 +34,8 @@ def test_a_plan_reads_as_it_prints() -> None:
     assert read_plan(str(PLAN)) == PLAN
     shared = replace(PLAN, optimizer="split")
     assert read_plan(str(shared)) == shared != PLAN
+    zero = Plan(4, optimizer="split", gradients="split")
+    assert read_plan(str(zero)) == zero
     check_plan(PLAN, SIZES)
 
 
@@ -71,6 +73,7 @@ UNSAID = [
         r"layers.*\*\.up",
     ),
     (Plan(4, {"t": TableSharding("row-wise")}, optimizer="split"), "the optimizer is split"),
+    (Plan(4, parameters="retained"), "parameters are retained"),
     (
         Plan(4, {"t": TableSharding("table-wise", (2,))}),
         "how many ranks there are.* 4 holds no table",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.ir.edit import map_tensors, map_value, without_times
@@ -17,7 +16,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
 from irgraph.ops.inference import ShapeError, infer
 from irgraph.ops.live_out import live_out
-from irgraph.ops.places import ONCE, OWN, SAME, Place
+from irgraph.ops.places import ONCE, OWN, SAME
 from irgraph.verbs.sharding.call_properties import (
     ORIGIN,
     equal_numbers,
@@ -31,30 +30,12 @@ from irgraph.verbs.sharding.candidates import positions
 from irgraph.verbs.sharding.choice import Choice, Chooser
 from irgraph.verbs.sharding.costs import GATHERED
 from irgraph.verbs.sharding.embeddings.lookups import Lookups
+from irgraph.verbs.sharding.fixed_places import BlockUpdates, FixedPlaces
 from irgraph.verbs.sharding.local_calls import LocalCalls, equal_shapes
 from irgraph.verbs.sharding.local_tensors import LocalTensors, SumBucket, reduction_of
+from irgraph.verbs.sharding.optimizer import begin_updates, end_updates
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import GROUP, Writer
-
-
-class FixedPlaces(Struct, frozen=True):
-    """The places that a plan fixes.
-
-    Attributes:
-        ranks: number of ranks.
-        split_dims: names of the dimensions that are split over ranks.
-        places: places of the tensors that exist before the step, if not the same on all ranks.
-        pins: places that computed tensors get as soon as they exist, by name.
-        origins: origins of parameters (``costs.GATHERED`` or ``NEVER``), by name.
-        sums_results: whether results of the step are summed over ranks.
-    """
-
-    ranks: int
-    split_dims: frozenset[str] = frozenset()
-    places: Mapping[str, Place] = {}
-    pins: Mapping[str, Place] = {}
-    origins: Mapping[str, str] = {}
-    sums_results: bool = False
 
 
 @dataclass
@@ -141,11 +122,15 @@ class RankOps:
         Raises:
             RefusedError: an op can run neither on parts nor on tensors assembled from parts.
         """
-        dims = {name: self.shares.dims[name] for name in self.layout.split_dims}
+        layout = self.layout
+        dims = {name: self.shares.dims[name] for name in layout.split_dims}
         small = with_dims(self.graph, dims) if dims else self.graph
         self._declare(small)
         for op, small_op in zip(self.graph.ops, small.ops, strict=True):
-            self._rewrite(op, small_op, self.top)
+            if layout.updates is not None and op is layout.updates.scope:
+                self._update_by_blocks(op, small_op, layout.updates)
+            else:
+                self._rewrite(op, small_op, self.top)
         self._finish()
         ops = tuple(op for node in self.top for op in self._ops_of(node))
         tensors = tuple(
@@ -159,6 +144,15 @@ class RankOps:
         return replace(
             self.graph, dims=self.shares.dims, tensors=tensors, ops=ops, returned=returned
         )
+
+    def _update_by_blocks(self, scope: Op, small: Op, updates: BlockUpdates) -> None:
+        """Rewrite an optimizer's step in which a rank updates its rows of complete parameters."""
+        complete = {name: self.tensors.local[name] for name in updates.parameters}
+        begin_updates(updates, self.graph, self.tensors)
+        self.top += map(RankNode, self._drain_ops(scope))
+        self._rewrite(scope, small, self.top)
+        end_updates(updates, self.graph, self.tensors, complete)
+        self.top += map(RankNode, self._drain_ops(scope))
 
     def _swapped_names(self) -> Callable[[Tensor], Tensor] | None:
         """Return a renaming that gives results of the step that were converted their names."""

@@ -17,15 +17,16 @@ from irgraph.ops.places import Place, split
 from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
 from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.refusal import RefusedError, op_refusal
-from irgraph.verbs.sharding.costs import GATHERED, NEVER
+from irgraph.verbs.sharding.costs import GATHERED, NEVER, RETAINED
 from irgraph.verbs.sharding.embeddings.lookups import Lookups, bag_starts
 from irgraph.verbs.sharding.embeddings.table_exchange import TableExchange
 from irgraph.verbs.sharding.embeddings.tables import table_sizes, tables_of
+from irgraph.verbs.sharding.fixed_places import BlockUpdates, FixedPlaces
 from irgraph.verbs.sharding.layers import gradient_places, layer_places, with_states
 from irgraph.verbs.sharding.losses import with_sums
-from irgraph.verbs.sharding.optimizer import merge_layouts, split_optimizer
+from irgraph.verbs.sharding.optimizer import SplitOptimizer, split_optimizer
 from irgraph.verbs.sharding.pins import pinned_places
-from irgraph.verbs.sharding.rank_ops import FixedPlaces, RankOps
+from irgraph.verbs.sharding.rank_ops import RankOps
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import GROUP
 
@@ -92,32 +93,34 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
     batch = _batch_places(graph, Shares(graph.dims, split_dims, plan.ranks))
     axes = _parameter_axes(graph, plan, lookups)
     parameters = with_states(graph, axes)
-    origins = dict.fromkeys(parameters, GATHERED)
+    origins = dict.fromkeys(parameters, RETAINED if plan.parameters == RETAINED else GATHERED)
     pins = gradient_places(graph, axes)
-    layout = FixedPlaces(plan.ranks, split_dims, batch | parameters, pins, origins)
+    optimizer = _split_optimizer(graph, plan, lookups)
+    updates = None
+    if optimizer is not None:
+        parameters |= optimizer.states
+        updates = optimizer.updates
+        if plan.gradients == SPLIT:
+            pins |= updates.gradients
+    layout = FixedPlaces(plan.ranks, split_dims, batch | parameters, pins, origins, updates=updates)
     ops = RankOps(graph, layout, rank, group, lookups)
     local = ops.build_graph()
     layouts = rank_layouts(graph, ops)
     new_op_count = ops.new_op_count
-    table_tensors: frozenset[str] = frozenset()
     if exchanged:
         sharded = [table for table in tables_of(local) if table.name in exchanged]
         factors = {name: place.factor for name, place in lookups.gradients.items()}
         exchange = TableExchange(local, plan, rank, sharded, factors, group)
         local = exchange.build_graph()
         new_op_count += exchange.new_op_count
-        table_tensors = frozenset(exchange.parts)
-        layouts = merge_layouts(layouts, _table_layouts(graph, exchange.parts), table_tensors)
-    split_count = 0
-    if plan.optimizer == SPLIT:
-        local, split_layouts, split_count = split_optimizer(local, rank, plan.ranks, table_tensors)
-        layouts = merge_layouts(layouts, split_layouts)
+        layouts = [layout for layout in layouts if layout.name not in exchange.parts]
+        layouts += _table_layouts(graph, exchange.parts)
     local = with_ranks(_with_settings(local, rank, layouts, dim), plan.ranks)
-    legal = _samples_text(ops, dim, split_count if plan.optimizer else None)
+    legal = _samples_text(ops, dim, updates)
     return ShardResult(local, new_op_count, ops.sum_count, legal, tuple(layouts))
 
 
-def _samples_text(ops: RankOps, dim: str, split_count: int | None) -> str:
+def _samples_text(ops: RankOps, dim: str, updates: BlockUpdates | None) -> str:
     counts = ops.tensors.counts
     verb = "they are" if ops.sum_count != 1 else "it is"
     text = (
@@ -126,8 +129,9 @@ def _samples_text(ops: RankOps, dim: str, split_count: int | None) -> str:
     )
     others = [(n, noun) for noun, n in counts.items() if n and noun in MOVES]
     text += "".join(f", {n} {noun}{'s' * (n != 1)}" for n, noun in others)
-    if split_count is not None:
-        text += f"; rows of {split_count} parameters are updated apart, then gathered"
+    if updates is not None:
+        count = len(updates.parameters)
+        text += f"; rows of {count} parameters are updated apart, then gathered"
     return text
 
 
@@ -155,7 +159,7 @@ def _batch_places(graph: Graph, shares: Shares) -> dict[str, Place]:
 
 def _parameter_axes(graph: Graph, plan: Plan, lookups: Lookups) -> dict[str, tuple[Tensor, int]]:
     """Return the parameters whose rows ranks share, each with its first axis, by name."""
-    if plan.parameters != SPLIT:
+    if not plan.parameters:
         return {}
     if plan.optimizer:
         raise RefusedError(
@@ -171,6 +175,17 @@ def _parameter_axes(graph: Graph, plan: Plan, lookups: Lookups) -> dict[str, tup
     if not axes:
         raise RefusedError(f"there is no parameter whose rows {plan.ranks} ranks can share")
     return axes
+
+
+def _split_optimizer(graph: Graph, plan: Plan, lookups: Lookups) -> SplitOptimizer | None:
+    """Return the places of an optimizer whose state ranks share, ``None`` if they do not."""
+    if plan.gradients and not plan.optimizer:
+        raise RefusedError("gradients are split with the optimizer's state: add `optimizer`")
+    if not plan.optimizer:
+        return None
+    exchanged = (table for table in lookups.tables if table.name in lookups.exchanged)
+    excluded = frozenset(name for table in exchanged for name in table.tensor_names)
+    return split_optimizer(graph, plan.ranks, excluded)
 
 
 def rank_layouts(graph: Graph, ops: RankOps) -> list[TensorLayout]:
@@ -264,7 +279,7 @@ def _check_layers(graph: Graph, plan: Plan, group: str) -> None:
             f"table {sharded_tables[0]!r} is spread, which shares samples: split layers have all"
         )
         raise RefusedError(f"{message} samples on every rank, so that tables are data-parallel")
-    if plan.optimizer:
+    if plan.optimizer or plan.gradients:
         raise RefusedError(
             "the optimizer cannot be split, too, where layers are: leave one of both out"
         )
