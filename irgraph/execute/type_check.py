@@ -66,7 +66,7 @@ def _form(value: Value | Result) -> object:
 
 def _mismatch(op: Op, graph: Graph) -> str:
     try:
-        expected = torch_results(op, graph.schemas, graph.dims, runs_writes=True)
+        expected = torch_results(op, graph.schemas, graph.dims)
     except ShapeError as error:
         return str(error) if error.refused else ""
     pairs = list(zip(expected, op.results, strict=False))[: 1 if saves_auxiliaries(op) else None]

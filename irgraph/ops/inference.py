@@ -157,19 +157,15 @@ def torch_results(
     schemas: Sequence[str] = (),
     dims: Mapping[str, int] = EMPTY,
     device: str = "gpu0",
-    *,
-    runs_writes: bool = False,
 ) -> tuple[Result, ...]:
     """Return an op's results for given dimensions, with all sizes as plain numbers.
 
     As in a model, the results do not contain numbers that it returns in addition to tensors.
-    ``runs_writes``: also run ops without results, so that torch checks their operands.
+    Ops without results run as well, so that torch checks their operands.
     """
     schema = resolve(op, schemas)
     if schema is None:
         raise ShapeError(f"{op.name} has no schema that takes these operands")
-    if not schema.fresh_returns and not runs_writes:
-        return ()
     call, buffers = _plain_call(op, dims)
     written = [tensor.name in call.written for tensor in call.inputs]
     values = (call.name, call.operands, call.attributes, written)

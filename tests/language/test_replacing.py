@@ -160,6 +160,20 @@ def test_an_insertion_that_is_not_legal_says_why(script: str, message: str) -> N
     assert message in refused(script)
 
 
+def test_a_write_to_a_result_that_does_not_exist_is_refused() -> None:
+    """The gradient of the input is not computed here: ``%y`` is no tensor."""
+    text = """
+input %g : f32[5, 6] in $g
+input %x : f32[5, 6] in $x
+input %m : f32[6] in $m
+_, %w, %b = aten.native_batch_norm_backward(%g, %x, %m, running_mean = none, \
+running_var = none, save_mean = %m, save_invstd = %m, train = true, eps = 1e-05, \
+output_mask = [false, true, true]) : none, f32[6] in $w, f32[6] in $b
+"""
+    script = "insert aten.neg_(%y!) before %y, ... = aten.native_batch_norm_backward(...)"
+    assert "torch refuses it" in refused(script, text)
+
+
 def test_an_older_view_that_stays_in_use_is_refused() -> None:
     text = CHAIN + "%q = aten.neg(%v) : f32[8*B] in $q\n"
     script = "insert %n = aten.exp(%b) after aten.view(%b, ...) using %n for %b"
