@@ -123,6 +123,22 @@ def _usage_error(message: str) -> Exception:
     return fail(message, exit_code=2)
 
 
+def read_tree(path: str, selection: Selection | None = None) -> Tree:
+    """Return the event tree of one trace. Raises ``IrgraphError`` if a folder has several."""
+    from irgraph.capture.recording.folder import kineto_traces
+    from irgraph.diagnostics import SourceSpan, fail
+
+    files = kineto_traces(path)
+    if len(files) > 1:
+        raise fail(
+            f"the folder holds {len(files)} traces, and one is needed here",
+            SourceSpan(path),
+            hint=f"name one of them, such as {files[0]}",
+        )
+    (tree,) = read_trees(files, strict=False, health=False, selection=selection)
+    return tree
+
+
 def read_trees(
     paths: Sequence[str],
     *,

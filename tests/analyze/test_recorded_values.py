@@ -115,3 +115,9 @@ def test_anonymised_traces_retain_plain_values() -> None:
     event = host("cpu_op", "aten::conv2d", 100, 60, **{"Concrete Inputs": values})
     (copied,) = anonymous_trace({"traceEvents": [event]}, Anonymiser())["traceEvents"]
     assert copied["args"]["Concrete Inputs"] == ["", "[2, 2]", "True", "0.1", "", ""]
+
+
+def test_shapes_that_no_tensor_can_have_are_not_counted(tmp_path: Path) -> None:
+    shapes = {"Input Dims": [[2**40, 2**40], [4]], "Input type": ["float", "float"]}
+    work = call(tmp_path, "aten::add", kernel("add", 140, 1000, 7), **shapes)
+    assert (work.flop, work.nbytes) == (None, None)

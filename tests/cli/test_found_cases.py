@@ -35,6 +35,10 @@ def types(value: object) -> bytes:
     return kineto(lambda event: event["args"].update({"Input type": value, "correlation": "1"}))
 
 
+def dims(value: object) -> bytes:
+    return kineto(lambda event: event["args"].update({"Input Dims": value, "correlation": "1"}))
+
+
 def archive() -> bytes:
     """Return a zip archive with a name that claims to be UTF-8 and is not."""
     made = io.BytesIO()
@@ -64,6 +68,7 @@ FOUND: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "a.json": (archive(), ("analyze",)),
     "type.onnx": (unknown_type(), ("lower --dim batch=3",)),
     "lists.json": (types([["float"], {}]), ("overheads", "replay", "lower", "analyze", "roofline")),
+    "dims.json": (dims([[10**200] * 3]), ("overheads", "replay", "lower", "analyze", "roofline")),
     "half.json": (types(["\ud800"]), ("overheads", "replay", "lower", "analyze", "roofline")),
     "thread.json": (kineto(lambda event: event.update(tid=NINES)), ("analyze", "replay", "lower")),
     "step.json": (

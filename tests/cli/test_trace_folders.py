@@ -9,6 +9,7 @@ import pytest
 
 from irgraph.cli.main import main
 from tests.capture.kineto.builder import write
+from tests.cli.fuzz.seeds import MODEL
 
 
 def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -51,3 +52,15 @@ def test_traces_of_the_same_rank_are_reported(
 ) -> None:
     assert "name rank" not in run(capfd, "analyze", *ranks(tmp_path, 0, 1))[2]
     assert "warning: 2 traces name rank 1" in run(capfd, "analyze", *ranks(tmp_path, 0, 1, 1))[2]
+
+
+@pytest.mark.parametrize("command", ["replay {one} --overheads", "predict {model} --recorded"])
+def test_a_folder_of_several_traces_is_refused_where_one_is_needed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    one, _ = ranks(tmp_path, 0, 1)
+    model = tmp_path / "model.ir"
+    model.write_text(MODEL)
+    words = command.format(one=one, model=model).split()
+    code, _, err = run(capfd, *words, tmp_path)
+    assert (code, "the folder holds 2 traces" in err, f"{one}" in err) == (4, True, True), err

@@ -208,12 +208,12 @@ def _show(
 
 def recorded_step(path: str) -> RecordedStep:
     """Return the last typical step of a trace: complete, and not much longer than the others."""
-    from irgraph.cli.traces import read_trees
+    from irgraph.cli.traces import read_tree
     from irgraph.diagnostics import SourceSpan, fail
     from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import select_typical_steps
 
-    (tree,) = read_trees([path], strict=False, health=False)
+    tree = read_tree(path)
     steps = select_typical_steps(tree)
     if not steps:
         raise fail("the trace has no complete step to compare with", SourceSpan(path))

@@ -23,7 +23,7 @@ from irgraph.cli.traces import (
     TraceOptions,
     TracesArgument,
     print_rows,
-    read_trees,
+    read_tree,
     repair_exit_code,
 )
 
@@ -202,10 +202,7 @@ def _load_other(path: str, selection: Selection) -> Replayer:
     """Return another trace, read with the same marks of steps as the replayed traces."""
     from irgraph.replay.replay import build_replayer
 
-    (tree,) = read_trees(
-        [path], strict=False, health=False, selection=replace(selection, steps=None)
-    )
-    return build_replayer(tree)
+    return build_replayer(read_tree(path, replace(selection, steps=None)))
 
 
 class _Origin(Struct, frozen=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import msgspec
 import numpy as np
@@ -49,19 +50,37 @@ COLUMNS = {
 Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shape``, ``module``,
 ``collective`` and ``concrete`` are positions in the lists of the trace."""
 
+MAX_ELEMENTS = 2**63 - 1
+"""Largest number of elements of a tensor in torch, and its largest integer argument."""
+
 ABSENT = {"shape": 0, "module": 0, "collective": 0, "concrete": 0}
 """Absent value in columns of positions other than -1; the first entry of their lists is empty."""
 
 
 def operands(dims: bytes, types: bytes) -> tuple[list[Any], list[str]] | None:
-    """Return the shapes and types of a call's arguments, ``None`` if they are malformed."""
+    """Return the shapes and types of a call's arguments, ``None`` if they are malformed.
+
+    Shapes of more than ``MAX_ELEMENTS`` elements are malformed.
+    """
     try:
         shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(shapes, list) or not isinstance(kinds, list):
         return None
+    if not all(map(_is_possible, shapes)):
+        return None
     return shapes, [kind if isinstance(kind, str) else "" for kind in kinds]
+
+
+def _is_possible(shape: object) -> bool:
+    """Return whether a tensor can have this shape; each of the shapes in a list of tensors."""
+    if not isinstance(shape, list):
+        return True
+    if any(isinstance(item, list) for item in shape):
+        return all(map(_is_possible, shape))
+    sizes = [size for size in shape if isinstance(size, int)]
+    return max([*sizes, math.prod(sizes)]) <= MAX_ELEMENTS
 
 
 def recorded_values(text: bytes) -> list[Value]:
@@ -84,9 +103,14 @@ def _value(value: object) -> Value:
         number = msgspec.json.decode(value) if isinstance(value, str) else value
     except (msgspec.DecodeError, RecursionError):
         return None
-    if isinstance(number, list) and all(isinstance(n, (int, float)) for n in number):
+    if isinstance(number, list) and all(map(_is_number, number)):
         return tuple(number)
-    return number if isinstance(number, (bool, int, float)) else None
+    return number if _is_number(number) else None
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is a number that an argument of torch can have."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) <= MAX_ELEMENTS)
 
 
 class Collective(NamedTuple):
