@@ -323,7 +323,9 @@ def _report_time_outside(tree: Tree) -> None:
     if {"K31", "K32"} & set(tree.trace.health.counts):
         return
     last = tree.steps[-1]
-    report_silence(tree.trace, _typical_step_time(tree), last.end, marked=last.mark != "trace")
+    is_marked = last.mark != "trace"
+    typical = _typical_step_time(tree)
+    report_silence(tree.trace, typical, last.end, marked=is_marked, count=len(tree.steps))
     inside, total = device_time(tree)
     if inside < MIN_COVERAGE * total:
         share = f"{inside / total:.1%} of {total / 1000:.3f} ms lies within the steps"

@@ -33,6 +33,15 @@ from irgraph.capture.kineto.reading.trace import (
     EventKind,
 )
 
+MTIA_WORK = "mtia_ccp_events"
+"""Category of everything that a device of Meta (MTIA) does: kernels, copies, waits."""
+
+MTIA_KINDS = {
+    "event_wait": EventKind.OTHER, "event_record": EventKind.OTHER,
+    "dma_request": EventKind.MEMCPY,
+}  # fmt: skip
+"""Kinds of an MTIA device's events by name; all other events are kernels."""
+
 CATEGORIES = {
     "cpu_op": EventKind.OP, "operator": EventKind.OP, "user_annotation": EventKind.ANNOTATION,
     "cuda_runtime": EventKind.RUNTIME, "runtime": EventKind.RUNTIME,
@@ -43,7 +52,7 @@ CATEGORIES = {
     "glow_runtime": EventKind.RUNTIME,
     "kernel": EventKind.KERNEL, "concurrent_kernel": EventKind.KERNEL,
     "gpu_memcpy": EventKind.MEMCPY, "memcpy": EventKind.MEMCPY, "gpu_memset": EventKind.MEMSET,
-    "memset": EventKind.MEMSET, "cuda_sync": EventKind.SYNC,
+    "memset": EventKind.MEMSET, "cuda_sync": EventKind.SYNC, MTIA_WORK: EventKind.KERNEL,
     "gpu_user_annotation": EventKind.GPU_ANNOTATION, "python_function": EventKind.PYTHON,
     "overhead": EventKind.OVERHEAD, "trace": EventKind.OTHER,
     "cpu_instant_event": EventKind.OTHER, "cuda_profiler_range": EventKind.OTHER,

@@ -8,6 +8,9 @@ from irgraph.diagnostics import SourceSpan, fail
 
 NOTE, REPAIR = "note", "repair"
 
+MAX_MINOR_SHARE = 0.001
+"""Maximum share of the time of the device or the host that a minor repair concerns."""
+
 CODES: dict[str, tuple[str, str]] = {
     "K01": (REPAIR, "the file is cut off: what was complete is kept"),
     "K03": (NOTE, "the container is not what the name says"),
@@ -54,24 +57,37 @@ class Health:
         source: the file, for messages.
         counts: number of affected events, by code.
         details: further description, by code.
+        minor: codes of repairs that change no figure by more than ``MAX_MINOR_SHARE``.
     """
 
     source: str
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, str] = field(default_factory=dict)
+    minor: set[str] = field(default_factory=set)
 
-    def add(self, code: str, count: int = 1, detail: str = "") -> None:
-        """Count a finding; later details of the same code are ignored."""
+    def add(self, code: str, count: int = 1, detail: str = "", *, is_minor: bool = False) -> None:
+        """Count a finding; later details of the same code are ignored.
+
+        A repair is minor if every finding of its code is.
+        """
         if count <= 0:
             return
+        if is_minor and code not in self.counts:
+            self.minor.add(code)
+        elif not is_minor:
+            self.minor.discard(code)
         self.counts[code] = self.counts.get(code, 0) + count
         if detail:
             self.details.setdefault(code, detail)
 
+    def severity(self, code: str) -> str:
+        """Return the severity of a finding: a note if no figure is in doubt."""
+        return NOTE if code in self.minor else CODES[code][0]
+
     @property
     def repaired(self) -> bool:
-        """Whether anything was repaired, dropped or guessed."""
-        return any(CODES[code][0] == REPAIR for code in self.counts)
+        """Whether anything was repaired, dropped or guessed that puts a figure in doubt."""
+        return any(self.severity(code) == REPAIR for code in self.counts)
 
     @property
     def exit_code(self) -> int:
@@ -86,11 +102,11 @@ class Health:
 
     def rows(self) -> list[dict[str, str | int]]:
         """Return one row for each finding, repairs first."""
-        order = sorted(self.counts, key=lambda code: (CODES[code][0] != REPAIR, code))
+        order = sorted(self.counts, key=lambda code: (self.severity(code) != REPAIR, code))
         return [
             {
                 "code": code,
-                "severity": CODES[code][0],
+                "severity": self.severity(code),
                 "count": self.counts[code],
                 "meaning": CODES[code][1],
                 "detail": self.details.get(code, ""),

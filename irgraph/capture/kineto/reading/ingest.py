@@ -11,7 +11,7 @@ import numpy as np
 
 from irgraph import gc_pause
 from irgraph.capture.common.source import Source
-from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
+from irgraph.capture.kineto.reading.collect import CATEGORIES, MTIA_KINDS, MTIA_WORK, Collector
 from irgraph.capture.kineto.reading.columns import Columns
 from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.events import EventReader
@@ -218,7 +218,12 @@ def _kinds(columns: dict[str, Array], collector: Collector, health: Health) -> A
     """Return kinds by category; kinds of unknown categories follow from the ids of their events."""
     categories = list(collector.categories.table)
     table = np.array([CATEGORIES.get(c.lower(), 255) for c in categories], "u1")
-    kinds = table[collector.columns.categories()]
+    numbers = collector.columns.categories()
+    kinds = table[numbers]
+    if MTIA_WORK in categories:
+        on_mtia = numbers == categories.index(MTIA_WORK)
+        for name in MTIA_KINDS.keys() & collector.names.table:
+            kinds[on_mtia & (columns["name"] == collector.names.table[name])] = MTIA_KINDS[name]
     old_spellings = [
         c for c in categories if c != c.lower() and c.lower() in CATEGORIES and c != "Trace"
     ]

@@ -51,10 +51,18 @@ def _describe_holes(holes: Integers) -> str:
     return f"numbers {text}" + (f" and {len(holes) - 1} more stretches" if len(holes) > 1 else "")
 
 
-def report_silence(trace: KinetoTrace, typical: float, last: int, *, marked: bool) -> None:
+MIN_SILENCE_US = 1000
+"""Minimum microseconds of a reported silence: the profiler itself takes up to 518 to stop (64
+published traces)."""
+
+
+def report_silence(
+    trace: KinetoTrace, typical: float, last: int, *, marked: bool, count: int
+) -> None:
     """Report a recording that continues without a host event for as long as a step.
 
     The profiler records the span of the recording, which ends about 30 us after the last event.
+    What follows a single marked step is no part of it, and need not be a step.
 
     Args:
         trace: the trace, to whose health report the finding is added.
@@ -62,7 +70,10 @@ def report_silence(trace: KinetoTrace, typical: float, last: int, *, marked: boo
         last: nanoseconds at which the last step ends.
         marked: whether steps are marked. If so, half a step is reported; if not, 1 % of the trace
             at its end, unless an earlier pause of the host is as long.
+        count: number of steps.
     """
+    if marked and count == 1:
+        return
     spans = np.array([name.startswith("PyTorch Profiler (") for name in trace.names], bool)
     span = np.flatnonzero(spans[trace.columns["name"]] & (trace.columns["kind"] == EventKind.OTHER))
     host = np.flatnonzero(trace.columns["kind"] <= EventKind.RUNTIME)
@@ -72,5 +83,6 @@ def report_silence(trace: KinetoTrace, typical: float, last: int, *, marked: boo
     next_starts = np.append(trace.columns["start"][host][1:], trace.end[span].max())
     pauses = (next_starts - last_ends) / 1000
     pause = float(pauses[last_ends >= last].max(initial=0) if marked else pauses[-1])
-    if pause > (typical / 2 if marked else max(typical / 100, pauses[:-1].max(initial=0))):
+    usual = typical / 2 if marked else max(typical / 100, pauses[:-1].max(initial=0))
+    if pause > max(usual, MIN_SILENCE_US):
         trace.health.add("K37", round(pause), "steps are lost there, or the program did nothing")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from irgraph.capture.kineto.reading.health import MAX_MINOR_SHARE
 from irgraph.capture.kineto.reading.trace import (
     DEVICE_WORK,
     Array,
@@ -183,8 +184,12 @@ def _count_overlaps(trace: KinetoTrace) -> None:
         return
     a, b = rows[:-1], rows[1:]
     same = (stream[a] == stream[b]) & (device[a] == device[b]) & (stream[a] >= 0)
+    overlaps = np.minimum(end[a], end[b]) - start[b]
     overlapping = same & (end[a] - start[b] > MICROSECOND)
-    trace.health.add("K12", int(overlapping.sum()), "taken to run beside each other")
+    time = int((end[rows] - start[rows]).sum())
+    is_minor = int(overlaps[overlapping].sum()) <= MAX_MINOR_SHARE * time
+    count, detail = int(overlapping.sum()), "taken to run beside each other"
+    trace.health.add("K12", count, detail, is_minor=is_minor)
 
 
 def _count_launch_faults(trace: KinetoTrace) -> None:

@@ -359,6 +359,45 @@ def test_kernels_may_overlap_on_a_stream(tmp_path: Path) -> None:
 
     trace = read_kineto(write(tmp_path, change))
     assert trace.health.counts["K12"] >= 1
+    assert trace.health.exit_code == 3
+
+
+def test_an_overlap_of_no_weight_is_a_note(tmp_path: Path) -> None:
+    """Two kernels overlap by 2 us: no figure is in doubt unless that is much of the time."""
+
+    def change(found: list[Event], length: int) -> list[Event]:
+        other = kernels(found)
+        for event in other[2:]:
+            event["args"]["stream"] = 20 + other.index(event)
+        other[-1]["dur"] = length
+        other[0]["dur"] = other[1]["ts"] + 2 - other[0]["ts"]
+        return found
+
+    codes = {}
+    for length in (100, 10_000):
+        health = read_kineto(write(tmp_path, lambda found, n=length: change(found, n))).health
+        codes[length] = (health.counts["K12"], "K12" in health.minor)
+    assert codes == {100: (1, False), 10_000: (1, True)}
+
+
+def test_waits_of_an_mtia_device_are_no_work(tmp_path: Path) -> None:
+    names = ("event_wait", "dma_request", "fc-dtype_Float", "event_record")
+
+    def change(found: list[Event]) -> None:
+        for event, name in zip(kernels(found), names * 3, strict=True):
+            event.update(cat="mtia_ccp_events", name=name)
+
+    trace = read_kineto(write(tmp_path, change))
+    assert "K17" not in trace.health.counts
+    kinds = {
+        trace.text(row): EventKind(int(trace.columns["kind"][row])) for row in range(len(trace))
+    }
+    assert [kinds[name] for name in names] == [
+        EventKind.OTHER,
+        EventKind.MEMCPY,
+        EventKind.KERNEL,
+        EventKind.OTHER,
+    ]
 
 
 def test_shifted_device_clock_is_set_right(tmp_path: Path) -> None:

@@ -102,6 +102,22 @@ def test_a_pause_at_the_end_without_marks(tmp_path: Path) -> None:
     assert health(tmp_path, left).counts["K37"] > STEP_US
 
 
+def test_what_follows_the_only_step_is_no_lost_step(tmp_path: Path) -> None:
+    """The profiler stops, or the program does something else, after a step that is complete."""
+    single = [e for e in events() if e["ts"] < START + STEP_US]
+    found = [*numbered(single)]
+    found[-1]["dur"] += 50 * STEP_US
+    assert health(tmp_path, found).exit_code == 0
+
+
+def test_the_profiler_takes_time_to_stop(tmp_path: Path) -> None:
+    plain = numbered([e for e in events() if e["cat"] != "user_annotation"])
+    plain[-1]["dur"] += 800
+    assert "K37" not in health(tmp_path, plain).counts
+    plain[-1]["dur"] += 300
+    assert health(tmp_path, plain).counts["K37"] > 1000
+
+
 @pytest.mark.parametrize(
     ("gone", "said"),
     [(("cuda_runtime", "kernel"), "runtime calls"), (("cpu_op",), "operators")],
