@@ -124,7 +124,10 @@ def _usage_error(message: str) -> Exception:
 
 
 def read_tree(path: str, selection: Selection | None = None) -> Tree:
-    """Return the event tree of one trace. Raises ``IrgraphError`` if a folder has several."""
+    """Return the event tree of one trace.
+
+    Raises ``IrgraphError`` if a folder has several, or a file has several ranks.
+    """
     from irgraph.capture.recording.folder import kineto_traces
     from irgraph.diagnostics import SourceSpan, fail
 
@@ -135,8 +138,11 @@ def read_tree(path: str, selection: Selection | None = None) -> Tree:
             SourceSpan(path),
             hint=f"name one of them, such as {files[0]}",
         )
-    (tree,) = read_trees(files, strict=False, health=False, selection=selection)
-    return tree
+    trees = read_trees(files, strict=False, health=False, selection=selection)
+    if len(trees) > 1:
+        message = f"the trace holds {len(trees)} processes, each a rank, and one is needed here"
+        raise fail(message, SourceSpan(path))
+    return trees[0]
 
 
 def read_trees(
@@ -156,8 +162,7 @@ def read_trees(
     files = [file for path in paths for file in kineto_traces(path)]
     for path in files:
         _report_memory(path, selection)
-    trees_of_files = ranks.read_trees(files, selection, strict=strict, progress=_progress())
-    for path, tree in zip(files, trees_of_files, strict=True):
+    for tree in ranks.read_trees(files, selection, strict=strict, progress=_progress()):
         report = tree.trace.health
         if strict:
             report.demand_clean()
@@ -165,10 +170,11 @@ def read_trees(
             for line in report.lines():
                 print_error(line)
         else:
-            for code in {"K06", "K27"} & set(report.counts):
+            for code in sorted({"K06", "K27", "K40"} & set(report.counts)):
                 detail = report.details.get(code, "")
                 print_error(
-                    f"{path}: {CODES[code][1]} ({code})" + (f": {detail}" if detail else "")
+                    f"{report.source}: {CODES[code][1]} ({code})"
+                    + (f": {detail}" if detail else "")
                 )
         trees.append(tree)
     _report_equal_ranks(trees)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from irgraph.capture.kineto.events.tree import Tree, build_tree
-from irgraph.capture.kineto.reading.ingest import read_kineto
+from irgraph.capture.kineto.reading.ingest import read_processes
 from irgraph.capture.kineto.reading.selection import (
     BYTES_PER_EVENT,
     EVERYTHING,
@@ -35,7 +35,7 @@ def read_trees(
     strict: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Tree]:
-    """Yield the event trees of traces in the order of their files.
+    """Yield the event trees of traces in the order of their files, one for each process.
 
     Files that are large enough, and fit into memory together, are read by one process each, with
     as many concurrent processes as there are cores. These import the caller's main module again:
@@ -54,13 +54,14 @@ def read_trees(
     processes = min(len(paths), _cores())
     if processes < 2 or not _is_parallel_faster(paths, selection):
         for path in paths:
-            yield _read_tree(path, selection, strict, progress)
+            yield from _read_file(path, selection, strict, progress)
         return
     read = partial(_read_compact, selection=selection, strict=strict)
     context = get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, _restore_interrupt)
     try:
-        yield from map(_expand_columns, pool.map(read, paths))
+        for trees in pool.map(read, paths):
+            yield from map(_expand_columns, trees)
     except BrokenProcessPool:
         message = f"a process that read {len(paths)} traces died, perhaps out of memory"
         raise fail(message, SourceSpan(paths[0]), hint="give fewer traces at once") from None
@@ -88,19 +89,21 @@ def _restore_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _read_tree(
+def _read_file(
     path: str, selection: Selection, strict: bool, progress: Callable[[int], None] | None
-) -> Tree:
-    trace = read_kineto(path, strict=strict, selection=selection, progress=progress)
-    return build_tree(trace, selection.marks)
+) -> list[Tree]:
+    """Return the trees of a file, one for each process that launches device work."""
+    traces = read_processes(path, strict=strict, selection=selection, progress=progress)
+    return [build_tree(trace, selection.marks) for trace in traces]
 
 
-def _read_compact(path: str, selection: Selection, strict: bool) -> Tree:
-    """Read a tree and shrink its absent columns to one element, to reduce the data sent back."""
-    tree = _read_tree(path, selection, strict, None)
-    columns = tree.trace.columns
-    columns.update({key: v[:1] for key, v in columns.items() if v.strides == (0,)})
-    return tree
+def _read_compact(path: str, selection: Selection, strict: bool) -> list[Tree]:
+    """Read trees and shrink their absent columns to one element, to reduce the data sent back."""
+    trees = _read_file(path, selection, strict, None)
+    for tree in trees:
+        columns = tree.trace.columns
+        columns.update({key: v[:1] for key, v in columns.items() if v.strides == (0,)})
+    return trees
 
 
 def _expand_columns(tree: Tree) -> Tree:

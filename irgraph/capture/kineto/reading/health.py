@@ -45,6 +45,7 @@ CODES: dict[str, tuple[str, str]] = {
     "K37": (REPAIR, "microseconds of recording without a record of the host, after the steps"),
     "K39": (REPAIR, "events with a field twice, of which the last counts"),
     "K38": (REPAIR, "steps whose operators or runtime calls are gone"),
+    "K40": (NOTE, "a process of a file with several, read as one rank"),
 }
 """Severity and meaning of every finding; ``docs/traces.md`` describes how each is handled."""
 

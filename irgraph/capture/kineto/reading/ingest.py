@@ -17,6 +17,7 @@ from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.events import EventReader
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.missing_records import report_missing_records
+from irgraph.capture.kineto.reading.processes import split_processes
 from irgraph.capture.kineto.reading.repair import clean, drop_later_work
 from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Window, choose_window
 from irgraph.capture.kineto.reading.trace import (
@@ -53,10 +54,35 @@ def read_kineto(
     selection: Selection = EVERYTHING,
     progress: Callable[[int], None] | None = None,
 ) -> KinetoTrace:
-    """Read a trace from a file: JSON, gzip or zip, recognised by content; ``-`` is standard input.
+    """Read a trace of one process from a file, see ``read_processes``.
+
+    Raises:
+        IrgraphError: the file is not a usable Kineto trace, holds several processes that launch
+            device work, or needs repairs and ``strict`` is set (exit code 4).
+    """
+    traces = read_processes(path, strict=strict, selection=selection, progress=progress)
+    if len(traces) > 1:
+        names = ", ".join(trace.source.rpartition(", ")[2] for trace in traces)
+        raise fail(
+            f"the trace holds {len(traces)} processes that launch device work: {names}",
+            SourceSpan(str(path)),
+            hint="analyze, compare, overheads, replay and roofline read each as a rank; keep one "
+            "in the file for this command",
+        )
+    return traces[0]
+
+
+def read_processes(
+    path: str | Path | Source,
+    *,
+    strict: bool = False,
+    selection: Selection = EVERYTHING,
+    progress: Callable[[int], None] | None = None,
+) -> list[KinetoTrace]:
+    """Read the traces of a file, one for each process that launches device work.
 
     Args:
-        path: the file.
+        path: the file: JSON, gzip or zip, recognised by content; ``-`` is standard input.
         strict: refuse a trace that needs a repair.
         selection: the steps and categories to read, and the memory limit.
         progress: called periodically with the number of events read so far.
@@ -81,17 +107,18 @@ def read_kineto(
             SourceSpan(str(path)),
             hint="was anything run while the profiler was on?",
         )
-    trace = _assemble(
-        collector, health, {**_json_object(reader.header), **_trailer(reader.trailer)}
-    )
-    if window is not None:
-        drop_later_work(trace, _window_end(window, collector, trace))
-    clean(trace, collector.flows)
-    if window is None or collector.indices:
-        report_missing_records(trace, collector.indices)
-    if strict:
-        health.demand_clean()
-    return trace
+    header = {**_json_object(reader.header), **_trailer(reader.trailer)}
+    traces = split_processes(_assemble(collector, health, header))
+    for trace in traces:
+        if window is not None:
+            drop_later_work(trace, _window_end(window, collector, trace))
+        clean(trace, collector.flows)
+        # numbers of several processes cover each other's gaps
+        if len(traces) == 1 and (window is None or collector.indices):
+            report_missing_records(trace, collector.indices)
+        if strict:
+            trace.health.demand_clean()
+    return traces
 
 
 def _window_end(window: Window, collector: Collector, trace: KinetoTrace) -> int:

@@ -34,7 +34,8 @@ def clean(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]] = ()) 
     trace.forward_links = _forward_links(trace, flows)
 
 
-def _select_rows(trace: KinetoTrace, rows: Array) -> None:
+def select_rows(trace: KinetoTrace, rows: Array) -> None:
+    """Drop all other rows of a trace; ``rows`` is a mask or a list of positions."""
     count = int(rows.sum()) if rows.dtype == bool else len(rows)
     for key, values in trace.columns.items():
         is_constant = values.strides == (0,) and len(values)
@@ -44,7 +45,7 @@ def _select_rows(trace: KinetoTrace, rows: Array) -> None:
 def drop_later_work(trace: KinetoTrace, end: int) -> None:
     """Drop device work that starts at or after ``end`` and has no launch in the trace."""
     later = (trace.columns["start"] >= end) & (trace.columns["kind"] != EventKind.RUNTIME)
-    _select_rows(trace, ~(later & (launch_rows(trace) < 0)))
+    select_rows(trace, ~(later & (launch_rows(trace) < 0)))
 
 
 def _repair_times(trace: KinetoTrace) -> None:
@@ -54,7 +55,7 @@ def _repair_times(trace: KinetoTrace) -> None:
     far = ~plausible | (duration > _DAY)
     if far.any():
         trace.health.add("K09", int(far.sum()), "times far from all others: dropped")
-        _select_rows(trace, ~far)
+        select_rows(trace, ~far)
         start, duration = trace.columns["start"], trace.columns["duration"]
     if len(start):
         _drop_outliers(trace)
@@ -79,7 +80,7 @@ def _drop_outliers(trace: KinetoTrace) -> None:
     if (far | long).any():
         count = int((far | long).sum())
         trace.health.add("K09", count, "times far from all others: dropped")
-        _select_rows(trace, ~(far | long))
+        select_rows(trace, ~(far | long))
 
 
 def _fill_in_durations(trace: KinetoTrace, missing: Array) -> None:
@@ -103,7 +104,7 @@ def _sort_events(trace: KinetoTrace) -> None:
     rank = np.ones(len(EventKind), "i8")
     rank[[EventKind.ANNOTATION, EventKind.RUNTIME]] = 0, 2
     inner = rank[kind] - 4 * trace.columns["duration"]
-    _select_rows(trace, np.lexsort((inner, trace.columns["start"])))
+    select_rows(trace, np.lexsort((inner, trace.columns["start"])))
 
 
 def _drop_copies(trace: KinetoTrace) -> None:
@@ -119,7 +120,7 @@ def _drop_copies(trace: KinetoTrace) -> None:
     is_copy &= (table[5][1:] >= 0) | (table[6][1:] >= 0) | (table[0][1:] == EventKind.ANNOTATION)
     if is_copy.any():
         trace.health.add("K16", int(is_copy.sum()))
-        _select_rows(trace, np.concatenate([[True], ~is_copy]))
+        select_rows(trace, np.concatenate([[True], ~is_copy]))
 
 
 def _repair_early_events(trace: KinetoTrace) -> None:
