@@ -15,10 +15,10 @@ BETWEEN = "; "
 
 
 def with_step_notes(graph: Graph, notes: Sequence[str]) -> Graph:
-    """Return a graph that stores notes about the step."""
-    if not notes:
-        return graph
-    return replace(graph, settings={**graph.settings, NOTES: BETWEEN.join(notes)})
+    """Return a graph that stores these notes about the step, and no others."""
+    settings = {name: value for name, value in graph.settings.items() if name != NOTES}
+    stored = {NOTES: BETWEEN.join(notes)} if notes else {}
+    return replace(graph, settings=settings | stored)
 
 
 def step_notes(graph: Graph) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping
 
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, cached_per_graph
+from irgraph.ir.loading import LOAD
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import names_with
@@ -59,8 +60,10 @@ def blocks_host(op: Op) -> bool:
 
 
 def waits(op: Op) -> bool:
-    """Return whether an op makes the host or a stream wait for work or for other processes."""
-    return op.name in HOST_SYNCS or op.name in names_with(Trait.WAIT, Trait.BARRIER)
+    """Return whether an op makes the host or a stream wait: for work, processes or a batch."""
+    return (
+        op.name in HOST_SYNCS or op.name == LOAD or op.name in names_with(Trait.WAIT, Trait.BARRIER)
+    )
 
 
 def saves_auxiliaries(op: Op) -> bool:
@@ -73,7 +76,7 @@ def saves_auxiliaries(op: Op) -> bool:
 
 def is_label(op: Op) -> bool:
     """Return whether a leaf computes nothing, such as an annotation or an event."""
-    return (op.is_scope and not op.outputs) or op.name.startswith("sync.")
+    return (op.is_scope and not op.outputs) or op.name.startswith("sync.") or op.name == LOAD
 
 
 def _written_last(graph: Graph) -> list[str]:

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import COLLECTIVE, Kernel, Priced
 from irgraph.ir.graph import Graph
+from irgraph.ir.loading import TIME_SOURCE, loading_time, loads
 from irgraph.ir.measured_times import CARD, has_measured_times, label_time, measured_card
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import products_in_tf32
 from irgraph.overheads import HostTable
 from irgraph.overheads.default_host import default_host_note
 from irgraph.overheads.table import FALLBACK_TABLE
+from irgraph.report.console import time_text
 from irgraph.schedule.critical_path import CriticalPath
 
 HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
@@ -86,6 +88,28 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
             "those that ship, irgraph overheads TRACE -o FILE makes one"
         )
     return lines
+
+
+MIN_LOADING_SHARE = 0.01
+"""Share of the critical path from which the loading of batches is mentioned."""
+
+INPUT_BOUND = 0.5
+"""Share of the critical path above which a step is bound by its input."""
+
+
+def loading_warnings(graph: Graph, path: CriticalPath) -> list[str]:
+    """Return a line if the host's or the workers' loading of batches lengthens a step."""
+    time = path.by_cause().get("loader", 0.0)
+    share = time / (path.step_time or 1.0)
+    if share < MIN_LOADING_SHARE:
+        return []
+    (first, *_) = loads(graph)
+    batch_time, source = time_text(loading_time(first)), graph.settings.get(TIME_SOURCE)
+    workers = first.attributes.get("workers", 0)
+    makers = f"{workers} worker{'s' * (workers != 1)}" if workers else "the host itself"
+    details = ", ".join(map(str, filter(None, (f"{batch_time} a batch", f"by {makers}", source))))
+    prefix = "input-bound: " if share > INPUT_BOUND else ""
+    return [f"{prefix}{share:.0%} of the critical path is loading batches ({details})"]
 
 
 def _measured_on(architecture: str) -> str:

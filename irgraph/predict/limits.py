@@ -1,35 +1,14 @@
-"""Quantities and limits that users give on the command line: ``12.3ms``, ``error=10%``."""
+"""Limits of figures that users give on the command line: ``error=10%``, ``step.time=9ms``."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from irgraph.diagnostics import fail, suggestion
+from irgraph.diagnostics.quantities import BYTES, QUANTITY, parse_time
 
-MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
-BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 TIMES = {"step.time": "step_time_us", "gpu.active": "gpu_active_us", "gpu.idle": "gpu_idle_us"}
 FIGURES = ("error", *TIMES, "memory.peak")
-_NUMBER = re.compile(r"(\d+(?:\.\d*)?)\s*([a-zA-Z%]*)")
-
-
-def parse_time(text: str, option: str) -> float:
-    """Return microseconds of a time such as ``12.3ms``; a number without a unit is refused."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None or match[2] not in MICROSECONDS or float(match[1]) <= 0:
-        hint = "give a time with its unit, such as 12.3ms or 950us"
-        raise fail(f"{option}: not a time: {text!r}", hint=hint, exit_code=2)
-    return float(match[1]) * MICROSECONDS[match[2]]
-
-
-def parse_bytes(text: str, option: str) -> float:
-    """Return the bytes of a size such as ``40GiB``; a number without a unit is refused."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None or match[2] not in BYTES or float(match[1]) <= 0:
-        hint = "give a size with its unit, such as 40GiB or 512MiB"
-        raise fail(f"{option}: not a size: {text!r}", hint=hint, exit_code=2)
-    return float(match[1]) * BYTES[match[2]]
 
 
 def broken_limits(limits: list[str], summary: dict[str, Any], measured: float | None) -> list[str]:
@@ -51,7 +30,7 @@ def _broken_limit(text: str, summary: dict[str, Any], measured: float | None) ->
     if name != "error":
         message = f"--limit: unknown figure {name!r}{suggestion(name, FIGURES)}"
         raise fail(message, hint=f"figures: {', '.join(FIGURES)}", exit_code=2)
-    match = _NUMBER.fullmatch(bound)
+    match = QUANTITY.fullmatch(bound)
     if match is None or match[2] != "%":
         raise fail(f"--limit error: give a percentage such as 10%, not {bound!r}", exit_code=2)
     if measured is None:
@@ -61,7 +40,7 @@ def _broken_limit(text: str, summary: dict[str, Any], measured: float | None) ->
 
 
 def _broken_memory_limit(bound: str, memory: dict[str, Any]) -> str:
-    match = _NUMBER.fullmatch(bound.strip())
+    match = QUANTITY.fullmatch(bound.strip())
     if match is None or match[2] not in BYTES:
         hint = f"give bytes with their unit, such as 16GiB ({', '.join(BYTES)})"
         raise fail(f"--limit memory.peak: not a size: {bound!r}", hint=hint, exit_code=2)

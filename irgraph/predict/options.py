@@ -12,6 +12,7 @@ from irgraph.backend import backend
 from irgraph.diagnostics import check_sizes, describe, fail, suggestion
 from irgraph.ir.cost import PriceOptions
 from irgraph.ir.graph import Graph, check_graph
+from irgraph.ir.loading import read_loading, with_loading
 from irgraph.ir.ranks import check_fabric, with_ranks
 from irgraph.ir.resize import with_dims
 from irgraph.overheads.default_host import DEFAULT_HOST
@@ -34,9 +35,11 @@ class PredictOptions(PriceOptions, frozen=True, kw_only=True):
         dims: other sizes for some of the model's dimensions.
         accounting: rules of the schedule, or the name of a preset (``schedule.accounting``).
         ranks: how many ranks take part in collectives, or machines times ranks on each (``2x8``);
-            ``None``: as the model says.
+            ``None``: the model's.
         fabric: the platform whose links connect the ranks; ``None``: the model's, or else the
             device's.
+        loader: the time in which the program's loader makes a batch of the predicted size, such as
+            ``12ms``, or with its number of workers ``12ms/4``; ``None``: the model's.
     """
 
     device: str | None = None
@@ -45,6 +48,7 @@ class PredictOptions(PriceOptions, frozen=True, kw_only=True):
     accounting: str | Accounting = "blocking"
     ranks: int | str | None = None
     fabric: str | None = None
+    loader: str | None = None
 
     @property
     def rules(self) -> Accounting:
@@ -69,6 +73,7 @@ class PredictFields(TypedDict, total=False):
     measured: bool
     ranks: int | str | None
     fabric: str | None
+    loader: str | None
 
 
 def predict_options(
@@ -99,7 +104,7 @@ def predict_options(
 
 
 def apply_options(graph: Graph, options: PredictOptions) -> Graph:
-    """Return a graph with the sizes and the ranks of the options.
+    """Return a graph with the sizes, the loader and the ranks of the options.
 
     Raises ``IrgraphError`` (exit code 2) for an argument that is no graph, and for impossible
     sizes, ranks or fabrics.
@@ -108,6 +113,8 @@ def apply_options(graph: Graph, options: PredictOptions) -> Graph:
     if options.fabric is not None:
         check_fabric(options.fabric, backend().fabrics())
     graph_at_sizes = resized(graph, options.dims) if options.dims else graph
+    if options.loader is not None:
+        graph_at_sizes = with_loading(graph_at_sizes, read_loading(options.loader))
     return with_ranks(graph_at_sizes, options.ranks, options.fabric)
 
 

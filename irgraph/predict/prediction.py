@@ -24,6 +24,7 @@ from irgraph.predict.caveats import (
     collectives,
     device_warnings,
     host_warnings,
+    loading_warnings,
     measured_times,
     tf32_warnings,
     untimed_collectives,
@@ -113,6 +114,7 @@ class Prediction(Struct, frozen=True, dict=True):
         ]
         lines += [*untimed_collectives(self.priced), *tf32_warnings(self.priced, self.sheet)]
         lines += cliff_warnings(self.priced)
+        lines += loading_warnings(self.priced.graph, self.path)
         if isinstance(self.host, HostTable):
             lines += host_warnings(self.host, self.sheet, self.path)
         return tuple(lines)

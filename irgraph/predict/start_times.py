@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from irgraph.diagnostics import fail
-from irgraph.predict.limits import parse_time
+from irgraph.diagnostics.quantities import parse_time
 from irgraph.schedule.tasks import Floats
 
 ALL_RANKS = "all"

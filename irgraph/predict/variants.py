@@ -20,6 +20,7 @@ from irgraph.diagnostics import IrgraphError, argument_items, check_sizes, fail
 from irgraph.gc_pause import gc_paused
 from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph, cached_per_graph
+from irgraph.ir.loading import scaled_loads
 from irgraph.ir.points.kernel_regimes import Ints
 from irgraph.ir.resize import unresized_warnings
 from irgraph.overheads import HostTable
@@ -197,9 +198,10 @@ def _schedules_with_members(
 ) -> Iterator[tuple[_Schedule, list[tuple[int, KernelRegion]]]]:
     """Yield a schedule for each structure, with its members: device rows and their regions."""
     groups: dict[tuple[object, int], list[tuple[int, KernelRegion]]] = defaultdict(list)
+    depends_on_sizes = _depends_on_sizes(table) or any(scaled_loads(graph))
     for row, part in parts:
-        for region in _split_by_point(part) if _depends_on_sizes(table) else (part,):
-            point = int(region.points[0]) if _depends_on_sizes(table) else -1
+        for region in _split_by_point(part) if depends_on_sizes else (part,):
+            point = int(region.points[0]) if depends_on_sizes else -1
             groups[region.structure, point].append((row, region))
     for (structure, point), members in groups.items():
         part = members[0][1]

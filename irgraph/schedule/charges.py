@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.cost import Host, Kernel, Overheads, Priced
 from irgraph.ir.graph import outermost
+from irgraph.ir.loading import LOAD, loading_time
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import EXCHANGE_PREFIXES
 from irgraph.schedule.accounting import Accounting
@@ -29,7 +30,7 @@ SYNCHRONISING = frozenset(
 )
 """Ops whose results' sizes the host has to read from the device."""
 
-SPECIAL_OPS = SYNCS | SYNCHRONISING | {GRAPH_LAUNCH}
+SPECIAL_OPS = SYNCS | SYNCHRONISING | {GRAPH_LAUNCH, LOAD}
 """Ops that do more than launch kernels one by one."""
 
 
@@ -124,6 +125,9 @@ class Charges:
 
     def of_call(self, op: Op) -> list[Charge]:
         """Return the charges of a call: lines 5 to 20 of Algorithm 1."""
+        if op.name == LOAD:  # Algorithm 1 begins when the batch exists
+            time = loading_time(op) if self.rules.simulated else 0.0
+            return _host_charges("loader", time, op)
         # The host's table has the whole call of a collective, with the events that it records and
         # waits for: only their effect on the streams is left to charge.
         if op.name in SYNCS and op.origin in self._exchanging:

@@ -19,6 +19,7 @@ LABELS = {
     "T3": "T3 of all operations",
     "T4": "T4: time of all launches in the driver",
     "T5": "T5 of all operations",
+    "loader": "loading of batches",
     "latency": "launch latency",
     "gap": "gaps between kernels",
     "sync": "returning from waits",

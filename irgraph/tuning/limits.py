@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from irgraph.diagnostics import fail, suggestion
-from irgraph.predict.limits import parse_bytes, parse_time
+from irgraph.diagnostics.quantities import parse_bytes, parse_time
 
 DEVICE = "device"
 """A limit of memory: the memory of the variant's device."""

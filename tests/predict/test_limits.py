@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.predict.limits import broken_limits, parse_time
+from irgraph.diagnostics.quantities import parse_time
+from irgraph.predict.limits import broken_limits
 from irgraph.text import IrgraphError
 
 MEMORY = {"needed_bytes": 16 * 2**30, "workspace_and_context_bytes": 2**29}

@@ -36,7 +36,8 @@ from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live.device_calls import recorder
 from irgraph.capture.live.device_calls.executed import answered_calls, remove_unexecuted
 from irgraph.capture.live.device_calls.literals import with_literals
-from irgraph.capture.live.device_calls.marks import join, remove_loading, remove_marks, unwrap_calls
+from irgraph.capture.live.device_calls.loading import replace_loading
+from irgraph.capture.live.device_calls.marks import join, remove_marks, unwrap_calls
 from irgraph.capture.live.device_calls.pinned import pinned_memory
 from irgraph.capture.live.device_calls.reallocations import (
     define_reallocated,
@@ -50,6 +51,7 @@ from irgraph.capture.live.typical_step import OMITTED
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, Stream
+from irgraph.ir.loading import UNTIMED, Loading
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import GROUPS, RANK, RANKS, groups_text
 from irgraph.ir.step_notes import with_step_notes
@@ -71,6 +73,7 @@ class CaptureSpec(Struct, frozen=True):
     pinned: bool
     assumptions: Assumptions = Assumptions()
     card: EmulatedCard | None = None
+    loading: Loading | None = None
 
 
 OPTIMIZER_STEP = "Optimizer.step#"
@@ -162,7 +165,7 @@ def lower_recording(
     forest = remove_marks(roots(nodes))
     forest = unwrap_calls(forest, records) if recording.wrapping else forest
     forest = remove_unexecuted(forest, records, answered_ids)
-    loading_notes = remove_loading(forest)
+    loading_notes = [UNTIMED] if replace_loading(forest) and spec.loading is None else []
     if not forest:
         source = spec.source
         raise fail(f"{spec.name} called no operator", SourceSpan(source) if source else None)

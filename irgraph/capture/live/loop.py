@@ -28,14 +28,16 @@ from irgraph.capture.live.build_graph import (
     with_notes,
 )
 from irgraph.capture.live.device_calls import recorder
-from irgraph.capture.live.device_calls.marks import LOADER
+from irgraph.capture.live.device_calls.loading import BATCH, LOADER
 from irgraph.capture.live.device_calls.vmap import without_vmap
 from irgraph.capture.live.discover import model_of
+from irgraph.capture.live.loader_times import LoaderTimes
 from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import hint_of
 from irgraph.capture.live.torch_warnings import warnings_as_notes
 from irgraph.capture.live.typical_step import StepHistory
 from irgraph.diagnostics import Diagnostic, fail
+from irgraph.ir.loading import read_loading
 
 NO_STEP = "no step of the loop was recorded: the second step, after one to warm up, did not end"
 STEP = "call capture.step() at the end of each step, within the loop"
@@ -75,6 +77,7 @@ def capturing(
     assume: Sequence[str] = (),
     rounds: int = ROUNDS,
     card: str | None = None,
+    loader: str | None = None,
 ) -> Capturing:
     """Return a context in which an existing loop is captured.
 
@@ -94,13 +97,22 @@ def capturing(
         assume: values for reads of unknown ones by lines of the program: ``train.py:12=false``.
         rounds: number of rounds of a loop that ends by an unknown value.
         card: device sheet of the card whose properties the program reads, an A100 by default.
+        loader: time in which the program's loader makes a batch, such as ``12ms``, or with its
+            number of workers ``12ms/4``; measured on this CPU by default.
 
     Raises:
         IrgraphError: torch is missing, or no step was recorded (raised at the end of the block).
     """
     import_torch()
     spec = CaptureSpec(
-        name, device, {}, "", pinned, read_assumptions(assume, rounds), card_by_name(card)
+        name,
+        device,
+        {},
+        "",
+        pinned,
+        read_assumptions(assume, rounds),
+        card_by_name(card),
+        read_loading(loader) if loader is not None else None,
     )
     return Capturing(spec, process_of(ranks, rank))
 
@@ -125,6 +137,7 @@ class Capturing:
         self._notes: dict[str, None] = {}
         self._captures: dict[int, Capture] = {}
         self._history = StepHistory()
+        self._loader_times = LoaderTimes(spec.loading)
         self._step_recording: StepRecording | None = None
         self._known_values = KnownValues(spec.assumptions)
         self._frame: FrameType | None = None
@@ -139,8 +152,9 @@ class Capturing:
 
         cut = isinstance(loader, torch.utils.data.DataLoader)  # cuts them itself
         batches = iter(loader)
+        label = f"{BATCH}{self._loader_times.name(loader)}"
         while not self.done:
-            with torch.autograd.profiler.record_function(LOADER):
+            with torch.autograd.profiler.record_function(label):
                 batch = next(batches, self)
                 if batch is self:
                     return
@@ -275,6 +289,7 @@ class Capturing:
                 batch_sizes,
                 repeat.graph,
             )
+        captured = self._loader_times.apply(captured)
         self._notes |= dict.fromkeys(self._history.notes())
         for rows in sorted(sizes.unfit):
             self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None
@@ -290,6 +305,7 @@ class Capturing:
         def batches(loader: Torch) -> Iterator[Any]:
             with record_function(LOADER):  # the loader draws a seed
                 iterator = inner(loader)
+            owner._loader_times.add(iterator, loader)
             return owner.batches(iterator)
 
         return mock.patch.object(DataLoader, "__iter__", batches)

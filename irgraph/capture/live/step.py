@@ -27,6 +27,7 @@ from irgraph.capture.live.capture_cache import cached_capture
 from irgraph.capture.live.device_calls import recorder
 from irgraph.capture.live.device_calls.vmap import without_vmap
 from irgraph.capture.live.discover import model_of
+from irgraph.capture.live.loader_times import LoaderTimes
 from irgraph.capture.live.module import ModuleStep, batch_of, refuse_without_inputs
 from irgraph.capture.live.script import capture_program
 from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
@@ -41,6 +42,7 @@ from irgraph.capture.live.target import (
 from irgraph.capture.live.ties import possible_ties
 from irgraph.capture.live.torch_warnings import warnings_as_notes
 from irgraph.diagnostics import fail
+from irgraph.ir.loading import read_loading
 
 BATCH = 2048
 """Default batch size of a step by a function of (batch, device)."""
@@ -152,6 +154,7 @@ def capture_file(
     assume: Sequence[str] = (),
     rounds: int = ROUNDS,
     card: str | None = None,
+    loader: str | None = None,
     doing: Callable[[str], None] = lambda _: None,
     cache: str | Path | None = None,
 ) -> Capture:
@@ -175,6 +178,8 @@ def capture_file(
         assume: values for reads of unknown ones by lines of the program: ``train.py:12=false``.
         rounds: number of rounds of a loop that ends by an unknown value.
         card: device sheet of the card whose properties the program reads, an A100 by default.
+        loader: time in which the program's loader makes a batch, such as ``12ms``, or with its
+            number of workers ``12ms/4``; a script's loader is measured on this CPU by default.
         doing: called with a description of the work in progress.
         cache: cache folder. A capture with the same arguments is read from it, unless the program,
             a Python file that it loads, or an installed version changed; other inputs, such as
@@ -184,9 +189,9 @@ def capture_file(
         IrgraphError: the target cannot be found or run; its own errors name their line.
     """
     process = process_of(ranks, rank)
-    settings = CaptureSpec(
-        "", device, {}, "", pinned, read_assumptions(assume, rounds), card_by_name(card)
-    )
+    loading = read_loading(loader) if loader is not None else None
+    assumptions, emulated_card = read_assumptions(assume, rounds), card_by_name(card)
+    settings = CaptureSpec("", device, {}, "", pinned, assumptions, emulated_card, loading)
 
     def run_capture() -> Capture:
         if is_program(target):
@@ -201,6 +206,7 @@ def capture_file(
         with warnings_as_notes(notes), emulate_cuda(device, process, settings.card) as emulation:
             sizes = (batch or BATCH, symbolic, batches)
             captured = _capture_function(load_target(target), settings, sizes, doing)
+            captured = LoaderTimes(loading).apply(captured)
         return with_notes(captured, split_target(target)[0], (*notes, *emulation.notes))
 
     if cache is None:
@@ -209,7 +215,7 @@ def capture_file(
         (step_at, *arguments),
         (batch, symbolic, *batches),
         (device, pinned, ranks, rank),
-        (*assume, rounds, card),
+        (*assume, rounds, card, loader),
     )
     return cached_capture(cache, *split_target(target), inputs, run_capture)
 

@@ -72,6 +72,14 @@ def capture(
             help="Card whose properties the program reads, such as h100; by default an A100."
         ),
     ] = None,
+    loader: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME[/WORKERS]",
+            help="Time in which the program's loader makes a batch, such as 12ms, and its number "
+            "of workers: 12ms/4. By default measured on this CPU.",
+        ),
+    ] = None,
     output: cli.OutputOption = None,
 ) -> None:
     """Capture one step of a PyTorch program as a model, without running its kernels.
@@ -97,6 +105,7 @@ def capture(
             assume=assume or (),
             rounds=rounds,
             card=card,
+            loader=loader,
             doing=doing,
         )
     cli.print_capture_notes(captured)

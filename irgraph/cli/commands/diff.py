@@ -120,7 +120,7 @@ def _refuse_timeline(timeline: str | None) -> None:
 def _measured_times(before: str | None, after: str | None) -> tuple[float, float] | None:
     """Return both measured step times, microseconds; refuse one without the other."""
     from irgraph.diagnostics import fail
-    from irgraph.predict.limits import parse_time
+    from irgraph.diagnostics.quantities import parse_time
 
     if before is None and after is None:
         return None

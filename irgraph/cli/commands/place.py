@@ -228,7 +228,7 @@ def _service_load(
 ) -> ServiceLoad:
     """Return the load of the service from the command's options."""
     from irgraph.diagnostics import fail, suggestion
-    from irgraph.predict.limits import parse_time
+    from irgraph.diagnostics.quantities import parse_time
     from irgraph.serving.service import ServiceLoad
     from irgraph.tiers.bags import read_lists
     from irgraph.tiers.hits import POLICIES

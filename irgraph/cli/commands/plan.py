@@ -45,8 +45,8 @@ def plan(
 ) -> None:
     """Search for a plan of embedding tables over ranks, and compare it with greedy sharders."""
     from irgraph.diagnostics import fail
+    from irgraph.diagnostics.quantities import parse_bytes
     from irgraph.planning.plans import best_of, plans_of
-    from irgraph.predict.limits import parse_bytes
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.ranks import collective_notes
     from irgraph.text import print_graph

@@ -65,6 +65,14 @@ LimitOption = Annotated[
         help="Exit with 1 above this limit: error=10%, step.time=9ms, memory.peak=16GiB.",
     ),
 ]
+LoaderOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME[/WORKERS]",
+        help="Time in which the program's loader makes a batch, such as 12ms, and its number of "
+        "workers: 12ms/4 (default: the model's).",
+    ),
+]
 TimelineOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write the timeline for Perfetto here.")
 ]
@@ -95,6 +103,7 @@ def predict(
     weights: WeightsOption = None,
     ranks: cli.RanksOption = None,
     fabric: cli.FabricOption = None,
+    loader: LoaderOption = None,
     formulas: cli.FormulasOption = False,
     measured: KnownOption = None,
     limit: LimitOption = None,
@@ -105,7 +114,8 @@ def predict(
     json: cli.JsonOption = False,
 ) -> None:
     """Predict step time, device activity and critical path of a model."""
-    from irgraph.predict.limits import broken_limits, parse_time
+    from irgraph.diagnostics.quantities import parse_time
+    from irgraph.predict.limits import broken_limits
     from irgraph.predict.prediction import predict as run
 
     graph, measured_us = _model(model, device)
@@ -127,6 +137,7 @@ def predict(
         measured=not formulas,
         ranks=ranks,
         fabric=fabric,
+        loader=loader,
     )
     summary = prediction.summary()
     broken = broken_limits(limit or [], summary, measured_us)

@@ -15,7 +15,9 @@ from irgraph.capture.live import capture, capture_file
 from irgraph.capture.live.target import load_target
 from irgraph.ir.dependence import dependences
 from irgraph.ir.graph import Graph
+from irgraph.ir.loading import UNTIMED
 from irgraph.ir.op import Op
+from irgraph.ir.step_notes import step_notes
 from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import IrgraphError, parse, print_graph
@@ -496,7 +498,11 @@ def test_what_a_loader_calls_is_left_out_at_any_batch_size(tmp_path: Path) -> No
     file.write_text(LOADED)
     captured = capture_file(f"{file}:train", batch=4)
     assert captured.graph.dims == {"B": 4}
-    assert any("the loader makes batches beside the step" in note for note in captured.notes)
+    assert UNTIMED in captured.notes
+    assert UNTIMED in step_notes(captured.graph)
+    timed = predict(captured.graph, device="h100", loader="12ms")
+    assert UNTIMED not in timed.warnings
+    assert timed.step_time > 12_000
     assert not any(op.name == "aten.stack" for op in captured.graph.walk())
 
 

@@ -128,25 +128,3 @@ def _unmark(node: RecordedNode) -> list[RecordedNode]:
 def is_label(node: RecordedNode) -> bool:
     """Return whether a dispatch mode's range is a label of the program."""
     return bool(node.inputs) and isinstance(node.inputs[0], str) and node.inputs[0][:1] != "<"
-
-
-LOADER = "enumerate(DataLoader)"
-"""Prefix of the labels of a loader's fetches."""
-
-
-def remove_loading(nodes: list[RecordedNode]) -> list[str]:
-    """Remove the calls of loaders that build batches; return a note if there were any.
-
-    These calls differ by batch size, and other processes run them if a loader has workers.
-    """
-    count = _remove_loader_calls(nodes)
-    note = "the loader makes batches beside the step, as one with workers does: left out"
-    return [f"{note} ({count} calls)"] if count else []
-
-
-def _remove_loader_calls(nodes: list[RecordedNode]) -> int:
-    loading = [node for node in nodes if node.name.startswith(LOADER)]
-    nodes[:] = [node for node in nodes if not node.name.startswith(LOADER)]
-    return sum(len(node.children) for node in loading) + sum(
-        _remove_loader_calls(n.children) for n in nodes
-    )
