@@ -8,7 +8,7 @@ use two thirds of the rows; the last third, selected by a hash of each case, eva
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +151,35 @@ def _group(rows: Sequence[Residual]) -> SweptGroup:
     )
 
 
+class SweptFamily(Struct, frozen=True):
+    """Errors of one family's measured calls, in percent, relative to the nearest time.
+
+    ``mape`` and ``median`` are the mean and the median of absolute errors, ``inside`` the share of
+    rows whose time is in the 90 % interval, ``half_width`` the median of half its width.
+    """
+
+    family: str
+    rows: int
+    mape: float
+    median: float
+    inside: float
+    half_width: float
+
+
+def _family(rows: Sequence[Residual]) -> SweptFamily:
+    errors = np.array([abs(row.predicted / row.nearest - 1) for row in rows])
+    inside = [abs(row.predicted - row.nearest) <= row.spread for row in rows]
+    half_widths = [row.spread / row.predicted for row in rows]
+    shares = (errors.mean(), np.median(errors), np.mean(inside), np.median(half_widths))
+    return SweptFamily(rows[0].family, len(rows), *(100 * float(share) for share in shares))
+
+
 class SweptEvaluation(Struct, frozen=True):
-    """Groups of a device's measured calls."""
+    """Groups and families of a device's measured calls."""
 
     device: str
     groups: Sequence[SweptGroup]
+    families: Sequence[SweptFamily]
 
     def render(self) -> list[RenderableType]:
         """Return the table and lines to print."""
@@ -188,7 +212,18 @@ class SweptEvaluation(Struct, frozen=True):
                 str(group.long),
                 *("" if x is None else f"{x:.0f}" for x in long),
             )
-        return [table, *NOTES]
+        return [table, self._family_table(), *NOTES]
+
+    def _family_table(self) -> Table:
+        names = ("family", "rows", "mean error %", "median %", "inside %", "half width %")
+        table = Table(*names, title=f"{self.device}, by family")
+        for family in self.families:
+            figures = (family.mape, family.median, family.inside, family.half_width)
+            table.add_row(family.family, str(family.rows), *(f"{x:.2f}" for x in figures))
+        count = sum(family.rows for family in self.families)
+        total = sum(family.rows * family.mape for family in self.families)
+        table.add_row("all", str(count), f"{total / max(count, 1):.2f}")
+        return table
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values, errors in percent."""
@@ -196,6 +231,7 @@ class SweptEvaluation(Struct, frozen=True):
             "evaluation": "swept",
             "device": self.device,
             "groups": [asdict(group) for group in self.groups],
+            "families": [asdict(family) for family in self.families],
         }
 
 
@@ -203,11 +239,19 @@ def evaluate_swept(
     device: str = "h100-80gb-hbm3", *, held_out: bool | None = True, ops: Collection[str] = ()
 ) -> SweptEvaluation:
     """Return the errors of a device's measured kernels, by op and type."""
-    residuals_by_key: dict[tuple[str, str, str], list[Residual]] = {}
     path = SHIPPED / device / "kernels.jsonl.gz"
-    for row in residuals(path, load_device(device), held_out=held_out, ops=ops):
-        if row.predicted:
-            residuals_by_key.setdefault((row.family, row.op, row.dtype), []).append(row)
-    return SweptEvaluation(
-        device, [_group(residuals_by_key[key]) for key in sorted(residuals_by_key)]
-    )
+    rows = residuals(path, load_device(device), held_out=held_out, ops=ops)
+    priced = [row for row in rows if row.predicted]
+    by_op = _grouped(priced, lambda row: (row.family, row.op, row.dtype))
+    by_family = _grouped(priced, lambda row: (row.family,))
+    return SweptEvaluation(device, list(map(_group, by_op)), list(map(_family, by_family)))
+
+
+def _grouped(
+    rows: Sequence[Residual], key: Callable[[Residual], tuple[str, ...]]
+) -> list[list[Residual]]:
+    """Return rows in groups of equal keys, in the order of the keys."""
+    groups: dict[tuple[str, ...], list[Residual]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return [groups[name] for name in sorted(groups)]

@@ -53,4 +53,8 @@ def test_evaluates_by_op_and_type() -> None:
     assert (group.op, group.dtype) == ("tril_index_backward", "f32")
     assert group.mape < 15
     assert found.as_json()["groups"][0]["rows"] == group.rows
-    assert len(found.render()) == 3
+    (family,) = found.families
+    assert (family.family, family.rows) == ("index", group.rows)
+    assert family.mape == pytest.approx(group.mape)
+    assert found.as_json()["families"][0]["inside"] == pytest.approx(group.inside)
+    assert len(found.render()) == 4
