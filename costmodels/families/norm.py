@@ -348,6 +348,11 @@ def _group_passes(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...
     return sums, factors, _passes(op, "", target, 3 if backward else 2, machine)
 
 
+def _joined_statistics(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the statistics of all ranks, from a row of numbers of each: a short kernel."""
+    return (work("norm", op.base, SMALL, UNTRACED, FORMULA),)
+
+
 def _add_norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price a sum and its layer norm in one kernel: two reads, and writes of the sum and norm.
 
@@ -382,6 +387,7 @@ RULES: dict[str, Rule] = {
     "aten.native_layer_norm": _norm,
     "aten._fused_rms_norm": _norm,
     "irgraph.add_layer_norm": _add_norm,
+    "aten.batch_norm_gather_stats_with_counts": _joined_statistics,
     **{f"aten.{name}": _two_passes for name in TWO_PASSES},
     **{f"aten.{name}": _rows_backward for name in ROWS_BACKWARD},
     **{f"aten.{name}": _one_pass for name in ONE_PASS},

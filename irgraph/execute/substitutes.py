@@ -12,7 +12,14 @@ from irgraph.execute.fused.attention import (
     flash_attention,
     flash_attention_backward,
 )
-from irgraph.execute.fused.norm import rms_norm_backward
+from irgraph.execute.fused.norm import (
+    batch_norm_backward_elemt,
+    batch_norm_backward_reduce,
+    batch_norm_elemt,
+    batch_norm_gather_stats,
+    batch_norm_stats,
+    rms_norm_backward,
+)
 from irgraph.execute.fused.recurrent import cudnn_rnn, cudnn_rnn_backward
 from irgraph.execute.torch_values import Torch
 
@@ -101,6 +108,11 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten._scaled_dot_product_flash_attention": flash_attention,
     "aten._scaled_dot_product_flash_attention_backward": flash_attention_backward,
     "aten._fused_rms_norm_backward": rms_norm_backward,
+    "aten.batch_norm_stats": batch_norm_stats,
+    "aten.batch_norm_gather_stats_with_counts": batch_norm_gather_stats,
+    "aten.batch_norm_elemt": batch_norm_elemt,
+    "aten.batch_norm_backward_reduce": batch_norm_backward_reduce,
+    "aten.batch_norm_backward_elemt": batch_norm_backward_elemt,
     "aten._cudnn_rnn": cudnn_rnn,
     "aten._cudnn_rnn_backward": cudnn_rnn_backward,
     "aten.histc": histc,

@@ -44,6 +44,7 @@ class Trait(StrEnum):
     VIEW_OR_COPY = "returns a view if one exists, or else a copy"
     SPARSE_PART = "returns the indices or the values of a sparse tensor"
     SPARSE_MAKER = "makes a sparse tensor from indices and values"
+    BATCH_NORM = "normalises channels by statistics of all samples, or computes its gradients"
     CLASS_LOSS = "computes a loss over classes and the total weight of its samples"
 
 

@@ -19,6 +19,7 @@ ROW: Final = "row-wise"
 TABLE_ROW: Final = "table-row-wise"
 DATA: Final = "data-parallel"
 SPLIT: Final = "split"
+LOCAL: Final = "local"
 Scheme: TypeAlias = Literal[
     "table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel"
 ]
@@ -89,6 +90,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
             the optimizer's state of only these (ZeRO-1); else every rank updates all rows.
         gradients: with ``split``, and the optimizer split as well, each gradient is reduced and
             scattered as soon as it exists (ZeRO-2), not before the optimizer's step.
+        norms: with ``local`` batch norms use the statistics of each rank's samples alone, so that
+            results differ from the whole step's; else of all ranks' samples.
     """
 
     ranks: int
@@ -100,6 +103,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     mesh: Mesh | None = None
     parameters: Literal["", "split", "retained"] = ""
     gradients: Literal["", "split"] = ""
+    norms: Literal["", "local"] = ""
 
     def __str__(self) -> str:
         """Return the text form, JSON with one line per table."""
@@ -110,6 +114,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         head = f'{{\n  "format": 1,\n  "ranks": {self.ranks},\n  "tables": {{\n'
         tail = f',\n  "optimizer": "{self.optimizer}"' if self.optimizer else ""
         tail += f',\n  "gradients": "{self.gradients}"' if self.gradients else ""
+        tail += f',\n  "norms": "{self.norms}"' if self.norms else ""
         tail += f',\n  "parameters": "{self.parameters}"' if self.parameters else ""
         if self.layers:
             tail += f',\n  "layers": {msgspec.json.encode(self.layers).decode()}'

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import ONE, OPAQUE, Axes, Meaning, Result
-from irgraph.ops.operator import operators
-from irgraph.ops.patterns import linear_sets
+from irgraph.ops.operator import Operator, Trait, operators
+from irgraph.ops.patterns import linear_sets, pattern
 from irgraph.ops.shapes import letters
 
 STATISTICS = ("mean", "rstd")
@@ -102,6 +104,11 @@ def _group_norm(call: Call) -> Meaning | None:
     )
 
 
+def _declared(name: str, text: str, linear: Sequence[str] = ()) -> dict[str, Operator]:
+    """Return the declaration of a part of a batch norm, whose axes a text states."""
+    return operators(pattern(text, *linear), name, text=text)
+
+
 OPERATORS = {
     **operators(
         _layer_norm,
@@ -114,6 +121,20 @@ OPERATORS = {
         "native_batch_norm native_batch_norm_backward cudnn_batch_norm cudnn_batch_norm_backward "
         "_native_batch_norm_legit batch_norm _batch_norm_with_update batch_norm_backward",
         text="n! c *s!, c, c, c, c -> n! c *s!, c, c",
+        traits=[Trait.BATCH_NORM],
+    ),
+    **_declared("batch_norm_stats", "n! c *s! -> c, c"),
+    **_declared("batch_norm_gather_stats_with_counts", "n! c *s!, r! c, r! c, c, c, r! -> c, c"),
+    **_declared("batch_norm_elemt", "n c *s, c, c, c, c -> n c *s"),
+    **_declared(
+        "batch_norm_backward_reduce",
+        "n c *s, n c *s, c, c, c -> c, c, c, c",
+        linear=("grad_out",),
+    ),
+    **_declared(
+        "batch_norm_backward_elemt",
+        "n c *s, n c *s, c, c, c, c, c, r! -> n c *s",
+        linear=("grad_out sum_dy sum_dy_xmu",),
     ),
     **operators(
         _group_norm,

@@ -46,12 +46,14 @@ class Choice(Struct, frozen=True):
         results: the places of new tensors and of written operands, by name.
         letter: the letter that is split, ``""`` if none.
         has_rank_sizes: whether the arguments have all sizes of the rank.
+        is_synchronized: whether a norm uses the statistics of all ranks.
     """
 
     operands: Mapping[str, Place]
     results: Mapping[str, Place]
     letter: str = ""
     has_rank_sizes: bool = False
+    is_synchronized: bool = False
 
 
 @dataclass

@@ -35,6 +35,7 @@ class FixedPlaces(Struct, frozen=True):
         origins: origins of parameters (``costs.GATHERED``, ``RETAINED`` or ``NEVER``), by name.
         sums_results: whether results of the step are summed over ranks.
         updates: updates by blocks, ``None`` if there are none.
+        has_local_norms: whether batch norms use the statistics of each rank's own samples.
     """
 
     ranks: int
@@ -44,3 +45,4 @@ class FixedPlaces(Struct, frozen=True):
     origins: Mapping[str, str] = {}
     sums_results: bool = False
     updates: BlockUpdates | None = None
+    has_local_norms: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from irgraph.ops.book import meaning_of
 from irgraph.ops.inference import ShapeError, infer
 from irgraph.ops.live_out import live_out
 from irgraph.ops.places import ONCE, OWN, SAME
+from irgraph.verbs.sharding.batch_norms import BatchNorms
 from irgraph.verbs.sharding.call_properties import (
     ORIGIN,
     equal_numbers,
@@ -34,35 +34,9 @@ from irgraph.verbs.sharding.fixed_places import BlockUpdates, FixedPlaces
 from irgraph.verbs.sharding.local_calls import LocalCalls, equal_shapes
 from irgraph.verbs.sharding.local_tensors import LocalTensors, SumBucket, reduction_of
 from irgraph.verbs.sharding.optimizer import begin_updates, end_updates
+from irgraph.verbs.sharding.rank_nodes import Level, RankNode
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import GROUP, Writer
-
-
-@dataclass
-class RankNode:
-    """An op of the rank, or several sums, whose place in launch order is fixed.
-
-    Attributes:
-        op: the op of the rank; a scope without its body.
-        small: the op of the whole step with the rank's dimensions.
-        children: the nodes inside a scope.
-        bucket: the sums.
-    """
-
-    op: Op | None = None
-    small: Op | None = None
-    children: list[RankNode] = field(default_factory=list)
-    bucket: SumBucket | None = None
-
-
-@dataclass
-class Level:
-    """An op that is being rewritten: its first leaf, its node and its siblings."""
-
-    op: Op
-    position: int
-    node: RankNode
-    siblings: list[RankNode]
 
 
 class RankOps:
@@ -107,6 +81,7 @@ class RankOps:
             dict(layout.origins),
             frozenset() if layout.sums_results else unread_tensors(graph),
         )
+        self.norms = BatchNorms(self.tensors, is_local=layout.has_local_norms)
         self.choices = {} if choices is None else choices
         self.top: list[RankNode] = []
         self.stack: list[Level] = []
@@ -231,21 +206,34 @@ class RankOps:
             for tensor in op.inputs
         }
         self._schedule_sums()
-        node.op = rewritten = self._on_local(op, small, choice, local)
+        if choice.is_synchronized:
+            node.op = self._synchronized(op, local)
+            results = {t.name: t for new in (*self.tensors.write.ops, node.op) for t in new.outputs}
+        else:
+            node.op = self._on_local(op, small, choice, local)
+            pairs = zip(op.outputs, node.op.outputs, strict=True)
+            results = {tensor.name: new for tensor, new in pairs}
         before = self._drain_ops(op)
-        self._record_results(op, rewritten, choice)
+        self._record_results(op, results, choice)
         after = self._drain_ops(op)
         if before or after:
             siblings = self.stack[-1].siblings
             index = siblings.index(node)
             siblings[index:] = [*map(RankNode, before), node, *map(RankNode, after)]
 
+    def _synchronized(self, op: Op, local: Mapping[str, Tensor]) -> Op:
+        """Return the last call of a norm with statistics of all ranks; write the others."""
+        call = self.norms.synchronized(op, local)
+        return in_context(call, op)
+
     def _choose(self, op: Op) -> Choice:
         """Return the way to run an op: each position of an op over lists has its own."""
-        calls = [
-            (call, self.lookups.choice(call, self.tensors, self.shares)) for call in positions(op)
+        choices = [
+            self.lookups.choice(call, self.tensors, self.shares)
+            or self.norms.choice(call)
+            or self.chooser.choose(call)
+            for call in positions(op)
         ]
-        choices = [choice or self.chooser.choose(call) for call, choice in calls]
         if len(choices) == 1:
             return choices[0]
         operands = {name: place for choice in choices for name, place in choice.operands.items()}
@@ -275,11 +263,12 @@ class RankOps:
             for tensor, of_rank in zip(op.outputs, small.outputs, strict=True)
         )
 
-    def _record_results(self, op: Op, rewritten: Op, choice: Choice) -> None:
+    def _record_results(self, op: Op, results: Mapping[str, Tensor], choice: Choice) -> None:
         """Record new tensors and writes, and convert pinned ones."""
         inputs_are_zero = all(tensor.name in self.tensors.zeros for tensor in op.inputs)
         is_zero = is_zeroing(op) or (is_view(op) and inputs_are_zero)
-        for tensor, local in zip(op.outputs, rewritten.outputs, strict=True):
+        for tensor in op.outputs:
+            local = results.get(tensor.name, tensor)
             self.tensors.record(tensor, local, choice.results[tensor.name])
             if is_zero:
                 self.tensors.zeros.add(tensor.name)

@@ -15,7 +15,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.live_out import live_out
 from irgraph.ops.places import Place, split
 from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
-from irgraph.plans.plan import DATA, SPLIT, Mesh, Plan, TableShard, check_plan
+from irgraph.plans.plan import DATA, LOCAL, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.sharding.costs import GATHERED, NEVER, RETAINED
 from irgraph.verbs.sharding.embeddings.lookups import Lookups, bag_starts
@@ -102,7 +102,15 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
         updates = optimizer.updates
         if plan.gradients == SPLIT:
             pins |= updates.gradients
-    layout = FixedPlaces(plan.ranks, split_dims, batch | parameters, pins, origins, updates=updates)
+    layout = FixedPlaces(
+        plan.ranks,
+        split_dims,
+        batch | parameters,
+        pins,
+        origins,
+        updates=updates,
+        has_local_norms=plan.norms == LOCAL,
+    )
     ops = RankOps(graph, layout, rank, group, lookups)
     local = ops.build_graph()
     layouts = rank_layouts(graph, ops)
@@ -117,6 +125,8 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
         layouts += _table_layouts(graph, exchange.parts)
     local = with_ranks(_with_settings(local, rank, layouts, dim), plan.ranks)
     legal = _samples_text(ops, dim, updates)
+    if plan.norms == LOCAL:
+        legal += "; batch norms use statistics of each rank's samples: other results than the step"
     return ShardResult(local, new_op_count, ops.sum_count, legal, tuple(layouts))
 
 
@@ -222,7 +232,9 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
     layer_places(graph, layer_plan)  # names and sizes
     pinned_places(graph, layer_plan)
     row, column = divmod(rank, mesh.tensor)
-    by_samples = _by_samples(graph, Plan(mesh.data, tables=plan.tables), row, dim, SAMPLES)
+    by_samples = _by_samples(
+        graph, Plan(mesh.data, plan.tables, norms=plan.norms), row, dim, SAMPLES
+    )
     by_layers = _by_layers(by_samples.graph, layer_plan, column, LAYERS)
     groups = {
         SAMPLES: range(column, plan.ranks, mesh.tensor),

@@ -62,6 +62,7 @@ def plain(counts: Counts) -> Counts:
     names = {
         "_allgather_base_": ("all_gather_into_tensor", 1),
         "all_gather_into_tensor": ("all_gather_into_tensor", 1),
+        "allreduce_": ("all_reduce", RANKS + 1),
         "_reduce_scatter_base_": ("reduce_scatter_tensor", RANKS),
         "reduce_scatter_tensor": ("reduce_scatter_tensor", RANKS),
     }
