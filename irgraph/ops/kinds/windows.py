@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from math import prod
@@ -10,7 +11,10 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call, InvalidCallError
 from irgraph.ops.meaning import OPAQUE, ArgumentKey, Axes, Axis, Meaning, Result, Slope
 from irgraph.ops.operator import no_meaning, operators, uncounted
-from irgraph.ops.patterns import linear_sets
+from irgraph.ops.patterns import linear_sets, pattern
+
+DIGIT = re.compile(r"([123])d")
+"""The part of a name that has the number of axes of its windows."""
 
 
 def per_axis(call: Call, name: str, count: int, default: int) -> list[int]:
@@ -148,11 +152,18 @@ def _cudnn_gradient_flops(call: Call) -> int:
     return 2 * int(gradient.shape[0]) * prod(gradient.shape[2:]) * prod(weight.shape)
 
 
+def _window_rank(call: Call) -> int:
+    """Return the number of axes along which the windows of a call move, from its name."""
+    match = DIGIT.search(call.op.base)
+    assert match is not None
+    return int(match[1])
+
+
 def _pool(call: Call) -> Meaning | None:
     """Return the meaning of a pool over windows, and of its gradient."""
     is_gradient = call.op.base.endswith("_backward")
     image = call.inputs[1] if is_gradient else call.inputs[0]
-    rank = 2
+    rank = _window_rank(call)
     leading = image.rank - rank
     outer = _names("n", leading)
     places, positions = _names("s", rank), _names("t", rank)
@@ -183,16 +194,18 @@ def _adaptive_pool(call: Call) -> Meaning | None:
     """Return the meaning of a pool to a given size, and of its gradient."""
     is_gradient = call.op.base.endswith("_backward")
     image = call.inputs[1] if is_gradient else call.inputs[0]
-    outer = _names("n", image.rank - 2)
-    places: Axes = (*outer, "s0", "s1")
-    pooled: Axes = (*outer, OPAQUE, OPAQUE)
-    operands = (pooled, places) if is_gradient else (places,)
+    rank = _window_rank(call)
+    outer, images = _names("n", image.rank - rank), _names("s", rank)
+    places: Axes = (*outer, *images)
+    pooled: Axes = (*outer, *(OPAQUE,) * rank)
+    operands = (pooled, places, *(pooled,) * len(call.inputs[2:])) if is_gradient else (places,)
     result = places if is_gradient else pooled
+    is_linear = is_gradient or "_avg_" in call.op.base
     return Meaning(
         operands=operands,
         results=(Result(result),) * len(call.outputs),
-        mixed=frozenset({"s0", "s1"}),
-        linear=(frozenset({0}),),
+        mixed=frozenset(images),
+        linear=(frozenset({0}),) if is_linear else (),
     )
 
 
@@ -213,6 +226,46 @@ def _resampled(call: Call) -> Meaning | None:
         arguments=arguments,
         sizes_by_torch=True,
     )
+
+
+def _extended(call: Call) -> Meaning | None:
+    """Return the meaning of padding with elements of the operand, and of its gradient."""
+    is_gradient = call.op.base.endswith("_backward")
+    image = call.inputs[-1]
+    rank = _window_rank(call)
+    outer = _names("n", image.rank - rank)
+    places, positions = _names("s", rank), _names("t", rank)
+    of_image: Axes = (*outer, *places)
+    padded: Axes = (*outer, *positions)
+    return Meaning(
+        operands=(padded, of_image) if is_gradient else (of_image,),
+        results=(Result(of_image if is_gradient else padded),),
+        mixed=frozenset((*places, *positions)),
+        bounded=frozenset((*places, *positions)),
+        linear=(frozenset({0}),),
+        slopes=window_slopes(places, positions, [1] * rank),
+    )
+
+
+def _affine_grid(call: Call) -> Meaning | None:
+    """Return the meaning of a grid of positions, of which each depends on its index."""
+    positions = _names("t", len(call.numbers("size")) - 2)
+    arguments: dict[ArgumentKey, Axis] = {("size", 0): "n"}
+    arguments |= {("size", i): axis for i, axis in enumerate(positions, 2)}
+    return Meaning(
+        operands=(("n", OPAQUE, OPAQUE),),
+        results=(Result(("n", *positions, OPAQUE)),),
+        mixed=frozenset(positions),
+        linear=(frozenset({0}),),
+        arguments=arguments,
+        sizes_by_torch=True,
+    )
+
+
+def _shuffled(call: Call) -> Meaning | None:
+    """Return the meaning of channels that become pixels, or the reverse, within a sample."""
+    axes: Axes = (*_names("n", call.inputs[0].rank - 3), OPAQUE, OPAQUE, OPAQUE)
+    return Meaning((axes,), (Result(axes),), linear=(frozenset({0}),), sizes_by_torch=True)
 
 
 def _padded(call: Call) -> Meaning | None:
@@ -238,6 +291,9 @@ def _padded(call: Call) -> Meaning | None:
 
 
 CONVOLUTION = "n c *s!, o c *k!, o -> n o *t!"
+
+SAMPLED = "n c *s!, n *t _ -> n c *t"
+SAMPLED_GRADIENT = "n c *t, n c *s!, n *t _ -> n c *s!, n *t _"
 
 OPERATORS = {
     **operators(
@@ -268,19 +324,39 @@ OPERATORS = {
     ),
     **operators(
         _pool,
-        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward",
-        text="*n s0! s1! -> *n t0! t1!",
+        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward "
+        "max_pool3d_with_indices max_pool3d_with_indices_backward avg_pool3d avg_pool3d_backward",
+        text="*n *s! -> *n *t!",
     ),
     **operators(
         _adaptive_pool,
-        "adaptive_avg_pool2d _adaptive_avg_pool2d _adaptive_avg_pool2d_backward",
-        text="*n s0! s1! -> *n _ _",
+        "adaptive_avg_pool2d _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
+        "_adaptive_avg_pool3d _adaptive_avg_pool3d_backward "
+        "adaptive_max_pool2d adaptive_max_pool2d_backward",
+        text="*n *s! -> *n *_",
     ),
+    **operators(
+        _extended,
+        "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
+        "replication_pad3d reflection_pad1d_backward reflection_pad2d_backward "
+        "replication_pad1d_backward replication_pad2d_backward",
+        text="*n *s! -> *n *t!",
+    ),
+    **operators(_affine_grid, "affine_grid_generator", text="n _ _ -> n *t! _"),
+    **operators(pattern(SAMPLED, "input"), "grid_sampler_2d grid_sampler_3d", text=SAMPLED),
+    **operators(
+        pattern(SAMPLED_GRADIENT, "grad_output"),
+        "grid_sampler_2d_backward grid_sampler_3d_backward",
+        text=SAMPLED_GRADIENT,
+    ),
+    **operators(_shuffled, "pixel_shuffle pixel_unshuffle", text="*n _ _ _ -> *n _ _ _"),
     **operators(
         _resampled,
         "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d "
         "upsample_bicubic2d upsample_trilinear3d _upsample_bilinear2d_aa upsample_linear1d "
-        "upsample_nearest2d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward",
+        "upsample_nearest2d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward "
+        "upsample_linear1d_backward upsample_nearest1d_backward upsample_nearest3d_backward "
+        "upsample_trilinear3d_backward _upsample_bilinear2d_aa_backward",
         text="n c *s! -> n c *t!",
     ),
     **operators(_padded, "constant_pad_nd"),

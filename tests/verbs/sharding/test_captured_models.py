@@ -202,7 +202,86 @@ class Residual(nn.Module):
         return self.scores(functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-MODELS = [Encoder, Detector, Branches, Groups, Recurrent, Bags, Heads, Experts, Patches, Residual]
+def convolved(before: int, after: int) -> nn.Module:
+    """Return two convolutions with norms, whose activations overwrite their operands."""
+    layers: list[nn.Module] = []
+    for channels in (before, after):
+        layers.append(nn.Conv2d(channels, after, 3, padding=1, bias=False))
+        layers += [nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers)
+
+
+class Segmenter(nn.Module):
+    """A U-Net of two levels with norms, resampled, padded and transposed on the way up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.deep, self.deepest = convolved(3, 4), convolved(4, 8), convolved(8, 8)
+        self.up, self.wide = nn.ConvTranspose2d(8, 4, 2, 2), convolved(16, 8)
+        self.last = nn.Sequential(convolved(8, 4), nn.Conv2d(4, 5, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of pixels."""
+        wide = self.down(x)
+        deep = self.deep(functional.max_pool2d(wide, 2))
+        found = self.deepest(functional.max_pool2d(deep, 2))
+        found = functional.interpolate(found, scale_factor=2, mode="bilinear", align_corners=True)
+        found = functional.pad(found, [0, deep.shape[-1] - found.shape[-1], 0, 0])
+        found = self.up(self.wide(torch.cat([deep, found], 1)))
+        return self.last(torch.cat([wide, found], 1)).mean((2, 3))
+
+
+class Inception(nn.Module):
+    """Branches of factored convolutions and pools, a norm across channels, and a second head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.factored = nn.Sequential(
+            nn.Conv2d(8, 4, (1, 3), padding=(0, 1)), nn.Conv2d(4, 4, (3, 1), padding=(1, 0))
+        )
+        self.narrow, self.pooled = nn.Conv2d(8, 4, 1), nn.Conv2d(8, 4, 1)
+        self.second, self.scores = nn.Linear(8 * 4, 5), nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        scaled = torch.stack([x[:, i] * 0.5 + 0.1 for i in range(3)], 1)
+        found = functional.local_response_norm(self.stem(scaled), 3)
+        second = self.second(functional.adaptive_max_pool2d(found, 2).flatten(1))
+        found = functional.max_pool2d(found, 3, 2, ceil_mode=True)
+        average = functional.avg_pool2d(found, 3, 1, 1)
+        branches = [self.factored(found), self.narrow(found), self.pooled(average)]
+        return self.scores(torch.cat(branches, 1).mean((2, 3))) + 0.3 * second
+
+
+class Boxes(nn.Module):
+    """A dense detection head: boxes around anchors, the best of them, and how they overlap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3, 2, 1)
+        self.scores, self.boxes = nn.Conv2d(8, 10, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.register_buffer("anchors", torch.zeros(32, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores, without boxes that overlap."""
+        features, samples = functional.relu(self.body(x)), len(x)
+        scores = self.scores(features).view(samples, 2, 5, 4, 4).permute(0, 3, 4, 1, 2)
+        boxes = self.boxes(features).view(samples, 2, 4, 4, 4).permute(0, 3, 4, 1, 2)
+        scores, boxes = scores.reshape(samples, -1, 5), boxes.reshape(samples, -1, 4)
+        boxes = boxes.clamp(max=2.0).exp() * self.anchors + self.anchors
+        values, order = scores.sigmoid().max(-1)[0].topk(6, 1)
+        best = boxes.gather(1, order[..., None].expand(-1, -1, 4))
+        low = torch.maximum(best[:, :, None, :2], best[:, None, :, :2])
+        high = torch.minimum(best[:, :, None, 2:], best[:, None, :, 2:])
+        alone = ((high - low).clamp(min=0).prod(-1) < 0.5).all(-1)
+        return scores.logsumexp(1) + (alone * values).sum(1, keepdim=True)
+
+
+MODELS = [
+    Encoder, Detector, Branches, Groups, Recurrent, Bags, Heads, Experts, Patches, Residual,
+    Segmenter, Inception, Boxes,
+]  # fmt: skip
 
 
 @cache
@@ -254,7 +333,7 @@ def test_offsets_of_the_bags_of_all_ranks_are_refused() -> None:
         shard(graph, plan_of(graph, 2), 0)
 
 
-@pytest.mark.parametrize("model", [Patches, Heads, Recurrent, Experts])
+@pytest.mark.parametrize("model", [Patches, Heads, Recurrent, Experts, Inception, Boxes])
 def test_ranks_exchange_no_activations(model: type[nn.Module]) -> None:
     """Samples may lie within an axis of tokens: ``[5 * B, 16]`` is split in 5 runs."""
     of_rank = shard(step_of(model), plan_of(step_of(model), 2), 1).graph
